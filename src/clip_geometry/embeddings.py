@@ -1,0 +1,96 @@
+"""Embeddings: rows with an identity; and pairing two of them."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from clip_geometry.registry import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Embeddings:
+    """One set of embeddings, raw as the encoder gave them.
+
+    vectors: (n, d) floating point, possibly a memory map. modality: "image" or "text".
+    item_id: (n,) strings; two sets pair where their ids agree. None: rows pair by position.
+    labels: (n,) of anything comparable, or None. pair_on: "label" for class prompts, which stand for
+    every image of their class; "item_id" otherwise. metadata: further columns (text, path, …), each of n values.
+    provenance: model, data set, split, seed, … as the store's manifest has them.
+    """
+
+    vectors: np.ndarray
+    modality: str
+    item_id: np.ndarray | None = None
+    labels: np.ndarray | None = None
+    language: str | None = None
+    pair_on: str = "item_id"
+    metadata: Mapping[str, np.ndarray] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self):
+        if self.vectors.ndim != 2:
+            raise InputError(
+                f"{self.modality} embeddings have shape {self.vectors.shape}; expected rows and columns (n, d)"
+            )
+        columns = {"item_id": self.item_id, "labels": self.labels, **self.metadata}
+        for name, column in columns.items():
+            if column is not None and len(column) != len(self.vectors):
+                raise InputError(
+                    f"{self.modality} embeddings have {len(self.vectors)} rows but {len(column)} values of {name}"
+                )
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    @property
+    def dim(self) -> int:
+        return self.vectors.shape[1]
+
+    def take(self, rows: np.ndarray | slice) -> "Embeddings":
+        """The chosen rows, with everything that belongs to them."""
+
+        def pick(column):
+            return None if column is None else column[rows]
+
+        return Embeddings(
+            vectors=self.vectors[rows],
+            modality=self.modality,
+            item_id=pick(self.item_id),
+            labels=pick(self.labels),
+            language=self.language,
+            pair_on=self.pair_on,
+            metadata={name: column[rows] for name, column in self.metadata.items()},
+            provenance=self.provenance,
+        )
+
+
+def pair(image: Embeddings, text: Embeddings) -> tuple[np.ndarray, np.ndarray]:
+    """Index arrays (i, j) such that image row i[k] and text row j[k] belong to the same item.
+
+    Every match counts: an image with five captions gives five pairs, a class prompt one pair per image of its
+    class. Sets without ids pair by position, if they are equally long. Order: by image row, then by text row.
+    Raises InputError where nothing pairs.
+    """
+    on_label = "label" in (image.pair_on, text.pair_on)
+    left = image.labels if on_label else image.item_id
+    right = text.labels if on_label else text.item_id
+    if left is None or right is None:
+        if on_label or len(image) != len(text):
+            raise InputError(
+                f"{len(image)} {image.modality} rows and {len(text)} {text.modality} rows cannot be paired: "
+                f"they carry no common {'label' if on_label else 'item_id'} and are not equally many"
+            )
+        return np.arange(len(image)), np.arange(len(text))
+    rows_of = defaultdict(list)
+    for j, key in enumerate(right):
+        rows_of[key].append(j)
+    matches = [(i, j) for i, key in enumerate(left) for j in rows_of.get(key, ())]
+    if not matches:
+        raise InputError(
+            f"{image.modality} and {text.modality} rows have no {'label' if on_label else 'item_id'} in common"
+        )
+    i, j = np.array(matches).T
+    return i, j

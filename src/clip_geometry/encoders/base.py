@@ -1,0 +1,81 @@
+"""What an encoder is: preprocessing and features, nothing about files or batching."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from clip_geometry.config import Config
+from clip_geometry.registry import InputError, Registry
+
+
+class EncoderConfig(Config):
+    """Fields of every encoder; they all enter the store's key. A subclass adds its own.
+
+    model: the full name, e.g. "open_clip:ViT-B-32/fresh".
+    """
+
+    model: str
+    features: Literal["projected", "pooled"] = "projected"
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A tokenized batch. `inputs` go to the text tower; `truncated` counts texts that did not fit."""
+
+    inputs: Any
+    truncated: int
+
+
+class Encoder(ABC):
+    """A model that embeds images, texts or both. Rows are raw: never normalised here.
+
+    `preprocess` and `tokenize` run on the CPU (and may run in workers), `image_features` and `text_features`
+    take their stacked results, move them to `device` and return float32 rows on the CPU.
+    """
+
+    config: EncoderConfig
+    device: torch.device
+    modalities: frozenset[str]  # of {"image", "text"}
+    fixed_batch_size: bool = False  # True where a row depends on its batch (batch-norm statistics)
+
+    @abstractmethod
+    def describe(self) -> Mapping[str, Any]:
+        """JSON-like facts for the manifest and the key: weights (name and checksum, or "fresh" and seed), dim,
+        parameters, activation, preprocessing, tokenizer, context_length, logit_scale, logit_bias."""
+
+    def require(self, modality: str) -> None:
+        """Raises InputError in one sentence where the model lacks the modality."""
+        if modality not in self.modalities:
+            has = " and ".join(sorted(self.modalities))
+            raise InputError(f"{self.config.model} embeds {has} only, it has no {modality} tower")
+
+    def preprocess(self, image: Image.Image) -> Tensor:
+        raise NotImplementedError
+
+    def tokenize(self, texts: Sequence[str]) -> Tokens:
+        raise NotImplementedError
+
+    def image_features(self, pixels: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def text_features(self, tokens: Tokens) -> Tensor:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class EncoderEntry:
+    """A family of encoders, chosen by the prefix of the model's name."""
+
+    config: type[EncoderConfig]
+    load: Callable[[Any, torch.device], Encoder]  # (config, device)
+    pattern: str  # how its names look: "open_clip:NAME/TAG"
+    summary: str
+
+
+encoders: Registry[EncoderEntry] = Registry("encoder")
