@@ -74,6 +74,7 @@ class EncoderEntry:
 
     config: type[EncoderConfig]
     load: Callable[[Any, torch.device], Encoder]  # (config, device)
+    revision: Callable[[Any], str]  # (config): checksum of the weights' files, known without building the model
     pattern: str  # how its names look: "open_clip:NAME/TAG"
     summary: str
 
