@@ -45,7 +45,8 @@ def _first_problem(kind: type[BaseModel], error: ValidationError) -> str:
     if problem["type"] == "missing":
         return f"key {key!r} is missing"
     if problem["type"] == "value_error":  # raised by a validator of ours: already a sentence
-        return f"{key}: {problem['ctx']['error']}" if key else str(problem["ctx"]["error"])
+        sentence = problem["msg"].removeprefix("Value error, ")
+        return f"{key}: {sentence}" if key else sentence
     given = json.dumps(problem["input"], ensure_ascii=False, default=str)
     return f"key {key!r} is {given[:80]}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
 

@@ -45,9 +45,6 @@ class Registry(Mapping[str, T], Generic[T]):
     def __contains__(self, name: object) -> bool:
         return name in self._members
 
-    def get(self, name: str, default=None):
-        return self._members.get(name, default)
-
     def __iter__(self) -> Iterator[str]:
         return iter(self._members)
 

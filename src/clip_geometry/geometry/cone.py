@@ -1,0 +1,113 @@
+"""The narrowest description of a cone: its axis, and how far the rows lie from it."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from clip_geometry.geometry.measure import Measure, add_measure
+from clip_geometry.geometry.rows import Rows, as_rows, unit_rows
+from clip_geometry.registry import InputError
+
+
+class Cone(NamedTuple):
+    axis: Float[Tensor, " d"]
+    mean_cosine: Float[Tensor, ""]
+    min_cosine: Float[Tensor, ""]
+    half_angle: Float[Tensor, ""]
+    half_angle_99: Float[Tensor, ""]
+
+
+def cone(x: Rows) -> Cone:
+    """The cone around the mean direction that holds the rows.
+
+    axis = Σu/‖Σu‖; mean_cosine and min_cosine of the rows to it; half_angle = arccos(min_cosine) and
+    half_angle_99 = arccos of the 1 % quantile of the cosines (linear between order statistics), in degrees.
+    x: (n, d), n ≥ 2. Small angles are a narrow cone, angles beyond 90° none. Raises InputError for zero rows and
+    where the directions cancel, so that there is no axis.
+    """
+    u = unit_rows(as_rows(x))
+    total = u.sum(0)
+    if total.norm() <= 1e-12 * len(u):
+        raise InputError("the directions of the rows cancel (their sum is zero); there is no cone axis")
+    axis = total / total.norm()
+    # 1 − cos = ‖u − axis‖²/2 keeps its digits in a narrow cone, where arccos(cos) would lose half of them
+    defect = (u - axis).square().sum(1) / 2
+    widest = defect.max()
+    return Cone(
+        axis=axis,
+        mean_cosine=1 - defect.mean(),
+        min_cosine=1 - widest,
+        half_angle=_angle(widest),
+        half_angle_99=_angle(_quantile(defect, 0.99)),
+    )
+
+
+def _angle(defect: Float[Tensor, ""]) -> Float[Tensor, ""]:
+    """Degrees of the angle whose cosine is 1 − defect."""
+    return torch.rad2deg(2 * (defect / 2).clamp(0, 1).sqrt().asin())
+
+
+def _quantile(values: Float[Tensor, " n"], q: float) -> Float[Tensor, ""]:
+    """Linear quantile (torch.quantile refuses more than 16 million values)."""
+    ordered = values.sort().values
+    position = q * (len(values) - 1)
+    low = int(position)
+    high = min(low + 1, len(values) - 1)
+    return ordered[low] + (position - low) * (ordered[high] - ordered[low])
+
+
+_MEAN = Measure(
+    name="cone_mean_cosine",
+    title="Mean cosine to the cone's axis",
+    group="cone",
+    function=cone,
+    attribute="mean_cosine",
+    takes="rows",
+    summary="The mean cosine of the rows to their mean direction.",
+    reading="Near 1, the rows crowd around one direction; near 0, there is no preferred direction.",
+    formula="mean_i ⟨u_i, a⟩ = ‖Σu‖/n, a = Σu/‖Σu‖",
+    range=(0, 1),
+    direction="lower is more isotropic",
+    at_gaussian=0,
+    unit="cosine",
+    invariances=("rotation", "scale", "row scale"),
+    reference="Tyshchuk et al. 2023, doi:10.3390/info14070392",
+)
+_MIN = Measure(
+    name="cone_min_cosine",
+    title="Smallest cosine to the cone's axis",
+    group="cone",
+    function=cone,
+    attribute="min_cosine",
+    takes="rows",
+    summary="The cosine to the mean direction of the row that lies farthest from it.",
+    reading="Above 0, every row lies in one half space; it falls as n grows, so compare equal n only.",
+    formula="min_i ⟨u_i, a⟩, a = Σu/‖Σu‖",
+    range=(-1, 1),
+    direction="lower is more isotropic",
+    at_gaussian=-1,
+    unit="cosine",
+    invariances=("rotation", "scale", "row scale"),
+    reference="Tyshchuk et al. 2023, doi:10.3390/info14070392",
+)
+_ANGLE = Measure(
+    name="cone_half_angle",
+    title="Half angle of the cone",
+    group="cone",
+    function=cone,
+    attribute="half_angle",
+    takes="rows",
+    summary="The angle between the mean direction and the row farthest from it.",
+    reading="A true cone stays well below 90°; an isotropic cloud has rows on the far side of its mean direction.",
+    formula="arccos min_i ⟨u_i, a⟩, a = Σu/‖Σu‖",
+    range=(0, 180),
+    direction="higher is more isotropic",
+    at_gaussian=180,
+    unit="degrees",
+    invariances=("rotation", "scale", "row scale"),
+    reference="Tyshchuk et al. 2023, doi:10.3390/info14070392",
+)
+for _measure in (_MEAN, _MIN, _ANGLE):
+    add_measure(_measure)

@@ -1,0 +1,139 @@
+"""Cosines within one set and between two. Everything but the minimum is linear in n."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from clip_geometry.geometry.measure import Measure, add_measure
+from clip_geometry.geometry.rows import Rows, as_aligned, as_rows, unit_rows
+
+
+def mean_cosine_distance(u: Float[Tensor, "n d"]) -> Float[Tensor, ""]:
+    """Mean of 1 − cos over the pairs of different unit rows.
+
+    1 − cos(u, v) = ‖u − v‖²/2, whose mean over pairs is Σ‖u_i − ū‖²/(n − 1), the trace of the covariance: linear
+    in n, and exact to the last digits where all rows nearly coincide.
+    """
+    return (u - u.mean(0)).square().sum() / (len(u) - 1)
+
+
+def average_cosine(x: Rows) -> Float[Tensor, ""]:
+    """Mean cosine of all pairs of different rows, exactly, in O(nd).
+
+    (‖Σu‖² − n)/(n(n − 1)), computed as 1 − Σ‖u_i − ū‖²/(n − 1), which is the same and does not cancel.
+    x: (n, d), n ≥ 2. In [−1/(n − 1), 1]; 0 for directions spread evenly, 1 where all rows point the same way.
+    Raises InputError for zero rows. Source: Ethayarajh 2019.
+    """
+    return 1 - mean_cosine_distance(unit_rows(as_rows(x)))
+
+
+def min_pairwise_cosine(x: Rows, *, block_size: int = 2048) -> Float[Tensor, ""]:
+    """Smallest cosine of any two rows, in blocks (never an n × n matrix).
+
+    x: (n, d), n ≥ 2. In [−1, 1]; positive means that all rows lie within 90° of each other.
+    Raises InputError for zero rows. Source: Tyshchuk et al. 2023.
+    """
+    parts = unit_rows(as_rows(x)).split(block_size)
+    least = torch.stack([(a @ b.T).min() for i, a in enumerate(parts) for b in parts[i:]]).min()
+    return least.clamp(-1, 1)
+
+
+def matching_cosine(x: Rows, y: Rows) -> Float[Tensor, ""]:
+    """Mean cosine of the pairs (x_i, y_i).
+
+    x, y: (n, d) aligned rows, n ≥ 1. In [−1, 1], 1 where each pair points the same way. Raises InputError for
+    zero rows or unequal numbers of rows.
+    """
+    x, y = as_aligned(x, y, ("image", "text"), least=1)
+    u, v = unit_rows(x, name="image"), unit_rows(y, name="text")
+    return 1 - (u - v).square().sum() / (2 * len(u))
+
+
+def random_cosine(x: Rows, y: Rows) -> Float[Tensor, ""]:
+    """Mean cosine of the pairs (x_i, y_j) with i ≠ j, exactly, in O(nd).
+
+    (⟨Σu, Σv⟩ − Σ⟨u_i, v_i⟩)/(n(n − 1)). x, y: (n, d) aligned rows, n ≥ 2. In [−1, 1]; to be read beside
+    matching_cosine. Raises InputError for zero rows or unequal numbers of rows.
+    """
+    x, y = as_aligned(x, y, ("image", "text"))
+    u, v = unit_rows(x, name="image"), unit_rows(y, name="text")
+    n = len(u)
+    return (u.sum(0) @ v.sum(0) - (u * v).sum()) / (n * (n - 1))
+
+
+add_measure(
+    Measure(
+        name="average_cosine",
+        title="Average cosine",
+        group="cone",
+        function=average_cosine,
+        takes="rows",
+        summary="The mean cosine similarity of all pairs of different rows.",
+        reading="0 means directions spread evenly, 1 a single direction; its square root is the mean cosine to the "
+        "cone's axis for large n.",
+        formula="(‖Σu‖² − n)/(n(n − 1)), u_i = w_i/‖w_i‖",
+        range=(-1, 1),
+        direction="lower is more isotropic",
+        at_gaussian=0,
+        unit="cosine",
+        invariances=("rotation", "scale", "row scale"),
+        reference="Ethayarajh 2019, arXiv:1909.00512",
+    )
+)
+add_measure(
+    Measure(
+        name="min_pairwise_cosine",
+        title="Smallest pairwise cosine",
+        group="cone",
+        function=min_pairwise_cosine,
+        takes="rows",
+        summary="The smallest cosine similarity of any two rows.",
+        reading="Above 0, all rows lie within 90° of each other, the plainest sign of a cone; it falls as n grows, "
+        "so compare equal n only.",
+        formula="min_{i<j} ⟨u_i, u_j⟩, u_i = w_i/‖w_i‖",
+        range=(-1, 1),
+        direction="lower is more isotropic",
+        at_gaussian=-1,
+        unit="cosine",
+        invariances=("rotation", "scale", "row scale"),
+        reference="Tyshchuk et al. 2023, doi:10.3390/info14070392",
+    )
+)
+add_measure(
+    Measure(
+        name="matching_cosine",
+        title="Cosine of matching pairs",
+        group="matching",
+        function=matching_cosine,
+        takes="two sets",
+        summary="The mean cosine of an image and its own text.",
+        reading="What contrastive training raises; in CLIP it stays far below 1 because the modalities lie apart.",
+        formula="mean_i ⟨u_i, v_i⟩, u, v the unit rows of image and text",
+        range=(-1, 1),
+        direction="higher is better aligned",
+        at_gaussian=0,
+        unit="cosine",
+        invariances=("rotation", "scale", "row scale", "swap"),
+        needs=("pairs",),
+        reference="Tyshchuk et al. 2023, doi:10.3390/info14070392",
+    )
+)
+add_measure(
+    Measure(
+        name="random_cosine",
+        title="Cosine of random pairs",
+        group="matching",
+        function=random_cosine,
+        takes="two sets",
+        summary="The mean cosine of an image and the text of another image.",
+        reading="The baseline for matching pairs: retrieval lives on the distance between the two, not on their level.",
+        formula="mean_{i≠j} ⟨u_i, v_j⟩, u, v the unit rows of image and text",
+        range=(-1, 1),
+        direction="lower separates better",
+        at_gaussian=0,
+        unit="cosine",
+        invariances=("rotation", "scale", "row scale", "swap"),
+        needs=("pairs",),
+        reference="Tyshchuk et al. 2023, doi:10.3390/info14070392",
+    )
+)

@@ -1,0 +1,71 @@
+"""What is known about a measure, and the table of all measures."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from clip_geometry.registry import Registry
+
+INVARIANCES = {
+    "rotation": "one orthogonal map applied to all rows",
+    "translation": "one vector added to all rows",
+    "scale": "all rows multiplied by one positive number",
+    "row scale": "each row multiplied by a positive number of its own",
+    "swap": "the two sets exchanged",
+}
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One number, its function and what a reader has to know about it.
+
+    takes: "rows" is called with one set, "labelled rows" with a set and its labels, "two sets" with image and text.
+    attribute: the one of the function's result that is this measure, None where the result is.
+    range: lower and upper bound; a bound may be "d", the dimension. at_gaussian: the value on an isotropic
+    Gaussian as n grows. invariances: those of INVARIANCES that hold; the others do not, and tests show both.
+    needs: "pairs" (aligned rows), "labels", "unit rows" (the value depends on the common scale of the rows).
+    """
+
+    name: str
+    title: str
+    group: Literal["isotropy", "cone", "spread", "clusters", "modality gap", "matching"]
+    function: Callable[..., Any]
+    takes: Literal["rows", "labelled rows", "two sets"]
+    summary: str
+    reading: str
+    formula: str
+    range: tuple[float | str, float | str]
+    direction: str
+    at_gaussian: float | str
+    reference: str
+    invariances: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    unit: str = ""
+    attribute: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    by_default: bool = True
+
+    def __call__(self, *sets) -> Tensor:
+        """The number, a 0-d float64 tensor."""
+        return self.pick(self.function(*sets, **self.options))
+
+    def pick(self, result: Any) -> Tensor:
+        """The number out of what the function returned."""
+        return torch.as_tensor(getattr(result, self.attribute) if self.attribute else result)
+
+
+measures: Registry[Measure] = Registry("measure")
+
+
+def add_measure(measure: Measure, *variants: Measure) -> None:
+    """Registers a measure and its variants."""
+    for member in (measure, *variants):
+        measures.add(member.name, member)
+
+
+def variant(measure: Measure, name: str, **changes: Any) -> Measure:
+    """`measure[name]`: the same measure but for `changes`."""
+    return replace(measure, name=f"{measure.name}[{name}]", **changes)

@@ -1,0 +1,122 @@
+"""Isotropy by the partition function: Z(v) = Σ_i exp⟨v, w_i⟩, how much it varies with the direction v."""
+
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from clip_geometry.geometry.measure import Measure, add_measure, variant
+from clip_geometry.geometry.rows import Rows, as_rows, blocks, mean_row
+from clip_geometry.registry import InputError
+
+Convention = Literal["invariant", "canonical", "rows"]
+
+
+class PartitionIsotropy(NamedTuple):
+    i1: Tensor
+    i2: Tensor
+
+
+def partition_isotropy(x: Rows, *, convention: Convention = "invariant") -> PartitionIsotropy:
+    """Isotropy I1 and I2 of Mu & Viswanath (2018) and Wang et al. (2020), rows as given.
+
+    Z(v) = Σ_i exp⟨v, w_i⟩ over a set E of directions, E from the eigenvectors of xᵀx (uncentred):
+    i1 = min_E Z / max_E Z in (0, 1], 1 is isotropic; i2 = std_E Z / mean_E Z ≥ 0 (population), 0 is isotropic.
+
+    Eigenvectors have no sign, so a convention is needed. "invariant": E ∪ −E. "canonical": each v with
+    ⟨v, mean⟩ ≥ 0; undetermined where |⟨v, mean⟩| ≤ 1e-10 × the root mean square of the row lengths, as after
+    centring. "rows": the rows of the matrix of canonical eigenvectors (ascending eigenvalues) instead of its
+    columns, which reproduces published values and says nothing beyond ‖mean‖/√d; arbitrary where n < d.
+    None is unique where eigenvalues repeat (whitened data). Depends on the scale: on unit rows I1 ≥ e⁻².
+
+    x: (n, d), n ≥ 2. Raises InputError for unusable input or an unknown convention.
+    """
+    x = as_rows(x)
+    directions, both_signs = _directions(x, convention)
+    log_z = _log_partition(x, directions, both_signs)
+    i1 = (log_z.min() - log_z.max()).exp()
+    z = (log_z - log_z.max()).exp()
+    return PartitionIsotropy(i1, z.std(correction=0) / z.mean())
+
+
+def _directions(x: Float[Tensor, "n d"], convention: str) -> tuple[Float[Tensor, "d d"], bool]:
+    """Directions as columns, and whether their negatives belong to the set."""
+    gram = torch.stack([block.T @ block for block in blocks(x)]).sum(0)
+    vectors = torch.linalg.eigh(gram).eigenvectors
+    if convention == "invariant":
+        return vectors, True
+    if convention not in ("canonical", "rows"):
+        raise InputError(f"convention {convention!r} is unknown; known are 'invariant', 'canonical', 'rows'")
+    canonical = torch.where(mean_row(x) @ vectors < 0, -vectors, vectors)
+    return (canonical if convention == "canonical" else canonical.T), False
+
+
+def _log_partition(x: Float[Tensor, "n d"], directions: Float[Tensor, "d k"], both_signs: bool) -> Float[Tensor, " m"]:
+    parts = []
+    for block in blocks(x):
+        inner = block @ directions
+        parts.append((torch.cat([inner, -inner], dim=1) if both_signs else inner).logsumexp(0))
+    return torch.stack(parts).logsumexp(0)
+
+
+_I1 = Measure(
+    name="isotropy_i1",
+    title="Isotropy I1",
+    group="isotropy",
+    function=partition_isotropy,
+    attribute="i1",
+    takes="rows",
+    summary="The smallest over the largest value of the partition function Z(v) along the principal directions "
+    "and their negatives.",
+    reading="Near 1, no principal direction is preferred; a common offset (a cone) or one long axis lowers it.",
+    formula="min_E Z / max_E Z, Z(v) = Σ exp⟨v, w_i⟩, E = ± eigenvectors of xᵀx",
+    range=(0, 1),
+    direction="higher is more isotropic",
+    at_gaussian=1,
+    invariances=("rotation",),
+    needs=("unit rows",),
+    reference="Mu & Viswanath 2018, arXiv:1702.01417",
+)
+_I2 = Measure(
+    name="isotropy_i2",
+    title="Isotropy I2",
+    group="isotropy",
+    function=partition_isotropy,
+    attribute="i2",
+    takes="rows",
+    summary="The relative standard deviation of the partition function Z(v) over the principal directions and their "
+    "negatives.",
+    reading="Near 0, all principal directions look alike; large values mean that few directions dominate.",
+    formula="std_E Z / mean_E Z, Z(v) = Σ exp⟨v, w_i⟩, E = ± eigenvectors of xᵀx",
+    range=(0, float("inf")),
+    direction="lower is more isotropic",
+    at_gaussian=0,
+    invariances=("rotation",),
+    needs=("unit rows",),
+    reference="Wang et al. 2020, ICLR, Improving Neural Language Generation with Spectrum Control",
+)
+_CANONICAL = "Each eigenvector is taken once, with the sign that points to the side of the mean."
+_ROWS = (
+    "The published convention of Tyshchuk et al. (2023): rows of the eigenvector matrix in place of its columns. "
+    "Any basis unrelated to the data gives these values; for reproduction only."
+)
+for _measure in (_I1, _I2):
+    add_measure(
+        _measure,
+        variant(
+            _measure,
+            "canonical",
+            title=f"{_measure.title}, canonical signs",
+            reading=f"{_CANONICAL} {_measure.reading}",
+            options={"convention": "canonical"},
+        ),
+        variant(
+            _measure,
+            "rows",
+            title=f"{_measure.title}, as published",
+            reading=_ROWS,
+            options={"convention": "rows"},
+            invariances=(),
+        ),
+    )

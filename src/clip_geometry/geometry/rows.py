@@ -1,0 +1,139 @@
+"""What every measure does to its input first: check it, and walk through it in float64 blocks."""
+
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from clip_geometry.registry import InputError
+
+if TYPE_CHECKING:
+    import numpy
+
+    Rows: TypeAlias = Tensor | numpy.ndarray  # (n, d), floating point
+    Labels: TypeAlias = Tensor | numpy.ndarray | list  # (n,), anything that can be compared
+else:  # numpy is not imported for a type
+    Rows = Labels = Any
+
+BLOCK = 4096  # rows a block: 16 MB of float64 at d = 512
+
+
+def as_rows(x: Rows, *, name: str = "x", least: int = 2) -> Float[Tensor, "n d"]:
+    """`x` as a finite floating-point matrix of at least `least` rows, in its own precision and on its own device."""
+    x = _as_tensor(x, name)
+    if x.ndim != 2:
+        raise InputError(f"{name} has shape {tuple(x.shape)}; expected a matrix (n, d), one row per embedding")
+    if not x.is_floating_point():
+        raise InputError(f"{name} has dtype {_dtype(x)}; expected floating point")
+    n, d = x.shape
+    if d == 0:
+        raise InputError(f"{name} has shape ({n}, 0); expected at least one column")
+    if n < least:
+        raise InputError(f"{name} has {n} {'row' if n == 1 else 'rows'}; expected at least {least}")
+    for start in range(0, n, BLOCK):
+        finite = torch.isfinite(x[start : start + BLOCK]).all(dim=1)
+        if not finite.all():
+            row = start + int((~finite).nonzero()[0])
+            raise InputError(f"{name} has NaN or infinity in row {row}; remove or repair such rows first")
+    return x
+
+
+def as_aligned(x: Rows, y: Rows, names: tuple[str, str] = ("x", "y"), *, least: int = 2):
+    """Two matrices whose rows belong together one to one."""
+    x, y = as_two_sets(x, y, names, least=least)
+    if len(x) != len(y):
+        raise InputError(f"{names[0]} has {len(x)} rows and {names[1]} has {len(y)}; expected pairs, row i with row i")
+    return x, y
+
+
+def as_two_sets(x: Rows, y: Rows, names: tuple[str, str] = ("x", "y"), *, least: int = 2):
+    """Two matrices of the same dimension."""
+    x, y = as_rows(x, name=names[0], least=least), as_rows(y, name=names[1], least=least)
+    if x.shape[1] != y.shape[1]:
+        raise InputError(
+            f"{names[0]} has dimension {x.shape[1]} and {names[1]} has {y.shape[1]}; expected the same dimension"
+        )
+    return x, y.to(x.device)
+
+
+def _as_tensor(x: Any, name: str) -> Tensor:
+    if isinstance(x, Tensor):
+        return x
+    if not hasattr(x, "__array__"):
+        raise InputError(f"{name} is a {type(x).__name__}; expected a numpy array or a torch tensor (n, d)")
+    if x.dtype.kind not in "fiub":
+        raise InputError(f"{name} has dtype {x.dtype}; expected floating point")
+    if any(stride < 0 for stride in x.strides) or not x.dtype.isnative:
+        x = x.astype(x.dtype.newbyteorder("="), order="C")  # torch has neither negative strides nor byte orders
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # we only read
+        try:
+            return torch.from_numpy(x)
+        except TypeError:
+            raise InputError(f"{name} has dtype {x.dtype}; expected float16, float32 or float64") from None
+
+
+def _dtype(x: Tensor) -> str:
+    return str(x.dtype).removeprefix("torch.")
+
+
+def blocks(x: Float[Tensor, "n d"], size: int = BLOCK) -> Iterator[Float[Tensor, "b d"]]:
+    """The rows in float64, `size` at a time, so that a large float16 matrix is never copied whole."""
+    for start in range(0, len(x), size):
+        yield x[start : start + size].double()
+
+
+def mean_row(x: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:
+    """Mean of the rows in float64."""
+    return torch.stack([block.sum(0) for block in blocks(x)]).sum(0) / len(x)
+
+
+def covariance(x: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:
+    """Two-pass covariance in float64, ddof 1: exact to rounding however far the mean lies from the origin."""
+    mean = mean_row(x)
+    total = x.new_zeros((x.shape[1], x.shape[1]), dtype=torch.float64)
+    for block in blocks(x):
+        centred = block - mean
+        total = total + centred.T @ centred
+    return total / (len(x) - 1)
+
+
+def unit_rows(x: Float[Tensor, "n d"], *, name: str = "x") -> Float[Tensor, "n d"]:
+    """Rows of length 1 in float64; a zero row is an error."""
+    return torch.cat([_unit(block, name, k * BLOCK) for k, block in enumerate(blocks(x))])
+
+
+def _unit(block: Float[Tensor, "b d"], name: str, first: int) -> Float[Tensor, "b d"]:
+    # dividing by the largest entry first keeps the squares of rows of any scale in range
+    largest = block.detach().abs().amax(1, keepdim=True)
+    if (largest == 0).any():
+        row = first + int((largest == 0).nonzero()[0, 0])
+        raise InputError(f"{name} has a zero row (row {row}), whose direction is undefined; remove such rows first")
+    block = block / largest
+    return block / block.norm(dim=1, keepdim=True)
+
+
+def require_spread(x: Float[Tensor, "n d"], *, name: str = "x") -> None:
+    """An error where all rows are equal: checked exactly, since rounding would turn 0/0 into a plausible number."""
+    if all((block == x[0].double()).all() for block in blocks(x)):
+        raise InputError(f"all {len(x)} rows of {name} are equal; the measure is undefined without spread")
+
+
+def as_codes(labels: Labels, n: int) -> tuple[Int[Tensor, " n"], int]:
+    """Labels as codes 0..K-1 and K; at least two different ones."""
+    if len(labels) != n:
+        raise InputError(f"{len(labels)} labels for {n} rows; expected one label per row")
+    values = list(labels) if isinstance(labels, list) else labels.tolist()
+    if any(value is None or value != value for value in values):
+        raise InputError("labels contain missing values (None or NaN); expected one label per row")
+    codes: dict[Any, int] = {}
+    try:
+        coded = torch.tensor([codes.setdefault(value, len(codes)) for value in values])
+    except TypeError:
+        raise InputError("labels have more than one dimension; expected one label per row") from None
+    if len(codes) < 2:
+        raise InputError(f"all {n} labels are equal; expected at least two different labels")
+    return coded, len(codes)
