@@ -17,6 +17,8 @@ INVARIANCES = {
     "swap": "the two sets exchanged",
 }
 
+GROUPS = ("isotropy", "cone", "spread", "clusters", "modality gap", "matching")
+
 
 @dataclass(frozen=True)
 class Measure:
@@ -31,7 +33,7 @@ class Measure:
 
     name: str
     title: str
-    group: Literal["isotropy", "cone", "spread", "clusters", "modality gap", "matching"]
+    group: str  # one of GROUPS
     function: Callable[..., Any]
     takes: Literal["rows", "labelled rows", "two sets"]
     summary: str
@@ -69,3 +71,8 @@ def add_measure(measure: Measure, *variants: Measure) -> None:
 def variant(measure: Measure, name: str, **changes: Any) -> Measure:
     """`measure[name]`: the same measure but for `changes`."""
     return replace(measure, name=f"{measure.name}[{name}]", **changes)
+
+
+def by_group() -> list[Measure]:
+    """All measures, group by group."""
+    return sorted(measures.values(), key=lambda measure: GROUPS.index(measure.group))

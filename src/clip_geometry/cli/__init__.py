@@ -1,0 +1,144 @@
+"""The command line. Everything heavy is imported by the command that needs it."""
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clip_geometry.registry import InputError
+
+app = typer.Typer(
+    name="clip-geometry",
+    help="Measures, explains and changes the geometry of multimodal (CLIP) embeddings.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", show_default=False)]
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …; auto takes a GPU if there is one")]
+
+
+@app.command("run")
+def run_command(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="a YAML file, see configs/")],
+    overrides: Overrides = None,
+    smoke: Annotated[bool, typer.Option("--smoke", help="the config's small version, in seconds")] = False,
+    runs: Annotated[Path, typer.Option(help="where runs are kept")] = Path("runs"),
+    device: Device = "auto",
+) -> None:
+    """Runs a config to results.jsonl, figures and report.html; started again, it continues."""
+    from clip_geometry.config import parse_overrides
+    from clip_geometry.runner import run
+
+    command = shlex.join(["clip-geometry", *sys.argv[1:]])
+    report = run(config, parse_overrides(overrides or []), smoke=smoke, runs=runs, device=device, command=command)
+    print(f"report: {report}")
+
+
+@app.command()
+def measure(
+    image: Annotated[Path, typer.Argument(metavar="IMAGE", help="embeddings: a file or a folder")],
+    text: Annotated[Path | None, typer.Argument(metavar="[TEXT]", help="embeddings of the texts")] = None,
+    labels: Annotated[Path | None, typer.Option(help="one label per row: .npy, .txt, .csv, .parquet, .json")] = None,
+    pipeline: Annotated[str | None, typer.Option(help="steps before measuring, e.g. normalize,center[pooled]")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="take the rows as they are: no pipeline")] = False,
+    measures: Annotated[str | None, typer.Option(help="names, e.g. isoscore,silhouette[cosine]")] = None,
+    by: Annotated[str | None, typer.Option(help="a column to measure each value of: label, language, …")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="write the rows there too")] = None,
+    seed: Annotated[int, typer.Option(help="of the Gaussian behind the null values")] = 0,
+) -> None:
+    """Measures embeddings: a table in seconds. Rows are made unit length first unless --raw."""
+    from clip_geometry.cli.measure_files import measure_files
+
+    if raw and pipeline is not None:
+        raise InputError("--raw and --pipeline were both given; --raw is the empty pipeline")
+    steps = "" if raw else "normalize" if pipeline is None else pipeline
+    measure_files(image, text, labels=labels, steps=steps, names=measures, by=by, json_file=json_file, seed=seed)
+
+
+@app.command("embed")
+def embed_command(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="e.g. open_clip:ViT-B-32/fresh; see list models")],
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="a name or a path; see list datasets")],
+    overrides: Overrides = None,
+    out: Annotated[Path, typer.Option("-o", "--out", help="the folder to write")] = ...,  # pyright: ignore
+    split: Annotated[str | None, typer.Option(help="of the data set")] = None,
+    prompt: Annotated[str | None, typer.Option(help='class names as texts, e.g. "a photo of a {}"')] = None,
+    language: Annotated[str | None, typer.Option(help="of the captions")] = None,
+    limit: Annotated[int | None, typer.Option(help="take the first so many items", min=1)] = None,
+    batch_size: Annotated[int, typer.Option(min=1)] = 64,
+    shard_size: Annotated[int, typer.Option(min=1)] = 4096,
+    device: Device = "auto",
+    precision: Annotated[str | None, typer.Option(help="fp32 (default), bf16 or fp16")] = None,
+    features: Annotated[str | None, typer.Option(help="projected (default) or pooled")] = None,
+    export: Annotated[str | None, typer.Option(help="clip-retrieval or parquet, into OUT/export")] = None,
+    max_corrupt: Annotated[float, typer.Option(help="share of images that may fail to decode", min=0, max=1)] = 0.01,
+) -> None:
+    """Embeds a data set into a store; started again, it computes only what is missing.
+
+    KEY=VALUE sets any other field of the encoder's or the data set's config: seed=1 zero_bias=true. Where both
+    have a field, the encoder's is meant; data.seed=1 means the data set's.
+    """
+    from clip_geometry.cli.embed_named import embed_named
+
+    data_options = {"split": split, "prompt": prompt, "language": language}
+    model_options = {"precision": precision, "features": features}
+    embed_named(
+        model,
+        dataset,
+        out,
+        model_options={key: value for key, value in model_options.items() if value is not None},
+        data_options={key: value for key, value in data_options.items() if value is not None},
+        overrides=overrides or [],
+        export=export,
+        limit=limit,
+        batch_size=batch_size,
+        shard_size=shard_size,
+        device=device,
+        max_corrupt=max_corrupt,
+    )
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN...", help="run folders or files of measure --json")],
+) -> None:
+    """Puts the numbers of runs side by side and marks what may not be compared."""
+    from clip_geometry.cli.comparison import print_comparison
+
+    print_comparison(runs)
+
+
+@app.command("list")
+def list_command(
+    what: Annotated[str, typer.Argument(metavar="measures|models|datasets|transforms|experiments")],
+) -> None:
+    """Lists what there is, with what each means."""
+    from clip_geometry.cli.lists import print_list
+
+    print_list(what)
+
+
+def main() -> None:
+    """Runs the command line: errors of the user are one sentence and status 2, a traceback only with --debug."""
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    debug = len(arguments) < len(sys.argv) - 1
+    try:
+        app(args=arguments, prog_name="clip-geometry")
+    except InputError as error:
+        if debug:
+            raise
+        print(f"clip-geometry: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("clip-geometry: interrupted; the same command continues where it stopped", file=sys.stderr)
+        raise SystemExit(130) from None
+    except BrokenPipeError:  # head, less: nobody reads on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0) from None

@@ -1,0 +1,98 @@
+"""`clip-geometry compare`: runs side by side, and what may not be compared."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from clip_geometry.cli.tables import console, number, plain_table
+from clip_geometry.registry import InputError
+from clip_geometry.results import Row, read_rows
+
+ORIGIN = ("model", "dataset", "split", "pipeline", "fitted_on", "seed", "dtype")
+
+
+@dataclass(frozen=True)
+class Column:
+    """The rows of one run that share their origin (a sweep has several)."""
+
+    name: str
+    origin: dict[str, Any]
+    rows: dict[tuple[str, str], Row]  # (measure, place) → row
+
+
+@dataclass(frozen=True)
+class Line:
+    """One measure of one set in every column, and why the numbers may not be compared, if so."""
+
+    measure: str
+    place: str
+    values: tuple[float | None, ...]
+    remarks: tuple[str, ...]
+
+
+def columns_of(run: Path) -> list[Column]:
+    """The columns of a run folder or a file of measure --json."""
+    grouped: dict[str, tuple[dict[str, Any], dict[tuple[str, str], Row]]] = {}
+    for row in read_rows(run):
+        origin = {key: row.get(key) for key in ORIGIN}
+        _, rows = grouped.setdefault(repr(origin), (origin, {}))
+        rows[row["measure"], _place(row)] = row
+    return [Column(str(run), origin, rows) for origin, rows in grouped.values()]
+
+
+def _place(row: Row) -> str:
+    at = dict(row["at"])
+    modality = at.pop("modality", "")
+    return " ".join([modality, *(f"{key}={value}" for key, value in at.items())]).strip()
+
+
+def compare(columns: Sequence[Column]) -> list[Line]:
+    """A line for every measure and set that a column has a value of, in the order of the columns."""
+    keys = dict.fromkeys(key for column in columns for key, row in column.rows.items() if row["value"] is not None)
+    return [_line(columns, *key) for key in keys]
+
+
+def _line(columns: Sequence[Column], measure: str, place: str) -> Line:
+    rows = [column.rows.get((measure, place)) for column in columns]
+    present = [row for row in rows if row is not None and row["value"] is not None]
+    remarks = [
+        f"different {name}: {', '.join(values)}"
+        for name, key in (("n", "n"), ("d", "d"), ("pipeline", "pipeline"), ("precision", "dtype"))
+        if len(values := list(dict.fromkeys(_text(row.get(key)) for row in present))) > 1
+    ]
+    if len(present) < len(columns) and _other_conventions(columns, measure, place):
+        remarks.append("different convention: another variant of this measure stands in another run")
+    return Line(measure, place, tuple(None if row is None else row["value"] for row in rows), tuple(remarks))
+
+
+def _other_conventions(columns: Sequence[Column], measure: str, place: str) -> bool:
+    """Whether a column lacks this variant of the measure but has another."""
+    base = measure.partition("[")[0]
+    return any(
+        (measure, place) not in column.rows
+        and any(other.partition("[")[0] == base and where == place for other, where in column.rows)
+        for column in columns
+    )
+
+
+def _text(value: Any) -> str:
+    return " → ".join(value) or "raw" if isinstance(value, list) else str(value)
+
+
+def print_comparison(runs: Sequence[Path]) -> None:
+    """The table of all runs; a line with a remark holds numbers that may not be compared."""
+    columns = [column for run in runs for column in columns_of(run)]
+    if len(columns) < 2:
+        raise InputError(f"{len(columns)} run given; compare needs at least two")
+    out = console()
+    names = [chr(ord("A") + k) if k < 26 else f"#{k + 1}" for k in range(len(columns))]
+    for name, column in zip(names, columns, strict=True):
+        origin = "; ".join(f"{key} {_text(value)}" for key, value in column.origin.items() if value is not None)
+        out.print(f"{name} = {column.name}: {origin}")
+    lines = compare(columns)
+    table = plain_table("measure", "set", *(f">{name}" for name in names), "may not be compared")
+    for line in lines:
+        values = ("–" if value is None else number(value) for value in line.values)
+        table.add_row(line.measure, line.place, *values, "; ".join(line.remarks))
+    out.print(table)

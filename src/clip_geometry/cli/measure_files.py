@@ -1,0 +1,124 @@
+"""`clip-geometry measure`: files in, a table out."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+import numpy as np
+from rich.console import Console
+
+from clip_geometry.cli.tables import bound, console, number, plain_table
+from clip_geometry.config import digest
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.experiments.measuring import MeasuredSets, context, measure_sets, split_by
+from clip_geometry.formats import read_any, read_embeddings, read_labels
+from clip_geometry.geometry import measures
+from clip_geometry.geometry.rows import as_codes
+from clip_geometry.registry import InputError
+from clip_geometry.results import Results, Row
+from clip_geometry.transforms import parse_pipeline
+
+
+def measure_files(
+    image: Path,
+    text: Path | None,
+    *,
+    labels: Path | None,
+    steps: str,
+    names: str | None,
+    by: str | None,
+    json_file: Path | None,
+    seed: int,
+) -> None:
+    """Measures what lies in the files, prints the table and writes the rows where asked to."""
+    pipeline = parse_pipeline(steps)
+    chosen = None if names is None else [measures[name.strip()].name for name in _split_names(names)]
+    sets = read_sets(image, text)
+    if labels is not None:
+        sets = with_labels(sets, read_labels(labels))
+    parts = [({}, sets)] if by is None else [({by: value}, part) for value, part in split_by(sets, by)]
+    rows: list[Row] = []
+    for at, part in parts:
+        measured = MeasuredSets(part, pipeline, seed=seed)
+        shared = context(measured)
+        rows += [{**shared, **row, "at": {**at, **row["at"]}} for row in measure_sets(measured, chosen)]
+    print_rows(rows)
+    if json_file is not None:
+        write_rows(json_file, rows)
+
+
+def read_sets(image: Path, text: Path | None) -> dict[str, Embeddings]:
+    """The sets in one or two files or folders. A folder may hold both; of two paths the second is the text."""
+    if text is None:
+        return dict(read_any(image))
+    return {"image": _side(image, "image"), "text": _side(text, "text")}
+
+
+def _side(path: Path, modality: str) -> Embeddings:
+    """The set of the modality where a folder has both, otherwise the one that is there, taken as the modality."""
+    if not path.is_dir():
+        return read_embeddings(path, modality=modality)
+    found = read_any(path)
+    if modality in found:
+        return found[modality]
+    return replace(next(iter(found.values())), modality=modality)
+
+
+def with_labels(sets: Mapping[str, Embeddings], labels: np.ndarray) -> dict[str, Embeddings]:
+    """The labels on every set that has as many rows; at least one has to."""
+    fitting = {modality for modality, each in sets.items() if len(each) == len(labels)}
+    if not fitting:
+        counts = " and ".join(f"{len(each)} {modality} rows" for modality, each in sets.items())
+        raise InputError(f"{len(labels)} labels were given for {counts}; expected one label per row")
+    as_codes(labels, len(labels))  # one label only is an error here, where labels were asked for
+    return {modality: replace(each, labels=labels) if modality in fitting else each for modality, each in sets.items()}
+
+
+def _split_names(names: str) -> list[str]:
+    found = [name for name in names.split(",") if name.strip()]
+    if not found:
+        raise InputError("--measures is empty; give names, comma-separated, or leave it out for all")
+    return found
+
+
+def print_rows(rows: list[Row]) -> None:
+    """The table: a row per measure and set, in a block per value of --by; then what was left out and why."""
+    out = console()
+    first = rows[0]
+    counts = sorted({(row["at"]["modality"], row["n"]) for row in rows if row["value"] is not None})
+    sizes = ", ".join(f"{n} {modality}" for modality, n in counts if modality != "both") or f"{first['n']} rows"
+    out.print(f"{first['dataset']}: {sizes}")
+    out.print(f"pipeline: {' → '.join(first['pipeline']) or 'raw (rows as they are)'}")
+    columns = [key for key in first["at"] if key != "modality"]
+    table = plain_table("measure", *columns, "set", ">value", ">null", "range", "direction")
+    for row in rows:
+        if row["value"] is None:
+            continue
+        measure = measures[row["measure"]]
+        cells = [row["measure"], *(str(row["at"][key]) for key in columns), row["at"]["modality"]]
+        limits = f"{bound(measure.range[0])} … {bound(measure.range[1])}"
+        table.add_row(*cells, number(row["value"]), number(row["null_value"]), limits, measure.direction)
+    out.print(table)
+    out.print("null: the same on an isotropic Gaussian of this n and d, through this pipeline", style="dim")
+    _print_notes(out, rows)
+
+
+def _print_notes(out: Console, rows: list[Row]) -> None:
+    notes: dict[str, list[str]] = {}
+    for row in rows:
+        if row["value"] is None and row["measure"] not in notes.setdefault(row["note"], []):
+            notes[row["note"]].append(row["measure"])
+    for note, names in notes.items():
+        out.print(f"not computed: {', '.join(names)}: {note}", style="dim")
+
+
+def write_rows(path: Path, rows: list[Row]) -> None:
+    """The rows as a results file of their own, replacing an older one."""
+    if path.is_dir():
+        raise InputError(f"{path} is a directory; --json needs the name of a file")
+    if not path.parent.exists():
+        raise InputError(f"the folder {path.parent} does not exist; --json writes into existing folders")
+    temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
+    Results(temporary).append(digest(rows), rows)
+    temporary.replace(path)

@@ -1,0 +1,35 @@
+"""How tables and numbers look on the terminal."""
+
+import sys
+
+from rich.console import Console
+from rich.table import Table
+
+
+def console() -> Console:
+    """Standard output; wide where it is no terminal, so that a piped table keeps its lines."""
+    return Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 200)
+
+
+def plain_table(*columns: str) -> Table:
+    """A table without lines; ">name" is a column of numbers. All but the last column stay on one line."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        right = column.startswith(">")
+        table.add_column(
+            column.removeprefix(">"),
+            justify="right" if right else "left",
+            no_wrap=right or column == columns[0],
+            overflow="fold",
+        )
+    return table
+
+
+def bound(value: float | str) -> str:
+    """A bound of a range: -1, 0.5, d, ∞."""
+    return value if isinstance(value, str) else "∞" if value == float("inf") else f"{value:g}"
+
+
+def number(value: float) -> str:
+    """Four significant digits, so that columns can be read."""
+    return f"{value:.4f}" if 1e-3 <= abs(value) < 10 else f"{value:.4g}"

@@ -1,0 +1,122 @@
+"""What an experiment is: a config, the cells it plans, and the report it makes of their rows."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
+
+from pydantic import BeforeValidator, Field, SerializeAsAny
+
+from clip_geometry.config import Config, digest
+from clip_geometry.data import dataset_from
+from clip_geometry.data.base import DatasetConfig
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.encoders import resolve_encoder
+from clip_geometry.encoders.base import EncoderConfig
+from clip_geometry.registry import InputError, Registry
+from clip_geometry.results import Row
+
+if TYPE_CHECKING:
+    from clip_geometry.report.gallery import FigureEntry
+
+
+def _encoder(value: Any) -> EncoderConfig:
+    """`open_clip:…` or a section {model: open_clip:…, seed: 1, …} as the family's config."""
+    if isinstance(value, EncoderConfig):
+        return value
+    section = {"model": value} if isinstance(value, str) else dict(value) if isinstance(value, dict) else {}
+    if not isinstance(section.get("model"), str):
+        raise InputError("expected a model name or a section with the key 'model'")
+    return resolve_encoder(**section)
+
+
+def _dataset(value: Any) -> DatasetConfig:
+    """`scenes` or a section {name: scenes, split: test, …} as the data set's config."""
+    if isinstance(value, DatasetConfig):
+        return value
+    if not isinstance(value, str | dict):
+        raise InputError("expected the name of a data set or a section with the key 'name'")
+    return dataset_from({"name": value} if isinstance(value, str) else value)
+
+
+Model = Annotated[SerializeAsAny[EncoderConfig], BeforeValidator(_encoder)]
+Data = Annotated[SerializeAsAny[DatasetConfig], BeforeValidator(_dataset)]
+
+
+class RunConfig(Config):
+    """Keys of every config; an experiment adds its own. title and description head the report."""
+
+    name: str = Field(pattern=r"^[\w.-]+$")
+    experiment: str
+    title: str = ""
+    description: str = ""
+    seed: int = 0
+
+
+class Workspace(Protocol):
+    """What the runner gives an experiment."""
+
+    folder: Path
+
+    def embeddings(
+        self, model: EncoderConfig, data: DatasetConfig, *, limit: int | None, batch_size: int
+    ) -> Mapping[str, Embeddings]:
+        """The sets of both, embedded once and kept in the store."""
+        ...
+
+    def revisions(self, model: EncoderConfig, data: DatasetConfig) -> dict[str, str]:
+        """What identifies the files behind both, so that changed files are new cells."""
+        ...
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One unit of work that is finished or not. define: what its numbers depend on; compute: its rows."""
+
+    title: str
+    define: Mapping[str, Any]
+    compute: Callable[[], Sequence[Row]]
+
+    @cached_property
+    def key(self) -> str:
+        return digest(dict(self.define))
+
+
+class Experiment(ABC):
+    """A question put to some data: plans cells, and draws what came out."""
+
+    Config: ClassVar[type[RunConfig]]
+    summary: ClassVar[str]
+
+    def __init__(self, config: Any, workspace: Workspace):
+        self.config = config
+        self.workspace = workspace
+
+    @abstractmethod
+    def cells(self) -> Iterator[Cell]:
+        """The units of work, cheap to list: nothing is loaded before a cell computes."""
+
+    @abstractmethod
+    def facts(self) -> Mapping[str, Any]:
+        """What the head of the report states: model, data, n, d, pipeline, seed, …"""
+
+    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> list["FigureEntry"]:
+        """Draws the figures of the report into `folder`; prefix of the file names, group of the headings."""
+        return []
+
+    def label(self) -> str:
+        """A short name of this run beside others of a sweep."""
+        return self.config.name
+
+    def fresh_models(self) -> Sequence[str]:
+        """Models whose weights are untrained, which the report says at its head."""
+        return ()
+
+    def notes(self) -> Sequence[str]:
+        """Sentences for the report, beside what the rows say."""
+        return ()
+
+
+experiments: Registry[type[Experiment]] = Registry("experiment")

@@ -1,0 +1,120 @@
+"""The geometry of one model on one set of pairs: every measure, and the pictures behind them."""
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from clip_geometry.experiments.base import Cell, Data, Experiment, Model, RunConfig, experiments
+from clip_geometry.experiments.measuring import MeasuredSets, context, default_measures, rows_or_note
+from clip_geometry.geometry import Measure, measures
+from clip_geometry.registry import InputError
+from clip_geometry.results import Row
+from clip_geometry.transforms import parse_pipeline
+
+if TYPE_CHECKING:
+    from clip_geometry.report.gallery import FigureEntry
+
+
+class GeometryConfig(RunConfig):
+    """model: an encoder. pairs: a data set. pipeline: steps before measuring. measures: names, null for all.
+
+    limit: take the first so many items. batch_size: of the encoder.
+    """
+
+    model: Model
+    pairs: Data
+    pipeline: tuple[str, ...] = ("normalize",)
+    measures: tuple[str, ...] | None = None
+    limit: int | None = Field(default=None, ge=2)
+    batch_size: int = Field(default=64, ge=1)
+
+    @field_validator("pipeline")
+    @classmethod
+    def _known_steps(cls, steps: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(str(step) for step in parse_pipeline(steps))
+
+    @field_validator("measures")
+    @classmethod
+    def _known_measures(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return names and tuple(measures[name].name for name in names)
+
+
+class Geometry(Experiment):
+    Config = GeometryConfig
+    summary = "every measure of one model's image and text embeddings, with pictures"
+
+    @cached_property
+    def sets(self) -> MeasuredSets:
+        config = self.config
+        found = self.workspace.embeddings(config.model, config.pairs, limit=config.limit, batch_size=config.batch_size)
+        return MeasuredSets(found, parse_pipeline(config.pipeline), seed=config.seed)
+
+    def cells(self) -> Iterator[Cell]:
+        named = self.config.measures is not None
+        chosen = [measures[name] for name in self.config.measures] if named else default_measures()
+        for measure in chosen:
+            yield Cell(
+                title=measure.name,
+                define={"measure": measure.name, **self._defining()},
+                compute=partial(self._rows, measure, named),
+            )
+
+    def _defining(self) -> dict[str, Any]:
+        keys = ("model", "pairs", "pipeline", "limit", "seed")
+        return {key: self.config.model_dump(mode="json")[key] for key in keys} | self.workspace.revisions(
+            self.config.model, self.config.pairs
+        )
+
+    def _rows(self, measure: Measure, named: bool) -> list[Row]:
+        shared = context(self.sets)
+        return [{**shared, **row} for row in rows_or_note(self.sets, measure, named=named)]
+
+    def facts(self) -> Mapping[str, Any]:
+        sets = self.sets
+        shared = context(sets)
+        counts = {f"n {modality}": len(rows) for modality, rows in sets.rows.items()}
+        first = next(iter(sets.rows.values()))
+        return {
+            **{key: shared[key] for key in ("model", "dataset", "split")},
+            **counts,
+            "d": first.shape[1],
+            "pipeline": " → ".join(shared["pipeline"]) or "raw",
+            "seed": shared["seed"],
+            "versions": shared["versions"],
+        }
+
+    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+        from clip_geometry.report.gallery import draw_figures
+
+        facts = self.facts()
+        return draw_figures(
+            self.sets.rows.get("image"),
+            self.sets.rows.get("text"),
+            self._pairs(),
+            folder=folder,
+            model=facts["model"],
+            dataset=facts["dataset"],
+            pipeline=self.config.pipeline,
+            seed=self.config.seed,
+            prefix=prefix,
+            group=group,
+        )
+
+    def label(self) -> str:
+        return f"{self.config.model.model}, {self.config.pairs.name}, {' → '.join(self.config.pipeline) or 'raw'}"
+
+    def fresh_models(self) -> list[str]:
+        return [self.config.model.model] if self.config.model.is_fresh else []
+
+    def _pairs(self) -> tuple[np.ndarray, np.ndarray] | None:
+        try:
+            return self.sets.pairs() if len(self.sets.rows) == 2 else None
+        except InputError:
+            return None
+
+
+experiments.add("geometry", Geometry)

@@ -1,0 +1,154 @@
+"""Runs a config: plans its cells, skips the finished ones, writes rows, then the report."""
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from clip_geometry.config import digest, expand_sweep, override, read_yaml, validate
+from clip_geometry.data import load_dataset
+from clip_geometry.data.base import Dataset, DatasetConfig
+from clip_geometry.embed import embed
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.encoders import encoder_revision
+from clip_geometry.encoders.base import EncoderConfig
+from clip_geometry.experiments import Experiment, experiments
+from clip_geometry.files import exclusive, write_atomically
+from clip_geometry.geometry import measures
+from clip_geometry.progress import note, progress
+from clip_geometry.registry import InputError
+from clip_geometry.results import Results, versions
+from clip_geometry.store import read_store
+
+
+@dataclass
+class RunFolder:
+    """A run's folder and what its experiments share. Stores lie beside the runs, one per model and data set."""
+
+    folder: Path
+    device: str = "auto"
+    _sets: dict[str, Mapping[str, Embeddings]] = field(default_factory=dict)
+    _data: dict[str, Dataset] = field(default_factory=dict)
+
+    def embeddings(
+        self, model: EncoderConfig, data: DatasetConfig, *, limit: int | None, batch_size: int
+    ) -> Mapping[str, Embeddings]:
+        """The sets of both, embedded once and kept in the store."""
+        store = self.folder.parent / "embeddings" / self._store_name(model, data, batch_size)
+        key = f"{store} {limit}"
+        if key not in self._sets:
+            embed(model, self._dataset(data), store, limit=limit, batch_size=batch_size, device=self.device)
+            self._sets[key] = read_store(store, limit=limit)
+        return self._sets[key]
+
+    def revisions(self, model: EncoderConfig, data: DatasetConfig) -> dict[str, str]:
+        """What identifies the files behind both, so that changed files are new cells."""
+        return {"model_revision": encoder_revision(model), "data_revision": self._dataset(data).revision}
+
+    def _dataset(self, config: DatasetConfig) -> Dataset:
+        key = digest(config)
+        if key not in self._data:
+            self._data[key] = load_dataset(config)
+        return self._data[key]
+
+    def _store_name(self, model: EncoderConfig, data: DatasetConfig, batch_size: int) -> str:
+        key = digest(
+            [model.model_dump(mode="json"), data.model_dump(mode="json"), *self.revisions(model, data).values()]
+        )
+        # where rows depend on their batch, another batch size is another store
+        batch = f"-b{batch_size}" if getattr(model, "batch_norm", "eval") == "batch" else ""
+        readable = "".join(c if c.isalnum() or c in "._-" else "-" for c in f"{model.model}-{data.name}")
+        return f"{readable[:60]}-{key}{batch}"
+
+
+def resolve(path: Path, overrides: Mapping[str, Any], *, smoke: bool) -> dict[str, Any]:
+    """The config as one mapping: the file, its `smoke:` section if asked for, and the command line's changes."""
+    values = read_yaml(path)
+    small = values.pop("smoke", None)
+    if smoke and not isinstance(small, dict):
+        raise InputError(f"{path} has no section 'smoke' (dotted keys and their small values)")
+    values = override(values, (small or {}) if smoke else {})
+    return override(values, overrides)
+
+
+def plan(values: Mapping[str, Any], context: str) -> list[tuple[type[Experiment], Any]]:
+    """(experiment, validated config) for each point of the sweep."""
+    planned = []
+    for point in expand_sweep(values):
+        if not isinstance(point.get("experiment"), str):
+            raise InputError(f"{context}: key 'experiment' is missing; known are {', '.join(sorted(experiments))}")
+        kind = experiments[point["experiment"]]
+        planned.append((kind, validate(kind.Config, point, context)))
+    return planned
+
+
+def run(
+    path: Path,
+    overrides: Mapping[str, Any],
+    *,
+    smoke: bool = False,
+    runs: Path = Path("runs"),
+    device: str = "auto",
+    command: str = "",
+) -> Path:
+    """Runs the config in `path` → the report. The same call again continues where it stopped.
+
+    Everything lies in runs/<name>-<hash of the resolved config>/: config.yaml, results.jsonl, figures/, report.html,
+    provenance.yaml. Raises InputError for anything wrong in the config.
+    """
+    planned = plan(resolve(path, overrides, smoke=smoke), str(path))
+    resolved = [config.model_dump(mode="json") for _, config in planned]
+    name = f"{resolved[0]['name']}{'-smoke' if smoke else ''}-{digest(resolved, 10)}"
+    workspace = RunFolder(runs / name, device)
+    workspace.folder.mkdir(parents=True, exist_ok=True)
+    with exclusive(workspace.folder, lambda: note(f"another process runs {workspace.folder}; waiting for it")):
+        document = resolved[0] if len(resolved) == 1 else {"grid": resolved}
+        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+        write_atomically(workspace.folder / "config.yaml", text.encode())
+        provenance = {"command": command, "config": str(path), "python": sys.version.split()[0], "versions": versions()}
+        write_atomically(workspace.folder / "provenance.yaml", yaml.safe_dump(provenance, sort_keys=False).encode())
+        planned_experiments = [kind(config, workspace) for kind, config in planned]
+        results = Results(workspace.folder / "results.jsonl")
+        _compute(planned_experiments, results)
+        return _report(planned_experiments, results, text, command)
+
+
+def _compute(planned: Sequence[Experiment], results: Results) -> None:
+    """Computes the cells that are not finished, each written when it is done."""
+    cells = {cell.key: cell for experiment in planned for cell in experiment.cells()}
+    finished = results.finished() & cells.keys()
+    with progress("cells", total=len(cells), done=len(finished)) as advance:
+        for key, cell in cells.items():
+            if key not in finished:
+                results.append(key, cell.compute())
+                advance(1)
+
+
+def _report(planned: Sequence[Experiment], results: Results, config: str, command: str) -> Path:
+    from clip_geometry.report.page import write_report
+
+    wanted = {cell.key for experiment in planned for cell in experiment.cells()}
+    folder = results.path.parent
+    figures, many = [], len(planned) > 1
+    for k, experiment in enumerate(planned, start=1):
+        prefix, group = (f"{k:02d}-", experiment.label()) if many else ("", "")
+        figures += experiment.figures(folder / "figures", prefix=prefix, group=group)
+    first = planned[0]
+    return write_report(
+        folder / "report.html",
+        title=first.config.title or first.config.name,
+        intro=first.config.description,
+        facts=first.facts() if not many else {"runs": [experiment.label() for experiment in planned]},
+        rows=[row for row in results.read() if row["cell"] in wanted],
+        figures=figures,
+        explanations=measures,
+        notes=[sentence for experiment in planned for sentence in experiment.notes()],
+        fresh_models=sorted({model for experiment in planned for model in experiment.fresh_models()}),
+        command=command or shlex.join(["clip-geometry", "run", "config.yaml"]),
+        config=config,
+        versions=versions(),
+    )

@@ -1,0 +1,26 @@
+"""Centring."""
+
+from typing import Self
+
+import numpy as np
+
+from clip_geometry.transforms.base import Transform, TransformEntry, as_matrix, transforms
+
+
+class Center(Transform):
+    """Subtracts the mean of the rows it was fitted on: w − μ. Attributes: mean_ (d,), fitted_on_ (rows)."""
+
+    def fit(self, x: np.ndarray, y: np.ndarray | None = None) -> Self:
+        x = as_matrix(x)
+        self.mean_ = x.mean(axis=0)
+        self.fitted_on_ = len(x)
+        return self
+
+    def transform(self, x: np.ndarray) -> np.ndarray:
+        return as_matrix(x) - self.mean_
+
+
+transforms.add(
+    "center",
+    TransformEntry(make=Center, fits=True, summary="subtracts the mean of the set it is fitted on", formula="w − μ"),
+)
