@@ -1,0 +1,175 @@
+"""What the registry says of a measure is true, and what it does not say is not: over the whole registry."""
+
+import numpy as np
+import pytest
+
+from clip_geometry.geometry import GROUPS, INVARIANCES, by_group, measures, null_value
+from clip_geometry.registry import InputError
+from support.clouds import arguments, cone, labels_for, rotation
+
+SEEDS = (0, 1, 2)
+
+
+def rotate(rng, *sets):
+    q = rotation(sets[0].shape[1], rng)
+    return [x @ q for x in sets]
+
+
+def translate(rng, *sets):
+    shift = rng.normal(size=sets[0].shape[1])
+    return [x + shift for x in sets]
+
+
+def scale(rng, *sets):
+    factor = rng.uniform(1.5, 3.0)
+    return [factor * x for x in sets]
+
+
+def scale_rows(rng, *sets):
+    return [x * rng.uniform(0.3, 3.0, size=(len(x), 1)) for x in sets]
+
+
+def swap(rng, *sets):
+    return sets[::-1]
+
+
+MAPS = {"rotation": rotate, "translation": translate, "scale": scale, "row scale": scale_rows, "swap": swap}
+
+
+def mapped(measure, how, rng, sets):
+    count = 2 if measure.takes == "two sets" else 1
+    return [*MAPS[how](rng, *sets[:count]), *sets[count:]]
+
+
+def test_the_maps_are_those_of_the_registry():
+    assert MAPS.keys() == INVARIANCES.keys()
+
+
+@pytest.mark.parametrize("how", MAPS)
+@pytest.mark.parametrize("name", measures)
+def test_invariances_hold_both_ways(name, how):
+    measure = measures[name]
+    if how == "swap" and measure.takes != "two sets":
+        assert "swap" not in measure.invariances
+        return
+    moved = []
+    for seed in SEEDS:
+        sets = arguments(measure, "plain", seed)
+        rng = np.random.default_rng(seed)
+        moved.append(abs(float(measure(*mapped(measure, how, rng, sets))) - float(measure(*sets))))
+    if how in measure.invariances:
+        assert max(moved) < 1e-9
+    else:
+        assert max(moved) > 1e-4
+
+
+@pytest.mark.parametrize("name", measures)
+def test_order_of_the_rows_does_not_matter(name):
+    sets = arguments(measures[name], "plain")
+    order = np.random.default_rng(0).permutation(len(sets[0]))
+    assert float(measures[name](*(part[order] for part in sets))) == pytest.approx(float(measures[name](*sets)))
+
+
+@pytest.mark.parametrize("name", [name for name, m in measures.items() if m.takes == "two sets"])
+def test_needs_pairs_exactly_where_pairing_matters(name):
+    measure = measures[name]
+    x, y = arguments(measure, "plain")
+    shuffled = y[np.random.default_rng(0).permutation(len(y))]
+    moved = abs(float(measure(x, y)) - float(measure(x, shuffled)))
+    assert moved > 1e-4 if "pairs" in measure.needs else moved < 1e-9
+    if "pairs" in measure.needs:
+        with pytest.raises(InputError, match="expected pairs"):
+            measure(x, y[:-1])
+    else:
+        assert float(measure(x, y[:-1])) == pytest.approx(float(measure(x, y)), rel=0.2)
+
+
+@pytest.mark.parametrize("name", measures)
+def test_needs_unit_rows_exactly_where_the_scale_matters(name):
+    assert ("unit rows" in measures[name].needs) == ("scale" not in measures[name].invariances)
+
+
+@pytest.mark.parametrize("name", measures)
+def test_value_lies_in_the_range(name):
+    measure = measures[name]
+    for cloud in ("plain", "tight clusters", "fewer rows than dimensions"):
+        sets = arguments(measure, cloud)
+        low, high = (sets[0].shape[1] if bound == "d" else bound for bound in measure.range)
+        assert low - 1e-12 <= float(measure(*sets)) <= high + 1e-12
+
+
+@pytest.mark.parametrize("name", measures)
+def test_value_on_an_isotropic_gaussian(name):
+    measure = measures[name]
+    d = 3  # few dimensions, so that extremes have reached their limits at this n
+    expected = d if measure.at_gaussian == "d" else measure.at_gaussian
+    value = float(null_value(measure, 4000, d, prepare=lambda rows: rows / rows.norm(dim=1, keepdim=True)))
+    # sampling error of means ~ 1/√n = .016; extremes lie within that too; a half angle of 180 ± 3 degrees
+    assert value == pytest.approx(expected, rel=0.02, abs=0.06)
+
+
+@pytest.mark.parametrize("name", measures)
+def test_too_few_rows_are_an_error_and_the_smallest_number_is_not(name):
+    measure = measures[name]
+    rng = np.random.default_rng(0)
+    least = {"labelled rows": 3, "rows": 2, "two sets": 1 if name == "matching_cosine" else 2}[measure.takes]
+    for n in range(4):
+        x = cone(n, 4, rng)
+        sets = {
+            "rows": (x,),
+            "labelled rows": (x, labels_for(x) % 2),
+            "two sets": (x, cone(n, 4, rng)),
+        }[measure.takes]
+        if n < least:
+            with pytest.raises(InputError, match=r"expected at least|label"):
+                measure(*sets)
+        else:
+            assert np.isfinite(float(measure(*sets)))
+
+
+BAD = {
+    "one dimension": (np.ones(5), r"shape \(5,\); expected a matrix"),
+    "three dimensions": (np.ones((5, 2, 2)), r"shape \(5, 2, 2\); expected a matrix"),
+    "no columns": (np.ones((5, 0)), "at least one column"),
+    "complex": (np.ones((5, 2), dtype=complex), "dtype complex128; expected floating point"),
+    "strings": (np.array([["a", "b"]] * 5), "dtype <U1; expected floating point"),
+    "objects": (np.array([[None, 1]] * 5), "dtype object; expected floating point"),
+    "integers": (np.ones((5, 2), dtype=int), "dtype int64; expected floating point"),
+    "a list": ([[1.0, 2.0]] * 5, "is a list; expected a numpy array or a torch tensor"),
+    "NaN": (np.array([[1.0, 2.0], [3.0, np.nan], [1.0, 1.0]]), "NaN or infinity in row 1"),
+    "infinity": (np.array([[1.0, 2.0], [3.0, 1.0], [-np.inf, 1.0]]), "NaN or infinity in row 2"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+@pytest.mark.parametrize("name", measures)
+def test_bad_rows_are_one_clear_sentence(name, case):
+    x, message = BAD[case]
+    rest = {"rows": (), "labelled rows": ([0, 1, 0, 1, 0][: len(x)],), "two sets": (x,)}[measures[name].takes]
+    with pytest.raises(InputError, match=message):
+        measures[name](x, *rest)
+
+
+@pytest.mark.parametrize("name", [name for name, m in measures.items() if m.takes == "two sets"])
+def test_different_dimensions_are_an_error(name):
+    rng = np.random.default_rng(0)
+    with pytest.raises(InputError, match="image has dimension 4 and text has 5"):
+        measures[name](rng.normal(size=(6, 4)), rng.normal(size=(6, 5)))
+
+
+@pytest.mark.parametrize("name", [name for name, m in measures.items() if "row scale" in m.invariances])
+def test_directions_of_zero_rows_are_an_error(name):
+    measure = measures[name]
+    x, *rest = arguments(measure, "plain")
+    x[3] = 0
+    with pytest.raises(InputError, match=r"zero row \(row 3\)"):
+        measure(x, *rest)
+
+
+def test_every_measure_is_explained():
+    for measure in by_group():
+        assert measure.group in GROUPS
+        for text in (measure.summary, measure.reading):
+            assert text[0].isupper() or text[0].isdigit()
+            assert text.endswith(".")
+        assert measure.formula and measure.reference and measure.direction and measure.title

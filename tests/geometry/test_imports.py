@@ -1,0 +1,36 @@
+"""geometry/ needs torch and jaxtyping and nothing heavier: importing it pulls in no other library."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import clip_geometry.geometry
+
+SOURCES = sorted(Path(clip_geometry.geometry.__file__).parent.glob("*.py"))
+STANDARD = {"collections", "dataclasses", "math", "typing", "warnings"}
+
+
+def test_importing_geometry_loads_nothing_heavy():
+    heavy = ["open_clip", "transformers", "sklearn", "umap", "matplotlib", "torchvision", "pandas", "scipy"]
+    code = f"import sys, clip_geometry.geometry; print([m for m in {heavy} if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+def test_geometry_imports_torch_jaxtyping_and_the_registry_only():
+    allowed = STANDARD | {"torch", "jaxtyping", "clip_geometry.registry"}
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) else []
+            for name in names:
+                known = name.startswith("clip_geometry.geometry") or name in allowed or name.split(".")[0] in allowed
+                assert known or name == "numpy", f"{path.name} imports {name}"
+
+
+def test_numpy_is_imported_for_types_only():
+    for path in SOURCES:
+        text = path.read_text()
+        if "import numpy" in text:
+            assert text.index("if TYPE_CHECKING:") < text.index("import numpy")

@@ -1,0 +1,38 @@
+import numpy as np
+import pytest
+import torch
+
+from clip_geometry.geometry import isoscore, measures, modality_gap, null_value, silhouette
+
+
+def gaussian(n, d, seed):
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def test_is_the_measure_on_a_seeded_gaussian():
+    assert float(null_value("isoscore", 50, 8, seed=3)) == float(isoscore(gaussian(50, 8, 3)))
+    assert float(null_value(measures["isoscore"], 50, 8, seed=4)) == float(isoscore(gaussian(50, 8, 4)))
+
+
+def test_draws_are_averaged():
+    single = [float(null_value("isoscore", 50, 8, seed=seed)) for seed in (5, 6, 7)]
+    assert len(set(single)) == 3
+    assert float(null_value("isoscore", 50, 8, seed=5, draws=3)) == pytest.approx(np.mean(single))
+
+
+def test_two_sets_have_their_own_sizes():
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(n, 6, generator=generator, dtype=torch.float64) for n in (40, 25))
+    assert float(null_value("modality_gap", 40, 6, n_text=25)) == float(modality_gap(x, y))
+
+
+def test_labels_of_the_data_are_used():
+    labels = [0, 0, 0, 1, 1, 2] * 5
+    assert float(null_value("silhouette", 30, 4, labels=labels)) == float(silhouette(gaussian(30, 4, 0), labels))
+
+
+def test_scale_and_preparation():
+    doubled = float(null_value("modality_gap", 30, 4, scale=2.0))
+    assert doubled == pytest.approx(2 * float(null_value("modality_gap", 30, 4)))
+    prepared = null_value("average_cosine", 30, 4, prepare=lambda rows: rows + 100)
+    assert float(prepared) > 0.99

@@ -1,0 +1,86 @@
+"""Every registered measure against its definition, on every cloud and in every precision and memory layout."""
+
+import numpy as np
+import pytest
+import torch
+
+from clip_geometry.geometry import measures
+from support.clouds import CLOUDS, arguments
+from support.oracles import ORACLES
+
+# float64: the digits that the definitions themselves keep; scores bounded by 1 are compared absolutely
+EXACT = {"rel": 1e-9, "abs": 1e-9}
+SINGLE = {"rel": 1e-6, "abs": 1e-6}
+
+
+def tolerance(measure, exact):
+    bounded = all(isinstance(bound, int | float) and abs(bound) <= 1 for bound in measure.range)
+    return exact if bounded else {"rel": exact["rel"], "abs": 0.0}
+
+
+def undetermined(measure, cloud):
+    """The rows of the eigenvector matrix are arbitrary where eigenvalues (nearly) repeat, the other bases are not."""
+    return "[rows]" in measure.name and cloud in ("fewer rows than dimensions", "tight clusters")
+
+
+def test_every_measure_has_an_oracle():
+    assert ORACLES.keys() == measures.keys()
+
+
+@pytest.mark.parametrize("cloud", CLOUDS)
+@pytest.mark.parametrize("name", measures)
+def test_float64(name, cloud):
+    measure = measures[name]
+    if undetermined(measure, cloud):
+        pytest.skip("the eigenvectors are not determined to these digits")
+    sets = arguments(measure, cloud)
+    assert float(measure(*sets)) == pytest.approx(ORACLES[name](*sets), **tolerance(measure, EXACT))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", measures)
+def test_lower_precision_is_exact_on_the_converted_rows(name, dtype):
+    measure = measures[name]
+    x, *rest = (torch.as_tensor(part) for part in arguments(measure, "plain"))
+    sets = [x.to(dtype), *(part.to(dtype) if part.is_floating_point() else part for part in rest)]
+    oracle = ORACLES[name](*(part.double().numpy() if part.is_floating_point() else part.numpy() for part in sets))
+    assert float(measure(*sets)) == pytest.approx(oracle, **tolerance(measure, SINGLE))
+
+
+def non_contiguous(x):
+    wide = np.zeros((x.shape[0], 2 * x.shape[1]))
+    wide[:, ::2] = x
+    return wide[:, ::2]
+
+
+def read_only(x):
+    x = x.copy()
+    x.flags.writeable = False
+    return x
+
+
+def negative_stride(x):
+    return np.ascontiguousarray(x[::-1])[::-1]
+
+
+def big_endian(x):
+    return x.astype(">f8")
+
+
+@pytest.mark.parametrize("layout", [non_contiguous, read_only, negative_stride, big_endian])
+@pytest.mark.parametrize("name", measures)
+def test_memory_layouts(name, layout):
+    measure = measures[name]
+    x, *rest = arguments(measure, "plain")
+    assert float(measure(layout(x), *rest)) == pytest.approx(float(measure(x, *rest)), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", measures)
+def test_result_is_a_float64_scalar_and_the_input_is_untouched(name):
+    measure = measures[name]
+    sets = arguments(measure, "plain")
+    before = [part.copy() for part in sets]
+    result = measure(*sets)
+    assert result.ndim == 0
+    assert result.dtype == torch.float64
+    assert all((part == old).all() for part, old in zip(sets, before, strict=True))
