@@ -1,0 +1,75 @@
+"""Data sets by name or path. Importing this registers all of them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from clip_geometry.config import validate
+from clip_geometry.data import captions, cifar100, coco, folder, scenes  # noqa: F401 (each registers itself)
+from clip_geometry.data.base import Dataset, DatasetConfig, DatasetEntry, Side, datasets
+from clip_geometry.data.images import IMAGE_SUFFIXES
+from clip_geometry.data.tables import SUFFIXES
+from clip_geometry.registry import InputError, did_you_mean
+
+__all__ = [
+    "Dataset",
+    "DatasetConfig",
+    "DatasetEntry",
+    "Side",
+    "dataset_from",
+    "datasets",
+    "load_dataset",
+    "resolve_dataset",
+]
+
+
+def resolve_dataset(name_or_path: str | Path, /, **options: Any) -> DatasetConfig:
+    """The config of a registered data set, or of what lies at a path; `options` are its other fields.
+
+    A table is read as `captions`, .json as `coco`, a folder as `cifar100` where it has one of its layouts and as
+    `folder` where it holds images. Raises InputError for anything else and for wrong options.
+    """
+    return _resolve(name_or_path, options)
+
+
+def dataset_from(section: Mapping[str, Any]) -> DatasetConfig:
+    """The config that a section such as `{name: cifar100, split: test}` describes; the name may be a path."""
+    options = dict(section)
+    name = options.pop("name", None)
+    if not isinstance(name, str):
+        raise InputError(f"a data set needs a 'name' (a data set or a path) among its keys; given: {options}")
+    return _resolve(name, options)
+
+
+def load_dataset(config: DatasetConfig) -> Dataset:
+    """The data set of a config. Nothing is decoded yet."""
+    return datasets[config.name].load(config)
+
+
+def _resolve(name_or_path: str | Path, options: Mapping[str, Any]) -> DatasetConfig:
+    name = str(name_or_path)
+    values = {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}
+    if name not in datasets:
+        path = Path(name_or_path).expanduser()
+        if "path" in values:
+            raise InputError(f"both {name!r} and path={values['path']!r} say where the data set is; give one")
+        name = _kind(path)
+        values["path"] = str(path)
+    return validate(datasets[name].config, {**values, "name": name}, f"data set {str(name_or_path)!r}")
+
+
+def _kind(path: Path) -> str:
+    if not path.exists():
+        hint = did_you_mean(str(path), datasets) or f"; known are {', '.join(sorted(datasets))}, or give a path"
+        raise InputError(f"{str(path)!r} is neither a data set nor an existing path{hint}")
+    if path.is_dir():
+        if any(cifar100.layout_files(path, split) for split in cifar100.SPLITS):
+            return "cifar100"
+        if any(True for _ in folder.image_names(path)):
+            return "folder"
+        raise InputError(f"{path} holds no images ({' '.join(sorted(IMAGE_SUFFIXES))}) and is no data set")
+    if path.suffix.lower() in SUFFIXES:
+        return "captions"
+    if path.suffix.lower() == ".json":
+        return "coco"
+    raise InputError(f"{path} is no data set; expected a folder of images, a table ({' '.join(SUFFIXES)}) or .json")

@@ -1,0 +1,81 @@
+"""A table of captions, with or without the images they describe."""
+
+import re
+from collections.abc import Sequence
+
+from clip_geometry.config import digest
+from clip_geometry.data.base import Dataset, DatasetEntry, Side, datasets
+from clip_geometry.data.files import CaptionedConfig, existing_folder, revision
+from clip_geometry.data.images import listed_images
+from clip_geometry.data.tables import Table, read_table
+from clip_geometry.registry import InputError
+
+IMAGE_COLUMNS = ("image", "file_name", "filename", "filepath", "image_path", "path", "image_id")
+CAPTION_COLUMNS = ("caption", "text", "title", "sentence")
+
+
+class CaptionsConfig(CaptionedConfig):
+    """path: the table, .csv, .parquet or .jsonl.
+
+    images: the folder its image names are relative to; default: the folder of the table.
+    image_column: default: the first of IMAGE_COLUMNS that the table has; without one, rows are numbered.
+    caption_column: default: the column named like `language`; else, where no column has a two-letter
+    name, the first of CAPTION_COLUMNS that the table has.
+    """
+
+    name: str = "captions"
+    image_column: str | None = None
+    caption_column: str | None = None
+
+
+def load(config: CaptionsConfig) -> Dataset:
+    """One text row per row of the table; rows with the same image name are captions of one item.
+
+    item_id is the image name, or the row number from 0 where there is no image column. Images come once each, in
+    order of first appearance; the image side is None where none of them is there.
+    """
+    table = read_table(config.path)
+    texts = table.strings(config.caption_column or _caption_column(table, config.language))
+    image_column = config.image_column or _first(IMAGE_COLUMNS, table.names)
+    files_revision = revision(table.path.parent, [table.path.name])
+    if image_column is None:
+        if config.images is not None:
+            raise InputError(f"{table.path} has no image column ({_listing(IMAGE_COLUMNS)}) to find images with")
+        item_id, image = [str(row) for row in range(len(texts))], None
+    else:
+        item_id = table.strings(image_column, numbers=True)
+        names = list(dict.fromkeys(item_id))
+        folder = existing_folder(config.images or table.path.parent, "a folder of images")
+        image = listed_images(folder, names, names, required=config.images is not None)
+        files_revision = digest([files_revision, revision(folder, names)])
+    text = Side("text", item_id, texts.__getitem__, language=config.language)
+    return Dataset(config=config, revision=files_revision, image=image, text=text)
+
+
+def _caption_column(table: Table, language: str) -> str:
+    if language in table.names:
+        return language
+    languages = [name for name in table.names if re.fullmatch("[a-z]{2}", name) and name != "id"]
+    if languages:
+        raise InputError(f"{table.path} has no captions in {language!r}; its languages are {', '.join(languages)}")
+    column = _first(CAPTION_COLUMNS, table.names)
+    if column is None:
+        raise InputError(
+            f"{table.path} has no caption column ({_listing(CAPTION_COLUMNS)}); "
+            f"name one of {', '.join(table.names)} with caption_column=…"
+        )
+    return column
+
+
+def _first(wanted: Sequence[str], names: Sequence[str]) -> str | None:
+    return next((name for name in wanted if name in names), None)
+
+
+def _listing(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+datasets.add(
+    "captions",
+    DatasetEntry(CaptionsConfig, load, "a captions table (.csv, .parquet, .jsonl), with or without images"),
+)

@@ -1,0 +1,91 @@
+"""Files behind a data set: present or one clear error, and a revision that changes when they do."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from pydantic import field_validator
+
+from clip_geometry.config import digest
+from clip_geometry.data.base import DatasetConfig
+from clip_geometry.registry import InputError
+
+
+class FilesConfig(DatasetConfig):
+    """A set made of the user's own files, which come without splits: `split` stays "all"."""
+
+    path: Path
+    split: str = "all"
+
+    @field_validator("split")
+    @classmethod
+    def _one_split(cls, split: str) -> str:
+        if split != "all":
+            raise ValueError(f"unknown split {split!r}; this data set has no splits, leave it out")
+        return split
+
+
+class CaptionedConfig(FilesConfig):
+    """Captions from a file and, in the folder `images`, the images they name."""
+
+    images: Path | None = None
+
+    @field_validator("prompt")
+    @classmethod
+    def _no_classes(cls, prompt: str | None) -> str | None:
+        if prompt is not None:
+            raise ValueError("a prompt needs class names, and this data set has captions instead; leave it out")
+        return prompt
+
+
+def existing_file(path: Path, what: str) -> Path:
+    """`path` with "~" expanded, if it is a file that is not empty; `what` names it in the error."""
+    path = path.expanduser()
+    if path.is_dir():
+        raise InputError(f"{path} is a directory; {what} was expected")
+    if not path.exists():
+        raise InputError(f"{path} does not exist; {what} was expected")
+    if path.stat().st_size == 0:
+        raise InputError(f"{path} is empty; {what} was expected")
+    return path
+
+
+def existing_folder(path: Path, what: str) -> Path:
+    """`path` with "~" expanded, if it is a directory; `what` names it in the error."""
+    path = path.expanduser()
+    if not path.exists():
+        raise InputError(f"{path} does not exist; {what} was expected")
+    if not path.is_dir():
+        raise InputError(f"{path} is a file; {what} was expected")
+    return path
+
+
+def read_text(path: Path) -> str:
+    """The UTF-8 text of a file, without a byte order mark; line ends as they are."""
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not a text file in UTF-8") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def is_unicode(text: str) -> bool:
+    """False for lone surrogates, which file names and JSON may bring and no output file can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def revision(root: Path, names: Iterable[str]) -> str:
+    """Hash of names (relative to `root`), sizes and modification times; a missing file counts as missing."""
+    return digest([[name, *_size_and_time(root / name)] for name in names])
+
+
+def _size_and_time(path: Path) -> tuple[int, int] | tuple[()]:
+    try:
+        status = path.stat()
+    except (OSError, ValueError):  # ValueError: a NUL in the name
+        return ()
+    return status.st_size, status.st_mtime_ns

@@ -1,0 +1,183 @@
+"""What is in a scene: everything about scene k follows from (seed, split, k).
+
+All draws are raw words of the counter-based generator Philox, whose bit stream numpy guarantees (NEP 19), turned
+into integers by integer arithmetic, so that a scene is the same on every machine and under every numpy version.
+Lengths are integers in 1/256 pixel, angles whole degrees.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+SIDE = 64  # pixels
+PIXEL = 256  # length units
+
+SHAPES = ("circle", "square", "triangle", "star", "cross", "ring", "heart", "crescent")
+COLOURS = ("red", "orange", "yellow", "green", "blue", "purple", "pink", "brown", "black", "white")
+BACKGROUNDS = ("light grey", "dark grey", "beige", "light blue", "light green")
+PLACES = {  # steps to the right and down from the middle
+    "top left": (-1, -1),
+    "top": (0, -1),
+    "top right": (1, -1),
+    "left": (-1, 0),
+    "middle": (0, 0),
+    "right": (1, 0),
+    "bottom left": (-1, 1),
+    "bottom": (0, 1),
+    "bottom right": (1, 1),
+}
+# smallest and largest radius of the circle around an object; the main object is never tiny, the others always are
+RADII = {
+    "small": (11 * PIXEL, 12 * PIXEL + PIXEL // 2),
+    "large": (15 * PIXEL, 17 * PIXEL),
+    "huge": (19 * PIXEL + PIXEL // 2, 21 * PIXEL + PIXEL // 2),
+    "tiny": (4 * PIXEL + PIXEL // 4, 5 * PIXEL),
+}
+MAIN_SIZES = ("small", "large", "huge")
+CAPTIONS = 5
+CLASSES = len(SHAPES) * len(COLOURS)  # label = shape * 10 + colour
+
+
+def _held_out() -> tuple[int, ...]:
+    """Shape s is held out in the colours s and s + 4 (modulo 10): each shape twice, each colour once or twice."""
+    pairs = ((s, (s + step) % len(COLOURS)) for s in range(len(SHAPES)) for step in (0, 4))
+    return tuple(sorted(shape * len(COLOURS) + colour for shape, colour in pairs))
+
+
+HELD_OUT = _held_out()
+SEEN = tuple(label for label in range(CLASSES) if label not in HELD_OUT)
+
+_SPLITS = {"train": 0, "test": 1}
+
+
+@dataclass(frozen=True)
+class Thing:
+    """One object. label: its shape and colour; x, y, radius: of the circle around it; tint: added to its RGB."""
+
+    label: int
+    size: str
+    x: int
+    y: int
+    radius: int
+    turn: int
+    tint: tuple[int, ...]
+
+    @property
+    def shape(self) -> str:
+        return SHAPES[self.label // len(COLOURS)]
+
+    @property
+    def colour(self) -> str:
+        return COLOURS[self.label % len(COLOURS)]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """order: which of the five caption templates the first, second, … caption uses."""
+
+    seed: int
+    split: str
+    index: int
+    main: Thing
+    extras: tuple[Thing, ...]
+    place: str
+    background: str
+    background_tint: tuple[int, ...]
+    order: tuple[int, ...]
+
+
+class _Draws:
+    """Uniform integers from raw 64-bit words."""
+
+    def __init__(self, words: np.ndarray):
+        self._words = iter(words.tolist())
+
+    def below(self, n: int) -> int:
+        return ((next(self._words) >> 32) * n) >> 32  # uniform up to n / 2**32
+
+    def between(self, low: int, high: int) -> int:
+        return low + self.below(high - low + 1)
+
+    def choice(self, options: Sequence):
+        return options[self.below(len(options))]
+
+    def tint(self, shade: int, hue: int) -> tuple[int, ...]:
+        """A change of RGB: a common part of up to ±shade, and up to ±hue in each channel."""
+        common = self.between(-shade, shade)
+        return tuple(common + self.between(-hue, hue) for _ in range(3))
+
+    def permutation(self, n: int) -> tuple[int, ...]:
+        left = list(range(n))
+        return tuple(left.pop(self.below(len(left))) for _ in range(n))
+
+
+def raw_words(seed: int, split: str, counter: Sequence[int], n: int) -> np.ndarray:
+    """n words of the stream of (seed, split), from a 256-bit counter on, least significant part first.
+
+    The most significant part is 0 for the labels and k + 1 for scene k, whose noise has 1 in the part below.
+    """
+    key = np.array([seed, _SPLITS[split]], dtype=np.uint64)
+    return np.random.Philox(key=key, counter=np.array(counter, dtype=np.uint64)).random_raw(n)
+
+
+def labels(seed: int, split: str, n: int) -> np.ndarray:
+    """(n,) int64: the labels of scenes 0, …, n - 1."""
+    words = raw_words(seed, split, (0, 0, 0, 0), n)
+    return (((words >> np.uint64(32)) * np.uint64(CLASSES)) >> np.uint64(32)).astype(np.int64)
+
+
+def sample(seed: int, split: str, index: int) -> Scene:
+    """Scene number `index`."""
+    block = raw_words(seed, split, (index // 4, 0, 0, 0), 4)  # one count of Philox gives four words
+    label = ((int(block[index % 4]) >> 32) * CLASSES) >> 32
+    draws = _Draws(raw_words(seed, split, (0, 0, 0, index + 1), 48))
+    place = draws.choice(tuple(PLACES))
+    main = _main(draws, label, place)
+    return Scene(
+        seed=seed,
+        split=split,
+        index=index,
+        main=main,
+        extras=_extras(draws, main),
+        place=place,
+        background=draws.choice(BACKGROUNDS),
+        background_tint=draws.tint(8, 3),
+        order=draws.permutation(CAPTIONS),
+    )
+
+
+def _main(draws: _Draws, label: int, place: str) -> Thing:
+    size = draws.choice(MAIN_SIZES)
+    radius = draws.between(*RADII[size])
+    free = SIDE // 2 * PIXEL - PIXEL - radius  # how far its centre may be from the middle
+    x, y = (
+        SIDE // 2 * PIXEL
+        + (step * draws.between(free * 7 // 8, free) if step else draws.between(-free // 8, free // 8))
+        for step in PLACES[place]
+    )
+    return Thing(label, size, x, y, radius, draws.between(-12, 12), draws.tint(6, 6))
+
+
+def _extras(draws: _Draws, main: Thing) -> tuple[Thing, ...]:
+    """None, one or two tiny things of further classes, never of a held-out one, apart from everything else."""
+    things = [main]
+    for _ in range(draws.below(3)):
+        taken = {thing.label for thing in things}
+        label = draws.choice([seen for seen in SEEN if seen not in taken])
+        radius = draws.between(*RADII["tiny"])
+        places = _free_places(things, radius)
+        x, y = places[draws.below(len(places))].tolist()
+        things.append(Thing(label, "tiny", x, y, radius, draws.between(-12, 12), draws.tint(6, 6)))
+    return tuple(things[1:])
+
+
+def _free_places(things: Sequence[Thing], radius: int) -> np.ndarray:
+    """(m, 2): the centres, in steps of a pixel, at which a circle keeps a pixel from the edge and from all things."""
+    line = np.arange(radius + PIXEL, SIDE * PIXEL - radius - PIXEL + 1, PIXEL)
+    x, y = line[None, :], line[:, None]
+    free = np.ones((len(line), len(line)), dtype=bool)
+    for thing in things:
+        free &= (x - thing.x) ** 2 + (y - thing.y) ** 2 >= (radius + thing.radius + PIXEL) ** 2
+    down, right = np.nonzero(free)
+    return np.stack([line[right], line[down]], axis=1)

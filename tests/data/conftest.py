@@ -1,0 +1,106 @@
+import io
+import json
+import struct
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+CIFAR_NAMES = {"fine": ["apple", "bed", "lawn_mower", "otter", "pine_tree"], "coarse": ["animals", "large_things"]}
+
+
+@pytest.fixture
+def write_image():
+    """Writes a small random image and returns its pixels (exact only in lossless formats)."""
+
+    def write(path: Path, seed: int = 0, size: tuple[int, int] = (7, 5)) -> np.ndarray:
+        pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path)
+        return pixels
+
+    return write
+
+
+@pytest.fixture
+def cifar_rows() -> dict:
+    rng = np.random.default_rng(3)
+    return {
+        "pixels": rng.integers(0, 256, (12, 32, 32, 3), dtype=np.uint8),
+        "fine": [int(k) for k in rng.integers(0, 5, 12)],
+        "coarse": [int(k) for k in rng.integers(0, 2, 12)],
+    }
+
+
+@pytest.fixture
+def cifar_python(tmp_path, cifar_rows) -> Path:
+    """The torchvision layout, in pickles as Python 2 wrote them."""
+    folder = tmp_path / "python" / "cifar-100-python"
+    folder.mkdir(parents=True)
+    batch = {
+        "batch_label": "testing batch 1 of 1",
+        "fine_labels": cifar_rows["fine"],
+        "coarse_labels": cifar_rows["coarse"],
+        "data": cifar_rows["pixels"].transpose(0, 3, 1, 2).reshape(-1, 3072),
+    }
+    meta = {f"{kind}_label_names": names for kind, names in CIFAR_NAMES.items()}
+    (folder / "test").write_bytes(python2_pickle(batch))
+    (folder / "meta").write_bytes(python2_pickle(meta))
+    return folder.parent
+
+
+@pytest.fixture
+def cifar_parquet(tmp_path, cifar_rows) -> Path:
+    """The Hugging Face layout, with the rows in another order."""
+    folder = tmp_path / "parquet"
+    folder.mkdir()
+    write_cifar_parquet(folder / "test-00000-of-00001.parquet", cifar_rows)
+    return folder
+
+
+def write_cifar_parquet(path: Path, rows: dict) -> None:
+    order = np.random.default_rng(4).permutation(len(rows["fine"]))
+    table = pa.table(
+        {
+            "img": [{"bytes": png(rows["pixels"][k]), "path": None} for k in order],
+            "fine_label": [rows["fine"][k] for k in order],
+            "coarse_label": [rows["coarse"][k] for k in order],
+        }
+    )
+    features = {f"{kind}_label": {"names": names, "_type": "ClassLabel"} for kind, names in CIFAR_NAMES.items()}
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    pq.write_table(table.replace_schema_metadata(metadata), path)
+
+
+def png(pixels: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def python2_pickle(value) -> bytes:
+    """Protocol 2 with byte strings, as cPickle of Python 2 and numpy 1 wrote CIFAR's files."""
+    return b"\x80\x02" + _opcodes(value) + b"."
+
+
+def _opcodes(value) -> bytes:
+    if value is None or isinstance(value, bool):
+        return {None: b"N", True: b"\x88", False: b"\x89"}[value]
+    if isinstance(value, int):
+        return b"J" + struct.pack("<i", value)
+    if isinstance(value, str | bytes):
+        content = value.encode() if isinstance(value, str) else value
+        return b"T" + struct.pack("<i", len(content)) + content
+    if isinstance(value, tuple):
+        return b"(" + b"".join(map(_opcodes, value)) + b"t"
+    if isinstance(value, list):
+        return b"](" + b"".join(map(_opcodes, value)) + b"e"
+    if isinstance(value, dict):
+        return b"}(" + b"".join(_opcodes(part) for item in value.items() for part in item) + b"u"
+    empty = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n" + _opcodes((0,)) + _opcodes("b") + b"tR"
+    dtype = b"cnumpy\ndtype\n" + _opcodes(("u1", 0, 1)) + b"R" + _opcodes((3, "|", None, None, None, -1, -1, 0)) + b"b"
+    state = _opcodes(1) + _opcodes(value.shape) + dtype + _opcodes(False) + _opcodes(value.tobytes())
+    return empty + b"(" + state + b"tb"

@@ -1,0 +1,123 @@
+import json
+import os
+
+import numpy as np
+import pytest
+
+from clip_geometry.data import load_dataset, resolve_dataset
+from clip_geometry.embeddings import Embeddings, pair
+from clip_geometry.registry import InputError
+
+
+def _table(path, rows):
+    path.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows))
+    return path
+
+
+def _load(path, **options):
+    return load_dataset(resolve_dataset("captions", path=path, **options))
+
+
+def _texts(dataset):
+    return [dataset.text.load(k) for k in range(len(dataset.text))]
+
+
+@pytest.fixture
+def five_each(tmp_path, write_image):
+    """Fifteen captions of three images; the images interleave and first appear as c, a, b."""
+    names = ["c.png", "a.png", "b.png"] * 5
+    for seed, name in enumerate(names[:3]):
+        write_image(tmp_path / name, seed)
+    return _table(tmp_path / "t.jsonl", [{"image": name, "en": f"{name} {k // 3}"} for k, name in enumerate(names)])
+
+
+def test_five_captions_of_an_image_are_five_pairs(five_each):
+    dataset = _load(five_each)
+    assert dataset.image is not None and dataset.text is not None
+    assert list(dataset.image.item_id) == ["c.png", "a.png", "b.png"]
+    sides = [
+        Embeddings(np.zeros((len(side), 2)), side.modality, item_id=np.array(side.item_id)) for side in dataset.sides
+    ]
+    i, j = pair(*sides)
+    assert len(i) == 15
+    captions = _texts(dataset)
+    assert [captions[k] for k in j] == [f"{name} {k}" for name in ("c.png", "a.png", "b.png") for k in range(5)]
+    assert [dataset.image.item_id[k] for k in i] == [captions[k].split()[0] for k in j]
+
+
+def test_images_are_those_of_their_names(five_each, write_image, tmp_path):
+    image = _load(five_each).image
+    assert image is not None
+    assert np.array_equal(image.load(1), write_image(tmp_path / "again.png", seed=1))
+
+
+def test_language_columns(tmp_path):
+    path = _table(tmp_path / "t.jsonl", [{"en": "a cat", "de": "eine Katze"}, {"en": "a dog", "de": "ein Hund"}])
+    dataset = _load(path, language="de")
+    assert _texts(dataset) == ["eine Katze", "ein Hund"]
+    assert dataset.text is not None and dataset.text.language == "de"
+    assert list(dataset.text.item_id) == ["0", "1"]
+    assert list(dataset.text.item_id) == list(getattr(_load(path).text, "item_id", ()))
+    assert dataset.image is None
+    with pytest.raises(InputError, match=r"has no captions in 'fr'; its languages are en, de$"):
+        _load(path, language="fr")
+
+
+@pytest.mark.parametrize("column", ["caption", "text", "title", "sentence"])
+@pytest.mark.parametrize("image", ["image", "file_name", "filename", "filepath", "image_path", "path", "image_id"])
+def test_usual_column_names(tmp_path, column, image):
+    dataset = _load(_table(tmp_path / "t.jsonl", [{"id": 3, image: "x.png", column: "a cat"}]), language="sv")
+    assert _texts(dataset) == ["a cat"]
+    assert dataset.text is not None
+    assert (list(dataset.text.item_id), dataset.text.language) == (["x.png"], "sv")
+
+
+def test_columns_by_name(tmp_path):
+    rows = [{"image": "no", "caption": "no", "picture": 17, "words": "yes"}]
+    dataset = _load(_table(tmp_path / "t.jsonl", rows), image_column="picture", caption_column="words")
+    assert dataset.text is not None
+    assert (_texts(dataset), list(dataset.text.item_id)) == (["yes"], ["17"])
+
+
+def test_images_from_another_folder(tmp_path, write_image, five_each):
+    write_image(tmp_path / "photos/b.png", seed=9, size=(3, 4))
+    image = _load(five_each, images=tmp_path / "photos").image
+    assert image is not None
+    assert image.load(2).size == (3, 4)
+    with pytest.raises(FileNotFoundError):
+        image.load(0)
+
+
+def test_the_revision_follows_table_and_images(five_each, tmp_path, write_image):
+    seen = [_load(five_each).revision]
+    assert _load(five_each).revision == seen[0]
+    write_image(tmp_path / "unrelated.png")
+    assert _load(five_each).revision == seen[0]
+    os.utime(tmp_path / "a.png", ns=(1, 1))
+    seen.append(_load(five_each).revision)
+    (tmp_path / "a.png").unlink()
+    seen.append(_load(five_each).revision)
+    os.utime(five_each, ns=(1, 1))
+    seen.append(_load(five_each).revision)
+    assert len(set(seen)) == len(seen)
+
+
+def test_errors(tmp_path, five_each):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"none of the 3 images, such as 'c.png', is in the folder"):
+        _load(five_each, images=tmp_path / "empty")
+    with pytest.raises(InputError, match="does not exist; a folder of images was expected"):
+        _load(five_each, images=tmp_path / "nowhere")
+    with pytest.raises(InputError, match="has no column 'imag'; did you mean 'image'"):
+        _load(five_each, image_column="imag")
+    with pytest.raises(InputError, match="a prompt needs class names"):
+        _load(five_each, prompt="a {}")
+    with pytest.raises(InputError, match="unknown split 'train'; this data set has no splits"):
+        _load(five_each, split="train")
+    with pytest.raises(InputError, match="is a directory; a table"):
+        _load(tmp_path)
+    words = _table(tmp_path / "words.jsonl", [{"id": 1, "words": "a cat"}])
+    with pytest.raises(InputError, match=r"has no caption column .* name one of id, words with caption_column="):
+        _load(words)
+    with pytest.raises(InputError, match="has no image column"):
+        _load(words, caption_column="words", images=tmp_path)

@@ -1,0 +1,205 @@
+import hashlib
+import json
+import os
+import tarfile
+from collections import Counter
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from clip_geometry.data import cifar100, load_dataset, resolve_dataset
+from clip_geometry.registry import InputError
+
+
+def _load(path, **options):
+    return load_dataset(resolve_dataset("cifar100", path=path, **options))
+
+
+def _multiset(dataset):
+    image = dataset.image
+    return Counter((np.asarray(image.load(k)).tobytes(), int(image.labels[k])) for k in range(len(image)))
+
+
+@pytest.mark.parametrize("labels", ["fine", "coarse"])
+def test_both_layouts_give_the_same_images_labels_and_names(cifar_python, cifar_parquet, cifar_rows, labels):
+    python, parquet = _load(cifar_python, labels=labels), _load(cifar_parquet, labels=labels)
+    expected = zip((image.tobytes() for image in cifar_rows["pixels"]), cifar_rows[labels], strict=True)
+    assert _multiset(python) == _multiset(parquet) == Counter(expected)
+    assert python.class_names == parquet.class_names
+    assert python.class_names is not None and len(python.class_names) == {"fine": 5, "coarse": 2}[labels]
+
+
+def test_ids_of_the_layouts_differ_because_their_order_does(cifar_python, cifar_parquet):
+    python, parquet = _load(cifar_python).image, _load(cifar_parquet).image
+    assert python is not None and parquet is not None
+    assert list(python.item_id)[:2] == ["python-test-0", "python-test-1"]
+    assert not set(python.item_id) & set(parquet.item_id)
+
+
+def test_images_are_32_by_32_rgb_and_upright(cifar_python, cifar_rows):
+    image = _load(cifar_python).image
+    assert image is not None
+    assert (image.load(5).mode, image.load(5).size) == ("RGB", (32, 32))
+    assert np.array_equal(image.load(5), cifar_rows["pixels"][5])
+
+
+@pytest.mark.parametrize("layout", ["cifar_python", "cifar_parquet"])
+def test_prompts_are_the_text_side(request, layout):
+    folder = request.getfixturevalue(layout)
+    assert _load(folder).text is None
+    text = _load(folder, prompt="a photo of a {}").text
+    assert text is not None
+    assert [text.load(k) for k in (0, 2)] == ["a photo of a apple", "a photo of a lawn mower"]
+    with pytest.raises(InputError, match=r"contains \{\} 0 times"):
+        _load(folder, prompt="")
+
+
+def test_the_folders_themselves_and_their_parents_are_recognised(cifar_python, cifar_parquet):
+    assert _multiset(_load(cifar_python / "cifar-100-python")) == _multiset(_load(cifar_python))
+    (cifar_parquet / "cifar100").mkdir()
+    name = "test-00000-of-00001.parquet"
+    (cifar_parquet / name).rename(cifar_parquet / "cifar100" / name)
+    assert _multiset(_load(cifar_parquet)) == _multiset(_load(cifar_python))
+
+
+@pytest.mark.parametrize(
+    ("layout", "file"),
+    [("cifar_python", "cifar-100-python/meta"), ("cifar_parquet", "test-00000-of-00001.parquet")],
+)
+def test_the_revision_follows_the_files(request, layout, file):
+    folder = request.getfixturevalue(layout)
+    first = _load(folder).revision
+    assert _load(folder).revision == first
+    os.utime(folder / file, ns=(1, 1))
+    assert _load(folder).revision != first
+
+
+def test_an_image_that_does_not_decode_is_an_oserror(cifar_parquet):
+    path = cifar_parquet / "test-00000-of-00001.parquet"
+    table = pq.read_table(path)
+    cells = table["img"].to_pylist()
+    cells[0]["bytes"], cells[1]["bytes"], cells[2] = None, cells[1]["bytes"][:50], None
+    column = pa.array(cells, table.schema.field("img").type)
+    pq.write_table(table.set_column(0, table.schema.field("img"), column), path)
+    image = _load(cifar_parquet).image
+    assert image is not None
+    for k in range(3):
+        with pytest.raises(OSError):
+            image.load(k)
+    assert image.load(3).size == (32, 32)
+
+
+def test_path_and_split_errors(tmp_path, cifar_python):
+    with pytest.raises(InputError, match="does not exist; a CIFAR-100 folder was expected"):
+        _load(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="is a file; a CIFAR-100 folder was expected"):
+        _load(cifar_python / "cifar-100-python/test")
+    with pytest.raises(InputError, match=r"holds no train split of CIFAR-100; expected cifar-100-python/"):
+        _load(cifar_python, split="train")
+    with pytest.raises(InputError, match="unknown split 'trian'; did you mean 'train'"):
+        _load(cifar_python, split="trian")
+    with pytest.raises(InputError, match="unknown split 'xyzzy'; known are train, test"):
+        _load(cifar_python, split="xyzzy")
+    with pytest.raises(InputError, match="key 'labels' is \"medium\""):
+        _load(cifar_python, labels="medium")
+
+
+def test_pickles_of_something_else(cifar_python):
+    test, meta = cifar_python / "cifar-100-python/test", cifar_python / "cifar-100-python/meta"
+    test_content, meta_content = test.read_bytes(), meta.read_bytes()
+    meta.write_bytes(test_content)
+    with pytest.raises(InputError, match="lacks the fine labels or their names"):
+        _load(cifar_python)
+    test.write_bytes(meta_content)
+    with pytest.raises(InputError, match=r"holds no 'data' of \(n, 3072\) bytes"):
+        _load(cifar_python)
+
+
+def _rewrite(folder, change):
+    path = folder / "test-00000-of-00001.parquet"
+    pq.write_table(change(pq.read_table(path)), path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.drop_columns(["img"]), "has no column 'img'; it has fine_label, coarse_label"),
+        (lambda t: t.drop_columns(["fine_label"]), "has no column 'fine_label'; it has img, coarse_label"),
+        (lambda t: t.replace_schema_metadata(None), "has no class names in its schema"),
+        (lambda t: t.replace_schema_metadata({"huggingface": json.dumps({"info": 1})}), "has no class names"),
+        (lambda t: t.set_column(0, "img", t["coarse_label"]), "has int64 in the column 'img'"),
+        (lambda t: t.slice(0, 0), "has no rows"),
+        (lambda t: t.set_column(1, "fine_label", [[5] * len(t)]), "has a label that is none of its 5 classes"),
+        (lambda t: t.set_column(1, "fine_label", [[None] * len(t)]), "has a label that is none of its 5 classes"),
+    ],
+)
+def test_parquet_of_something_else(cifar_parquet, change, message):
+    _rewrite(cifar_parquet, change)
+    with pytest.raises(InputError, match=message):
+        _load(cifar_parquet)
+
+
+def test_truncated_parquet(cifar_parquet):
+    path = cifar_parquet / "test-00000-of-00001.parquet"
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(InputError, match="cannot be read as parquet"):
+        _load(cifar_parquet)
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("CLIP_GEOMETRY_DATA", raising=False)
+    return tmp_path / "home"
+
+
+def test_the_default_is_the_shared_folder_where_there_is_one(home, cifar_parquet, cifar_python, monkeypatch):
+    cifar_parquet.rename(cifar_parquet.parent / "cifar100")
+    monkeypatch.setenv("CLIP_GEOMETRY_DATA", str(cifar_parquet.parent))
+    assert _multiset(load_dataset(resolve_dataset("cifar100"))) == _multiset(_load(cifar_python))
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def archive(cifar_python, tmp_path, monkeypatch):
+    """The fixture as an archive that torchvision downloads, from a server of this machine."""
+    from torchvision.datasets import CIFAR100
+
+    path = tmp_path / "served/cifar.tar.gz"
+    path.parent.mkdir()
+    with tarfile.open(path, "w:gz") as tar:
+        tar.add(cifar_python / "cifar-100-python", "cifar-100-python")
+    monkeypatch.setattr(CIFAR100, "tgz_md5", hashlib.md5(path.read_bytes()).hexdigest())
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(path.parent))) as server:
+        monkeypatch.setattr(CIFAR100, "url", f"http://127.0.0.1:{server.server_port}/{path.name}")
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield path
+        server.shutdown()
+
+
+def test_otherwise_it_is_downloaded_once(home, archive, cifar_python):
+    assert _multiset(load_dataset(resolve_dataset("cifar100"))) == _multiset(_load(cifar_python))
+    folder = home / ".cache/clip-geometry/cifar100"
+    assert [entry.name for entry in folder.iterdir()] == ["cifar-100-python"]
+    archive.unlink()
+    assert len(load_dataset(resolve_dataset("cifar100")).sides) == 1
+
+
+def test_no_network_and_a_wrong_archive_are_one_sentence(home, archive):
+    archive.write_bytes(b"something else")
+    with pytest.raises(InputError, match=r"could not be downloaded from .*give a folder that holds it with path="):
+        cifar100.download(home / "a")
+    archive.unlink()
+    with pytest.raises(InputError, match=r"could not be downloaded from .*give a folder that holds it with path="):
+        load_dataset(resolve_dataset("cifar100"))
+    assert not (home / ".cache/clip-geometry/cifar100/cifar-100-python").exists()

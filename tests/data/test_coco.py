@@ -1,0 +1,122 @@
+import json
+import os
+
+import numpy as np
+import pytest
+
+from clip_geometry.data import load_dataset, resolve_dataset
+from clip_geometry.embeddings import Embeddings, pair
+from clip_geometry.registry import InputError
+
+IMAGES = [{"id": 42, "file_name": "000000000042.png"}, {"id": 9, "file_name": "000000000009.png"}]
+ANNOTATIONS = [{"id": 100 - k, "image_id": 42 if k % 2 else 9, "caption": f"caption {100 - k}"} for k in range(10)]
+
+
+@pytest.fixture
+def coco(tmp_path):
+    path = tmp_path / "annotations/captions_val2017.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"images": IMAGES, "annotations": ANNOTATIONS}))
+    return path
+
+
+def _load(path, **options):
+    return load_dataset(resolve_dataset("coco", path=path, **options))
+
+
+def _texts(dataset):
+    return [dataset.text.load(k) for k in range(len(dataset.text))]
+
+
+def test_captions_by_image_and_annotation_id(coco):
+    dataset = _load(coco)
+    assert dataset.text is not None
+    assert list(dataset.text.item_id) == ["42"] * 5 + ["9"] * 5
+    assert _texts(dataset) == [f"caption {k}" for k in (91, 93, 95, 97, 99, 92, 94, 96, 98, 100)]
+    assert dataset.image is None
+
+
+def test_the_first_captions_only(coco):
+    assert _texts(_load(coco, captions_per_image=1)) == ["caption 91", "caption 92"]
+    assert _texts(_load(coco, captions_per_image=2)) == ["caption 91", "caption 93", "caption 92", "caption 94"]
+    with pytest.raises(InputError, match="key 'captions_per_image' is 0"):
+        _load(coco, captions_per_image=0)
+
+
+@pytest.mark.parametrize("place", ["val2017", "images/val2017", "images", "annotations/val2017", "annotations/images"])
+def test_images_are_found_beside_the_annotations(coco, tmp_path, write_image, place):
+    pixels = [write_image(tmp_path / place / entry["file_name"], seed) for seed, entry in enumerate(IMAGES)]
+    image = _load(coco).image
+    assert image is not None
+    assert list(image.item_id) == ["42", "9"]
+    assert all(np.array_equal(image.load(k), pixels[k]) for k in range(2))
+
+
+def test_five_captions_of_an_image_are_five_pairs(coco, tmp_path, write_image):
+    write_image(tmp_path / "val2017" / IMAGES[0]["file_name"])
+    dataset = _load(coco)
+    assert len(dataset.sides) == 2
+    i, j = pair(*(Embeddings(np.zeros((len(s), 2)), s.modality, item_id=np.array(s.item_id)) for s in dataset.sides))
+    assert list(zip(i, j, strict=True)) == [(0, k) for k in range(5)] + [(1, k) for k in range(5, 10)]
+
+
+def test_images_from_a_named_folder(coco, tmp_path, write_image):
+    write_image(tmp_path / "photos" / IMAGES[1]["file_name"])
+    image = _load(coco, images=tmp_path / "photos").image
+    assert image is not None
+    assert image.load(1).size == (7, 5)
+    with pytest.raises(FileNotFoundError):
+        image.load(0)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"none of the 2 images, such as '000000000042.png', is in the folder"):
+        _load(coco, images=tmp_path / "empty")
+    with pytest.raises(InputError, match="does not exist; a folder of images was expected"):
+        _load(coco, images=tmp_path / "nowhere")
+
+
+def test_the_revision_follows_annotations_and_images(coco, tmp_path, write_image):
+    seen = [_load(coco).revision]
+    assert _load(coco).revision == seen[0]
+    write_image(tmp_path / "val2017" / IMAGES[0]["file_name"])
+    seen.append(_load(coco).revision)
+    write_image(tmp_path / "val2017" / IMAGES[1]["file_name"])
+    seen.append(_load(coco).revision)
+    os.utime(coco, ns=(1, 1))
+    seen.append(_load(coco).revision)
+    assert len(set(seen)) == len(seen)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "is empty"),
+        ("{", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ("[]", "is not a JSON object"),
+        ({"annotations": ANNOTATIONS}, "has no entries under 'images'"),
+        ({"images": IMAGES, "annotations": []}, "has no entries under 'annotations'"),
+        ({"images": IMAGES, "annotations": 3}, "has no entries under 'annotations'"),
+        ({"images": [{"id": 1}], "annotations": ANNOTATIONS}, "has an entry without 'file_name'"),
+        ({"images": [{"id": "1", "file_name": "x"}], "annotations": ANNOTATIONS}, "has an entry without 'id'"),
+        ({"images": [{"id": 1, "file_name": "\ud800"}], "annotations": ANNOTATIONS}, "without 'file_name'"),
+        ({"images": [7], "annotations": ANNOTATIONS}, "has an entry without 'id'"),
+        ({"images": IMAGES, "annotations": [{"id": 1, "image_id": 9}]}, "has an entry without 'caption'"),
+        ({"images": IMAGES[:1], "annotations": ANNOTATIONS}, "has a caption of image 9, which it does not list"),
+        ({"images": [*IMAGES, IMAGES[0]], "annotations": ANNOTATIONS}, "lists an image id twice"),
+    ],
+)
+def test_broken_annotations(coco, content, message):
+    coco.write_text(content if isinstance(content, str) else json.dumps(content))
+    with pytest.raises(InputError, match=message):
+        _load(coco)
+
+
+def test_other_errors(coco, tmp_path):
+    with pytest.raises(InputError, match="is a directory; a COCO captions annotation file"):
+        _load(tmp_path)
+    with pytest.raises(InputError, match="does not exist; a COCO captions annotation file"):
+        _load(tmp_path / "nowhere.json")
+    with pytest.raises(InputError, match="unknown split 'val'"):
+        _load(coco, split="val")
+    with pytest.raises(InputError, match="a prompt needs class names"):
+        _load(coco, prompt="a {}")

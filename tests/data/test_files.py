@@ -1,0 +1,89 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from clip_geometry.data.files import existing_file, existing_folder, read_text, revision
+from clip_geometry.registry import InputError
+
+
+@pytest.fixture
+def three_files(tmp_path):
+    for k, name in enumerate("abc"):
+        (tmp_path / name).write_bytes(b"x" * (k + 1))
+        os.utime(tmp_path / name, ns=(10**18, 10**18))
+    return tmp_path
+
+
+def test_the_revision_stays_while_nothing_changes(three_files):
+    first = revision(three_files, "abc")
+    (three_files / "a").read_bytes()
+    assert revision(three_files, "abc") == first
+
+
+def _touch(folder):
+    os.utime(folder / "b", ns=(10**18, 10**18 + 1000))
+
+
+def _resize(folder):
+    (folder / "b").write_bytes(b"longer")
+    os.utime(folder / "b", ns=(10**18, 10**18))
+
+
+def _remove(folder):
+    (folder / "b").unlink()
+
+
+@pytest.mark.parametrize("change", [_touch, _resize, _remove])
+def test_the_revision_changes_with_times_sizes_and_files(three_files, change):
+    before = revision(three_files, "abc")
+    change(three_files)
+    assert revision(three_files, "abc") != before
+
+
+def test_the_revision_changes_with_names(three_files):
+    before = revision(three_files, "abc")
+    (three_files / "b").rename(three_files / "d")
+    assert revision(three_files, "adc") != before
+
+
+def test_what_cannot_be_a_file_name_counts_as_missing(three_files):
+    assert revision(three_files, ["a\0"]) == revision(three_files, ["a\0"])
+    assert revision(three_files, ["a\0"]) != revision(three_files, ["a"])
+
+
+def test_file_errors(tmp_path):
+    (tmp_path / "empty").touch()
+    with pytest.raises(InputError, match="is a directory; a table was expected"):
+        existing_file(tmp_path, "a table")
+    with pytest.raises(InputError, match="nowhere does not exist; a table was expected"):
+        existing_file(tmp_path / "nowhere", "a table")
+    with pytest.raises(InputError, match="empty is empty; a table was expected"):
+        existing_file(tmp_path / "empty", "a table")
+
+
+def test_folder_errors(three_files):
+    with pytest.raises(InputError, match="nowhere does not exist; images was expected"):
+        existing_folder(three_files / "nowhere", "images")
+    with pytest.raises(InputError, match="a is a file; images was expected"):
+        existing_folder(three_files / "a", "images")
+
+
+def test_text_errors(tmp_path):
+    (tmp_path / "latin1").write_bytes("Gruß".encode("latin1"))
+    with pytest.raises(InputError, match="is not a text file in UTF-8"):
+        read_text(tmp_path / "latin1")
+    with pytest.raises(InputError, match="cannot be read"):
+        read_text(tmp_path / "missing")
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path):
+    (tmp_path / "bom").write_bytes(b"\xef\xbb\xbfGru\xc3\x9f\r\n")
+    assert read_text(tmp_path / "bom") == "Gruß\r\n"
+
+
+def test_home_is_expanded(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "table").write_text("x")
+    assert existing_file(Path("~/table"), "a table") == tmp_path / "table"
+    assert existing_folder(Path("~"), "a folder") == tmp_path

@@ -1,0 +1,84 @@
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from clip_geometry.data.images import listed_images, load_image
+from clip_geometry.registry import InputError
+
+
+def test_the_pixels_are_those_of_the_file(tmp_path, write_image):
+    pixels = write_image(tmp_path / "a.png")
+    image = load_image(tmp_path / "a.png")
+    assert image.mode == "RGB"
+    assert np.array_equal(np.asarray(image), pixels)
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "P", "RGBA", "CMYK", "1"])
+def test_every_mode_becomes_rgb(tmp_path, mode):
+    grey = Image.new("RGB", (4, 3), (90, 90, 90)).convert(mode)
+    path = tmp_path / ("a.tif" if mode == "CMYK" else "a.png")
+    grey.save(path)
+    image = load_image(path)
+    assert (image.mode, image.size) == ("RGB", (4, 3))
+
+
+def test_alpha_is_dropped_not_blended(tmp_path):
+    Image.new("RGBA", (2, 2), (200, 10, 30, 0)).save(tmp_path / "a.png")
+    assert load_image(tmp_path / "a.png").getpixel((0, 0)) == (200, 10, 30)
+
+
+def test_a_palette_with_transparency_keeps_its_colours(tmp_path):
+    image = Image.new("P", (2, 2), 1)
+    image.putpalette([0, 0, 0, 200, 10, 30])
+    image.save(tmp_path / "a.png", transparency=bytes([0, 128]))
+    assert load_image(tmp_path / "a.png").getpixel((0, 0)) == (200, 10, 30)
+
+
+def test_the_exif_orientation_is_left_alone(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (6, 4)).save(tmp_path / "a.jpg", exif=exif)
+    assert load_image(tmp_path / "a.jpg").size == (6, 4)
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "bmp", "gif", "tif"])
+def test_a_truncated_file_is_an_oserror(tmp_path, write_image, suffix):
+    path = tmp_path / f"a.{suffix}"
+    write_image(path, size=(64, 64))
+    content = path.read_bytes()
+    for length in (1, len(content) // 3, len(content) // 2):
+        with pytest.raises(OSError):
+            load_image(io.BytesIO(content[:length]))
+
+
+def test_other_content_missing_files_and_impossible_names_are_oserrors(tmp_path):
+    (tmp_path / "a.jpg").write_text("not an image")
+    for name in ("a.jpg", "missing.jpg", ".", "a\0.jpg", "x" * 300):
+        with pytest.raises(OSError):
+            load_image(tmp_path / name)
+
+
+@pytest.mark.parametrize("limit", [10, 20])  # Pillow warns above its limit and raises above twice that
+def test_a_decompression_bomb_is_an_oserror(tmp_path, write_image, monkeypatch, limit):
+    write_image(tmp_path / "a.png", size=(6, 5))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+    with pytest.raises(OSError, match="decompression bomb"):
+        load_image(tmp_path / "a.png")
+
+
+def test_missing_images_stay_listed_and_fail_when_loaded(tmp_path, write_image):
+    write_image(tmp_path / "b.png")
+    side = listed_images(tmp_path, ["a.png", "b.png"], ["1", "2"])
+    assert side is not None
+    assert list(side.item_id) == ["1", "2"]
+    assert side.load(1).size == (7, 5)
+    with pytest.raises(FileNotFoundError):
+        side.load(0)
+
+
+def test_no_image_at_all(tmp_path):
+    assert listed_images(tmp_path, ["a.png", "x" * 300], ["1", "2"]) is None
+    with pytest.raises(InputError, match=r"none of the 2 images, such as 'a.png', is in the folder"):
+        listed_images(tmp_path, ["a.png", "b.png"], ["1", "2"], required=True)

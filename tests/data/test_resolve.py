@@ -1,0 +1,92 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from clip_geometry.data import dataset_from, datasets, load_dataset, resolve_dataset
+from clip_geometry.registry import InputError
+
+
+def test_paths_are_recognised(tmp_path, write_image, cifar_python, cifar_parquet):
+    write_image(tmp_path / "images/deep/a.png")
+    for name in ("t.csv", "t.parquet", "t.jsonl", "T.CSV", "captions.json"):
+        (tmp_path / name).touch()
+    kinds = {
+        "images": "folder",
+        "t.csv": "captions",
+        "t.parquet": "captions",
+        "t.jsonl": "captions",
+        "T.CSV": "captions",
+        "captions.json": "coco",
+        "python": "cifar100",
+        "python/cifar-100-python": "cifar100",
+        "parquet": "cifar100",
+    }
+    for path, name in kinds.items():
+        config = resolve_dataset(str(tmp_path / path))
+        assert (path, config.name) == (path, name)
+        assert getattr(config, "path", None) == tmp_path / path
+        assert type(config) is datasets[name].config
+
+
+def test_options_are_validated(tmp_path):
+    with pytest.raises(InputError, match="data set 'cifar100': unknown key 'splt'; did you mean 'split'"):
+        resolve_dataset("cifar100", splt="test")
+    with pytest.raises(InputError, match="data set 'cifar100': key 'split' is 3"):
+        resolve_dataset("cifar100", split=3)
+    with pytest.raises(InputError, match="data set 'folder': key 'path' is missing"):
+        resolve_dataset("folder")
+    with pytest.raises(InputError, match="say where the data set is; give one"):
+        resolve_dataset(str(tmp_path), path="elsewhere")
+
+
+@pytest.mark.parametrize("path", [Path("x"), "x"])
+def test_options_may_be_paths(path):
+    assert getattr(resolve_dataset("coco", path=path), "path", None) == Path("x")
+
+
+def test_what_is_no_data_set(tmp_path):
+    with pytest.raises(InputError, match="is neither a data set nor an existing path; did you mean 'cifar100'"):
+        resolve_dataset("cifar10")
+    with pytest.raises(InputError, match=r"neither a data set nor an existing path; known are captions, cifar100"):
+        resolve_dataset("/xyzzy/q")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="holds no images"):
+        resolve_dataset(tmp_path / "empty")
+    (tmp_path / "model.pt").touch()
+    with pytest.raises(InputError, match="is no data set; expected a folder of images, a table"):
+        resolve_dataset(tmp_path / "model.pt")
+
+
+def test_sections_of_a_config(tmp_path, write_image):
+    write_image(tmp_path / "a.png")
+    assert dataset_from({"name": "cifar100", "split": "train"}) == resolve_dataset("cifar100", split="train")
+    assert dataset_from({"name": str(tmp_path)}).name == "folder"
+    with pytest.raises(InputError, match="unknown key 'languag'; did you mean 'language'"):
+        dataset_from({"name": "cifar100", "languag": "de"})
+    for section in ({"split": "test"}, {"name": 3}):
+        with pytest.raises(InputError, match="a data set needs a 'name'"):
+            dataset_from(section)
+
+
+def test_configs_survive_json(tmp_path, cifar_parquet):
+    config = resolve_dataset(cifar_parquet, prompt="a {}")
+    assert dataset_from(json.loads(config.model_dump_json())) == config
+    assert load_dataset(config).config == config
+
+
+def test_nothing_is_decoded_before_load(tmp_path):
+    (tmp_path / "a.png").write_text("no image")
+    side = load_dataset(resolve_dataset(tmp_path)).image
+    assert side is not None
+    with pytest.raises(OSError):
+        side.load(0)
+
+
+def test_the_import_is_light():
+    heavy = "{'pandas', 'pyarrow', 'torchvision', 'open_clip', 'transformers', 'sklearn', 'matplotlib'}"
+    code = f"import sys, clip_geometry.data; print(sorted({heavy} & set(sys.modules)))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"

@@ -1,0 +1,173 @@
+"""The shipped tokenizer and the small architecture, loaded as open_clip loads them."""
+
+import importlib.metadata
+import importlib.util
+import json
+import re
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import clip_geometry
+from clip_geometry.data.scenes import ScenesConfig, class_names, load
+from clip_geometry.data.scenes.captions import caption
+from clip_geometry.data.scenes.layout import CAPTIONS, sample
+
+FOLDER = Path(clip_geometry.__file__).parent / "assets/scenes-clip"
+SCRIPT = Path(__file__).parents[2] / "scripts/build_scenes_tokenizer.py"
+LANGUAGES = ("en", "de", "fr", "ru")
+PAD, START, END = 0, 1, 3999
+
+
+@cache
+def tokenizer():
+    import open_clip
+
+    return open_clip.get_tokenizer(f"local-dir:{FOLDER}")
+
+
+@cache
+def model():
+    import open_clip
+
+    torch.manual_seed(0)
+    built, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{FOLDER}")
+    return built.eval(), preprocess
+
+
+def text_config():
+    return json.loads((FOLDER / "open_clip_config.json").read_text())["model_cfg"]["text_cfg"]
+
+
+def captions(scenes: int = 250):
+    some = [sample(11, "test", k) for k in range(scenes)]
+    return [caption(scene, n, language) for scene in some for n in range(CAPTIONS) for language in LANGUAGES]
+
+
+def test_vocabulary_and_special_tokens():
+    inner = tokenizer().tokenizer
+    assert len(inner) == text_config()["vocab_size"] == 4000
+    assert sorted(inner.get_vocab().values()) == list(range(4000))
+    assert (inner.pad_token_id, inner.bos_token_id, inner.eos_token_id) == (PAD, START, END)
+    assert (text_config()["pad_id"], text_config()["eos_id"]) == (PAD, END)
+    assert (FOLDER / "tokenizer.json").stat().st_size < 400_000
+
+
+def test_captions_fit_and_end_where_the_arg_max_is():
+    ids = tokenizer()(captions())
+    assert ids.shape[1] == text_config()["context_length"] == 40
+    length = (ids != PAD).sum(dim=1)
+    assert length.max() <= 36
+    assert (ids[:, 0] == START).all()
+    assert (ids == END).sum(dim=1).eq(1).all()
+    assert torch.equal(ids.argmax(dim=1), length - 1)
+    assert all((row[n:] == PAD).all() for row, n in zip(ids, length, strict=True))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *captions(3)[::7],
+        "Two dogs run along the beach, near a wooden bridge!",
+        "Zwei Hunde laufen über die Straße — 12 Äpfel",
+        "Deux garçons mangent un gâteau à l'hôtel ; où est l'œuf ?",
+        "Две собаки бегут по пляжу, ещё подъезд",
+        "日本語 🙂 x²",
+    ],
+)
+def test_round_trip_in_lower_case_without_unknown_tokens(text):
+    inner = tokenizer().tokenizer
+    ids = inner(text).input_ids
+    assert inner.unk_token_id not in ids
+    assert inner.decode(ids, skip_special_tokens=True).strip() == text.lower()
+    assert inner(text.upper().replace("SS", "ß")).input_ids == inner(text.replace("SS", "ß").lower()).input_ids
+
+
+def test_words_of_scenes_are_single_tokens_but_for_a_few_and_ordinary_words_come_in_few_pieces():
+    inner = tokenizer().tokenizer
+    words = {word.strip(".,;").lower() for text in captions() for word in text.split() if not re.search("['-]", word)}
+    assert len(words) > 200
+    pieces = np.array([len(inner(word).input_ids) - 2 for word in words])
+    assert (pieces > 1).mean() < 0.02
+    assert pieces.max() <= 2
+    names = [name for language in LANGUAGES for name in class_names(language)]
+    assert max(len(inner(name).input_ids) for name in names) == 4
+    ordinary = (
+        "a photo of two dogs on the beach / ein Foto von zwei Hunden am Strand / une photo de deux chiens sur la plage"
+    )
+    ordinary += " / фотография двух собак на пляже"
+    assert len(inner(ordinary).input_ids) < 1.7 * len(ordinary.split())
+
+
+def test_a_long_text_is_cut_before_its_end_token():
+    ids = tokenizer()(["circle " * 90])
+    assert (ids[0, 0], ids[0, -1]) == (START, END)
+    assert (ids == END).sum() == 1
+
+
+def test_the_model_builds_fresh_and_seeded():
+    import open_clip
+
+    torch.manual_seed(0)
+    again = open_clip.create_model(f"local-dir:{FOLDER}")
+    built, _ = model()
+    assert all(torch.equal(a, b) for a, b in zip(built.state_dict().values(), again.state_dict().values(), strict=True))
+    assert sum(p.numel() for p in built.parameters()) * 2 < 8_000_000  # bytes in float16
+    assert built.token_embedding.num_embeddings == len(tokenizer().tokenizer)
+    assert len(built.visual.transformer.resblocks) == len(built.transformer.resblocks) == 4
+
+
+def test_features_have_512_dimensions_and_differ():
+    built, preprocess = model()
+    data = load(ScenesConfig(size=6))
+    with torch.no_grad():
+        image = built.encode_image(torch.stack([preprocess(data.image.load(k)) for k in range(6)]))
+        text = built.encode_text(tokenizer()([data.text.load(k) for k in range(6)]))
+    for features in (image, text):
+        assert features.shape == (6, 512)
+        assert torch.cdist(features, features)[~torch.eye(6, dtype=torch.bool)].min() > 1e-3
+
+
+def test_text_features_do_not_depend_on_padding_or_on_the_batch():
+    built, _ = model()
+    texts = ["A red circle.", "Картинка с огромной чёрной звездой", captions(1)[0], "circle " * 90]
+    ids = tokenizer()(texts)
+    junk = torch.randint(2, END, ids.shape, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        features = built.encode_text(ids)
+        padded_with_junk = built.encode_text(torch.where(ids == PAD, junk, ids))
+        alone = torch.cat([built.encode_text(tokenizer()([text])) for text in texts])
+        other_last_word = built.encode_text(tokenizer()(["A red square."]))
+    torch.testing.assert_close(padded_with_junk, features, atol=1e-5, rtol=0)
+    torch.testing.assert_close(alone, features, atol=1e-5, rtol=0)
+    assert (other_last_word[0] - features[0]).abs().max() > 1e-2
+
+
+def test_preprocessing_only_normalises_with_the_statistics_of_scenes():
+    _, preprocess = model()
+    data = load(ScenesConfig(size=400, split="train"))
+    pixels = np.stack([np.asarray(data.image.load(k)) for k in range(400)]) / 255
+    ready = torch.stack([preprocess(data.image.load(k)) for k in range(5)])
+    settings = json.loads((FOLDER / "open_clip_config.json").read_text())["preprocess_cfg"]
+    expected = (pixels[:5] - settings["mean"]) / settings["std"]
+    np.testing.assert_allclose(ready.permute(0, 2, 3, 1).numpy(), expected, atol=1e-5)
+    np.testing.assert_allclose(pixels.mean(axis=(0, 1, 2)), settings["mean"], atol=0.02)
+    np.testing.assert_allclose(pixels.std(axis=(0, 1, 2)), settings["std"], atol=0.02)
+
+
+def test_the_script_builds_the_shipped_tokenizer():
+    if not SCRIPT.exists():
+        pytest.skip("scripts/ is not part of an installed package")
+    for package, version in re.findall(
+        r"(babel|emoji|tokenizers)\s+(\d+\.\d+\.\d+)", (FOLDER / "README.md").read_text()
+    ):
+        found = importlib.util.find_spec(package) and importlib.metadata.version(package)
+        if found != version:
+            pytest.skip(f"needs {package} {version} and finds {found or 'none'}")
+    spec = importlib.util.spec_from_file_location("build_scenes_tokenizer", SCRIPT)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert script.train().to_str(pretty=False) == (FOLDER / "tokenizer.json").read_text(encoding="utf-8")
