@@ -1,0 +1,56 @@
+"""clip-geometry: measures, explains and changes the geometry of multimodal embeddings.
+
+The public names resolve at first use, so that `import clip_geometry` costs nothing.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_HOME = {
+    "clip_geometry.data": ["load_dataset", "resolve_dataset"],
+    "clip_geometry.embed": ["embed"],
+    "clip_geometry.embeddings": ["Embeddings", "pair"],
+    "clip_geometry.encoders": ["load_encoder", "resolve_encoder"],
+    "clip_geometry.experiments.measuring": ["MeasuredSets", "measure_sets"],
+    "clip_geometry.formats": ["export_clip_retrieval", "export_parquet", "read_any", "read_embeddings"],
+    "clip_geometry.geometry": [
+        "Measure",
+        "add_measure",
+        "average_cosine",
+        "cone",
+        "coordinate_spread",
+        "coordinate_std",
+        "isoscore",
+        "matching_cosine",
+        "measures",
+        "min_pairwise_cosine",
+        "modality_gap",
+        "modality_silhouette",
+        "null_value",
+        "participation_ratio",
+        "partition_isotropy",
+        "random_cosine",
+        "relative_modality_gap",
+        "silhouette",
+        "silhouette_samples",
+        "singular_values",
+    ],
+    "clip_geometry.registry": ["InputError"],
+    "clip_geometry.results": ["Results", "read_rows", "to_frame"],
+    "clip_geometry.runner": ["run"],
+    "clip_geometry.store": ["read_store"],
+    "clip_geometry.transforms": ["Center", "Normalize", "parse_pipeline", "prepare"],
+}
+_MODULE = {name: module for module, names in _HOME.items() for name in names}
+
+__all__ = sorted(_MODULE)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE:
+        raise AttributeError(f"module 'clip_geometry' has no attribute {name!r}")
+    return getattr(import_module(_MODULE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

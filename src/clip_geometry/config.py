@@ -118,7 +118,10 @@ def override(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
         for parent in parents:
             target = target.setdefault(parent, {})
             if not isinstance(target, dict):
-                raise InputError(f"cannot set {dotted!r}: {parent!r} is not a section")
+                raise InputError(
+                    f"cannot set {dotted!r}: {parent!r} is {json.dumps(target)}, not a section; write it as one, or "
+                    f"replace it whole with {parent}={{…}}"
+                )
         target[last] = value
     return result
 
@@ -136,6 +139,6 @@ def expand_sweep(values: Mapping[str, Any]) -> list[dict[str, Any]]:
 def digest(value: Any, length: int = 16) -> str:
     """Hexadecimal hash of a JSON-like object or a config, independent of key order."""
     if isinstance(value, BaseModel):
-        value = value.model_dump(mode="json")
+        value = value.model_dump(mode="json", serialize_as_any=True)
     text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:length]

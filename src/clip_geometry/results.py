@@ -101,10 +101,3 @@ def read_rows(path: Path) -> list[Row]:
     if not rows:
         raise InputError(f"{file} holds no finished result rows")
     return rows
-
-
-def versions() -> dict[str, str]:
-    """Versions of what a number depends on."""
-    from importlib.metadata import version
-
-    return {name: version(name) for name in ("clip-geometry", "torch", "numpy", "open_clip_torch", "transformers")}

@@ -21,8 +21,9 @@ from clip_geometry.files import exclusive, write_atomically
 from clip_geometry.geometry import measures
 from clip_geometry.progress import note, progress
 from clip_geometry.registry import InputError
-from clip_geometry.results import Results, versions
+from clip_geometry.results import Results
 from clip_geometry.store import read_store
+from clip_geometry.versions import library_versions
 
 
 @dataclass
@@ -101,7 +102,7 @@ def run(
     provenance.yaml. Raises InputError for anything wrong in the config.
     """
     planned = plan(resolve(path, overrides, smoke=smoke), str(path))
-    resolved = [config.model_dump(mode="json") for _, config in planned]
+    resolved = [config.model_dump(mode="json", serialize_as_any=True) for _, config in planned]
     name = f"{resolved[0]['name']}{'-smoke' if smoke else ''}-{digest(resolved, 10)}"
     workspace = RunFolder(runs / name, device)
     workspace.folder.mkdir(parents=True, exist_ok=True)
@@ -109,7 +110,12 @@ def run(
         document = resolved[0] if len(resolved) == 1 else {"grid": resolved}
         text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
         write_atomically(workspace.folder / "config.yaml", text.encode())
-        provenance = {"command": command, "config": str(path), "python": sys.version.split()[0], "versions": versions()}
+        provenance = {
+            "command": command,
+            "config": str(path),
+            "python": sys.version.split()[0],
+            "versions": library_versions(),
+        }
         write_atomically(workspace.folder / "provenance.yaml", yaml.safe_dump(provenance, sort_keys=False).encode())
         planned_experiments = [kind(config, workspace) for kind, config in planned]
         results = Results(workspace.folder / "results.jsonl")
@@ -142,7 +148,7 @@ def _report(planned: Sequence[Experiment], results: Results, config: str, comman
         folder / "report.html",
         title=first.config.title or first.config.name,
         intro=first.config.description,
-        facts=first.facts() if not many else {"runs": [experiment.label() for experiment in planned]},
+        facts=_common([experiment.facts() for experiment in planned]),
         rows=[row for row in results.read() if row["cell"] in wanted],
         figures=figures,
         explanations=measures,
@@ -150,5 +156,16 @@ def _report(planned: Sequence[Experiment], results: Results, config: str, comman
         fresh_models=sorted({model for experiment in planned for model in experiment.fresh_models()}),
         command=command or shlex.join(["clip-geometry", "run", "config.yaml"]),
         config=config,
-        versions=versions(),
+        versions=library_versions(),
     )
+
+
+def _common(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The facts of all runs in one: what differs is listed."""
+    return {
+        key: facts[0][key]
+        if len({repr(each.get(key)) for each in facts}) == 1
+        # a list, so that the report separates the runs' values
+        else list(dict.fromkeys(str(each.get(key)) for each in facts))
+        for key in facts[0]
+    }

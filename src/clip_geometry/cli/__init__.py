@@ -73,7 +73,7 @@ def embed_command(
     language: Annotated[str | None, typer.Option(help="of the captions")] = None,
     limit: Annotated[int | None, typer.Option(help="take the first so many items", min=1)] = None,
     batch_size: Annotated[int, typer.Option(min=1)] = 64,
-    shard_size: Annotated[int, typer.Option(min=1)] = 4096,
+    shard_size: Annotated[int | None, typer.Option(help="items a shard", min=1)] = None,
     device: Device = "auto",
     precision: Annotated[str | None, typer.Option(help="fp32 (default), bf16 or fp16")] = None,
     features: Annotated[str | None, typer.Option(help="projected (default) or pooled")] = None,

@@ -5,6 +5,7 @@ from shutil import get_terminal_size
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from rich.console import Group, RenderableType
 from rich.table import Table
 
 from clip_geometry.cli.tables import bound, console, plain_table
@@ -69,10 +70,22 @@ def _datasets() -> Table:
     )
 
 
-def _models() -> Table:
-    from clip_geometry.encoders import models
+def _models() -> Group:
+    from clip_geometry.encoders import encoders, models
 
-    return _table(("model", "what it is", "options (key=value)"), models())
+    families, architectures = models()
+    options = {entry.pattern: sorted(set(entry.config.model_fields) - {"model"}) for entry in encoders.values()}
+    return Group(
+        _table(
+            ("model", "what it is", "options (key=value)"),
+            ((pattern, summary, ", ".join(options[pattern])) for pattern, summary in families),
+        ),
+        "",
+        _table(
+            ("open_clip NAME", "its TAGs (besides fresh)"),
+            ((name, ", ".join(tags)) for name, tags in architectures.items()),
+        ),
+    )
 
 
 def _experiments() -> Table:
@@ -84,7 +97,7 @@ def _experiments() -> Table:
     )
 
 
-LISTS: dict[str, Callable[[], Table | str]] = {
+LISTS: dict[str, Callable[[], RenderableType]] = {
     "measures": _measures,
     "models": _models,
     "datasets": _datasets,

@@ -32,6 +32,8 @@ def measure_files(
     seed: int,
 ) -> None:
     """Measures what lies in the files, prints the table and writes the rows where asked to."""
+    if json_file is not None:
+        check_writable(json_file)
     pipeline = parse_pipeline(steps)
     chosen = None if names is None else [measures[name.strip()].name for name in _split_names(names)]
     sets = read_sets(image, text)
@@ -115,10 +117,14 @@ def _print_notes(out: Console, rows: list[Row]) -> None:
 
 def write_rows(path: Path, rows: list[Row]) -> None:
     """The rows as a results file of their own, replacing an older one."""
+    temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
+    Results(temporary).append(digest(rows), rows)
+    temporary.replace(path)
+
+
+def check_writable(path: Path) -> None:
+    """Complains before anything is computed."""
     if path.is_dir():
         raise InputError(f"{path} is a directory; --json needs the name of a file")
     if not path.parent.exists():
         raise InputError(f"the folder {path.parent} does not exist; --json writes into existing folders")
-    temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
-    Results(temporary).append(digest(rows), rows)
-    temporary.replace(path)

@@ -5,6 +5,8 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
+from clip_geometry.report import numbers as report_numbers
+
 
 def console() -> Console:
     """Standard output; wide where it is no terminal, so that a piped table keeps its lines."""
@@ -27,9 +29,9 @@ def plain_table(*columns: str) -> Table:
 
 def bound(value: float | str) -> str:
     """A bound of a range: -1, 0.5, d, ∞."""
-    return value if isinstance(value, str) else "∞" if value == float("inf") else f"{value:g}"
+    return report_numbers.bound(value).replace("−", "-")
 
 
 def number(value: float) -> str:
-    """Four significant digits, so that columns can be read."""
-    return f"{value:.4f}" if 1e-3 <= abs(value) < 10 else f"{value:.4g}"
+    """Four significant digits, with a plain minus that can be copied."""
+    return report_numbers.number(value).replace("−", "-")

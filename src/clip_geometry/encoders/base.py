@@ -47,7 +47,8 @@ class Encoder(ABC):
     @abstractmethod
     def describe(self) -> Mapping[str, Any]:
         """JSON-like facts for the manifest and the key: weights (name and checksum, or "fresh" and seed), dim,
-        parameters, activation, preprocessing, tokenizer, context_length, logit_scale, logit_bias."""
+        parameters, activation, preprocessing, tokenizer, context_length, logit_scale, logit_bias, versions.
+        dim maps each modality to its number of columns."""
 
     def require(self, modality: str) -> None:
         """Raises InputError in one sentence where the model lacks the modality."""
@@ -70,13 +71,14 @@ class Encoder(ABC):
 
 @dataclass(frozen=True)
 class EncoderEntry:
-    """A family of encoders, chosen by the prefix of the model's name."""
+    """A family of encoders, chosen by the prefix of the model's name: what is before its first colon or slash."""
 
     config: type[EncoderConfig]
     load: Callable[[Any, torch.device], Encoder]  # (config, device)
     revision: Callable[[Any], str]  # (config): checksum of the weights' files, known without building the model
     pattern: str  # how its names look: "open_clip:NAME/TAG"
     summary: str
+    check: Callable[[Any], None] = lambda config: None  # (config): InputError on a wrong name, without network
 
 
 encoders: Registry[EncoderEntry] = Registry("encoder")

@@ -100,6 +100,7 @@ class Geometry(Experiment):
             dataset=facts["dataset"],
             pipeline=self.config.pipeline,
             seed=self.config.seed,
+            gaussian=self.sets.gaussian(),
             prefix=prefix,
             group=group,
         )

@@ -11,8 +11,9 @@ from clip_geometry.geometry import Measure, by_group, measures
 from clip_geometry.geometry.null import null_result
 from clip_geometry.geometry.rows import as_rows
 from clip_geometry.registry import InputError
-from clip_geometry.results import Row, versions
+from clip_geometry.results import Row
 from clip_geometry.transforms import Step, prepare, transforms
+from clip_geometry.versions import library_versions
 
 
 class MeasuredSets:
@@ -105,6 +106,12 @@ class MeasuredSets:
             seed=self.seed,
         )
 
+    def gaussian(self) -> np.ndarray:
+        """Isotropic Gaussian rows, as many as the first set has, through the same steps."""
+        first = next(iter(self.embeddings.values())).vectors
+        rows = torch.randn(first.shape, generator=torch.Generator().manual_seed(self.seed), dtype=torch.float64)
+        return self._prepare_null(_coordinate_rms(first) * rows).numpy()
+
     def _prepare_null(self, rows: torch.Tensor) -> torch.Tensor:
         steps = [Step(step.name) for step in self.steps]  # fitted on the Gaussian itself
         return torch.as_tensor(prepare(steps, {"null": rows.numpy()}).sets["null"])
@@ -134,7 +141,7 @@ def context(sets: MeasuredSets) -> Row:
         "pipeline": [str(step) for step in sets.steps],
         "fitted_on": ", ".join(f"{step.scope or 'each'} of these rows" for step in fitted) or None,
         "seed": sets.seed,
-        "versions": versions(),
+        "versions": library_versions(),
     }
 
 

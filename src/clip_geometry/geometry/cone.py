@@ -71,7 +71,6 @@ _MEAN = Measure(
     range=(0, 1),
     direction="lower is more isotropic",
     at_gaussian=0,
-    unit="cosine",
     invariances=("rotation", "scale", "row scale"),
     reference="Tyshchuk et al. 2023, doi:10.3390/info14070392",
 )
@@ -88,7 +87,6 @@ _MIN = Measure(
     range=(-1, 1),
     direction="lower is more isotropic",
     at_gaussian=-1,
-    unit="cosine",
     invariances=("rotation", "scale", "row scale"),
     reference="Tyshchuk et al. 2023, doi:10.3390/info14070392",
 )

@@ -75,7 +75,6 @@ add_measure(
         range=(-1, 1),
         direction="lower is more isotropic",
         at_gaussian=0,
-        unit="cosine",
         invariances=("rotation", "scale", "row scale"),
         reference="Ethayarajh 2019, arXiv:1909.00512",
     )
@@ -94,7 +93,6 @@ add_measure(
         range=(-1, 1),
         direction="lower is more isotropic",
         at_gaussian=-1,
-        unit="cosine",
         invariances=("rotation", "scale", "row scale"),
         reference="Tyshchuk et al. 2023, doi:10.3390/info14070392",
     )
@@ -112,7 +110,6 @@ add_measure(
         range=(-1, 1),
         direction="higher is better aligned",
         at_gaussian=0,
-        unit="cosine",
         invariances=("rotation", "scale", "row scale", "swap"),
         needs=("pairs",),
         reference="Tyshchuk et al. 2023, doi:10.3390/info14070392",
@@ -131,7 +128,6 @@ add_measure(
         range=(-1, 1),
         direction="lower separates better",
         at_gaussian=0,
-        unit="cosine",
         invariances=("rotation", "scale", "row scale", "swap"),
         needs=("pairs",),
         reference="Tyshchuk et al. 2023, doi:10.3390/info14070392",

@@ -44,7 +44,7 @@ add_measure(
         function=participation_ratio,
         takes="rows",
         summary="The effective number of dimensions that the variance of the rows uses.",
-        reading="A value of d means that all directions carry the same variance, 1 that one direction carries all of it.",
+        reading="At d all directions carry the same variance, at 1 a single direction carries all of it.",
         formula="tr(C)² / ‖C‖_F², C the covariance",
         range=(1, "d"),
         direction="higher is more isotropic",

@@ -17,7 +17,7 @@ INVARIANCES = {
     "swap": "the two sets exchanged",
 }
 
-GROUPS = ("isotropy", "cone", "spread", "clusters", "modality gap", "matching")
+GROUPS = ("cone", "modality gap", "matching", "isotropy", "spread", "clusters")  # as they are read
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,301 @@
+"""The embed loop: a data set through an encoder into a store, shard by shard.
+
+Batches start at a shard's first item and never cross its end, and each shard begins with the batch size asked
+for. So a shard's bytes do not depend on when, or after how many interruptions, it was computed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from clip_geometry.data.base import Dataset, Side
+from clip_geometry.encoders.base import Encoder, EncoderConfig
+from clip_geometry.progress import Advance, Progress, note, progress
+from clip_geometry.registry import InputError
+from clip_geometry.store import Shard, Store, indices_within, recipe_of, summary
+from clip_geometry.versions import library_versions
+
+SHARD_SIZE = 4096
+
+
+def embed(
+    config: EncoderConfig,
+    dataset: Dataset,
+    folder: str | Path,
+    *,
+    limit: int | None = None,
+    batch_size: int = 64,
+    shard_size: int | None = None,
+    device: str = "auto",
+    max_corrupt: float = 0.01,
+    progress: Progress = progress,
+) -> dict[str, Any]:
+    """Embeds both sides of `dataset` as far as the encoder can, and returns the store's manifest.
+
+    Only missing or damaged shards are computed; the encoder is built only if there are any. limit: the first so
+    many items (`store.indices_within`); a store that already holds more keeps them. shard_size: items a shard;
+    about 4096, a multiple of the batch size, if not given. max_corrupt: the share of a side's items that may be
+    unreadable.
+    """
+    from clip_geometry.encoders import encoder_revision
+
+    _check_options(batch_size, shard_size, max_corrupt)
+    store = Store(folder)
+    with store.locked():
+        job = _Job(config, dataset, store, device, batch_size, max_corrupt, progress)
+        job.open(encoder_revision(config), shard_size, limit)
+        return job.run(limit)
+
+
+def _check_options(batch_size: int, shard_size: int | None, max_corrupt: float) -> None:
+    for name, value in {"batch_size": batch_size, "shard_size": shard_size}.items():
+        if value is not None and value < 1:
+            raise InputError(f"{name} is {value}; a positive number of items was expected")
+    if not 0 <= max_corrupt <= 1:
+        raise InputError(f"max_corrupt is {max_corrupt}; a share between 0 and 1 was expected")
+
+
+@dataclass
+class _Job:
+    config: EncoderConfig
+    dataset: Dataset
+    store: Store
+    device: str
+    batch_size: int
+    max_corrupt: float
+    progress: Progress
+    recipe: dict[str, Any] = field(default_factory=dict)
+    shard_size: int = SHARD_SIZE
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """Built when first asked for: a complete store needs none."""
+        from clip_geometry.encoders import load_encoder
+
+        return load_encoder(self.config, device=self.device)
+
+    @cached_property
+    def sides(self) -> list[Side]:
+        """The sides that the data set has and the encoder can embed."""
+        chosen = [side for side in self.dataset.sides if side.modality in self.encoder.modalities]
+        lacking = [side.modality for side in self.dataset.sides if side not in chosen]
+        name, model = self.dataset.config.name, self.config.model
+        if not chosen:
+            raise InputError(
+                f"{model} embeds {' and '.join(sorted(self.encoder.modalities))} only, and the data set {name} "
+                f"has {' and '.join(lacking) or 'neither'}: choose another model or data set"
+            )
+        for modality in lacking:
+            note(f"the {modality} side of {name} is left out: {model} has no {modality} tower")
+        return chosen
+
+    def open(self, revision: str, shard_size: int | None, limit: int | None) -> None:
+        """Settles the recipe and the shard size: those of the folder if it has any."""
+        there = self.store.recipe()
+        fixed = self.encoder.fixed_batch_size if there is None else there["batch_size"] is not None
+        self.recipe = recipe_of(
+            self.config, revision, self.dataset.config, self.dataset.revision, self.batch_size if fixed else None
+        )
+        if there is None:
+            self.shard_size = self.new_shard_size(shard_size, fixed)
+            for side in self.sides:
+                self.items(side, limit)  # complains while nothing is written
+            self.store.begin(self.recipe, self.shard_size)
+            return
+        self.store.require(self.recipe)
+        self.shard_size = there["shard_size"]
+        if shard_size not in (None, self.shard_size):
+            raise InputError(
+                f"{self.store.folder} has shards of {self.shard_size} items, not {shard_size}: "
+                "leave the shard size out or choose another folder"
+            )
+
+    def new_shard_size(self, shard_size: int | None, fixed: bool) -> int:
+        if shard_size is None:
+            return max(1, SHARD_SIZE // self.batch_size) * self.batch_size
+        if fixed and shard_size % self.batch_size:
+            raise InputError(
+                f"the rows of {self.config.model} depend on their batch: the shard size {shard_size} "
+                f"must be a multiple of the batch size {self.batch_size}"
+            )
+        return shard_size
+
+    def run(self, limit: int | None) -> dict[str, Any]:
+        """Computes what is missing. Without a manifest that is at least the facts for it."""
+        manifest = self.store.manifest()
+        if manifest is not None:
+            entries = manifest["sides"]
+            sides = [side for side in self.dataset.sides if side.modality in entries]
+            if not any(self.missing(side, limit) for side in sides):
+                for side in sides:
+                    self.check_corrupt(side, entries[side.modality]["skipped"], entries[side.modality]["items"])
+                return manifest
+        self.store.unfinish()
+        entries = {side.modality: self.embed_side(side, limit) for side in self.sides}
+        return self.store.finish(self.facts(entries))
+
+    def items(self, side: Side, limit: int | None) -> int:
+        """How many leading indices the store shall hold: those within the limit and those it has already."""
+        if not len(side):
+            raise InputError(f"the {side.modality} side of {self.dataset.config.name} is empty")
+        return max(indices_within(side.item_id, limit, side.pair_on), self.store.covered(side.modality))
+
+    def missing(self, side: Side, limit: int | None) -> list[Shard]:
+        return self.store.missing(side.modality, self.items(side, limit), self.shard_size)
+
+    def embed_side(self, side: Side, limit: int | None) -> dict[str, Any]:
+        items, missing = self.items(side, limit), self.missing(side, limit)
+        again = {shard.start for shard in missing}
+        records = [r for r in self.store.records(side.modality) if r["start"] not in again]
+        done = items - sum(shard.stop - shard.start for shard in missing)
+        with self.progress(side.modality, items, done) as advance:
+            for shard in missing:
+                rows = _embed_shard(self.encoder, side, shard, self.batch_size, advance)
+                facts = {**rows.facts(), "device": str(self.encoder.device)}
+                vectors = np.concatenate(rows.vectors) if rows.vectors else np.zeros((0, 0), np.float32)
+                records.append(self.store.write_shard(side.modality, shard, vectors, rows.columns(side), facts))
+                self.check_corrupt(side, [item for r in records for item in r["skipped"]], items)
+        records.sort(key=lambda record: record["start"])
+        entry = summary(records)
+        self.check_corrupt(side, entry["skipped"], items)
+        return {"language": side.language, "pair_on": side.pair_on, **entry}
+
+    def check_corrupt(self, side: Side, skipped: Sequence[dict], items: int) -> None:
+        what = f"{len(skipped)} of {items} {side.modality} items of {self.dataset.config.name} cannot be read"
+        first = ", ".join(f"{item['item_id']} ({item['reason']})" for item in skipped[:3])
+        if len(skipped) == items:
+            raise InputError(f"{what}, none is left to embed: {first}")
+        if len(skipped) > self.max_corrupt * items:
+            raise InputError(
+                f"{what}, more than the share {self.max_corrupt:g} that max_corrupt allows: {first}; "
+                "mend them, or raise max_corrupt to skip them"
+            )
+
+    def facts(self, entries: dict[str, Any]) -> dict[str, Any]:
+        names = self.dataset.class_names
+        return {
+            "recipe": self.recipe,
+            "encoder": dict(self.encoder.describe()),
+            "sides": entries,
+            "class_names": None if names is None else list(names),
+            "batch_size": self.batch_size,
+            "shard_size": self.shard_size,
+            "versions": library_versions(),
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+
+
+@dataclass
+class _Rows:
+    """What a batch or a shard gave: rows, where they come from, what was skipped."""
+
+    vectors: list[np.ndarray] = field(default_factory=list)
+    index: list[int] = field(default_factory=list)
+    text: list[str] = field(default_factory=list)
+    skipped: list[dict[str, Any]] = field(default_factory=list)
+    truncated: int = 0
+
+    def extend(self, batch: "_Rows") -> None:
+        self.vectors += batch.vectors
+        self.index += batch.index
+        self.text += batch.text
+        self.skipped += batch.skipped
+        self.truncated += batch.truncated
+
+    def columns(self, side: Side) -> dict[str, Any]:
+        columns: dict[str, Any] = {"item_id": [str(side.item_id[k]) for k in self.index]}
+        columns["index"] = self.index
+        if side.labels is not None:
+            columns["label"] = np.asarray(side.labels)[self.index]
+        return columns | ({"text": self.text} if side.modality == "text" else {})
+
+    def facts(self) -> dict[str, Any]:
+        """batch_sizes: [size, how many in a row], …"""
+        runs = [[size, len(list(run))] for size, run in groupby(len(batch) for batch in self.vectors)]
+        return {"batch_sizes": runs, "skipped": self.skipped, "truncated": self.truncated}
+
+
+def _embed_shard(encoder: Encoder, side: Side, shard: Shard, batch_size: int, advance: Advance) -> _Rows:
+    rows, position, size = _Rows(), shard.start, batch_size
+    while position < shard.stop:
+        stop = min(position + size, shard.stop)
+        batch = _try_batch(encoder, side, range(position, stop))
+        if batch is None:
+            size = _halved(encoder, stop - position)
+            continue
+        rows.extend(batch)
+        advance(stop - position)
+        position = stop
+    return rows
+
+
+def _try_batch(encoder: Encoder, side: Side, indices: range) -> _Rows | None:
+    """None if memory ran out. Returning lets go of the traceback, which holds the batch's tensors."""
+    try:
+        return _embed_batch(encoder, side, indices)
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        return None
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """torch has a class for CUDA only; on the CPU and on Apple's GPUs the message tells."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return any(sign in str(error) for sign in ("not enough memory", "can't allocate memory", "out of memory"))
+
+
+def _halved(encoder: Encoder, size: int) -> int:
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    if encoder.fixed_batch_size:
+        raise InputError(
+            f"memory ran out with {size} items a batch, and the rows of {encoder.config.model} depend on their "
+            "batch: give a smaller batch size"
+        )
+    if size == 1:
+        raise InputError(
+            f"memory ran out with a single item: {encoder.config.model} needs a larger device than "
+            f"{encoder.device}, or a lower precision"
+        )
+    note(f"memory ran out with {size} items a batch: trying {size // 2}")
+    return size // 2
+
+
+def _embed_batch(encoder: Encoder, side: Side, indices: range) -> _Rows:
+    rows, inputs = _Rows(), []
+    for k in indices:
+        try:
+            item = side.load(k)
+            inputs.append(encoder.preprocess(item) if isinstance(item, Image.Image) else item)
+        except OSError as error:
+            rows.skipped.append({"index": k, "item_id": str(side.item_id[k]), "reason": _reason(error)})
+            continue
+        rows.index.append(k)
+    if not inputs:
+        return rows
+    if side.modality == "image":
+        features = encoder.image_features(torch.stack(inputs))
+    else:
+        tokens = encoder.tokenize(inputs)
+        features = encoder.text_features(tokens)
+        rows.text, rows.truncated = inputs, tokens.truncated
+    rows.vectors.append(features.to(dtype=torch.float32, device="cpu").numpy())
+    if rows.vectors[0].shape[:-1] != (len(inputs),):
+        raise RuntimeError(
+            f"{encoder.config.model} gave {rows.vectors[0].shape} for {len(inputs)} {side.modality} items"
+        )
+    return rows
+
+
+def _reason(error: OSError) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]

@@ -1,0 +1,164 @@
+"""Encoders of Hugging Face transformers: CLIPModel with its processor, by hub name or folder."""
+
+import json
+import pickle
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from clip_geometry.config import digest
+from clip_geometry.encoders import checkpoint, hub
+from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, Tokens, encoders
+from clip_geometry.encoders.runtime import DTYPES, inference, parameter_count, rgb, versions
+from clip_geometry.registry import InputError
+
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+
+
+class HFClipConfig(EncoderConfig):
+    """hf-clip:ORG/NAME or hf-clip:PATH."""
+
+
+def find(config: EncoderConfig) -> tuple[Path, Path]:
+    """(folder with config, tokenizer and image processor; weights file), downloaded if need be."""
+    name = config.model.partition(":")[2]
+    folder = hub.folder(name, hub.TOKENIZER_FILES)
+    _check_config(folder)
+    return folder, hub.first_file(name, WEIGHTS)
+
+
+def check(config: EncoderConfig) -> None:
+    name = config.model.partition(":")[2]
+    hub.check_name(name)
+    if Path(name).expanduser().is_dir():
+        find(config)
+
+
+def revision(config: EncoderConfig) -> str:
+    folder, weights = find(config)
+    kept = [path for path in folder.iterdir() if any(path.match(pattern) for pattern in hub.TOKENIZER_FILES)]
+    return digest({"folder": checkpoint.files_digest(kept), "weights": checkpoint.sha256(weights)})
+
+
+def _check_config(folder: Path) -> None:
+    try:
+        kind = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
+    except OSError:
+        raise InputError(f"{folder} has no config.json; a CLIP model in transformers' layout was expected") from None
+    except (ValueError, KeyError, TypeError):
+        raise InputError(f"{folder / 'config.json'} is no JSON object with the key 'model_type'") from None
+    if kind != "clip":
+        raise InputError(f"{folder} holds a model of type {kind!r}; hf-clip: loads models of type 'clip'")
+
+
+def load(config: EncoderConfig, device: torch.device) -> "HFClipEncoder":
+    from transformers import AutoImageProcessor, AutoTokenizer
+
+    folder, weights = find(config)
+    model = _load_model(folder, config.model).to(dtype=DTYPES[config.precision])
+    try:
+        processor = AutoImageProcessor.from_pretrained(str(folder))
+        tokenizer = AutoTokenizer.from_pretrained(str(folder))
+    except (OSError, ValueError) as error:
+        problem = str(error).strip().partition("\n")[0]
+        raise InputError(f"{folder} lacks its tokenizer or image processor: {problem}") from None
+    facts = {"name": weights.name, "sha256": checkpoint.sha256(weights)}
+    return HFClipEncoder(config, model.eval().to(device), processor, tokenizer, facts)
+
+
+def _load_model(folder: Path, name: str) -> Any:
+    from transformers import CLIPModel
+
+    loader: Any = CLIPModel  # its result is a pair where the report is asked for
+    try:
+        model, report = loader.from_pretrained(str(folder), output_loading_info=True)
+    except (OSError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
+        problem = str(error).strip().partition("\n")[0]
+        raise InputError(f"the weights of {name} cannot be loaded: {problem}") from None
+    # transformers only warns, and fills what is missing with random numbers
+    if report["missing_keys"]:
+        first, count = sorted(report["missing_keys"])[0], len(report["missing_keys"])
+        raise InputError(f"the weights of {name} lack {count} parameters of the architecture, {first!r} among them")
+    return model
+
+
+class HFClipEncoder(Encoder):
+    """transformers' CLIPModel in eval mode with its own image processor and tokenizer."""
+
+    modalities = frozenset({"image", "text"})
+
+    def __init__(self, config: EncoderConfig, model: Any, processor: Any, tokenizer: Any, weights: Mapping[str, Any]):
+        self.config = config
+        self.model = model
+        self.device = model.device
+        self.processor = processor
+        self.tokenizer = tokenizer
+        self.context_length = model.config.text_config.max_position_embeddings
+        self._weights = weights
+
+    def preprocess(self, image: Image.Image) -> Tensor:
+        return self.processor(images=rgb(image), return_tensors="pt")["pixel_values"][0]
+
+    def tokenize(self, texts: Sequence[str]) -> Tokens:
+        encoded = self.tokenizer(
+            list(texts),
+            padding="max_length",
+            truncation=True,
+            max_length=self.context_length,
+            return_tensors="pt",
+        )
+        inputs = {"input_ids": encoded["input_ids"], "attention_mask": encoded["attention_mask"]}
+        # only rows without padding can have been cut: those alone are tokenized again, uncut
+        filled = inputs["attention_mask"].all(dim=1).tolist()
+        suspects = [text for text, full in zip(texts, filled, strict=True) if full]
+        lengths = [len(self.tokenizer(text, truncation=False, verbose=False)["input_ids"]) for text in suspects]
+        return Tokens(inputs, sum(length > self.context_length for length in lengths))
+
+    def image_features(self, pixels: Tensor) -> Tensor:
+        pixels = pixels.to(self.device, DTYPES[self.config.precision])
+        return self._features(self.model.vision_model, self.model.get_image_features, {"pixel_values": pixels})
+
+    def text_features(self, tokens: Tokens) -> Tensor:
+        inputs = {name: value.to(self.device) for name, value in tokens.inputs.items()}
+        return self._features(self.model.text_model, self.model.get_text_features, inputs)
+
+    def _features(self, tower: Any, project: Any, inputs: Mapping[str, Tensor]) -> Tensor:
+        with inference():
+            rows = project(**inputs) if self.config.features == "projected" else tower(**inputs)
+        if not isinstance(rows, Tensor):  # transformers 5 gives an output object for projected features too
+            rows = rows.pooler_output
+        return rows.float().cpu()
+
+    def describe(self) -> Mapping[str, Any]:
+        config = self.model.config
+        widths = {"image": config.vision_config.hidden_size, "text": config.text_config.hidden_size}
+        projected = dict.fromkeys(widths, config.projection_dim)
+        return {
+            "weights": dict(self._weights),
+            "dim": projected if self.config.features == "projected" else widths,
+            "parameters": parameter_count(self.model),
+            "activation": ", ".join(sorted({config.vision_config.hidden_act, config.text_config.hidden_act})),
+            "preprocessing": f"{type(self.processor).__name__}({self.processor.to_json_string()})",
+            "tokenizer": type(self.tokenizer).__name__,
+            "context_length": self.context_length,
+            "logit_scale": self.model.logit_scale.exp().item(),
+            "logit_bias": None,
+            "versions": versions("torch", "transformers"),
+        }
+
+
+encoders.add(
+    "hf-clip",
+    EncoderEntry(
+        config=HFClipConfig,
+        load=load,
+        revision=revision,
+        pattern="hf-clip:ORG/NAME or PATH",
+        summary="transformers' CLIPModel and processor, from the hub or a folder",
+        check=check,
+    ),
+)

@@ -1,0 +1,51 @@
+"""Files of the Hugging Face hub: fetched once, then a folder like any other. Offline it fails at once."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from clip_geometry.registry import InputError
+
+TOKENIZER_FILES = ("*.json", "*.txt", "*.model")
+
+
+def check_name(name: str) -> None:
+    """Raises InputError where `name` can be neither a folder that exists nor a name on the hub."""
+    if not Path(name).expanduser().is_dir() and not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", name):
+        raise InputError(f"{name!r} is neither an existing folder nor a name ORG/NAME on the Hugging Face hub")
+
+
+def folder(name: str, patterns: Sequence[str]) -> Path:
+    """The folder with those files of `name`: `name` itself if it is a folder, else its snapshot in the hub's cache.
+
+    Raises InputError where the hub has no such model, or cannot be reached and the cache does not have it either.
+    """
+    check_name(name)
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return path
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(patterns)))
+    except RepositoryNotFoundError:
+        raise InputError(
+            f"there is no model {name!r} on the Hugging Face hub that this machine may read; check the name or log in"
+        ) from None
+    except (HfHubHTTPError, OSError) as error:
+        raise InputError(
+            f"{' or '.join(patterns)} of {name!r} could not be fetched from huggingface.co and is not in the local "
+            f"cache ({type(error).__name__}: no network?); give a local file or folder instead (open_clip:NAME@PATH, "
+            "local-dir:PATH, hf-clip:PATH)"
+        ) from None
+
+
+def first_file(name: str, candidates: Sequence[str]) -> Path:
+    """The first of the files that `name` (a folder or a hub name) has."""
+    for candidate in candidates:
+        path = folder(name, [candidate]) / candidate
+        if path.is_file():
+            return path
+    where = "" if Path(name).expanduser().is_dir() else " on the hub (or, without network, in the local cache)"
+    raise InputError(f"{name!r} has no weights: none of the files {', '.join(candidates)}{where}")

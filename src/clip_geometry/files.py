@@ -1,0 +1,91 @@
+"""Files that are there whole or not at all, and a lock that dies with its process."""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from clip_geometry.config import digest
+
+LOCK = ".lock"
+
+
+def write_atomically(path: Path, data: bytes) -> str:
+    """Writes `data` under a temporary name in the same folder, flushes it to the disk and renames it.
+
+    Whoever opens `path` sees the old content or the new, whenever the process is killed. Returns the SHA-256.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+    return hashlib.sha256(data).hexdigest()
+
+
+def sync_folder(folder: Path) -> None:
+    """Flushes the folder itself, so that a rename or a removal in it survives a power failure."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def is_temporary(path: Path) -> bool:
+    return path.name.startswith(".") and path.suffix == ".tmp"
+
+
+def remove_temporaries(folder: Path) -> None:
+    """Removes what killed writers left. Only for the holder of the lock: any temporary is stale then."""
+    for path in folder.glob(".*.tmp"):
+        path.unlink(missing_ok=True)
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_json(path: Path, values: Mapping[str, Any]) -> None:
+    """Writes a JSON object that carries its own checksum."""
+    text = json.dumps({**values, "checksum": digest(values)}, indent=1, ensure_ascii=False)
+    write_atomically(path, f"{text}\n".encode())
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """What `write_json` wrote; None where the file is absent or damaged."""
+    try:
+        values = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    if not isinstance(values, dict) or values.pop("checksum", None) != digest(values):
+        return None
+    return values
+
+
+@contextmanager
+def exclusive(folder: Path, on_wait: Callable[[], None]) -> Iterator[None]:
+    """Holds the folder's lock; calls `on_wait` once if another process has it, then waits.
+
+    The kernel frees the lock with its process, however that ends, so the lock file itself is never removed.
+    """
+    import fcntl  # POSIX only: reading works without it
+
+    with (folder / LOCK).open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

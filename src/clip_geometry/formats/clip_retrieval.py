@@ -1,0 +1,157 @@
+"""clip-retrieval's folders: img_emb/img_emb_0.npy, text_emb/text_emb_0.npy, metadata/metadata_0.parquet, ….
+
+Row k of every part belongs to the same pair. https://github.com/rom1504/clip-retrieval
+"""
+
+import io
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from clip_geometry.embeddings import Embeddings, pair
+from clip_geometry.files import write_atomically
+from clip_geometry.formats.numpy_files import load_npy
+from clip_geometry.formats.parquet_files import columns_of, read_table
+from clip_geometry.formats.vectors import LABEL_NAMES, check_vectors, require_file
+from clip_geometry.registry import InputError
+
+FOLDERS = {"image": "img_emb", "text": "text_emb"}
+
+
+def is_clip_retrieval(folder: Path) -> bool:
+    return any((folder / name).is_dir() for name in FOLDERS.values())
+
+
+def read_clip_retrieval(folder: Path) -> dict[str, Embeddings]:
+    """Both sides as stored, float16 too; a single shard is memory-mapped.
+
+    The metadata's item_id (or image_path) identifies the rows if its values are distinct. Where an image comes with
+    several captions they are not, and the rows pair by position, as the layout means it.
+    """
+    parts = {modality: _shards(folder / name, name, ".npy") for modality, name in FOLDERS.items()}
+    parts = {modality: shards for modality, shards in parts.items() if shards}
+    if not parts:
+        raise InputError(f"{folder} has no shards such as img_emb/img_emb_0.npy or text_emb/text_emb_0.npy")
+    arrays = {modality: _load_shards(shards) for modality, shards in parts.items()}
+    columns = _read_metadata(folder, arrays)
+    return {modality: _side(modality, vectors, dict(columns), folder) for modality, vectors in _joined(arrays).items()}
+
+
+def _shards(folder: Path, stem: str, suffix: str) -> dict[int, Path]:
+    """number → file, in numeric order, whether the numbers are zero-padded or not."""
+    shards: dict[int, Path] = {}
+    for path in sorted(folder.glob(f"{stem}_*{suffix}")):
+        number = re.fullmatch(rf"{stem}_(\d+)", path.stem)
+        if number is None:
+            continue
+        if int(number[1]) in shards:
+            raise InputError(f"{path} and {shards[int(number[1])].name} are the same shard twice; remove one")
+        shards[int(number[1])] = path
+    return dict(sorted(shards.items()))
+
+
+def _load_shards(shards: Mapping[int, Path]) -> dict[int, np.ndarray]:
+    arrays: dict[int, np.ndarray] = {}
+    for number, path in shards.items():
+        require_file(path)
+        arrays[number] = check_vectors(load_npy(path), str(path))
+        first = next(iter(arrays))
+        if arrays[number].shape[1] != arrays[first].shape[1]:
+            raise InputError(
+                f"{path} has {arrays[number].shape[1]} columns and {shards[first].name} {arrays[first].shape[1]}; "
+                "all shards of a side need the same"
+            )
+    return arrays
+
+
+def _joined(arrays: Mapping[str, Mapping[int, np.ndarray]]) -> dict[str, np.ndarray]:
+    parts = {modality: list(shards.values()) for modality, shards in arrays.items()}
+    return {name: part[0] if len(part) == 1 else np.concatenate(part) for name, part in parts.items()}
+
+
+def _read_metadata(folder: Path, arrays: Mapping[str, Mapping[int, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The metadata's columns over all shards; none where there is no metadata folder."""
+    import pyarrow as pa
+
+    if not (folder / "metadata").is_dir():
+        return {}
+    shards = _shards(folder / "metadata", "metadata", ".parquet")
+    tables = {}
+    for modality, parts in arrays.items():
+        for number, rows in parts.items():
+            if number not in shards:
+                raise InputError(f"{folder} has shard {number} of {FOLDERS[modality]} but not of metadata")
+            if number not in tables:
+                require_file(shards[number])
+                tables[number] = read_table(shards[number])
+            if tables[number].num_rows != len(rows):
+                raise InputError(
+                    f"{shards[number]} has {tables[number].num_rows} rows "
+                    f"and shard {number} of {FOLDERS[modality]} {len(rows)}; they belong row by row"
+                )
+    ordered = [tables[number] for number in sorted(tables)]
+    return columns_of(pa.concat_tables(ordered, promote_options="permissive"))
+
+
+def _side(modality: str, vectors: np.ndarray, columns: dict[str, np.ndarray], folder: Path) -> Embeddings:
+    names = next((name for name in ("item_id", "image_path") if name in columns), None)
+    item_id = None
+    if names is not None and len(set(columns[names])) == len(columns[names]):
+        item_id = np.array([str(item) for item in columns.pop(names)], dtype=object)
+    label = next((name for name in LABEL_NAMES if name in columns), None)
+    if modality == "text" and "caption" in columns:
+        columns["text"] = columns.pop("caption")
+    return Embeddings(
+        vectors,
+        modality,
+        item_id=item_id,
+        labels=None if label is None else columns.pop(label),
+        metadata=columns,
+        provenance={"source": str(folder), "dtype": str(vectors.dtype)},
+    )
+
+
+def write_clip_retrieval(sides: Mapping[str, Embeddings], out: Path) -> None:
+    """One shard of each part. Both sides are written as their pairs, so an image with five captions comes five times.
+
+    Raises InputError where `out` has other shards, which a reader would take for part of it.
+    """
+    targets = {modality: out / FOLDERS[modality] / f"{FOLDERS[modality]}_0.npy" for modality in sides}
+    metadata = out / "metadata" / "metadata_0.parquet"
+    there = {path for name in (*FOLDERS.values(), "metadata") for path in (out / name).glob(f"{name}_*")}
+    others = sorted(str(path) for path in there - {*targets.values(), metadata})
+    if others:
+        raise InputError(f"{out} already has other shards ({', '.join(others[:3])}): choose a new folder")
+    if set(sides) == set(FOLDERS):
+        i, j = pair(sides["image"], sides["text"])
+        sides = {"image": sides["image"].take(i), "text": sides["text"].take(j)}
+    for modality, side in sides.items():
+        buffer = io.BytesIO()
+        np.save(buffer, np.ascontiguousarray(side.vectors), allow_pickle=False)
+        _write(targets[modality], buffer.getvalue())
+    _write(metadata, _metadata(sides))
+
+
+def _metadata(sides: Mapping[str, Embeddings]) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    first = next(iter(sides.values()))
+    columns = {"item_id": first.item_id, "label": first.labels}
+    if "image" in sides:
+        columns["image_path"] = sides["image"].metadata.get("path", first.item_id)
+    if "text" in sides:
+        columns["caption"] = sides["text"].metadata.get("text")
+    columns = {name: pa.array(column) for name, column in columns.items() if column is not None}
+    if not columns:
+        columns = {"item_id": pa.array([str(k) for k in range(len(first))])}
+    buffer = io.BytesIO()
+    pq.write_table(pa.table(columns), buffer)
+    return buffer.getvalue()
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, data)

@@ -1,0 +1,96 @@
+"""Label files: .npy, .txt (one a line), .json (a list), .csv and .parquet (a column)."""
+
+import csv
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clip_geometry.formats.vectors import damaged, require_file
+from clip_geometry.registry import InputError
+
+COLUMNS = ("label", "labels", "class", "class_name", "category", "target")
+
+
+def read_labels(path: str | Path) -> np.ndarray:
+    """(n,) integers or strings. Text that is all integers becomes integers.
+
+    In a table, the only column or the one that is called label, labels, class, class_name, category or target.
+    """
+    path = Path(path)
+    require_file(path)
+    if path.suffix.lower() not in READERS:
+        raise InputError(f"{path} is no label file; expected {', '.join(READERS)}")
+    try:
+        values = READERS[path.suffix.lower()](path)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise damaged(path, "text", error) from None
+    array = np.asarray(values)
+    if array.ndim != 1 or array.dtype.kind not in "iufUOb":
+        raise InputError(f"{path} holds {array.dtype} values of shape {array.shape}; labels are one value a row")
+    missing = [k for k, value in enumerate(array.tolist()) if value is None or value == "" or value != value]
+    if missing:
+        raise InputError(f"{path} has no label for {len(missing)} of {len(array)} rows, the first is row {missing[0]}")
+    return array
+
+
+def _integers_if_all_are(texts: Sequence[str]) -> np.ndarray:
+    try:
+        return np.array([int(text) for text in texts], dtype=np.int64)
+    except (ValueError, OverflowError):
+        return np.array(texts, dtype=object)
+
+
+def _read_npy(path: Path) -> np.ndarray:
+    from clip_geometry.formats.numpy_files import load_npy
+
+    return load_npy(path, mmap=False)
+
+
+def _read_txt(path: Path) -> np.ndarray:
+    return _integers_if_all_are([line.strip() for line in path.read_text(encoding="utf-8").rstrip().splitlines()])
+
+
+def _read_json(path: Path) -> np.ndarray:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise damaged(path, ".json", error) from None
+    kinds = {type(value) for value in values} if isinstance(values, list) else set()
+    if kinds not in ({int}, {str}):
+        raise InputError(f"{path} holds no list of integers or of strings; labels are one of these")
+    return np.array(values, dtype=np.int64 if kinds == {int} else object)
+
+
+def _read_csv(path: Path) -> np.ndarray:
+    with path.open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        name = _label_column(list(reader.fieldnames or ()), path)
+        rows = list(reader)
+    return _integers_if_all_are([row[name] or "" for row in rows])
+
+
+def _read_parquet(path: Path) -> np.ndarray:
+    from clip_geometry.formats.parquet_files import columns_of, read_table
+
+    columns = columns_of(read_table(path))
+    return columns[_label_column(list(columns), path)]
+
+
+def _label_column(names: list[str], path: Path) -> str:
+    chosen = [name for name in names if str(name).casefold() in COLUMNS] or names
+    if len(chosen) != 1:
+        given = ", ".join(map(str, names)) or "none"
+        raise InputError(f"{path} has the columns {given}; expected a single one, or one called 'label'")
+    return chosen[0]
+
+
+READERS: dict[str, Callable[[Path], Any]] = {
+    ".npy": _read_npy,
+    ".txt": _read_txt,
+    ".json": _read_json,
+    ".csv": _read_csv,
+    ".parquet": _read_parquet,
+}

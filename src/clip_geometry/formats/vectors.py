@@ -1,0 +1,83 @@
+"""What every format shares: which array is which side, and what counts as embeddings."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.registry import InputError
+
+NAMES = {
+    "image": ("image", "images", "img", "image_emb", "img_emb", "image_embeddings", "image_embeds", "image_features"),
+    "text": ("text", "texts", "txt", "text_emb", "txt_emb", "text_embeddings", "text_embeds", "text_features"),
+}
+LABEL_NAMES = ("label", "labels")
+UNNAMED = ""  # the modality of a file that does not say which it is
+
+
+def require_file(path: Path) -> None:
+    """Raises InputError unless `path` is a file with something in it."""
+    if path.is_dir():
+        raise InputError(f"{path} is a directory; a file of embeddings was expected")
+    if not path.exists():
+        raise InputError(f"{path} does not exist")
+    if path.stat().st_size == 0:
+        raise InputError(f"{path} is empty (0 bytes); it has to be written again")
+
+
+def damaged(path: Path, kind: str, error: Exception) -> InputError:
+    """The sentence for a file that its library cannot read."""
+    reason = str(error).strip().split("\n")[0]
+    return InputError(f"{path} is no readable {kind} file, damaged or cut short ({reason}): copy or write it again")
+
+
+def check_vectors(array: np.ndarray, source: str) -> np.ndarray:
+    """`array` as (n, d) floating point in native byte order, or an InputError that says what it is instead."""
+    if array.ndim != 2:
+        raise InputError(
+            f"{source} has {array.ndim} dimensions, shape {array.shape}; embeddings are rows and columns, (n, d)"
+        )
+    if array.dtype.kind != "f" or array.dtype.itemsize > 8:
+        raise InputError(
+            f"{source} holds {array.dtype} values; embeddings are float16, float32 or float64, so convert them first"
+        )
+    if array.shape[1] == 0:
+        raise InputError(f"{source} has shape {array.shape}, rows without columns; embeddings have d ≥ 1")
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def sides_by_name(names: Iterable[str], source: Path, what: str) -> dict[str, str]:
+    """Which name holds which modality: {"image": name, "text": name}, or {UNNAMED: name} if the only one says neither.
+
+    `what` the names are ("arrays", "vector columns") is for the message where they say too little.
+    """
+    names = list(names)
+    found: dict[str, str] = {}
+    for modality, known in NAMES.items():
+        matching = [name for name in names if name.casefold() in known]
+        if len(matching) > 1:
+            raise InputError(f"{source} has several {what} for {modality}: {', '.join(matching)}; keep one")
+        found |= {modality: matching[0]} if matching else {}
+    if found:
+        return found
+    if len(names) == 1:
+        return {UNNAMED: names[0]}
+    given = ", ".join(names) if names else "none"
+    raise InputError(f"{source} has these {what}: {given}; expected a single one, or 'image' and 'text'")
+
+
+def from_arrays(arrays: Mapping[str, np.ndarray], path: Path, dtypes: Mapping[str, str]) -> dict[str, Embeddings]:
+    """The sides among the arrays of one file; a "labels" array belongs to every side of its length."""
+    labels = next((arrays[name] for name in arrays if name.casefold() in LABEL_NAMES), None)
+    names = [name for name in arrays if name.casefold() not in LABEL_NAMES]
+    sides = {}
+    for modality, name in sides_by_name(names, path, "arrays").items():
+        vectors = check_vectors(arrays[name], f"{path}, array {name!r},")
+        sides[modality] = Embeddings(
+            vectors,
+            modality,
+            labels=labels if labels is not None and labels.shape == (len(vectors),) else None,
+            provenance={"source": str(path), "dtype": dtypes.get(name, str(vectors.dtype))},
+        )
+    return sides

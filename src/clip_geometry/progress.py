@@ -1,0 +1,79 @@
+"""How far long work has come: a bar on a terminal, a plain line every few seconds elsewhere."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+INTERVAL = 5.0  # seconds between plain lines
+
+Advance = Callable[[int], None]
+
+
+class Progress(Protocol):
+    """`with progress("image", total=512, done=128) as advance:` and then `advance(k)` for every k done."""
+
+    def __call__(self, description: str, total: int, done: int = 0) -> AbstractContextManager[Advance]: ...
+
+
+def note(message: str) -> None:
+    """One line for the user; stderr, because stdout is for results."""
+    print(message, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def progress(description: str, total: int, done: int = 0) -> Iterator[Advance]:
+    """A rich bar where stderr is a terminal, plain lines otherwise. `done` of `total` were there before."""
+    show = _bar if sys.stderr.isatty() else _lines
+    with show(description, total, done) as advance:
+        yield advance
+
+
+@contextmanager
+def quiet(description: str, total: int, done: int = 0) -> Iterator[Advance]:
+    """Shows nothing."""
+    yield lambda count: None
+
+
+@contextmanager
+def _bar(description: str, total: int, done: int) -> Iterator[Advance]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(description, total=total, completed=done)
+        yield lambda count: bar.advance(task, count)
+
+
+@contextmanager
+def _lines(description: str, total: int, done: int) -> Iterator[Advance]:
+    lines = PlainLines(description, total, done)
+    yield lines.advance
+    lines.finish()
+
+
+class PlainLines:
+    """`image: 128 of 512, 31.2/s, 12 s left`, at most every INTERVAL seconds, and one line at the end.
+
+    The rate counts only what this process did.
+    """
+
+    def __init__(self, description: str, total: int, done: int, clock: Callable[[], float] = time.monotonic):
+        self.description, self.total, self.done, self.clock = description, total, done, clock
+        self.before = done
+        self.begin = self.last = clock()
+
+    def advance(self, count: int) -> None:
+        self.done += count
+        now = self.clock()
+        if now - self.last < INTERVAL:
+            return
+        self.last = now
+        rate = (self.done - self.before) / (now - self.begin)
+        left = f", {(self.total - self.done) / rate:.0f} s left" if rate else ""
+        note(f"{self.description}: {self.done} of {self.total}, {rate:.1f}/s{left}")
+
+    def finish(self) -> None:
+        note(f"{self.description}: {self.done} of {self.total} in {self.clock() - self.begin:.1f} s")

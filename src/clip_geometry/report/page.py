@@ -1,0 +1,124 @@
+"""The report: one HTML file that needs nothing else, no network, no script."""
+
+import base64
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from clip_geometry.files import write_atomically
+from clip_geometry.report.findings import findings
+from clip_geometry.report.gallery import FigureEntry
+from clip_geometry.report.numbers import bound
+from clip_geometry.report.table import TRACK, Explanation, Row, anchor, build_table, explain, group_order, runs
+
+MAX_RUNS_TOLD = 4  # a sweep over more runs is read in the table
+
+_REFERENCE = re.compile(r"https?://[^\s<>\"]+|doi:[^\s,;]+|arXiv:\d{4}\.\d{4,5}", re.IGNORECASE)
+
+
+def render_report(
+    *,
+    title: str,
+    intro: str,
+    facts: Mapping[str, Any],
+    rows: Sequence[Row],
+    figures: Sequence[FigureEntry],
+    explanations: Mapping[str, Explanation],
+    notes: Sequence[str] = (),
+    fresh_models: Sequence[str] = (),
+    command: str = "",
+    config: str = "",
+    versions: Mapping[str, str] | None = None,
+    results_file: str = "results.jsonl",
+) -> str:
+    """The page as text.
+
+    facts: what was measured, in the order shown (model, data, n, d, pipeline, seed, …); empty ones are left out.
+    rows: as in results.jsonl; several runs (a sweep) get a column for every field that varies. explanations: measure
+    name → measure, `geometry.measures` or the like. notes: sentences under the table. fresh_models: those with
+    untrained weights, named in a banner. command, config (YAML text), versions: how to reproduce. results_file: path
+    of the rows relative to the page.
+    """
+    told = list(runs(rows).items())[:MAX_RUNS_TOLD]
+    return (
+        _environment()
+        .get_template("template.html")
+        .render(
+            title=title,
+            intro=intro,
+            facts=[(name, text) for name, value in facts.items() if (text := _fact(value))],
+            fresh_models=list(fresh_models),
+            findings=[(heading, sentences) for heading, part in told if (sentences := findings(part))],
+            table=build_table(rows, explanations),
+            track_width=TRACK,
+            notes=list(notes),
+            figures=[(number, entry, _data_uri(entry.svg_path)) for number, entry in enumerate(figures, start=1)],
+            explained=_explained(rows, explanations),
+            command=command,
+            config=config,
+            versions=dict(versions or {}),
+            results_file=results_file,
+        )
+    )
+
+
+def write_report(path: str | Path, **content: Any) -> Path:
+    """`render_report(**content)` into a file, at once or not at all → its path."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, render_report(**content).encode())
+    return path
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(bound=bound, anchor=anchor, references=_references)
+    return environment
+
+
+def _fact(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {part}" for key, part in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return str(value)
+
+
+def _explained(rows: Iterable[Row], explanations: Mapping[str, Explanation]) -> list[tuple[str, list[Explanation]]]:
+    """The measures that occur, each once, by group."""
+    groups: dict[str, dict[str, Explanation]] = {}
+    for row in rows:
+        explanation = explain(row["measure"], explanations)
+        if explanation is not None:
+            groups.setdefault(explanation.group, {})[explanation.name] = explanation
+    return [(group, list(groups[group].values())) for group in sorted(groups, key=group_order)]
+
+
+def _references(text: str) -> list[tuple[str, str]]:
+    """Pieces of a reference with their addresses, "" for plain text."""
+    pieces, end = [], 0
+    for match in _REFERENCE.finditer(text):
+        pieces += [(text[end : match.start()], ""), (match[0], _address(match[0]))]
+        end = match.end()
+    return [piece for piece in (*pieces, (text[end:], "")) if piece[0]]
+
+
+def _address(reference: str) -> str:
+    scheme, _, rest = reference.partition(":")
+    known = {"doi": "https://doi.org/", "arxiv": "https://arxiv.org/abs/"}
+    return known[scheme.lower()] + rest if scheme.lower() in known else reference
+
+
+def _data_uri(svg: Path) -> str:
+    return "data:image/svg+xml;base64," + base64.b64encode(Path(svg).read_bytes()).decode()

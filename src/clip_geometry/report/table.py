@@ -1,0 +1,211 @@
+"""Result rows into the lines of the main table: groups of measures, each with its sets and, in a sweep, its runs."""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from clip_geometry.geometry import GROUPS
+from clip_geometry.report.numbers import as_number, bound, null_number, number, plus_minus
+
+Row = Mapping[str, Any]
+SETS = ("image", "text", "both")
+# What distinguishes runs; a field gets a column where it varies. `at` adds its own keys (layer, language, …).
+RUN_FIELDS = ("model", "dataset", "split", "pipeline", "fitted_on", "seed", "dtype")
+SIZE_FIELDS = ("n", "d")
+TRACK = 120  # width of the small picture, in its own units
+
+
+class Explanation(Protocol):
+    """What is used of `clip_geometry.geometry.Measure`; any object with these attributes will do."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def group(self) -> str: ...
+    @property
+    def summary(self) -> str: ...
+    @property
+    def reading(self) -> str: ...
+    @property
+    def formula(self) -> str: ...
+    @property
+    def range(self) -> tuple[float | str, float | str]: ...
+    @property
+    def direction(self) -> str: ...
+    @property
+    def unit(self) -> str: ...
+    @property
+    def reference(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Track:
+    """Places in 0..TRACK: of the value, of the null value and of zero, inside the range."""
+
+    value: float
+    null: float | None
+    start: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """One number. `varying`: its cells under the columns that vary."""
+
+    modality: str
+    varying: tuple[str, ...]
+    value: str
+    null: str
+    note: str
+    track: Track | None
+
+
+@dataclass(frozen=True)
+class Block:
+    """One measure with all its lines. `anchor` is the id of its explanation, empty where there is none."""
+
+    name: str
+    title: str
+    anchor: str
+    range: str
+    unit: str
+    direction: str
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    columns: tuple[str, ...]
+    groups: tuple[tuple[str, tuple[Block, ...]], ...]
+
+    @property
+    def bounded(self) -> bool:
+        """Whether any line has a picture of its place within the range."""
+        return any(line.track for _, blocks in self.groups for block in blocks for line in block.lines)
+
+
+def explain(measure: str, explanations: Mapping[str, Explanation]) -> Explanation | None:
+    """Of the measure, else of the one it is a variant of (`silhouette[cosine]`: `silhouette`), else None."""
+    for name in (measure, measure.partition("[")[0]):
+        if name in explanations:
+            return explanations[name]
+    return None
+
+
+def anchor(measure: str) -> str:
+    """`measure-isotropy_i1-canonical`: an id for a link within the page."""
+    return "measure-" + re.sub(r"[^A-Za-z0-9_]+", "-", measure).strip("-")
+
+
+def build_table(rows: Sequence[Row], explanations: Mapping[str, Explanation]) -> Table:
+    """Groups in their order, measures as they first appear in the rows, within a measure image, text, both."""
+    columns = tuple(_varying(rows))
+    by_measure: dict[str, list[Row]] = {}
+    for row in rows:
+        by_measure.setdefault(row["measure"], []).append(row)
+    groups: dict[str, list[Block]] = {}
+    for name, members in by_measure.items():
+        explanation = explain(name, explanations)
+        group = explanation.group if explanation else "other"
+        groups.setdefault(group, []).append(_block(name, members, explanation, columns))
+    return Table(columns, tuple((group, tuple(groups[group])) for group in sorted(groups, key=group_order)))
+
+
+def group_order(group: str) -> int:
+    return GROUPS.index(group) if group in GROUPS else len(GROUPS)
+
+
+def runs(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Rows by run: a heading of what varies between runs → its rows; one run has the heading ""."""
+    rows = list(rows)
+    columns = [name for name in _varying(rows) if name not in SIZE_FIELDS]
+    result: dict[str, list[Row]] = {}
+    for row in rows:
+        heading = " · ".join(text for name in columns if (text := _field(row, name)))
+        result.setdefault(heading, []).append(row)
+    return result
+
+
+def _varying(rows: Iterable[Row]) -> list[str]:
+    """Fields with more than one value; a row that lacks a field does not make it vary."""
+    rows = list(rows)
+    places = dict.fromkeys(key for row in rows for key in (row.get("at") or {}) if key != "modality")
+    names = [*RUN_FIELDS, *places, *SIZE_FIELDS]
+    return [name for name in names if len({text for row in rows if (text := _field(row, name))}) > 1]
+
+
+def _field(row: Row, name: str) -> str:
+    value = row.get(name, (row.get("at") or {}).get(name))
+    if name == "pipeline" and isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "raw"
+    if value is None or isinstance(value, str):
+        return value or ""
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _block(name: str, rows: list[Row], explanation: Explanation | None, columns: tuple[str, ...]) -> Block:
+    # sorting is stable: within a set, runs keep the order of the rows
+    ordered = sorted(rows, key=lambda row: _set_order(_modality(row)))
+    lines = tuple(_line(row, explanation, columns) for row in ordered)
+    if explanation is None:
+        return Block(name, name, "", "", "", "", lines)
+    low, high = explanation.range
+    # a variant that is explained under its base name keeps the variant in its title
+    suffix = "" if explanation.name == name else f" [{name.partition('[')[2]}"
+    return Block(
+        name=name,
+        title=explanation.title + suffix,
+        anchor=anchor(explanation.name),
+        range=f"{bound(low)} to {bound(high)}",
+        unit=explanation.unit,
+        direction=explanation.direction,
+        lines=lines,
+    )
+
+
+def _modality(row: Row) -> str:
+    return str((row.get("at") or {}).get("modality") or "")
+
+
+def _set_order(modality: str) -> int:
+    return SETS.index(modality) if modality in SETS else len(SETS)
+
+
+def _line(row: Row, explanation: Explanation | None, columns: tuple[str, ...]) -> Line:
+    missing = as_number(row.get("value")) is None
+    return Line(
+        modality=_modality(row),
+        varying=tuple(_field(row, name) for name in columns),
+        value="" if missing else plus_minus(row["value"], row.get("standard_error")),
+        null=null_number(row.get("null_value"), row.get("value")),
+        note=row.get("note") or ("not a finite number" if missing else ""),
+        track=track(row, explanation.range) if explanation else None,
+    )
+
+
+def track(row: Row, limits: tuple[float | str, float | str]) -> Track | None:
+    """Places of a bounded value; None where a bound is infinite or unknown or the value is missing."""
+    low, high = (_limit(limit, row) for limit in limits)
+    value, null = as_number(row.get("value")), as_number(row.get("null_value"))
+    if low is None or high is None or value is None or not low < high:
+        return None
+
+    def place(x: float) -> float:
+        return round(TRACK * min(max((x - low) / (high - low), 0.0), 1.0), 2)
+
+    against = "" if null is None else f"; isotropic Gaussian: {number(null)}"
+    label = f"{number(value)} on the range from {number(low)} to {number(high)}{against}"
+    start = place(min(max(0.0, low), high))
+    return Track(value=place(value), null=None if null is None else place(null), start=start, label=label)
+
+
+def _limit(limit: float | str, row: Row) -> float | None:
+    """A bound as a number: itself, or the row's n or d where it is named after one."""
+    value = row.get(limit) if limit in SIZE_FIELDS else limit
+    value = as_number(value)
+    return value if value is not None and math.isfinite(value) else None

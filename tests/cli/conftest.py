@@ -1,0 +1,61 @@
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from clip_geometry.cli import main
+
+
+@dataclass(frozen=True)
+class Outcome:
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def cli(capsys, monkeypatch, tmp_path):
+    """Runs the command line in this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["clip-geometry", *map(str, arguments)])
+        capsys.readouterr()
+        status = 0
+        try:
+            main()
+        except SystemExit as end:
+            status = end.code or 0
+        captured = capsys.readouterr()
+        return Outcome(status, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def refused(cli):
+    """Runs a command that has to end with one sentence and status 2, and gives the sentence."""
+
+    def run(*arguments) -> str:
+        outcome = cli(*arguments)
+        assert outcome.status == 2
+        assert outcome.out == ""
+        assert "Traceback" not in outcome.err
+        lines = [line for line in outcome.err.splitlines() if line]
+        assert len(lines) == 1, outcome.err
+        assert lines[0].startswith("clip-geometry: ")
+        return lines[0].removeprefix("clip-geometry: ")
+
+    return run
+
+
+@pytest.fixture
+def sets(tmp_path):
+    """Two files of 40 aligned rows in 6 dimensions."""
+    rng = np.random.default_rng(0)
+    image, text = tmp_path / "image.npy", tmp_path / "text.npy"
+    x = rng.normal(size=(40, 6)) + 1
+    np.save(image, x.astype(np.float32))
+    np.save(text, (x + rng.normal(size=(40, 6)) - 2).astype(np.float32))
+    return image, text

@@ -1,0 +1,106 @@
+import json
+
+import numpy as np
+import pytest
+
+from clip_geometry.geometry import average_cosine, measures, modality_gap, null_value
+from clip_geometry.results import read_rows
+
+
+def value_of(rows, measure, modality):
+    (row,) = [row for row in rows if (row["measure"], row["at"].get("modality")) == (measure, modality)]
+    return row
+
+
+def unit(x):
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+@pytest.fixture
+def rows(cli, sets, tmp_path):
+    def run(*options):
+        outcome = cli("measure", *sets, *options, "--json", tmp_path / "rows.jsonl")
+        assert outcome.status == 0, outcome.err
+        return outcome, read_rows(tmp_path / "rows.jsonl")
+
+    return run
+
+
+def test_rows_are_made_unit_length_first(rows, sets):
+    outcome, found = rows()
+    image, text = (np.load(path).astype(float) for path in sets)
+    assert "pipeline: normalize" in outcome.out
+    assert value_of(found, "modality_gap", "both")["value"] == pytest.approx(
+        float(modality_gap(unit(image), unit(text)))
+    )
+    assert value_of(found, "average_cosine", "text")["value"] == pytest.approx(float(average_cosine(text)))
+
+
+def test_raw_takes_them_as_they_are(rows, sets):
+    outcome, found = rows("--raw")
+    image, text = (np.load(path) for path in sets)
+    assert "raw (rows as they are)" in outcome.out
+    assert value_of(found, "modality_gap", "both")["value"] == pytest.approx(float(modality_gap(image, text)))
+
+
+def test_every_default_measure_has_a_row_or_a_note(rows):
+    _, found = rows()
+    assert {row["measure"] for row in found} == {name for name, measure in measures.items() if measure.by_default}
+    notes = {row["measure"]: row["note"] for row in found if row["value"] is None}
+    assert set(notes.values()) == {"needs labels"}
+
+
+def test_the_table_shows_each_row(rows):
+    outcome, found = rows()
+    for row in found:
+        assert row["measure"] in outcome.out
+    gap = value_of(found, "modality_gap", "both")
+    (line,) = [line for line in outcome.out.splitlines() if line.startswith("modality_gap ")]
+    assert f"{gap['value']:.3f}" in line and "lower is closer" in line
+
+
+def test_named_measures_only_and_in_their_order(rows):
+    _, found = rows("--measures", "isoscore, silhouette[cosine],average_cosine".replace("silhouette[cosine],", ""))
+    assert [row["measure"] for row in found] == ["isoscore"] * 2 + ["average_cosine"] * 2
+
+
+def test_rows_say_where_they_come_from(rows, sets):
+    _, found = rows("--pipeline", "normalize,center[pooled]", "--seed", "3")
+    row = value_of(found, "isoscore", "image")
+    assert row["pipeline"] == ["normalize", "center[pooled]"]
+    assert row["fitted_on"] == "pooled of these rows"
+    assert (row["n"], row["d"], row["dtype"], row["seed"]) == (40, 6, "float32", 3)
+    assert str(sets[0]) in row["dataset"]
+    assert "torch" in row["versions"]
+
+
+def test_null_values_are_those_of_the_library(rows):
+    _, found = rows()
+    expected = null_value("modality_gap", 40, 6, prepare=lambda x: x / x.norm(dim=1, keepdim=True))
+    assert value_of(found, "modality_gap", "both")["null_value"] == pytest.approx(float(expected), rel=1e-9)
+    assert value_of(found, "isoscore", "text")["null_value"] != value_of(found, "isoscore", "text")["value"]
+
+
+def test_labels(rows, tmp_path):
+    (tmp_path / "labels.json").write_text(json.dumps(["cat", "dog"] * 20))
+    _, found = rows("--labels", tmp_path / "labels.json")
+    assert -1 < value_of(found, "silhouette", "image")["value"] < 1
+    assert not [row for row in found if row["value"] is None]
+
+
+def test_by_a_column(rows, tmp_path, sets):
+    (tmp_path / "labels.json").write_text(json.dumps(["cat"] * 10 + ["dog"] * 30))
+    _, found = rows("--labels", tmp_path / "labels.json", "--by", "label", "--measures", "average_cosine")
+    places = {(row["at"]["label"], row["at"]["modality"]): row for row in found}
+    assert {key: row["n"] for key, row in places.items()} == {
+        ("cat", "image"): 10, ("cat", "text"): 10, ("dog", "image"): 30, ("dog", "text"): 30,
+    }  # fmt: skip
+    image = np.load(sets[0])
+    assert places["dog", "image"]["value"] == pytest.approx(float(average_cosine(image[10:])))
+
+
+def test_an_older_json_file_is_replaced(rows, tmp_path):
+    (tmp_path / "rows.jsonl").write_text("something else\n")
+    _, found = rows("--measures", "isoscore")
+    assert len(found) == 2
+    assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == 2

@@ -1,0 +1,215 @@
+"""Weights from files: the same embeddings bit for bit, and every wrong file is one sentence."""
+
+import json
+import pickle
+from pathlib import Path
+
+import open_clip
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from clip_geometry.encoders import encoder_revision, load_encoder, resolve_encoder
+from clip_geometry.encoders.checkpoint import read_state_dict
+from clip_geometry.registry import InputError
+
+
+def load(model, **options):
+    return load_encoder(resolve_encoder(model, **options), device="cpu")
+
+
+def embed(encoder, images, captions):
+    pixels = torch.stack([encoder.preprocess(image) for image in images])
+    return encoder.image_features(pixels), encoder.text_features(encoder.tokenize(captions))
+
+
+def save(state, path):
+    save_file(state, path) if path.suffix == ".safetensors" else torch.save(state, path)
+    return path
+
+
+def state_of(model, **options):
+    return {name: value.clone() for name, value in load(model, **options).model.state_dict().items()}
+
+
+@pytest.mark.parametrize("filename", ["w.safetensors", "w.pt"])
+@pytest.mark.parametrize("name", ["tiny-vit", "tiny-resnet", "tiny-biased", "tiny-coca"])
+def test_a_checkpoint_gives_the_same_embeddings(tmp_path, images, captions, name, filename):
+    fresh = load(f"open_clip:{name}/fresh", seed=9)
+    path = save(fresh.model.state_dict(), tmp_path / filename)
+    loaded = load(f"open_clip:{name}@{path}", quick_gelu=False)
+    for x, y in zip(embed(fresh, images, captions), embed(loaded, images, captions), strict=True):
+        assert torch.equal(x, y)
+    weights = loaded.describe()["weights"]
+    assert weights["name"] == filename and len(weights["sha256"]) == 64
+    assert loaded.describe()["logit_scale"] == fresh.describe()["logit_scale"]
+
+
+def test_a_training_checkpoint_is_unwrapped(tmp_path):
+    state = state_of("open_clip:tiny-vit/fresh", seed=3)
+    wrapped = {"epoch": 4, "state_dict": {f"module.{name}": value for name, value in state.items()}}
+    torch.save(wrapped, tmp_path / "epoch_4.pt")
+    read = read_state_dict(tmp_path / "epoch_4.pt")
+    assert read.keys() == state.keys()
+    assert all(torch.equal(read[name], state[name]) for name in state)
+
+
+@pytest.mark.parametrize("filename", ["open_clip_model.safetensors", "open_clip_pytorch_model.bin", "my.pt"])
+def test_a_folder_gives_the_same_embeddings(model_folder, images, captions, filename):
+    fresh = load(f"local-dir:{model_folder}", fresh=True, seed=6)
+    save(fresh.model.state_dict(), model_folder / filename)
+    loaded = load(f"local-dir:{model_folder}")
+    for x, y in zip(embed(fresh, images, captions), embed(loaded, images, captions), strict=True):
+        assert torch.equal(x, y)
+    facts = loaded.describe()
+    assert facts["weights"]["name"] == filename
+    assert "mean=(0.5, 0.4, 0.3)" in facts["preprocessing"] or "mean=[0.5, 0.4, 0.3]" in facts["preprocessing"]
+    assert "small-words" in facts["tokenizer"] and str(model_folder) not in json.dumps(facts)
+
+
+def test_the_activation_of_a_checkpoint_is_asked_for_and_used(tmp_path, images, captions):
+    path = save(state_of("open_clip:tiny-vit/fresh", seed=1), tmp_path / "w.pt")
+    with pytest.raises(InputError, match=r"does not tell its activation; add quick_gelu=true .* or quick_gelu=false"):
+        resolve_encoder(f"open_clip:tiny-vit@{path}")
+    with pytest.raises(InputError, match="is built with QuickGELU; for quick_gelu=false name tiny-vit"):
+        resolve_encoder(f"open_clip:tiny-vit-quickgelu@{path}", quick_gelu=False)
+    plain = load(f"open_clip:tiny-vit@{path}", quick_gelu=False)
+    quick = load(f"open_clip:tiny-vit@{path}", quick_gelu=True)
+    named = load(f"open_clip:tiny-vit-quickgelu@{path}")
+    activations = [encoder.describe()["activation"] for encoder in (plain, quick, named)]
+    assert activations == ["GELU", "QuickGELU", "QuickGELU"]
+    rows = [embed(encoder, images, captions)[0] for encoder in (plain, quick, named)]
+    assert torch.equal(rows[1], rows[2])
+    assert (rows[0] - rows[1]).abs().max() > 1e-4
+
+
+def test_the_revision_is_that_of_the_files(tmp_path, model_folder):
+    state = state_of("open_clip:tiny-vit/fresh", seed=1)
+    first = save(state, tmp_path / "a.safetensors")
+    config = resolve_encoder(f"open_clip:tiny-vit@{first}", quick_gelu=False)
+    before = encoder_revision(config)
+    save(state, tmp_path / "b.safetensors")
+    assert encoder_revision(resolve_encoder(f"open_clip:tiny-vit@{tmp_path}/b.safetensors", quick_gelu=False)) == before
+    save(state_of("open_clip:tiny-vit/fresh", seed=2), first)
+    assert encoder_revision(config) != before
+    config = resolve_encoder(f"local-dir:{model_folder}", fresh=True)
+    before = encoder_revision(config)
+    tokenizer = model_folder / "tokenizer.json"
+    tokenizer.write_text(tokenizer.read_text().replace('"circle"', '"ring"'))
+    assert encoder_revision(config) != before
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("tiny-vit-deep", "the file lacks 'visual.transformer.resblocks.2.ln_1.weight' and 11 more"),
+        ("tiny-vit-wide", r"has shape \(\d+.*\) in the file, \(\d+.*\) in the model"),
+        ("tiny-vit-larger", r"'visual.positional_embedding' has shape \(17, 48\) in the file, \(65, 48\) in the model"),
+    ],
+)
+def test_a_checkpoint_of_another_architecture_is_one_sentence(tmp_path, name, sentence):
+    path = save(state_of("open_clip:tiny-vit/fresh"), tmp_path / "w.safetensors")
+    with pytest.raises(InputError, match=sentence) as caught:
+        load(f"open_clip:{name}@{path}", quick_gelu=False)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_checkpoint_with_more_than_the_model_is_refused(tmp_path):
+    path = save(state_of("open_clip:tiny-vit-deep/fresh"), tmp_path / "w.safetensors")
+    with pytest.raises(InputError, match="the file has, but the model has not, 'visual"):
+        load(f"open_clip:tiny-vit@{path}", quick_gelu=False)
+
+
+class _Malice:
+    def __init__(self, target: Path):
+        self.target = target
+
+    def __reduce__(self):
+        return (Path.write_text, (self.target, "executed"))
+
+
+@pytest.mark.parametrize("form", ["torch", "pickle"])
+def test_a_pickle_that_would_run_code_is_refused_unexecuted(tmp_path, model_folder, form):
+    target = tmp_path / "executed"
+    path = tmp_path / "evil.pt"
+    content = {"state_dict": {"visual.proj": _Malice(target)}}
+    torch.save(content, path) if form == "torch" else path.write_bytes(pickle.dumps(content))
+    with pytest.raises(InputError, match="pickles other objects, which is refused"):
+        load(f"open_clip:tiny-vit@{path}", quick_gelu=False)
+    (model_folder / "open_clip_pytorch_model.bin").write_bytes(path.read_bytes())
+    with pytest.raises(InputError, match="pickles other objects, which is refused"):
+        load(f"local-dir:{model_folder}")
+    assert not target.exists()
+
+
+@pytest.mark.parametrize(
+    ("filename", "content", "sentence"),
+    [
+        ("w.safetensors", b"", "is not a readable safetensors file"),
+        ("w.safetensors", b"\x10\x00\x00\x00\x00\x00\x00\x00{}", "is not a readable safetensors file"),
+        ("w.pt", b"", "cannot be read as a checkpoint of tensors"),
+        ("w.pt", b"just text", "cannot be read as a checkpoint of tensors"),
+    ],
+)
+def test_damaged_files_are_one_sentence(tmp_path, filename, content, sentence):
+    (tmp_path / filename).write_bytes(content)
+    with pytest.raises(InputError, match=sentence) as caught:
+        load(f"open_clip:tiny-vit@{tmp_path / filename}", quick_gelu=False)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:FutureWarning")
+def test_files_that_are_none(tmp_path):
+    with pytest.raises(InputError, match=r"checkpoint .*no\.pt does not exist"):
+        resolve_encoder(f"open_clip:tiny-vit@{tmp_path}/no.pt", quick_gelu=False)
+    with pytest.raises(InputError, match="is a directory; a checkpoint file was expected"):
+        resolve_encoder(f"open_clip:tiny-vit@{tmp_path}", quick_gelu=False)
+    torch.save([torch.ones(2)], tmp_path / "list.pt")
+    with pytest.raises(InputError, match="holds no state dict"):
+        load(f"open_clip:tiny-vit@{tmp_path}/list.pt", quick_gelu=False)
+    traced = torch.jit.trace(torch.nn.Linear(2, 2), torch.ones(1, 2))
+    torch.jit.save(traced, tmp_path / "script.pt")
+    with pytest.raises(InputError, match="a TorchScript archive"):
+        load(f"open_clip:tiny-vit@{tmp_path}/script.pt", quick_gelu=False)
+
+
+def test_folders_that_are_no_models(tmp_path, model_folder):
+    with pytest.raises(InputError, match="has no weights; add fresh=true"):
+        resolve_encoder(f"local-dir:{model_folder}")
+    for name in ("a.pt", "b.pt"):
+        save(load("open_clip:tiny-vit/fresh").model.state_dict(), model_folder / name)
+    with pytest.raises(InputError, match=r"has several checkpoints \(a\.pt, b\.pt\)"):
+        resolve_encoder(f"local-dir:{model_folder}")
+    with pytest.raises(InputError, match=r"has no open_clip_config\.json"):
+        resolve_encoder(f"local-dir:{tmp_path}", fresh=True)
+    (tmp_path / "open_clip_config.json").write_text("{}")
+    with pytest.raises(InputError, match="is no JSON object with the key 'model_cfg'"):
+        resolve_encoder(f"local-dir:{tmp_path}", fresh=True)
+    (tmp_path / "open_clip_config.json").write_text('{"model_cfg": {"embed_dim": 4}}')
+    with pytest.raises(InputError, match="must have the keys embed_dim, vision_cfg and text_cfg"):
+        resolve_encoder(f"local-dir:{tmp_path}", fresh=True)
+    (tmp_path / "open_clip_config.json").write_text(
+        '{"model_cfg": {"embed_dim": 4, "vision_cfg": {"widht": 8}, "text_cfg": {}}}'
+    )
+    with pytest.raises(InputError, match=r"cannot build the 'model_cfg' of .*'widht'"):
+        load(f"local-dir:{tmp_path}", fresh=True)
+    (model_folder / "tokenizer.json").unlink()
+    with pytest.raises(InputError, match="holds no tokenizer that transformers can load"):
+        load(f"local-dir:{model_folder}", fresh=True)
+
+
+def test_a_folder_whose_weights_are_of_another_model(model_folder):
+    save(state_of("open_clip:tiny-vit/fresh"), model_folder / "open_clip_model.safetensors")
+    with pytest.raises(InputError, match=r"'token_embedding.weight' has shape \(49408, 32\) in the file"):
+        load(f"local-dir:{model_folder}")
+
+
+def test_open_clip_itself_reads_the_folder(model_folder, images):
+    """The layout is open_clip's own: it loads the same folder to the same features."""
+    fresh = load(f"local-dir:{model_folder}", fresh=True, seed=6)
+    save(fresh.model.state_dict(), model_folder / "open_clip_model.safetensors")
+    model, transform = open_clip.create_model_from_pretrained(f"local-dir:{model_folder}")
+    with torch.no_grad():
+        expected = model.eval().encode_image(torch.stack([transform(image) for image in images]))
+    loaded = load(f"local-dir:{model_folder}")
+    assert torch.equal(loaded.image_features(torch.stack([loaded.preprocess(i) for i in images])), expected)

@@ -1,0 +1,144 @@
+import numpy as np
+import pytest
+
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.experiments.measuring import MeasuredSets, context, measure_sets, split_by
+from clip_geometry.geometry import average_cosine, matching_cosine, measures, modality_gap, null_value, silhouette
+from clip_geometry.registry import InputError
+from clip_geometry.transforms import parse_pipeline
+from support.clouds import cone
+
+
+def embeddings(n, modality, seed, **columns):
+    rows = cone(n, 5, np.random.default_rng(seed)).astype(np.float32)
+    return Embeddings(rows, modality, **columns)
+
+
+@pytest.fixture
+def captioned():
+    """Four images, two captions each, in another order."""
+    image = embeddings(4, "image", 0, item_id=np.array(["a", "b", "c", "d"]), labels=np.array([0, 0, 1, 1]))
+    text = embeddings(8, "text", 1, item_id=np.array(list("ddccbbaa")), metadata={"tone": np.array(["x", "y"] * 4)})
+    return {"image": image, "text": text}
+
+
+def rows_of(sets, names, steps="normalize", seed=0):
+    return list(measure_sets(MeasuredSets(sets, parse_pipeline(steps), seed=seed), names))
+
+
+def test_paired_measures_take_the_pairs_and_the_others_all_rows(captioned):
+    image, text = captioned["image"].vectors, captioned["text"].vectors
+    matching, cosine_image, cosine_text = rows_of(captioned, ["matching_cosine", "average_cosine"])
+    i, j = [0, 0, 1, 1, 2, 2, 3, 3], [6, 7, 4, 5, 2, 3, 0, 1]
+    assert matching["value"] == pytest.approx(float(matching_cosine(image[i], text[j])), rel=1e-6)
+    assert matching["n"] == 8
+    assert cosine_image["value"] == pytest.approx(float(average_cosine(image)), rel=1e-6)
+    assert (cosine_image["n"], cosine_text["n"]) == (4, 8)
+
+
+def test_labelled_measures_take_the_sets_that_have_labels(captioned):
+    (row,) = rows_of(captioned, ["silhouette"], steps="")
+    assert row["at"] == {"modality": "image"}
+    assert row["value"] == pytest.approx(float(silhouette(captioned["image"].vectors, [0, 0, 1, 1])), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name, m in measures.items() if m.takes != "labelled rows"])
+def test_null_values_are_those_of_null_value(name):
+    """Also where a function's result is kept for several measures, and with sets of different sizes."""
+    sets = {"image": embeddings(12, "image", 0), "text": embeddings(12, "text", 1)}
+    measured = MeasuredSets(sets, parse_pipeline("normalize,center[each],normalize"), seed=4)
+
+    def prepare(rows):
+        rows = rows / rows.norm(dim=1, keepdim=True)
+        rows = rows - rows.mean(0)
+        return rows / rows.norm(dim=1, keepdim=True)
+
+    for row in measured.measure(measures[name]):
+        assert row["null_value"] == pytest.approx(float(null_value(name, 12, 5, prepare=prepare, seed=4)), rel=1e-8)
+
+
+def test_raw_nulls_have_the_scale_of_the_rows():
+    image, text = embeddings(12, "image", 0), embeddings(12, "text", 1)
+    large = [Embeddings(100 * each.vectors, each.modality) for each in (image, text)]
+    small, big = (rows_of({e.modality: e for e in pair}, ["modality_gap"], "")[0] for pair in ((image, text), large))
+    assert big["value"] == pytest.approx(100 * small["value"], rel=1e-5)
+    assert big["null_value"] == pytest.approx(100 * small["null_value"], rel=1e-5)
+
+
+def test_one_function_is_called_once_for_its_measures(captioned, monkeypatch):
+    from clip_geometry.geometry import cone as cone_function
+
+    calls = []
+    names = ("cone_mean_cosine", "cone_min_cosine", "cone_half_angle")
+
+    def counted(rows):
+        calls.append(len(rows))
+        return cone_function(rows)
+
+    for name in names:
+        monkeypatch.setitem(vars(measures[name]), "function", counted)
+    found = rows_of(captioned, names)
+    assert len(found) == 6
+    assert sorted(calls) == [4, 4, 8, 8]  # each set and its Gaussian
+
+
+def test_what_cannot_be_measured_is_noted_unless_named(captioned):
+    one = {"image": embeddings(6, "image", 0)}
+    notes = {row["measure"]: row["note"] for row in rows_of(one, None) if row["value"] is None}
+    assert notes["modality_gap"] == "needs image and text, only image was given"
+    assert notes["silhouette"] == "needs labels"
+    unpaired = {"image": embeddings(6, "image", 0), "text": embeddings(5, "text", 1)}
+    notes = {row["measure"]: row["note"] for row in rows_of(unpaired, None) if row["value"] is None}
+    assert notes["matching_cosine"].startswith("needs pairs: 6 image rows and 5 text rows")
+    assert "modality_gap" not in notes
+    with pytest.raises(InputError, match="matching_cosine needs pairs"):
+        rows_of(unpaired, ["matching_cosine"])
+
+
+def test_ids_without_a_match_do_not_pair_by_position():
+    sets = {
+        "image": embeddings(3, "image", 0, item_id=np.array(["a", "b", "c"])),
+        "text": embeddings(3, "text", 1, item_id=np.array(["x", "y", "z"])),
+    }
+    with pytest.raises(InputError, match="no item_id in common"):
+        rows_of(sets, ["relative_modality_gap"])
+
+
+def test_centring_each_modality_unasked_refuses_measures_across(captioned):
+    notes = {row["measure"]: row.get("note") for row in rows_of(captioned, None, "center")}
+    assert "write center[pooled]" in notes["modality_gap"]
+    assert notes["isoscore"] is None
+    (row,) = rows_of(captioned, ["modality_gap"], "center[each]")
+    assert row["value"] == pytest.approx(0, abs=1e-9)
+    (row,) = rows_of(captioned, ["modality_gap"], "center[pooled]")
+    expected = modality_gap(captioned["image"].vectors, captioned["text"].vectors)
+    assert row["value"] == pytest.approx(float(expected), rel=1e-9)
+
+
+def test_sets_no_measure_can_use(captioned):
+    wide = Embeddings(np.ones((3, 9)), "text")
+    with pytest.raises(InputError, match="image has dimension 5 and text has dimension 9"):
+        MeasuredSets({"image": captioned["image"], "text": wide}, ())
+    with pytest.raises(InputError, match="text has 1 row; expected at least 2"):
+        MeasuredSets({"image": captioned["image"], "text": captioned["text"].take(slice(1))}, ())
+
+
+def test_context_says_where_numbers_come_from(captioned):
+    image = Embeddings(captioned["image"].vectors, "image", provenance={"model": "m", "dataset": "d", "split": "test"})
+    text = Embeddings(captioned["text"].vectors, "text", provenance={"model": "m2", "dataset": "d"})
+    found = context(MeasuredSets({"image": image, "text": text}, parse_pipeline("normalize,center[image]"), seed=7))
+    assert (found["model"], found["dataset"], found["split"]) == ("m + m2", "d", "test")
+    assert found["fitted_on"] == "image of these rows"
+    assert found["pipeline"] == ["normalize", "center[image]"]
+    assert (found["seed"], found["dtype"]) == (7, "float32")
+
+
+def test_split_by_columns(captioned):
+    text = {"text": captioned["text"]}
+    parts = dict(split_by(text, "tone"))
+    assert list(parts) == ["x", "y"]
+    assert parts["y"]["text"].item_id.tolist() == ["d", "c", "b", "a"]
+    labelled = dict(split_by({"image": captioned["image"]}, "label"))
+    assert {value: len(part["image"]) for value, part in labelled.items()} == {0: 2, 1: 2}
+    with pytest.raises(InputError, match="text embeddings have no column 'breed' to group by; they have tone"):
+        list(split_by(text, "breed"))

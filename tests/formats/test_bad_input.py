@@ -1,0 +1,131 @@
+"""Bad input: one clear sentence each."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from clip_geometry.formats import read_any, read_embeddings, read_labels
+from clip_geometry.registry import InputError
+from format_cases import FORMATS, cloud, write
+
+
+def test_missing_file_and_directory(tmp_path):
+    with pytest.raises(InputError, match=r"x\.npy does not exist"):
+        read_embeddings(tmp_path / "x.npy", modality="image")
+    with pytest.raises(InputError, match="is a directory, but neither a store nor a clip-retrieval folder"):
+        read_embeddings(tmp_path, modality="image")
+    with pytest.raises(InputError, match="is a directory; a file of embeddings was expected"):
+        read_labels(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_empty_file(tmp_path, suffix):
+    (tmp_path / f"x{suffix}").touch()
+    with pytest.raises(InputError, match=r"is empty \(0 bytes\)"):
+        read_embeddings(tmp_path / f"x{suffix}", modality="image")
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize("content", [b"1.0 2.0\n3.0 4.0\n" * 9, b"\0" * 50, b"x"])
+def test_file_of_something_else(tmp_path, suffix, content):
+    (tmp_path / f"x{suffix}").write_bytes(content)
+    with pytest.raises(InputError, match=f"x\\{suffix} is no (readable )?\\{suffix} file") as caught:
+        read_embeddings(tmp_path / f"x{suffix}", modality="image")
+    assert "unsafe" not in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize("kept", [0.02, 0.3, 0.6, 0.99])
+def test_truncated_file(tmp_path, suffix, kept):
+    path = write(tmp_path / f"x{suffix}", cloud(50, 20))
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * kept)])
+    with pytest.raises(InputError, match=f"x\\{suffix} is no readable \\{suffix} file, damaged or cut short"):
+        read_embeddings(path, modality="image")
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_damaged_content(tmp_path, suffix):
+    path = write(tmp_path / f"x{suffix}", cloud(500, 20))
+    data = bytearray(path.read_bytes())
+    if suffix == ".npz":
+        data[len(data) // 2] ^= 1  # its checksum tells
+    else:
+        data[4:60] = b"\xff" * 56  # the header of the first page
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="damaged or cut short"):
+        read_embeddings(path, modality="image")
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+def test_pickled_objects_are_not_loaded(tmp_path, suffix):
+    objects = np.array([{"a": 1}, None], dtype=object)
+    (np.save if suffix == ".npy" else np.savez)(tmp_path / f"x{suffix}", objects)
+    with pytest.raises(InputError, match="holds pickled Python objects, which are not loaded"):
+        read_embeddings(tmp_path / f"x{suffix}", modality="image")
+
+
+def test_unknown_extension(tmp_path):
+    for name, hint in {
+        "x.parqet": "did you mean '.parquet'",
+        "x.csv": "known are .npy, .npz",
+        "x": "known are",
+    }.items():
+        (tmp_path / name).write_text("x")
+        with pytest.raises(InputError, match=f"unknown extension.*{hint}"):
+            read_embeddings(tmp_path / name, modality="image")
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors"])
+@pytest.mark.parametrize("shape", [(12,), (2, 3, 2), ()])
+def test_arrays_that_are_no_matrix(tmp_path, suffix, shape):
+    path = write(tmp_path / f"x{suffix}", np.ones(shape, np.float32))
+    with pytest.raises(InputError, match=f"{len(shape)} dimensions, shape .*; embeddings are rows and columns"):
+        read_embeddings(path, modality="image")
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors"])
+@pytest.mark.parametrize("dtype", ["complex64", "int64", "uint8", "bool"])
+def test_dtypes_that_are_no_embeddings(tmp_path, suffix, dtype):
+    path = write(tmp_path / f"x{suffix}", np.ones((3, 2), dtype))
+    with pytest.raises(InputError, match=f"holds {dtype} values; embeddings are float16, float32 or float64"):
+        read_embeddings(path, modality="image")
+
+
+@pytest.mark.parametrize("array", [np.array([["a", "b"]]), np.ones((2, 2), np.longdouble), np.zeros((2, 2), "f4,f4")])
+def test_further_dtypes_of_numpy(tmp_path, array):
+    np.save(tmp_path / "x.npy", array)
+    with pytest.raises(InputError, match="values; embeddings are float16, float32 or float64"):
+        read_embeddings(tmp_path / "x.npy", modality="text")
+
+
+def test_float8_in_safetensors(tmp_path):
+    save_file({"image": torch.ones(2, 2).to(torch.float8_e4m3fn)}, tmp_path / "x.safetensors")
+    with pytest.raises(InputError, match="holds float8_e4m3fn values; embeddings are bfloat16"):
+        read_any(tmp_path / "x.safetensors")
+
+
+def test_rows_without_columns(tmp_path):
+    with pytest.raises(InputError, match="rows without columns"):
+        read_embeddings(write(tmp_path / "x.npy", cloud(3, 0)), modality="image")
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"a": [1, 2], "b": ["x", "y"]}, "has no vector column: none of a, b is a list of floating point"),
+        ({"v": [[1, 2], [3, 4]]}, "has no vector column"),
+        ({"v": [[1.0, 2.0], [3.0, 4.0], [5.0]]}, "'v', is ragged: row 0 has 2 values and row 2 has 1"),
+        ({"v": [[1.0, 2.0], None]}, "has no vector in 1 of 2 rows"),
+        ({"v": [[1.0, 2.0], [None, 4.0]]}, "has 1 missing values inside its vectors"),
+        ({"v": [[], []], "k": [1, 2]}, "has no vector column|rows without columns"),
+        ({"v": [[1.0]], "w": [[2.0]]}, "has these vector columns: v, w; expected a single one, or 'image' and 'text'"),
+    ],
+)
+def test_parquet_without_proper_vectors(tmp_path, columns, message):
+    pq.write_table(pa.table(columns), tmp_path / "x.parquet")
+    with pytest.raises(InputError, match=message):
+        read_any(tmp_path / "x.parquet")

@@ -1,0 +1,110 @@
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from clip_geometry.formats import read_any, read_embeddings
+from clip_geometry.registry import InputError
+from format_cases import DTYPES, FORMATS, assert_same_bits, cloud, vector_column, write
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_a_file_of_one_array_is_read_bit_for_bit(tmp_path, suffix, dtype):
+    vectors = cloud(dtype=dtype)
+    vectors[1, 2], vectors[3, 0] = np.nan, np.inf
+    path = write(tmp_path / f"x{suffix}", vectors)
+    for modality in ("image", "text"):
+        embeddings = read_embeddings(path, modality=modality)
+        assert_same_bits(embeddings.vectors, vectors)
+        assert embeddings.modality == modality
+        assert embeddings.provenance == {"source": str(path), "dtype": np.dtype(dtype).name}
+    assert [side.modality for side in read_any(path).values()] == ["image"]
+    assert list(read_any(path, default="text")) == ["text"]
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_no_rows_are_read(tmp_path, suffix):
+    embeddings = read_embeddings(write(tmp_path / f"x{suffix}", cloud(0, 4)), modality="image")
+    assert embeddings.vectors.shape == (0, 4)
+
+
+def test_npy_is_memory_mapped(tmp_path):
+    path = write(tmp_path / "x.npy", cloud())
+    assert isinstance(read_embeddings(path, modality="image").vectors, np.memmap)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_npy_of_another_byte_or_row_order(tmp_path, order):
+    vectors = cloud()
+    np.save(tmp_path / "x.npy", np.asarray(vectors.astype(">f4"), order=order))
+    assert_same_bits(read_embeddings(tmp_path / "x.npy", modality="image").vectors, vectors)
+
+
+def test_bfloat16_becomes_float32_exactly_and_is_recorded(tmp_path):
+    tensor = torch.from_numpy(cloud()).bfloat16()
+    save_file({"image": tensor}, tmp_path / "x.safetensors")
+    embeddings = read_any(tmp_path / "x.safetensors")["image"]
+    assert embeddings.provenance["dtype"] == "bfloat16" and embeddings.vectors.dtype == np.float32
+    assert torch.equal(torch.from_numpy(embeddings.vectors).bfloat16().view(torch.int16), tensor.view(torch.int16))
+
+
+@pytest.mark.parametrize("names", [("image", "text"), ("img_emb", "text_emb"), ("image_features", "text_features")])
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".parquet"])
+def test_files_with_both_sides(tmp_path, suffix, names):
+    sides, path = {names[0]: cloud(seed=1), names[1]: cloud(seed=2)}, tmp_path / f"x{suffix}"
+    labels = np.array([3, 1, 4, 1, 5, 9, 2])
+    if suffix == ".npz":
+        np.savez(path, labels=labels, **sides)
+    elif suffix == ".safetensors":
+        save_file({k: torch.from_numpy(v) for k, v in {"labels": labels, **sides}.items()}, path)
+    else:
+        pq.write_table(pa.table({"labels": labels} | {k: vector_column(v) for k, v in sides.items()}), path)
+    both = read_any(path)
+    for modality, name in zip(("image", "text"), names, strict=True):
+        assert_same_bits(both[modality].vectors, sides[name])
+        assert_same_bits(read_embeddings(path, modality=modality).vectors, sides[name])
+        assert list(both[modality].labels) == list(labels)
+
+
+def test_a_side_that_the_file_names_otherwise_is_not_taken_for_the_one_asked_for(tmp_path):
+    np.savez(tmp_path / "x.npz", text=cloud())
+    with pytest.raises(InputError, match="holds text embeddings; image embeddings were expected"):
+        read_embeddings(tmp_path / "x.npz", modality="image")
+
+
+@pytest.mark.parametrize("arrays", [("a", "b"), ("image", "images")])
+def test_arrays_whose_names_do_not_say_enough(tmp_path, arrays):
+    np.savez(tmp_path / "x.npz", **{name: cloud() for name in arrays})
+    with pytest.raises(InputError, match=f"{arrays[0]}, {arrays[1]}; (expected a single one|keep one)"):
+        read_any(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize("kind", ["list", "large", "fixed"])
+def test_parquet_columns_belong_to_the_rows(tmp_path, kind):
+    vectors = cloud(3)
+    columns = {"label": [5, 6, 5], "item_id": [10, 11, 12], "note": ["p", "q", "r"], "v": vector_column(vectors, kind)}
+    columns |= {"tags": [[1, 2], [3], []], "part": pa.array(["x", "y", "x"]).dictionary_encode()}
+    pq.write_table(pa.table(columns), tmp_path / "x.parquet", row_group_size=2)
+    embeddings = read_embeddings(tmp_path / "x.parquet", modality="image")
+    assert_same_bits(embeddings.vectors, vectors)
+    assert list(embeddings.item_id) == ["10", "11", "12"]
+    assert list(embeddings.labels) == [5, 6, 5]
+    assert {name: list(column) for name, column in embeddings.metadata.items()} == {
+        "note": ["p", "q", "r"],
+        "tags": [[1, 2], [3], []],
+        "part": ["x", "y", "x"],
+    }
+
+
+def test_a_folder_with_one_file_for_each_side(tmp_path):
+    write(tmp_path / "image.npy", cloud(seed=1))
+    write(tmp_path / "text.safetensors", cloud(seed=2))
+    sides = read_any(tmp_path)
+    assert_same_bits(sides["image"].vectors, cloud(seed=1))
+    assert_same_bits(sides["text"].vectors, cloud(seed=2))
+    write(tmp_path / "image.npz", cloud())
+    with pytest.raises(InputError, match=r"has image\.npy and image\.npz: give one of these files"):
+        read_any(tmp_path)

@@ -1,0 +1,101 @@
+"""Real CLIP embeddings (ViT-B/16, 500 COCO pairs): the numbers of the specification, papers/README A.1."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from clip_geometry import geometry as g
+from clip_geometry.cli import main
+from clip_geometry.results import read_rows
+from clip_geometry.transforms import parse_pipeline, prepare
+
+# (measure, set) → value; the digits given are those that hold, ± 1 in the last
+TABLE = {
+    ("modality_gap", "both"): 0.8514,
+    ("modality_silhouette", "both"): 0.2506,
+    ("matching_cosine", "both"): 0.3099,
+    ("random_cosine", "both"): 0.1616,
+    ("isotropy_i1", "image"): 0.2324,
+    ("isotropy_i2", "image"): 0.0374,
+    ("isotropy_i1", "text"): 0.2378,
+    ("isotropy_i2", "text"): 0.0367,
+    ("isotropy_i1[canonical]", "image"): 0.4810,
+    ("isotropy_i2[canonical]", "image"): 0.0475,
+    ("isotropy_i1[canonical]", "text"): 0.4859,
+    ("isotropy_i2[canonical]", "text"): 0.0466,
+    ("isotropy_i1[rows]", "image"): 0.805,
+    ("isotropy_i2[rows]", "image"): 0.0323,
+    ("isotropy_i1[rows]", "text"): 0.818,
+    ("isotropy_i2[rows]", "text"): 0.0317,
+}
+
+
+def tolerance(measure):
+    """`rows` is a basis that n < d leaves partly arbitrary: its bounds are wider."""
+    return {"isotropy_i1[rows]": 0.03, "isotropy_i2[rows]": 5e-4}.get(measure, 1e-4)
+
+
+def run(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["clip-geometry", *map(str, arguments)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert not end.value.code
+
+
+@pytest.fixture
+def measured(data, tmp_path, monkeypatch):
+    def of(name):
+        folder, out = data / "embeddings" / name, tmp_path / f"{name}.jsonl"
+        run(monkeypatch, "measure", folder / "image.npy", folder / "text.npy", "--json", out)
+        return out
+
+    return of
+
+
+def test_measure_gives_the_table(measured, capsys):
+    rows = {(row["measure"], row["at"].get("modality")): row for row in read_rows(measured("coco500-clip-vit-b16"))}
+    for (measure, modality), expected in TABLE.items():
+        assert rows[measure, modality]["value"] == pytest.approx(expected, abs=tolerance(measure)), measure
+    assert rows["isoscore", "image"]["n"] == 500
+    assert "0.8514" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("convention", "image", "text"),
+    [
+        ("invariant", (0.929, 0.0036), (0.937, 0.0036)),
+        ("rows", (0.995, 0.0009), (0.994, 0.0010)),
+    ],
+)
+def test_centred_rows_of_the_table(coco500, convention, image, text):
+    sets = dict(zip(("image", "text"), coco500, strict=True))
+    centred = prepare(parse_pipeline("normalize,center[each],normalize"), sets).sets
+    for rows, (i1, i2) in zip(centred.values(), (image, text), strict=True):
+        found = g.partition_isotropy(rows, convention=convention)
+        assert float(found.i1) == pytest.approx(i1, abs=0.03 if convention == "rows" else 6e-4)
+        assert float(found.i2) == pytest.approx(i2, abs=5e-4 if convention == "rows" else 6e-5)
+
+
+def test_published_i2_is_the_length_of_the_mean(coco500):
+    """‖mean‖/√d = .0322 and .0318: all that the published convention sees."""
+    for rows, expected in zip(coco500, (0.0322, 0.0318), strict=True):
+        assert np.linalg.norm(rows.mean(0)) / np.sqrt(512) == pytest.approx(expected, abs=1e-4)
+        published = float(g.partition_isotropy(rows, convention="rows").i2)
+        assert published == pytest.approx(expected, abs=5e-4)
+
+
+def test_compare_with_the_random_init_twin(measured, monkeypatch, capsys):
+    trained, fresh = measured("coco500-clip-vit-b16"), measured("coco500-clip-vit-b16-random-init")
+    capsys.readouterr()
+    run(monkeypatch, "compare", trained, fresh)
+    out = capsys.readouterr().out
+    (line,) = [line for line in out.splitlines() if line.startswith("modality_gap ")]
+    assert "0.8514" in line
+    assert "different" not in out  # same n, d, pipeline, precision
+
+
+def test_null_values_show_the_bias_of_small_samples(coco500):
+    """IsoScore of an isotropic Gaussian at n = 500, d = 512 is about n/(n + d), not 1."""
+    assert float(g.null_value("isoscore", 500, 512)) == pytest.approx(500 / 1012, abs=0.01)
+    assert float(g.isoscore(coco500[0])) < 0.1

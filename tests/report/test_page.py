@@ -1,0 +1,277 @@
+"""The page: complete, escaped, self-contained; and Chromium draws it."""
+
+import base64
+import html
+import os
+import re
+import shutil
+import signal
+import subprocess
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from clip_geometry.geometry import measures
+from clip_geometry.report.gallery import FigureEntry, draw_figures
+from clip_geometry.report.page import render_report, write_report
+
+
+@dataclass(frozen=True)
+class Measure:
+    name: str
+    title: str
+    group: str = "isotropy"
+    summary: str = "It is the ratio of two things."
+    reading: str = "High values mean much."
+    formula: str = "Σ a < b"
+    range: tuple = (0, 1)
+    direction: str = "higher is more isotropic"
+    unit: str = ""
+    reference: str = "Somebody 2020, doi:10.1234/abc.5 and arXiv:2001.00001"
+
+
+EXPLANATIONS = {
+    "isoscore": Measure("isoscore", "IsoScore"),
+    "matching_cosine": Measure("matching_cosine", "Cosine of matching pairs", range=(-1, 1), unit="cosine"),
+    "<b>bold": Measure("<b>bold", "Bold & <i>risky</i>"),
+}
+ROWS = [
+    {"measure": "isoscore", "value": 0.0817, "null_value": 0.4934, "n": 40, "d": 6, "at": {"modality": "image"}},
+    {
+        "measure": "isoscore",
+        "value": 0.0797,
+        "standard_error": 0.0041,
+        "null_value": None,
+        "n": 40,
+        "d": 6,
+        "at": {"modality": "text"},
+    },
+    {"measure": "matching_cosine", "value": None, "note": "needs pairs", "at": {"modality": "both"}},
+    {"measure": "<b>bold", "value": 0.377, "at": {"modality": "image"}},
+]
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+class Parsed(HTMLParser):
+    """All tags with their attributes, and the visible text."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.words, self._hidden = [], [], False
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self._hidden = tag == "style"
+
+    def handle_endtag(self, tag):
+        self._hidden = False
+
+    def handle_data(self, data):
+        if not self._hidden:
+            self.words.append(data)
+
+    @property
+    def text(self):
+        return " ".join(" ".join(self.words).split())
+
+
+@pytest.fixture(scope="module")
+def figures(tmp_path_factory) -> list[FigureEntry]:
+    rng = np.random.default_rng(3)
+    image, text = rng.standard_normal((2, 40, 6))
+    about = {"model": "m", "dataset": "<script>alert(1)</script>", "pipeline": ["normalize"]}
+    folder = tmp_path_factory.mktemp("figures")
+    return draw_figures(image, text, (np.arange(40), np.arange(40)), folder=folder, **about)
+
+
+def content(figures, **changes):
+    return {
+        "title": "A <title> & more",
+        "intro": "What was measured.",
+        "facts": {"model": "m", "pipeline": ["normalize", "center"], "nothing": None, "<script>": "x"},
+        "rows": ROWS,
+        "figures": figures,
+        "explanations": EXPLANATIONS,
+        "notes": ["A note."],
+        "command": "clip-geometry run a.yaml",
+        "config": "name: a\nitem: <script>",
+        "versions": {"torch": "2.6"},
+    } | changes
+
+
+def test_every_part_is_there(figures):
+    page = Parsed(render_report(**content(figures)))
+    for part in (
+        "A <title> & more",
+        "What was measured.",
+        "normalize, center",
+        "0.0817",
+        "0.4934",
+        "0.0797 ± 0.0041",
+        "not computed: needs pairs",
+        "0.3770",
+        "0 to 1",
+        "−1 to 1 cosine",
+        "higher is more isotropic",
+        "It is the ratio of two things. High values mean much.",
+        "Σ a < b",
+        "A note.",
+        "clip-geometry run a.yaml",
+        "name: a item: <script>",
+        "results.jsonl",
+        "torch 2.6.",
+    ):
+        assert part in page.text, part
+    assert "nothing" not in page.text
+    for number, entry in enumerate(figures, start=1):
+        assert f"Figure {number}. {entry.title}." in page.text
+        assert entry.caption in page.text
+        assert entry.svg_path.name in page.text and entry.png_path.name in page.text
+
+
+def test_names_are_text_and_never_markup(figures):
+    page = Parsed(render_report(**content(figures)))
+    assert "script" not in {tag for tag, _ in page.tags}
+    assert not {"b", "i"} & {tag for tag, _ in page.tags}
+    assert "<script>alert(1)</script>" in page.text and "Bold & <i>risky</i>" in page.text
+
+
+def test_nothing_is_loaded_from_outside(figures):
+    source = render_report(**content(figures))
+    page = Parsed(source)
+    for tag, attributes in page.tags:
+        for key in ("src", "srcset", "poster", "data", "action", "xlink:href"):
+            assert attributes.get(key, "data:").startswith("data:"), (tag, key)
+        if tag == "link":
+            assert attributes["href"] == "data:,"
+    assert not re.search(r"@import|url\(", source)
+    links = [attributes["href"] for tag, attributes in page.tags if tag == "a"]
+    outside = {link for link in links if not link.startswith("#")}
+    assert outside == {"https://doi.org/10.1234/abc.5", "https://arxiv.org/abs/2001.00001", "results.jsonl"}
+
+
+def test_figures_are_inlined_byte_for_byte(figures):
+    page = Parsed(render_report(**content(figures)))
+    sources = [attributes["src"] for tag, attributes in page.tags if tag == "img"]
+    inlined = [base64.b64decode(source.partition("base64,")[2]) for source in sources]
+    assert inlined == [entry.svg_path.read_bytes() for entry in figures]
+
+
+def test_links_within_the_page_lead_somewhere_and_ids_are_unique(figures):
+    page = Parsed(render_report(**content(figures, explanations=measures, rows=all_measures())))
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    targets = {attributes["href"][1:] for tag, attributes in page.tags if tag == "a" and attributes["href"][0] == "#"}
+    assert targets and targets <= set(ids)
+
+
+def all_measures():
+    return [{"measure": name, "value": 0.21, "n": 9, "d": 5, "at": {"modality": "image"}} for name in measures]
+
+
+def test_every_registered_measure_is_explained():
+    page = Parsed(render_report(**content([], explanations=measures, rows=all_measures())))
+    for name, measure in measures.items():
+        assert name in page.text
+        assert " ".join(f"{measure.summary} {measure.reading}".split()) in page.text, name
+
+
+def test_untrained_models_are_announced(figures):
+    banner = "freshly initialised"
+    assert banner not in render_report(**content(figures))
+    one = Parsed(render_report(**content(figures, fresh_models=["RN50/fresh"]))).text
+    assert "RN50/fresh is freshly initialised: its numbers describe random weights" in one
+    two = Parsed(render_report(**content(figures, fresh_models=["a", "b"]))).text
+    assert "a, b are freshly initialised: their numbers" in two
+
+
+def test_a_sweep_gets_a_column_per_varying_field_and_findings_per_run():
+    gap = [
+        {"measure": "modality_gap", "value": value, "model": model, "seed": 0, "at": {"modality": "both"}}
+        for model, value in (("trained", 0.851), ("fresh", 1.136))
+    ]
+    page = Parsed(render_report(**content([], rows=gap)))
+    headings = [attributes for tag, attributes in page.tags if tag == "th" and attributes.get("scope") == "col"]
+    assert len(headings) == 7  # measure, range, direction, set, model, value, Gaussian
+    for model, value in (("trained", "0.8510"), ("fresh", "1.136")):
+        assert f"{model} The mean image and the mean text lie {value} apart." in page.text
+        assert f"both {model} {value}" in page.text
+
+
+def test_figures_of_several_runs_get_headings(figures):
+    grouped = [
+        FigureEntry(entry.name, entry.title, entry.caption, entry.svg_path, entry.png_path, group)
+        for group in ("run one", "run two")
+        for entry in figures
+    ]
+    text = Parsed(render_report(**content(grouped))).text
+    assert text.count("run one") == text.count("run two") == 1
+    assert text.index("Figure 4.") < text.index("run two") < text.index("Figure 5.")
+
+
+def test_a_page_without_figures_findings_or_config():
+    bare = {"rows": [], "figures": [], "facts": {}, "notes": [], "command": "", "config": "", "versions": None}
+    source = render_report(**(content([]) | bare))
+    assert 'id="figures"' not in source and 'id="findings"' not in source and "<pre>" not in source
+
+
+def test_write_report_makes_the_folder_and_repeats_itself(tmp_path, figures):
+    first = write_report(tmp_path / "new/report.html", **content(figures))
+    second = write_report(tmp_path / "again.html", **content(figures))
+    assert first.read_bytes() == second.read_bytes()
+    assert first.read_text(encoding="utf-8") == render_report(**content(figures))
+
+
+PROBE = """<script>
+window.errors = [];
+window.addEventListener("error", event => errors.push(event.message || "a resource did not load"), true);
+window.addEventListener("load", () => {
+  const drawn = [...document.images].filter(image => image.complete && image.naturalWidth > 0).length;
+  const wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
+  document.title = JSON.stringify({figures: document.images.length, drawn, errors, wide});
+});
+</script>"""
+
+
+def in_chromium(page: Path, profile: Path, width: int) -> tuple[str, str]:
+    """The page's title after loading, and what the browser wrote to its console."""
+    flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-component-update"
+    flags += " --disable-background-networking --disable-sync --enable-logging=stderr --v=0 --dump-dom"
+    command = [str(CHROMIUM), *flags.split(), f"--window-size={width},900", f"--user-data-dir={profile}", page.as_uri()]
+    # a session of its own: on a timeout the helpers that Chromium started end with it
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        dom, log = process.communicate(timeout=90)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise
+    found = re.search(r"<title>(.*?)</title>", dom, re.DOTALL)
+    return html.unescape(found[1]) if found else dom[:500], log
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+@pytest.mark.parametrize("width", [500, 1200])
+def test_chromium_draws_every_figure_without_an_error(tmp_path, figures, width):
+    page = write_report(tmp_path / "report.html", **content(figures, explanations=measures, rows=all_measures()))
+    probed = tmp_path / "probed.html"
+    probed.write_text(page.read_text(encoding="utf-8").replace("<head>", "<head>" + PROBE), encoding="utf-8")
+    title, log = in_chromium(probed, tmp_path / "profile", width)
+    assert title == '{"figures":4,"drawn":4,"errors":[],"wide":0}'
+    assert "CONSOLE" not in log
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+def test_the_chromium_check_notices_a_broken_figure(tmp_path):
+    page = tmp_path / "broken.html"
+    broken = '<title></title><img src="data:image/svg+xml;base64,AAAA"><script>console.error("oh")</script>'
+    page.write_text(f"<!doctype html><html><head>{PROBE}{broken}", encoding="utf-8")
+    title, log = in_chromium(page, tmp_path / "profile", 800)
+    assert title == '{"figures":1,"drawn":0,"errors":["a resource did not load"],"wide":0}'
+    assert "CONSOLE" in log

@@ -1,0 +1,119 @@
+"""Rows to lines: grouping, what varies, and the small pictures."""
+
+import math
+from dataclasses import dataclass
+
+import pytest
+
+from clip_geometry.report.table import anchor, build_table, runs, track
+
+
+@dataclass(frozen=True)
+class Measure:
+    name: str
+    title: str = "A measure"
+    group: str = "isotropy"
+    summary: str = "What it is."
+    reading: str = "How to read it."
+    formula: str = "a/b"
+    range: tuple = (0, 1)
+    direction: str = "higher is more isotropic"
+    unit: str = ""
+    reference: str = "Somebody 2020"
+
+
+EXPLANATIONS = {
+    "isoscore": Measure("isoscore"),
+    "cone": Measure("cone", group="cone", range=(0, 180), unit="degrees"),
+    "own": Measure("own", group="a new group"),
+}
+
+
+def row(measure="isoscore", value=0.4, modality="image", **more):
+    return {"measure": measure, "value": value, "n": 10, "d": 4, "model": "m", "at": {"modality": modality}, **more}
+
+
+def test_groups_come_in_a_fixed_order_and_unknown_ones_last():
+    table = build_table([row("own"), row("nobody knows"), row(), row("cone")], EXPLANATIONS)
+    assert [group for group, _ in table.groups] == ["cone", "isotropy", "a new group", "other"]
+    unknown = table.groups[-1][1][0]
+    assert (unknown.title, unknown.anchor, unknown.range) == ("nobody knows", "", "")
+
+
+def test_sets_of_a_measure_stand_together_in_order():
+    rows = [row(value=0.3, modality="text"), row("cone"), row(value=0.1), row(value=0.2, modality="both")]
+    table = build_table(rows, EXPLANATIONS)
+    (block,) = table.groups[1][1]
+    assert [(line.modality, line.value) for line in block.lines] == [
+        ("image", "0.1000"),
+        ("text", "0.3000"),
+        ("both", "0.2000"),
+    ]
+    assert table.columns == ()
+
+
+def test_a_variant_falls_back_on_its_base():
+    table = build_table([row("isoscore[unbiased]")], EXPLANATIONS)
+    (block,) = table.groups[0][1]
+    assert (block.title, block.anchor) == ("A measure [unbiased]", "measure-isoscore")
+    assert anchor("isotropy_i1[canonical]") == "measure-isotropy_i1-canonical"
+
+
+def test_fields_that_vary_become_columns():
+    rows = [
+        row(pipeline=["normalize"], seed=0, at={"modality": "image", "layer": 3}),
+        row(pipeline=["normalize", "center"], seed=0, at={"modality": "image", "layer": 4}),
+        row(pipeline=[], n=12, value=None, at={"modality": "image"}),
+    ]
+    table = build_table(rows, EXPLANATIONS)
+    assert table.columns == ("pipeline", "layer", "n")
+    lines = table.groups[0][1][0].lines
+    assert [line.varying for line in lines] == [
+        ("normalize", "3", "10"),
+        ("normalize, center", "4", "10"),
+        ("raw", "", "12"),
+    ]
+
+
+def test_runs_are_told_apart_by_what_varies_but_size():
+    rows = [row(model="a"), row(model="b", n=20), row("cone", model="a")]
+    assert {heading: len(part) for heading, part in runs(rows).items()} == {"a": 2, "b": 1}
+    assert list(runs([row(), row("cone", n=7)])) == [""]
+    assert runs([]) == {}
+
+
+def test_a_missing_value_keeps_its_reason():
+    rows = [row(value=None, note="needs pairs"), row(value=math.nan), {"measure": "isoscore"}]
+    lines = build_table(rows, EXPLANATIONS).groups[0][1][0].lines
+    assert [(line.value, line.note, line.track) for line in lines] == [
+        ("", "needs pairs", None),
+        ("", "not a finite number", None),
+        ("", "not a finite number", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("limits", "value", "null", "places"),
+    [
+        ((0, 1), 0.25, 0.9, (30, 108, 0)),
+        ((-1, 1), 0.5, 0.0, (90, 60, 60)),
+        ((-1, 1), -0.5, None, (30, None, 60)),
+        ((1, "d"), 2.5, 4, (60, 120, 0)),
+        ((0, "n"), 1, 20, (12, 120, 0)),
+    ],
+)
+def test_places_within_the_range(limits, value, null, places):
+    result = track(row(value=value, null_value=null), limits)
+    assert result is not None
+    assert (result.value, result.null, result.start) == places
+    assert ("isotropic Gaussian" in result.label) == (null is not None)
+
+
+@pytest.mark.parametrize("limits", [(0, math.inf), (0, "no such bound"), (1, 1)])
+def test_no_picture_without_a_bounded_range(limits):
+    assert track(row(), limits) is None
+
+
+def test_bounded_says_whether_there_is_a_picture():
+    assert build_table([row()], EXPLANATIONS).bounded
+    assert not build_table([row(value=None)], EXPLANATIONS).bounded

@@ -1,0 +1,103 @@
+import pytest
+
+from clip_geometry.config import Config, digest, expand_sweep, override, parse_overrides, read_yaml, validate
+from clip_geometry.registry import InputError
+
+
+class Inner(Config):
+    depth: int = 1
+
+
+class Outer(Config):
+    name: str
+    sizes: tuple[int, ...] = (1, 2)
+    rate: float = 0.5
+    inner: Inner = Inner()
+
+
+def test_plain_values_become_a_config():
+    found = validate(Outer, {"name": "a", "sizes": [3], "rate": 1, "inner": {"depth": 2}}, "here")
+    assert found == Outer(name="a", sizes=(3,), rate=1.0, inner=Inner(depth=2))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"nam": "a"}, "here: key 'name' is missing"),
+        ({"name": "a", "sise": [1]}, "here: unknown key 'sise'; did you mean 'sizes'?"),
+        ({"name": "a", "inner": {"dept": 1}}, "here: unknown key 'inner.dept'; did you mean 'depth'?"),
+        ({"name": "a", "zzz": 1}, "here: unknown key 'zzz'; known are inner, name, rate, sizes"),
+        ({"name": 1}, "here: key 'name' is 1: input should be a valid string"),
+        ({"name": "a", "sizes": ["1"]}, "here: key 'sizes.0' is \"1\": input should be a valid integer"),
+        ({"name": "a", "rate": "fast"}, "here: key 'rate' is \"fast\": input should be a valid number"),
+    ],
+)
+def test_mistakes_are_one_sentence(values, message):
+    with pytest.raises(InputError) as error:
+        validate(Outer, values, "here")
+    assert str(error.value).startswith(message)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: !!python/object:os.system x", "line 1: could not determine a constructor for the tag"),
+        ("a: !mine 1", "could not determine a constructor"),
+        ("a: [1, 2", "line"),
+        ("a: 1\na: 2", "line 1: key 'a' appears twice"),
+        ("b:\n  a: 1\n  a: 2", "key 'a' appears twice"),
+        ("- 1", "holds list; a YAML mapping was expected"),
+        ("", "holds NoneType; a YAML mapping was expected"),
+    ],
+)
+def test_unusable_yaml(tmp_path, text, message):
+    path = tmp_path / "c.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        read_yaml(path)
+
+
+def test_unusable_paths(tmp_path):
+    with pytest.raises(InputError, match="does not exist"):
+        read_yaml(tmp_path / "none.yaml")
+    with pytest.raises(InputError, match="is a directory"):
+        read_yaml(tmp_path)
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="not a text file in UTF-8"):
+        read_yaml(tmp_path / "binary.yaml")
+
+
+def test_overrides_are_yaml():
+    found = parse_overrides(["seed=1", "model.zero_bias=true", "pipeline=[normalize, center]", "name=a=b"])
+    assert found == {"seed": 1, "model.zero_bias": True, "pipeline": ["normalize", "center"], "name": "a=b"}
+    for wrong, message in [
+        ("seed", "not of the form key=value"),
+        ("=1", "not of the form"),
+        ("a=[1", "not plain YAML"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            parse_overrides([wrong])
+
+
+def test_override_reaches_into_sections_and_leaves_the_original():
+    values = {"a": {"b": 1, "c": 2}}
+    assert override(values, {"a.b": 3, "d.e": 4}) == {"a": {"b": 3, "c": 2}, "d": {"e": 4}}
+    assert values == {"a": {"b": 1, "c": 2}}
+    with pytest.raises(InputError, match="'b' is 1, not a section"):
+        override(values, {"a.b.c": 1})
+
+
+def test_sweep_is_the_grid():
+    points = expand_sweep({"k": 0, "s": {"t": 0}, "sweep": {"k": [1, 2], "s.t": [3, 4, 5]}})
+    assert [(p["k"], p["s"]["t"]) for p in points] == [(k, t) for k in (1, 2) for t in (3, 4, 5)]
+    assert expand_sweep({"k": 0}) == [{"k": 0}]
+    for sweep in ({"k": 1}, {"k": []}, [1]):
+        with pytest.raises(InputError, match="'sweep' must map dotted keys to non-empty lists"):
+            expand_sweep({"sweep": sweep})
+
+
+def test_digest_depends_on_every_field_and_not_on_the_order():
+    assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
+    assert digest({"a": 1}) != digest({"a": 2})
+    assert digest(Outer(name="a")) != digest(Outer(name="a", inner=Inner(depth=2)))

@@ -1,0 +1,97 @@
+import numpy as np
+import pytest
+
+from clip_geometry.embeddings import Embeddings, pair
+from clip_geometry.registry import InputError
+
+
+def rows(modality, ids=None, labels=None, n=None, **options):
+    ids = None if ids is None else list(ids)
+    n = len(ids) if ids is not None else len(labels) if labels is not None else n
+    vectors = np.arange(3.0 * n, dtype=np.float32).reshape(n, 3)
+    return Embeddings(
+        vectors,
+        modality,
+        item_id=None if ids is None else np.array(ids, dtype=object),
+        labels=None if labels is None else np.array(labels),
+        **options,
+    )
+
+
+def pairs(image, text):
+    i, j = pair(image, text)
+    assert i.dtype == j.dtype == np.int64
+    return list(zip(i.tolist(), j.tolist(), strict=True))
+
+
+def test_rows_pair_where_ids_agree_in_whatever_order():
+    assert pairs(rows("image", "abc"), rows("text", "cxa")) == [(0, 2), (2, 0)]
+
+
+def test_every_match_counts_ordered_by_image_row_then_text_row():
+    image, text = rows("image", ["a", "b", "a"]), rows("text", ["b", "a", "b", "a", "c"])
+    assert pairs(image, text) == [(0, 1), (0, 3), (1, 0), (1, 2), (2, 1), (2, 3)]
+
+
+def test_many_to_many_agrees_with_the_definition():
+    generator = np.random.default_rng(0)
+    left, right = generator.integers(0, 40, 150).astype(str), generator.integers(0, 50, 120).astype(str)
+    expected = [(i, j) for i in range(150) for j in range(120) if left[i] == right[j]]
+    assert pairs(rows("image", left), rows("text", right)) == expected
+    assert len(expected) > 150
+
+
+def test_class_prompts_pair_with_every_image_of_their_class():
+    image = rows("image", ["x", "y", "z"], labels=[2, 0, 2])
+    prompts = rows("text", ["class-0", "class-1", "class-2"], labels=[0, 1, 2], pair_on="label")
+    assert pairs(image, prompts) == [(0, 2), (1, 0), (2, 2)]
+
+
+def test_rows_without_ids_pair_by_position():
+    assert pairs(rows("image", n=3), rows("text", n=3)) == [(0, 0), (1, 1), (2, 2)]
+    assert pairs(rows("image", "ab"), rows("text", n=2)) == [(0, 0), (1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("image", "text", "message"),
+    [
+        (rows("image", n=3), rows("text", n=4), "3 image rows and 4 text rows cannot be paired.*no common item_id"),
+        (rows("image", n=2), rows("text", labels=[0, 1], pair_on="label"), "cannot be paired.*no common label"),
+        (rows("image", "ab"), rows("text", "cd"), "image and text rows have no item_id in common"),
+        (
+            rows("image", labels=[7]),
+            rows("text", labels=[0], pair_on="label"),
+            "image and text rows have no label in common",
+        ),
+    ],
+)
+def test_what_cannot_be_paired(image, text, message):
+    with pytest.raises(InputError, match=message):
+        pair(image, text)
+
+
+def test_take_keeps_what_belongs_to_the_rows():
+    source = rows("text", "abcd", labels=[3, 1, 4, 1], language="de", metadata={"text": np.array(["p", "q", "r", "s"])})
+    for chosen in (np.array([3, 1]), slice(3, 0, -2), np.array([False, True, False, True])):
+        part = source.take(chosen)
+        assert np.array_equal(part.vectors, source.vectors[chosen])
+        assert list(part.item_id) == list(source.item_id[chosen])
+        assert list(part.labels) == [1, 1]
+        assert list(part.metadata["text"]) == list(source.metadata["text"][chosen])
+        assert (part.language, part.modality, len(part), part.dim) == ("de", "text", 2, 3)
+    assert rows("image", n=4).take(slice(2)).item_id is None
+
+
+@pytest.mark.parametrize(
+    ("vectors", "columns", "message"),
+    [
+        (np.zeros(3), {}, r"image embeddings have shape \(3,\); expected rows and columns"),
+        (np.zeros((2, 3, 4)), {}, r"image embeddings have shape \(2, 3, 4\)"),
+        (np.zeros((2, 3)), {"item_id": np.array(["a"])}, "image embeddings have 2 rows but 1 values of item_id"),
+        (np.zeros((2, 3)), {"labels": np.arange(5)}, "2 rows but 5 values of labels"),
+        (np.zeros((2, 3)), {"metadata": {"path": np.arange(3)}}, "2 rows but 3 values of path"),
+    ],
+)
+def test_columns_that_do_not_fit(vectors, columns, message):
+    with pytest.raises(InputError, match=message):
+        Embeddings(vectors, "image", **columns)

@@ -1,0 +1,71 @@
+import hashlib
+import json
+import os
+import threading
+
+import pytest
+
+from clip_geometry.files import exclusive, read_json, remove_temporaries, sha256_of, write_atomically, write_json
+
+
+def test_a_file_is_replaced_as_a_whole_and_its_checksum_returned(tmp_path):
+    path = tmp_path / "x.bin"
+    write_atomically(path, b"old")
+    checksum = write_atomically(path, b"new content")
+    assert path.read_bytes() == b"new content"
+    assert checksum == hashlib.sha256(b"new content").hexdigest() == sha256_of(path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_write_that_cannot_be_flushed_leaves_the_old_file_and_no_temporary(tmp_path, monkeypatch):
+    path = tmp_path / "x.bin"
+    write_atomically(path, b"old")
+
+    def fail(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_only_temporaries_are_removed(tmp_path):
+    for name in (".x.npy.0123.tmp", "x.npy", "notes.tmp", ".lock"):
+        (tmp_path / name).touch()
+    remove_temporaries(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "notes.tmp", "x.npy"]
+
+
+def test_json_carries_its_checksum(tmp_path):
+    path, values = tmp_path / "x.json", {"b": [1, 2.5, None], "a": "ё"}
+    write_json(path, values)
+    assert read_json(path) == values
+    assert list(json.loads(path.read_text())) == ["b", "a", "checksum"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b'{"a": 1', b"[1]", b'{"a": 1}', b'{"a": 2, "checksum": "015abd7f5cc57a2d"}', b"\xff\xfe"]
+)
+def test_damaged_json_reads_as_none(tmp_path, content):
+    write_json(tmp_path / "x.json", {"a": 1})
+    assert '"015abd7f5cc57a2d"' in (tmp_path / "x.json").read_text()  # the last but one differs in the value only
+    (tmp_path / "x.json").write_bytes(content)
+    assert read_json(tmp_path / "x.json") is None
+    assert read_json(tmp_path / "y.json") is None
+
+
+def test_the_lock_admits_one_at_a_time_and_tells_the_other(tmp_path):
+    events, waiting = [], threading.Event()
+
+    def second():
+        with exclusive(tmp_path, waiting.set):
+            events.append("second")
+
+    with exclusive(tmp_path, lambda: events.append("never")):
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert waiting.wait(timeout=10)
+        events.append("first")
+    thread.join(timeout=10)
+    assert events == ["first", "second"]

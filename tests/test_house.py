@@ -1,0 +1,63 @@
+"""The house: imports run downwards only, and the public names resolve."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import clip_geometry
+
+PACKAGE = Path(clip_geometry.__file__).parent
+# Each layer may import those below it, and itself. DESIGN.md's picture, with what supports it.
+LAYERS = [
+    {"cli"},
+    {"runner"},
+    {"experiments"},
+    {"report"},
+    {"results", "embed"},
+    {"evaluators", "encoders", "data"},
+    {"store", "formats", "embeddings", "transforms", "files", "progress", "versions"},
+    {"geometry"},
+    {"config"},
+    {"registry"},
+]
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+
+
+def imported(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("clip_geometry"):
+            parts = node.module.split(".")
+            yield from [parts[1]] if len(parts) > 1 else [alias.name for alias in node.names]
+
+
+def test_every_module_has_its_layer():
+    assert {path.stem for path in PACKAGE.iterdir() if path.stem not in ("__init__", "__pycache__", "assets")} <= set(
+        LEVEL
+    )
+
+
+def test_imports_run_downwards():
+    upwards = [
+        f"{path.relative_to(PACKAGE)} imports {name}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if (unit := path.relative_to(PACKAGE).parts[0].removesuffix(".py")) in LEVEL
+        for name in imported(path)
+        if LEVEL[name] < LEVEL[unit]
+    ]
+    assert upwards == []
+
+
+def test_public_names_resolve():
+    for name in clip_geometry.__all__:
+        assert getattr(clip_geometry, name).__name__ == name if name != "measures" else clip_geometry.measures
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    assert not hasattr(clip_geometry, "isoscor")
+
+
+def test_importing_the_package_is_light():
+    code = "import sys, clip_geometry; print([m for m in ('torch', 'numpy', 'pydantic') if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"

@@ -1,0 +1,72 @@
+import json
+
+import pytest
+
+from clip_geometry.registry import InputError
+from clip_geometry.results import Results, read_rows
+
+
+def rows(*values):
+    return [{"measure": "m", "value": value, "at": {"layer": k}} for k, value in enumerate(values)]
+
+
+@pytest.fixture
+def results(tmp_path):
+    return Results(tmp_path / "results.jsonl")
+
+
+def values(results):
+    return [row["value"] for row in results.read()]
+
+
+def test_rows_come_back_in_order(results):
+    results.append("a", rows(1.5, 2.5))
+    results.append("b", rows(3.5))
+    assert values(results) == [1.5, 2.5, 3.5]
+    assert results.finished() == {"a", "b"}
+
+
+def test_no_file_is_no_rows(results):
+    assert results.read() == []
+
+
+@pytest.mark.parametrize("lost", range(1, 150, 7))
+def test_a_torn_end_costs_the_last_cell_only(results, lost):
+    results.append("a", rows(1.5))
+    whole = results.path.read_bytes()
+    results.append("b", rows(2.5, 3.5, 4.5))
+    torn = results.path.read_bytes()[:-lost]
+    results.path.write_bytes(torn)
+    assert len(torn) > len(whole)
+    assert values(results) == [1.5] or lost == 1  # only the newline was lost: the rows are whole
+    results.append("b", rows(2.5, 3.5, 4.5))
+    assert values(results) == [1.5, 2.5, 3.5, 4.5]
+
+
+def test_a_cell_torn_twice_is_not_taken_for_a_whole_one(results):
+    results.append("a", rows(1.5, 2.5, 3.5))
+    first_two = b"\n".join(results.path.read_bytes().splitlines()[:2]) + b"\n"
+    results.path.write_bytes(first_two + first_two)
+    assert results.read() == []
+
+
+def test_to_frame_spreads_places(results):
+    results.append("a", rows(1.5, 2.5))
+    frame = results.to_frame()
+    assert frame["at.layer"].tolist() == [0, 1]
+    assert frame["value"].tolist() == [1.5, 2.5]
+
+
+def test_read_rows_takes_folders_and_files(results):
+    results.append("a", rows(1.5))
+    assert read_rows(results.path) == read_rows(results.path.parent) == results.read()
+
+
+def test_read_rows_says_what_is_missing(tmp_path):
+    with pytest.raises(InputError, match="does not exist; a run folder holds"):
+        read_rows(tmp_path)
+    with pytest.raises(InputError, match="does not exist; give a run folder"):
+        read_rows(tmp_path / "x.jsonl")
+    (tmp_path / "y.jsonl").write_text(json.dumps({"some": "json"}))
+    with pytest.raises(InputError, match="holds no finished result rows"):
+        read_rows(tmp_path / "y.jsonl")

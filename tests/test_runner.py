@@ -1,0 +1,171 @@
+"""A run is planned, computed cell by cell, continued after a kill, and reported."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from clip_geometry import runner
+from clip_geometry.experiments import Geometry
+from clip_geometry.registry import InputError
+from clip_geometry.results import Results
+from clip_geometry.runner import plan, resolve, run
+
+CONFIG = """
+name: tiny
+experiment: geometry
+model: scenes-clip/fresh
+pairs: {name: scenes, split: test, size: 24}
+batch_size: 8
+sweep:
+  pipeline: [[normalize], [normalize, "center[each]"]]
+smoke:
+  pairs.size: 6
+"""
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+def numbers(report):
+    """(place → value) of a run's rows."""
+    rows = Results(report.parent / "results.jsonl").read()
+    keys = [(row["measure"], *row["pipeline"], *row["at"].values()) for row in rows]
+    assert len(set(keys)) == len(keys)
+    return dict(zip(keys, (row["value"] for row in rows), strict=True))
+
+
+def test_resolve_puts_smoke_below_the_command_line(config):
+    plain = resolve(config, {}, smoke=False)
+    assert plain["pairs"]["size"] == 24 and "smoke" not in plain
+    assert resolve(config, {}, smoke=True)["pairs"]["size"] == 6
+    assert resolve(config, {"pairs.size": 7}, smoke=True)["pairs"]["size"] == 7
+
+
+def test_plan_resolves_every_default(config):
+    planned = plan(resolve(config, {"seed": 5}, smoke=False), "c")
+    assert [kind for kind, _ in planned] == [Geometry, Geometry]
+    first, second = (settings.model_dump(mode="json") for _, settings in planned)
+    assert first["pipeline"] == ["normalize"] and second["pipeline"] == ["normalize", "center[each]"]
+    assert first["model"]["zero_bias"] is False and first["pairs"]["language"] == "en"
+    assert first["seed"] == 5
+
+
+def test_a_run_leaves_everything_that_can_be_opened(config, tmp_path):
+    report = run(config, {}, runs=tmp_path / "runs", command="clip-geometry run tiny.yaml")
+    folder = report.parent
+    expected = {"config.yaml", "provenance.yaml", "results.jsonl", "report.html", "figures"}
+    assert expected <= {path.name for path in folder.iterdir()}
+    assert len(yaml.safe_load((folder / "config.yaml").read_text())["grid"]) == 2
+    assert yaml.safe_load((folder / "provenance.yaml").read_text())["command"] == "clip-geometry run tiny.yaml"
+    assert len(list((folder / "figures").glob("*.svg"))) == len(list((folder / "figures").glob("*.png"))) == 8
+    html = report.read_text()
+    assert "freshly initialised" in html and "clip-geometry run tiny.yaml" in html
+    rows = Results(folder / "results.jsonl").read()
+    assert {row["model"] for row in rows} == {"scenes-clip/fresh"}
+    assert {(row["dataset"], row["split"]) for row in rows} == {("scenes", "test")}
+    assert {row["n"] for row in rows if row["at"].get("modality") == "image"} == {24}
+    assert next(row for row in rows if row["pipeline"] == ["normalize"])["fitted_on"] is None
+
+
+def test_a_finished_run_computes_nothing_again(config, tmp_path, monkeypatch):
+    first = run(config, {}, runs=tmp_path)
+    before = (first.parent / "results.jsonl").read_bytes()
+    monkeypatch.setattr(Geometry, "_rows", lambda *_: pytest.fail("a finished cell was computed again"))
+    assert run(config, {}, runs=tmp_path) == first
+    assert (first.parent / "results.jsonl").read_bytes() == before
+
+
+def test_changed_settings_are_another_run_on_the_same_embeddings(config, tmp_path):
+    first = run(config, {"measures": ["isoscore"]}, runs=tmp_path)
+    second = run(config, {"measures": ["isoscore"], "seed": 1}, runs=tmp_path)
+    assert first.parent != second.parent
+    assert len(list((tmp_path / "embeddings").iterdir())) == 1
+    third = run(config, {"measures": ["isoscore"], "model": {"model": "scenes-clip/fresh", "seed": 1}}, runs=tmp_path)
+    assert len(list((tmp_path / "embeddings").iterdir())) == 2
+    assert numbers(third) != numbers(first)
+
+
+def test_a_limit_is_a_view_of_the_same_store(config, tmp_path):
+    run(config, {"measures": ["isoscore"], "limit": 10}, runs=tmp_path)
+    report = run(config, {"measures": ["isoscore"]}, runs=tmp_path)
+    assert len(list((tmp_path / "embeddings").iterdir())) == 1
+    rows = Results(report.parent / "results.jsonl").read()
+    assert {row["n"] for row in rows} == {24}
+
+
+def test_a_torn_last_line_is_computed_again(config, tmp_path):
+    report = run(config, {}, runs=tmp_path)
+    whole = numbers(report)
+    file = report.parent / "results.jsonl"
+    file.write_bytes(file.read_bytes()[:-60])
+    assert len(numbers(report)) < len(whole)
+    run(config, {}, runs=tmp_path)
+    assert numbers(report) == whole
+
+
+def test_experiments_without_the_section_have_no_smoke_version(config):
+    config.write_text(CONFIG.partition("smoke:")[0])
+    with pytest.raises(InputError, match="has no section 'smoke'"):
+        resolve(config, {}, smoke=True)
+
+
+# A child that runs the config, and sleeps before each cell so that a kill from outside hits any of them.
+CHILD = """
+import sys, time
+from pathlib import Path
+from clip_geometry import runner
+append = runner.Results.append
+def slow(self, cell, rows):
+    print("cell", flush=True)
+    time.sleep(0.05)
+    append(self, cell, rows)
+runner.Results.append = slow
+runner.run(Path(sys.argv[1]), {}, runs=Path(sys.argv[2]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cells", [0, 1, 9])
+def test_killed_at_any_instant_and_run_again_it_ends_the_same(config, tmp_path, cells):
+    whole = numbers(run(config, {}, runs=tmp_path / "whole"))
+    command = [sys.executable, "-c", CHILD, str(config), str(tmp_path / "killed")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        for _ in range(cells):
+            assert child.stdout.readline() == "cell\n"
+        time.sleep(0.02 if cells else 3.5)  # 0: somewhere in imports or embedding
+        child.send_signal(signal.SIGKILL)
+    assert child.returncode == -signal.SIGKILL
+    (folder,) = [*(tmp_path / "killed").glob("tiny-*"), *([None] * (not (tmp_path / "killed").exists()))]
+    left = numbers(folder / "report.html") if folder else {}
+    assert len(left) < len(whole)
+    assert numbers(run(config, {}, runs=tmp_path / "killed")) == whole
+
+
+def test_the_store_of_batch_statistics_depends_on_the_batch_size(tmp_path):
+    from clip_geometry.data import resolve_dataset
+    from clip_geometry.encoders import resolve_encoder
+
+    workspace = runner.RunFolder(Path(tmp_path / "run"))
+    data = resolve_dataset("scenes", size=4)
+    evaluated = resolve_encoder("open_clip:RN50/fresh")
+    in_batches = resolve_encoder("open_clip:RN50/fresh", batch_norm="batch")
+    assert workspace._store_name(evaluated, data, 8) == workspace._store_name(evaluated, data, 16)
+    assert workspace._store_name(in_batches, data, 8) != workspace._store_name(in_batches, data, 16)
+
+
+def test_results_are_json_lines(config, tmp_path):
+    report = run(config, {"measures": ["cone_half_angle"]}, runs=tmp_path)
+    lines = (report.parent / "results.jsonl").read_text().splitlines()
+    assert len(lines) == 4  # two sets, two pipelines
+    for line in lines:
+        assert 0 < json.loads(line)["value"] < 180
