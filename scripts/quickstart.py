@@ -1,6 +1,6 @@
-"""The quickstart as library calls: embed drawn scenes with a fresh small CLIP, look at the geometry, centre, look again.
+"""The quickstart as library calls: embed drawn scenes with a fresh small CLIP, measure, centre, measure again.
 
-    python scripts/quickstart.py [--size 1000] [--out runs/script]
+python scripts/quickstart.py [--size 1000] [--out runs/script]
 """
 
 import argparse
