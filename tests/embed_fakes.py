@@ -29,6 +29,11 @@ CONTEXT = 12  # characters a text may have
 class FakeConfig(EncoderConfig):
     model: str = "fake:linear"
     seed: int = 0
+    batch_statistics: bool = False
+
+    @property
+    def depends_on_batch(self):
+        return self.batch_statistics
 
 
 class FakeDatasetConfig(DatasetConfig):
@@ -38,11 +43,10 @@ class FakeDatasetConfig(DatasetConfig):
 class FakeEncoder(Encoder):
     """Linear maps of mean pixels and of letter counts, and the mean row of the batch where asked for."""
 
-    def __init__(self, config, *, modalities=("image", "text"), fits=None, batch_statistics=False, on_batch=None):
+    def __init__(self, config, *, modalities=("image", "text"), fits=None, on_batch=None):
         self.config = config
         self.device = torch.device("cpu")
         self.modalities = frozenset(modalities)
-        self.fixed_batch_size = batch_statistics
         self.fits = fits
         self.on_batch = on_batch
         self.batches = []  # (modality, rows) of every batch that was embedded
@@ -75,7 +79,7 @@ class FakeEncoder(Encoder):
         if self.on_batch:
             self.on_batch()
         rows = inputs @ self.weights[modality]
-        return rows + rows.mean(0) if self.fixed_batch_size else rows
+        return rows + rows.mean(0) if self.config.batch_statistics else rows
 
 
 def picture(k: int) -> Image.Image:

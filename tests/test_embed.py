@@ -141,16 +141,17 @@ def test_a_folder_with_other_files_is_left_alone(loader, tmp_path):
 
 
 def test_rows_that_depend_on_their_batch_make_the_batch_size_part_of_the_recipe(loader, tmp_path):
-    loader(batch_statistics=True)
-    manifest = run(tmp_path, fake_dataset(18))
+    config = FakeConfig(batch_statistics=True)
+    loader()
+    manifest = run(tmp_path, fake_dataset(18), config=config)
     assert manifest["recipe"]["batch_size"] == 4
     assert manifest["sides"]["image"]["shards"][1]["batch_sizes"] == [[2, 1]]
-    again = loader(batch_statistics=True)
-    assert run(tmp_path, fake_dataset(18)) == manifest and again.encoders == []
+    again = loader()
+    assert run(tmp_path, fake_dataset(18), config=config) == manifest and again.encoders == []
     with pytest.raises(InputError, match="batch_size is 4 there and 8 now"):
-        run(tmp_path, fake_dataset(18), batch_size=8)
+        run(tmp_path, fake_dataset(18), config=config, batch_size=8)
     with pytest.raises(InputError, match="shard size 10 must be a multiple of the batch size 4"):
-        run(tmp_path / "odd", fake_dataset(18), shard_size=10)
+        run(tmp_path / "odd", fake_dataset(18), config=config, shard_size=10)
 
 
 def test_the_default_shard_holds_whole_batches(loader, tmp_path):

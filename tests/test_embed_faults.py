@@ -7,7 +7,7 @@ import embed_fakes as fakes
 from clip_geometry.embeddings import pair
 from clip_geometry.registry import InputError
 from clip_geometry.store import read_store
-from embed_fakes import fake_dataset, run
+from embed_fakes import FakeConfig, fake_dataset, run
 
 
 @pytest.fixture
@@ -153,9 +153,9 @@ def test_all_images_corrupt_is_an_error_whatever_is_allowed(loader, tmp_path):
 
 
 def test_rows_that_depend_on_their_batch_do_not_survive_a_smaller_one(loader, tmp_path):
-    loader(batch_statistics=True, fits=3)
+    loader(fits=3)
     with pytest.raises(InputError, match=r"memory ran out with 4 items a batch.*give a smaller batch size"):
-        run(tmp_path)
+        run(tmp_path, config=FakeConfig(batch_statistics=True))
 
 
 def test_an_interrupt_keeps_finished_shards_and_leaves_no_temporaries(loader, tmp_path):

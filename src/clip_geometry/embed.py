@@ -45,14 +45,20 @@ def embed(
     about 4096, a multiple of the batch size, if not given. max_corrupt: the share of a side's items that may be
     unreadable.
     """
-    from clip_geometry.encoders import encoder_revision
-
     _check_options(batch_size, shard_size, max_corrupt)
     store = Store(folder)
     with store.locked():
         job = _Job(config, dataset, store, device, batch_size, max_corrupt, progress)
-        job.open(encoder_revision(config), shard_size, limit)
+        job.open(shard_size, limit)
         return job.run(limit)
+
+
+def recipe_for(config: EncoderConfig, dataset: Dataset, batch_size: int) -> dict[str, Any]:
+    """What the rows of a store depend on; its "key" names the store."""
+    from clip_geometry.encoders import encoder_revision
+
+    batch = batch_size if config.depends_on_batch else None
+    return recipe_of(config, encoder_revision(config), dataset.config, dataset.revision, batch)
 
 
 def _check_options(batch_size: int, shard_size: int | None, max_corrupt: float) -> None:
@@ -72,8 +78,11 @@ class _Job:
     batch_size: int
     max_corrupt: float
     progress: Progress
-    recipe: dict[str, Any] = field(default_factory=dict)
     shard_size: int = SHARD_SIZE
+
+    @cached_property
+    def recipe(self) -> dict[str, Any]:
+        return recipe_for(self.config, self.dataset, self.batch_size)
 
     @cached_property
     def encoder(self) -> Encoder:
@@ -97,15 +106,11 @@ class _Job:
             note(f"the {modality} side of {name} is left out: {model} has no {modality} tower")
         return chosen
 
-    def open(self, revision: str, shard_size: int | None, limit: int | None) -> None:
-        """Settles the recipe and the shard size: those of the folder if it has any."""
+    def open(self, shard_size: int | None, limit: int | None) -> None:
+        """Begins a store or checks the one that is there, whose shard size is kept."""
         there = self.store.recipe()
-        fixed = self.encoder.fixed_batch_size if there is None else there["batch_size"] is not None
-        self.recipe = recipe_of(
-            self.config, revision, self.dataset.config, self.dataset.revision, self.batch_size if fixed else None
-        )
         if there is None:
-            self.shard_size = self.new_shard_size(shard_size, fixed)
+            self.shard_size = self.new_shard_size(shard_size)
             for side in self.sides:
                 self.items(side, limit)  # complains while nothing is written
             self.store.begin(self.recipe, self.shard_size)
@@ -118,10 +123,10 @@ class _Job:
                 "leave the shard size out or choose another folder"
             )
 
-    def new_shard_size(self, shard_size: int | None, fixed: bool) -> int:
+    def new_shard_size(self, shard_size: int | None) -> int:
         if shard_size is None:
             return max(1, SHARD_SIZE // self.batch_size) * self.batch_size
-        if fixed and shard_size % self.batch_size:
+        if self.config.depends_on_batch and shard_size % self.batch_size:
             raise InputError(
                 f"the rows of {self.config.model} depend on their batch: the shard size {shard_size} "
                 f"must be a multiple of the batch size {self.batch_size}"
@@ -257,7 +262,7 @@ def _is_out_of_memory(error: Exception) -> bool:
 def _halved(encoder: Encoder, size: int) -> int:
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    if encoder.fixed_batch_size:
+    if encoder.config.depends_on_batch:
         raise InputError(
             f"memory ran out with {size} items a batch, and the rows of {encoder.config.model} depend on their "
             "batch: give a smaller batch size"

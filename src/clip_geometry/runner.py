@@ -12,7 +12,7 @@ import yaml
 from clip_geometry.config import digest, expand_sweep, override, read_yaml, validate
 from clip_geometry.data import load_dataset
 from clip_geometry.data.base import Dataset, DatasetConfig
-from clip_geometry.embed import embed
+from clip_geometry.embed import embed, recipe_for
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders import encoder_revision
 from clip_geometry.encoders.base import EncoderConfig
@@ -57,13 +57,9 @@ class RunFolder:
         return self._data[key]
 
     def _store_name(self, model: EncoderConfig, data: DatasetConfig, batch_size: int) -> str:
-        key = digest(
-            [model.model_dump(mode="json"), data.model_dump(mode="json"), *self.revisions(model, data).values()]
-        )
-        # where rows depend on their batch, another batch size is another store
-        batch = f"-b{batch_size}" if getattr(model, "batch_norm", "eval") == "batch" else ""
+        key = recipe_for(model, self._dataset(data), batch_size)["key"]
         readable = "".join(c if c.isalnum() or c in "._-" else "-" for c in f"{model.model}-{data.name}")
-        return f"{readable[:60]}-{key}{batch}"
+        return f"{readable[:60]}-{key}"
 
 
 def resolve(path: Path, overrides: Mapping[str, Any], *, smoke: bool) -> dict[str, Any]:
@@ -164,8 +160,7 @@ def _common(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The facts of all runs in one: what differs is listed."""
     return {
         key: facts[0][key]
-        if len({repr(each.get(key)) for each in facts}) == 1
-        # a list, so that the report separates the runs' values
-        else list(dict.fromkeys(str(each.get(key)) for each in facts))
+        if all(each.get(key) == facts[0][key] for each in facts)
+        else " | ".join(dict.fromkeys(str(each.get(key)) for each in facts))
         for key in facts[0]
     }

@@ -57,7 +57,7 @@ def recipe_of(
     """Everything a row depends on, and the hash of it as "key".
 
     The configs enter as whole objects, so that a new field needs no thought. batch_size: only where rows
-    depend on their batch (Encoder.fixed_batch_size).
+    depend on their batch (EncoderConfig.depends_on_batch).
     """
     recipe = {
         "encoder": encoder.model_dump(mode="json", serialize_as_any=True),

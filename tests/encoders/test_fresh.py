@@ -67,7 +67,7 @@ def test_zero_bias_zeroes_every_bias_and_nothing_else(name):
 def test_batch_statistics_depend_on_the_batch_and_leave_the_model_alone(images):
     evaluating, batch = (load("open_clip:tiny-resnet/fresh", batch_norm=mode) for mode in ("eval", "batch"))
     pixels = torch.stack([batch.preprocess(image) for image in images])
-    assert (evaluating.fixed_batch_size, batch.fixed_batch_size) == (False, True)
+    assert (evaluating.config.depends_on_batch, batch.config.depends_on_batch) == (False, True)
     torch.testing.assert_close(evaluating.image_features(pixels)[:2], evaluating.image_features(pixels[:2]))
     before = {name: value.clone() for name, value in batch.model.state_dict().items()}
     whole, half = batch.image_features(pixels), batch.image_features(pixels[:2])

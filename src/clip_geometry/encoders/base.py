@@ -23,6 +23,16 @@ class EncoderConfig(Config):
     features: Literal["projected", "pooled"] = "projected"
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the weights are untrained, which a report has to say."""
+        return False
+
+    @property
+    def depends_on_batch(self) -> bool:
+        """Whether a row depends on the others of its batch (batch-norm statistics)."""
+        return False
+
 
 @dataclass(frozen=True)
 class Tokens:
@@ -42,7 +52,6 @@ class Encoder(ABC):
     config: EncoderConfig
     device: torch.device
     modalities: frozenset[str]  # of {"image", "text"}
-    fixed_batch_size: bool = False  # True where a row depends on its batch (batch-norm statistics)
 
     @abstractmethod
     def describe(self) -> Mapping[str, Any]:

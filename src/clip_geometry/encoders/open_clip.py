@@ -39,6 +39,10 @@ class OpenClipConfig(EncoderConfig):
 
     batch_norm: Literal["eval", "batch"] = "eval"
 
+    @property
+    def depends_on_batch(self) -> bool:
+        return self.batch_norm == "batch"
+
 
 class HubConfig(OpenClipConfig):
     """hf-hub:ORG/NAME."""
@@ -263,7 +267,6 @@ class OpenClipEncoder(Encoder):
         self.device = model.logit_scale.device
         self.transform = transform
         self.tokenizer = tokenizer
-        self.fixed_batch_size = config.batch_norm == "batch"
         self._architecture = source.architecture
         self._weights = weights
         self._towers = {"image": model.visual, "text": model.text if hasattr(model, "text") else TextTower(model)}

@@ -74,30 +74,28 @@ class Geometry(Experiment):
         return [{**shared, **row} for row in rows_or_note(self.sets, measure, named=named)]
 
     def facts(self) -> Mapping[str, Any]:
-        sets = self.sets
-        shared = context(sets)
-        counts = {f"n {modality}": len(rows) for modality, rows in sets.rows.items()}
-        first = next(iter(sets.rows.values()))
+        shared = context(self.sets)
+        counts = {f"{modality}s": len(rows) for modality, rows in self.sets.rows.items()}
         return {
-            **{key: shared[key] for key in ("model", "dataset", "split")},
+            "model": shared["model"],
+            "data": ", ".join(filter(None, (shared["dataset"], shared["split"]))),
             **counts,
-            "d": first.shape[1],
+            "dimension": next(iter(self.sets.rows.values())).shape[1],
             "pipeline": " → ".join(shared["pipeline"]) or "raw",
             "seed": shared["seed"],
-            "versions": shared["versions"],
         }
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
         from clip_geometry.report.gallery import draw_figures
 
-        facts = self.facts()
+        shared = context(self.sets)
         return draw_figures(
             self.sets.rows.get("image"),
             self.sets.rows.get("text"),
             self._pairs(),
             folder=folder,
-            model=facts["model"],
-            dataset=facts["dataset"],
+            model=shared["model"],
+            dataset=shared["dataset"],
             pipeline=self.config.pipeline,
             seed=self.config.seed,
             gaussian=self.sets.gaussian(),
