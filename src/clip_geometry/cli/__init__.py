@@ -24,6 +24,22 @@ Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...",
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …; auto takes a GPU if there is one")]
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"clip-geometry {version('clip-geometry')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _global(
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True)] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="errors with their traceback; may stand anywhere")] = False,
+) -> None:
+    pass
+
+
 @app.command("run")
 def run_command(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="a YAML file, see configs/")],
@@ -142,3 +158,8 @@ def main() -> None:
     except BrokenPipeError:  # head, less: nobody reads on
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0) from None
+    except OSError as error:  # permissions, a full disk
+        if debug or error.filename is None:
+            raise
+        print(f"clip-geometry: cannot use {error.filename}: {error.strerror}", file=sys.stderr)
+        raise SystemExit(2) from None
