@@ -5,11 +5,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import embed_fakes as fakes
+import support.embed_fakes as fakes
 from clip_geometry.embeddings import pair
 from clip_geometry.registry import InputError
 from clip_geometry.store import read_store
-from embed_fakes import FakeConfig, FakeDatasetConfig, fake_dataset, run
+from support.embed_fakes import FakeConfig, FakeDatasetConfig, fake_dataset, run
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import embed_fakes
 from clip_geometry.store import read_store
+from support import embed_fakes
 
 FAKES = Path(embed_fakes.__file__)
 

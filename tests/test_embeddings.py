@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from clip_geometry.embeddings import Embeddings, pair
+from clip_geometry.embeddings import Embeddings, distinct, pair
 from clip_geometry.registry import InputError
 
 
@@ -95,3 +95,10 @@ def test_take_keeps_what_belongs_to_the_rows():
 def test_columns_that_do_not_fit(vectors, columns, message):
     with pytest.raises(InputError, match=message):
         Embeddings(vectors, "image", **columns)
+
+
+def test_distinct_pairs_take_each_row_once():
+    i, j = np.array([0, 0, 1, 1, 2, 2]), np.array([3, 4, 3, 5, 5, 6])
+    left, right = distinct(i, j)
+    assert left.tolist() == [0, 1, 2]
+    assert right.tolist() == [3, 5, 6]

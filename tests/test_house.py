@@ -1,6 +1,8 @@
 """The house: imports run downwards only, and the public names resolve."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import clip_geometry
@@ -32,3 +34,29 @@ def imported(path):
 def test_every_module_has_its_layer():
     unlayered = {"__init__", "__pycache__", "assets"}
     assert {path.stem for path in PACKAGE.iterdir()} - unlayered <= set(LEVEL)
+
+
+def test_imports_run_downwards():
+    found = [
+        (path, unit, name)
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if (unit := path.relative_to(PACKAGE).parts[0].removesuffix(".py")) in LEVEL
+        for name in imported(path)
+    ]
+    assert len(found) > 100
+    assert [(path.name, name) for path, unit, name in found if LEVEL[name] < LEVEL[unit]] == []
+
+
+def test_public_names_resolve():
+    for name in clip_geometry.__all__:
+        assert name in ("measures",) or getattr(clip_geometry, name).__name__ == name
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    assert not hasattr(clip_geometry, "isoscor")
+
+
+def test_importing_the_package_is_light():
+    code = "import sys, clip_geometry; print([m for m in ('torch', 'numpy', 'pydantic') if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"

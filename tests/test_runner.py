@@ -113,23 +113,38 @@ def test_a_torn_last_line_is_computed_again(config, tmp_path):
     assert numbers(report) == whole
 
 
+def test_a_key_that_is_set_is_not_swept(config):
+    assert len(plan(resolve(config, {"pipeline": ["center"]}, smoke=False), "c")) == 1
+    (_, settings), *_ = plan(resolve(config, {"pipeline": ["center"]}, smoke=False), "c")
+    assert settings.pipeline == ("center",)
+
+
+def test_every_setting_makes_its_own_cells(config, tmp_path):
+    changes = {"measures": ["isoscore"], "pipeline": ["normalize"], "sweep": {"batch_size": [3, 4], "seed": [0, 1]}}
+    report = run(config, changes, runs=tmp_path)
+    assert len(Results(report.parent / "results.jsonl").read()) == 8
+
+
 def test_experiments_without_the_section_have_no_smoke_version(config):
     config.write_text(CONFIG.partition("smoke:")[0])
     with pytest.raises(InputError, match="has no section 'smoke'"):
         resolve(config, {}, smoke=True)
 
 
-# A child that runs the config, and sleeps before each cell so that a kill from outside hits any of them.
+# A child that runs the config, tells where it is, and sleeps before each cell so that a kill hits it there.
 CHILD = """
 import sys, time
 from pathlib import Path
 from clip_geometry import runner
-append = runner.Results.append
+embed, append = runner.embed, runner.Results.append
+def announced(*args, **kwargs):
+    print("embed", flush=True)
+    return embed(*args, **kwargs)
 def slow(self, cell, rows):
     print("cell", flush=True)
     time.sleep(0.05)
     append(self, cell, rows)
-runner.Results.append = slow
+runner.embed, runner.Results.append = announced, slow
 runner.run(Path(sys.argv[1]), {}, runs=Path(sys.argv[2]))
 """
 
@@ -140,14 +155,13 @@ def test_killed_at_any_instant_and_run_again_it_ends_the_same(config, tmp_path, 
     whole = numbers(run(config, {}, runs=tmp_path / "whole"))
     command = [sys.executable, "-c", CHILD, str(config), str(tmp_path / "killed")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
-        for _ in range(cells):
-            assert child.stdout.readline() == "cell\n"
-        time.sleep(0.02 if cells else 3.5)  # 0: somewhere in imports or embedding
+        for line in ["embed\n", *["cell\n"] * cells]:
+            assert child.stdout.readline() == line
+        time.sleep(0.02)
         child.send_signal(signal.SIGKILL)
     assert child.returncode == -signal.SIGKILL
-    (folder,) = [*(tmp_path / "killed").glob("tiny-*"), *([None] * (not (tmp_path / "killed").exists()))]
-    left = numbers(folder / "report.html") if folder else {}
-    assert len(left) < len(whole)
+    (folder,) = (tmp_path / "killed").glob("tiny-*")
+    assert len(numbers(folder / "report.html")) < len(whole)
     assert numbers(run(config, {}, runs=tmp_path / "killed")) == whole
 
 

@@ -94,3 +94,17 @@ def pair(image: Embeddings, text: Embeddings) -> tuple[np.ndarray, np.ndarray]:
         )
     i, j = np.array(matches).T
     return i, j
+
+
+def distinct(i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The pairs that remain when each row may stand in one pair only: in order, whoever is still free.
+
+    Of an image with five captions the first; of the many images of a class prompt the first.
+    """
+    seen_i, seen_j, kept = set(), set(), []
+    for k, (left, right) in enumerate(zip(i.tolist(), j.tolist(), strict=True)):
+        if left not in seen_i and right not in seen_j:
+            seen_i.add(left)
+            seen_j.add(right)
+            kept.append(k)
+    return i[kept], j[kept]

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     import pandas
 
 Row = dict[str, Any]
+
+# What tells runs apart: rows that agree in all of these come from the same rows made in the same way
+ORIGIN = ("model", "model_options", "dataset", "data_options", "split", "pipeline", "fitted_on", "seed", "dtype")
 
 
 class Results:
@@ -27,10 +30,7 @@ class Results:
 
     def append(self, cell: str, rows: Iterable[Row]) -> None:
         """Writes the rows of one finished cell, durably and in one piece."""
-        rows = list(rows)
-        places = [{"cell": cell, "cell_row": k, "cell_rows": len(rows)} for k in range(len(rows))]
-        lines = [json.dumps({**row, **place}, ensure_ascii=False) for row, place in zip(rows, places, strict=True)]
-        text = "\n".join(lines) + "\n"
+        text = lines_of(cell, list(rows))
         with self.path.open("a+b") as file:
             if file.tell() and not self._ends_with_newline():
                 text = "\n" + text  # a torn line stays a line of its own
@@ -64,6 +64,13 @@ class Results:
     def to_frame(self) -> "pandas.DataFrame":
         """The rows as a table, `at` spread into columns `at.layer`, `at.modality`, …"""
         return to_frame(self.read())
+
+
+def lines_of(cell: str, rows: Sequence[Row]) -> str:
+    """The rows of one finished cell as they stand in a results file."""
+    places = [{"cell": cell, "cell_row": k, "cell_rows": len(rows)} for k in range(len(rows))]
+    lines = [json.dumps({**row, **place}, ensure_ascii=False) for row, place in zip(rows, places, strict=True)]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _parsed_lines(path: Path) -> Iterator[Row]:

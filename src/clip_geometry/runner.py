@@ -4,6 +4,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ class RunFolder:
     device: str = "auto"
     _sets: dict[str, Mapping[str, Embeddings]] = field(default_factory=dict)
     _data: dict[str, Dataset] = field(default_factory=dict)
+    _revisions: dict[str, str] = field(default_factory=dict)
 
     def embeddings(
         self, model: EncoderConfig, data: DatasetConfig, *, limit: int | None, batch_size: int
@@ -47,8 +49,15 @@ class RunFolder:
         return self._sets[key]
 
     def revisions(self, model: EncoderConfig, data: DatasetConfig) -> dict[str, str]:
-        """What identifies the files behind both, so that changed files are new cells."""
-        return {"model_revision": encoder_revision(model), "data_revision": self._dataset(data).revision}
+        """What identifies the files behind both, and the package: when they change, cells are new."""
+        key = digest(model)
+        if key not in self._revisions:
+            self._revisions[key] = encoder_revision(model)
+        return {
+            "model_revision": self._revisions[key],
+            "data_revision": self._dataset(data).revision,
+            "version": version("clip-geometry"),
+        }
 
     def _dataset(self, config: DatasetConfig) -> Dataset:
         key = digest(config)
@@ -68,8 +77,22 @@ def resolve(path: Path, overrides: Mapping[str, Any], *, smoke: bool) -> dict[st
     small = values.pop("smoke", None)
     if smoke and not isinstance(small, dict):
         raise InputError(f"{path} has no section 'smoke' (dotted keys and their small values)")
-    values = override(values, (small or {}) if smoke else {})
-    return override(values, overrides)
+    for changes in ((small or {}) if smoke else {}, overrides):
+        values = override(_without_swept(values, changes), changes)
+    return values
+
+
+def _without_swept(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The config without the sweep of keys that are set to one value now, which the sweep would overrule."""
+    sweep = values.get("sweep")
+    if not isinstance(sweep, dict):
+        return values
+    left = {key: options for key, options in sweep.items() if not any(_covers(change, key) for change in changes)}
+    return {**values, "sweep": left}
+
+
+def _covers(change: str, key: str) -> bool:
+    return key == change or key.startswith(f"{change}.")
 
 
 def plan(values: Mapping[str, Any], context: str) -> list[tuple[type[Experiment], Any]]:
@@ -148,7 +171,6 @@ def _report(planned: Sequence[Experiment], results: Results, config: str, comman
         rows=[row for row in results.read() if row["cell"] in wanted],
         figures=figures,
         explanations=measures,
-        notes=[sentence for experiment in planned for sentence in experiment.notes()],
         fresh_models=sorted({model for experiment in planned for model in experiment.fresh_models()}),
         command=command or shlex.join(["clip-geometry", "run", "config.yaml"]),
         config=config,

@@ -86,7 +86,8 @@ def assert_mentions(sentence, pattern):
 
 def test_different_dimensions(refused, sets, tmp_path):
     other = npy(tmp_path / "o.npy", DATA)
-    assert "image has dimension 6 and text has dimension 4" in refused("measure", sets[0], other)
+    sentence = refused("measure", sets[0], other, "--measures", "modality_gap")
+    assert "needs one space, but image has dimension 6 and text has dimension 4" in sentence
 
 
 def test_a_paired_measure_by_name_on_unequal_lengths(refused, sets, tmp_path):

@@ -45,7 +45,7 @@ def test_raw_takes_them_as_they_are(rows, sets):
 
 def test_every_default_measure_has_a_row_or_a_note(rows):
     _, found = rows()
-    assert {row["measure"] for row in found} == {name for name, measure in measures.items() if measure.by_default}
+    assert {row["measure"] for row in found} == measures.keys()
     notes = {row["measure"]: row["note"] for row in found if row["value"] is None}
     assert set(notes.values()) == {"needs labels"}
 
@@ -68,7 +68,7 @@ def test_rows_say_where_they_come_from(rows, sets):
     _, found = rows("--pipeline", "normalize,center[pooled]", "--seed", "3")
     row = value_of(found, "isoscore", "image")
     assert row["pipeline"] == ["normalize", "center[pooled]"]
-    assert row["fitted_on"] == "pooled of these rows"
+    assert row["fitted_on"] == f"{sets[0]} + {sets[1]}:pooled"
     assert (row["n"], row["d"], row["dtype"], row["seed"]) == (40, 6, "float32", 3)
     assert str(sets[0]) in row["dataset"]
     assert "torch" in row["versions"]

@@ -1,11 +1,20 @@
 import numpy as np
 import pytest
+import torch
 
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.experiments.measuring import MeasuredSets, context, measure_sets, split_by
-from clip_geometry.geometry import average_cosine, matching_cosine, measures, modality_gap, null_value, silhouette
+from clip_geometry.geometry import (
+    average_cosine,
+    matching_cosine,
+    measures,
+    modality_gap,
+    null_value,
+    partition_isotropy,
+    silhouette,
+)
 from clip_geometry.registry import InputError
-from clip_geometry.transforms import parse_pipeline
+from clip_geometry.transforms import parse_pipeline, prepare
 from support.clouds import cone
 
 
@@ -42,19 +51,42 @@ def test_labelled_measures_take_the_sets_that_have_labels(captioned):
     assert row["value"] == pytest.approx(float(silhouette(captioned["image"].vectors, [0, 0, 1, 1])), rel=1e-6)
 
 
-@pytest.mark.parametrize("name", [name for name, m in measures.items() if m.takes != "labelled rows"])
-def test_null_values_are_those_of_null_value(name):
-    """Also where a function's result is kept for several measures, and with sets of different sizes."""
+def test_random_pairs_are_pairs_of_different_items(captioned):
+    """An image and the second of its own captions are no random pair: one caption an image, and n says so."""
+    image, text = captioned["image"].vectors, captioned["text"].vectors
+    for row in rows_of(captioned, ["random_cosine", "relative_modality_gap"]):
+        expected = measures[row["measure"]](image, text[[6, 4, 2, 0]])
+        assert row["value"] == pytest.approx(float(expected), rel=1e-6)
+        assert row["n"] == 4
+
+
+@pytest.mark.parametrize("steps", ["", "normalize", "normalize,center[pooled]", "center[text],normalize"])
+def test_null_values_are_those_of_a_gaussian_through_the_same_steps(steps):
+    sets = {"image": embeddings(12, "image", 0), "text": embeddings(9, "text", 1)}
+    measured = MeasuredSets(sets, parse_pipeline(steps), seed=4)
+    generator = torch.Generator().manual_seed(4)
+    noise = {}
+    for modality, each in sets.items():
+        rows = torch.randn(len(each), 5, generator=generator, dtype=torch.float64).numpy()
+        noise[modality] = np.sqrt(np.square(each.vectors.astype(float)).mean()) * rows
+    x, y = prepare(parse_pipeline(steps), noise).sets.values()
+    for name, expected in (
+        ("modality_gap", modality_gap(x, y)),
+        ("isotropy_i2", partition_isotropy(x).i2),
+        ("average_cosine", average_cosine(x)),
+    ):
+        row = next(iter(measure_sets(measured, [name])))
+        assert row["null_value"] == pytest.approx(float(expected), rel=1e-9)
+        assert row["null_value"] != pytest.approx(row["value"], rel=1e-3)
+
+
+def test_null_values_of_two_sets_are_those_of_the_library():
     sets = {"image": embeddings(12, "image", 0), "text": embeddings(12, "text", 1)}
-    measured = MeasuredSets(sets, parse_pipeline("normalize,center[each],normalize"), seed=4)
-
-    def prepare(rows):
-        rows = rows / rows.norm(dim=1, keepdim=True)
-        rows = rows - rows.mean(0)
-        return rows / rows.norm(dim=1, keepdim=True)
-
-    for row in measured.measure(measures[name]):
-        assert row["null_value"] == pytest.approx(float(null_value(name, 12, 5, prepare=prepare, seed=4)), rel=1e-8)
+    measured = MeasuredSets(sets, parse_pipeline("normalize"), seed=4)
+    for name in ("modality_gap", "matching_cosine", "relative_modality_gap", "modality_silhouette"):
+        (row,) = measure_sets(measured, [name])
+        expected = null_value(name, 12, 5, prepare=lambda rows: rows / rows.norm(dim=1, keepdim=True), seed=4)
+        assert row["null_value"] == pytest.approx(float(expected), rel=1e-9)
 
 
 def test_raw_nulls_have_the_scale_of_the_rows():
@@ -116,19 +148,46 @@ def test_centring_each_modality_unasked_refuses_measures_across(captioned):
 
 
 def test_sets_no_measure_can_use(captioned):
-    wide = Embeddings(np.ones((3, 9)), "text")
-    with pytest.raises(InputError, match="image has dimension 5 and text has dimension 9"):
-        MeasuredSets({"image": captioned["image"], "text": wide}, ())
     with pytest.raises(InputError, match="text has 1 row; expected at least 2"):
         MeasuredSets({"image": captioned["image"], "text": captioned["text"].take(slice(1))}, ())
 
 
+def test_towers_of_different_dimension_are_measured_one_by_one(captioned):
+    wide = Embeddings(np.random.default_rng(0).normal(size=(3, 9)), "text")
+    sets = {"image": captioned["image"], "text": wide}
+    image, text = rows_of(sets, ["average_cosine"])
+    assert (image["d"], text["d"]) == (5, 9)
+    notes = {row["measure"]: row.get("note") for row in rows_of(sets, None)}
+    assert notes["modality_gap"] == "needs one space, but image has dimension 5 and text has dimension 9"
+    with pytest.raises(InputError, match="modality_gap needs one space"):
+        rows_of(sets, ["modality_gap"])
+
+
+def test_class_prompts_do_not_keep_the_images_from_their_silhouette(captioned):
+    prompts = embeddings(2, "text", 1, item_id=np.array(["class-0", "class-1"]), labels=np.arange(2), pair_on="label")
+    sets = {"image": captioned["image"], "text": prompts}
+    (row,) = rows_of(sets, ["silhouette"])
+    assert row["at"] == {"modality": "image"}
+    matching, random = rows_of(sets, ["matching_cosine", "random_cosine"])
+    assert (matching["n"], random["n"]) == (4, 2)
+
+
+def test_a_set_that_cannot_be_measured_does_not_hide_the_other(captioned):
+    equal = Embeddings(np.ones((4, 5)), "text", item_id=np.array(["a", "b", "c", "d"]))
+    found = rows_of({"image": captioned["image"], "text": equal}, None)
+    image, text = (row for row in found if row["measure"] == "isoscore")
+    assert 0 < image["value"] < 1
+    assert text["value"] is None and "rows of x are equal" in text["note"]
+
+
 def test_context_says_where_numbers_come_from(captioned):
-    image = Embeddings(captioned["image"].vectors, "image", provenance={"model": "m", "dataset": "d", "split": "test"})
-    text = Embeddings(captioned["text"].vectors, "text", provenance={"model": "m2", "dataset": "d"})
+    origin = {"model": "m", "dataset": "d", "split": "test", "model_options": {"seed": 1}}
+    image = Embeddings(captioned["image"].vectors, "image", provenance=origin | {"data_options": {"size": 4}})
+    text = Embeddings(captioned["text"].vectors, "text", provenance=origin | {"model": "m2"})
     found = context(MeasuredSets({"image": image, "text": text}, parse_pipeline("normalize,center[image]"), seed=7))
     assert (found["model"], found["dataset"], found["split"]) == ("m + m2", "d", "test")
-    assert found["fitted_on"] == "image of these rows"
+    assert found["fitted_on"] == "d/test:image"
+    assert (found["model_options"], found["data_options"]) == ({"seed": 1}, {"image": {"size": 4}, "text": {}})
     assert found["pipeline"] == ["normalize", "center[image]"]
     assert (found["seed"], found["dtype"]) == (7, "float32")
 

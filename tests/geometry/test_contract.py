@@ -37,7 +37,7 @@ MAPS = {"rotation": rotate, "translation": translate, "scale": scale, "row scale
 
 
 def mapped(measure, how, rng, sets):
-    count = 2 if measure.takes == "two sets" else 1
+    count = 2 if measure.across else 1
     return [*MAPS[how](rng, *sets[:count]), *sets[count:]]
 
 
@@ -49,7 +49,7 @@ def test_the_maps_are_those_of_the_registry():
 @pytest.mark.parametrize("name", measures)
 def test_invariances_hold_both_ways(name, how):
     measure = measures[name]
-    if how == "swap" and measure.takes != "two sets":
+    if how == "swap" and not measure.across:
         assert "swap" not in measure.invariances
         return
     moved = []
@@ -70,7 +70,7 @@ def test_order_of_the_rows_does_not_matter(name):
     assert float(measures[name](*(part[order] for part in sets))) == pytest.approx(float(measures[name](*sets)))
 
 
-@pytest.mark.parametrize("name", [name for name, m in measures.items() if m.takes == "two sets"])
+@pytest.mark.parametrize("name", [name for name, m in measures.items() if m.across])
 def test_needs_pairs_exactly_where_pairing_matters(name):
     measure = measures[name]
     x, y = arguments(measure, "plain")
@@ -82,11 +82,6 @@ def test_needs_pairs_exactly_where_pairing_matters(name):
             measure(x, y[:-1])
     else:
         assert float(measure(x, y[:-1])) == pytest.approx(float(measure(x, y)), rel=0.2)
-
-
-@pytest.mark.parametrize("name", measures)
-def test_needs_unit_rows_exactly_where_the_scale_matters(name):
-    assert ("unit rows" in measures[name].needs) == ("scale" not in measures[name].invariances)
 
 
 @pytest.mark.parametrize("name", measures)
@@ -112,14 +107,12 @@ def test_value_on_an_isotropic_gaussian(name):
 def test_too_few_rows_are_an_error_and_the_smallest_number_is_not(name):
     measure = measures[name]
     rng = np.random.default_rng(0)
-    least = {"labelled rows": 3, "rows": 2, "two sets": 1 if name == "matching_cosine" else 2}[measure.takes]
+    least = {"rows": 2, "labelled rows": 3, "two sets": 2, "pairs": 1, "distinct pairs": 2}[measure.takes]
     for n in range(4):
         x = cone(n, 4, rng)
-        sets = {
-            "rows": (x,),
-            "labelled rows": (x, labels_for(x) % 2),
-            "two sets": (x, cone(n, 4, rng)),
-        }[measure.takes]
+        sets = (x, cone(n, 4, rng)) if measure.across else (x,)
+        if measure.takes == "labelled rows":
+            sets = (x, labels_for(x) % 2)
         if n < least:
             with pytest.raises(InputError, match=r"expected at least|label"):
                 measure(*sets)
@@ -145,12 +138,13 @@ BAD = {
 @pytest.mark.parametrize("name", measures)
 def test_bad_rows_are_one_clear_sentence(name, case):
     x, message = BAD[case]
-    rest = {"rows": (), "labelled rows": ([0, 1, 0, 1, 0][: len(x)],), "two sets": (x,)}[measures[name].takes]
+    takes = measures[name].takes
+    rest = () if takes == "rows" else ([0, 1, 0, 1, 0][: len(x)],) if takes == "labelled rows" else (x,)
     with pytest.raises(InputError, match=message):
         measures[name](x, *rest)
 
 
-@pytest.mark.parametrize("name", [name for name, m in measures.items() if m.takes == "two sets"])
+@pytest.mark.parametrize("name", [name for name, m in measures.items() if m.across])
 def test_different_dimensions_are_an_error(name):
     rng = np.random.default_rng(0)
     with pytest.raises(InputError, match="image has dimension 4 and text has 5"):

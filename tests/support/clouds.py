@@ -59,7 +59,7 @@ def arguments(measure, cloud, seed=0):
     """What the measure takes, from a named cloud: rows; rows and labels; or two sets."""
     rng = np.random.default_rng([seed, list(CLOUDS).index(cloud)])
     x = CLOUDS[cloud](rng)
-    if measure.takes == "two sets":
+    if measure.across:
         shift = 0.7 * x.std() * rng.normal(size=x.shape[1])
         return x, x[::-1] * 0.5 + x * 0.5 + shift
     if measure.takes == "labelled rows":

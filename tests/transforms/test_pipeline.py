@@ -70,5 +70,12 @@ def test_a_scope_that_was_not_given(sets):
         prepare(parse_pipeline("center[text]"), {"image": sets["image"]})
 
 
+def test_one_fit_needs_one_space(sets):
+    wide = {"image": sets["image"], "text": np.ones((5, 9))}
+    assert prepare(parse_pipeline("center[each]"), wide).sets["text"].shape == (5, 9)
+    with pytest.raises(InputError, match=r"center\[pooled\] needs one space"):
+        prepare(parse_pipeline("center[pooled]"), wide)
+
+
 def test_no_steps_leave_the_rows_as_they_are(sets):
     assert prepare((), sets).sets["image"] is sets["image"]

@@ -7,9 +7,7 @@ from typing import Any
 
 from clip_geometry.cli.tables import console, number, plain_table
 from clip_geometry.registry import InputError
-from clip_geometry.results import Row, read_rows
-
-ORIGIN = ("model", "dataset", "split", "pipeline", "fitted_on", "seed", "dtype")
+from clip_geometry.results import ORIGIN, Row, read_rows
 
 
 @dataclass(frozen=True)
@@ -56,14 +54,26 @@ def compare(columns: Sequence[Column]) -> list[Line]:
 def _line(columns: Sequence[Column], measure: str, place: str) -> Line:
     rows = [column.rows.get((measure, place)) for column in columns]
     present = [row for row in rows if row is not None and row["value"] is not None]
+    conditions = [_conditions(row) for row in present]
     remarks = [
         f"different {name}: {', '.join(values)}"
-        for name, key in (("n", "n"), ("d", "d"), ("pipeline", "pipeline"), ("precision", "dtype"))
-        if len(values := list(dict.fromkeys(_text(row.get(key)) for row in present))) > 1
+        for name in (conditions[0] if conditions else ())
+        if len(values := list(dict.fromkeys(condition[name] for condition in conditions))) > 1
     ]
     if len(present) < len(columns) and _other_conventions(columns, measure, place):
         remarks.append("different convention: another variant of this measure stands in another run")
     return Line(measure, place, tuple(None if row is None else row["value"] for row in rows), tuple(remarks))
+
+
+def _conditions(row: Row) -> dict[str, str]:
+    """What has to agree for two numbers to be compared."""
+    encoded = (row.get("model_options") or {}).get("precision")
+    return {
+        "n": str(row.get("n")),
+        "d": str(row.get("d")),
+        "pipeline": _text(row.get("pipeline")),
+        "precision": " from ".join(filter(None, (row.get("dtype"), encoded))),
+    }
 
 
 def _other_conventions(columns: Sequence[Column], measure: str, place: str) -> bool:
@@ -77,6 +87,8 @@ def _other_conventions(columns: Sequence[Column], measure: str, place: str) -> b
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {part}" for key, part in value.items())
     return " → ".join(value) or "raw" if isinstance(value, list) else str(value)
 
 
@@ -88,7 +100,7 @@ def print_comparison(runs: Sequence[Path]) -> None:
     out = console()
     names = [chr(ord("A") + k) if k < 26 else f"#{k + 1}" for k in range(len(columns))]
     for name, column in zip(names, columns, strict=True):
-        origin = "; ".join(f"{key} {_text(value)}" for key, value in column.origin.items() if value is not None)
+        origin = "; ".join(f"{key} {_text(value)}" for key, value in column.origin.items() if value not in (None, {}))
         out.print(f"{name} = {column.name}: {origin}")
     lines = compare(columns)
     table = plain_table("measure", "set", *(f">{name}" for name in names), "may not be compared")

@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from clip_geometry import data, encoders
 from clip_geometry.config import parse_overrides
-from clip_geometry.data import load_dataset, resolve_dataset
 from clip_geometry.embed import embed
-from clip_geometry.encoders import resolve_encoder
 from clip_geometry.registry import InputError, did_you_mean
 
 EXPORTS = ("clip-retrieval", "parquet")
@@ -28,9 +27,9 @@ def embed_named(
     if export is not None and export not in EXPORTS:
         raise InputError(f"--export {export!r} is unknown; known are {', '.join(EXPORTS)}")
     for_model, for_data = share_out(parse_overrides(overrides), model, dataset)
-    encoder = resolve_encoder(model, **{**model_options, **for_model})
-    data = load_dataset(resolve_dataset(dataset, **{**data_options, **for_data}))
-    manifest = embed(encoder, data, out, **settings)
+    config = encoders.resolve_encoder(model, **{**model_options, **for_model})
+    items = data.load_dataset(data.resolve_dataset(dataset, **{**data_options, **for_data}))
+    manifest = embed(config, items, out, **settings)
     for modality, side in manifest["sides"].items():
         print(f"{modality}: {side['n']} × {side['d']}")
     print(f"store: {out}")
@@ -43,20 +42,23 @@ def embed_named(
 
 
 def share_out(options: Mapping[str, Any], model: str, dataset: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Which options are the encoder's and which the data set's: by prefix, else by who has the field."""
-    encoder_fields = type(resolve_encoder(model)).model_fields
-    data_fields = type(resolve_dataset(dataset)).model_fields
-    for_model, for_data = {}, {}
+    """Which options are the encoder's and which the data set's: by prefix, else by who has the field.
+
+    Only the kinds of both configs are looked up: to be valid they may need the very options at hand.
+    """
+    fields = {
+        "model": encoders.config_class(model).model_fields.keys() - {"model"},
+        "data": data.config_class(dataset).model_fields.keys() - {"name"},
+    }
+    shares: dict[str, dict[str, Any]] = {owner: {} for owner in fields}
     for key, value in options.items():
-        owner, _, name = key.rpartition(".")
-        if owner not in ("", "model", "data"):
-            raise InputError(f"option {key!r} has the unknown prefix {owner!r}; known are 'model' and 'data'")
-        if owner == "model" or (owner == "" and name in encoder_fields):
-            for_model[name] = value
-        elif owner == "data" or name in data_fields:
-            for_data[name] = value
-        else:
-            known = sorted({*encoder_fields, *data_fields} - {"model", "name"})
-            near = did_you_mean(name, known)
-            raise InputError(f"unknown option {name!r}{near or '; known are ' + ', '.join(known)}")
-    return for_model, for_data
+        prefix, _, name = key.rpartition(".")
+        if prefix not in ("", *fields):
+            raise InputError(f"option {key!r} has the unknown prefix {prefix!r}; known are 'model' and 'data'")
+        asked = [prefix] if prefix else list(fields)
+        owner = next((owner for owner in asked if name in fields[owner]), None)
+        if owner is None:
+            known = sorted(set().union(*(fields[each] for each in asked)))
+            raise InputError(f"unknown option {key!r}{did_you_mean(name, known) or '; known are ' + ', '.join(known)}")
+        shares[owner][name] = value
+    return shares["model"], shares["data"]

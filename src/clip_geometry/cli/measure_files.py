@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from uuid import uuid4
 
 import numpy as np
 from rich.console import Console
@@ -12,11 +11,12 @@ from clip_geometry.cli.tables import bound, console, number, plain_table
 from clip_geometry.config import digest
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.experiments.measuring import MeasuredSets, context, measure_sets, split_by
+from clip_geometry.files import write_atomically
 from clip_geometry.formats import read_any, read_embeddings, read_labels
 from clip_geometry.geometry import measures
 from clip_geometry.geometry.rows import as_codes
 from clip_geometry.registry import InputError
-from clip_geometry.results import Results, Row
+from clip_geometry.results import Row, lines_of
 from clip_geometry.transforms import parse_pipeline
 
 
@@ -117,9 +117,7 @@ def _print_notes(out: Console, rows: list[Row]) -> None:
 
 def write_rows(path: Path, rows: list[Row]) -> None:
     """The rows as a results file of their own, replacing an older one."""
-    temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
-    Results(temporary).append(digest(rows), rows)
-    temporary.replace(path)
+    write_atomically(path, lines_of(digest(rows), rows).encode())
 
 
 def check_writable(path: Path) -> None:

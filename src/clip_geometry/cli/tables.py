@@ -33,5 +33,5 @@ def bound(value: float | str) -> str:
 
 
 def number(value: float) -> str:
-    """Four significant digits, with a plain minus that can be copied."""
-    return report_numbers.number(value).replace("−", "-")
+    """Four significant digits, in characters that can be copied: -0.0017, 3.9e-05."""
+    return f"{value:.1e}" if value and abs(value) < 1e-4 else report_numbers.number(value).replace("−", "-")

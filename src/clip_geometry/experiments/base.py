@@ -67,7 +67,7 @@ class Workspace(Protocol):
         ...
 
     def revisions(self, model: EncoderConfig, data: DatasetConfig) -> dict[str, str]:
-        """What identifies the files behind both, so that changed files are new cells."""
+        """What identifies the files behind both, and the package: when they change, cells are new."""
         ...
 
 
@@ -75,7 +75,6 @@ class Workspace(Protocol):
 class Cell:
     """One unit of work that is finished or not. define: what its numbers depend on; compute: its rows."""
 
-    title: str
     define: Mapping[str, Any]
     compute: Callable[[], Sequence[Row]]
 
@@ -112,10 +111,6 @@ class Experiment(ABC):
 
     def fresh_models(self) -> Sequence[str]:
         """Models whose weights are untrained, which the report says at its head."""
-        return ()
-
-    def notes(self) -> Sequence[str]:
-        """Sentences for the report, beside what the rows say."""
         return ()
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from clip_geometry.experiments.base import Cell, Data, Experiment, Model, RunConfig, experiments
-from clip_geometry.experiments.measuring import MeasuredSets, context, default_measures, rows_or_note
-from clip_geometry.geometry import Measure, measures
+from clip_geometry.experiments.measuring import MeasuredSets, context, rows_or_notes
+from clip_geometry.geometry import Measure, by_group, measures
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.transforms import parse_pipeline
@@ -54,24 +54,16 @@ class Geometry(Experiment):
         return MeasuredSets(found, parse_pipeline(config.pipeline), seed=config.seed)
 
     def cells(self) -> Iterator[Cell]:
-        named = self.config.measures is not None
-        chosen = [measures[name] for name in self.config.measures] if named else default_measures()
-        for measure in chosen:
-            yield Cell(
-                title=measure.name,
-                define={"measure": measure.name, **self._defining()},
-                compute=partial(self._rows, measure, named),
-            )
-
-    def _defining(self) -> dict[str, Any]:
-        keys = ("model", "pairs", "pipeline", "limit", "seed")
-        return {key: self.config.model_dump(mode="json")[key] for key in keys} | self.workspace.revisions(
-            self.config.model, self.config.pairs
-        )
+        config = self.config
+        named = config.measures is not None
+        settings = config.model_dump(mode="json", exclude={"name", "title", "description", "measures"})
+        shared = settings | self.workspace.revisions(config.model, config.pairs)
+        for measure in [measures[name] for name in config.measures] if named else by_group():
+            yield Cell({"measure": measure.name, **shared}, partial(self._rows, measure, named))
 
     def _rows(self, measure: Measure, named: bool) -> list[Row]:
         shared = context(self.sets)
-        return [{**shared, **row} for row in rows_or_note(self.sets, measure, named=named)]
+        return [{**shared, **row} for row in rows_or_notes(self.sets, measure, named=named)]
 
     def facts(self) -> Mapping[str, Any]:
         shared = context(self.sets)
@@ -98,7 +90,7 @@ class Geometry(Experiment):
             dataset=shared["dataset"],
             pipeline=self.config.pipeline,
             seed=self.config.seed,
-            gaussian=self.sets.gaussian(),
+            gaussian=next(iter(self.sets.null.rows.values())),
             prefix=prefix,
             group=group,
         )
@@ -111,7 +103,7 @@ class Geometry(Experiment):
 
     def _pairs(self) -> tuple[np.ndarray, np.ndarray] | None:
         try:
-            return self.sets.pairs() if len(self.sets.rows) == 2 else None
+            return self.sets.pairs if len(self.sets.rows) == 2 else None
         except InputError:
             return None
 

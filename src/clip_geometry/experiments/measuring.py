@@ -1,14 +1,15 @@
 """Measures of the sets at hand as result rows: what `measure` prints and the geometry experiment writes."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 
-from clip_geometry.embeddings import Embeddings, pair
+from clip_geometry.embeddings import Embeddings, distinct, pair
 from clip_geometry.geometry import Measure, by_group, measures
-from clip_geometry.geometry.null import null_result
 from clip_geometry.geometry.rows import as_rows
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
@@ -19,8 +20,9 @@ from clip_geometry.versions import library_versions
 class MeasuredSets:
     """Image and/or text embeddings after a pipeline, ready to be measured.
 
-    sets: modality → Embeddings. Results of one function are kept, so that I1 and I2, or the numbers of a cone, cost
-    one call. Raises InputError for sets that no measure can use: fewer than two rows, NaN, different dimensions.
+    sets: modality → Embeddings. seed: of the Gaussian behind the null values. What a function returned is kept, so
+    that I1 and I2, or the numbers of a cone, cost one call. Raises InputError for sets that no measure can use: fewer
+    than two rows, NaN, infinity.
     """
 
     def __init__(self, sets: Mapping[str, Embeddings], steps: Sequence[Step], *, seed: int = 0):
@@ -29,149 +31,157 @@ class MeasuredSets:
         self.seed = seed
         for modality, each in self.embeddings.items():
             as_rows(each.vectors, name=modality)
-        dims = {modality: each.dim for modality, each in self.embeddings.items()}
-        if len(set(dims.values())) > 1:
-            given = " and ".join(f"{modality} has dimension {dim}" for modality, dim in dims.items())
-            raise InputError(f"{given}; measures across modalities need one space")
         prepared = prepare(self.steps, {modality: each.vectors for modality, each in self.embeddings.items()})
         self.rows, self.refusal = prepared.sets, prepared.refusal
-        self._pairs: tuple[np.ndarray, np.ndarray] | None = None
         self._kept: dict[Any, Any] = {}
 
+    @cached_property
+    def null(self) -> "MeasuredSets":
+        """The same with isotropic Gaussian rows: equal n, d, labels, pairs, steps and mean squared row length."""
+        generator = torch.Generator().manual_seed(self.seed)
+        sets = {}
+        for modality, each in self.embeddings.items():
+            rows = torch.randn(each.vectors.shape, generator=generator, dtype=torch.float64)
+            sets[modality] = replace(each, vectors=(_coordinate_rms(each.vectors) * rows).numpy())
+        return MeasuredSets(sets, self.steps, seed=self.seed)
+
+    @cached_property
     def pairs(self) -> tuple[np.ndarray, np.ndarray]:
-        """Row indices (i, j) of the matching pairs; InputError where there are none."""
-        if self._pairs is None:
-            self._pairs = pair(self.embeddings["image"], self.embeddings["text"])
-        return self._pairs
+        """Row indices (i, j) of all matching pairs; InputError where there are none."""
+        return pair(self.embeddings["image"], self.embeddings["text"])
 
-    def measure(self, measure: Measure) -> Iterator[Row]:
-        """One row for each set the measure applies to. Raises InputError where it needs what is not there."""
-        if measure.takes == "two sets":
-            yield self._row(measure, "both", self._two_sets(measure))
-            return
-        for modality, rows in self.rows.items():
-            labels = self.embeddings[modality].labels
-            if measure.takes == "rows":
-                yield self._row(measure, modality, (rows,))
-            elif labels is not None:
-                yield self._row(measure, modality, (rows, labels))
-        if measure.takes == "labelled rows" and all(each.labels is None for each in self.embeddings.values()):
+    @cached_property
+    def distinct_pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """The pairs in which each row stands once."""
+        return distinct(*self.pairs)
+
+    def places(self, measure: Measure) -> list[str]:
+        """Where the measure can be taken: "both", or some of the modalities. Raises InputError where nowhere."""
+        if not measure.across and measure.takes != "labelled rows":
+            return list(self.rows)
+        if measure.across:
+            self._check_across(measure)
+            return ["both"]
+        # a class prompt stands for its class: alone in it, it has no silhouette
+        labelled = [name for name, e in self.embeddings.items() if e.labels is not None and e.pair_on != "label"]
+        if not labelled:
             raise InputError(f"{measure.name} needs labels")
+        return labelled
 
-    def _two_sets(self, measure: Measure) -> tuple[np.ndarray, np.ndarray]:
+    def _check_across(self, measure: Measure) -> None:
         if len(self.rows) < 2:
             raise InputError(f"{measure.name} needs image and text, only {next(iter(self.rows))} was given")
         if self.refusal:
             raise InputError(f"{measure.name} compares the modalities, but {self.refusal}")
-        if "pairs" not in measure.needs:
+        dims = {modality: rows.shape[1] for modality, rows in self.rows.items()}
+        if len(set(dims.values())) > 1:
+            given = " and ".join(f"{modality} has dimension {dim}" for modality, dim in dims.items())
+            raise InputError(f"{measure.name} needs one space, but {given}")
+
+    def row(self, measure: Measure, place: str) -> Row:
+        """The measure in one of its places, with its null value."""
+        counts = [len(part) for part in self._arguments(measure, place)]
+        return {
+            "measure": measure.name,
+            "value": self.value(measure, place),
+            "null_value": self.null.value(measure, place),
+            "n": sum(counts) if measure.takes == "two sets" else counts[0],
+            "d": next(iter(self.rows.values())).shape[1] if place == "both" else self.rows[place].shape[1],
+            "at": {"modality": place},
+        }
+
+    def value(self, measure: Measure, place: str) -> float:
+        key = (measure.function, tuple(measure.options.items()), measure.takes, place)
+        if key not in self._kept:
+            self._kept[key] = measure.function(*self._arguments(measure, place), **measure.options)
+        return float(measure.pick(self._kept[key]))
+
+    def _arguments(self, measure: Measure, place: str) -> tuple:
+        if measure.takes == "labelled rows":
+            return self.rows[place], self.embeddings[place].labels
+        if not measure.across:
+            return (self.rows[place],)
+        if measure.takes == "two sets":
             return self.rows["image"], self.rows["text"]
         try:
-            i, j = self.pairs()
+            i, j = self.pairs if measure.takes == "pairs" else self.distinct_pairs
         except InputError as error:
             raise InputError(f"{measure.name} needs pairs: {error}") from None
         return self.rows["image"][i], self.rows["text"][j]
 
-    def _row(self, measure: Measure, modality: str, sets: tuple) -> Row:
-        first = sets[0]
-        paired = "pairs" in measure.needs
-        value = self._value(measure, (modality, paired), lambda: measure.function(*sets, **measure.options))
-        null = self._value(measure, (modality, paired, "null"), lambda: self._null(measure, modality, sets))
-        return {
-            "measure": measure.name,
-            "value": value,
-            "null_value": null,
-            "n": len(first) if measure.takes != "two sets" or paired else len(first) + len(sets[1]),
-            "d": first.shape[1],
-            "at": {"modality": modality},
-        }
-
-    def _value(self, measure: Measure, key: tuple, compute: Callable[[], Any]) -> float:
-        key = (measure.function, tuple(measure.options.items()), *key)
-        if key not in self._kept:
-            self._kept[key] = compute()
-        return float(measure.pick(self._kept[key]))
-
-    def _null(self, measure: Measure, modality: str, sets: tuple) -> Any:
-        """The same on a Gaussian of the same sizes and root mean square row length, through the same steps."""
-        source = self.embeddings["image" if modality == "both" else modality].vectors
-        two = measure.takes == "two sets"
-        return null_result(
-            measure,
-            len(sets[0]),
-            source.shape[1],
-            n_text=len(sets[1]) if two else None,
-            labels=None if two or len(sets) < 2 else sets[1],
-            scale=_coordinate_rms(source),
-            prepare=self._prepare_null,
-            seed=self.seed,
-        )
-
-    def gaussian(self) -> np.ndarray:
-        """Isotropic Gaussian rows, as many as the first set has, through the same steps."""
-        first = next(iter(self.embeddings.values())).vectors
-        rows = torch.randn(first.shape, generator=torch.Generator().manual_seed(self.seed), dtype=torch.float64)
-        return self._prepare_null(_coordinate_rms(first) * rows).numpy()
-
-    def _prepare_null(self, rows: torch.Tensor) -> torch.Tensor:
-        steps = [Step(step.name) for step in self.steps]  # fitted on the Gaussian itself
-        return torch.as_tensor(prepare(steps, {"null": rows.numpy()}).sets["null"])
-
 
 def _coordinate_rms(vectors: np.ndarray) -> float:
-    mean_square = np.mean(
-        [np.square(part.astype(np.float64)).mean() for part in np.array_split(vectors, 16) if len(part)]
-    )
-    return float(np.sqrt(mean_square))
+    """Root mean square of all coordinates, a block at a time."""
+    blocks = (vectors[k : k + 4096].astype(np.float64) for k in range(0, len(vectors), 4096))
+    return float(np.sqrt(sum(float(np.square(block).sum()) for block in blocks) / vectors.size))
 
 
 def context(sets: MeasuredSets) -> Row:
     """What every row of these sets has in common: where the numbers come from and how they were made."""
-    origins = [each.provenance for each in sets.embeddings.values()]
+    origins = {modality: each.provenance for modality, each in sets.embeddings.items()}
 
-    def common(key: str) -> Any:
-        values = list(dict.fromkeys(str(origin[key]) for origin in origins if origin.get(key) is not None))
-        return " + ".join(values) or None
+    def common(key: str) -> str | None:
+        values = [str(origin[key]) for origin in origins.values() if origin.get(key) is not None]
+        return " + ".join(dict.fromkeys(values)) or None
 
+    def options(key: str) -> dict[str, Any]:
+        found = {modality: dict(origin.get(key) or {}) for modality, origin in origins.items()}
+        first, *others = found.values()
+        return first if all(other == first for other in others) else found
+
+    dataset, split = common("dataset") or common("source"), common("split")
     fitted = [step for step in sets.steps if transforms[step.name].fits]
     return {
         "model": common("model"),
-        "dataset": common("dataset") or common("source"),
-        "split": common("split"),
+        "model_options": options("model_options"),
+        "dataset": dataset,
+        "data_options": options("data_options"),
+        "split": split,
         "dtype": "+".join(dict.fromkeys(str(each.vectors.dtype) for each in sets.embeddings.values())),
         "pipeline": [str(step) for step in sets.steps],
-        "fitted_on": ", ".join(f"{step.scope or 'each'} of these rows" for step in fitted) or None,
+        "fitted_on": ", ".join(dict.fromkeys(_fitted_on(step, dataset, split) for step in fitted)) or None,
         "seed": sets.seed,
         "versions": library_versions(),
     }
 
 
-def measure_sets(
-    sets: MeasuredSets, names: Sequence[str] | None, *, on_measure: Callable[[str], None] = lambda name: None
-) -> Iterator[Row]:
+def _fitted_on(step: Step, dataset: str | None, split: str | None) -> str:
+    """`scenes/test:pooled`: the rows a step was fitted on, which here are those that are measured."""
+    return f"{'/'.join(filter(None, (dataset, split))) or 'these rows'}:{step.scope or 'each'}"
+
+
+def measure_sets(sets: MeasuredSets, names: Sequence[str] | None) -> Iterator[Row]:
     """Rows of the named measures; of all measures where names is None.
 
     A named measure that cannot be taken raises InputError; an unnamed one gives a row without a value whose `note`
     says why, and the rest runs.
     """
-    chosen = [measures[name] for name in names] if names is not None else default_measures()
-    for measure in chosen:
-        on_measure(measure.name)
-        yield from rows_or_note(sets, measure, named=names is not None)
+    for measure in by_group() if names is None else [measures[name] for name in names]:
+        yield from rows_or_notes(sets, measure, named=names is not None)
 
 
-def default_measures() -> list[Measure]:
-    return [measure for measure in by_group() if measure.by_default]
-
-
-def rows_or_note(sets: MeasuredSets, measure: Measure, *, named: bool) -> list[Row]:
-    """The measure's rows, or, unless it was asked for by name, one row with a note instead of a value."""
+def rows_or_notes(sets: MeasuredSets, measure: Measure, *, named: bool) -> list[Row]:
+    """The measure's rows; where it cannot be taken, a row with a note instead of a value, unless it was named."""
+    rows = []
     try:
-        return list(sets.measure(measure))
+        places = sets.places(measure)
     except InputError as error:
         if named:
             raise
-        note = str(error).removeprefix(f"{measure.name} ")
-        return [{"measure": measure.name, "value": None, "note": note, "at": {}}]
+        return [_note(measure, {}, error)]
+    for place in places:
+        try:
+            rows.append(sets.row(measure, place))
+        except InputError as error:
+            if named:
+                raise
+            rows.append(_note(measure, {"modality": place}, error))
+    return rows
+
+
+def _note(measure: Measure, at: Mapping[str, Any], error: InputError) -> Row:
+    note = str(error).removeprefix(f"{measure.name} ")
+    return {"measure": measure.name, "value": None, "note": note, "at": dict(at)}
 
 
 def split_by(sets: Mapping[str, Embeddings], column: str) -> Iterator[tuple[Any, dict[str, Embeddings]]]:

@@ -103,7 +103,7 @@ add_measure(
         title="Cosine of matching pairs",
         group="matching",
         function=matching_cosine,
-        takes="two sets",
+        takes="pairs",
         summary="The mean cosine of an image and its own text.",
         reading="What contrastive training raises; in CLIP it stays far below 1 because the modalities lie apart.",
         formula="mean_i ⟨u_i, v_i⟩, u, v the unit rows of image and text",
@@ -111,7 +111,6 @@ add_measure(
         direction="higher is better aligned",
         at_gaussian=0,
         invariances=("rotation", "scale", "row scale", "swap"),
-        needs=("pairs",),
         reference="Tyshchuk et al. 2023, doi:10.3390/info14070392",
     )
 )
@@ -121,7 +120,7 @@ add_measure(
         title="Cosine of random pairs",
         group="matching",
         function=random_cosine,
-        takes="two sets",
+        takes="distinct pairs",
         summary="The mean cosine of an image and the text of another image.",
         reading="The baseline for matching pairs: retrieval lives on the distance between the two, not on their level.",
         formula="mean_{i≠j} ⟨u_i, v_j⟩, u, v the unit rows of image and text",
@@ -129,7 +128,6 @@ add_measure(
         direction="lower separates better",
         at_gaussian=0,
         invariances=("rotation", "scale", "row scale", "swap"),
-        needs=("pairs",),
         reference="Tyshchuk et al. 2023, doi:10.3390/info14070392",
     )
 )

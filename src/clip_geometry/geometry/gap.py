@@ -64,7 +64,6 @@ add_measure(
         direction="lower is closer",
         at_gaussian=0,
         invariances=("rotation", "translation", "swap"),
-        needs=("unit rows",),
         reference="Liang et al. 2022, arXiv:2203.02053",
     )
 )
@@ -107,7 +106,7 @@ add_measure(
         title="Relative modality gap",
         group="modality gap",
         function=relative_modality_gap,
-        takes="two sets",
+        takes="distinct pairs",
         summary="The distance of matching pairs as a share of it and the distances within the modalities.",
         reading="0 means that pairs coincide, 0.5 that a pair is as far apart as two random rows of one modality, "
         "more that the gap exceeds the modality's own spread.",
@@ -116,7 +115,6 @@ add_measure(
         direction="lower is closer",
         at_gaussian=0.5,
         invariances=("rotation", "scale", "row scale", "swap"),
-        needs=("pairs",),
         reference="Schrodi et al. 2025, arXiv:2404.07983",
     )
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -17,6 +17,8 @@ INVARIANCES = {
     "swap": "the two sets exchanged",
 }
 
+Bound: TypeAlias = int | float | str
+
 GROUPS = ("cone", "modality gap", "matching", "isotropy", "spread", "clusters")  # as they are read
 
 
@@ -24,31 +26,42 @@ GROUPS = ("cone", "modality gap", "matching", "isotropy", "spread", "clusters") 
 class Measure:
     """One number, its function and what a reader has to know about it.
 
-    takes: "rows" is called with one set, "labelled rows" with a set and its labels, "two sets" with image and text.
+    takes: "rows": one set; "labelled rows": a set and its labels; "two sets": image and text, as many rows as there
+    are; "pairs": aligned rows, every match of an image and a text; "distinct pairs": aligned rows, no row twice,
+    because the measure takes different rows for different items.
     attribute: the one of the function's result that is this measure, None where the result is.
     range: lower and upper bound; a bound may be "d", the dimension. at_gaussian: the value on an isotropic
     Gaussian as n grows. invariances: those of INVARIANCES that hold; the others do not, and tests show both.
-    needs: "pairs" (aligned rows), "labels", "unit rows" (the value depends on the common scale of the rows).
     """
 
     name: str
     title: str
     group: str  # one of GROUPS
     function: Callable[..., Any]
-    takes: Literal["rows", "labelled rows", "two sets"]
+    takes: Literal["rows", "labelled rows", "two sets", "pairs", "distinct pairs"]
     summary: str
     reading: str
     formula: str
-    range: tuple[float | str, float | str]
+    range: tuple[Bound, Bound]
     direction: str
-    at_gaussian: float | str
+    at_gaussian: Bound
     reference: str
     invariances: tuple[str, ...] = ()
-    needs: tuple[str, ...] = ()
     unit: str = ""
     attribute: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
-    by_default: bool = True
+
+    @property
+    def across(self) -> bool:
+        """Whether it takes image and text."""
+        return self.takes in ("two sets", "pairs", "distinct pairs")
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What the rows must come with: "pairs", "labels", "unit rows" (the value depends on their common scale)."""
+        needs = {"pairs": "pairs", "distinct pairs": "pairs", "labelled rows": "labels"}
+        unit = () if "scale" in self.invariances else ("unit rows",)
+        return (*((needs[self.takes],) if self.takes in needs else ()), *unit)
 
     def __call__(self, *sets) -> Tensor:
         """The number, a 0-d float64 tensor."""

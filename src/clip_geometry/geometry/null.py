@@ -1,7 +1,6 @@
 """What a measure gives where there is nothing to see: an isotropic Gaussian of the same size."""
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,32 +29,17 @@ def null_value(
     the first. A 0-d float64 tensor.
     """
     measure = measures[measure] if isinstance(measure, str) else measure
-    values = [
-        measure.pick(null_result(measure, n, d, n_text=n_text, labels=labels, scale=scale, prepare=prepare, seed=s))
-        for s in range(seed, seed + draws)
-    ]
-    return torch.stack(values).mean()
+    if labels is None:
+        labels = torch.arange(n) % 2
 
+    def value(draw: int) -> Tensor:
+        generator = torch.Generator().manual_seed(draw)
 
-def null_result(
-    measure: Measure,
-    n: int,
-    d: int,
-    *,
-    n_text: int | None,
-    labels: Labels | None,
-    scale: float,
-    prepare: Callable[[Tensor], Tensor],
-    seed: int,
-) -> Any:
-    """What the measure's function returns on one draw; measures that share a function share this."""
-    generator = torch.Generator().manual_seed(seed)
+        def rows(count: int) -> Tensor:
+            return prepare(scale * torch.randn(count, d, generator=generator, dtype=torch.float64))
 
-    def rows(count: int) -> Tensor:
-        return prepare(scale * torch.randn(count, d, generator=generator, dtype=torch.float64))
+        if measure.across:
+            return measure(rows(n), rows(n if n_text is None else n_text))
+        return measure(rows(n), labels) if measure.takes == "labelled rows" else measure(rows(n))
 
-    if measure.takes == "two sets":
-        return measure.function(rows(n), rows(n if n_text is None else n_text), **measure.options)
-    if measure.takes == "labelled rows":
-        return measure.function(rows(n), torch.arange(n) % 2 if labels is None else labels, **measure.options)
-    return measure.function(rows(n), **measure.options)
+    return torch.stack([value(draw) for draw in range(seed, seed + draws)]).mean()

@@ -1,6 +1,6 @@
 """Isotropy by the partition function: Z(v) = Σ_i exp⟨v, w_i⟩, how much it varies with the direction v."""
 
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -10,7 +10,10 @@ from clip_geometry.geometry.measure import Measure, add_measure, variant
 from clip_geometry.geometry.rows import Rows, as_rows, blocks, mean_row
 from clip_geometry.registry import InputError
 
-Convention = Literal["invariant", "canonical", "rows"]
+if TYPE_CHECKING:
+    Convention: TypeAlias = Literal["invariant", "canonical", "rows"]
+else:  # an unknown one is our sentence, not a type checker's
+    Convention = str
 
 
 class PartitionIsotropy(NamedTuple):
@@ -75,7 +78,6 @@ _I1 = Measure(
     direction="higher is more isotropic",
     at_gaussian=1,
     invariances=("rotation",),
-    needs=("unit rows",),
     reference="Mu & Viswanath 2018, arXiv:1702.01417",
 )
 _I2 = Measure(
@@ -93,7 +95,6 @@ _I2 = Measure(
     direction="lower is more isotropic",
     at_gaussian=0,
     invariances=("rotation",),
-    needs=("unit rows",),
     reference="Wang et al. 2020, ICLR, Improving Neural Language Generation with Spectrum Control",
 )
 _CANONICAL = "Each eigenvector is taken once, with the sign that points to the side of the mean."

@@ -111,7 +111,7 @@ def _unit(block: Float[Tensor, "b d"], name: str, first: int) -> Float[Tensor, "
     largest = block.detach().abs().amax(1, keepdim=True)
     if (largest == 0).any():
         row = first + int((largest == 0).nonzero()[0, 0])
-        raise InputError(f"{name} has a zero row (row {row}), whose direction is undefined; remove such rows first")
+        raise InputError(f"{name} has a zero row (row {row}), which has no direction; remove such rows first")
     block = block / largest
     return block / block.norm(dim=1, keepdim=True)
 

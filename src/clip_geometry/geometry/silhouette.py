@@ -4,7 +4,7 @@ Squared Euclidean and cosine distances have class means in closed form, O(ndK); 
 each pair of rows once, never an n × n matrix.
 """
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import torch
 from jaxtyping import Float, Int
@@ -14,7 +14,10 @@ from clip_geometry.geometry.measure import Measure, add_measure, variant
 from clip_geometry.geometry.rows import Labels, Rows, as_codes, as_rows, mean_row, unit_rows
 from clip_geometry.registry import InputError
 
-Metric = Literal["euclidean", "sqeuclidean", "cosine"]
+if TYPE_CHECKING:
+    Metric: TypeAlias = Literal["euclidean", "sqeuclidean", "cosine"]
+else:  # an unknown one is our sentence, not a type checker's
+    Metric = str
 
 # Below this share of ‖x‖² + ‖y‖² a squared distance taken from a product has lost more than four of sixteen digits
 CANCELLED = 1e-4
@@ -122,7 +125,6 @@ _SILHOUETTE = Measure(
     direction="higher is more clustered",
     at_gaussian=0,
     invariances=("rotation", "translation", "scale"),
-    needs=("labels",),
     reference="Rousseeuw 1987, doi:10.1016/0377-0427(87)90125-7",
 )
 add_measure(

@@ -8,7 +8,8 @@ from typing import Self
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from clip_geometry.registry import InputError, Registry
+from clip_geometry.geometry.rows import as_rows
+from clip_geometry.registry import Registry
 
 
 class Transform(TransformerMixin, BaseEstimator):
@@ -25,16 +26,7 @@ class Transform(TransformerMixin, BaseEstimator):
 
 def as_matrix(x: np.ndarray, *, least: int = 1) -> np.ndarray:
     """`x` as a finite float64 matrix of at least `least` rows."""
-    x = np.asarray(x)
-    if x.ndim != 2 or x.dtype.kind != "f":
-        raise InputError(f"rows have shape {x.shape} and dtype {x.dtype}; expected a floating-point matrix (n, d)")
-    if len(x) < least:
-        raise InputError(f"{len(x)} rows given; expected at least {least}")
-    x = x.astype(np.float64)
-    bad = ~np.isfinite(x).all(axis=1)
-    if bad.any():
-        raise InputError(f"NaN or infinity in row {int(bad.argmax())}; remove or repair such rows first")
-    return x
+    return as_rows(x, name="rows", least=least).double().numpy()
 
 
 @dataclass(frozen=True)

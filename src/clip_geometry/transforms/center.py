@@ -4,6 +4,7 @@ from typing import Self
 
 import numpy as np
 
+from clip_geometry.registry import InputError
 from clip_geometry.transforms.base import Transform, TransformEntry, as_matrix, transforms
 
 
@@ -17,7 +18,11 @@ class Center(Transform):
         return self
 
     def transform(self, x: np.ndarray) -> np.ndarray:
-        return as_matrix(x) - self.mean_
+        x = as_matrix(x)
+        if x.shape[1] != len(self.mean_):
+            fitted = len(self.mean_)
+            raise InputError(f"rows have dimension {x.shape[1]}, but the mean was fitted on dimension {fitted}")
+        return x - self.mean_
 
 
 transforms.add(

@@ -76,6 +76,8 @@ def _fit(step: Step, rows: Mapping[str, np.ndarray]) -> dict[str, Transform]:
     make = transforms[step.name].make
     if not transforms[step.name].fits or step.scope in (None, "each"):
         return {modality: make().fit(x) for modality, x in rows.items()}
+    if step.scope == "pooled" and len({x.shape[1] for x in rows.values()}) > 1:
+        raise InputError(f"{step} needs one space, but the sets have different dimensions")
     if step.scope == "pooled":
         shared = make().fit(np.concatenate([np.asarray(x, dtype=np.float64) for x in rows.values()]))
     elif step.scope in rows:

@@ -1,0 +1,61 @@
+import numpy as np
+import pytest
+import torch
+from jaxtyping import TypeCheckError
+
+from clip_geometry.geometry.cosine import mean_cosine_distance
+from clip_geometry.geometry.rows import as_codes, as_rows, blocks, covariance, mean_row, require_spread, unit_rows
+from clip_geometry.registry import InputError
+
+
+def test_shapes_in_signatures_are_checked_in_the_tests():
+    with pytest.raises(TypeCheckError):
+        mean_cosine_distance(torch.ones(3))
+
+
+def test_rows_are_not_copied_or_converted():
+    x = np.ones((4, 3), dtype=np.float16)
+    tensor = as_rows(x)
+    assert tensor.dtype == torch.float16
+    x[0, 0] = 7
+    assert tensor[0, 0] == 7
+
+
+def test_blocks_are_float64_and_cover_the_rows():
+    x = torch.arange(21.0).reshape(7, 3)
+    parts = list(blocks(x, 3))
+    assert [len(part) for part in parts] == [3, 3, 1]
+    assert {part.dtype for part in parts} == {torch.float64}
+    assert torch.equal(torch.cat(parts), x.double())
+
+
+@pytest.mark.parametrize("offset", [0, 1e3, 1e6])
+def test_mean_and_covariance_are_numpys_far_from_the_origin_too(offset):
+    x = np.random.default_rng(0).normal(size=(9000, 4)) + offset  # more rows than a block
+    assert np.allclose(mean_row(torch.from_numpy(x)), x.mean(0), rtol=1e-13)
+    assert np.allclose(covariance(torch.from_numpy(x)), np.cov(x.T), rtol=1e-9, atol=1e-9)
+
+
+def test_unit_rows_of_any_scale():
+    x = torch.tensor([[3e-300, 4e-300], [3e300, 4e300]], dtype=torch.float64)
+    assert np.allclose(unit_rows(x), [[0.6, 0.8], [0.6, 0.8]], rtol=1e-15)
+
+
+def test_a_zero_row_is_counted_from_the_start_of_the_rows():
+    x = torch.ones(5000, 2)
+    x[4500] = 0
+    with pytest.raises(InputError, match=r"image has a zero row \(row 4500\)"):
+        unit_rows(x, name="image")
+
+
+def test_spread_is_checked_exactly():
+    x = torch.full((5, 2), 0.1, dtype=torch.float64)
+    with pytest.raises(InputError, match="all 5 rows"):
+        require_spread(x)
+    x[3, 1] += 1e-16
+    require_spread(x)
+
+
+def test_codes_count_labels_in_order_of_appearance():
+    codes, k = as_codes(["b", "a", "b", "c"], 4)
+    assert (codes.tolist(), k) == ([0, 1, 0, 2], 3)
