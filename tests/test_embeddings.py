@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from clip_geometry.embeddings import Embeddings, distinct, pair
+from clip_geometry.embeddings import Embeddings, pair
 from clip_geometry.registry import InputError
 
 
@@ -97,8 +97,11 @@ def test_columns_that_do_not_fit(vectors, columns, message):
         Embeddings(vectors, "image", **columns)
 
 
-def test_distinct_pairs_take_each_row_once():
-    i, j = np.array([0, 0, 1, 1, 2, 2]), np.array([3, 4, 3, 5, 5, 6])
-    left, right = distinct(i, j)
-    assert left.tolist() == [0, 1, 2]
-    assert right.tolist() == [3, 5, 6]
+def test_distinct_pairs_are_one_for_each_item():
+    image = Embeddings(np.ones((5, 2)), "image", item_id=np.array(list("aabca")))
+    text = Embeddings(np.ones((6, 2)), "text", item_id=np.array(list("cbaabb")))
+    left, right = pair(image, text, distinct=True)
+    assert left.tolist() == [0, 2, 3]
+    assert right.tolist() == [2, 1, 0]
+    positional = pair(Embeddings(np.ones((3, 2)), "image"), Embeddings(np.ones((3, 2)), "text"), distinct=True)
+    assert positional[0].tolist() == positional[1].tolist() == [0, 1, 2]

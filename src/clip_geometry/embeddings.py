@@ -67,11 +67,13 @@ class Embeddings:
         )
 
 
-def pair(image: Embeddings, text: Embeddings) -> tuple[np.ndarray, np.ndarray]:
+def pair(image: Embeddings, text: Embeddings, *, distinct: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Index arrays (i, j) such that image row i[k] and text row j[k] belong to the same item.
 
     Every match counts: an image with five captions gives five pairs, a class prompt one pair per image of its
-    class. Sets without ids pair by position, if they are equally long. Order: by image row, then by text row.
+    class. With distinct=True each item gives one pair, its first image with its first text, so that different pairs
+    are different items. Sets without ids pair by position, if they are equally long. Order: by image row, then by
+    text row.
     Raises InputError where nothing pairs.
     """
     on_label = "label" in (image.pair_on, text.pair_on)
@@ -88,23 +90,12 @@ def pair(image: Embeddings, text: Embeddings) -> tuple[np.ndarray, np.ndarray]:
     for j, key in enumerate(right):
         rows_of[key].append(j)
     matches = [(i, j) for i, key in enumerate(left) for j in rows_of.get(key, ())]
+    if distinct:
+        firsts = {left[i]: (i, j) for i, j in reversed(matches)}
+        matches = sorted(firsts.values())
     if not matches:
         raise InputError(
             f"{image.modality} and {text.modality} rows have no {'label' if on_label else 'item_id'} in common"
         )
     i, j = np.array(matches).T
     return i, j
-
-
-def distinct(i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The pairs that remain when each row may stand in one pair only: in order, whoever is still free.
-
-    Of an image with five captions the first; of the many images of a class prompt the first.
-    """
-    seen_i, seen_j, kept = set(), set(), []
-    for k, (left, right) in enumerate(zip(i.tolist(), j.tolist(), strict=True)):
-        if left not in seen_i and right not in seen_j:
-            seen_i.add(left)
-            seen_j.add(right)
-            kept.append(k)
-    return i[kept], j[kept]

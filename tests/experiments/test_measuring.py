@@ -114,6 +114,23 @@ def test_one_function_is_called_once_for_its_measures(captioned, monkeypatch):
     assert sorted(calls) == [4, 4, 8, 8]  # each set and its Gaussian
 
 
+def test_variants_of_one_function_are_kept_apart(captioned):
+    names = ["isotropy_i1", "isotropy_i1[canonical]", "silhouette", "silhouette[cosine]"]
+    together = {(r["measure"], r["at"]["modality"]): r["value"] for r in rows_of(captioned, names)}
+    alone = {(r["measure"], r["at"]["modality"]): r["value"] for name in names for r in rows_of(captioned, [name])}
+    assert together == alone
+    assert len(set(together.values())) == 6
+
+
+def test_nulls_have_the_scale_of_all_rows():
+    rows = np.ones((9000, 2), dtype=np.float32)
+    rows[4096:] = 3
+    rows[::2] *= -1
+    (row,) = rows_of({"image": Embeddings(rows, "image")}, ["isotropy_i2"], steps="")
+    scale = np.sqrt(np.square(rows.astype(float)).mean())
+    assert row["null_value"] == pytest.approx(float(null_value("isotropy_i2", 9000, 2, scale=scale)), rel=1e-9)
+
+
 def test_what_cannot_be_measured_is_noted_unless_named(captioned):
     one = {"image": embeddings(6, "image", 0)}
     notes = {row["measure"]: row["note"] for row in rows_of(one, None) if row["value"] is None}

@@ -35,3 +35,6 @@ def test_quantile_angle_ignores_one_outlier_in_a_thousand():
 def test_cancelling_directions_have_no_axis():
     with pytest.raises(InputError, match="there is no cone axis"):
         cone(np.array([[1.0, 2.0], [-2.0, -4.0]]))
+    pairs = np.random.default_rng(0).normal(size=(20, 3))
+    with pytest.raises(InputError, match="there is no cone axis"):
+        cone(np.concatenate([pairs, -pairs / 3 + 1e-11]))

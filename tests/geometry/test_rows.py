@@ -41,6 +41,43 @@ def test_unit_rows_of_any_scale():
     assert np.allclose(unit_rows(x), [[0.6, 0.8], [0.6, 0.8]], rtol=1e-15)
 
 
+@pytest.mark.parametrize("scale", [1e-150, 1e150])
+def test_rows_whose_squares_leave_the_range_are_refused(scale):
+    with pytest.raises(InputError, match="whose square overflows; rescale the rows"):
+        as_rows(scale * np.ones((3, 2)))
+    as_rows(np.array([[1e-300, 1.0], [0.0, 1.0]]))  # small entries beside others are nothing special
+
+
+def test_the_row_that_is_not_finite_is_counted_from_the_start():
+    x = np.zeros((9000, 2))
+    x[8500, 1] = np.nan
+    with pytest.raises(InputError, match="NaN or infinity in row 8500"):
+        as_rows(x)
+
+
+def test_equal_rows_are_their_mean_exactly():
+    for seed in range(20):
+        x = torch.from_numpy(np.tile(np.random.default_rng(seed).normal(size=6), (7, 1)))
+        assert torch.equal(mean_row(x), x[0])
+
+
+def test_what_else_has_rows():
+    import pandas as pd
+
+    assert as_rows(pd.DataFrame(np.eye(3))).shape == (3, 3)
+    records = np.zeros(4, dtype=[("a", "f8"), ("b", "i1")])
+    assert as_rows(records["a"].reshape(2, 2)).shape == (2, 2)
+    for unusable in (torch.eye(3).to_sparse(), torch.ones(3, 3, device="meta"), np.ma.masked_array(np.eye(3))):
+        with pytest.raises(InputError, match="expected a dense one|masked array"):
+            as_rows(unusable)
+
+
+def test_spread_is_looked_for_in_every_block():
+    x = torch.ones(9000, 2)
+    x[4096:] = 2  # equal within each block
+    require_spread(x)
+
+
 def test_a_zero_row_is_counted_from_the_start_of_the_rows():
     x = torch.ones(5000, 2)
     x[4500] = 0

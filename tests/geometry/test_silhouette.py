@@ -23,7 +23,16 @@ def test_samples_agree_with_scikit_learn(metric, k):
     assert np.abs(ours - sklearn_samples(x, labels, metric=metric)).max() < 1e-7
 
 
-@pytest.mark.parametrize("labels", [["b", "a", "b", "a"], [2.5, 1.5, 2.5, 1.5], np.array(["y", "x", "y", "x"])])
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["b", "a", "b", "a"],
+        [2.5, 1.5, 2.5, 1.5],
+        np.array(["y", "x", "y", "x"]),
+        ("b", "a", "b", "a"),
+        list(torch.tensor([1, 0, 1, 0])),
+    ],
+)
 def test_labels_may_be_anything_that_can_be_compared(labels):
     x = np.array([[0.0, 0], [5.0, 0], [1.0, 0], [5.0, 2.0]])
     assert float(silhouette(x, labels)) == pytest.approx(float(silhouette(x, [0, 1, 0, 1])))
@@ -70,7 +79,11 @@ def test_distances_of_near_rows_are_not_cancelled(spread):
         ([0, 1, 0], "3 labels for 4 rows"),
         ([0, 1, None, 0], "missing values"),
         (np.array([0, 1, np.nan, 0]), "missing values"),
-        (np.zeros((4, 2)), "more than one dimension"),
+        (np.zeros((4, 2)), "not single values"),
+        ([[0, 1], [1, 0], [0, 1], [1, 1]], "not single values"),
+        (3, "labels are a int; expected a list"),
+        (np.array(1), "labels are a ndarray; expected a list"),
+        ({0: 1}, "labels are a dict; expected a list"),
     ],
 )
 def test_unusable_labels(labels, message):
@@ -87,3 +100,30 @@ def test_unknown_metric():
 def test_gradients(metric):
     x = torch.randn(7, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
     assert torch.autograd.gradcheck(lambda rows: public(rows, [0, 1, 0, 1, 2, 2, 0], metric=metric), (x,))
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("n", [2, 5, 9])
+def test_classes_on_the_same_duplicated_rows_are_0_over_0(metric, n):
+    """Classes of n and n + 1 copies of one row have a = b = 0, hence 0; two copies of another row have 1."""
+    for seed in range(5):
+        v, w = np.random.default_rng([seed, n]).normal(size=(2, 7))
+        x = np.concatenate([np.tile(v, (2 * n + 1, 1)), np.tile(w, (2, 1))])
+        labels = [0] * n + [1] * (n + 1) + [2, 2]
+        assert float(silhouette(x, labels, metric=metric)) == pytest.approx(2 / (2 * n + 3), abs=1e-12)
+
+
+@pytest.mark.parametrize("metric", ["sqeuclidean", "cosine"])
+def test_more_rows_than_a_block(metric):
+    """Mean squared distances by the parallel axis theorem, in one piece."""
+    rng = np.random.default_rng(0)
+    x, labels = cone(5000, 3, rng), rng.integers(4, size=5000)
+    u = x / np.linalg.norm(x, axis=1, keepdims=True) if metric == "cosine" else x
+    centres = np.stack([u[labels == k].mean(0) for k in range(4)])
+    spreads = np.array([((u[labels == k] - centres[k]) ** 2).sum(1).mean() for k in range(4)])
+    means = ((u[:, None] - centres) ** 2).sum(-1) + spreads
+    counts = np.bincount(labels)[labels]
+    a = means[np.arange(5000), labels] * counts / (counts - 1)
+    means[np.arange(5000), labels] = np.inf
+    b = means.min(1)
+    assert np.allclose(silhouette_samples(x, labels, metric=metric), (b - a) / np.maximum(a, b), atol=1e-9)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from clip_geometry.embeddings import Embeddings, distinct, pair
+from clip_geometry.embeddings import Embeddings, pair
 from clip_geometry.geometry import Measure, by_group, measures
 from clip_geometry.geometry.rows import as_rows
 from clip_geometry.registry import InputError
@@ -52,8 +52,8 @@ class MeasuredSets:
 
     @cached_property
     def distinct_pairs(self) -> tuple[np.ndarray, np.ndarray]:
-        """The pairs in which each row stands once."""
-        return distinct(*self.pairs)
+        """One pair of rows for each item."""
+        return pair(self.embeddings["image"], self.embeddings["text"], distinct=True)
 
     def places(self, measure: Measure) -> list[str]:
         """Where the measure can be taken: "both", or some of the modalities. Raises InputError where nowhere."""

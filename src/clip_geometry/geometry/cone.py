@@ -25,11 +25,11 @@ def cone(x: Rows) -> Cone:
     axis = Σu/‖Σu‖; mean_cosine and min_cosine of the rows to it; half_angle = arccos(min_cosine) and
     half_angle_99 = arccos of the 1 % quantile of the cosines (linear between order statistics), in degrees.
     x: (n, d), n ≥ 2. Small angles are a narrow cone, angles beyond 90° none. Raises InputError for zero rows and
-    where the directions cancel, so that there is no axis.
+    where the directions cancel (‖Σu‖ ≤ 1e-7 n), so that there is no axis.
     """
     u = unit_rows(as_rows(x))
     total = u.sum(0)
-    if total.norm() <= 1e-12 * len(u):
+    if total.norm() <= 1e-7 * len(u):  # the axis would be made of rounding errors
         raise InputError("the directions of the rows cancel (their sum is zero); there is no cone axis")
     axis = total / total.norm()
     # 1 − cos = ‖u − axis‖²/2 keeps its digits in a narrow cone, where arccos(cos) would lose half of them
@@ -66,13 +66,13 @@ _MEAN = Measure(
     attribute="mean_cosine",
     takes="rows",
     summary="The mean cosine of the rows to their mean direction.",
-    reading="Near 1, the rows crowd around one direction; near 0, there is no preferred direction.",
+    reading="Near 1, the rows crowd around one direction; near 0, they have no common direction (two opposite poles give 0 too).",
     formula="mean_i ⟨u_i, a⟩ = ‖Σu‖/n, a = Σu/‖Σu‖",
     range=(0, 1),
     direction="lower is more isotropic",
     at_gaussian=0,
     invariances=("rotation", "scale", "row scale"),
-    reference="Tyshchuk et al. 2023, doi:10.3390/info14070392",
+    reference="own definition; cones as in Tyshchuk et al. 2023, doi:10.3390/info14070392",
 )
 _MIN = Measure(
     name="cone_min_cosine",
@@ -88,7 +88,7 @@ _MIN = Measure(
     direction="lower is more isotropic",
     at_gaussian=-1,
     invariances=("rotation", "scale", "row scale"),
-    reference="Tyshchuk et al. 2023, doi:10.3390/info14070392",
+    reference="own definition; cones as in Tyshchuk et al. 2023, doi:10.3390/info14070392",
 )
 _ANGLE = Measure(
     name="cone_half_angle",
@@ -105,7 +105,7 @@ _ANGLE = Measure(
     at_gaussian=180,
     unit="degrees",
     invariances=("rotation", "scale", "row scale"),
-    reference="Tyshchuk et al. 2023, doi:10.3390/info14070392",
+    reference="own definition; cones as in Tyshchuk et al. 2023, doi:10.3390/info14070392",
 )
 for _measure in (_MEAN, _MIN, _ANGLE):
     add_measure(_measure)

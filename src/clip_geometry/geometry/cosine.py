@@ -21,7 +21,7 @@ def average_cosine(x: Rows) -> Float[Tensor, ""]:
     """Mean cosine of all pairs of different rows, exactly, in O(nd).
 
     (‖Σu‖² − n)/(n(n − 1)), computed as 1 − Σ‖u_i − ū‖²/(n − 1), which is the same and does not cancel.
-    x: (n, d), n ≥ 2. In [−1/(n − 1), 1]; 0 for directions spread evenly, 1 where all rows point the same way.
+    x: (n, d), n ≥ 2. In [−1/(n − 1), 1]; 0 without a common direction, 1 where all rows point the same way.
     Raises InputError for zero rows. Source: Ethayarajh 2019.
     """
     return 1 - mean_cosine_distance(unit_rows(as_rows(x)))
@@ -46,7 +46,7 @@ def matching_cosine(x: Rows, y: Rows) -> Float[Tensor, ""]:
     """
     x, y = as_aligned(x, y, ("image", "text"), least=1)
     u, v = unit_rows(x, name="image"), unit_rows(y, name="text")
-    return 1 - (u - v).square().sum() / (2 * len(u))
+    return (1 - (u - v).square().sum() / (2 * len(u))).clamp(-1, 1)
 
 
 def random_cosine(x: Rows, y: Rows) -> Float[Tensor, ""]:
@@ -58,7 +58,7 @@ def random_cosine(x: Rows, y: Rows) -> Float[Tensor, ""]:
     x, y = as_aligned(x, y, ("image", "text"))
     u, v = unit_rows(x, name="image"), unit_rows(y, name="text")
     n = len(u)
-    return (u.sum(0) @ v.sum(0) - (u * v).sum()) / (n * (n - 1))
+    return ((u.sum(0) @ v.sum(0) - (u * v).sum()) / (n * (n - 1))).clamp(-1, 1)
 
 
 add_measure(
@@ -69,8 +69,8 @@ add_measure(
         function=average_cosine,
         takes="rows",
         summary="The mean cosine similarity of all pairs of different rows.",
-        reading="0 means directions spread evenly, 1 a single direction; its square root is the mean cosine to the "
-        "cone's axis for large n.",
+        reading="0 means no common direction (two opposite poles give 0 too), 1 a single direction; for large n its "
+        "square root is the mean cosine to the cone's axis.",
         formula="(‖Σu‖² − n)/(n(n − 1)), u_i = w_i/‖w_i‖",
         range=(-1, 1),
         direction="lower is more isotropic",

@@ -10,6 +10,8 @@ from clip_geometry.geometry.rows import Rows, as_aligned, as_two_sets, mean_row,
 from clip_geometry.geometry.silhouette import Metric, silhouette
 from clip_geometry.registry import InputError
 
+ROUNDING = 1e-29  # squared distance of unit rows that are equal but for a few last digits
+
 
 def modality_gap(image: Rows, text: Rows) -> Float[Tensor, ""]:
     """Distance of the two means, ‖mean(image) − mean(text)‖, rows as given (Liang et al. 2022: unit rows).
@@ -44,7 +46,7 @@ def relative_modality_gap(image: Rows, text: Rows) -> Float[Tensor, ""]:
     u, v = unit_rows(image, name="image"), unit_rows(text, name="text")
     between = (u - v).square().sum() / (2 * len(u))  # twice D, as both others; the factor cancels
     within = (mean_cosine_distance(u) + mean_cosine_distance(v)) / 2
-    if between + within == 0:
+    if between + within <= ROUNDING:
         raise InputError("all rows of image and text point the same way; their relative gap is 0/0")
     return between / (between + within)
 

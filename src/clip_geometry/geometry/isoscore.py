@@ -17,8 +17,8 @@ def participation_ratio(x: Rows) -> Float[Tensor, ""]:
     x = as_rows(x)
     require_spread(x)
     c = covariance(x)
-    c = c / c.trace()  # of any scale, the squares stay in range
-    return 1 / c.square().sum()
+    c = c / c.trace()  # small rows: the squares of variances would leave the range
+    return (1 / c.square().sum()).clamp(min=1)
 
 
 def isoscore(x: Rows) -> Float[Tensor, ""]:

@@ -30,8 +30,9 @@ def partition_isotropy(x: Rows, *, convention: Convention = "invariant") -> Part
     Eigenvectors have no sign, so a convention is needed. "invariant": E ∪ −E. "canonical": each v with
     ⟨v, mean⟩ ≥ 0; undetermined where |⟨v, mean⟩| ≤ 1e-10 × the root mean square of the row lengths, as after
     centring. "rows": the rows of the matrix of canonical eigenvectors (ascending eigenvalues) instead of its
-    columns, which reproduces published values and says nothing beyond ‖mean‖/√d; arbitrary where n < d.
-    None is unique where eigenvalues repeat (whitened data). Depends on the scale: on unit rows I1 ≥ e⁻².
+    columns, which reproduces published values and says nothing beyond ‖mean‖/√d; arbitrary where the rank is below d.
+    None is unique where eigenvalues repeat (whitened data). With d = 1 the last two have one direction: 1 and 0.
+    Depends on the scale: on unit rows I1 ≥ e⁻². An I2 below about 1e-12 is rounding.
 
     x: (n, d), n ≥ 2. Raises InputError for unusable input or an unknown convention.
     """
@@ -72,7 +73,8 @@ _I1 = Measure(
     takes="rows",
     summary="The smallest over the largest value of the partition function Z(v) along the principal directions "
     "and their negatives.",
-    reading="Near 1, no principal direction is preferred; a common offset (a cone) or one long axis lowers it.",
+    reading="Near 1, Z hardly depends on the direction; on unit rows a common offset (a cone) lowers it most, down to "
+    "0.135, while a long axis alone leaves 0.65.",
     formula="min_E Z / max_E Z, Z(v) = Σ exp⟨v, w_i⟩, E = ± eigenvectors of xᵀx",
     range=(0, 1),
     direction="higher is more isotropic",
@@ -98,26 +100,42 @@ _I2 = Measure(
     reference="Wang et al. 2020, ICLR, Improving Neural Language Generation with Spectrum Control",
 )
 _CANONICAL = "Each eigenvector is taken once, with the sign that points to the side of the mean."
+_SETS = {
+    "canonical": "E = eigenvectors v of xᵀx, ⟨v, μ⟩ ≥ 0",
+    "rows": "E = rows of the matrix of eigenvectors of xᵀx",
+}
 _ROWS = (
     "The published convention of Tyshchuk et al. (2023): rows of the eigenvector matrix in place of its columns. "
     "Any basis unrelated to the data gives these values; for reproduction only."
 )
-for _measure in (_I1, _I2):
-    add_measure(
-        _measure,
+
+
+def _conventions(measure: Measure) -> list[Measure]:
+    """The variants of I1 or I2, which differ in E."""
+    formula, summary = measure.formula.partition("E = ")[0], measure.summary.partition(" along ")[0]
+    summary = summary.partition(" over the principal")[0]
+    return [
         variant(
-            _measure,
+            measure,
             "canonical",
-            title=f"{_measure.title}, canonical signs",
-            reading=f"{_CANONICAL} {_measure.reading}",
+            title=f"{measure.title}, canonical signs",
+            summary=f"{summary} over the principal directions, signs fixed by the mean.",
+            reading=f"{_CANONICAL} {measure.reading}",
+            formula=formula + _SETS["canonical"],
             options={"convention": "canonical"},
         ),
         variant(
-            _measure,
+            measure,
             "rows",
-            title=f"{_measure.title}, as published",
+            title=f"{measure.title}, as published",
+            summary=f"{summary} over the rows of the eigenvector matrix.",
             reading=_ROWS,
+            formula=formula + _SETS["rows"],
             options={"convention": "rows"},
             invariances=(),
         ),
-    )
+    ]
+
+
+for _measure in (_I1, _I2):
+    add_measure(_measure, *_conventions(_measure))

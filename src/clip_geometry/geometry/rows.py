@@ -19,6 +19,7 @@ else:  # numpy is not imported for a type
     Rows = Labels = Any
 
 BLOCK = 4096  # rows a block: 16 MB of float64 at d = 512
+SMALLEST = 1e-140  # sums of squares of smaller (or, inverted, larger) entries leave the range of float64
 
 
 def as_rows(x: Rows, *, name: str = "x", least: int = 2) -> Float[Tensor, "n d"]:
@@ -33,12 +34,23 @@ def as_rows(x: Rows, *, name: str = "x", least: int = 2) -> Float[Tensor, "n d"]
         raise InputError(f"{name} has shape ({n}, 0); expected at least one column")
     if n < least:
         raise InputError(f"{name} has {n} {'row' if n == 1 else 'rows'}; expected at least {least}")
-    for start in range(0, n, BLOCK):
-        finite = torch.isfinite(x[start : start + BLOCK]).all(dim=1)
-        if not finite.all():
-            row = start + int((~finite).nonzero()[0])
-            raise InputError(f"{name} has NaN or infinity in row {row}; remove or repair such rows first")
+    _check_values(x, name)
     return x
+
+
+def _check_values(x: Float[Tensor, "n d"], name: str) -> None:
+    """Finite, and of a size whose squares are finite: only float64 can hold others."""
+    largest = 0.0
+    for start in range(0, len(x), BLOCK):
+        top = x[start : start + BLOCK].detach().abs().amax(dim=1)
+        if not torch.isfinite(top).all():
+            row = start + int((~torch.isfinite(top)).nonzero()[0])
+            raise InputError(f"{name} has NaN or infinity in row {row}; remove or repair such rows first")
+        largest = max(largest, float(top.max()))
+    if largest > 1 / SMALLEST or 0 < largest < SMALLEST:
+        raise InputError(
+            f"the largest entry of {name} is {largest:.0e}, whose square overflows; rescale the rows first"
+        )
 
 
 def as_aligned(x: Rows, y: Rows, names: tuple[str, str] = ("x", "y"), *, least: int = 2):
@@ -61,13 +73,19 @@ def as_two_sets(x: Rows, y: Rows, names: tuple[str, str] = ("x", "y"), *, least:
 
 def _as_tensor(x: Any, name: str) -> Tensor:
     if isinstance(x, Tensor):
+        if x.layout != torch.strided or x.is_meta:
+            raise InputError(f"{name} is a {x.layout} tensor on {x.device}; expected a dense one with values")
         return x
+    if hasattr(x, "mask"):
+        raise InputError(f"{name} is a masked array; drop the masked rows and give the rest as a plain array")
     if not hasattr(x, "__array__"):
         raise InputError(f"{name} is a {type(x).__name__}; expected a numpy array or a torch tensor (n, d)")
+    x = x if hasattr(x, "strides") else x.__array__()  # a pandas table, say
     if x.dtype.kind not in "fiub":
         raise InputError(f"{name} has dtype {x.dtype}; expected floating point")
-    if any(stride < 0 for stride in x.strides) or not x.dtype.isnative:
-        x = x.astype(x.dtype.newbyteorder("="), order="C")  # torch has neither negative strides nor byte orders
+    # torch has no negative strides, no strides within an element and no byte orders
+    if any(stride < 0 or stride % x.itemsize for stride in x.strides) or not x.dtype.isnative:
+        x = x.astype(x.dtype.newbyteorder("="), order="C")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # we only read
         try:
@@ -87,8 +105,9 @@ def blocks(x: Float[Tensor, "n d"], size: int = BLOCK) -> Iterator[Float[Tensor,
 
 
 def mean_row(x: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:
-    """Mean of the rows in float64."""
-    return torch.stack([block.sum(0) for block in blocks(x)]).sum(0) / len(x)
+    """Mean of the rows in float64; the second pass makes it exact where all rows are equal."""
+    mean = torch.stack([block.sum(0) for block in blocks(x)]).sum(0) / len(x)
+    return mean + torch.stack([(block - mean).sum(0) for block in blocks(x)]).sum(0) / len(x)
 
 
 def covariance(x: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:
@@ -123,17 +142,29 @@ def require_spread(x: Float[Tensor, "n d"], *, name: str = "x") -> None:
 
 
 def as_codes(labels: Labels, n: int) -> tuple[Int[Tensor, " n"], int]:
-    """Labels as codes 0..K-1 and K; at least two different ones."""
-    if len(labels) != n:
-        raise InputError(f"{len(labels)} labels for {n} rows; expected one label per row")
-    values = list(labels) if isinstance(labels, list) else labels.tolist()
-    if any(value is None or value != value for value in values):
-        raise InputError("labels contain missing values (None or NaN); expected one label per row")
+    """Labels as codes 0..K-1 in order of appearance, and K; at least two different ones."""
+    values = _as_values(labels)
+    if len(values) != n:
+        raise InputError(f"{len(values)} labels for {n} rows; expected one label per row")
     codes: dict[Any, int] = {}
     try:
+        if any(value is None or value != value for value in values):
+            raise InputError("labels contain missing values (None or NaN); expected one label per row")
         coded = torch.tensor([codes.setdefault(value, len(codes)) for value in values])
-    except TypeError:
-        raise InputError("labels have more than one dimension; expected one label per row") from None
+    except (TypeError, RuntimeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError("labels are not single values that can be compared; expected one label per row") from None
     if len(codes) < 2:
         raise InputError(f"all {n} labels are equal; expected at least two different labels")
     return coded, len(codes)
+
+
+def _as_values(labels: Any) -> list:
+    """Plain Python values of a sequence, an array or a tensor."""
+    if isinstance(labels, list | tuple | range):
+        return [label.item() if isinstance(label, Tensor) and label.ndim == 0 else label for label in labels]
+    values = labels.tolist() if hasattr(labels, "tolist") else None
+    if not isinstance(values, list):
+        raise InputError(f"labels are a {type(labels).__name__}; expected a list, an array or a tensor, one per row")
+    return values

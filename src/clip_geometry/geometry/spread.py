@@ -28,7 +28,6 @@ def coordinate_spread(x: Rows) -> Float[Tensor, ""]:
         raise InputError("x has one column; coordinate_spread compares at least two")
     require_spread(x)
     std = coordinate_std(x)
-    std = std / std.max()  # of any scale, the squares stay in range
     return std.std(correction=0) / std.mean()
 
 

@@ -3,7 +3,9 @@
 from typing import Self
 
 import numpy as np
+import torch
 
+from clip_geometry.geometry.rows import mean_row
 from clip_geometry.registry import InputError
 from clip_geometry.transforms.base import Transform, TransformEntry, as_matrix, transforms
 
@@ -13,7 +15,7 @@ class Center(Transform):
 
     def fit(self, x: np.ndarray, y: np.ndarray | None = None) -> Self:
         x = as_matrix(x)
-        self.mean_ = x.mean(axis=0)
+        self.mean_ = mean_row(torch.from_numpy(x)).numpy()
         self.fitted_on_ = len(x)
         return self
 
