@@ -5,9 +5,11 @@ import pytest
 from matplotlib.collections import LineCollection
 
 from clip_geometry.registry import InputError
+from clip_geometry.report import figures
 from clip_geometry.report.figures import (
     coordinate_spread,
     cosine_distributions,
+    relative_singular_values,
     singular_directions,
     singular_plane,
     singular_value_decay,
@@ -20,9 +22,16 @@ TEXT = RNG.standard_normal((30, 8)) - np.linspace(0, 1.3, 8)
 PAIRS = (np.arange(25), np.arange(25)[::-1])
 COSINES = [np.tanh(RNG.standard_normal(50) + shift) for shift in (0.5, 0.1, 0.8, 0.9)]
 
+
+def svd(rows):
+    """Singular values over the largest, by numpy."""
+    values = np.linalg.svd(rows, compute_uv=False)
+    return values / values[0]
+
+
 FIGURES = {
     "singular_directions": lambda: singular_directions(IMAGE, TEXT, PAIRS),
-    "singular_value_decay": lambda: singular_value_decay(IMAGE, TEXT),
+    "singular_value_decay": lambda: singular_value_decay(svd(IMAGE), svd(TEXT)),
     "cosine_distributions": lambda: cosine_distributions(*COSINES),
     "coordinate_spread": lambda: coordinate_spread(IMAGE.std(0), TEXT.std(0)),
     "coordinate_spread with means": lambda: coordinate_spread(
@@ -38,7 +47,9 @@ GOLDEN_LABELS = {
 }
 ONE_MODALITY = {
     "singular_directions": lambda image, text: singular_directions(image, text),
-    "singular_value_decay": lambda image, text: singular_value_decay(image, text),
+    "singular_value_decay": lambda image, text: singular_value_decay(
+        *(None if rows is None else svd(rows) for rows in (image, text))
+    ),
     "coordinate_spread": lambda image, text: coordinate_spread(
         *(None if rows is None else rows.std(0) for rows in (image, text))
     ),
@@ -94,6 +105,19 @@ def test_signs_of_the_directions_do_not_depend_on_the_solver():
     np.testing.assert_allclose(mirrored, -plane, atol=1e-12)
 
 
+@pytest.mark.parametrize("sets", [(IMAGE, TEXT), (IMAGE,)])
+def test_signs_are_kept_where_centring_leaves_only_rounding(sets):
+    shared = np.concatenate(sets).mean(0)
+    centred = [rows - shared for rows in sets]
+    plane, _ = singular_plane(*centred)
+    scaled, _ = singular_plane(*(rows[::-1] * 3 for rows in centred))
+    np.testing.assert_allclose(scaled, plane, atol=1e-9)
+    if len(sets) == 2:
+        assert ((centred[0].mean(0) - centred[1].mean(0)) @ plane > 0).all()
+    else:
+        assert (plane[np.abs(plane).argmax(axis=0), [0, 1]] > 0).all()
+
+
 def test_float16_rows_in_many_blocks_are_summed_in_float64():
     half = RNG.standard_normal((9000, 3)).astype(np.float16) * 20
     _, shares = singular_plane(half)
@@ -115,30 +139,36 @@ def test_many_pairs_are_thinned_by_seed():
     def segments(**options):
         return np.array(drawn(singular_directions(rows, rows + 1, pairs, **options), "pairs").get_segments())
 
-    assert len(segments()) == 300
-    assert len(segments(max_pairs=17)) == 17
+    assert len(segments()) == figures.MAX_PAIRS == 300
     np.testing.assert_array_equal(segments(seed=4), segments(seed=4))
     assert not np.array_equal(segments(seed=4), segments(seed=5))
     assert len(np.unique(segments(), axis=0)) == 300
 
 
-def test_singular_value_decay_is_numpys_svd_over_the_largest():
-    gaussian = RNG.standard_normal((40, 8))
-    figure = singular_value_decay(IMAGE, TEXT[:5], gaussian=gaussian)
-    for name, rows in (("image", IMAGE), ("text", TEXT[:5]), ("gaussian", gaussian)):
-        expected = np.linalg.svd(rows, compute_uv=False)
+def test_relative_singular_values_keep_their_digits():
+    # a Gram matrix would lose everything below 1e-8
+    steps = np.array([1, 0.3, 1e-3, 1e-6, 1e-9, 1e-11, 1e-12, 1e-13])
+    left, right = (np.linalg.qr(RNG.standard_normal((n, 8)))[0] for n in (5000, 8))
+    values = relative_singular_values(7.5 * (left * steps) @ right)
+    np.testing.assert_allclose(values, steps, rtol=1e-2)
+    np.testing.assert_allclose(values[:5], steps[:5], rtol=1e-5)
+    np.testing.assert_allclose(relative_singular_values(IMAGE[:5].astype(np.float32)), svd(IMAGE[:5]), rtol=1e-6)
+
+
+def test_singular_value_decay_draws_the_values():
+    curves = {"image": svd(IMAGE), "text": svd(TEXT[:5]), "gaussian": svd(RNG.standard_normal((40, 8)))}
+    figure = singular_value_decay(curves["image"], curves["text"], gaussian=curves["gaussian"])
+    for name, values in curves.items():
         x, y = drawn(figure, f"decay:{name}").get_data()
-        np.testing.assert_array_equal(x, np.arange(1, min(rows.shape) + 1))
-        np.testing.assert_allclose(y, expected / expected[0], rtol=1e-7)
+        np.testing.assert_array_equal(x, np.arange(1, len(values) + 1))
+        np.testing.assert_array_equal(y, values)
     assert figure.axes[0].get_yscale() == "log"
     assert legend(figure) == ["isotropic Gaussian", "image", "text"]
 
 
 def test_rounding_below_the_floor_does_not_stretch_the_axis():
-    centred = IMAGE - IMAGE.mean(0)
-    flat = centred @ np.diag([1, 1, 1, 1, 1, 1, 1, 1e-9])
-    low, high = singular_value_decay(flat).axes[0].get_ylim()
-    assert low > 1e-3 and high > 1
+    low, high = singular_value_decay(np.array([1, 0.4, 0.02, 1e-9])).axes[0].get_ylim()
+    assert 1e-3 < low < 0.02 and high > 1
 
 
 def test_cosine_densities_and_means():
@@ -195,7 +225,7 @@ def test_two_rows_are_enough(tmp_path):
     image, text = IMAGE[:2], TEXT[:2]
     figures = [
         singular_directions(image, text, (np.arange(2), np.arange(2))),
-        singular_value_decay(image, text),
+        singular_value_decay(svd(image), svd(text)),
         cosine_distributions(COSINES[0][:2], COSINES[1][:2]),
         coordinate_spread(image.std(0), text.std(0)),
     ]
@@ -222,7 +252,7 @@ def test_svg_stays_small_for_many_rows(tmp_path):
         (lambda: cosine_distributions(None), "no cosines"),
         (lambda: singular_directions(IMAGE[:, :1]), "1 columns; singular directions need"),
         (lambda: singular_directions(IMAGE, TEXT[:, :5]), "5 and 8 columns"),
-        (lambda: singular_value_decay(np.zeros((4, 3))), "all rows are zero"),
+        (lambda: relative_singular_values(np.zeros((4, 3)), name="text"), "all rows of text are zero"),
     ],
 )
 def test_what_cannot_be_drawn_is_said_in_one_sentence(draw, message):

@@ -1,5 +1,7 @@
 """Sentences are read off the rows; what the rows do not carry is not said."""
 
+import pytest
+
 from clip_geometry.report.findings import findings
 
 
@@ -13,9 +15,9 @@ CLIP = [
     row("average_cosine", 0.5315, "image"),
     row("modality_gap", 0.8514, null_value=0.0632),
     row("cone_half_angle", 62.81, "image", null_value=95.98),
-    row("cone_half_angle", 68.39, "text"),
+    row("cone_half_angle", 68.39, "text", null_value=97.2),
     row("participation_ratio", 42.7, "image", d=512, null_value=253.1),
-    row("participation_ratio", 41.71, "text", d=512),
+    row("participation_ratio", 4.1713, "text", d=512, null_value=251.9),
 ]
 
 
@@ -24,22 +26,53 @@ def test_clip():
         "On average an image is closer to another image drawn at random (cosine 0.5315) than to its own text "
         "(0.3099); the text of another image comes to 0.1616.",
         "The mean image and the mean text lie 0.8514 apart; without a gap it would be about 0.0632.",
-        "Embeddings fill a cone: every image lies within 63° of the mean image direction and every text lies within "
-        "68° of the mean text direction; an isotropic cloud of this size reaches 96°.",
-        "The variance of images spreads over the equivalent of 43 of 512 directions, that of texts over 42; an "
-        "isotropic sample of the same size would give 253.",
+        "Each modality sits in a cone: every image lies within 63° of the mean image direction and every text within "
+        "69° of the mean text direction; isotropic samples of the same sizes reach 96° and 97°.",
+        "The variance of the images spreads over the equivalent of 43 of 512 directions, that of the texts "
+        "over 4.2; isotropic samples of the same sizes give 253 and 252.",
     ]
 
 
 def test_the_sentence_follows_the_numbers():
-    rows = [row("matching_cosine", 0.91), row("average_cosine", 0.07, "image")]
+    rows = [row("matching_cosine", 0.91), row("average_cosine", -0.07, "image"), row("random_cosine", -8.8e-6)]
     assert findings(rows) == [
-        "On average an image is closer to its own text (cosine 0.9100) than to another image drawn at random (0.0700)."
+        "On average an image is closer to its own text (cosine 0.9100) than to another image drawn at random "
+        "(−0.0700); the text of another image comes to 0.0000."
     ]
 
 
-def test_no_cone_is_claimed_beyond_a_right_angle():
-    assert findings([row("cone_half_angle", 97.0, "image")]) == []
+def test_equal_to_the_digits_shown_is_not_called_closer():
+    rows = [row("matching_cosine", 0.00480), row("average_cosine", 0.00484, "image")]
+    assert findings(rows) == [
+        "On average an image is as close to another image drawn at random as to its own text (cosine 0.0048)."
+    ]
+
+
+def test_a_gap_that_centring_closed_is_not_given_in_digits_of_rounding():
+    rounding = {"null_value": 3e-18, "pipeline": ["normalize", "center[each]"]}
+    told = "The mean image and the mean text coincide, because centring was the last step."
+    assert findings([row("modality_gap", 2e-17, **rounding)]) == [told]
+    # raw rows may be small
+    assert findings([row("modality_gap", 2e-17, null_value=3e-18, pipeline=[])]) == [
+        "The mean image and the mean text lie 2.0 × 10⁻¹⁷ apart; without a gap it would be about 3.0 × 10⁻¹⁸."
+    ]
+    assert (
+        "lie 0.4000 apart; without a gap it would be about 0.0000."
+        in (findings([row("modality_gap", 0.4, null_value=2e-5, pipeline=["normalize", "center[pooled]"])])[0])
+    )
+
+
+@pytest.mark.parametrize(("angle", "null"), [(97.0, None), (97.0, 120.0), (54.7, 54.7), (88.0, 90.0)])
+def test_no_cone_is_claimed_beyond_a_right_angle_or_where_any_sample_of_this_size_fits_one(angle, null):
+    assert findings([row("cone_half_angle", angle, "image", null_value=null)]) == []
+
+
+def test_a_cone_of_one_modality_is_not_claimed_for_both():
+    rows = [row("cone_half_angle", 120.0, "image"), row("cone_half_angle", 53.04, "text", null_value=95.4)]
+    assert findings(rows) == [
+        "The texts sit in a cone: every text lies within 54° of the mean text direction; an isotropic sample of the "
+        "same size reaches 95°."
+    ]
 
 
 def test_nothing_is_said_of_missing_numbers():
@@ -48,6 +81,17 @@ def test_nothing_is_said_of_missing_numbers():
     assert findings([{"measure": "modality_gap", "value": 0.4}]) == []
 
 
-def test_texts_alone():
-    told = findings([row("participation_ratio", 17.2, "text", d=64)])
-    assert told == ["The variance of texts spreads over the equivalent of 17 of 64 directions."]
+def test_texts_alone_are_read_beside_their_own_null_value():
+    told = findings([row("participation_ratio", 17.2, "text", d=64, null_value=50.6)])
+    assert told == [
+        "The variance of the texts spreads over the equivalent of 17 of 64 directions; an isotropic sample of the same "
+        "size gives 51."
+    ]
+
+
+def test_sets_of_different_dimension_are_each_read_against_their_own():
+    rows = [row("participation_ratio", 17.2, "image", d=64), row("participation_ratio", 3.04, "text", d=32)]
+    assert findings(rows) == [
+        "The variance of the images spreads over the equivalent of 17 of 64 directions, that of the texts over 3.0 "
+        "of 32."
+    ]

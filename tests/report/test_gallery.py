@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from clip_geometry.report import gallery
+from clip_geometry.report import cosines
 from clip_geometry.report.gallery import draw_figures
 
 NAMES = ["singular_directions", "cosine_distributions", "singular_value_decay", "coordinate_spread"]
@@ -33,7 +33,7 @@ def test_every_figure_is_saved_and_its_caption_ends_with_its_origin(tmp_path):
     for entry in entries.values():
         assert entry.svg_path.parent == tmp_path and entry.svg_path.exists() and entry.png_path.exists()
         assert entry.group == "a run"
-        origin = "a model; a set, n = 40 images and 30 texts; pipeline none (raw); seed 11."
+        origin = "a model; a set, n = 40 images and 30 texts; pipeline raw; seed 11."
         assert entry.caption.endswith(origin)
 
 
@@ -44,13 +44,22 @@ def test_captions_give_the_numbers_of_the_rows(tmp_path):
     shares = values / values.sum()
     caption = entries["singular_directions"].caption
     assert f"hold {shares[0]:.0%} and {shares[1]:.0%}" in caption and "(40 pairs)" in caption
-    assert caption.startswith("Along the second direction no image lies among the texts.")
+    assert caption.startswith("Along the second direction all images lie on one side of all texts.")
     ratios = [np.divide(*np.linalg.svd(rows, compute_uv=False)[:2]) for rows in (image, text)]
     expected = f"{ratios[0]:.1f} times the second for images and {ratios[1]:.1f} times the second for texts"
     assert expected in entries["singular_value_decay"].caption
     mean = image.mean(0) ** 2
-    assert f"coordinate 2 holds {mean[2] / mean.sum():.0%} of the image mean" in entries["coordinate_spread"].caption
-    assert entries["coordinate_spread"].caption.startswith("A single coordinate carries much of the mean")
+    told = (
+        f"Coordinate 2 alone holds {mean[2] / mean.sum():.0%} of the image mean's squared length and coordinate 1 alone"
+    )
+    assert entries["coordinate_spread"].caption.startswith(told)
+
+
+def test_a_share_is_only_pointed_to_where_it_is_large(tmp_path):
+    rows = np.random.default_rng(4).standard_normal((50, 40)) * 0.1 + 1
+    share = np.max(rows.mean(0) ** 2) / np.sum(rows.mean(0) ** 2)
+    told = f"Coordinate {rows.mean(0).argmax()} holds {share:.0%} of the image mean's squared length."
+    assert draw(rows, None, None, tmp_path)["coordinate_spread"].caption.startswith(told)
 
 
 def test_cosines_are_exact_where_all_pairs_fit(tmp_path):
@@ -70,13 +79,13 @@ def test_cosines_are_exact_where_all_pairs_fit(tmp_path):
 
 
 def test_sampled_cosines_leave_out_pairs_and_a_row_with_itself(monkeypatch):
-    monkeypatch.setattr(gallery, "MAX_COSINES", 1000)
+    monkeypatch.setattr(cosines, "MAX_COSINES", 1000)
     rng = np.random.default_rng(0)
     unit = np.eye(60)
-    within = gallery._within(unit, rng)
-    matching, random = gallery._across(unit, unit, (np.arange(60), np.arange(60)), rng)
+    within = cosines._within(unit, rng)
+    matching, random = cosines._across(unit, unit, (np.arange(60), np.arange(60)), rng)
     assert len(within) == 1000 and (within == 0).all()
-    assert matching is not None and (matching == 1).all() and len(matching) == 60
+    assert (matching == 1).all() and len(matching) == 60
     assert (random == 0).all() and 950 < len(random) < 1000
 
 
@@ -84,6 +93,13 @@ def test_mixed_clouds_are_not_called_separate(tmp_path):
     image, _ = clouds()
     caption = draw(image, image[::-1] + 0.01, None, tmp_path)["singular_directions"].caption
     assert caption.startswith("The image and text rows") and "Lines" not in caption
+
+
+def test_separation_along_the_first_direction_is_said_too(tmp_path):
+    image, text = clouds()
+    shared = np.concatenate([image, text]).mean(0)
+    caption = draw(image - shared, text - shared, None, tmp_path)["singular_directions"].caption
+    assert caption.startswith("Along the first direction all images lie on one side of all texts.")
 
 
 def test_thinning_is_said(tmp_path):
@@ -102,6 +118,62 @@ def test_one_modality(tmp_path, modality):
     assert f"two different {modality}s" in entries["cosine_distributions"].caption
 
 
+def test_options_stand_in_the_captions(tmp_path):
+    options = {"model_options": {"seed": 1, "zero_bias": True}, "data_options": {"size": 40}}
+    caption = draw(*clouds(), None, tmp_path, **options)["coordinate_spread"].caption
+    assert caption.endswith(
+        "a model (seed 1, zero_bias); a set (size 40), n = 40 images and 40 texts; pipeline normalize; seed 11."
+    )
+
+
+def test_a_zero_row_costs_only_the_cosines(tmp_path):
+    image, text = clouds()
+    text[3] = 0
+    entries = draw(image, text, None, tmp_path, pipeline=[])
+    assert [name for name, entry in entries.items() if entry.svg_path is None] == ["cosine_distributions"]
+    assert entries["cosine_distributions"].caption.startswith("Not drawn: text has a zero row (row 3)")
+    assert not list(tmp_path.glob("cosine*")) and len(list(tmp_path.iterdir())) == 6
+
+
+def test_sets_of_different_dimension_are_drawn_without_what_needs_one_space(tmp_path):
+    image, text = clouds()
+    entries = draw(image, text[:, :4], (np.arange(40), np.arange(40)), tmp_path)
+    assert entries["singular_directions"].svg_path is None
+    assert "rows have 4 and 6 columns" in entries["singular_directions"].caption
+    caption = entries["cosine_distributions"].caption
+    assert "two different images" in caption and "pairs" not in caption
+    assert "Images and texts have different dimensions, so there are no cosines between them." in caption
+
+
+def test_a_mean_that_centring_left_is_not_taken_apart(tmp_path):
+    image, text = clouds()
+    entry = draw(image - image.mean(0), text, None, tmp_path, pipeline=["center[image]"])["coordinate_spread"]
+    assert entry.caption.startswith("The image mean is zero but for rounding and coordinate 1 alone holds")
+    entry = draw(image - image.mean(0), None, None, tmp_path)["coordinate_spread"]
+    assert entry.caption.startswith("The image mean is zero but for rounding. Standard deviation of every coordinate")
+
+
+def test_rank_one_rows_have_no_second_singular_value(tmp_path):
+    rows = np.outer(np.arange(1.0, 9), np.arange(1.0, 6))
+    entries = draw(rows, None, None, tmp_path)
+    assert "is over 1 000 000 times the second for images" in entries["singular_value_decay"].caption
+    assert "which hold 100% and 0% of their squared length" in entries["singular_directions"].caption
+
+
+def test_sampling_is_said_only_where_it_happened(tmp_path, monkeypatch):
+    said = "Of each kind with more than"
+    assert said not in draw(*clouds(), None, tmp_path)["cosine_distributions"].caption
+    monkeypatch.setattr(cosines, "MAX_COSINES", 1000)
+    assert said in draw(*clouds(), None, tmp_path)["cosine_distributions"].caption
+
+
+def test_the_size_of_the_gaussian_is_said(tmp_path):
+    gaussian = np.random.default_rng(2).standard_normal((25, 6))
+    caption = draw(*clouds(), None, tmp_path, gaussian=gaussian)["singular_value_decay"].caption
+    assert "Dotted: an isotropic Gaussian sample (n = 25, d = 6) through the same pipeline." in caption
+
+
 def test_two_rows_of_one_column(tmp_path):
     entries = draw(np.array([[1.0], [2.0]]), np.array([[3.0], [5.0]]), None, tmp_path)
-    assert list(entries) == NAMES[1:]
+    assert list(entries) == NAMES
+    assert "rows have 1 columns" in entries["singular_directions"].caption

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from clip_geometry.report.numbers import bound, null_number, number, plus_minus
+from clip_geometry.report.numbers import beside, bound, fixed, number, percent, plus_minus
 
 
 @pytest.mark.parametrize(
@@ -46,11 +46,32 @@ def test_plus_minus(value, error, text):
 
 
 @pytest.mark.parametrize(
-    ("null", "value", "text"),
-    [(-2e-6, 0.3, "0.0000"), (-7e-5, 0.3, "−0.0001"), (-2e-6, 1e-5, "−2.0 × 10⁻⁶"), (0.98, 0.5, "0.9800")],
+    ("value", "others", "text"),
+    [
+        (-8.8e-6, [0.0048], "0.0000"),
+        (-7e-5, [None, 0.3], "−0.0001"),
+        (0, [-0.3], "0.0000"),
+        (0, [], "0"),
+        (-2e-6, [1e-5, -2e-6, None], "−2.0 × 10⁻⁶"),
+        (0.98, [0.5], "0.9800"),
+        (None, [0.5], "–"),
+    ],
 )
-def test_null_number_shows_noise_as_zero(null, value, text):
-    assert null_number(null, value) == text
+def test_what_is_zero_to_the_digits_of_its_neighbours_shows_as_zero(value, others, text):
+    assert beside(value, *others) == text
+
+
+@pytest.mark.parametrize(("value", "decimals", "text"), [(-0.0004, 2, "0.00"), (-0.126, 2, "−0.13"), (53.4, 0, "53")])
+def test_fixed(value, decimals, text):
+    assert fixed(value, decimals) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.374, "37%"), (0.004, "under 1%"), (0.0, "0%"), (1e-17, "0%"), (0.997, "over 99%"), (1.0, "100%")],
+)
+def test_percent(share, text):
+    assert percent(share) == text
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,6 @@ def content(figures, **changes):
         "rows": ROWS,
         "figures": figures,
         "explanations": EXPLANATIONS,
-        "notes": ["A note."],
         "command": "clip-geometry run a.yaml",
         "config": "name: a\nitem: <script>",
         "versions": {"torch": "2.6"},
@@ -119,7 +118,6 @@ def test_every_part_is_there(figures):
         "higher is more isotropic",
         "It is the ratio of two things. High values mean much.",
         "Σ a < b",
-        "A note.",
         "clip-geometry run a.yaml",
         "name: a item: <script>",
         "results.jsonl",
@@ -189,17 +187,41 @@ def test_untrained_models_are_announced(figures):
     assert "a, b are freshly initialised: their numbers" in two
 
 
-def test_a_sweep_gets_a_column_per_varying_field_and_findings_per_run():
-    gap = [
-        {"measure": "modality_gap", "value": value, "model": model, "seed": 0, "at": {"modality": "both"}}
-        for model, value in (("trained", 0.851), ("fresh", 1.136))
+def gaps(*runs):
+    return [
+        {"measure": "modality_gap", "value": 0.5 + k / 8, "at": {"modality": "both"}, **run}
+        for k, run in enumerate(runs)
     ]
-    page = Parsed(render_report(**content([], rows=gap)))
+
+
+def test_a_sweep_is_read_by_the_letters_of_its_runs():
+    fresh = {"model": "fresh", "pipeline": ["normalize"]}
+    rows = gaps({**fresh, "model_options": {"seed": 1, "zero_bias": True}}, {**fresh, "model_options": {"seed": 2}})
+    page = Parsed(render_report(**content([], rows=rows)))
     headings = [attributes for tag, attributes in page.tags if tag == "th" and attributes.get("scope") == "col"]
-    assert len(headings) == 7  # measure, range, direction, set, model, value, Gaussian
-    for model, value in (("trained", "0.8510"), ("fresh", "1.136")):
-        assert f"{model} The mean image and the mean text lie {value} apart." in page.text
-        assert f"both {model} {value}" in page.text
+    assert len(headings) == 7  # measure, range, direction, set, run, value, Gaussian
+    assert "Measures A fresh · seed 1, zero_bias B fresh · seed 2 Measure Range" in page.text
+    for label, heading, value in (("A", "fresh · seed 1, zero_bias", "0.5000"), ("B", "fresh · seed 2", "0.6250")):
+        assert f"{label} {heading} The mean image and the mean text lie {value} apart." in page.text
+        assert f"both {label} {value}" in page.text
+
+
+def test_a_long_sweep_says_what_it_leaves_out_of_the_summary():
+    page = Parsed(render_report(**content([], rows=gaps(*({"seed": seed} for seed in range(6))))))
+    assert page.text.count("lie") == 4 and "2 more are in the table below." in page.text
+
+
+def test_one_run_has_no_letters():
+    assert "Measures Measure Range" in Parsed(render_report(**content([]))).text
+
+
+def test_a_figure_that_was_not_drawn_leaves_its_reason(figures):
+    undrawn = FigureEntry("cosine_distributions", "Who is close", "Not drawn: a zero row.", None, None)
+    page = Parsed(render_report(**content([figures[0], undrawn, figures[2]])))
+    assert "Who is close. Not drawn: a zero row." in page.text
+    assert "Figure 2. How fast" in page.text and "Figure 3." not in page.text
+    assert "cosine_distributions.svg" not in page.text
+    assert sum(tag == "img" for tag, _ in page.tags) == 2
 
 
 def test_figures_of_several_runs_get_headings(figures):
@@ -214,7 +236,7 @@ def test_figures_of_several_runs_get_headings(figures):
 
 
 def test_a_page_without_figures_findings_or_config():
-    bare = {"rows": [], "figures": [], "facts": {}, "notes": [], "command": "", "config": "", "versions": None}
+    bare = {"rows": [], "figures": [], "facts": {}, "command": "", "config": "", "versions": None}
     source = render_report(**(content([]) | bare))
     assert 'id="figures"' not in source and 'id="findings"' not in source and "<pre>" not in source
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from clip_geometry.report.table import anchor, build_table, runs, track
+from clip_geometry.report.table import anchor, build_table, track
 
 
 @dataclass(frozen=True)
@@ -59,27 +59,30 @@ def test_a_variant_falls_back_on_its_base():
     assert anchor("isotropy_i1[canonical]") == "measure-isotropy_i1-canonical"
 
 
-def test_fields_that_vary_become_columns():
+def test_runs_get_letters_and_what_varies_within_them_columns():
     rows = [
-        row(pipeline=["normalize"], seed=0, at={"modality": "image", "layer": 3}),
-        row(pipeline=["normalize", "center"], seed=0, at={"modality": "image", "layer": 4}),
+        row(pipeline=["normalize"], at={"modality": "image", "layer": 3}),
+        row(pipeline=["normalize", "center"], at={"modality": "image", "layer": 4}),
         row(pipeline=[], n=12, value=None, at={"modality": "image"}),
     ]
     table = build_table(rows, EXPLANATIONS)
-    assert table.columns == ("pipeline", "layer", "n")
+    assert table.runs == (("A", "normalize"), ("B", "normalize → center"), ("C", "raw"))
+    assert table.columns == ("run", "layer", "n")
     lines = table.groups[0][1][0].lines
-    assert [line.varying for line in lines] == [
-        ("normalize", "3", "10"),
-        ("normalize, center", "4", "10"),
-        ("raw", "", "12"),
-    ]
+    assert [line.varying for line in lines] == [("A", "3", "10"), ("B", "4", "10"), ("C", "", "12")]
 
 
-def test_runs_are_told_apart_by_what_varies_but_size():
-    rows = [row(model="a"), row(model="b", n=20), row("cone", model="a")]
-    assert {heading: len(part) for heading, part in runs(rows).items()} == {"a": 2, "b": 1}
-    assert list(runs([row(), row("cone", n=7)])) == [""]
-    assert runs([]) == {}
+def test_one_run_needs_no_letters():
+    table = build_table([row(), row("cone", n=12)], EXPLANATIONS)
+    assert (table.runs, table.columns) == ((), ("n",))
+
+
+def test_numbers_of_one_measure_are_read_beside_each_other():
+    rows = [row(value=-8.8e-6, null_value=7e-7, seed=0), row(value=0.0048, null_value=-0.0007, seed=1)]
+    lines = build_table(rows, EXPLANATIONS).groups[0][1][0].lines
+    assert [(line.value, line.null) for line in lines] == [("0.0000", "0.0000"), ("0.0048", "−0.0007")]
+    (alone,) = build_table(rows[:1], EXPLANATIONS).groups[0][1][0].lines
+    assert (alone.value, alone.null) == ("−8.8 × 10⁻⁶", "7.0 × 10⁻⁷")
 
 
 def test_a_missing_value_keeps_its_reason():

@@ -7,6 +7,7 @@ from typing import Any
 
 from clip_geometry.cli.tables import console, number, plain_table
 from clip_geometry.registry import InputError
+from clip_geometry.report.origin import option_words
 from clip_geometry.results import ORIGIN, Row, read_rows
 
 
@@ -88,7 +89,7 @@ def _other_conventions(columns: Sequence[Column], measure: str, place: str) -> b
 
 def _text(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key} {part}" for key, part in value.items())
+        return option_words(value)
     return " → ".join(value) or "raw" if isinstance(value, list) else str(value)
 
 

@@ -66,11 +66,13 @@ class Geometry(Experiment):
         return [{**shared, **row} for row in rows_or_notes(self.sets, measure, named=named)]
 
     def facts(self) -> Mapping[str, Any]:
+        from clip_geometry.report.origin import with_options
+
         shared = context(self.sets)
         counts = {f"{modality}s": len(rows) for modality, rows in self.sets.rows.items()}
         return {
-            "model": shared["model"],
-            "data": ", ".join(filter(None, (shared["dataset"], shared["split"]))),
+            "model": with_options(shared["model"], shared["model_options"]),
+            "data": ", ".join((with_options(shared["dataset"], shared["data_options"]), shared["split"])),
             **counts,
             "dimension": next(iter(self.sets.rows.values())).shape[1],
             "pipeline": " → ".join(shared["pipeline"]) or "raw",
@@ -88,6 +90,8 @@ class Geometry(Experiment):
             folder=folder,
             model=shared["model"],
             dataset=shared["dataset"],
+            model_options=shared["model_options"],
+            data_options=shared["data_options"],
             pipeline=self.config.pipeline,
             seed=self.config.seed,
             gaussian=next(iter(self.sets.null.rows.values())),
@@ -96,7 +100,13 @@ class Geometry(Experiment):
         )
 
     def label(self) -> str:
-        return f"{self.config.model.model}, {self.config.pairs.name}, {' → '.join(self.config.pipeline) or 'raw'}"
+        from clip_geometry.report.origin import pipeline_words, with_options
+
+        shared = context(self.sets)
+        model = with_options(shared["model"], shared["model_options"])
+        return ", ".join(
+            (model, with_options(shared["dataset"], shared["data_options"]), pipeline_words(shared["pipeline"]))
+        )
 
     def fresh_models(self) -> list[str]:
         return [self.config.model.model] if self.config.model.is_fresh else []

@@ -66,7 +66,8 @@ _MEAN = Measure(
     attribute="mean_cosine",
     takes="rows",
     summary="The mean cosine of the rows to their mean direction.",
-    reading="Near 1, the rows crowd around one direction; near 0, they have no common direction (two opposite poles give 0 too).",
+    reading="Near 1, the rows crowd around one direction; near 0, they have no common direction (two opposite poles "
+    "give 0 too).",
     formula="mean_i ⟨u_i, a⟩ = ‖Σu‖/n, a = Σu/‖Σu‖",
     range=(0, 1),
     direction="lower is more isotropic",

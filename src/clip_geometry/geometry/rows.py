@@ -48,9 +48,7 @@ def _check_values(x: Float[Tensor, "n d"], name: str) -> None:
             raise InputError(f"{name} has NaN or infinity in row {row}; remove or repair such rows first")
         largest = max(largest, float(top.max()))
     if largest > 1 / SMALLEST or 0 < largest < SMALLEST:
-        raise InputError(
-            f"the largest entry of {name} is {largest:.0e}, whose square overflows; rescale the rows first"
-        )
+        raise InputError(f"{name} has entries up to {largest:.0e}, whose squares leave float64; rescale the rows first")
 
 
 def as_aligned(x: Rows, y: Rows, names: tuple[str, str] = ("x", "y"), *, least: int = 2):
@@ -76,7 +74,7 @@ def _as_tensor(x: Any, name: str) -> Tensor:
         if x.layout != torch.strided or x.is_meta:
             raise InputError(f"{name} is a {x.layout} tensor on {x.device}; expected a dense one with values")
         return x
-    if hasattr(x, "mask"):
+    if hasattr(x, "compressed"):  # numpy.ma
         raise InputError(f"{name} is a masked array; drop the masked rows and give the rest as a plain array")
     if not hasattr(x, "__array__"):
         raise InputError(f"{name} is a {type(x).__name__}; expected a numpy array or a torch tensor (n, d)")

@@ -10,37 +10,32 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
+from clip_geometry.geometry import singular_values
+from clip_geometry.geometry.rows import as_rows, covariance, mean_row
 from clip_geometry.registry import InputError
+from clip_geometry.report.numbers import fixed
 from clip_geometry.report.style import COLOUR, LINE, MARKER, NEUTRAL, legend_above, new_axes, styled
 
 MAX_PAIRS = 300  # lines drawn between pairs
 MAX_VECTOR_POINTS = 600  # more points become a bitmap inside the SVG, which stays small
-FLOOR = 1e-5  # relative size below which a value on a log axis is rounding, not data
+FLOOR = 1e-6  # relative size below which an axis ends: embeddings are computed in float32 at best
 
 Rows = NDArray[np.floating]
 
 
-def _modalities(image: ArrayLike | None, text: ArrayLike | None) -> dict[str, Rows]:
-    given = {name: np.asarray(rows) for name, rows in (("image", image), ("text", text)) if rows is not None}
+def _modalities(image: ArrayLike | None, text: ArrayLike | None) -> dict[str, NDArray]:
+    given = {name: np.asarray(values) for name, values in (("image", image), ("text", text)) if values is not None}
     if not given:
         raise InputError("neither image nor text was given; a figure needs at least one of them")
     return given
 
 
-def _gram(rows: Rows, block: int = 8192) -> NDArray[np.float64]:
-    """rowsᵀ rows in float64 without a float64 copy of all rows."""
-    gram = np.zeros((rows.shape[1], rows.shape[1]))
-    for start in range(0, len(rows), block):
-        part = rows[start : start + block].astype(np.float64)
-        gram += part.T @ part
-    return gram
-
-
 def singular_plane(*sets: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """First two right singular vectors (d, 2) of the stacked, uncentred rows, and their shares (2,) of Σ‖w‖².
 
-    Signs: the stacked rows have a positive sum along each; the first set's mean lies above the second's along the
-    second direction. Raises InputError where d < 2 or the sets differ in d.
+    Signs: the stacked rows have a positive sum along the first, the first set's mean lies above the second's along
+    the second; where that is 0, as after centring, the one rule stands in for the other. Raises
+    InputError where d < 2, the sets differ in d, or a set has fewer than two rows.
     """
     widths = {rows.shape[1] for rows in sets}
     if len(widths) > 1 or min(widths) < 2:
@@ -48,15 +43,34 @@ def singular_plane(*sets: Rows) -> tuple[NDArray[np.float64], NDArray[np.float64
             f"rows have {' and '.join(map(str, sorted(widths)))} columns; singular directions need one common "
             "number of columns, at least two"
         )
-    values, vectors = np.linalg.eigh(np.sum([_gram(rows) for rows in sets], axis=0))
+    means = [mean_row(as_rows(rows)).numpy() for rows in sets]
+    values, vectors = np.linalg.eigh(
+        np.sum([_second_moment(rows, mean) for rows, mean in zip(sets, means, strict=True)], axis=0)
+    )
     plane = vectors[:, [-1, -2]]
-    means = [rows.mean(axis=0, dtype=np.float64) @ plane for rows in sets]
-    heading = np.sum([len(rows) * mean for rows, mean in zip(sets, means, strict=True)], axis=0)
-    if len(sets) > 1:
-        heading[1] = means[0][1] - means[1][1]
-    plane = plane * np.where(heading < 0, -1.0, 1.0)
-    shares = np.clip(values[[-1, -2]], 0, None) / max(np.clip(values, 0, None).sum(), np.finfo(float).tiny)
-    return plane, shares
+    values = np.clip(values, 0, None)
+    sizes = [len(rows) for rows in sets]
+    length = np.sqrt(values.sum() / sum(sizes))  # root mean square of the rows
+    shares = values[[-1, -2]] / max(values.sum(), np.finfo(float).tiny)
+    return plane * _signs(plane, means, sizes, least=1e-9 * length), shares
+
+
+def _signs(
+    plane: NDArray[np.float64], means: list[NDArray[np.float64]], sizes: list[int], *, least: float
+) -> NDArray[np.float64]:
+    """±1 for each direction: by the first rule that gives more than `least`; else the largest entry is positive."""
+    together = np.average(means, axis=0, weights=sizes) @ plane
+    apart = (means[0] - means[1]) @ plane if len(means) > 1 else together
+    entry = plane[np.abs(plane).argmax(axis=0), [0, 1]]
+    signs = np.sign(entry)
+    for rule in ((apart[0], together[1]), (together[0], apart[1])):  # the last word is the stronger one
+        signs = np.where(np.abs(rule) > least, np.sign(rule), signs)
+    return signs
+
+
+def _second_moment(rows: Rows, mean: NDArray[np.float64]) -> NDArray[np.float64]:
+    """rowsᵀ rows; its leading eigenvectors are good to all digits, unlike its small eigenvalues."""
+    return (len(rows) - 1) * covariance(as_rows(rows)).numpy() + len(rows) * np.outer(mean, mean)
 
 
 @styled
@@ -65,20 +79,19 @@ def singular_directions(
     text: ArrayLike | None = None,
     pairs: tuple[ArrayLike, ArrayLike] | None = None,
     *,
-    max_pairs: int = MAX_PAIRS,
     seed: int = 0,
 ) -> Figure:
     """Rows projected on the first two right singular vectors of the stacked, uncentred rows.
 
     image: (n, d), text: (m, d), either may be None. pairs: index arrays (i, j), joined by thin lines, of which
-    `max_pairs` are drawn at random (`seed`). Crosses mark the means, a plus the origin.
+    MAX_PAIRS are drawn at random (`seed`). Crosses mark the means, a plus the origin.
     """
     sets = _modalities(image, text)
     plane, _ = singular_plane(*sets.values())
     at = {name: rows @ plane for name, rows in sets.items()}
     figure, axes = new_axes()
     if pairs is not None and len(at) == 2:
-        i, j = _thinned(pairs, max_pairs, seed)
+        i, j = _thinned(pairs, seed)
         segments = np.stack([at["image"][i], at["text"][j]], axis=1)
         lines = LineCollection(list(segments), colors=NEUTRAL, linewidths=0.3, alpha=0.28, zorder=1)
         lines.set(gid="pairs", label="pair", rasterized=True)
@@ -107,11 +120,11 @@ def singular_directions(
     return figure
 
 
-def _thinned(pairs: tuple[ArrayLike, ArrayLike], most: int, seed: int) -> tuple[NDArray, NDArray]:
+def _thinned(pairs: tuple[ArrayLike, ArrayLike], seed: int) -> tuple[NDArray, NDArray]:
     i, j = (np.asarray(index) for index in pairs)
-    if len(i) <= most:
+    if len(i) <= MAX_PAIRS:
         return i, j
-    chosen = np.sort(np.random.default_rng(seed).choice(len(i), most, replace=False))
+    chosen = np.sort(np.random.default_rng(seed).choice(len(i), MAX_PAIRS, replace=False))
     return i[chosen], j[chosen]
 
 
@@ -141,12 +154,11 @@ def _direction_legend(figure: Figure, axes: Axes) -> None:
             handle.set(alpha=1, linewidth=1)
 
 
-def relative_singular_values(rows: Rows) -> NDArray[np.float64]:
-    """Singular values of the uncentred rows over the largest, descending, (min(n, d),)."""
-    squares = np.linalg.eigvalsh(_gram(rows))[::-1][: min(rows.shape)]
-    values = np.sqrt(np.clip(squares, 0, None))
+def relative_singular_values(rows: Rows, *, name: str = "x") -> NDArray[np.float64]:
+    """Singular values of the uncentred rows over the largest, descending, (min(n, d),). InputError for zero rows."""
+    values = singular_values(rows).numpy()
     if values[0] == 0:
-        raise InputError("all rows are zero; singular values cannot be compared with the largest")
+        raise InputError(f"all rows of {name} are zero; singular values cannot be compared with the largest")
     return values / values[0]
 
 
@@ -154,15 +166,15 @@ def relative_singular_values(rows: Rows) -> NDArray[np.float64]:
 def singular_value_decay(
     image: ArrayLike | None, text: ArrayLike | None = None, *, gaussian: ArrayLike | None = None
 ) -> Figure:
-    """Singular values (uncentred) over the largest, on a log axis.
+    """Singular values over the largest, on a log axis, from `relative_singular_values`.
 
-    image: (n, d), text: (m, d), either may be None. gaussian: rows of an isotropic Gaussian of the same n and d
-    after the same pipeline, drawn in grey to compare with.
+    image, text: (k,), either may be None. gaussian: those of an isotropic Gaussian of the same size after the same
+    pipeline, drawn in grey to compare with.
     """
     figure, axes = new_axes()
-    curves = {name: relative_singular_values(rows) for name, rows in _modalities(image, text).items()}
+    curves = _modalities(image, text)
     if gaussian is not None:
-        reference = relative_singular_values(np.asarray(gaussian))
+        reference = np.asarray(gaussian)
         index = np.arange(1, len(reference) + 1)
         label = "isotropic Gaussian"
         axes.plot(index, reference, color=NEUTRAL, linestyle=":", label=label, gid="decay:gaussian")
@@ -173,8 +185,8 @@ def singular_value_decay(
             index, values, color=COLOUR[name], linestyle=LINE[name], marker=marker, label=name, gid=f"decay:{name}"
         )
     axes.set(xlabel="index of the singular value", ylabel="singular value / largest", yscale="log")
-    positive = np.concatenate([values[values > FLOOR] for values in curves.values()])
-    axes.set_ylim(max(positive.min() / 1.5, FLOOR), 1.4)
+    shown = np.concatenate([values[values > FLOOR] for values in curves.values()])
+    axes.set_ylim(max(shown.min() / 1.5, FLOOR), 1.4)
     legend_above(figure, axes)
     return figure
 
@@ -185,8 +197,6 @@ def cosine_distributions(
     random: ArrayLike | None = None,
     image_image: ArrayLike | None = None,
     text_text: ArrayLike | None = None,
-    *,
-    bins: int = 60,
 ) -> Figure:
     """Densities of cosines: matching and random image-text pairs, and pairs within each modality.
 
@@ -202,13 +212,13 @@ def cosine_distributions(
     if not cosines:
         raise InputError("no cosines were given; the figure needs at least one kind of pairs")
     figure, axes = new_axes()
-    edges = _shared_bins([values for values, _ in cosines.values()], bins)
+    edges = _shared_bins([values for values, _ in cosines.values()])
     for key, (values, label) in cosines.items():
         density, _ = np.histogram(values, edges, density=True)
-        mean = values.mean(dtype=np.float64)
+        mean = float(values.mean(dtype=np.float64))
         colour = COLOUR[key]
         axes.stairs(density, edges, fill=True, alpha=0.3, color=colour)
-        label = f"{label}, mean {mean:z.2f}"
+        label = f"{label}, mean {fixed(mean, 2)}"
         axes.stairs(density, edges, linewidth=1.1, color=colour, label=label, gid=f"density:{key}")
         axes.axvline(mean, color=colour, linewidth=1, linestyle=(0, (3, 2)), gid=f"mean:{key}")
     axes.set(xlabel="cosine similarity", ylabel="density")
@@ -217,7 +227,7 @@ def cosine_distributions(
     return figure
 
 
-def _shared_bins(values: list[NDArray], bins: int) -> NDArray[np.float64]:
+def _shared_bins(values: list[NDArray], bins: int = 60) -> NDArray[np.float64]:
     low = float(min(part.min() for part in values))
     high = float(max(part.max() for part in values))
     room = 0.02 * (high - low) or 0.01  # all cosines equal: still a bin to draw

@@ -1,11 +1,14 @@
 """What the numbers of one run say, in plain sentences: only what its rows state, nothing fitted to a model."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from clip_geometry.report.numbers import as_number, number
+from clip_geometry.report.numbers import as_number, beside, fixed
 
 Row = Mapping[str, Any]
+CLEARLY = 0.9  # a cone is called one where its half angle is below this share of the null value
+ROUNDING = 1e-9  # a gap below this after centring is rounding
 
 
 class Values:
@@ -16,6 +19,11 @@ class Values:
 
     def get(self, measure: str, modality: str = "both", key: str = "value") -> float | None:
         return as_number(self._rows.get((measure, modality), {}).get(key))
+
+    def last_step(self) -> str:
+        """The last step of the pipeline, "" for raw rows."""
+        pipelines = [row["pipeline"] for row in self._rows.values() if row.get("pipeline")]
+        return pipelines[0][-1] if pipelines else ""
 
 
 def findings(rows: Iterable[Row]) -> list[str]:
@@ -32,47 +40,66 @@ def _own_caption(values: Values) -> str | None:
         return None
     own, other = (matching, "its own text"), (stranger, "another image drawn at random")
     (near, who), (far, whom) = sorted((own, other), reverse=True)
-    tail = "" if random is None else f"; the text of another image comes to {number(random)}"
-    return f"On average an image is closer to {who} (cosine {number(near)}) than to {whom} ({number(far)}){tail}."
+    tail = "" if random is None else f"; the text of another image comes to {fixed(random, 4)}"
+    if fixed(near, 4) == fixed(far, 4):
+        return f"On average an image is as close to {who} as to {whom} (cosine {fixed(near, 4)}){tail}."
+    return f"On average an image is closer to {who} (cosine {fixed(near, 4)}) than to {whom} ({fixed(far, 4)}){tail}."
 
 
 def _gap(values: Values) -> str | None:
     gap, null = values.get("modality_gap"), values.get("modality_gap", key="null_value")
     if gap is None:
         return None
-    sentence = f"The mean image and the mean text lie {number(gap)} apart"
-    return f"{sentence}." if null is None else f"{sentence}; without a gap it would be about {number(null)}."
+    if gap < ROUNDING and values.last_step().startswith("center"):
+        return "The mean image and the mean text coincide, because centring was the last step."
+    sentence = f"The mean image and the mean text lie {beside(gap, null)} apart"
+    return f"{sentence}." if null is None else f"{sentence}; without a gap it would be about {beside(null, gap)}."
 
 
 def _cone(values: Values) -> str | None:
-    parts = [
-        f"every {name} lies within {angle:.0f}° of the mean {name} direction"
-        for name in ("image", "text")
-        if (angle := values.get("cone_half_angle", name)) is not None and angle < 90
-    ]
+    """Few rows always fit into a cone, so one is claimed only where it is clearly narrower than the null value."""
+    parts, nulls = {}, []
+    for name in ("image", "text"):
+        angle, null = (values.get("cone_half_angle", name, key) for key in ("value", "null_value"))
+        if angle is not None and angle < min(90, math.inf if null is None else CLEARLY * null):
+            lies = "" if parts else " lies"
+            # rounded up, so that "within" stays true
+            parts[name] = f"every {name}{lies} within {math.ceil(angle)}° of the mean {name} direction"
+            nulls.append(None if null is None else f"{fixed(null, 0)}°")
     if not parts:
         return None
-    sentence = " and ".join(parts)
-    null = values.get("cone_half_angle", "image", "null_value")
-    reference = "" if null is None else f"; an isotropic cloud of this size reaches {null:.0f}°"
-    return f"Embeddings fill a cone: {sentence}{reference}."
+    who = "Each modality sits" if len(parts) == 2 else f"The {next(iter(parts))}s sit"
+    return f"{who} in a cone: {' and '.join(parts.values())}{_against(nulls, 'reach')}."
 
 
 def _dimensions(values: Values) -> str | None:
-    parts = []
+    parts, nulls, dims = [], [], []
     for name in ("image", "text"):
-        ratio, dimension = (values.get("participation_ratio", name, key) for key in ("value", "d"))
-        if ratio is not None and dimension is not None:
-            parts.append((name, ratio, dimension))
-    if not parts:
-        return None
-    (name, ratio, dimension), *others = parts
-    sentence = f"The variance of {name}s spreads over the equivalent of {ratio:.0f} of {dimension:.0f} directions"
-    for other, ratio, _ in others:
-        sentence += f", that of {other}s over {ratio:.0f}"
-    null = values.get("participation_ratio", "image", "null_value")
-    reference = "" if null is None else f"; an isotropic sample of the same size would give {null:.0f}"
-    return f"{sentence}{reference}."
+        ratio, null, d = (values.get("participation_ratio", name, key) for key in ("value", "null_value", "d"))
+        if ratio is None or d is None:
+            continue
+        who = "that" if parts else "The variance"
+        spread = "over" if parts else "spreads over the equivalent of"
+        whole = "" if d in dims else f" of {d:.0f}" + ("" if parts else " directions")
+        parts.append(f"{who} of the {name}s {spread} {_count(ratio)}{whole}")
+        nulls.append(None if null is None else _count(null))
+        dims.append(d)
+    return f"{', '.join(parts)}{_against(nulls, 'give')}." if parts else None
+
+
+def _against(nulls: list[str | None], verb: str) -> str:
+    """What isotropic samples give, where that is known for all that is told."""
+    known = [null for null in nulls if null is not None]
+    if len(known) < len(nulls):
+        return ""
+    if len(known) == 1:
+        return f"; an isotropic sample of the same size {verb}{'es' if verb.endswith('ch') else 's'} {known[0]}"
+    return f"; isotropic samples of the same sizes {verb} {' and '.join(known)}"
+
+
+def _count(ratio: float) -> str:
+    """An effective number: 2.4, 43."""
+    return fixed(ratio, 1 if ratio < 9.95 else 0)
 
 
 _TELL: tuple[Callable[[Values], str | None], ...] = (_own_caption, _gap, _cone, _dimensions)

@@ -3,6 +3,7 @@
 import base64
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from clip_geometry.files import write_atomically
 from clip_geometry.report.findings import findings
 from clip_geometry.report.gallery import FigureEntry
 from clip_geometry.report.numbers import bound
-from clip_geometry.report.table import TRACK, Explanation, Row, anchor, build_table, explain, group_order, runs
+from clip_geometry.report.origin import Row, told
+from clip_geometry.report.table import TRACK, Explanation, anchor, build_table, explain, group_order
 
 MAX_RUNS_TOLD = 4  # a sweep over more runs is read in the table
 
@@ -27,22 +29,20 @@ def render_report(
     rows: Sequence[Row],
     figures: Sequence[FigureEntry],
     explanations: Mapping[str, Explanation],
-    notes: Sequence[str] = (),
     fresh_models: Sequence[str] = (),
     command: str = "",
     config: str = "",
     versions: Mapping[str, str] | None = None,
-    results_file: str = "results.jsonl",
 ) -> str:
     """The page as text.
 
     facts: what was measured, in the order shown (model, data, n, d, pipeline, seed, …); empty ones are left out.
-    rows: as in results.jsonl; several runs (a sweep) get a column for every field that varies. explanations: measure
-    name → measure, `geometry.measures` or the like. notes: sentences under the table. fresh_models: those with
-    untrained weights, named in a banner. command, config (YAML text), versions: how to reproduce. results_file: path
-    of the rows relative to the page.
+    rows: those of the results.jsonl beside the page; several runs (a sweep) are labelled A, B, … explanations: measure
+    name → measure, `geometry.measures` or the like. fresh_models: those with untrained weights, named in a banner.
+    command, config (YAML text), versions: how to reproduce.
     """
-    told = list(runs(rows).items())[:MAX_RUNS_TOLD]
+    telling = [(part, sentences) for part in told(rows) if (sentences := findings(part.rows))]
+    table = build_table(rows, explanations)
     return (
         _environment()
         .get_template("template.html")
@@ -51,16 +51,15 @@ def render_report(
             intro=intro,
             facts=[(name, text) for name, value in facts.items() if (text := _fact(value))],
             fresh_models=list(fresh_models),
-            findings=[(heading, sentences) for heading, part in told if (sentences := findings(part))],
-            table=build_table(rows, explanations),
+            findings=telling[:MAX_RUNS_TOLD],
+            untold=len(telling[MAX_RUNS_TOLD:]),
+            table=table,
             track_width=TRACK,
-            notes=list(notes),
-            figures=[(number, entry, _data_uri(entry.svg_path)) for number, entry in enumerate(figures, start=1)],
+            figures=_numbered(figures),
             explained=_explained(rows, explanations),
             command=command,
             config=config,
             versions=dict(versions or {}),
-            results_file=results_file,
         )
     )
 
@@ -120,5 +119,11 @@ def _address(reference: str) -> str:
     return known[scheme.lower()] + rest if scheme.lower() in known else reference
 
 
+def _numbered(figures: Iterable[FigureEntry]) -> list[tuple[int, FigureEntry, str]]:
+    """(number, entry, data address); 0 and "" for what could not be drawn."""
+    numbers = count(1)
+    return [(next(numbers), e, _data_uri(e.svg_path)) if e.svg_path else (0, e, "") for e in figures]
+
+
 def _data_uri(svg: Path) -> str:
-    return "data:image/svg+xml;base64," + base64.b64encode(Path(svg).read_bytes()).decode()
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.read_bytes()).decode()

@@ -77,9 +77,9 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
     return inner
 
 
-def new_axes(width: float = WIDTH, height: float = HEIGHT) -> tuple[Figure, Axes]:
-    """An empty figure of one panel; width and height in inches."""
-    figure = Figure(figsize=(width, height), layout="constrained")
+def new_axes() -> tuple[Figure, Axes]:
+    """An empty figure of one panel."""
+    figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
     return figure, figure.add_subplot()
 
 

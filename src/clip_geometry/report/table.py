@@ -1,6 +1,5 @@
 """Result rows into the lines of the main table: groups of measures, each with its sets and, in a sweep, its runs."""
 
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from clip_geometry.geometry import GROUPS
-from clip_geometry.report.numbers import as_number, bound, null_number, number, plus_minus
+from clip_geometry.report.numbers import as_number, beside, bound, number, plus_minus
+from clip_geometry.report.origin import Row, places, runs, words
 
-Row = Mapping[str, Any]
 SETS = ("image", "text", "both")
-# What distinguishes runs; a field gets a column where it varies. `at` adds its own keys (layer, language, …).
-RUN_FIELDS = ("model", "dataset", "split", "pipeline", "fitted_on", "seed", "dtype")
 SIZE_FIELDS = ("n", "d")
 TRACK = 120  # width of the small picture, in its own units
 
@@ -80,6 +77,9 @@ class Block:
 
 @dataclass(frozen=True)
 class Table:
+    """runs: label and heading of each run, empty where there is one only. columns: names of the varying cells."""
+
+    runs: tuple[tuple[str, str], ...]
     columns: tuple[str, ...]
     groups: tuple[tuple[str, tuple[Block, ...]], ...]
 
@@ -103,55 +103,44 @@ def anchor(measure: str) -> str:
 
 
 def build_table(rows: Sequence[Row], explanations: Mapping[str, Explanation]) -> Table:
-    """Groups in their order, measures as they first appear in the rows, within a measure image, text, both."""
-    columns = tuple(_varying(rows))
-    by_measure: dict[str, list[Row]] = {}
-    for row in rows:
-        by_measure.setdefault(row["measure"], []).append(row)
+    """Groups in their order, measures as they first appear in the rows, within a measure image, text, both.
+
+    Several runs get a column of their labels; what of `at`, n and d varies gets a column each.
+    """
+    found = runs(rows)
+    several = len(found) > 1
+    names = (*places(rows), *(name for name in SIZE_FIELDS if _varies(name, rows)))
+    by_measure: dict[str, list[tuple[Row, tuple[str, ...]]]] = {}
+    for run in found:
+        for row in run.rows:
+            cells = (*((run.label,) if several else ()), *(words(row, name) for name in names))
+            by_measure.setdefault(row["measure"], []).append((row, cells))
     groups: dict[str, list[Block]] = {}
     for name, members in by_measure.items():
         explanation = explain(name, explanations)
         group = explanation.group if explanation else "other"
-        groups.setdefault(group, []).append(_block(name, members, explanation, columns))
-    return Table(columns, tuple((group, tuple(groups[group])) for group in sorted(groups, key=group_order)))
+        groups.setdefault(group, []).append(_block(name, members, explanation))
+    return Table(
+        runs=tuple((run.label, run.heading) for run in found) if several else (),
+        columns=(*(("run",) if several else ()), *names),
+        groups=tuple((group, tuple(groups[group])) for group in sorted(groups, key=group_order)),
+    )
+
+
+def _varies(name: str, rows: Iterable[Row]) -> bool:
+    """A row that lacks a field does not make it vary."""
+    return len({text for row in rows if (text := words(row, name))}) > 1
 
 
 def group_order(group: str) -> int:
     return GROUPS.index(group) if group in GROUPS else len(GROUPS)
 
 
-def runs(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """Rows by run: a heading of what varies between runs → its rows; one run has the heading ""."""
-    rows = list(rows)
-    columns = [name for name in _varying(rows) if name not in SIZE_FIELDS]
-    result: dict[str, list[Row]] = {}
-    for row in rows:
-        heading = " · ".join(text for name in columns if (text := _field(row, name)))
-        result.setdefault(heading, []).append(row)
-    return result
-
-
-def _varying(rows: Iterable[Row]) -> list[str]:
-    """Fields with more than one value; a row that lacks a field does not make it vary."""
-    rows = list(rows)
-    places = dict.fromkeys(key for row in rows for key in (row.get("at") or {}) if key != "modality")
-    names = [*RUN_FIELDS, *places, *SIZE_FIELDS]
-    return [name for name in names if len({text for row in rows if (text := _field(row, name))}) > 1]
-
-
-def _field(row: Row, name: str) -> str:
-    value = row.get(name, (row.get("at") or {}).get(name))
-    if name == "pipeline" and isinstance(value, list | tuple):
-        return ", ".join(map(str, value)) or "raw"
-    if value is None or isinstance(value, str):
-        return value or ""
-    return json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _block(name: str, rows: list[Row], explanation: Explanation | None, columns: tuple[str, ...]) -> Block:
-    # sorting is stable: within a set, runs keep the order of the rows
-    ordered = sorted(rows, key=lambda row: _set_order(_modality(row)))
-    lines = tuple(_line(row, explanation, columns) for row in ordered)
+def _block(name: str, members: list[tuple[Row, tuple[str, ...]]], explanation: Explanation | None) -> Block:
+    # sorting is stable: within a set, runs keep their order
+    ordered = sorted(members, key=lambda member: _set_order(_modality(member[0])))
+    near = [row.get(key) for row, _ in members for key in ("value", "null_value")]
+    lines = tuple(_line(row, cells, explanation, near) for row, cells in ordered)
     if explanation is None:
         return Block(name, name, "", "", "", "", lines)
     low, high = explanation.range
@@ -176,14 +165,16 @@ def _set_order(modality: str) -> int:
     return SETS.index(modality) if modality in SETS else len(SETS)
 
 
-def _line(row: Row, explanation: Explanation | None, columns: tuple[str, ...]) -> Line:
-    missing = as_number(row.get("value")) is None
+def _line(row: Row, varying: tuple[str, ...], explanation: Explanation | None, near: Sequence[Any]) -> Line:
+    """near: the numbers of the measure, all read beside each other."""
+    value, error = as_number(row.get("value")), as_number(row.get("standard_error"))
+    shown = beside(value, *near) if error is None else plus_minus(value, error)
     return Line(
         modality=_modality(row),
-        varying=tuple(_field(row, name) for name in columns),
-        value="" if missing else plus_minus(row["value"], row.get("standard_error")),
-        null=null_number(row.get("null_value"), row.get("value")),
-        note=row.get("note") or ("not a finite number" if missing else ""),
+        varying=varying,
+        value="" if value is None else shown,
+        null=beside(row.get("null_value"), *near),
+        note=row.get("note") or ("not a finite number" if value is None else ""),
         track=track(row, explanation.range) if explanation else None,
     )
 

@@ -1,0 +1,68 @@
+"""Cosines of the kinds of pairs that the report compares: all of them where they are few, else a sample."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clip_geometry.geometry.rows import as_rows, unit_rows
+
+MAX_COSINES = 300_000  # per kind of pairs; more are sampled
+
+Rows = NDArray[np.floating]
+Pairs = tuple[NDArray[np.integer], NDArray[np.integer]]
+Cosines = NDArray[np.float64]
+
+
+def sampled_cosines(
+    sets: Mapping[str, Rows], pairs: Pairs | None, rng: np.random.Generator
+) -> tuple[dict[str, Cosines], bool]:
+    """Kind of pairs → cosines, and whether any kind was sampled.
+
+    sets: "image" and/or "text" → (n, d), n ≥ 2. Cosines between sets of different dimension are left out. Raises
+    InputError for zero rows, which have no direction.
+    """
+    unit = {name: unit_rows(as_rows(rows), name=name).numpy() for name, rows in sets.items()}
+    kinds: dict[str, Cosines] = {}
+    sizes = []
+    if len(unit) == 2 and unit["image"].shape[1] == unit["text"].shape[1]:
+        image, text = unit["image"], unit["text"]
+        matching, random = _across(image, text, pairs, rng)
+        kinds = {"matching pairs": matching, "random image-text pairs": random}
+        sizes = [len(image) * len(text), 0 if pairs is None else len(pairs[0])]
+    for name, rows in unit.items():
+        kinds[f"two different {name}s"] = _within(rows, rng)
+        sizes.append(len(rows) * (len(rows) - 1) // 2)
+    return {kind: cosines for kind, cosines in kinds.items() if len(cosines)}, max(sizes) > MAX_COSINES
+
+
+def _within(unit: Rows, rng: np.random.Generator) -> Cosines:
+    """Cosines of random pairs of different rows; all pairs where they are few."""
+    n = len(unit)
+    if n * (n - 1) // 2 <= MAX_COSINES:
+        return (unit @ unit.T)[np.triu_indices(n, 1)]
+    i = rng.integers(n, size=MAX_COSINES)
+    j = (i + rng.integers(1, n, size=MAX_COSINES)) % n
+    return _cosine(unit, unit, i, j)
+
+
+def _across(image: Rows, text: Rows, pairs: Pairs | None, rng: np.random.Generator) -> tuple[Cosines, Cosines]:
+    """Cosines of the pairs (none without pairs), and of random image and text rows that are not known to pair."""
+    cells = len(image) * len(text)
+    drawn = np.arange(cells) if cells <= MAX_COSINES else rng.integers(cells, size=MAX_COSINES)
+    i, j = np.divmod(drawn, len(text))
+    if pairs is None:
+        return np.empty(0), _cosine(image, text, i, j)
+    left, right = (np.asarray(index) for index in pairs)
+    strangers = ~np.isin(drawn, left * len(text) + right)
+    chosen = np.arange(len(left))
+    if len(left) > MAX_COSINES:
+        chosen = rng.choice(len(left), MAX_COSINES, replace=False)
+    matching = _cosine(image, text, left[chosen], right[chosen])
+    return matching, _cosine(image, text, i[strangers], j[strangers])
+
+
+def _cosine(x: Rows, y: Rows, i: NDArray, j: NDArray, block: int = 16384) -> Cosines:
+    """Cosines of rows i of x with rows j of y, unit rows both, in blocks."""
+    parts = [slice(start, start + block) for start in range(0, len(i), block)]
+    return np.concatenate([np.einsum("nd,nd->n", x[i[p]], y[j[p]]) for p in parts] or [np.empty(0)])

@@ -1,0 +1,128 @@
+"""Where rows come from, in words: what tells the runs of one report apart."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from clip_geometry.results import ORIGIN
+
+Row = Mapping[str, Any]
+OWNER = {"model_options": "model", "data_options": "dataset"}  # options are read after what they are options of
+
+
+@dataclass(frozen=True)
+class Run:
+    """The rows of one origin. label: A, B, …; heading: what varies between the runs, "" where there is one only."""
+
+    label: str
+    heading: str
+    rows: list[Row] = field(default_factory=list)
+
+
+def runs(rows: Iterable[Row]) -> list[Run]:
+    """The runs in the order in which they first appear."""
+    grouped: dict[tuple, list[Row]] = {}
+    for row in rows:
+        grouped.setdefault(_origin(row), []).append(row)
+    names = _headed([members[0] for members in grouped.values()])
+    return [Run(_label(k), heading(members[0], names), members) for k, members in enumerate(grouped.values())]
+
+
+def told(rows: Iterable[Row]) -> list[Run]:
+    """The runs, each divided by what of its `at` varies (layer, language, …), so that no measure stands twice."""
+    parts = []
+    for run in runs(rows):
+        names = places(run.rows)
+        grouped: dict[str, list[Row]] = {}
+        for row in run.rows:
+            grouped.setdefault(heading(row, names), []).append(row)
+        parts += [Run(run.label, _joined(run.heading, place), members) for place, members in grouped.items()]
+    return parts
+
+
+def places(rows: Iterable[Row]) -> list[str]:
+    """The keys of `at` beside the modality (layer, language, …) with more than one value."""
+    rows = list(rows)
+    names = dict.fromkeys(key for row in rows for key in (row.get("at") or {}) if key != "modality")
+    return [name for name in names if len({text for row in rows if (text := words(row, name))}) > 1]
+
+
+def heading(row: Row, names: Iterable[str]) -> str:
+    """`scenes-clip/fresh · seed 1, zero_bias · normalize → center[each]`."""
+    return _joined(*(_named(name, words(row, name)) for name in names))
+
+
+def words(row: Row, name: str) -> str:
+    """One field of a row, or key of its `at`, for reading; "" where it is missing or empty."""
+    value = row.get(name, (row.get("at") or {}).get(name))
+    if name == "pipeline":
+        return "" if value is None else pipeline_words(value)
+    if name in OWNER:
+        return option_words(value or {})
+    if value is None or isinstance(value, str):
+        return value or ""
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def pipeline_words(steps: Sequence[str]) -> str:
+    return " → ".join(map(str, steps)) or "raw"
+
+
+def option_words(options: Mapping[str, Any]) -> str:
+    """`seed 1, zero_bias`; of options that differ by modality `image (seed 1), text (seed 2)`."""
+    return ", ".join(text for key, value in options.items() if (text := _option(key, value)))
+
+
+def with_options(name: str, options: Mapping[str, Any] | None) -> str:
+    """`scenes-clip/fresh (seed 1, zero_bias)`; the name alone without options."""
+    text = option_words(options or {})
+    return f"{name} ({text})" if text else name
+
+
+def _option(key: str, value: Any) -> str:
+    if isinstance(value, Mapping):
+        inner = option_words(value)
+        return f"{key} ({inner})" if inner else ""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return key if value else f"no {key}"
+    return f"{key} {value}"
+
+
+def _joined(*texts: str) -> str:
+    return " · ".join(filter(None, texts))
+
+
+def _origin(row: Row) -> tuple:
+    return tuple(_identity(row, name) for name in ORIGIN)
+
+
+def _identity(row: Row, name: str) -> str:
+    """Equal for equal values; an option that is missing is the same as none, and a pipeline as a tuple as a list."""
+    value = row.get(name)
+    value = (value or {}) if name in OWNER else value
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def _headed(firsts: Sequence[Row]) -> list[str]:
+    """The fields that a heading names: those that vary, and the owners of options that do."""
+    varying = [name for name in ORIGIN if len({_identity(row, name) for row in firsts}) > 1]
+    owners = {OWNER[name] for name in varying if name in OWNER}
+    names = [name for name in ORIGIN if name in varying or name in owners]
+    without = [name for name in names if name != "fitted_on"]
+    # what a step was fitted on mostly follows from the data and the pipeline
+    distinct = len({tuple(_identity(row, name) for name in without) for row in firsts})
+    return without if distinct == len(firsts) else names
+
+
+def _label(index: int) -> str:
+    return chr(ord("A") + index) if index < 26 else f"#{index + 1}"
+
+
+def _named(name: str, text: str) -> str:
+    """A text that does not speak for itself with the name of its field."""
+    said = {"seed": "run seed ", "fitted_on": "fitted on "}
+    bare = "" if name in ORIGIN else f"{name.replace('_', ' ')} "
+    return f"{said.get(name, bare)}{text}" if text else ""
