@@ -1,5 +1,6 @@
 import json
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -51,6 +52,16 @@ def test_provenance_says_what_was_embedded_by_what(loader, tmp_path):
     assert expected.items() <= provenance.items()
     assert provenance["key"] == manifest["recipe"]["key"]
     assert provenance["class_names"] == ["ape", "bee", "cat"]
+    assert (provenance["model_options"], provenance["data_options"]) == ({"seed": 3}, {})
+
+
+def test_provenance_has_every_option_that_is_not_the_default(loader, tmp_path):
+    loader()
+    data = FakeDatasetConfig(split="train", language="de", prompt="ein {}", source=Path("a/b"))
+    run(tmp_path, fake_dataset(config=data), FakeConfig(precision="bf16", batch_statistics=True, seed=0))
+    for side in read_store(tmp_path).values():
+        assert side.provenance["model_options"] == {"precision": "bf16", "batch_statistics": True}
+        assert side.provenance["data_options"] == {"language": "de", "prompt": "ein {}", "source": "a/b"}
 
 
 def test_a_finished_store_is_not_computed_again(loader, tmp_path):
@@ -164,7 +175,10 @@ def test_a_side_that_the_model_cannot_embed_is_left_out_with_a_notice(loader, tm
     loader(modalities=("text",))
     manifest = run(tmp_path)
     assert list(manifest["sides"]) == ["text"]
-    assert "the image side of fake is left out: fake:linear has no image tower" in capsys.readouterr().err
+    assert (
+        "the image side of fake is left out: fake:linear embeds text only, it has no image tower"
+        in capsys.readouterr().err
+    )
     with pytest.raises(InputError, match="holds text embeddings, none of modality 'image'"):
         read_store(tmp_path, modality="image")
     again = loader(modalities=("text",))
@@ -173,7 +187,10 @@ def test_a_side_that_the_model_cannot_embed_is_left_out_with_a_notice(loader, tm
 
 def test_no_common_side_is_an_error_that_leaves_the_folder_usable(loader, tmp_path):
     loader(modalities=("text",))
-    with pytest.raises(InputError, match="fake:linear embeds text only, and the data set fake has image"):
+    with pytest.raises(
+        InputError,
+        match="data set fake has no side for this model: fake:linear embeds text only, it has no image tower; choose",
+    ):
         run(tmp_path, fake_dataset(text=False))
     run(tmp_path)
 

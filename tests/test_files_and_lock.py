@@ -3,9 +3,37 @@ import json
 import os
 import threading
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from clip_geometry.files import exclusive, read_json, remove_temporaries, sha256_of, write_atomically, write_json
+from clip_geometry.files import (
+    exclusive,
+    first_line,
+    npy_bytes,
+    parquet_bytes,
+    read_json,
+    remove_temporaries,
+    sha256_of,
+    write_atomically,
+    write_json,
+)
+
+
+def test_content_of_arrays_and_tables(tmp_path):
+    array = np.arange(12, dtype=np.float16).reshape(3, 4)[:, ::2]
+    write_atomically(tmp_path / "x.npy", npy_bytes(array))
+    read = np.load(tmp_path / "x.npy")
+    assert read.dtype == np.float16 and np.array_equal(read, array)
+    table = pa.table({"a": [1, 2], "b": ["x", None]})
+    write_atomically(tmp_path / "x.parquet", parquet_bytes(table))
+    assert pq.read_table(tmp_path / "x.parquet").equals(table)
+
+
+@pytest.mark.parametrize(("text", "line"), [("\n\nfirst: x\nsecond", "first: x"), ("one ", "one"), ("", "")])
+def test_the_first_line_of_an_error(text, line):
+    assert first_line(ValueError(text)) == line
 
 
 def test_a_file_is_replaced_as_a_whole_and_its_checksum_returned(tmp_path):

@@ -1,6 +1,8 @@
+import sys
+
 import pytest
 
-from clip_geometry.registry import InputError, Registry, did_you_mean
+from clip_geometry.registry import InputError, Registry, did_you_mean, import_all
 
 
 @pytest.fixture
@@ -32,3 +34,20 @@ def test_a_name_is_given_once(shapes):
 def test_near_names_ignore_case():
     assert did_you_mean("ISOSCORE", ["isoscore", "cone"]) == "; did you mean 'isoscore'?"
     assert did_you_mean("zzz", ["isoscore", "cone"]) == ""
+
+
+def test_a_file_in_the_folder_is_all_that_a_new_member_needs(tmp_path, monkeypatch):
+    package = tmp_path / "shapes_of_test"
+    package.mkdir()
+    (package / "__init__.py").write_text("from clip_geometry.registry import import_all\nimport_all(__name__)\n")
+    (package / "base.py").write_text("from clip_geometry.registry import Registry\nshapes = Registry('shape')\n")
+    (package / "disc.py").write_text("from shapes_of_test.base import shapes\nshapes.add('disc', 1)\n")
+    (package / "solid").mkdir()
+    (package / "solid/__init__.py").write_text("from shapes_of_test.base import shapes\nshapes.add('solid', 3)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    from shapes_of_test.base import shapes  # pyright: ignore[reportMissingImports]
+
+    assert dict(shapes) == {"disc": 1, "solid": 3}
+    import_all("shapes_of_test")  # again is no second registration
+    for name in [name for name in sys.modules if name.startswith("shapes_of_test")]:
+        monkeypatch.delitem(sys.modules, name)

@@ -37,7 +37,8 @@ def write_store(folder, items=10, shard_size=4, modalities=("image", "text")):
                 for shard in store.missing(modality, items, shard_size)
             ]
             sides[modality] = {"language": None, "pair_on": "item_id", **summary(records)}
-        store.finish({"recipe": RECIPE, "encoder": {}, "sides": sides, "class_names": None})
+        options = {"model_options": {"seed": 3}, "data_options": {}}
+        store.finish({"recipe": RECIPE, **options, "encoder": {}, "sides": sides, "class_names": None})
     return store
 
 
@@ -204,4 +205,5 @@ def test_a_store_is_read_and_exported_like_every_other_format(tmp_path):
             assert np.array_equal(again[modality].vectors, side.vectors)
             assert list(again[modality].item_id) == list(side.item_id)
         assert list(again["text"].metadata["text"]) == list(sides["text"].metadata["text"])
-    assert read_any(tmp_path / "parquet")["text"].provenance["key"] == RECIPE["key"]
+    provenance = read_any(tmp_path / "parquet")["text"].provenance
+    assert (provenance["key"], provenance["model_options"]) == (RECIPE["key"], {"seed": 3})

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from clip_geometry.config import Config
 from clip_geometry.data.base import Dataset, Side
 from clip_geometry.encoders.base import Encoder, EncoderConfig
 from clip_geometry.progress import Advance, Progress, note, progress
@@ -61,6 +62,11 @@ def recipe_for(config: EncoderConfig, dataset: Dataset, batch_size: int) -> dict
     return recipe_of(config, encoder_revision(config), dataset.config, dataset.revision, batch)
 
 
+def _changed(config: Config, without: set[str]) -> dict[str, Any]:
+    """The fields that are not at their defaults."""
+    return config.model_dump(mode="json", serialize_as_any=True, exclude_defaults=True, exclude=without)
+
+
 def _check_options(batch_size: int, shard_size: int | None, max_corrupt: float) -> None:
     for name, value in {"batch_size": batch_size, "shard_size": shard_size}.items():
         if value is not None and value < 1:
@@ -94,16 +100,21 @@ class _Job:
     @cached_property
     def sides(self) -> list[Side]:
         """The sides that the data set has and the encoder can embed."""
-        chosen = [side for side in self.dataset.sides if side.modality in self.encoder.modalities]
-        lacking = [side.modality for side in self.dataset.sides if side not in chosen]
-        name, model = self.dataset.config.name, self.config.model
+        chosen, refusals = [], {}
+        for side in self.dataset.sides:
+            try:
+                self.encoder.require(side.modality)
+                chosen.append(side)
+            except InputError as refusal:
+                refusals[side.modality] = str(refusal)
+        name = self.dataset.config.name
         if not chosen:
             raise InputError(
-                f"{model} embeds {' and '.join(sorted(self.encoder.modalities))} only, and the data set {name} "
-                f"has {' and '.join(lacking) or 'neither'}: choose another model or data set"
+                f"the data set {name} has no side for this model: {'; '.join(refusals.values())}; "
+                "choose another model or data set"
             )
-        for modality in lacking:
-            note(f"the {modality} side of {name} is left out: {model} has no {modality} tower")
+        for modality, refusal in refusals.items():
+            note(f"the {modality} side of {name} is left out: {refusal}")
         return chosen
 
     def open(self, shard_size: int | None, limit: int | None) -> None:
@@ -188,6 +199,8 @@ class _Job:
         names = self.dataset.class_names
         return {
             "recipe": self.recipe,
+            "model_options": _changed(self.config, {"model"}),
+            "data_options": _changed(self.dataset.config, {"name", "split"}),
             "encoder": dict(self.encoder.describe()),
             "sides": entries,
             "class_names": None if names is None else list(names),

@@ -1,17 +1,67 @@
-"""Files that are there whole or not at all, and a lock that dies with its process."""
+"""Files: present or one clear error, there whole or not at all, and a lock that dies with its process."""
 
 import hashlib
+import io
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import numpy as np
+
 from clip_geometry.config import digest
+from clip_geometry.registry import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 LOCK = ".lock"
+
+
+def existing_file(path: Path, what: str) -> Path:
+    """`path` with "~" expanded, if it is a file that is not empty; `what` names it in the error."""
+    path = path.expanduser()
+    if path.is_dir():
+        raise InputError(f"{path} is a directory; {what} was expected")
+    if not path.exists():
+        raise InputError(f"{path} does not exist; {what} was expected")
+    if path.stat().st_size == 0:
+        raise InputError(f"{path} is empty (0 bytes); {what} was expected")
+    return path
+
+
+def existing_folder(path: Path, what: str) -> Path:
+    """`path` with "~" expanded, if it is a directory; `what` names it in the error."""
+    path = path.expanduser()
+    if not path.exists():
+        raise InputError(f"{path} does not exist; {what} was expected")
+    if not path.is_dir():
+        raise InputError(f"{path} is a file; {what} was expected")
+    return path
+
+
+def first_line(error: Exception) -> str:
+    """What a library complains of, short enough for one sentence of ours."""
+    return str(error).strip().partition("\n")[0]
+
+
+def npy_bytes(array: np.ndarray) -> bytes:
+    """The content of a .npy file."""
+    buffer = io.BytesIO()
+    np.save(buffer, np.ascontiguousarray(array), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def parquet_bytes(table: "pa.Table") -> bytes:
+    """The content of a .parquet file."""
+    import pyarrow.parquet as pq
+
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer)
+    return buffer.getvalue()
 
 
 def write_atomically(path: Path, data: bytes) -> str:

@@ -1,7 +1,10 @@
 """Names to things, with an error that helps. No dependencies."""
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -50,3 +53,9 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def __len__(self) -> int:
         return len(self._members)
+
+
+def import_all(package: str) -> None:
+    """Imports every module of a package that is being imported itself, so that each registers what it has."""
+    for module in iter_modules(sys.modules[package].__path__):
+        import_module(f"{package}.{module.name}")

@@ -7,7 +7,6 @@
 A shard is a range of the data set's indices. The key does not contain a limit: a limit is a view.
 """
 
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -179,8 +178,9 @@ class Store:
         """Writes (rows, d) float32 `vectors`, their metadata `columns`, and then the record, which it returns."""
         folder = self.folder / modality
         folder.mkdir(exist_ok=True)
+        content = files.npy_bytes(vectors.astype(np.float32, copy=False))
         checksums = {
-            shard.vectors: files.write_atomically(folder / shard.vectors, _npy(vectors)),
+            shard.vectors: files.write_atomically(folder / shard.vectors, content),
             shard.metadata: files.write_atomically(folder / shard.metadata, _parquet(columns)),
         }
         record = {"start": shard.start, "stop": shard.stop, "rows": len(vectors), "d": vectors.shape[1]}
@@ -310,6 +310,8 @@ def _provenance(folder: Path, manifest: Mapping, side: Mapping, rows: int, stop:
         "split": dataset["split"],
         "language": side["language"],
         "prompt": dataset["prompt"],
+        "model_options": manifest["model_options"],
+        "data_options": manifest["data_options"],
         "n": rows,
         "skipped": sum(item["index"] < stop for item in side["skipped"]),
         "truncated": sum(shard["truncated"] for shard in side["shards"] if shard["start"] < stop),
@@ -327,16 +329,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _npy(vectors: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, np.ascontiguousarray(vectors, dtype=np.float32), allow_pickle=False)
-    return buffer.getvalue()
-
-
 def _parquet(columns: Mapping[str, Any]) -> bytes:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    buffer = io.BytesIO()
-    pq.write_table(pa.table({name: pa.array(column) for name, column in columns.items()}), buffer)
-    return buffer.getvalue()
+    return files.parquet_bytes(pa.table({name: pa.array(column) for name, column in columns.items()}))

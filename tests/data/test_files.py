@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from clip_geometry.data.files import existing_file, existing_folder, read_text, revision
+from clip_geometry.data.files import read_text, revision
+from clip_geometry.files import existing_file, existing_folder
 from clip_geometry.registry import InputError
 
 
@@ -58,7 +59,7 @@ def test_file_errors(tmp_path):
         existing_file(tmp_path, "a table")
     with pytest.raises(InputError, match="nowhere does not exist; a table was expected"):
         existing_file(tmp_path / "nowhere", "a table")
-    with pytest.raises(InputError, match="empty is empty; a table was expected"):
+    with pytest.raises(InputError, match=r"empty is empty \(0 bytes\); a table was expected"):
         existing_file(tmp_path / "empty", "a table")
 
 

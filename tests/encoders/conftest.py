@@ -59,12 +59,6 @@ def captions():
 
 
 @pytest.fixture(scope="session")
-def words():
-    """The vocabulary of the small tokenizer, beside four special tokens: padding, unknown, start, end."""
-    return WORDS
-
-
-@pytest.fixture(scope="session")
 def vision_config():
     return VIT
 
@@ -93,13 +87,41 @@ def tokenizer_folder(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def model_folder(tmp_path, tokenizer_folder):
+@pytest.fixture(scope="session")
+def open_clip_folder(tmp_path_factory, tokenizer_folder):
     """A folder in open_clip's layout with the small tokenizer and no weights."""
-    folder = tmp_path / "model"
+    folder = tmp_path_factory.mktemp("open_clip") / "model"
     shutil.copytree(tokenizer_folder, folder)
     text = {**TEXT, "vocab_size": len(WORDS) + 4, "hf_tokenizer_name": "small-words"}
     preprocess = {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.2, 0.2], "interpolation": "bilinear"}
     config = {"model_cfg": {"embed_dim": 24, "vision_cfg": VIT, "text_cfg": text}, "preprocess_cfg": preprocess}
     (folder / "open_clip_config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture
+def model_folder(tmp_path, open_clip_folder):
+    """A copy of it that a test may change."""
+    return shutil.copytree(open_clip_folder, tmp_path / "model")
+
+
+@pytest.fixture(scope="session")
+def hf_clip_folder(tmp_path_factory, tokenizer_folder):
+    """A tiny CLIPModel saved with its processor: 32-pixel images, 14 tokens, 20 dimensions."""
+    import torch
+    from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel
+
+    folder = tmp_path_factory.mktemp("hf") / "clip"
+    shutil.copytree(tokenizer_folder, folder)
+    tower = {"num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40, "hidden_act": "quick_gelu"}
+    last = len(WORDS) + 3
+    special = {"bos_token_id": last - 1, "eos_token_id": last, "pad_token_id": 0}
+    text = {**tower, **special, "hidden_size": 24, "vocab_size": last + 1, "max_position_embeddings": 14}
+    vision = {**tower, "hidden_size": 36, "image_size": 32, "patch_size": 8}
+    torch.manual_seed(0)
+    model = CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=20))
+    with torch.no_grad():
+        model.logit_scale.fill_(3.0)
+    model.save_pretrained(folder)
+    CLIPImageProcessor(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}).save_pretrained(folder)
     return folder

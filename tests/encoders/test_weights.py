@@ -145,9 +145,9 @@ def test_a_pickle_that_would_run_code_is_refused_unexecuted(tmp_path, model_fold
 @pytest.mark.parametrize(
     ("filename", "content", "sentence"),
     [
-        ("w.safetensors", b"", "is not a readable safetensors file"),
+        ("w.safetensors", b"", r"is empty \(0 bytes\); a checkpoint file was expected"),
         ("w.safetensors", b"\x10\x00\x00\x00\x00\x00\x00\x00{}", "is not a readable safetensors file"),
-        ("w.pt", b"", "cannot be read as a checkpoint of tensors"),
+        ("w.pt", b"", r"is empty \(0 bytes\); a checkpoint file was expected"),
         ("w.pt", b"just text", "cannot be read as a checkpoint of tensors"),
     ],
 )
@@ -160,7 +160,7 @@ def test_damaged_files_are_one_sentence(tmp_path, filename, content, sentence):
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:FutureWarning")
 def test_files_that_are_none(tmp_path):
-    with pytest.raises(InputError, match=r"checkpoint .*no\.pt does not exist"):
+    with pytest.raises(InputError, match=r"no\.pt does not exist; a checkpoint file was expected"):
         resolve_encoder(f"open_clip:tiny-vit@{tmp_path}/no.pt", quick_gelu=False)
     with pytest.raises(InputError, match="is a directory; a checkpoint file was expected"):
         resolve_encoder(f"open_clip:tiny-vit@{tmp_path}", quick_gelu=False)

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 from clip_geometry.formats import read_any, read_embeddings, read_labels
 from clip_geometry.registry import InputError
-from format_cases import FORMATS, cloud, write
+from support.format_cases import FORMATS, cloud, write
 
 
 def test_missing_file_and_directory(tmp_path):
@@ -17,7 +17,7 @@ def test_missing_file_and_directory(tmp_path):
         read_embeddings(tmp_path / "x.npy", modality="image")
     with pytest.raises(InputError, match="is a directory, but neither a store nor a clip-retrieval folder"):
         read_embeddings(tmp_path, modality="image")
-    with pytest.raises(InputError, match="is a directory; a file of embeddings was expected"):
+    with pytest.raises(InputError, match="is a directory; a file of labels was expected"):
         read_labels(tmp_path)
 
 

@@ -6,7 +6,7 @@ import pytest
 from clip_geometry.embeddings import pair
 from clip_geometry.formats import read_any, read_embeddings
 from clip_geometry.registry import InputError
-from format_cases import assert_same_bits, cloud
+from support.format_cases import assert_same_bits, cloud
 
 
 def write_folder(folder, shards, *, digits=1, dtype=np.float16, distinct=True, metadata=True):

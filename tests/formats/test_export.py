@@ -5,7 +5,7 @@ import pytest
 from clip_geometry.embeddings import Embeddings, pair
 from clip_geometry.formats import export_clip_retrieval, export_parquet, read_any
 from clip_geometry.registry import InputError
-from format_cases import DTYPES, assert_same_bits, cloud
+from support.format_cases import DTYPES, assert_same_bits, cloud
 
 
 def both_sides(dtype=np.float32):

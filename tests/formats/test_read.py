@@ -7,7 +7,7 @@ from safetensors.torch import save_file
 
 from clip_geometry.formats import read_any, read_embeddings
 from clip_geometry.registry import InputError
-from format_cases import DTYPES, FORMATS, assert_same_bits, cloud, vector_column, write
+from support.format_cases import DTYPES, FORMATS, assert_same_bits, cloud, vector_column, write
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -22,7 +22,6 @@ def test_a_file_of_one_array_is_read_bit_for_bit(tmp_path, suffix, dtype):
         assert embeddings.modality == modality
         assert embeddings.provenance == {"source": str(path), "dtype": np.dtype(dtype).name}
     assert [side.modality for side in read_any(path).values()] == ["image"]
-    assert list(read_any(path, default="text")) == ["text"]
 
 
 @pytest.mark.parametrize("suffix", FORMATS)

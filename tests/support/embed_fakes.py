@@ -38,6 +38,7 @@ class FakeConfig(EncoderConfig):
 
 class FakeDatasetConfig(DatasetConfig):
     name: str = "fake"
+    source: Path | None = None
 
 
 class FakeEncoder(Encoder):

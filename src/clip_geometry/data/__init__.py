@@ -5,22 +5,25 @@ from pathlib import Path
 from typing import Any
 
 from clip_geometry.config import validate
-from clip_geometry.data import captions, cifar100, coco, folder, scenes  # noqa: F401 (each registers itself)
+from clip_geometry.data import cifar100, folder
 from clip_geometry.data.base import Dataset, DatasetConfig, DatasetEntry, Side, datasets
 from clip_geometry.data.images import IMAGE_SUFFIXES
 from clip_geometry.data.tables import SUFFIXES
-from clip_geometry.registry import InputError, did_you_mean
+from clip_geometry.registry import InputError, did_you_mean, import_all
 
 __all__ = [
     "Dataset",
     "DatasetConfig",
     "DatasetEntry",
     "Side",
+    "config_class",
     "dataset_from",
     "datasets",
     "load_dataset",
     "resolve_dataset",
 ]
+
+import_all(__name__)
 
 
 def resolve_dataset(name_or_path: str | Path, /, **options: Any) -> DatasetConfig:
@@ -30,6 +33,11 @@ def resolve_dataset(name_or_path: str | Path, /, **options: Any) -> DatasetConfi
     `folder` where it holds images. Raises InputError for anything else and for wrong options.
     """
     return _resolve(name_or_path, options)
+
+
+def config_class(name_or_path: str | Path) -> type[DatasetConfig]:
+    """The kind of config that a name, or what lies at a path, asks for."""
+    return datasets[_name(name_or_path)].config
 
 
 def dataset_from(section: Mapping[str, Any]) -> DatasetConfig:
@@ -47,15 +55,20 @@ def load_dataset(config: DatasetConfig) -> Dataset:
 
 
 def _resolve(name_or_path: str | Path, options: Mapping[str, Any]) -> DatasetConfig:
-    name = str(name_or_path)
     values = {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}
-    if name not in datasets:
-        path = Path(name_or_path).expanduser()
+    if str(name_or_path) not in datasets:
         if "path" in values:
-            raise InputError(f"both {name!r} and path={values['path']!r} say where the data set is; give one")
-        name = _kind(path)
-        values["path"] = str(path)
+            raise InputError(
+                f"both {str(name_or_path)!r} and path={values['path']!r} say where the data set is; give one"
+            )
+        values["path"] = str(Path(name_or_path).expanduser())
+    name = _name(name_or_path)
     return validate(datasets[name].config, {**values, "name": name}, f"data set {str(name_or_path)!r}")
+
+
+def _name(name_or_path: str | Path) -> str:
+    name = str(name_or_path)
+    return name if name in datasets else _kind(Path(name_or_path).expanduser())
 
 
 def _kind(path: Path) -> str:

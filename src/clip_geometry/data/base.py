@@ -48,6 +48,7 @@ class Dataset:
 class DatasetConfig(Config):
     """Fields of every data set. A subclass fixes `name` and adds its own.
 
+    split: "train" or "test" where the set has such. language: of the texts.
     prompt: where given (and the set has class names), the text side is one prompt per class, "{}" its place.
     """
 

@@ -5,13 +5,15 @@ from collections.abc import Sequence
 
 from clip_geometry.config import digest
 from clip_geometry.data.base import Dataset, DatasetEntry, Side, datasets
-from clip_geometry.data.files import CaptionedConfig, existing_folder, revision
+from clip_geometry.data.files import CaptionedConfig, revision
 from clip_geometry.data.images import listed_images
 from clip_geometry.data.tables import Table, read_table
+from clip_geometry.files import existing_folder
 from clip_geometry.registry import InputError
 
 IMAGE_COLUMNS = ("image", "file_name", "filename", "filepath", "image_path", "path", "image_id")
 CAPTION_COLUMNS = ("caption", "text", "title", "sentence")
+LANGUAGE_COLUMNS = ("language", "lang", "locale")
 
 
 class CaptionsConfig(CaptionedConfig):
@@ -21,6 +23,9 @@ class CaptionsConfig(CaptionedConfig):
     image_column: default: the first of IMAGE_COLUMNS that the table has; without one, rows are numbered.
     caption_column: default: the column named like `language`; else, where no column has a two-letter
     name, the first of CAPTION_COLUMNS that the table has.
+
+    A table without a column named like `language` may have one of LANGUAGE_COLUMNS instead: then the rows whose
+    value in it is `language` are read.
     """
 
     name: str = "captions"
@@ -29,27 +34,43 @@ class CaptionsConfig(CaptionedConfig):
 
 
 def load(config: CaptionsConfig) -> Dataset:
-    """One text row per row of the table; rows with the same image name are captions of one item.
+    """One text row per row of the table in that language; rows with the same image name are captions of one item.
 
-    item_id is the image name, or the row number from 0 where there is no image column. Images come once each, in
-    order of first appearance; the image side is None where none of them is there.
+    item_id is the image name, or the row number in the table, from 0, where there is no image column. Images come
+    once each, in order of first appearance; the image side is None where none of them is there.
     """
     table = read_table(config.path)
-    texts = table.strings(config.caption_column or _caption_column(table, config.language))
+    captions = table.strings(config.caption_column or _caption_column(table, config.language))
+    rows = _rows_in(table, config.language, len(captions))
+    texts = [captions[row] for row in rows]
     image_column = config.image_column or _first(IMAGE_COLUMNS, table.names)
     files_revision = revision(table.path.parent, [table.path.name])
     if image_column is None:
         if config.images is not None:
             raise InputError(f"{table.path} has no image column ({_listing(IMAGE_COLUMNS)}) to find images with")
-        item_id, image = [str(row) for row in range(len(texts))], None
+        item_id, image = [str(row) for row in rows], None
     else:
-        item_id = table.strings(image_column, numbers=True)
+        images = table.strings(image_column, numbers=True)
+        item_id = [images[row] for row in rows]
         names = list(dict.fromkeys(item_id))
         folder = existing_folder(config.images or table.path.parent, "a folder of images")
         image = listed_images(folder, names, names, required=config.images is not None)
         files_revision = digest([files_revision, revision(folder, names)])
     text = Side("text", item_id, texts.__getitem__, language=config.language)
     return Dataset(config=config, revision=files_revision, image=image, text=text)
+
+
+def _rows_in(table: Table, language: str, count: int) -> Sequence[int]:
+    """All `count` rows, unless a column says the language of each."""
+    column = _first(LANGUAGE_COLUMNS, table.names)
+    if column is None or language in table.names:
+        return range(count)
+    languages = table.strings(column)
+    rows = [row for row, each in enumerate(languages) if each == language]
+    if not rows:
+        there = ", ".join(dict.fromkeys(languages))
+        raise InputError(f"{table.path} has no rows whose {column!r} is {language!r}; its languages are {there}")
+    return rows
 
 
 def _caption_column(table: Table, language: str) -> str:

@@ -15,10 +15,11 @@ from pydantic import field_validator
 
 from clip_geometry.data.base import Dataset, DatasetConfig, DatasetEntry, Side, datasets
 from clip_geometry.data.cifar_pickle import read_pickle
-from clip_geometry.data.files import existing_folder, revision
+from clip_geometry.data.files import revision
 from clip_geometry.data.images import load_image
 from clip_geometry.data.prompts import class_prompts
 from clip_geometry.data.tables import readable_parquet
+from clip_geometry.files import existing_folder
 from clip_geometry.registry import InputError, did_you_mean
 
 SPLITS = ("train", "test")

@@ -9,8 +9,9 @@ from pydantic import Field
 
 from clip_geometry.config import digest
 from clip_geometry.data.base import Dataset, DatasetEntry, Side, datasets
-from clip_geometry.data.files import CaptionedConfig, existing_file, existing_folder, is_unicode, read_text, revision
+from clip_geometry.data.files import CaptionedConfig, is_unicode, read_text, revision
 from clip_geometry.data.images import listed_images
+from clip_geometry.files import existing_file, existing_folder
 from clip_geometry.registry import InputError
 
 WHAT = "a COCO captions annotation file, such as captions_val2017.json,"

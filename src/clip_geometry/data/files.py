@@ -1,4 +1,4 @@
-"""Files behind a data set: present or one clear error, and a revision that changes when they do."""
+"""Files behind a data set: their configs, their text, and a revision that changes when they do."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -35,28 +35,6 @@ class CaptionedConfig(FilesConfig):
         if prompt is not None:
             raise ValueError("a prompt needs class names, and this data set has captions instead; leave it out")
         return prompt
-
-
-def existing_file(path: Path, what: str) -> Path:
-    """`path` with "~" expanded, if it is a file that is not empty; `what` names it in the error."""
-    path = path.expanduser()
-    if path.is_dir():
-        raise InputError(f"{path} is a directory; {what} was expected")
-    if not path.exists():
-        raise InputError(f"{path} does not exist; {what} was expected")
-    if path.stat().st_size == 0:
-        raise InputError(f"{path} is empty; {what} was expected")
-    return path
-
-
-def existing_folder(path: Path, what: str) -> Path:
-    """`path` with "~" expanded, if it is a directory; `what` names it in the error."""
-    path = path.expanduser()
-    if not path.exists():
-        raise InputError(f"{path} does not exist; {what} was expected")
-    if not path.is_dir():
-        raise InputError(f"{path} is a file; {what} was expected")
-    return path
 
 
 def read_text(path: Path) -> str:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clip_geometry.data.files import existing_file, is_unicode, read_text
+from clip_geometry.data.files import is_unicode, read_text
+from clip_geometry.files import existing_file, first_line
 from clip_geometry.registry import InputError, did_you_mean
 
 SUFFIXES = (".csv", ".parquet", ".jsonl")
@@ -116,5 +117,6 @@ def readable_parquet(path: Path) -> Iterator[None]:
     try:
         yield
     except (ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"{path} cannot be read as parquet, it is truncated or another format: {reason}") from None
+        raise InputError(
+            f"{path} cannot be read as parquet, it is truncated or another format: {first_line(error)}"
+        ) from None

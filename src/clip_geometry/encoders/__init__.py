@@ -8,22 +8,25 @@ import re
 from typing import Any, NamedTuple
 
 from clip_geometry.config import validate
-from clip_geometry.encoders import hf_clip, open_clip  # noqa: F401  (each registers its family)
 from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, Tokens, encoders
 from clip_geometry.encoders.open_clip_source import list_names
 from clip_geometry.encoders.runtime import resolve_device
-from clip_geometry.registry import InputError
+from clip_geometry.registry import InputError, import_all
 
 __all__ = [
     "Encoder",
     "EncoderConfig",
     "ModelList",
     "Tokens",
+    "config_class",
     "encoder_revision",
     "load_encoder",
     "models",
     "resolve_encoder",
 ]
+
+
+import_all(__name__)
 
 
 class ModelList(NamedTuple):
@@ -43,6 +46,11 @@ def resolve_encoder(model: str, **options: Any) -> EncoderConfig:
     config = validate(entry.config, {"model": model, **options}, f"model {model}")
     entry.check(config)
     return config
+
+
+def config_class(model: str) -> type[EncoderConfig]:
+    """The kind of config that a model's name asks for, by its family alone."""
+    return _family(model).config
 
 
 def load_encoder(config: EncoderConfig, device: str = "auto") -> Encoder:

@@ -16,7 +16,8 @@ from clip_geometry.registry import InputError, Registry
 class EncoderConfig(Config):
     """Fields of every encoder; they all enter the store's key. A subclass adds its own.
 
-    model: the full name, e.g. "open_clip:ViT-B-32/fresh".
+    model: the full name, e.g. "open_clip:ViT-B-32/fresh". features: rows after the tower's final projection, or the
+    pooled ones before it. precision: of the weights and the computation; rows are float32 whatever it is.
     """
 
     model: str
@@ -55,8 +56,8 @@ class Encoder(ABC):
 
     @abstractmethod
     def describe(self) -> Mapping[str, Any]:
-        """JSON-like facts for the manifest and the key: weights (name and checksum, or "fresh" and seed), dim,
-        parameters, activation, preprocessing, tokenizer, context_length, logit_scale, logit_bias, versions.
+        """JSON-like facts for the manifest: weights (name and checksum, or "fresh" and seed), dim, parameters,
+        activation, preprocessing, tokenizer, context_length, logit_scale, logit_bias.
         dim maps each modality to its number of columns."""
 
     def require(self, modality: str) -> None:

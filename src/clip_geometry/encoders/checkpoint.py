@@ -1,34 +1,15 @@
 """State dicts from files: tensors only, never code; checked against the model before they go in."""
 
-import hashlib
 import pickle
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from clip_geometry.config import digest
+from clip_geometry.files import existing_file
 from clip_geometry.registry import InputError
-
-
-def require_file(path: Path) -> Path:
-    if path.is_dir():
-        raise InputError(f"{path} is a directory; a checkpoint file was expected")
-    if not path.is_file():
-        raise InputError(f"checkpoint {path} does not exist")
-    return path
-
-
-def sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def files_digest(paths: Iterable[Path]) -> str:
-    """One checksum of the names and contents of some files, whatever folder they lie in."""
-    return digest({path.name: sha256(path) for path in paths})
 
 
 def read_state_dict(path: Path) -> dict[str, Tensor]:
@@ -36,7 +17,7 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
 
     A training checkpoint ({"state_dict": …, …}) and names prefixed by DistributedDataParallel are unwrapped.
     """
-    values = _read(require_file(path))
+    values = _read(existing_file(path, "a checkpoint file"))
     if isinstance(values, Mapping) and isinstance(values.get("state_dict"), Mapping):
         values = values["state_dict"]
     if not isinstance(values, Mapping) or not all(isinstance(value, Tensor) for value in values.values()):

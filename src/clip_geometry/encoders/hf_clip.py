@@ -11,9 +11,10 @@ from PIL import Image
 from torch import Tensor
 
 from clip_geometry.config import digest
-from clip_geometry.encoders import checkpoint, hub
+from clip_geometry.encoders import hub
 from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, Tokens, encoders
-from clip_geometry.encoders.runtime import DTYPES, inference, parameter_count, rgb, versions
+from clip_geometry.encoders.runtime import DTYPES, inference, parameter_count, rgb
+from clip_geometry.files import first_line, sha256_of
 from clip_geometry.registry import InputError
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
@@ -40,8 +41,7 @@ def check(config: EncoderConfig) -> None:
 
 def revision(config: EncoderConfig) -> str:
     folder, weights = find(config)
-    kept = [path for path in folder.iterdir() if any(path.match(pattern) for pattern in hub.TOKENIZER_FILES)]
-    return digest({"folder": checkpoint.files_digest(kept), "weights": checkpoint.sha256(weights)})
+    return digest({"folder": hub.folder_digest(folder), "weights": sha256_of(weights)})
 
 
 def _check_config(folder: Path) -> None:
@@ -64,9 +64,8 @@ def load(config: EncoderConfig, device: torch.device) -> "HFClipEncoder":
         processor = AutoImageProcessor.from_pretrained(str(folder))
         tokenizer = AutoTokenizer.from_pretrained(str(folder))
     except (OSError, ValueError) as error:
-        problem = str(error).strip().partition("\n")[0]
-        raise InputError(f"{folder} lacks its tokenizer or image processor: {problem}") from None
-    facts = {"name": weights.name, "sha256": checkpoint.sha256(weights)}
+        raise InputError(f"{folder} lacks its tokenizer or image processor: {first_line(error)}") from None
+    facts = {"name": weights.name, "sha256": sha256_of(weights)}
     return HFClipEncoder(config, model.eval().to(device), processor, tokenizer, facts)
 
 
@@ -77,8 +76,7 @@ def _load_model(folder: Path, name: str) -> Any:
     try:
         model, report = loader.from_pretrained(str(folder), output_loading_info=True)
     except (OSError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
-        problem = str(error).strip().partition("\n")[0]
-        raise InputError(f"the weights of {name} cannot be loaded: {problem}") from None
+        raise InputError(f"the weights of {name} cannot be loaded: {first_line(error)}") from None
     # transformers only warns, and fills what is missing with random numbers
     if report["missing_keys"]:
         first, count = sorted(report["missing_keys"])[0], len(report["missing_keys"])
@@ -147,7 +145,6 @@ class HFClipEncoder(Encoder):
             "context_length": self.context_length,
             "logit_scale": self.model.logit_scale.exp().item(),
             "logit_bias": None,
-            "versions": versions("torch", "transformers"),
         }
 
 

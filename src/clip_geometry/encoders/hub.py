@@ -4,6 +4,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from clip_geometry.config import digest
+from clip_geometry.files import sha256_of
 from clip_geometry.registry import InputError
 
 TOKENIZER_FILES = ("*.json", "*.txt", "*.model")
@@ -39,6 +41,12 @@ def folder(name: str, patterns: Sequence[str]) -> Path:
             f"cache ({type(error).__name__}: no network?); give a local file or folder instead (open_clip:NAME@PATH, "
             "local-dir:PATH, hf-clip:PATH)"
         ) from None
+
+
+def folder_digest(folder: Path) -> str:
+    """One checksum of the names and contents of its config and tokenizer files, wherever it lies."""
+    kept = [path for path in folder.iterdir() if any(path.match(pattern) for pattern in TOKENIZER_FILES)]
+    return digest({path.name: sha256_of(path) for path in kept})
 
 
 def first_file(name: str, candidates: Sequence[str]) -> Path:

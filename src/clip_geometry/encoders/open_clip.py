@@ -4,6 +4,7 @@ import logging
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,8 +26,9 @@ from clip_geometry.encoders.open_clip_source import (
     scenes_folder,
 )
 from clip_geometry.encoders.pooled import Projection, TextTower, pooled, pooled_width, projection
-from clip_geometry.encoders.runtime import DTYPES, activations, inference, parameter_count, rgb, versions
+from clip_geometry.encoders.runtime import DTYPES, activations, inference, parameter_count, rgb
 from clip_geometry.encoders.truncation import count_truncated
+from clip_geometry.files import first_line, sha256_of
 from clip_geometry.registry import InputError
 
 
@@ -123,12 +125,11 @@ def revision(config: OpenClipConfig) -> str:
     source = find(config)
     facts: dict[str, Any] = {"architecture": source.architecture, "preprocessing": source.preprocessing}
     if source.folder is not None:
-        kept = [path for path in source.folder.iterdir() if any(path.match(p) for p in hub.TOKENIZER_FILES)]
-        facts["folder"] = checkpoint.files_digest(kept)
+        facts["folder"] = hub.folder_digest(source.folder)
     if source.weights is None:
-        facts["versions"] = versions("torch", "open_clip_torch")
+        facts["versions"] = {name: version(name) for name in ("torch", "open_clip_torch")}
     else:
-        facts["weights"] = checkpoint.sha256(source.weights())
+        facts["weights"] = sha256_of(source.weights())
     return digest(facts)
 
 
@@ -194,11 +195,10 @@ def _load_weights(model: Any, path: Path, source: Source, name: str) -> dict[str
         try:
             open_clip.load_checkpoint(model, str(path), weights_only=True)  # knows the layouts of all its tags
         except (RuntimeError, ValueError, KeyError, OSError, pickle.UnpicklingError) as error:
-            problem = str(error).strip().partition("\n")[0]
-            raise InputError(f"the weights {path} of {name} cannot be loaded: {problem}") from None
+            raise InputError(f"the weights {path} of {name} cannot be loaded: {first_line(error)}") from None
     else:
         checkpoint.load_state_dict(model, checkpoint.read_state_dict(path), str(path))
-    return {"name": path.name, "sha256": checkpoint.sha256(path)}
+    return {"name": path.name, "sha256": sha256_of(path)}
 
 
 def _use_batch_statistics(model: nn.Module, name: str) -> None:
@@ -227,8 +227,7 @@ def _tokenizer(source: Source) -> Any:
             **(text.get("tokenizer_kwargs") or {}),
         )
     except (OSError, ValueError) as error:
-        problem = str(error).strip().partition("\n")[0]
-        raise InputError(f"{folder} holds no tokenizer that transformers can load: {problem}") from None
+        raise InputError(f"{folder} holds no tokenizer that transformers can load: {first_line(error)}") from None
 
 
 @contextmanager
@@ -320,7 +319,6 @@ class OpenClipEncoder(Encoder):
             "context_length": self.tokenizer.context_length,
             "logit_scale": self.model.logit_scale.exp().item(),
             "logit_bias": None if bias is None else bias.item(),
-            "versions": versions("torch", "open_clip_torch", "transformers"),
         }
 
     def _tokenizer_name(self) -> str:

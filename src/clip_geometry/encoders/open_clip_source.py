@@ -12,7 +12,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from clip_geometry.encoders import checkpoint, hub
+from clip_geometry.encoders import hub
+from clip_geometry.files import existing_file
 from clip_geometry.registry import InputError, did_you_mean
 
 QUICKGELU = "-quickgelu"
@@ -75,7 +76,7 @@ def from_name(model: str, quick_gelu: bool | None) -> Source:
     if kind == "fresh":
         return Source(name, architecture, weights=None, published=False)
     if kind == "path":
-        path = checkpoint.require_file(Path(rest).expanduser())
+        path = existing_file(Path(rest), "a checkpoint file")
         forced = _activation(model, name, architecture, quick_gelu)
         return Source(name, architecture, weights=lambda: path, published=False, quick_gelu=forced)
     settings = _tag(name, rest, architecture)

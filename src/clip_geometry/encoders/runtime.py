@@ -1,8 +1,7 @@
-"""What every encoder needs of the machine: a device, exact float32, RGB pixels, versions for the record."""
+"""What every encoder needs of the machine: a device, exact float32, RGB pixels."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from typing import Any
 
 import torch
@@ -57,10 +56,6 @@ def rgb(image: Image.Image) -> Image.Image:
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
     return image.convert("RGB")
-
-
-def versions(*distributions: str) -> dict[str, str]:
-    return {name: version(name) for name in distributions}
 
 
 def parameter_count(model: torch.nn.Module) -> int:

@@ -5,12 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from clip_geometry.embeddings import Embeddings
+from clip_geometry.files import existing_file
 from clip_geometry.formats.clip_retrieval import is_clip_retrieval, read_clip_retrieval, write_clip_retrieval
 from clip_geometry.formats.labels import read_labels
 from clip_geometry.formats.numpy_files import read_npy, read_npz
 from clip_geometry.formats.parquet_files import read_parquet, write_parquet
 from clip_geometry.formats.safetensors_files import read_safetensors
-from clip_geometry.formats.vectors import UNNAMED, require_file
+from clip_geometry.formats.vectors import UNNAMED
 from clip_geometry.registry import InputError, did_you_mean
 from clip_geometry.store import MODALITIES, is_store, read_store
 
@@ -25,13 +26,13 @@ READERS: dict[str, Callable[[Path], dict[str, Embeddings]]] = {
 }
 
 
-def read_any(path: str | Path, *, default: str = "image") -> dict[str, Embeddings]:
+def read_any(path: str | Path) -> dict[str, Embeddings]:
     """All sides at `path`, by modality: a file, a store, a clip-retrieval folder, a folder with image.npy and text.npy.
 
-    A file that names no modality counts as `default`. Raises InputError, one sentence, for everything else.
+    A file that names no modality counts as images. Raises InputError, one sentence, for everything else.
     """
     sides = _read(Path(path))
-    return {modality or default: _as(side, modality or default) for modality, side in sides.items()}
+    return {modality or "image": _as(side, modality or "image") for modality, side in sides.items()}
 
 
 def read_embeddings(path: str | Path, *, modality: str) -> Embeddings:
@@ -68,7 +69,7 @@ def export_parquet(source: str | Path | Embeddings | Mapping[str, Embeddings], o
 def _read(path: Path) -> dict[str, Embeddings]:
     if path.is_dir():
         return _read_folder(path)
-    require_file(path)
+    existing_file(path, "a file of embeddings")
     if path.suffix.lower() not in READERS:
         hint = did_you_mean(path.suffix, READERS) or f"; known are {', '.join(READERS)}"
         raise InputError(f"{path} has the unknown extension {path.suffix!r}{hint}")

@@ -3,7 +3,6 @@
 Row k of every part belongs to the same pair. https://github.com/rom1504/clip-retrieval
 """
 
-import io
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from clip_geometry.embeddings import Embeddings, pair
-from clip_geometry.files import write_atomically
+from clip_geometry.files import existing_file, npy_bytes, parquet_bytes, write_atomically
 from clip_geometry.formats.numpy_files import load_npy
 from clip_geometry.formats.parquet_files import columns_of, read_table
-from clip_geometry.formats.vectors import LABEL_NAMES, check_vectors, require_file
+from clip_geometry.formats.vectors import LABEL_NAMES, check_vectors
 from clip_geometry.registry import InputError
 
 FOLDERS = {"image": "img_emb", "text": "text_emb"}
@@ -55,7 +54,7 @@ def _shards(folder: Path, stem: str, suffix: str) -> dict[int, Path]:
 def _load_shards(shards: Mapping[int, Path]) -> dict[int, np.ndarray]:
     arrays: dict[int, np.ndarray] = {}
     for number, path in shards.items():
-        require_file(path)
+        existing_file(path, "a file of embeddings")
         arrays[number] = check_vectors(load_npy(path), str(path))
         first = next(iter(arrays))
         if arrays[number].shape[1] != arrays[first].shape[1]:
@@ -84,7 +83,7 @@ def _read_metadata(folder: Path, arrays: Mapping[str, Mapping[int, np.ndarray]])
             if number not in shards:
                 raise InputError(f"{folder} has shard {number} of {FOLDERS[modality]} but not of metadata")
             if number not in tables:
-                require_file(shards[number])
+                existing_file(shards[number], "a table")
                 tables[number] = read_table(shards[number])
             if tables[number].num_rows != len(rows):
                 raise InputError(
@@ -128,15 +127,12 @@ def write_clip_retrieval(sides: Mapping[str, Embeddings], out: Path) -> None:
         i, j = pair(sides["image"], sides["text"])
         sides = {"image": sides["image"].take(i), "text": sides["text"].take(j)}
     for modality, side in sides.items():
-        buffer = io.BytesIO()
-        np.save(buffer, np.ascontiguousarray(side.vectors), allow_pickle=False)
-        _write(targets[modality], buffer.getvalue())
+        _write(targets[modality], npy_bytes(side.vectors))
     _write(metadata, _metadata(sides))
 
 
 def _metadata(sides: Mapping[str, Embeddings]) -> bytes:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     first = next(iter(sides.values()))
     columns = {"item_id": first.item_id, "label": first.labels}
@@ -147,9 +143,7 @@ def _metadata(sides: Mapping[str, Embeddings]) -> bytes:
     columns = {name: pa.array(column) for name, column in columns.items() if column is not None}
     if not columns:
         columns = {"item_id": pa.array([str(k) for k in range(len(first))])}
-    buffer = io.BytesIO()
-    pq.write_table(pa.table(columns), buffer)
-    return buffer.getvalue()
+    return parquet_bytes(pa.table(columns))
 
 
 def _write(path: Path, data: bytes) -> None:

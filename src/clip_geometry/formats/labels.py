@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from clip_geometry.formats.vectors import damaged, require_file
+from clip_geometry.files import existing_file
+from clip_geometry.formats.vectors import damaged
 from clip_geometry.registry import InputError
 
 COLUMNS = ("label", "labels", "class", "class_name", "category", "target")
@@ -19,8 +20,7 @@ def read_labels(path: str | Path) -> np.ndarray:
 
     In a table, the only column or the one that is called label, labels, class, class_name, category or target.
     """
-    path = Path(path)
-    require_file(path)
+    path = existing_file(Path(path), "a file of labels")
     if path.suffix.lower() not in READERS:
         raise InputError(f"{path} is no label file; expected {', '.join(READERS)}")
     try:

@@ -1,6 +1,5 @@
 """.parquet: the column whose type is a list of floats holds the vectors, the others belong to the rows."""
 
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.files import write_atomically
+from clip_geometry.files import parquet_bytes, write_atomically
 from clip_geometry.formats.vectors import LABEL_NAMES, check_vectors, damaged, sides_by_name
 from clip_geometry.registry import InputError
 
@@ -110,7 +109,6 @@ def _vectors(column, path: Path, name: str) -> np.ndarray:
 def write_parquet(embeddings: Embeddings, path: Path) -> None:
     """A table with the vectors in the column "embedding", beside item_id, label and the rest."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     columns = {"item_id": embeddings.item_id, "label": embeddings.labels, **embeddings.metadata}
     arrays = {name: pa.array(column) for name, column in columns.items() if column is not None}
@@ -119,6 +117,4 @@ def write_parquet(embeddings: Embeddings, path: Path) -> None:
     facts = {name: getattr(embeddings, name) for name in ("modality", "language", "pair_on")}
     facts["provenance"] = dict(embeddings.provenance)
     table = pa.table(arrays).replace_schema_metadata({FACTS: json.dumps(facts, default=str)})
-    buffer = io.BytesIO()
-    pq.write_table(table, buffer)
-    write_atomically(path, buffer.getvalue())
+    write_atomically(path, parquet_bytes(table))

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from clip_geometry.embeddings import Embeddings
+from clip_geometry.files import first_line
 from clip_geometry.registry import InputError
 
 NAMES = {
@@ -16,20 +17,11 @@ LABEL_NAMES = ("label", "labels")
 UNNAMED = ""  # the modality of a file that does not say which it is
 
 
-def require_file(path: Path) -> None:
-    """Raises InputError unless `path` is a file with something in it."""
-    if path.is_dir():
-        raise InputError(f"{path} is a directory; a file of embeddings was expected")
-    if not path.exists():
-        raise InputError(f"{path} does not exist")
-    if path.stat().st_size == 0:
-        raise InputError(f"{path} is empty (0 bytes); it has to be written again")
-
-
 def damaged(path: Path, kind: str, error: Exception) -> InputError:
     """The sentence for a file that its library cannot read."""
-    reason = str(error).strip().split("\n")[0]
-    return InputError(f"{path} is no readable {kind} file, damaged or cut short ({reason}): copy or write it again")
+    return InputError(
+        f"{path} is no readable {kind} file, damaged or cut short ({first_line(error)}): copy or write it again"
+    )
 
 
 def check_vectors(array: np.ndarray, source: str) -> np.ndarray:

@@ -29,6 +29,7 @@ class ScenesConfig(DatasetConfig):
     """size: the number of images. classes: those whose main object is of a seen or a held-out class, or all.
 
     A filter passes over scenes: number 7 is the same picture under the same item_id in "all" and in "seen".
+    seed: another one is another stream of scenes, as is the other split. captions_per_image: different sentences.
     language: of the captions, or of the class names in the prompts.
     """
 

@@ -1,0 +1,146 @@
+"""`clip-geometry embed` end to end: every model a tiny one, every data set a few items."""
+
+import json
+import shutil
+
+import numpy as np
+import open_clip
+import pytest
+import torch
+
+from clip_geometry.data import load_dataset, resolve_dataset
+from clip_geometry.embeddings import pair
+from clip_geometry.encoders.open_clip_source import scenes_folder
+from clip_geometry.formats import read_any
+from clip_geometry.store import read_store
+
+TINY = {
+    "embed_dim": 24,
+    "vision_cfg": {"image_size": 32, "patch_size": 8, "layers": 1, "width": 48, "head_width": 16},
+    "text_cfg": {"context_length": 16, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 1},
+}
+
+
+@pytest.fixture
+def embed(cli):
+    """Embeds into `out`, which has to succeed, and gives the sets."""
+
+    def run(model, dataset, *arguments, out="out"):
+        outcome = cli("embed", model, dataset, "-o", out, *arguments)
+        assert outcome.status == 0 and f"store: {out}" in outcome.out
+        return read_store(out)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """A small model of open_clip, and the checkpoint it was saved to."""
+    folder = tmp_path_factory.mktemp("architecture")
+    (folder / "tiny-of-embed.json").write_text(json.dumps(TINY))
+    open_clip.add_model_config(folder)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(8)
+        model, _, transform = open_clip.create_model_and_transforms("tiny-of-embed")
+    torch.save(model.state_dict(), folder / "w.pt")
+    return model.eval(), transform, folder / "w.pt"
+
+
+def test_a_checkpoint_with_the_activation_it_needs(embed, refused, tiny):
+    model, transform, path = tiny
+    name = f"open_clip:tiny-of-embed@{path}"
+    assert "add quick_gelu=true" in refused("embed", name, "scenes", "-o", "out", "size=6")
+    sets = embed(name, "scenes", "size=6", "quick_gelu=false")
+    data = load_dataset(resolve_dataset("scenes", size=6))
+    with torch.no_grad():
+        images = model.encode_image(torch.stack([transform(data.image.load(k)) for k in range(6)]))
+        tokens = open_clip.get_tokenizer("tiny-of-embed")([data.text.load(k) for k in range(6)])
+        texts = model.encode_text(tokens)
+    assert sets["image"].vectors == pytest.approx(images.numpy(), abs=1e-5)
+    assert sets["text"].vectors == pytest.approx(texts.numpy(), abs=1e-5)
+    assert sets["image"].provenance["model_options"] == {"quick_gelu": False}
+    quick = embed(name, "scenes", "size=6", "model.quick_gelu=true", out="quick")
+    assert np.abs(quick["image"].vectors - sets["image"].vectors).max() > 1e-4
+
+
+def test_a_folder_without_weights_and_with_them(embed, refused, tmp_path):
+    folder = shutil.copytree(scenes_folder(), tmp_path / "model")
+    assert "add fresh=true" in refused("embed", f"local-dir:{folder}", "scenes", "-o", "out")
+    fresh = embed(f"local-dir:{folder}", "scenes", "size=3", "fresh=true", "seed=5", out="fresh")
+    named = embed("scenes-clip/fresh", "scenes", "size=3", "seed=5", out="named")
+    model = open_clip.create_model(f"local-dir:{folder}", load_weights=False)
+    torch.save(model.state_dict(), folder / "open_clip_pytorch_model.bin")
+    saved = embed(f"local-dir:{folder}", "scenes", "size=3", out="saved")
+    for modality in ("image", "text"):
+        assert np.array_equal(fresh[modality].vectors, named[modality].vectors)
+        assert np.abs(saved[modality].vectors - fresh[modality].vectors).max() > 1e-3
+    assert fresh["text"].provenance["model_options"] == {"seed": 5, "fresh": True}
+    assert saved["text"].provenance["model_options"] == {}
+
+
+def test_a_table_by_its_path(embed, refused, tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("language,caption\nde,ein roter Kreis\nen,a red circle\nde,ein blaues Dreieck\n")
+    assert "key 'path' is missing" in refused("embed", "scenes-clip/fresh", "captions", "-o", "out")
+    sets = embed("scenes-clip/fresh", "captions", "--language", "de", f"path={table}")
+    assert sets.keys() == {"text"}
+    assert list(sets["text"].metadata["text"]) == ["ein roter Kreis", "ein blaues Dreieck"]
+    assert sets["text"].provenance["data_options"] == {"language": "de", "path": str(table)}
+    same = embed("scenes-clip/fresh", table, "language=de", out="same")
+    assert np.array_equal(same["text"].vectors, sets["text"].vectors)
+    assert "give one" in refused("embed", "scenes-clip/fresh", table, "-o", "out", f"path={table}")
+
+
+def test_a_seed_is_the_encoders_and_with_data_the_data_sets(embed):
+    plain = embed("scenes-clip/fresh", "scenes", "size=4", out="plain")["image"]
+    model = embed("scenes-clip/fresh", "scenes", "size=4", "seed=1", out="model")["image"]
+    data = embed("scenes-clip/fresh", "scenes", "size=4", "data.seed=1", out="data")["image"]
+    both = embed("scenes-clip/fresh", "scenes", "size=4", "model.seed=1", "data.seed=2", out="both")["image"]
+    options = [(side.provenance["model_options"], side.provenance["data_options"]) for side in (model, data, both)]
+    assert options[0] == ({"seed": 1}, {"size": 4})
+    assert options[1] == ({}, {"size": 4, "seed": 1})
+    assert options[2] == ({"seed": 1}, {"size": 4, "seed": 2})
+    assert list(plain.item_id) == list(model.item_id) and plain.item_id[0] != data.item_id[0] != both.item_id[0]
+    for one, other in ((plain, model), (plain, data), (model, both)):
+        assert np.abs(one.vectors - other.vectors).max() > 1e-3
+
+
+def test_a_limit_that_grows(embed, cli):
+    few = {m: np.array(s.vectors) for m, s in embed("scenes-clip/fresh", "scenes", "size=9", "--limit", "3").items()}
+    assert {modality: len(rows) for modality, rows in few.items()} == {"image": 3, "text": 3}
+    more = embed("scenes-clip/fresh", "scenes", "size=9", "--limit", "7", "--batch-size", "2")
+    assert {modality: len(side) for modality, side in more.items()} == {"image": 7, "text": 7}
+    for modality, rows in few.items():
+        assert more[modality].vectors[:3] == pytest.approx(rows, abs=1e-5)
+    outcome = cli("embed", "scenes-clip/fresh", "scenes", "size=9", "--limit", "2", "-o", "out")
+    assert "image: 7 × 512" in outcome.out  # what is there stays
+
+
+@pytest.mark.parametrize("kind", ["clip-retrieval", "parquet"])
+def test_exports_read_back_equal(embed, kind):
+    sets = embed("scenes-clip/fresh", "scenes", "size=5", "captions_per_image=2", "--export", kind)
+    again = read_any("out/export")
+    assert again.keys() == sets.keys() == {"image", "text"}
+    i, j = pair(sets["image"], sets["text"])
+    rows = {"image": i, "text": j} if kind == "clip-retrieval" else {"image": range(5), "text": range(10)}
+    for modality, side in sets.items():
+        assert np.array_equal(again[modality].vectors, side.vectors[rows[modality]])
+        assert list(again[modality].labels) == list(side.labels[rows[modality]])
+    assert [len(index) for index in pair(again["image"], again["text"])] == [10, 10]
+    assert list(again["text"].metadata["text"]) == list(sets["text"].metadata["text"])
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("data.sed=1", "unknown option 'data.sed'; did you mean 'seed'"),
+        ("model.size=1", "unknown option 'model.size'"),
+        ("model=x", "unknown option 'model'"),
+        ("name=x", "unknown option 'name'"),
+        ("data.name=x", "unknown option 'data.name'"),
+        ("a.b.seed=1", "unknown prefix 'a.b'"),
+        ("data.seed=x", "key 'seed' is \"x\""),
+    ],
+)
+def test_options_that_nobody_takes(refused, option, message):
+    assert message in refused("embed", "scenes-clip/fresh", "scenes", "-o", "out", option)
