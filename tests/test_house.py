@@ -14,7 +14,7 @@ LAYERS = [
     {"runner"},
     {"experiments"},
     {"report"},
-    {"results", "embed"},
+    {"results", "extraction"},
     {"evaluators", "encoders", "data"},
     {"store", "formats", "embeddings", "transforms", "files", "progress", "versions"},
     {"geometry"},

@@ -8,7 +8,7 @@ from typing import Any
 
 _HOME = {
     "clip_geometry.data": ["load_dataset", "resolve_dataset"],
-    "clip_geometry.embed": ["embed"],
+    "clip_geometry.extraction": ["embed"],
     "clip_geometry.embeddings": ["Embeddings", "pair"],
     "clip_geometry.encoders": ["load_encoder", "resolve_encoder"],
     "clip_geometry.experiments.measuring": ["MeasuredSets", "measure_sets"],

@@ -13,11 +13,11 @@ import yaml
 from clip_geometry.config import digest, expand_sweep, override, read_yaml, validate
 from clip_geometry.data import load_dataset
 from clip_geometry.data.base import Dataset, DatasetConfig
-from clip_geometry.embed import embed, recipe_for
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders import encoder_revision
 from clip_geometry.encoders.base import EncoderConfig
 from clip_geometry.experiments import Experiment, experiments
+from clip_geometry.extraction import embed, recipe_for
 from clip_geometry.files import exclusive, write_atomically
 from clip_geometry.geometry import measures
 from clip_geometry.progress import note, progress

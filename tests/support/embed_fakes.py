@@ -18,8 +18,8 @@ from PIL import Image
 
 import clip_geometry.encoders
 from clip_geometry.data.base import Dataset, DatasetConfig, Side
-from clip_geometry.embed import embed
 from clip_geometry.encoders.base import Encoder, EncoderConfig, Tokens
+from clip_geometry.extraction import embed
 from clip_geometry.progress import quiet
 
 DIM = 5

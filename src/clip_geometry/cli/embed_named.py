@@ -6,7 +6,7 @@ from typing import Any
 
 from clip_geometry import data, encoders
 from clip_geometry.config import parse_overrides
-from clip_geometry.embed import embed
+from clip_geometry.extraction import embed
 from clip_geometry.registry import InputError, did_you_mean
 
 EXPORTS = ("clip-retrieval", "parquet")
