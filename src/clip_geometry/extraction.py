@@ -100,10 +100,11 @@ class _Job:
     @cached_property
     def sides(self) -> list[Side]:
         """The sides that the data set has and the encoder can embed."""
+        encoder = self.encoder  # what goes wrong in building it is not about the data set
         chosen, refusals = [], {}
         for side in self.dataset.sides:
             try:
-                self.encoder.require(side.modality)
+                encoder.require(side.modality)
                 chosen.append(side)
             except InputError as refusal:
                 refusals[side.modality] = str(refusal)

@@ -105,6 +105,6 @@ def read_rows(path: Path) -> list[Row]:
         hint = "a run folder holds results.jsonl" if path.is_dir() else "give a run folder or a file of measure --json"
         raise InputError(f"{file} does not exist; {hint}")
     rows = Results(file).read()
-    if not rows:
-        raise InputError(f"{file} holds no finished result rows")
+    if not rows or not all({"measure", "value", "at"} <= row.keys() for row in rows):
+        raise InputError(f"{file} holds no finished result rows of a run or of measure --json")
     return rows

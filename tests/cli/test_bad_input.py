@@ -157,6 +157,11 @@ def test_wrong_arguments_of_embed(refused, arguments, message):
     assert not Path("out").exists()
 
 
+def test_a_device_that_is_not_there(refused):
+    sentence = refused("embed", "scenes-clip/fresh", "scenes", "--device", "cuda:99", "-o", "out")
+    assert sentence.startswith("device 'cuda:99' was asked for")
+
+
 def test_a_folder_without_images(refused, tmp_path):
     (tmp_path / "photos").mkdir()
     sentence = refused("embed", "scenes-clip/fresh", tmp_path / "photos", "-o", "out")
@@ -172,6 +177,8 @@ CONFIG = "name: t\nexperiment: geometry\nmodel: scenes-clip/fresh\npairs: {name:
         (CONFIG + "pipline: [normalize]", "unknown key 'pipline'; did you mean 'pipeline'"),
         (CONFIG + "seed: one", "key 'seed' is \"one\": input should be a valid integer"),
         (CONFIG + "batch_size: 0", "batch_size"),
+        (CONFIG + "seed: -1", "key 'seed' is -1"),
+        (CONFIG + "measures: []", "key 'measures' is []"),
         (CONFIG + "measures: [isoscor]", "unknown measure 'isoscor'; did you mean 'isoscore'"),
         (CONFIG + "pipeline: [normalise]", "unknown pipeline step 'normalise'"),
         (CONFIG.replace("scenes-clip/fresh", "open_clip:ViT-B-23/fresh"), "did you mean 'ViT-B-32'"),
@@ -210,6 +217,30 @@ def test_wrong_arguments_of_compare_and_list(refused, sets, cli, tmp_path):
     assert "1 run given; compare needs at least two" in refused("compare", tmp_path / "a.jsonl")
     (tmp_path / "b.jsonl").write_text(json.dumps({"a": 1}))
     assert "holds no finished result rows" in refused("compare", tmp_path / "a.jsonl", tmp_path / "b.jsonl")
+
+
+def test_rows_of_another_kind_cannot_be_compared(refused, sets, cli, tmp_path):
+    from clip_geometry.results import Results
+
+    cli("measure", sets[0], "--json", tmp_path / "a.jsonl")
+    Results(tmp_path / "b.jsonl").append("cell", [{"value": 1.5}])
+    assert "no finished result rows of a run" in refused("compare", tmp_path / "a.jsonl", tmp_path / "b.jsonl")
+
+
+def test_a_group_that_is_too_small_is_named(refused, sets, tmp_path):
+    (tmp_path / "l.txt").write_text("\n".join(["a"] * 39 + ["b"]))
+    sentence = refused("measure", sets[0], "--labels", tmp_path / "l.txt", "--by", "label")
+    assert sentence == "in the group of label b: image has 1 row; expected at least 2"
+
+
+def test_a_full_disk_is_one_sentence(refused, sets, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("clip_geometry.files.os.fsync", full)
+    sentence = refused("measure", sets[0], "--measures", "isoscore", "--json", tmp_path / "a.jsonl", out_may_be=True)
+    assert "No space left on device" in sentence
+    assert not (tmp_path / "a.jsonl").exists()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

@@ -119,7 +119,7 @@ def test_a_limit_that_grows(embed, cli):
 @pytest.mark.parametrize("kind", ["clip-retrieval", "parquet"])
 def test_exports_read_back_equal(embed, kind):
     sets = embed("scenes-clip/fresh", "scenes", "size=5", "captions_per_image=2", "--export", kind)
-    again = read_any("out/export")
+    again = read_any(f"out/export/{kind}")
     assert again.keys() == sets.keys() == {"image", "text"}
     i, j = pair(sets["image"], sets["text"])
     rows = {"image": i, "text": j} if kind == "clip-retrieval" else {"image": range(5), "text": range(10)}
@@ -144,3 +144,23 @@ def test_exports_read_back_equal(embed, kind):
 )
 def test_options_that_nobody_takes(refused, option, message):
     assert message in refused("embed", "scenes-clip/fresh", "scenes", "-o", "out", option)
+
+
+def test_a_smaller_limit_is_a_view_that_is_told_and_exported(embed, cli):
+    embed("scenes-clip/fresh", "scenes", "size=6", "--limit", "5")
+    outcome = cli("embed", "scenes-clip/fresh", "scenes", "size=6", "-o", "out", "--limit", "3", "--export", "parquet")
+    assert "the store holds more than --limit 3" in outcome.out
+    assert {len(side) for side in read_any("out/export/parquet").values()} == {3}
+
+
+def test_what_is_not_in_the_rows_is_told(cli, tmp_path):
+    from PIL import Image
+
+    (tmp_path / "photos").mkdir()
+    for k in range(4):
+        Image.new("RGB", (8, 8), (k, 0, 0)).save(tmp_path / "photos" / f"{k}.png")
+    (tmp_path / "photos" / "broken.png").write_bytes(b"no image")
+    outcome = cli("embed", "scenes-clip/fresh", "photos", "-o", "out", "--max-corrupt", "0.5")
+    assert "image: 4 × 512 (1 unreadable and skipped)" in outcome.out
+    (tmp_path / "c.csv").write_text("caption\nshort\n" + "word " * 100 + "\n")
+    assert "text: 2 × 512 (1 truncated)" in cli("embed", "scenes-clip/fresh", "c.csv", "-o", "texts").out

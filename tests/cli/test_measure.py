@@ -1,4 +1,7 @@
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -104,3 +107,31 @@ def test_an_older_json_file_is_replaced(rows, tmp_path):
     _, found = rows("--measures", "isoscore")
     assert len(found) == 2
     assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == 2
+
+
+def test_links_are_followed_and_devices_written_to(rows, cli, sets, tmp_path):
+    real, link = tmp_path / "real.jsonl", tmp_path / "link.jsonl"
+    link.symlink_to(real)
+    assert cli("measure", sets[0], "--json", link).status == 0
+    assert link.is_symlink() and real.read_text()
+    assert cli("measure", sets[0], "--json", "/dev/null").status == 0
+    assert Path("/dev/null").is_char_device()
+
+
+def test_every_row_shows_its_n(cli, sets, tmp_path):
+    short = tmp_path / "s.npy"
+    np.save(short, np.load(sets[1])[:30])
+    lines = {line.split()[0]: line.split() for line in cli("measure", sets[0], short).out.splitlines() if line}
+    assert lines["modality_gap"][1:3] == ["both", "70"]
+
+
+def test_ctrl_c_is_one_sentence(sets, tmp_path):
+    """A process that is interrupted while it measures."""
+    code = (
+        "import os, signal, sys; from clip_geometry.cli import main; import clip_geometry.cli.measure_files as m\n"
+        "m.read_sets = lambda *_: os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.argv = ['clip-geometry', 'measure', 'x.npy']; main()"
+    )
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert child.returncode == 130
+    assert child.stderr == "clip-geometry: interrupted; embed and run continue when they are started again\n"

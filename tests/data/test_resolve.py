@@ -44,7 +44,7 @@ def test_options_are_validated(tmp_path):
 
 @pytest.mark.parametrize("path", [Path("x"), "x"])
 def test_options_may_be_paths(path):
-    assert getattr(resolve_dataset("coco", path=path), "path", None) == Path("x")
+    assert getattr(resolve_dataset("coco", path=path), "path", None) == Path("x").resolve()
 
 
 def test_what_is_no_data_set(tmp_path):
@@ -90,3 +90,12 @@ def test_the_import_is_light():
     code = f"import sys, clip_geometry.data; print(sorted({heavy} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_one_place_has_one_name(tmp_path, monkeypatch):
+    table = tmp_path / "captions.csv"
+    table.write_text("caption\na cat\n")
+    (tmp_path / "link.csv").symlink_to(table)
+    monkeypatch.chdir(tmp_path)
+    configs = [resolve_dataset(name) for name in (str(table), "captions.csv", "./captions.csv", "link.csv")]
+    assert len(set(configs)) == 1

@@ -94,3 +94,10 @@ def test_clip_retrieval_folders_that_do_not_fit(tmp_path, spoil, message):
     spoil(tmp_path)
     with pytest.raises(InputError, match=message):
         read_any(tmp_path)
+
+
+def test_a_shard_that_one_side_lacks_is_an_error(tmp_path):
+    folder = write_folder(tmp_path, {0: 3, 1: 4, 2: 2}, metadata=False)
+    (folder / "img_emb" / "img_emb_1.npy").unlink()
+    with pytest.raises(InputError, match=r"img_emb lacks shard 1, which the other side has"):
+        read_any(folder)

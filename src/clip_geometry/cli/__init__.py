@@ -1,6 +1,5 @@
 """The command line. Everything heavy is imported by the command that needs it."""
 
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -20,6 +19,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+INTERRUPTED = 130
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", show_default=False)]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …; auto takes a GPU if there is one")]
 
@@ -67,7 +67,7 @@ def measure(
     measures: Annotated[str | None, typer.Option(help="names, e.g. isoscore,silhouette[cosine]")] = None,
     by: Annotated[str | None, typer.Option(help="a column to measure each value of: label, language, …")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the rows there too")] = None,
-    seed: Annotated[int, typer.Option(help="of the Gaussian behind the null values")] = 0,
+    seed: Annotated[int, typer.Option(help="of the Gaussian behind the null values", min=0, max=2**63 - 1)] = 0,
 ) -> None:
     """Measures embeddings: a table in seconds. Rows are made unit length first unless --raw."""
     from clip_geometry.cli.measure_files import measure_files
@@ -93,7 +93,7 @@ def embed_command(
     device: Device = "auto",
     precision: Annotated[str | None, typer.Option(help="fp32 (default), bf16 or fp16")] = None,
     features: Annotated[str | None, typer.Option(help="projected (default) or pooled")] = None,
-    export: Annotated[str | None, typer.Option(help="clip-retrieval or parquet, into OUT/export")] = None,
+    export: Annotated[str | None, typer.Option(help="clip-retrieval or parquet, into OUT/export/")] = None,
     max_corrupt: Annotated[float, typer.Option(help="share of images that may fail to decode", min=0, max=1)] = 0.01,
 ) -> None:
     """Embeds a data set into a store; started again, it computes only what is missing.
@@ -152,14 +152,13 @@ def main() -> None:
             raise
         print(f"clip-geometry: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        print("clip-geometry: interrupted; the same command continues where it stopped", file=sys.stderr)
-        raise SystemExit(130) from None
-    except BrokenPipeError:  # head, less: nobody reads on
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(0) from None
+    except SystemExit as end:
+        if end.code == INTERRUPTED:  # typer's way of Ctrl-C
+            print("clip-geometry: interrupted; embed and run continue when they are started again", file=sys.stderr)
+        raise
     except OSError as error:  # permissions, a full disk
-        if debug or error.filename is None:
+        if debug:
             raise
-        print(f"clip-geometry: cannot use {error.filename}: {error.strerror}", file=sys.stderr)
+        what = f"cannot use {error.filename}" if error.filename else "a file cannot be written or read"
+        print(f"clip-geometry: {what}: {error.strerror or error}", file=sys.stderr)
         raise SystemExit(2) from None

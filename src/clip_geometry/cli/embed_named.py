@@ -8,6 +8,7 @@ from clip_geometry import data, encoders
 from clip_geometry.config import parse_overrides
 from clip_geometry.extraction import embed
 from clip_geometry.registry import InputError, did_you_mean
+from clip_geometry.store import read_store
 
 EXPORTS = ("clip-retrieval", "parquet")
 
@@ -31,14 +32,25 @@ def embed_named(
     items = data.load_dataset(data.resolve_dataset(dataset, **{**data_options, **for_data}))
     manifest = embed(config, items, out, **settings)
     for modality, side in manifest["sides"].items():
-        print(f"{modality}: {side['n']} × {side['d']}")
+        print(f"{modality}: {side['n']} × {side['d']}{_lost(side)}")
     print(f"store: {out}")
+    limit = settings.get("limit")
+    sides = read_store(out, limit=limit)
+    if any(len(sides[modality]) < side["n"] for modality, side in manifest["sides"].items()):
+        print(f"the store holds more than --limit {limit}, which is a view of it: measure reads all of it")
     if export is not None:
         from clip_geometry import formats
 
         write = formats.export_clip_retrieval if export == "clip-retrieval" else formats.export_parquet
-        write(out, out / "export")
-        print(f"{export}: {out / 'export'}")
+        write(sides, out / "export" / export)
+        print(f"{export}: {out / 'export' / export}")
+
+
+def _lost(side: Mapping[str, Any]) -> str:
+    """What of the data is not in the rows: unreadable images, the ends of long texts."""
+    skipped, truncated = len(side.get("skipped") or ()), side.get("truncated") or 0
+    words = [f"{skipped} unreadable and skipped"] * (skipped > 0) + [f"{truncated} truncated"] * (truncated > 0)
+    return f" ({', '.join(words)})" if words else ""
 
 
 def share_out(options: Mapping[str, Any], model: str, dataset: str) -> tuple[dict[str, Any], dict[str, Any]]:

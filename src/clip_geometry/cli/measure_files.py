@@ -1,8 +1,9 @@
 """`clip-geometry measure`: files in, a table out."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -17,7 +18,7 @@ from clip_geometry.geometry import measures
 from clip_geometry.geometry.rows import as_codes
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row, lines_of
-from clip_geometry.transforms import parse_pipeline
+from clip_geometry.transforms import Step, parse_pipeline
 
 
 def measure_files(
@@ -40,14 +41,25 @@ def measure_files(
     if labels is not None:
         sets = with_labels(sets, read_labels(labels))
     parts = [({}, sets)] if by is None else [({by: value}, part) for value, part in split_by(sets, by)]
-    rows: list[Row] = []
-    for at, part in parts:
-        measured = MeasuredSets(part, pipeline, seed=seed)
-        shared = context(measured)
-        rows += [{**shared, **row, "at": {**at, **row["at"]}} for row in measure_sets(measured, chosen)]
+    rows = [row for at, part in parts for row in _rows(part, at, pipeline, chosen, seed)]
     print_rows(rows)
     if json_file is not None:
         write_rows(json_file, rows)
+
+
+def _rows(
+    sets: Mapping[str, Embeddings], at: Mapping[str, Any], pipeline: Sequence[Step], names: list[str] | None, seed: int
+) -> list[Row]:
+    """The rows of one group; `at` says which, empty for all."""
+    try:
+        measured = MeasuredSets(sets, pipeline, seed=seed)
+        shared = context(measured)
+        return [{**shared, **row, "at": {**at, **row["at"]}} for row in measure_sets(measured, names)]
+    except InputError as error:
+        if not at:
+            raise
+        group = ", ".join(f"{key} {value}" for key, value in at.items())
+        raise InputError(f"in the group of {group}: {error}") from None
 
 
 def read_sets(image: Path, text: Path | None) -> dict[str, Embeddings]:
@@ -88,17 +100,15 @@ def print_rows(rows: list[Row]) -> None:
     """The table: a row per measure and set, in a block per value of --by; then what was left out and why."""
     out = console()
     first = rows[0]
-    counts = sorted({(row["at"]["modality"], row["n"]) for row in rows if row["value"] is not None})
-    sizes = ", ".join(f"{n} {modality}" for modality, n in counts if modality != "both") or f"{first['n']} rows"
-    out.print(f"{first['dataset']}: {sizes}")
+    out.print(first["dataset"])
     out.print(f"pipeline: {' → '.join(first['pipeline']) or 'raw (rows as they are)'}")
     columns = [key for key in first["at"] if key != "modality"]
-    table = plain_table("measure", *columns, "set", ">value", ">null", "range", "direction")
+    table = plain_table("measure", *columns, "set", ">n", ">value", ">null", "range", "direction")
     for row in rows:
         if row["value"] is None:
             continue
         measure = measures[row["measure"]]
-        cells = [row["measure"], *(str(row["at"][key]) for key in columns), row["at"]["modality"]]
+        cells = [row["measure"], *(str(row["at"][key]) for key in columns), row["at"]["modality"], str(row["n"])]
         limits = f"{bound(measure.range[0])} … {bound(measure.range[1])}"
         table.add_row(*cells, number(row["value"]), number(row["null_value"]), limits, measure.direction)
     out.print(table)
@@ -116,8 +126,12 @@ def _print_notes(out: Console, rows: list[Row]) -> None:
 
 
 def write_rows(path: Path, rows: list[Row]) -> None:
-    """The rows as a results file of their own, replacing an older one."""
-    write_atomically(path, lines_of(digest(rows), rows).encode())
+    """The rows as a results file of their own, replacing an older one; a link is followed, a device written to."""
+    path, text = path.resolve(), lines_of(digest(rows), rows)
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+    else:
+        write_atomically(path, text.encode())
 
 
 def check_writable(path: Path) -> None:

@@ -62,6 +62,9 @@ def _resolve(name_or_path: str | Path, options: Mapping[str, Any]) -> DatasetCon
                 f"both {str(name_or_path)!r} and path={values['path']!r} say where the data set is; give one"
             )
         values["path"] = str(Path(name_or_path).expanduser())
+    for key in values.keys() & {"path", "images"}:  # one place has one name, from wherever it is given
+        if isinstance(values[key], str):
+            values[key] = str(Path(values[key]).expanduser().resolve())
     name = _name(name_or_path)
     return validate(datasets[name].config, {**values, "name": name}, f"data set {str(name_or_path)!r}")
 

@@ -52,7 +52,7 @@ class RunConfig(Config):
     experiment: str
     title: str = ""
     description: str = ""
-    seed: int = 0
+    seed: int = Field(default=0, ge=0, lt=2**63)
 
 
 class Workspace(Protocol):

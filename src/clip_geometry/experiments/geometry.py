@@ -28,7 +28,7 @@ class GeometryConfig(RunConfig):
     model: Model
     pairs: Data
     pipeline: tuple[str, ...] = ("normalize",)
-    measures: tuple[str, ...] | None = None
+    measures: tuple[str, ...] | None = Field(default=None, min_length=1)
     limit: int | None = Field(default=None, ge=2)
     batch_size: int = Field(default=64, ge=1)
 
@@ -76,7 +76,7 @@ class Geometry(Experiment):
             **counts,
             "dimension": next(iter(self.sets.rows.values())).shape[1],
             "pipeline": " → ".join(shared["pipeline"]) or "raw",
-            "seed": shared["seed"],
+            "seed of samples and null values": shared["seed"],
         }
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":

@@ -33,6 +33,7 @@ def read_clip_retrieval(folder: Path) -> dict[str, Embeddings]:
     parts = {modality: shards for modality, shards in parts.items() if shards}
     if not parts:
         raise InputError(f"{folder} has no shards such as img_emb/img_emb_0.npy or text_emb/text_emb_0.npy")
+    _check_complete(folder, parts)
     arrays = {modality: _load_shards(shards) for modality, shards in parts.items()}
     columns = _read_metadata(folder, arrays)
     return {modality: _side(modality, vectors, dict(columns), folder) for modality, vectors in _joined(arrays).items()}
@@ -49,6 +50,17 @@ def _shards(folder: Path, stem: str, suffix: str) -> dict[int, Path]:
             raise InputError(f"{path} and {shards[int(number[1])].name} are the same shard twice; remove one")
         shards[int(number[1])] = path
     return dict(sorted(shards.items()))
+
+
+def _check_complete(folder: Path, parts: Mapping[str, Mapping[int, Path]]) -> None:
+    """Rows belong together by shard and row: a shard that one side lacks would shift all that follow."""
+    for modality, shards in parts.items():
+        missing = sorted(set().union(*parts.values()) - set(shards))
+        if missing:
+            raise InputError(
+                f"{folder / FOLDERS[modality]} lacks shard {', '.join(map(str, missing))}, which the other side has; "
+                "restore it or remove it there too"
+            )
 
 
 def _load_shards(shards: Mapping[int, Path]) -> dict[int, np.ndarray]:

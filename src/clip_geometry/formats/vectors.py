@@ -9,9 +9,10 @@ from clip_geometry.embeddings import Embeddings
 from clip_geometry.files import first_line
 from clip_geometry.registry import InputError
 
+KINDS = ("emb", "embedding", "embeddings", "embeds", "features")
 NAMES = {
-    "image": ("image", "images", "img", "image_emb", "img_emb", "image_embeddings", "image_embeds", "image_features"),
-    "text": ("text", "texts", "txt", "text_emb", "txt_emb", "text_embeddings", "text_embeds", "text_features"),
+    modality: (*stems, *(f"{stem}_{kind}" for stem in stems for kind in KINDS))
+    for modality, stems in {"image": ("image", "images", "img"), "text": ("text", "texts", "txt")}.items()
 }
 LABEL_NAMES = ("label", "labels")
 UNNAMED = ""  # the modality of a file that does not say which it is
