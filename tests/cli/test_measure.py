@@ -135,3 +135,14 @@ def test_ctrl_c_is_one_sentence(sets, tmp_path):
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert child.returncode == 130
     assert child.stderr == "clip-geometry: interrupted; embed and run continue when they are started again\n"
+
+
+@pytest.mark.parametrize(("width", "explained"), [(120, True), (70, False)])
+def test_a_narrow_terminal_keeps_the_numbers_whole(cli, sets, monkeypatch, width, explained):
+    from rich.console import Console
+
+    monkeypatch.setattr("clip_geometry.cli.measure_files.console", lambda: Console(width=width, markup=False))
+    out = cli("measure", *sets).out
+    (line,) = [line for line in out.splitlines() if line.startswith("modality_silhouette[sqeuclidean] ")]
+    assert len(line.split()) >= 5
+    assert ("lower is more mixed" in line) == explained

@@ -48,6 +48,17 @@ def test_equal_to_the_digits_shown_is_not_called_closer():
     ]
 
 
+def test_what_chance_gives_is_not_called_closer():
+    """64 pairs in 512 dimensions: the mean cosine of random directions has a standard error of 1/√(64·512) = .0055."""
+    noise = [row("matching_cosine", 0.0069, n=64, d=512), row("average_cosine", 0.0012, "image", n=64, d=512)]
+    assert findings(noise) == [
+        "An image is no closer to its own text (cosine 0.0069) than to another image drawn at random (0.0012) "
+        "beyond what chance gives."
+    ]
+    clear = [row("matching_cosine", 0.0669, n=64, d=512), row("average_cosine", 0.0012, "image", n=64, d=512)]
+    assert findings(clear)[0].startswith("On average an image is closer to its own text")
+
+
 def test_a_gap_that_centring_closed_is_not_given_in_digits_of_rounding():
     rounding = {"null_value": 3e-18, "pipeline": ["normalize", "center[each]"]}
     told = "The mean image and the mean text coincide, because centring was the last step."

@@ -20,6 +20,8 @@ from clip_geometry.registry import InputError
 from clip_geometry.results import Row, lines_of
 from clip_geometry.transforms import Step, parse_pipeline
 
+WIDE = 100  # columns of a terminal that has room for range and direction
+
 
 def measure_files(
     image: Path,
@@ -103,14 +105,16 @@ def print_rows(rows: list[Row]) -> None:
     out.print(first["dataset"])
     out.print(f"pipeline: {' → '.join(first['pipeline']) or 'raw (rows as they are)'}")
     columns = [key for key in first["at"] if key != "modality"]
-    table = plain_table("measure", *columns, "set", ">n", ">value", ">null", "range", "direction")
+    explained = ("range", "direction") if out.width >= WIDE else ()
+    table = plain_table("measure", *columns, "set", ">n", ">value", ">null", *explained)
     for row in rows:
         if row["value"] is None:
             continue
         measure = measures[row["measure"]]
         cells = [row["measure"], *(str(row["at"][key]) for key in columns), row["at"]["modality"], str(row["n"])]
         limits = f"{bound(measure.range[0])} … {bound(measure.range[1])}"
-        table.add_row(*cells, number(row["value"]), number(row["null_value"]), limits, measure.direction)
+        explained = (limits, measure.direction) if out.width >= WIDE else ()
+        table.add_row(*cells, number(row["value"]), number(row["null_value"]), *explained)
     out.print(table)
     out.print("null: the same on an isotropic Gaussian of this n and d, through this pipeline", style="dim")
     _print_notes(out, rows)

@@ -41,8 +41,15 @@ def _own_caption(values: Values) -> str | None:
     own, other = (matching, "its own text"), (stranger, "another image drawn at random")
     (near, who), (far, whom) = sorted((own, other), reverse=True)
     tail = "" if random is None else f"; the text of another image comes to {fixed(random, 4)}"
+    n, d = (values.get("matching_cosine", key=key) for key in ("n", "d"))
+    scatter = 4 / math.sqrt(n * d) if n and d else 0.0  # four standard errors of n cosines of random directions
     if fixed(near, 4) == fixed(far, 4):
         return f"On average an image is as close to {who} as to {whom} (cosine {fixed(near, 4)}){tail}."
+    if near - far < scatter:
+        return (
+            f"An image is no closer to {who} (cosine {fixed(near, 4)}) than to {whom} ({fixed(far, 4)}) beyond what "
+            f"chance gives{tail}."
+        )
     return f"On average an image is closer to {who} (cosine {fixed(near, 4)}) than to {whom} ({fixed(far, 4)}){tail}."
 
 
