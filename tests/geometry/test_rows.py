@@ -75,7 +75,7 @@ def test_what_else_has_rows():
 def test_spread_is_looked_for_in_every_block():
     x = torch.ones(9000, 2)
     x[4096:] = 2  # equal within each block
-    require_spread(x)
+    assert require_spread(x) is None
 
 
 def test_a_zero_row_is_counted_from_the_start_of_the_rows():
