@@ -18,9 +18,14 @@ def tolerance(measure, exact):
     return exact if bounded else {"rel": exact["rel"], "abs": 0.0}
 
 
+def digits_of(measure, cloud):
+    """eigh of xᵀx keeps half the digits of the small eigenvectors of tight clusters; only `rows` depends on them."""
+    return SINGLE if "[rows]" in measure.name and cloud == "tight clusters" else EXACT
+
+
 def undetermined(measure, cloud):
-    """The rows of the eigenvector matrix are arbitrary where eigenvalues (nearly) repeat, the other bases are not."""
-    return "[rows]" in measure.name and cloud in ("fewer rows than dimensions", "tight clusters")
+    """The rows of the eigenvector matrix are arbitrary where the null space is, the other bases are not."""
+    return "[rows]" in measure.name and cloud == "fewer rows than dimensions"
 
 
 def test_every_measure_has_an_oracle():
@@ -32,9 +37,9 @@ def test_every_measure_has_an_oracle():
 def test_float64(name, cloud):
     measure = measures[name]
     if undetermined(measure, cloud):
-        pytest.skip("the eigenvectors are not determined to these digits")
+        pytest.skip("a null space has no distinguished basis")
     sets = arguments(measure, cloud)
-    assert float(measure(*sets)) == pytest.approx(ORACLES[name](*sets), **tolerance(measure, EXACT))
+    assert float(measure(*sets)) == pytest.approx(ORACLES[name](*sets), **tolerance(measure, digits_of(measure, cloud)))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)

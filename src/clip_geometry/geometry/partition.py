@@ -30,7 +30,8 @@ def partition_isotropy(x: Rows, *, convention: Convention = "invariant") -> Part
     Eigenvectors have no sign, so a convention is needed. "invariant": E ∪ −E. "canonical": each v with
     ⟨v, mean⟩ ≥ 0; undetermined where |⟨v, mean⟩| ≤ 1e-10 × the root mean square of the row lengths, as after
     centring. "rows": the rows of the matrix of canonical eigenvectors (ascending eigenvalues) instead of its
-    columns, which reproduces published values and says nothing beyond ‖mean‖/√d; arbitrary where the rank is below d.
+    columns, which reproduces published values and says nothing beyond ‖mean‖/√d; arbitrary where the rank is below
+    d, and good to half the digits only on tight clusters, whose small eigenvectors xᵀx does not keep.
     None is unique where eigenvalues repeat (whitened data). With d = 1 the last two have one direction: 1 and 0.
     Depends on the scale: on unit rows I1 ≥ e⁻². An I2 below about 1e-12 is rounding.
 
