@@ -14,39 +14,36 @@ def rotation(d, rng):
     return q * np.sign(np.diag(r))
 
 
-def _far(rng):
-    return rng.normal(size=(60, 6)) + 1000 * rng.normal(size=6)
+def _far(n, rng):
+    return rng.normal(size=(n, 6)) + 1000 * rng.normal(size=6)
 
 
-def _decades(rng):
-    return rng.normal(size=(60, 6)) * np.logspace(-4, 0, 6) @ rotation(6, rng)
+def _decades(n, rng):
+    return rng.normal(size=(n, 6)) * np.logspace(-4, 0, 6) @ rotation(6, rng)
 
 
-def _tight(rng):
+def _tight(n, rng):
     centres = rng.normal(size=(4, 6))
-    return centres[np.arange(60) % 4] + 1e-4 * rng.normal(size=(60, 6))
+    return centres[np.arange(n) % 4] + 1e-4 * rng.normal(size=(n, 6))
 
 
-def _tight_pair(rng):
-    rows = cone(60, 6, rng)
-    rows[1] = rows[0] + 1e-9  # with a label of its own, see LABELS
+def _tight_pair(n, rng):
+    rows = cone(n, 6, rng)
+    rows[1] = rows[0] + 1e-9  # with a label of its own, see labels_for
     return rows
 
 
-def _duplicates(rng):
-    return np.repeat(cone(20, 6, rng), 3, axis=0)
-
-
+# n: 60, or more for measures that need more
 CLOUDS = {
-    "plain": lambda rng: cone(60, 6, rng),
+    "plain": lambda n, rng: cone(n, 6, rng),
     "mean 1000 times the spread": _far,
-    "scale 1e-6": lambda rng: 1e-6 * cone(60, 6, rng),
-    "scale 1e6": lambda rng: 1e6 * cone(60, 6, rng),
+    "scale 1e-6": lambda n, rng: 1e-6 * cone(n, 6, rng),
+    "scale 1e6": lambda n, rng: 1e6 * cone(n, 6, rng),
     "spectrum over four decades": _decades,
-    "fewer rows than dimensions": lambda rng: cone(8, 20, rng),
+    "fewer rows than dimensions": lambda n, rng: cone(n // 7, n // 3, rng),
     "tight clusters": _tight,
     "two tight points with different labels": _tight_pair,
-    "duplicated rows": _duplicates,
+    "duplicated rows": lambda n, rng: np.repeat(cone(n // 3, 6, rng), 3, axis=0),
 }
 
 
@@ -55,10 +52,15 @@ def labels_for(rows):
     return np.arange(len(rows)) * 7 % 11 % 4
 
 
+def size_for(measure):
+    """Rows of the clouds: enough for the measure in the smallest of them, which has a seventh."""
+    return 60 if measure.least_n <= 8 else 8 * measure.least_n
+
+
 def arguments(measure, cloud, seed=0):
     """What the measure takes, from a named cloud: rows; rows and labels; or two sets."""
     rng = np.random.default_rng([seed, list(CLOUDS).index(cloud)])
-    x = CLOUDS[cloud](rng)
+    x = CLOUDS[cloud](size_for(measure), rng)
     if measure.across:
         shift = 0.7 * x.std() * rng.normal(size=x.shape[1])
         return x, x[::-1] * 0.5 + x * 0.5 + shift

@@ -66,8 +66,8 @@ _MEAN = Measure(
     attribute="mean_cosine",
     takes="rows",
     summary="The mean cosine of the rows to their mean direction.",
-    reading="Near 1, the rows crowd around one direction; near 0, they have no common direction (two opposite poles "
-    "give 0 too).",
+    reading="Near 1, the rows crowd around one direction; near 0, they have no common direction.",
+    trap="Two opposite poles give 0 as well; and n rows of pure noise give about 1/√n, not 0.",
     formula="mean_i ⟨u_i, a⟩ = ‖Σu‖/n, a = Σu/‖Σu‖",
     range=(0, 1),
     direction="lower is more isotropic",
@@ -83,12 +83,14 @@ _MIN = Measure(
     attribute="min_cosine",
     takes="rows",
     summary="The cosine to the mean direction of the row that lies farthest from it.",
-    reading="Above 0, every row lies in one half space; it falls as n grows, so compare equal n only.",
+    reading="Above 0, every row lies in one half space around the mean direction.",
+    trap="An extreme: one odd row decides it and it falls as n grows, so compare equal n only.",
     formula="min_i ⟨u_i, a⟩, a = Σu/‖Σu‖",
     range=(-1, 1),
     direction="lower is more isotropic",
     at_gaussian=-1,
     invariances=("rotation", "scale", "row scale"),
+    smooth=False,
     reference="own definition; cones as in Tyshchuk et al. 2023, doi:10.3390/info14070392",
 )
 _ANGLE = Measure(
@@ -100,12 +102,14 @@ _ANGLE = Measure(
     takes="rows",
     summary="The angle between the mean direction and the row farthest from it.",
     reading="A true cone stays well below 90°; an isotropic cloud has rows on the far side of its mean direction.",
+    trap="An extreme: one odd row decides it and it grows with n; in high dimensions noise stays near 90°, not 180°.",
     formula="arccos min_i ⟨u_i, a⟩, a = Σu/‖Σu‖",
     range=(0, 180),
     direction="higher is more isotropic",
     at_gaussian=180,
     unit="degrees",
     invariances=("rotation", "scale", "row scale"),
+    smooth=False,
     reference="own definition; cones as in Tyshchuk et al. 2023, doi:10.3390/info14070392",
 )
 for _measure in (_MEAN, _MIN, _ANGLE):

@@ -45,6 +45,7 @@ add_measure(
         takes="rows",
         summary="The effective number of dimensions that the variance of the rows uses.",
         reading="At d all directions carry the same variance, at 1 a single direction carries all of it.",
+        trap="Never above n − 1, and of n isotropic rows only about nd/(n + d): compare with the null value.",
         formula="tr(C)² / ‖C‖_F², C the covariance",
         range=(1, "d"),
         direction="higher is more isotropic",
@@ -62,8 +63,10 @@ add_measure(
         function=isoscore,
         takes="rows",
         summary="The share of dimensions that the variance uses, from 0 (a line) to 1 (a sphere).",
-        reading="Blind to the mean, so a narrow cone can still score high; biased low where n is not far above d, "
-        "so compare with the null value.",
+        reading="1 means that all directions carry the same variance, 0 that one carries all of it.",
+        trap="Blind to the mean, so a narrow cone can still score high; and biased low where n is not far above d, "
+        "where isotropic noise gives about n/(n + d): compare with the null value or take [unbiased].",
+        least_d=2,
         formula="(PR − 1)/(d − 1), PR the participation ratio",
         range=(0, 1),
         direction="higher is more isotropic",

@@ -19,7 +19,8 @@ INVARIANCES = {
 
 Bound: TypeAlias = int | float | str
 
-GROUPS = ("cone", "modality gap", "matching", "isotropy", "spread", "clusters")  # as they are read
+# as they are read
+GROUPS = ("cone", "modality gap", "matching", "isotropy", "spread", "clusters", "neighbours", "objectives")
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,15 @@ class Measure:
 
     takes: "rows": one set; "labelled rows": a set and its labels; "two sets": image and text, as many rows as there
     are; "pairs": aligned rows, every match of an image and a text; "distinct pairs": aligned rows, no row twice,
-    because the measure takes different rows for different items.
+    because the measure takes different rows for different items. least_n (of each set), least_d: the smallest input.
     attribute: the one of the function's result that is this measure, None where the result is.
-    range: lower and upper bound; a bound may be "d", the dimension. at_gaussian: the value on an isotropic
-    Gaussian as n grows. invariances: those of INVARIANCES that hold; the others do not, and tests show both.
+    range: lower and upper bound; a bound may be "d" or "d − 1", of the dimension. at_gaussian: the value on an
+    isotropic Gaussian of unit rows as n grows, None where it depends on more than d (null_value tells it).
+    invariances: those of INVARIANCES that hold; the others do not, and tests show both.
+    reading: what a high and a low value mean. trap: what misleads those who trust the number alone.
+    remark: of the same arguments, what the number leaves out, or None. quadratic: time grows with n².
+    smooth: False for extremes and arbitrary bases, of which the jackknife gives no standard error.
+    by_default: False where it is taken only by those who name it.
     """
 
     name: str
@@ -41,15 +47,22 @@ class Measure:
     takes: Literal["rows", "labelled rows", "two sets", "pairs", "distinct pairs"]
     summary: str
     reading: str
+    trap: str
     formula: str
     range: tuple[Bound, Bound]
     direction: str
-    at_gaussian: Bound
+    at_gaussian: Bound | None
     reference: str
     invariances: tuple[str, ...] = ()
     unit: str = ""
     attribute: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    least_n: int = 2
+    least_d: int = 1
+    remark: Callable[..., str | None] | None = None
+    quadratic: bool = False
+    smooth: bool = True
+    by_default: bool = True
 
     @property
     def across(self) -> bool:
@@ -86,6 +99,12 @@ def variant(measure: Measure, name: str, **changes: Any) -> Measure:
     return replace(measure, name=f"{measure.name}[{name}]", **changes)
 
 
-def by_group() -> list[Measure]:
-    """All measures, group by group."""
-    return sorted(measures.values(), key=lambda measure: GROUPS.index(measure.group))
+def by_group(*, all: bool = False) -> list[Measure]:
+    """The measures taken by default, or all, group by group."""
+    members = [measure for measure in measures.values() if all or measure.by_default]
+    return sorted(members, key=lambda measure: GROUPS.index(measure.group))
+
+
+def bound_at(bound: Bound, d: int) -> float:
+    """A bound of a range as a number, for rows of dimension d."""
+    return {"d": d, "d − 1": d - 1}[bound] if isinstance(bound, str) else bound

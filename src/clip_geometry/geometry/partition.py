@@ -76,6 +76,8 @@ _I1 = Measure(
     "and their negatives.",
     reading="Near 1, Z hardly depends on the direction; on unit rows a common offset (a cone) lowers it most, down to "
     "0.135, while a long axis alone leaves 0.65.",
+    trap="It depends on the length of the rows: short rows look isotropic, and values of rows with and without unit "
+    "length do not compare. Published values follow several sign conventions.",
     formula="min_E Z / max_E Z, Z(v) = Σ exp⟨v, w_i⟩, E = ± eigenvectors of xᵀx",
     range=(0, 1),
     direction="higher is more isotropic",
@@ -93,6 +95,7 @@ _I2 = Measure(
     summary="The relative standard deviation of the partition function Z(v) over the principal directions and their "
     "negatives.",
     reading="Near 0, all principal directions look alike; large values mean that few directions dominate.",
+    trap="It shrinks as d grows, since most directions see nothing, and depends on the length of the rows.",
     formula="std_E Z / mean_E Z, Z(v) = Σ exp⟨v, w_i⟩, E = ± eigenvectors of xᵀx",
     range=(0, float("inf")),
     direction="lower is more isotropic",
@@ -131,6 +134,8 @@ def _conventions(measure: Measure) -> list[Measure]:
             title=f"{measure.title}, as published",
             summary=f"{summary} over the rows of the eigenvector matrix.",
             reading=_ROWS,
+            trap="It says nothing beyond ‖mean‖/√d, whatever the data look like.",
+            smooth=False,
             formula=formula + _SETS["rows"],
             options={"convention": "rows"},
             invariances=(),

@@ -125,6 +125,9 @@ _SILHOUETTE = Measure(
     summary="How much closer rows lie to their own class than to the nearest other class.",
     reading="1 is tight and separate, 0 overlapping, negative mixed up; over training it tends to fall as isotropy "
     "rises (Mickus et al. 2024).",
+    trap="In high dimensions distances concentrate and separable classes still score near 0; metrics do not compare.",
+    least_n=3,
+    quadratic=True,
     formula="mean_i (b_i − a_i)/max(a_i, b_i), a within, b to the nearest other class, Euclidean",
     range=(-1, 1),
     direction="higher is more clustered",
@@ -140,6 +143,7 @@ add_measure(
         title="Silhouette of the labels, squared distances",
         formula="mean_i (b_i − a_i)/max(a_i, b_i), a within, b to the nearest other class, squared Euclidean",
         options={"metric": "sqeuclidean"},
+        quadratic=False,
     ),
     variant(
         _SILHOUETTE,
@@ -147,6 +151,7 @@ add_measure(
         title="Silhouette of the labels, cosine",
         formula="mean_i (b_i − a_i)/max(a_i, b_i), a within, b to the nearest other class, 1 − cos",
         options={"metric": "cosine"},
+        quadratic=False,
         invariances=("rotation", "scale", "row scale"),
     ),
 )

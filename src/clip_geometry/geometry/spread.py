@@ -50,6 +50,8 @@ add_measure(
         takes="rows",
         summary="How unequally the coordinates vary: standard deviation over mean of their standard deviations.",
         reading="0 means that all coordinates contribute alike, large values that a few rogue dimensions dominate.",
+        trap="It depends on the basis: a rotation, which changes no distance, changes it and can hide every rogue one.",
+        least_d=2,
         formula="std_j(s) / mean_j(s), s_j = std_i(w_ij)",
         range=(0, float("inf")),
         direction="lower is more even",
