@@ -105,9 +105,10 @@ def test_value_on_an_isotropic_gaussian(name):
 
 
 def sized(measure, n, d):
-    """Generic arguments of n rows and d columns; a second set of a single column has both signs."""
+    """Generic arguments of n rows and d columns; of a single column x has one sign and y both."""
     rng = np.random.default_rng(0)
     x, y = cone(n, d, rng, offset=0.0), cone(n, d, rng)
+    x[:, :1] = np.abs(x[:, :1])
     y[:, :1] = np.abs(y[:, :1]) * (-1.0) ** np.arange(n)[:, None]
     if measure.across:
         return x, y
