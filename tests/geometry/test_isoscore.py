@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.geometry import isoscore, participation_ratio
+from clip_geometry.geometry import Moments, isoscore, isoscore_star, participation_ratio
 from clip_geometry.registry import InputError
 from support.clouds import cone, rotation
 
@@ -25,13 +25,6 @@ def test_rank_r_with_equal_variances_has_ratio_r(rank):
     assert float(isoscore(x)) == pytest.approx((rank - 1) / (d - 1), abs=1e-12)
 
 
-@pytest.mark.parametrize("n", [64, 512])
-def test_small_samples_are_biased_low(n):
-    """n isotropic Gaussian rows score about n/(n + d): .108 and .499 at d = 512 (issue of the geometry)."""
-    scores = [float(isoscore(np.random.default_rng(seed).normal(size=(n, 512)))) for seed in range(3)]
-    assert np.mean(scores) == pytest.approx({64: 0.108, 512: 0.499}[n], abs=0.002)
-
-
 def test_no_spread_is_an_error_even_where_rounding_would_make_some():
     x = np.full((5, 3), 0.1) * np.array([1, 3, 7.7])
     for score in (participation_ratio, isoscore):
@@ -40,10 +33,143 @@ def test_no_spread_is_an_error_even_where_rounding_would_make_some():
 
 
 def test_one_column_is_an_error():
-    with pytest.raises(InputError, match="one column"):
+    with pytest.raises(InputError, match="1 column; expected at least 2"):
         isoscore(np.random.default_rng(0).normal(size=(5, 1)))
 
 
-def test_gradients():
+# --- the correction for small samples
+
+SEEDS = range(20)
+
+
+@pytest.mark.parametrize(("n", "plain"), [(64, 0.108), (512, 0.499), (8192, 0.941)])
+def test_unbiased_is_1_on_an_isotropic_gaussian_where_the_plain_one_is_not(n, plain):
+    """d = 512, twenty seeds: the mean within four of its standard errors of 1."""
+    moments = [Moments.of(torch.randn(n, 512, generator=torch.Generator().manual_seed(seed))) for seed in SEEDS]
+    scores = np.array([float(isoscore(m, unbiased=True)) for m in moments])
+    assert abs(scores.mean() - 1) < 4 * scores.std(ddof=1) / np.sqrt(len(scores))
+    assert scores.std(ddof=1) < 0.1  # or the line above would hold for anything
+    assert np.mean([float(isoscore(m)) for m in moments]) == pytest.approx(plain, abs=0.0015)
+
+
+def scale_mixture(n, d, rng):
+    """Rows of N(0, diag(i^−1/2)), one in ten of them multiplied by 5; its tr(C)² and ‖C‖²."""
+    variances = np.arange(1, d + 1) ** -0.5
+    rows = rng.normal(size=(n, d)) * np.sqrt(variances)
+    factor = np.where(rng.random(n) < 0.1, 5.0, 1.0)
+    covariance = variances * (0.9 + 0.1 * 25)
+    return rows * factor[:, None], covariance.sum() ** 2, (covariance**2).sum()
+
+
+def gaussian(n, d, rng):
+    return rng.normal(size=(n, d)), float(d) ** 2, float(d)
+
+
+def estimates(x):
+    """a and b of the definition, and of the correction that assumes a Gaussian."""
+    m = Moments.of(x)
+    n, s, q = m.n, m.covariance, float(m.Q) / (m.n - 1)
+    square, trace = float(s.square().sum()), float(s.trace())
+    f = (n - 1) / (n * (n - 2) * (n - 3))
+    b = f * ((n - 1) * (n - 2) * square + trace**2 - n * q)
+    a = f * (2 * square + (n * n - 3 * n + 1) * trace**2 - n * q)
+    gaussian_b = (n - 1) ** 2 / ((n - 2) * (n + 1)) * (square - trace**2 / (n - 1))
+    assert float(isoscore(m, unbiased=True)) == pytest.approx((a / b - 1) / (m.d - 1), rel=1e-10)
+    return a, b, gaussian_b
+
+
+def errors_of_the_means(draw):
+    """(mean − truth) in standard errors of the mean of 400 draws, n = d = 64: a, b and the Gaussian correction's b."""
+    found, truths = [], None
+    for seed in range(400):
+        x, a, b = draw(64, 64, np.random.default_rng(seed))
+        found.append(estimates(x))
+        truths = np.array([a, b, b])
+    found = np.array(found)
+    return (found.mean(0) - truths) / (found.std(0, ddof=1) / np.sqrt(len(found)))
+
+
+def test_both_parts_are_unbiased_whatever_the_distribution():
+    a, b, assuming = errors_of_the_means(gaussian)
+    assert abs(a) < 4 and abs(b) < 4 and abs(assuming) < 4
+    a, b, assuming = errors_of_the_means(scale_mixture)
+    assert abs(a) < 4 and abs(b) < 4
+    assert assuming > 10  # the correction that assumes a Gaussian is far off for heavy tails
+
+
+def test_too_few_rows_for_an_estimate():
+    with pytest.raises(InputError, match="3 rows; expected at least 4"):
+        isoscore(np.eye(3), unbiased=True)
+    # the rows of a regular simplex are less alike than independent ones: the estimate of ‖C‖² is 0 or below
+    with pytest.raises(InputError, match="estimate of ‖C‖² from 6 rows is not positive"):
+        isoscore(np.eye(6), unbiased=True)
+
+
+# --- shrinkage
+
+
+def score_of(covariance):
+    values = np.linalg.eigvalsh(covariance)
+    return (values.sum() ** 2 / (values**2).sum() - 1) / (len(values) - 1)
+
+
+@pytest.mark.parametrize("zeta", [0, 0.2, 0.9, 1])
+@pytest.mark.parametrize("seed", range(3))
+def test_star_is_the_score_of_the_shrunken_covariance(zeta, seed):
+    rng = np.random.default_rng(seed)
+    x, y = cone(20, 6, rng), cone(500, 6, rng)
+    shrunken = (1 - zeta) * np.cov(x.T) + zeta * np.cov(y.T)
+    found = isoscore_star(x, torch.from_numpy(np.cov(y.T)), zeta=zeta)
+    assert float(found) == pytest.approx(score_of(shrunken), abs=1e-12)
+    if zeta == 0:
+        assert float(found) == pytest.approx(float(isoscore(x)), abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("covariance", "zeta", "message"),
+    [
+        (torch.eye(3), 0.5, r"shape \(3, 3\); expected \(2, 2\)"),
+        (torch.eye(2), 1.5, "zeta is 1.5; expected a share from 0"),
+        (torch.zeros(2, 2), 1, "no positive trace"),
+    ],
+)
+def test_star_errors(covariance, zeta, message):
+    with pytest.raises(InputError, match=message):
+        isoscore_star(np.array([[0.0, 1.0], [1.0, 0.5]]), covariance, zeta=zeta)
+
+
+# --- gradients
+
+
+@pytest.mark.parametrize(
+    "score",
+    [
+        participation_ratio,
+        isoscore,
+        lambda x: isoscore(x, unbiased=True),
+        lambda x: isoscore_star(x, torch.diag(torch.tensor([1.0, 2, 3, 4]).double()), zeta=0.2),
+    ],
+)
+def test_gradients(score):
     x = torch.randn(7, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    assert torch.autograd.gradcheck(isoscore, (x,))
+    assert torch.autograd.gradcheck(score, (x,))
+
+
+def graph(node, seen):
+    if node is not None and node not in seen:
+        seen[node] = node.name()
+        for parent, _ in node.next_functions:
+            graph(parent, seen)
+    return set(seen.values())
+
+
+@pytest.mark.parametrize("unbiased", [False, True])
+def test_backward_decomposes_nothing_and_is_finite_at_repeated_eigenvalues(unbiased):
+    x = (torch.cat([torch.eye(5), -torch.eye(5)]).double() + 0.3).requires_grad_()  # all eigenvalues are equal
+    score = isoscore(x, unbiased=unbiased)
+    names = graph(score.grad_fn, {})
+    assert any("Mm" in name for name in names)  # the graph has been walked
+    assert not [name for name in names if any(part in name for part in ("Eig", "Svd", "SVD", "Qr", "Cholesky"))]
+    score.backward()
+    assert x.grad is not None and torch.isfinite(x.grad).all()
+    assert float(score.detach()) > 0.99

@@ -18,11 +18,6 @@ def tolerance(measure, exact):
     return exact if bounded else {"rel": exact["rel"], "abs": 0.0}
 
 
-def digits_of(measure, cloud):
-    """eigh of xᵀx keeps half the digits of the small eigenvectors of tight clusters; only `rows` depends on them."""
-    return SINGLE if "[rows]" in measure.name and cloud == "tight clusters" else EXACT
-
-
 def undetermined(measure, cloud):
     """The rows of the eigenvector matrix are arbitrary where the null space is, the other bases are not."""
     return "[rows]" in measure.name and cloud == "fewer rows than dimensions"
@@ -39,7 +34,7 @@ def test_float64(name, cloud):
     if undetermined(measure, cloud):
         pytest.skip("a null space has no distinguished basis")
     sets = arguments(measure, cloud)
-    assert float(measure(*sets)) == pytest.approx(ORACLES[name](*sets), **tolerance(measure, digits_of(measure, cloud)))
+    assert float(measure(*sets)) == pytest.approx(ORACLES[name](*sets), **tolerance(measure, EXACT))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)

@@ -53,16 +53,14 @@ def test_published_convention_only_sees_the_mean():
 def test_signs_of_the_eigenvectors_do_not_matter(convention, seed, monkeypatch):
     x = cone(60, 6, np.random.default_rng(seed))
     before = partition_isotropy(x, convention=convention)
-    eigh = torch.linalg.eigh
-
-    def flipped(matrix):
-        values, vectors = eigh(matrix)
-        signs = torch.from_numpy(np.random.default_rng(seed).choice([-1.0, 1.0], size=len(values)))
-        assert (signs < 0).any()
-        return type("Eigh", (), {"eigenvalues": values, "eigenvectors": vectors * signs})
-
-    monkeypatch.setattr(torch.linalg, "eigh", flipped)
+    name = "_right_singular_vectors" if convention == "rows" else "_eigenvectors"
+    vectors_of = getattr(module, name)
+    signs = torch.from_numpy(np.random.default_rng(seed).choice([-1.0, 1.0], size=6))
+    assert 0 < (signs < 0).sum() < 6
+    flipped = []
+    monkeypatch.setattr(module, name, lambda rows: flipped.append(1) or vectors_of(rows) * signs)
     after = partition_isotropy(x, convention=convention)
+    assert flipped
     assert [float(v) for v in after] == pytest.approx([float(v) for v in before], rel=1e-12)
 
 
@@ -78,6 +76,16 @@ def test_blocks_do_not_change_the_value(monkeypatch):
     blocks = module.blocks
     monkeypatch.setattr(module, "blocks", lambda rows: blocks(rows, 7))
     assert [float(v) for v in partition_isotropy(x)] == pytest.approx([float(v) for v in whole], rel=1e-12)
+
+
+def test_singular_vectors_are_the_eigenvectors_and_blocks_do_not_change_them(monkeypatch):
+    x = torch.from_numpy(cone(101, 5, np.random.default_rng(0)))
+    whole = module._right_singular_vectors(x)
+    overlap = (whole.T @ module._eigenvectors(x)).abs()
+    assert torch.allclose(overlap, torch.eye(5).double(), atol=1e-12)
+    blocks = module.blocks
+    monkeypatch.setattr(module, "blocks", lambda rows: blocks(rows, 7))
+    assert torch.allclose((module._right_singular_vectors(x).T @ whole).abs(), torch.eye(5).double(), atol=1e-12)
 
 
 def test_unknown_convention():

@@ -32,7 +32,7 @@ def test_singular_values_are_scipys(center, shape):
 
 
 def test_errors():
-    with pytest.raises(InputError, match="one column"):
+    with pytest.raises(InputError, match="1 column; expected at least 2"):
         coordinate_spread(np.random.default_rng(0).normal(size=(5, 1)))
     with pytest.raises(InputError, match="rows of x are equal"):
         coordinate_spread(np.ones((4, 3)))

@@ -14,7 +14,8 @@ def unit(x):
 
 
 def eigenvectors(x):
-    return np.linalg.eigh(x.T @ x)[1]
+    # those of xᵀx, ascending; without squaring, so that small ones keep their digits
+    return np.linalg.svd(x)[2].T[:, ::-1]
 
 
 def log_z(x, directions):
@@ -47,6 +48,31 @@ def participation_ratio(x):
 
 def isoscore(x):
     return (participation_ratio(x) - 1) / (x.shape[1] - 1)
+
+
+def isoscore_unbiased(x):
+    """a and b as means over all ways to take four different rows: U-statistics of order four, by their definition.
+
+    ‖C‖² = E[⟨w1 − w2, w3 − w4⟩²]/4 and tr(C)² = E[‖w1 − w2‖² ‖w3 − w4‖²]/4, over independent rows.
+    """
+    n, inner = len(x), (x - x.mean(0)) @ (x - x.mean(0)).T
+    squares = np.diag(inner)[:, None] + np.diag(inner) - 2 * inner
+    a = b = 0.0
+    for i in range(n):
+        for j in range(n):
+            if i != j:
+                keep = [k for k in range(n) if k not in (i, j)]
+                rest = np.ix_(keep, keep)
+                along = (inner[i] - inner[j])[keep]
+                b += ((along[:, None] - along) ** 2).sum()
+                a += squares[i, j] * squares[rest].sum()
+    return (a / b - 1) / (x.shape[1] - 1)
+
+
+def effective_rank(x):
+    share = np.linalg.svd(x, compute_uv=False)
+    share = share[share > 1e-14 * share.max()] / share.sum()
+    return np.exp(-(share * np.log(share)).sum())
 
 
 def off_diagonal_mean(matrix):
@@ -106,6 +132,9 @@ ORACLES = {
     "isotropy_i2[rows]": lambda x: partition(x, "rows")[1],
     "participation_ratio": participation_ratio,
     "isoscore": isoscore,
+    "isoscore[unbiased]": isoscore_unbiased,
+    "effective_rank": lambda x: effective_rank(x - x.mean(0)),
+    "effective_rank[uncentred]": effective_rank,
     "coordinate_spread": coordinate_spread,
     "average_cosine": lambda x: 1 - off_diagonal_mean(cosine_distances(x, x)),
     "min_pairwise_cosine": lambda x: 1 - pdist(x, "cosine").max(),

@@ -1,39 +1,84 @@
-"""How many directions the variance uses: participation ratio and IsoScore."""
+"""How many directions the variance uses: participation ratio and IsoScore.
+
+All are functions of the moments: nothing is decomposed, so the gradients are finite where eigenvalues repeat.
+"""
 
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry.measure import Measure, add_measure
-from clip_geometry.geometry.rows import Rows, as_rows, covariance, require_spread
+from clip_geometry.geometry.measure import Measure, add_measure, variant
+from clip_geometry.geometry.moments import Moments, RowsOrMoments, as_moments
 from clip_geometry.registry import InputError
 
 
-def participation_ratio(x: Rows) -> Float[Tensor, ""]:
+def participation_ratio(x: RowsOrMoments) -> Float[Tensor, ""]:
     """Effective number of dimensions that the variance uses.
 
     PR = tr(C)² / ‖C‖_F² = (Σλ)² / Σλ², C the covariance, λ its eigenvalues; no eigen-decomposition is needed.
-    x: (n, d), n ≥ 2. In [1, min(d, n − 1)]; higher is more isotropic. Raises InputError where all rows are equal.
+    x: (n, d) or Moments, n ≥ 2. In [1, min(d, n − 1)]; higher is more isotropic. Raises InputError where all rows
+    are equal.
     """
-    x = as_rows(x)
-    require_spread(x)
-    c = covariance(x)
-    c = c / c.trace()  # small rows: the squares of variances would leave the range
-    return (1 / c.square().sum()).clamp(min=1)
+    return _ratio(as_moments(x).M2)
 
 
-def isoscore(x: Rows) -> Float[Tensor, ""]:
+def isoscore(x: RowsOrMoments, *, unbiased: bool = False) -> Float[Tensor, ""]:
     """IsoScore (Rudman et al. 2022): the participation ratio, rescaled to [0, 1].
 
     (PR − 1)/(d − 1) with PR = tr(C)² / ‖C‖_F²: equal to the published algorithm (PCA, normalised diagonal,
-    isotropy defect) in exact arithmetic. x: (n, d), n ≥ 2, d ≥ 2. 1 where the covariance is a multiple of the
-    identity, 0 where all variance lies on a line. Biased low for small n: about n/(n + d) on an isotropic Gaussian.
-    Raises InputError where all rows are equal or d = 1.
+    isotropy defect) in exact arithmetic. 1 where the covariance is a multiple of the identity, 0 where all variance
+    lies on a line. Biased low for small n: about n/(n + d) on an isotropic Gaussian.
+
+    unbiased: PR = a/b with a and b the U-statistics of tr(C)² and ‖C‖_F², each unbiased whatever the distribution;
+    their ratio is bias-corrected, not unbiased. With S = C, Q = Σ‖w_i − μ‖⁴, q = Q/(n − 1),
+    f = (n − 1)/(n(n − 2)(n − 3)):
+
+        b = f[(n − 1)(n − 2)‖S‖_F² + tr(S)² − n q],    a = f[2‖S‖_F² + (n² − 3n + 1) tr(S)² − n q].
+
+    It may exceed 1 or fall below 0. Source: Himeno & Yamada 2014.
+
+    x: (n, d) or Moments, n ≥ 2 (unbiased: 4), d ≥ 2. Raises InputError where all rows are equal, d = 1, or b ≤ 0.
     """
-    x = as_rows(x)
-    d = x.shape[1]
-    if d < 2:
-        raise InputError("x has one column; isoscore compares variances across at least two")
-    return (participation_ratio(x) - 1) / (d - 1)
+    moments = as_moments(x, least=4 if unbiased else 2, least_d=2)
+    ratio = _unbiased_ratio(moments) if unbiased else _ratio(moments.M2)
+    return (ratio - 1) / (moments.d - 1)
+
+
+def isoscore_star(x: RowsOrMoments, covariance: Float[Tensor, "d d"], *, zeta: float | int) -> Float[Tensor, ""]:
+    """IsoScore* (Rudman & Eickhoff 2024): IsoScore of the shrunken covariance (1 − ζ) C + ζ C_0.
+
+    x: (n, d) or Moments, n ≥ 2, d ≥ 2. covariance: C_0, (d, d), taken from a larger sample. zeta: ζ in [0, 1]; 0 is
+    isoscore, 1 the score of C_0 alone. In [0, 1]. Differentiable in x and C_0. Raises InputError for other shapes, ζ
+    outside [0, 1] and where the shrunken covariance is zero.
+    """
+    moments = as_moments(x, least_d=2)
+    if covariance.shape != (moments.d, moments.d):
+        shape = tuple(covariance.shape)
+        raise InputError(f"the covariance has shape {shape}; expected ({moments.d}, {moments.d}), as the rows have")
+    if not 0 <= zeta <= 1:
+        raise InputError(f"zeta is {zeta}; expected a share from 0 (rows only) to 1 (covariance only)")
+    shrunken = (1 - zeta) * moments.covariance + zeta * covariance.to(moments.M2)
+    if not shrunken.trace() > 0:
+        raise InputError("the shrunken covariance has no positive trace; its isotropy is undefined")
+    return (_ratio(shrunken) - 1) / (moments.d - 1)
+
+
+def _ratio(scatter: Float[Tensor, "d d"]) -> Float[Tensor, ""]:
+    """tr(S)²/‖S‖², the same for every multiple of S, at least 1 for every covariance."""
+    scaled = scatter / scatter.trace()  # small rows: the squares of variances would leave the range
+    return (1 / scaled.square().sum()).clamp(min=1)
+
+
+def _unbiased_ratio(moments: Moments) -> Float[Tensor, ""]:
+    n, trace = moments.n, moments.covariance.trace()
+    s, q = moments.covariance / trace, moments.Q / trace**2 / (n - 1)  # tr(S) = 1: the factor f cancels too
+    square = s.square().sum()
+    a = 2 * square + (n * n - 3 * n + 1) - n * q
+    b = (n - 1) * (n - 2) * square + 1 - n * q
+    if not b > 0:
+        raise InputError(
+            f"the unbiased estimate of ‖C‖² from {n} rows is not positive; take more rows or the plain isoscore"
+        )
+    return a / b
 
 
 add_measure(
@@ -55,23 +100,38 @@ add_measure(
         reference="Rudman et al. 2022, arXiv:2108.07344 (as IsoScore's core)",
     )
 )
+_ISOSCORE = Measure(
+    name="isoscore",
+    title="IsoScore",
+    group="isotropy",
+    function=isoscore,
+    takes="rows",
+    summary="The share of dimensions that the variance uses, from 0 (a line) to 1 (a sphere).",
+    reading="1 means that all directions carry the same variance, 0 that one carries all of it.",
+    trap="Blind to the mean, so a narrow cone can still score high; and biased low where n is not far above d, where "
+    "isotropic noise gives about n/(n + d): compare with the null value or take [unbiased].",
+    formula="(PR − 1)/(d − 1), PR the participation ratio",
+    range=(0, 1),
+    direction="higher is more isotropic",
+    at_gaussian=1,
+    least_d=2,
+    invariances=("rotation", "translation", "scale"),
+    reference="Rudman et al. 2022, arXiv:2108.07344",
+)
 add_measure(
-    Measure(
-        name="isoscore",
-        title="IsoScore",
-        group="isotropy",
-        function=isoscore,
-        takes="rows",
-        summary="The share of dimensions that the variance uses, from 0 (a line) to 1 (a sphere).",
-        reading="1 means that all directions carry the same variance, 0 that one carries all of it.",
-        trap="Blind to the mean, so a narrow cone can still score high; and biased low where n is not far above d, "
-        "where isotropic noise gives about n/(n + d): compare with the null value or take [unbiased].",
-        least_d=2,
-        formula="(PR − 1)/(d − 1), PR the participation ratio",
-        range=(0, 1),
-        direction="higher is more isotropic",
-        at_gaussian=1,
-        invariances=("rotation", "translation", "scale"),
-        reference="Rudman et al. 2022, arXiv:2108.07344",
-    )
+    _ISOSCORE,
+    variant(
+        _ISOSCORE,
+        "unbiased",
+        title="IsoScore, corrected for small samples",
+        summary="IsoScore from unbiased estimates of both of its parts, so that few rows can be compared with many.",
+        trap="Blind to the mean, as IsoScore is. The ratio of two unbiased estimates keeps a small bias and, from few "
+        "rows, scatters widely: it may exceed 1.",
+        formula="(a/b − 1)/(d − 1), a and b the U-statistics of tr(C)² and ‖C‖_F²",
+        range=(float("-inf"), float("inf")),
+        least_n=4,
+        options={"unbiased": True},
+        reference="Rudman et al. 2022, arXiv:2108.07344; estimators of Himeno & Yamada 2014, "
+        "Journal of Multivariate Analysis 130",
+    ),
 )

@@ -22,16 +22,16 @@ BLOCK = 4096  # rows a block: 16 MB of float64 at d = 512
 SMALLEST = 1e-140  # sums of squares of smaller (or, inverted, larger) entries leave the range of float64
 
 
-def as_rows(x: Rows, *, name: str = "x", least: int = 2) -> Float[Tensor, "n d"]:
-    """`x` as a finite floating-point matrix of at least `least` rows, in its own precision and on its own device."""
+def as_rows(x: Rows, *, name: str = "x", least: int = 2, least_d: int = 1) -> Float[Tensor, "n d"]:
+    """`x` as a finite floating-point matrix of at least so many rows and columns, in its own precision and place."""
     x = _as_tensor(x, name)
     if x.ndim != 2:
         raise InputError(f"{name} has shape {tuple(x.shape)}; expected a matrix (n, d), one row per embedding")
     if not x.is_floating_point():
         raise InputError(f"{name} has dtype {_dtype(x)}; expected floating point")
     n, d = x.shape
-    if d == 0:
-        raise InputError(f"{name} has shape ({n}, 0); expected at least one column")
+    if d < least_d:
+        raise InputError(f"{name} has {d} {'column' if d == 1 else 'columns'}; expected at least {least_d}")
     if n < least:
         raise InputError(f"{name} has {n} {'row' if n == 1 else 'rows'}; expected at least {least}")
     _check_values(x, name)
@@ -106,16 +106,6 @@ def mean_row(x: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:
     """Mean of the rows in float64; the second pass makes it exact where all rows are equal."""
     mean = torch.stack([block.sum(0) for block in blocks(x)]).sum(0) / len(x)
     return mean + torch.stack([(block - mean).sum(0) for block in blocks(x)]).sum(0) / len(x)
-
-
-def covariance(x: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:
-    """Two-pass covariance in float64, ddof 1: exact to rounding however far the mean lies from the origin."""
-    mean = mean_row(x)
-    total = x.new_zeros((x.shape[1], x.shape[1]), dtype=torch.float64)
-    for block in blocks(x):
-        centred = block - mean
-        total = total + centred.T @ centred
-    return total / (len(x) - 1)
 
 
 def unit_rows(x: Float[Tensor, "n d"], *, name: str = "x") -> Float[Tensor, "n d"]:

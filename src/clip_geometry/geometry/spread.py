@@ -4,29 +4,33 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry.measure import Measure, add_measure
+from clip_geometry.geometry.measure import Measure, add_measure, variant
+from clip_geometry.geometry.moments import Moments, RowsOrMoments, as_moments
 from clip_geometry.geometry.rows import Rows, as_rows, blocks, mean_row, require_spread
 from clip_geometry.registry import InputError
 
 
-def coordinate_std(x: Rows) -> Float[Tensor, " d"]:
-    """Standard deviation of each coordinate over the rows (population, ddof 0). x: (n, d), n ≥ 2 → (d,)."""
+def coordinate_std(x: RowsOrMoments) -> Float[Tensor, " d"]:
+    """Standard deviation of each coordinate over the rows (population, ddof 0). x: (n, d) or Moments, n ≥ 2 → (d,)."""
+    if isinstance(x, Moments):
+        return (as_moments(x).M2.diagonal() / x.n).sqrt()
     x = as_rows(x)
     mean = mean_row(x)
     squares = torch.stack([(block - mean).square().sum(0) for block in blocks(x)]).sum(0)
     return (squares / len(x)).sqrt()
 
 
-def coordinate_spread(x: Rows) -> Float[Tensor, ""]:
+def coordinate_spread(x: RowsOrMoments) -> Float[Tensor, ""]:
     """Relative spread of the coordinates' standard deviations: std_j / mean_j of coordinate_std.
 
-    x: (n, d), n ≥ 2, d ≥ 2. In [0, √(d − 1)], 0 where all coordinates contribute equally; large values point to
-    rogue dimensions. Depends on the basis. Raises InputError where all rows are equal or d = 1.
+    x: (n, d) or Moments, n ≥ 2, d ≥ 2. In [0, √(d − 1)], 0 where all coordinates contribute equally; large values
+    point to rogue dimensions. Depends on the basis. Raises InputError where all rows are equal or d = 1.
     """
-    x = as_rows(x)
-    if x.shape[1] < 2:
-        raise InputError("x has one column; coordinate_spread compares at least two")
-    require_spread(x)
+    if isinstance(x, Moments):
+        x = as_moments(x, least_d=2)
+    else:
+        x = as_rows(x, least_d=2)
+        require_spread(x)
     std = coordinate_std(x)
     return std.std(correction=0) / std.mean()
 
@@ -39,6 +43,30 @@ def singular_values(x: Rows, *, center: bool = False) -> Float[Tensor, " k"]:
     x = as_rows(x, least=2 if center else 1)
     rows = x.double() - mean_row(x) if center else x.double()
     return torch.linalg.svdvals(rows)
+
+
+def effective_rank(x: RowsOrMoments, *, center: bool = True) -> Float[Tensor, ""]:
+    """Effective rank (Roy & Vetterli 2007): exp of the entropy of the normalised singular values.
+
+    exp(−Σ p log p), p = σ/Σσ, σ the singular values of the centred rows; with center=False those of the rows as they
+    are, which is RankMe (Garrido et al. 2023). x: (n, d), n ≥ 2, decomposed themselves; or Moments (centred only),
+    whose eigenvalues are squares, so that σ below 1e-8 of the largest are rounding and only the n − 1 largest are
+    taken. In [1, min(n − 1, d)] (uncentred: min(n, d)); higher uses more directions. Raises InputError where all rows
+    are equal (uncentred: zero), and for uncentred Moments.
+    """
+    if isinstance(x, Moments):
+        if not center:
+            raise InputError("moments are about the mean; the uncentred effective rank needs the rows")
+        values = torch.linalg.eigvalsh(as_moments(x).M2).flip(0)[: x.n - 1].clamp(min=0).sqrt()
+    else:
+        x = as_rows(x)
+        if center:
+            require_spread(x)
+        values = singular_values(x, center=center)
+    if values[0] == 0:
+        raise InputError("all rows of x are zero; their effective rank is undefined")
+    share = values / values.sum()
+    return torch.special.entr(share).sum().exp()
 
 
 add_measure(
@@ -59,4 +87,38 @@ add_measure(
         invariances=("translation", "scale"),
         reference="Tyshchuk et al. 2023, doi:10.3390/info14070392",
     )
+)
+_RANK = Measure(
+    name="effective_rank",
+    title="Effective rank",
+    group="isotropy",
+    function=effective_rank,
+    takes="rows",
+    summary="How many directions the rows use, by the entropy of the singular values of the centred rows.",
+    reading="At d all directions carry the same variance, at 1 one carries all. Weak directions count more than in the "
+    "participation ratio, which squares the variances.",
+    trap="Never above n − 1; a long tail of noise raises it although it carries hardly any variance.",
+    formula="exp(−Σ p log p), p = σ/Σσ, σ the singular values of the centred rows",
+    range=(1, "d"),
+    direction="higher is more isotropic",
+    at_gaussian="d",
+    unit="dimensions",
+    invariances=("rotation", "translation", "scale"),
+    reference="Roy & Vetterli 2007, EUSIPCO, The effective rank",
+)
+add_measure(
+    _RANK,
+    variant(
+        _RANK,
+        "uncentred",
+        title="Effective rank, uncentred",
+        summary="How many directions the rows use, by the entropy of the singular values of the rows as they are.",
+        reading="At d all directions carry as much, at 1 one carries all; known as RankMe, where it predicts how well "
+        "a representation serves other tasks.",
+        trap="A common offset is one large singular value and lowers it, so a cone and a line are not told apart.",
+        formula="exp(−Σ p log p), p = σ/Σσ, σ the singular values of the rows",
+        invariances=("rotation", "scale"),
+        options={"center": False},
+        reference="Garrido et al. 2023, arXiv:2210.02885",
+    ),
 )

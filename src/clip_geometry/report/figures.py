@@ -11,7 +11,8 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
 from clip_geometry.geometry import singular_values
-from clip_geometry.geometry.rows import as_rows, covariance, mean_row
+from clip_geometry.geometry.moments import Moments
+from clip_geometry.geometry.rows import as_rows, mean_row
 from clip_geometry.registry import InputError
 from clip_geometry.report.numbers import fixed
 from clip_geometry.report.style import COLOUR, LINE, MARKER, NEUTRAL, legend_above, new_axes, styled
@@ -70,7 +71,7 @@ def _signs(
 
 def _second_moment(rows: Rows, mean: NDArray[np.float64]) -> NDArray[np.float64]:
     """rowsᵀ rows; its leading eigenvectors are good to all digits, unlike its small eigenvalues."""
-    return (len(rows) - 1) * covariance(as_rows(rows)).numpy() + len(rows) * np.outer(mean, mean)
+    return Moments.of(rows).M2.numpy() + len(rows) * np.outer(mean, mean)
 
 
 @styled

@@ -1,0 +1,112 @@
+"""Moments of the rows up to the fourth, in one object that can be merged: across blocks, folders and processes."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from clip_geometry.geometry.rows import Rows, as_rows, blocks, mean_row
+from clip_geometry.registry import InputError
+
+if TYPE_CHECKING:
+    RowsOrMoments: TypeAlias = "Rows | Moments"
+else:
+    RowsOrMoments = Any
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """(n, mean, M2 = Σ c cᵀ, T = Σ‖c‖² c, Q = Σ‖c‖⁴) of n rows in d dimensions, c = w − mean; all float64.
+
+    What every measure of the variance needs, whatever n is; T is needed only to merge Q. Differentiable in the rows.
+    """
+
+    n: int
+    mean: Float[Tensor, " d"]
+    M2: Float[Tensor, "d d"]
+    T: Float[Tensor, " d"]
+    Q: Float[Tensor, ""]
+
+    @classmethod
+    def of(cls, x: Rows) -> "Moments":
+        """The moments of the rows of x, (n, d), n ≥ 1, in two passes. Raises InputError for unusable input."""
+        x = as_rows(x, least=1)
+        mean = mean_row(x)
+        parts = [_sums(block - mean) for block in blocks(x)]
+        m2, t, q = (torch.stack(part).sum(0) for part in zip(*parts, strict=True))
+        return cls(len(x), mean, m2, t, q)
+
+    @property
+    def d(self) -> int:
+        """Dimension of the rows."""
+        return len(self.mean)
+
+    @property
+    def covariance(self) -> Float[Tensor, "d d"]:
+        """M2/(n − 1)."""
+        return self.M2 / (self.n - 1)
+
+    def __add__(self, other: "Moments") -> "Moments":
+        """The moments of both sets of rows together: Chan's formula, and its like for T and Q."""
+        if self.d != other.d:
+            raise InputError(f"moments of dimension {self.d} and {other.d} cannot be merged; expected one space")
+        n = self.n + other.n
+        mean = self.mean + (other.mean - self.mean) * (other.n / n)
+        (m2, t, q), (other_m2, other_t, other_q) = self._about(mean), other._about(mean)
+        return Moments(n, mean, m2 + other_m2, t + other_t, q + other_q)
+
+    def _about(self, mean: Float[Tensor, " d"]) -> tuple[Tensor, Tensor, Tensor]:
+        """M2, T and Q about another mean: c becomes c + δ, δ = old − new mean, and Σc = 0."""
+        shift = self.mean - mean
+        square, trace, along = shift @ shift, self.M2.trace(), self.M2 @ shift
+        m2 = self.M2 + self.n * torch.outer(shift, shift)
+        t = self.T + 2 * along + shift * (trace + self.n * square)
+        q = self.Q + 4 * (shift @ along) + self.n * square**2 + 4 * (self.T @ shift) + 2 * square * trace
+        return m2, t, q
+
+    def all_reduce(self, group: Any = None) -> "Moments":
+        """The moments of the rows of all processes of a torch.distributed group, the same in each of them.
+
+        Gradients flow back to every process and are those of the sum of the losses of all processes, so that
+        DistributedDataParallel, which averages, ends with the gradient of one loss over all rows.
+        """
+        sums = _Total.apply(torch.cat([self.n * self.mean, self.mean.new_tensor([self.n])]), group)
+        n = round(float(sums[-1].detach()))
+        mean = sums[:-1] / n
+        m2, t, q = self._about(mean)
+        merged = _Total.apply(torch.cat([m2.flatten(), t, q[None]]), group)
+        return Moments(n, mean, merged[: self.d**2].view(self.d, self.d), merged[self.d**2 : -1], merged[-1])
+
+
+class _Total(torch.autograd.Function):
+    """The sum over all processes, of values and of gradients (torch.distributed's own is not differentiable)."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, group: Any) -> Tensor:
+        ctx.group = group
+        total = values.clone()
+        torch.distributed.all_reduce(total, group=group)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        total = gradients[0].contiguous().clone()
+        torch.distributed.all_reduce(total, group=ctx.group)
+        return total, None
+
+
+def _sums(centred: Float[Tensor, "b d"]) -> tuple[Tensor, Tensor, Tensor]:
+    squares = centred.square().sum(1)
+    return centred.T @ centred, squares @ centred, squares.square().sum()
+
+
+def as_moments(x: RowsOrMoments, *, least: int = 2, least_d: int = 1) -> Moments:
+    """The moments of rows, or moments as they are: of at least `least` rows that are not all equal."""
+    if isinstance(x, Moments) and (x.n < least or x.d < least_d):
+        raise InputError(f"the moments are of {x.n} × {x.d} numbers; expected at least {least} rows, {least_d} columns")
+    moments = x if isinstance(x, Moments) else Moments.of(as_rows(x, least=least, least_d=least_d))
+    if moments.M2.trace() == 0:  # exact for equal rows: their mean is exact
+        raise InputError(f"all {moments.n} rows of x are equal; the measure is undefined without spread")
+    return moments

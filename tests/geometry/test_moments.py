@@ -1,0 +1,157 @@
+"""Moments: one pass, merged in any order, or over processes, they are the same numbers."""
+
+import os
+import socket
+
+import numpy as np
+import pytest
+import torch
+
+from clip_geometry.geometry import (
+    Moments,
+    coordinate_spread,
+    coordinate_std,
+    effective_rank,
+    isoscore,
+    participation_ratio,
+)
+from clip_geometry.registry import InputError
+from support.clouds import cone, rotation
+
+FIELDS = ("mean", "M2", "T", "Q")
+
+
+def far_cloud(n, d, seed, offset=1000.0):
+    rng = np.random.default_rng(seed)
+    return cone(n, d, rng) + offset * rng.normal(size=d)
+
+
+def assert_close(found, expected, tolerance=1e-12):
+    """Within `tolerance` of the Frobenius norm, field by field."""
+    assert found.n == expected.n
+    for name in FIELDS:
+        a, b = getattr(found, name), getattr(expected, name)
+        assert float((a - b).norm()) <= tolerance * float(b.norm()), name
+
+
+def exact(x):
+    """The sums by their definition, in extended precision."""
+    x = x.astype(np.longdouble)
+    c = x - x.mean(0)
+    square = (c**2).sum(1)
+    return {"mean": x.mean(0), "M2": c.T @ c, "T": square @ c, "Q": (square**2).sum()}
+
+
+@pytest.mark.parametrize("offset", [0, 1000])
+def test_one_pass_is_the_definition(offset):
+    x = far_cloud(5000, 7, 0, offset)  # more rows than a block
+    found, expected = Moments.of(x), exact(x)
+    for name in FIELDS:
+        value = expected[name].astype(np.float64)
+        # T is a sum of odd powers that nearly cancels; its scale is that of the sum of absolute terms
+        scale = np.linalg.norm(value) if name != "T" else float(expected["Q"]) ** 0.75 * 5000**0.25
+        assert np.linalg.norm(getattr(found, name).numpy() - value) <= 1e-12 * scale, name
+    assert np.allclose(found.covariance, np.cov(x.T), rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("offset", [0, 1000])
+@pytest.mark.parametrize("seed", range(3))
+def test_merging_in_any_order_is_one_pass(seed, offset):
+    """Parts of 1 to some hundred rows, with means of their own, in a random tree of additions."""
+    rng = np.random.default_rng(seed)
+    x = far_cloud(1200, 6, seed, offset) + np.repeat(rng.normal(size=(4, 6)), 300, axis=0)
+    cuts = np.sort(rng.choice(np.arange(2, 1200), size=9, replace=False))
+    parts = [Moments.of(part) for part in np.split(x, [1, *cuts])]
+    rng.shuffle(parts)
+    while len(parts) > 1:
+        i, j = sorted(rng.choice(len(parts), size=2, replace=False))
+        parts.append(parts.pop(j) + parts.pop(i))
+    assert_close(parts[0], Moments.of(x))
+
+
+def test_measures_take_rows_or_moments():
+    x = far_cloud(300, 6, 1)
+    moments = Moments.of(x[:100]) + Moments.of(x[100:])
+    assert np.allclose(coordinate_std(moments), coordinate_std(x), rtol=1e-12)
+    for measure in (
+        participation_ratio,
+        isoscore,
+        lambda x: isoscore(x, unbiased=True),
+        coordinate_spread,
+        effective_rank,
+    ):
+        assert float(measure(moments)) == pytest.approx(float(measure(x)), rel=1e-10)
+
+
+def test_effective_rank_of_moments_takes_only_the_eigenvalues_there_can_be():
+    """Five rows in 40 dimensions have four; the rounding of the 36 others would add to the entropy."""
+    x = np.random.default_rng(0).normal(size=(5, 40))
+    assert float(effective_rank(Moments.of(x))) == pytest.approx(float(effective_rank(x)), rel=1e-10)
+
+
+def test_merging_is_differentiable():
+    x = torch.randn(9, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
+
+    def merged(rows):
+        return isoscore(Moments.of(rows[:2]) + Moments.of(rows[2:6]) + Moments.of(rows[6:]), unbiased=True)
+
+    assert torch.autograd.gradcheck(merged, (x,))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Moments.of(np.ones((0, 2))), "0 rows; expected at least 1"),
+        (lambda: Moments.of(np.eye(2)) + Moments.of(np.eye(3)), "dimension 2 and 3 cannot be merged"),
+        (lambda: isoscore(Moments.of(np.eye(2)[:1])), "moments are of 1 × 2 numbers; expected at least 2 rows"),
+        (lambda: isoscore(Moments.of(np.eye(3)), unbiased=True), "of 3 × 3 numbers; expected at least 4 rows"),
+        (lambda: isoscore(Moments.of(np.eye(2)[:, :1])), "of 2 × 1 numbers; expected at least 2 rows, 2 columns"),
+        (lambda: participation_ratio(Moments.of(np.full((7, 2), 0.1))), "all 7 rows of x are equal"),
+        (lambda: coordinate_spread(Moments.of(np.full((7, 2), 0.1))), "all 7 rows of x are equal"),
+        (lambda: effective_rank(Moments.of(np.eye(3)), center=False), "moments are about the mean"),
+    ],
+)
+def test_errors(call, message):
+    with pytest.raises(InputError, match=message):
+        call()
+
+
+def _port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def _work(rank, world, port, x, folder):
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=world)
+    rows = torch.from_numpy(np.array_split(x, [70])[rank]).requires_grad_()
+    moments = Moments.of(rows).all_reduce()
+    score = isoscore(moments, unbiased=True)
+    score.backward()
+    fields = {name: getattr(moments, name).detach() for name in FIELDS}
+    torch.save({"n": moments.n, "score": score.detach(), "grad": rows.grad, **fields}, f"{folder}/{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_value_and_the_gradient_of_one(tmp_path):
+    """70 and 50 rows in two processes, at ‖mean‖ = 1000 × spread."""
+    world, x = 2, far_cloud(120, 5, 3) @ rotation(5, np.random.default_rng(0))
+    torch.multiprocessing.spawn(_work, (world, _port(), x, str(tmp_path)), nprocs=world)
+    found = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(world)]
+    whole = torch.from_numpy(x).requires_grad_()
+    expected = isoscore(whole, unbiased=True)
+    expected.backward()
+    expected = expected.detach()
+    for part in found:
+        assert part["n"] == 120
+        assert float(part["score"]) == pytest.approx(float(expected), rel=1e-12)
+        for name in FIELDS:
+            reference = getattr(Moments.of(x), name)
+            assert float((part[name] - reference).norm()) <= 1e-12 * float(reference.norm())
+    # every process had the loss, so each gradient is that of their sum; DistributedDataParallel averages it away
+    gradient = torch.cat([part["grad"] for part in found]) / world
+    assert whole.grad is not None
+    assert float((gradient - whole.grad).norm()) <= 1e-11 * float(whole.grad.norm())
