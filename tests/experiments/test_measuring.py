@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy.linalg import orthogonal_procrustes
 
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.experiments.measuring import MeasuredSets, context, measure_sets, split_by
@@ -12,7 +13,9 @@ from clip_geometry.geometry import (
     null_value,
     partition_isotropy,
     silhouette,
+    standard_error,
 )
+from clip_geometry.geometry.uncertainty import deal
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import parse_pipeline, prepare
 from support.clouds import cone
@@ -218,3 +221,76 @@ def test_split_by_columns(captioned):
     assert {value: len(part["image"]) for value, part in labelled.items()} == {0: 2, 1: 2}
     with pytest.raises(InputError, match="text embeddings have no column 'breed' to group by; they have tone"):
         list(split_by(text, "breed"))
+
+
+# --- standard errors
+
+
+def test_standard_errors_are_those_of_the_library():
+    """Sets that pair by position lose the same rows of both."""
+    sets = {"image": embeddings(60, "image", 0), "text": embeddings(60, "text", 1)}
+    measured = MeasuredSets(sets, (), seed=3, blocks=10)
+    x, y = sets["image"].vectors, sets["text"].vectors
+    for name, arguments in (("isoscore", (x,)), ("modality_gap", (x, y)), ("matching_cosine", (x, y))):
+        row = next(iter(measure_sets(measured, [name])))
+        expected = standard_error(name, *arguments, blocks=10, seed=3)
+        assert row["standard_error"] == pytest.approx(float(expected), rel=1e-9)
+        assert row["standard_error"] > 0
+    assert context(measured)["jackknife_blocks"] == 10
+
+
+def test_an_image_and_its_captions_leave_together():
+    """Five copies of every caption are not five times the data: the error must not shrink."""
+    ids = np.arange(60).astype(str)
+    image, text = embeddings(60, "image", 0, item_id=ids), embeddings(60, "text", 1, item_id=ids)
+    fivefold = Embeddings(text.vectors.repeat(5, axis=0), "text", item_id=ids.repeat(5))
+    for name in ("average_cosine", "matching_cosine", "modality_gap"):
+        once, copied = (rows_of({"image": image, "text": each}, [name])[-1] for each in (text, fivefold))
+        assert copied["standard_error"] == pytest.approx(once["standard_error"], rel=0.15)
+
+
+def test_the_pipeline_is_fitted_anew_without_each_block():
+    """Of centred rows the cosine to the mean's rest would vary; fitted anew, average cosine stays at −1/(n − 1)-ish."""
+    sets = {"image": embeddings(60, "image", 0)}
+    steps = parse_pipeline("normalize,center,normalize")
+    measured = MeasuredSets(sets, steps, seed=0, blocks=10)
+    (row,) = measure_sets(measured, ["average_cosine"])
+    dealt = deal(60, 10, 0).numpy()
+    values = [
+        float(average_cosine(prepare(steps, {"image": sets["image"].vectors[dealt != b]}).sets["image"]))
+        for b in range(10)
+    ]
+    assert row["standard_error"] == pytest.approx(float(np.sqrt(9 * np.var(values))), rel=1e-9)
+
+
+def test_paired_steps_are_fitted_anew_on_the_pairs_that_are_left():
+    ids = np.arange(40).astype(str)
+    image, text = embeddings(40, "image", 0, item_id=ids), embeddings(40, "text", 1, item_id=ids[::-1].copy())
+    steps = parse_pipeline("procrustes[text-to-image]")
+    (row,) = measure_sets(MeasuredSets({"image": image, "text": text}, steps, blocks=8), ["matching_cosine"])
+    dealt, values = deal(40, 8, 0).numpy(), []
+    x, y = image.vectors.astype(float), text.vectors[::-1].astype(float)
+    for block in range(8):
+        kept = dealt != block
+        turned = y[kept] @ orthogonal_procrustes(y[kept], x[kept])[0]
+        values.append(float(matching_cosine(x[kept], turned)))
+    assert row["standard_error"] == pytest.approx(float(np.sqrt(7 * np.var(values))), rel=1e-6)
+
+
+def test_where_there_is_no_standard_error(captioned, monkeypatch):
+    sets = {"image": embeddings(60, "image", 0)}
+    assert rows_of(sets, ["cone_min_cosine"])[0]["standard_error"] is None  # an extreme
+    assert rows_of(captioned, ["isoscore"])[0]["standard_error"] is None  # four items, twenty blocks
+    unasked = MeasuredSets(sets, (), blocks=0)
+    assert next(iter(measure_sets(unasked, ["isoscore"])))["standard_error"] is None
+    monkeypatch.setattr("clip_geometry.experiments.measuring.QUADRATIC_ROWS", 50)
+    labelled = {"image": embeddings(60, "image", 0, labels=np.arange(60) % 3)}
+    assert rows_of(labelled, ["silhouette"])[0]["standard_error"] is None
+    assert rows_of(labelled, ["silhouette[sqeuclidean]"])[0]["standard_error"] > 0
+
+
+def test_what_a_number_leaves_out_is_noted():
+    labels = np.array([0] * 30 + [1] * 28 + [2, 3])
+    (row,) = rows_of({"image": embeddings(60, "image", 0, labels=labels)}, ["intra_type_cosine"])
+    assert row["value"] is not None
+    assert "2 of 4 types" in row["note"]

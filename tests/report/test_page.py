@@ -26,6 +26,7 @@ class Measure:
     group: str = "isotropy"
     summary: str = "It is the ratio of two things."
     reading: str = "High values mean much."
+    trap: str = "Do not trust it blindly."
     formula: str = "Σ a < b"
     range: tuple = (0, 1)
     direction: str = "higher is more isotropic"
@@ -176,6 +177,7 @@ def test_every_registered_measure_is_explained():
     for name, measure in measures.items():
         assert name in page.text
         assert " ".join(f"{measure.summary} {measure.reading}".split()) in page.text, name
+        assert " ".join(measure.trap.split()) in page.text, name
 
 
 def test_untrained_models_are_announced(figures):

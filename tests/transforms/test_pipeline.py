@@ -1,8 +1,19 @@
+"""What each step is fitted on, and which comparisons are refused."""
+
 import numpy as np
 import pytest
 
 from clip_geometry.registry import InputError
-from clip_geometry.transforms import Step, parse_pipeline, prepare
+from clip_geometry.transforms import (
+    PCA,
+    LeastSquares,
+    Pipeline,
+    Procrustes,
+    RankWarning,
+    Whiten,
+    parse_pipeline,
+    prepare,
+)
 from support.clouds import cone
 
 
@@ -12,25 +23,7 @@ def sets():
     return {"image": cone(30, 4, rng), "text": cone(20, 4, rng) + 3}
 
 
-def test_strings_and_lists_are_the_same():
-    assert parse_pipeline("normalize, center[pooled]") == parse_pipeline(["normalize", "center[pooled]"])
-    assert parse_pipeline("normalize,center[pooled]") == (Step("normalize"), Step("center", "pooled"))
-    assert [str(step) for step in parse_pipeline("center[each],center")] == ["center[each]", "center"]
-    assert parse_pipeline("") == parse_pipeline([]) == ()
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("normalise", "unknown pipeline step 'normalise'; did you mean 'normalize'"),
-        ("center[both]", r"'center\[both\]' has the unknown scope 'both'; known are image, text, pooled, each"),
-        ("normalize[image]", "learns nothing and takes no scope"),
-        ("center(image)", "is not of the form name or name"),
-    ],
-)
-def test_mistakes(text, message):
-    with pytest.raises(InputError, match=message):
-        parse_pipeline(text)
+PAIRS = (np.array([3, 0, 5, 5, 9, 29, 7, 8]), np.array([1, 2, 0, 19, 4, 6, 11, 12]))
 
 
 @pytest.mark.parametrize(
@@ -51,6 +44,17 @@ def test_scopes(sets, step, image_mean_of, text_mean_of):
     assert np.allclose(found["text"], sets["text"] - means[text_mean_of], rtol=1e-12)
 
 
+@pytest.mark.parametrize("scope", ["image", "text", "pooled"])
+def test_one_fit_is_one_object(sets, scope):
+    fitted = Pipeline(f"normalize,whiten(3)[{scope}]").fit(sets)
+    assert fitted.chains["image"][1] is fitted.chains["text"][1]
+    unit = {name: x / np.linalg.norm(x, axis=1, keepdims=True) for name, x in sets.items()}
+    alone = Whiten(3).fit(np.concatenate([*unit.values()]) if scope == "pooled" else unit[scope])
+    assert np.allclose(fitted.transform(sets)["text"], alone.transform(unit["text"]), rtol=1e-10)
+    each = Pipeline("whiten(3)[each]").fit(sets)
+    assert each.chains["image"][0] is not each.chains["text"][0]
+
+
 def test_steps_apply_in_order(sets):
     first = prepare(parse_pipeline("normalize,center[image],normalize"), sets).sets["image"]
     u = sets["image"] / np.linalg.norm(sets["image"], axis=1, keepdims=True)
@@ -58,16 +62,84 @@ def test_steps_apply_in_order(sets):
     assert np.allclose(first, c / np.linalg.norm(c, axis=1, keepdims=True), rtol=1e-12)
 
 
-def test_fitting_per_modality_unasked_refuses_comparison(sets):
-    assert "center[pooled]" in prepare(parse_pipeline("center"), sets).refusal
-    for asked in ("normalize", "center[each]", "center[pooled]", "center[image]"):
+@pytest.mark.parametrize("step", ["center", "whiten(2)", "pca(2)", "all_but_the_top(1)", "cluster_center(2)"])
+def test_fitting_per_modality_unasked_refuses_comparison(sets, step):
+    refusal = prepare(parse_pipeline(f"normalize,{step}"), sets).refusal
+    assert refusal == (
+        f"{step} was fitted on each modality by itself; write {step}[pooled] for one fit, "
+        f"or {step}[each] if that is meant"
+    )
+    for asked in (f"{step}[each]", f"{step}[pooled]", f"{step}[image]"):
         assert prepare(parse_pipeline(asked), sets).refusal is None
-    assert prepare(parse_pipeline("center"), {"image": sets["image"]}).refusal is None
+    assert prepare(parse_pipeline(step), {"image": sets["image"]}).refusal is None
+
+
+def test_nothing_learned_or_learned_from_pairs_is_no_refusal(sets):
+    assert prepare(parse_pipeline("normalize,procrustes[text-to-image]"), sets, PAIRS).refusal is None
+
+
+@pytest.mark.parametrize(("name", "kind"), [("procrustes", Procrustes), ("least_squares", LeastSquares)])
+@pytest.mark.parametrize(("source", "target"), [("text", "image"), ("image", "text")])
+def test_maps_between_modalities_move_the_source_only(sets, name, kind, source, target):
+    rows = dict(zip(("image", "text"), PAIRS, strict=True))
+    found = prepare(parse_pipeline(f"{name}[{source}-to-{target}]"), sets, PAIRS).sets
+    alone = kind().fit(sets[source][rows[source]], sets[target][rows[target]])
+    assert np.allclose(found[source], alone.transform(sets[source]), rtol=1e-12)
+    assert found[target] is sets[target]
+
+
+def test_a_map_is_fitted_on_what_the_steps_before_it_make(sets):
+    fitted = Pipeline("center[each],procrustes[text-to-image],normalize").fit(sets, lambda: PAIRS)
+    centred = {name: x - x.mean(0) for name, x in sets.items()}
+    alone = Procrustes().fit(centred["text"][PAIRS[1]], centred["image"][PAIRS[0]])
+    assert np.allclose(fitted.chains["text"][1].W_, alone.W_, atol=1e-12)
+    assert [each.name for each in fitted.chains["image"]] == ["center", "normalize"]
+
+
+def test_source_and_target_of_one_modality(sets):
+    named = {"source": sets["image"], "target": sets["text"]}
+    fitted = Pipeline("procrustes[source-to-target]").fit(named, PAIRS)
+    alone = Procrustes().fit(sets["image"][PAIRS[0]], sets["text"][PAIRS[1]])
+    assert np.allclose(fitted.chains["source"][0].W_, alone.W_, atol=1e-12)
+
+
+def test_maps_to_another_dimension(sets):
+    wide = {**sets, "image": cone(30, 6, np.random.default_rng(5))}
+    fitted = Pipeline("least_squares[text-to-image],center[pooled]").fit(wide, PAIRS)
+    assert fitted.dimensions == {"image": (6, 6), "text": (4, 6)}
+    with pytest.raises(InputError, match="source has dimension 4 and target has 6; procrustes needs one space"):
+        Pipeline("procrustes[text-to-image]").fit(wide, PAIRS)
+
+
+def test_maps_need_pairs_and_a_direction(sets):
+    def none():
+        raise InputError("image and text rows have no item_id in common")
+
+    step = r"procrustes\[text-to-image\]"
+    for pairs, message in (
+        (none, f"{step} needs pairs: image and text rows have no item_id in common"),
+        (None, f"{step} learns from pairs, but it was not said which text and image rows are pairs"),
+    ):
+        with pytest.raises(InputError, match=message):
+            Pipeline("procrustes[text-to-image]").fit(sets, pairs)
+    with pytest.raises(InputError, match=r"write procrustes\(completion=lapack\)\[text-to-image\] or procrustes"):
+        Pipeline("procrustes(lapack)").fit(sets, PAIRS)
+    with pytest.raises(InputError, match=f"{step} is to be fitted on text rows, but only image rows were given"):
+        Pipeline("procrustes[text-to-image]").fit({"image": sets["image"]}, PAIRS)
+    with pytest.raises(InputError, match="to be fitted on source rows, but only image and text rows were given"):
+        Pipeline("procrustes[source-to-target]").fit(sets, PAIRS)
+
+
+def test_too_few_pairs_warn(sets):
+    with pytest.warns(RankWarning, match="pairs of rank 2 in dimension 4"):
+        Pipeline("procrustes[text-to-image]").fit(sets, (np.array([0, 1]), np.array([1, 2])))
 
 
 def test_a_scope_that_was_not_given(sets):
     with pytest.raises(InputError, match=r"center\[text\] is to be fitted on text rows, but only image rows"):
         prepare(parse_pipeline("center[text]"), {"image": sets["image"]})
+    with pytest.raises(InputError, match=r"pca\(2\)\[text\] is to be fitted on text rows, but only unnamed rows"):
+        Pipeline("pca(2)[text]").fit({"any": sets["image"]})
 
 
 def test_one_fit_needs_one_space(sets):
@@ -78,4 +150,33 @@ def test_one_fit_needs_one_space(sets):
 
 
 def test_no_steps_leave_the_rows_as_they_are(sets):
-    assert prepare((), sets).sets["image"] is sets["image"]
+    prepared = prepare((), sets)
+    assert prepared.sets["image"] is sets["image"]
+    assert (prepared.fitted.fitted_on, prepared.refusal) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ("normalize", None),
+        ("normalize,center[pooled],whiten(2)[pooled]", "coco/train:pooled"),
+        ("center,pca(2)[text]", "coco/train:each, coco/train:text"),
+        ("procrustes[text-to-image]", "coco/train:text-to-image"),
+    ],
+)
+def test_fitted_on_in_words(sets, steps, expected):
+    assert Pipeline(steps).fit(sets, PAIRS, origin="coco/train").fitted_on == expected
+
+
+def test_fitted_on_of_one_set(sets):
+    assert Pipeline("center").fit({"text": sets["text"]}).fitted_on == "these rows:text"
+    assert Pipeline("center").fit({"any": sets["text"]}, origin="x.npy").fitted_on == "x.npy"
+
+
+def test_fit_and_prepare_are_the_same(sets):
+    steps = "normalize,pca(3)[pooled],procrustes[image-to-text],normalize"
+    prepared = prepare(parse_pipeline(steps), sets, PAIRS)
+    again = Pipeline(steps).fit(sets, PAIRS).transform(sets)
+    for modality, rows in prepared.sets.items():
+        assert (again[modality] == rows).all() and rows.dtype == np.float64
+    assert isinstance(prepared.fitted.chains["image"][1], PCA)

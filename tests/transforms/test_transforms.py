@@ -1,26 +1,172 @@
-"""All transforms: scikit-learn's conventions, and what each of them does."""
+"""All transforms: scikit-learn's conventions, and what normalize and center do."""
+
+import inspect
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
 
 from clip_geometry.registry import InputError
-from clip_geometry.transforms import Center, Normalize, transforms
-from support.clouds import cone
+from clip_geometry.transforms import (
+    PCA,
+    AllButTheTop,
+    Center,
+    ClusterCenter,
+    Compose,
+    LeastSquares,
+    Normalize,
+    Procrustes,
+    Whiten,
+    transforms,
+)
+from clip_geometry.transforms.map_file import _attributes
+from support.clouds import cone, rotation
+
+CASES = {
+    "normalize": Normalize(),
+    "center": Center(),
+    "whiten": Whiten(3),
+    "pca": PCA(2),
+    "pca uncentred": PCA(2, center=False),
+    "all_but_the_top": AllButTheTop(2),
+    "cluster_center": ClusterCenter(3),
+    "procrustes": Procrustes(),
+    "least_squares": LeastSquares(),
+    "compose": Compose([Normalize(), Whiten(4), Procrustes(completion="lapack")]),
+}
+WIDTH = {"whiten": 3, "pca": 2, "pca uncentred": 2, "compose": 4}
+AFFINE = [name for name in CASES if name not in ("normalize", "cluster_center", "compose")]
 
 
-@pytest.mark.parametrize("name", transforms)
-def test_conventions(name):
-    x = cone(30, 5, np.random.default_rng(0)).astype(np.float32)
-    before = x.copy()
-    transform = transforms[name].make()
-    fresh = clone(transform)
-    y = transform.fit(x).transform(x)
-    assert y.dtype == np.float64 and y.shape == x.shape
+@pytest.fixture
+def x():
+    return cone(30, 5, np.random.default_rng(0)).astype(np.float32)
+
+
+def target_for(case, x):
+    """Aligned rows in the space of the step that needs them."""
+    d = 4 if case == "compose" else 5
+    return (x.astype(float) @ rotation(5, np.random.default_rng(1)) + 0.1)[:, :d]
+
+
+def test_every_registered_transform_is_here():
+    assert {case.split()[0] for case in CASES} == {*transforms, "compose"}
+    for name, entry in transforms.items():
+        assert entry.make is type(CASES[name]) and CASES[name].name == name
+        assert entry.summary and entry.formula
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_conventions(case, x):
+    before, transform = x.copy(), CASES[case]
+    fresh, again = clone(transform), clone(transform)
+    assert fresh.fit(x, target_for(case, x)) is fresh
+    y = fresh.transform(x)
+    assert y.dtype == np.float64 and y.shape == (30, WIDTH.get(case, 5))
     assert (x == before).all()
-    assert fresh.get_params() == transform.get_params()
-    assert [key for key in vars(transform) if not key.endswith("_") and key not in transform.get_params()] == []
-    assert (fresh.fit(x).transform(x) == y).all()
+    assert set(again.get_params()) == set(transform.get_params()) == set(inspect.signature(type(transform)).parameters)
+    assert [key for key in vars(fresh) if not key.endswith("_") and key not in transform.get_params()] == []
+    assert (again.fit_transform(x, target_for(case, x)) == y).all()
+    assert (fresh.fitted_on_, fresh.n_features_in_) == (30, 5)
+    assert not [key for key in vars(transform) if key.endswith("_")]  # the original was not touched
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_learned_is_declared(case, x):
+    """The declared attributes are what a saved map holds: one that is missing there would be lost."""
+    fitted = clone(CASES[case]).fit(x, target_for(case, x))
+    learned = {key for key in vars(fitted) if key.endswith("_")}
+    assert learned == set(_attributes(type(fitted)))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_inside_scikit_learn(case, x):
+    chain = make_pipeline(Center(), clone(CASES[case])).fit(x, target_for(case, x))
+    alone = clone(CASES[case]).fit(x - x.astype(float).mean(0), target_for(case, x))
+    expected = alone.transform(x - x.astype(float).mean(0))
+    assert np.allclose(chain.transform(x), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("kind", ["torch", "float16", "reversed", "read-only", "columns"])
+def test_any_kind_of_rows(case, kind, x):
+    x = x.astype(np.float16).astype(np.float32)  # values that float16 has
+    given = {
+        "torch": torch.from_numpy(x),
+        "float16": x.astype(np.float16),
+        "reversed": x[::-1].copy()[::-1],
+        "read-only": x.copy(),
+        "columns": np.asfortranarray(x),
+    }[kind]
+    if kind == "read-only":
+        given.flags.writeable = False
+    expected = clone(CASES[case]).fit(x, target_for(case, x)).transform(x)
+    found = clone(CASES[case]).fit(given, target_for(case, x)).transform(given)
+    assert np.allclose(found, expected, rtol=1e-10, atol=1e-10)  # sums over other strides round differently
+
+
+@pytest.mark.parametrize("case", AFFINE)
+def test_weights_are_the_map(case, x):
+    fitted = clone(CASES[case]).fit(x, target_for(case, x))
+    weights, shift = fitted.weights()
+    other = cone(7, 5, np.random.default_rng(3))
+    assert np.allclose(other @ weights + shift, fitted.transform(other), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("case", ["normalize", "cluster_center", "compose"])
+def test_what_is_not_affine_says_so(case, x):
+    with pytest.raises(InputError, match="cannot be written as"):
+        clone(CASES[case]).fit(x, target_for(case, x)).weights()
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case != "normalize"])
+def test_rows_of_another_dimension(case, x):
+    fitted = clone(CASES[case]).fit(x, target_for(case, x))
+    with pytest.raises(InputError, match=f"rows have dimension 4, but {case.split()[0]} was fitted on dimension 5"):
+        fitted.transform(x[:, :4])
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case != "normalize"])
+def test_nothing_comes_out_before_fit(case, x):
+    with pytest.raises(NotFittedError):
+        clone(CASES[case]).transform(x)
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (np.ones(3), "expected a matrix"),
+        (np.ones((3, 2), dtype=int), "dtype int64; expected floating point"),
+        (np.array([[1.0, 2.0], [np.nan, 1.0]]), "NaN or infinity in row 1"),
+        (np.ones((0, 2)), "has 0 rows; expected at least 1"),
+    ],
+)
+@pytest.mark.parametrize("case", [case for case in CASES if case != "compose"])
+def test_bad_rows(case, x, message):
+    with pytest.raises(InputError, match=message):
+        clone(CASES[case]).fit(x, x).transform(x)
+
+
+@pytest.mark.parametrize(
+    ("transform", "message"),
+    [
+        (Whiten(0), "k of whiten is 0; expected a whole number from 1 on"),
+        (PCA(2.0), r"k of pca is 2\.0; expected a whole number"),
+        (AllButTheTop(True), "k of all_but_the_top is True; expected a whole number"),
+        (ClusterCenter("two"), "k of cluster_center is 'two'; expected a whole number"),
+        (ClusterCenter(2, seed=-1), "seed of cluster_center is -1; expected a whole number from 0"),
+        (Procrustes("nearest"), "completion of procrustes is 'nearest'; expected 'identity' or 'lapack'"),
+        (LeastSquares(1.0), r"rcond of least_squares is 1\.0; expected a number from 0 to below 1"),
+        (LeastSquares("small"), "rcond of least_squares is 'small'; expected a number"),
+        (Compose([Center(), "whiten"]), "steps of compose are .*expected transforms"),
+    ],
+)
+def test_wrong_parameters_are_found_when_fitting(transform, message, x):
+    with pytest.raises(InputError, match=message):
+        transform.fit(x, x)
 
 
 @pytest.mark.parametrize("scale", [1e-130, 1e-6, 1.0, 1e6, 1e130])
@@ -41,23 +187,5 @@ def test_center_subtracts_the_mean_of_the_fitting_set():
     center = Center().fit(x)
     assert np.abs(center.transform(x).mean(0)).max() < 1e-12
     assert np.allclose(center.transform(y), y - x.mean(0), rtol=1e-12)
-    assert center.fitted_on_ == 30
     equal = np.tile(x[0], (7, 1))
     assert not Center().fit(equal).transform(equal).any()
-    with pytest.raises(InputError, match="rows have dimension 4, but the mean was fitted on dimension 5"):
-        center.transform(y[:, :4])
-
-
-@pytest.mark.parametrize(
-    ("x", "message"),
-    [
-        (np.ones(3), "expected a matrix"),
-        (np.ones((3, 2), dtype=int), "dtype int64; expected floating point"),
-        (np.array([[1.0, 2.0], [np.nan, 1.0]]), "NaN or infinity in row 1"),
-        (np.ones((0, 2)), "rows has 0 rows; expected at least 1"),
-    ],
-)
-@pytest.mark.parametrize("name", transforms)
-def test_bad_rows(name, x, message):
-    with pytest.raises(InputError, match=message):
-        transforms[name].make().fit(x).transform(x)

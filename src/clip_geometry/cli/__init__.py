@@ -2,6 +2,9 @@
 
 import shlex
 import sys
+import warnings
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -67,7 +70,8 @@ def measure(
     measures: Annotated[str | None, typer.Option(help="names, e.g. isoscore,silhouette[cosine]")] = None,
     by: Annotated[str | None, typer.Option(help="a column to measure each value of: label, language, …")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="write the rows there too")] = None,
-    seed: Annotated[int, typer.Option(help="of the Gaussian behind the null values", min=0, max=2**63 - 1)] = 0,
+    seed: Annotated[int, typer.Option(help="of null values and jackknife", min=0, max=2**63 - 1)] = 0,
+    blocks: Annotated[int, typer.Option(help="of the jackknife behind ±; 0 for no standard errors", min=0)] = 20,
 ) -> None:
     """Measures embeddings: a table in seconds. Rows are made unit length first unless --raw."""
     from clip_geometry.cli.measure_files import measure_files
@@ -75,7 +79,17 @@ def measure(
     if raw and pipeline is not None:
         raise InputError("--raw and --pipeline were both given; --raw is the empty pipeline")
     steps = "" if raw else "normalize" if pipeline is None else pipeline
-    measure_files(image, text, labels=labels, steps=steps, names=measures, by=by, json_file=json_file, seed=seed)
+    measure_files(
+        image,
+        text,
+        labels=labels,
+        steps=steps,
+        names=measures,
+        by=by,
+        json_file=json_file,
+        seed=seed,
+        blocks=blocks,
+    )
 
 
 @app.command("embed")
@@ -121,6 +135,37 @@ def embed_command(
     )
 
 
+@app.command("fit")
+def fit_command(
+    pipeline: Annotated[str, typer.Argument(metavar="PIPELINE", help="e.g. normalize,whiten(128); list transforms")],
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="embeddings: a file or a folder")],
+    target: Annotated[Path | None, typer.Argument(metavar="[TARGET]", help="what SOURCE is mapped onto")] = None,
+    out: Annotated[Path, typer.Option("-o", "--out", help="the .safetensors file to write")] = ...,  # pyright: ignore
+) -> None:
+    """Fits a pipeline to embeddings and writes it as a map, which apply takes; so can programs without this package.
+
+    A single set gives one map for all modalities. Of a folder with images and texts, steps say what they are fitted
+    on as in measure: whiten(128)[pooled], procrustes[text-to-image]. With a TARGET, procrustes and least_squares map
+    SOURCE onto it; rows are paired by item_id, or by position where there are none.
+    """
+    from clip_geometry.cli.maps import fit_map
+
+    fit_map(pipeline, source, target, out)
+
+
+@app.command("apply")
+def apply_command(
+    map_file: Annotated[Path, typer.Argument(metavar="MAP", help="a .safetensors file that fit wrote")],
+    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="embeddings: a folder or a file")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="the new folder to write")] = ...,  # pyright: ignore
+    modality: Annotated[str | None, typer.Option("--as", help="what the rows are: image or text")] = None,
+) -> None:
+    """Applies a map to embeddings: OUT/image.parquet and OUT/text.parquet, with ids, labels and the map's origin."""
+    from clip_geometry.cli.maps import apply_map
+
+    apply_map(map_file, source, out, modality)
+
+
 @app.command()
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN...", help="run folders or files of measure --json")],
@@ -143,6 +188,28 @@ def list_command(
 
 def main() -> None:
     """Runs the command line: errors of the user are one sentence and status 2, a traceback only with --debug."""
+    with warnings.catch_warnings():
+        warnings.showwarning = partial(_show_warning, shown=set(), otherwise=warnings.showwarning)
+        _run()
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    *place: object,
+    shown: set[str],
+    otherwise: Callable[..., None],
+    **more: object,
+) -> None:
+    """Our own warnings are one line, like our errors, and the same line comes once."""
+    if not category.__module__.startswith("clip_geometry."):
+        otherwise(message, category, *place, **more)
+    elif str(message) not in shown:
+        shown.add(str(message))
+        print(f"clip-geometry: warning: {message}", file=sys.stderr)
+
+
+def _run() -> None:
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     debug = len(arguments) < len(sys.argv) - 1
     try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from clip_geometry.cli.tables import bound, console, plain_table
+from clip_geometry.cli.tables import console, plain_table
 from clip_geometry.registry import InputError, did_you_mean
 
 if TYPE_CHECKING:
@@ -33,28 +33,34 @@ def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
 def _measures() -> str:
     from clip_geometry.geometry import by_group
 
-    return "\n\n".join(_described(measure) for measure in by_group())
+    return "\n\n".join(_described(measure) for measure in by_group(all=True))
 
 
 def _described(m: "Measure") -> str:
-    known = (
-        f"range {bound(m.range[0])} … {bound(m.range[1])}; {m.direction}; {bound(m.at_gaussian)} on an isotropic "
-        f"Gaussian as n grows; invariant to {', '.join(m.invariances) or 'none of the maps that are checked'}; "
-        f"needs {', '.join(m.needs) or 'nothing but rows'}"
-    )
+    from clip_geometry.report.explained import facts
+
     width = max(60, min(100, get_terminal_size().columns)) - 4
-    lines = [line for part in (f"{m.summary} {m.reading}", known, m.formula, m.reference) for line in wrap(part, width)]
-    return "\n".join([f"{m.name}: {m.title}", *(f"    {line}" for line in lines)])
+    parts = (f"{m.summary} {m.reading}", f"Beware: {m.trap}", facts(m), m.formula, m.reference)
+    return "\n".join(
+        [
+            f"{m.name}: {m.title}",
+            *(f"    {line}" for part in parts for line in wrap(part, width, break_on_hyphens=False)),
+        ]
+    )
 
 
 def _transforms() -> Table:
     from clip_geometry.transforms import transforms
-    from clip_geometry.transforms.pipeline import SCOPES
+    from clip_geometry.transforms.step import DIRECTIONS, SCOPES, usage
 
     scopes = f"one of [{'], ['.join(SCOPES)}]; without: each set by itself"
+    pairs = f"pairs: [{'] or ['.join(DIRECTIONS[:2])}]"
     return _table(
         ("step", "what it does", "formula", "fitted on"),
-        ((name, t.summary, t.formula, scopes if t.fits else "nothing to fit") for name, t in transforms.items()),
+        (
+            (usage(name), t.summary, t.formula, pairs if t.paired else scopes if t.fits else "nothing to fit")
+            for name, t in transforms.items()
+        ),
     )
 
 

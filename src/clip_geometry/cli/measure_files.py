@@ -1,5 +1,6 @@
 """`clip-geometry measure`: files in, a table out."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,14 +9,15 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from clip_geometry.cli.tables import bound, console, number, plain_table
+from clip_geometry.cli.tables import bound, console, number, plain_table, value_and_error
 from clip_geometry.config import digest
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.experiments.measuring import MeasuredSets, context, measure_sets, split_by
 from clip_geometry.files import write_atomically
 from clip_geometry.formats import read_any, read_embeddings, read_labels
-from clip_geometry.geometry import measures
+from clip_geometry.geometry import by_group, measures
 from clip_geometry.geometry.rows import as_codes
+from clip_geometry.progress import Advance, progress, quiet
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row, lines_of
 from clip_geometry.transforms import Step, parse_pipeline
@@ -33,6 +35,7 @@ def measure_files(
     by: str | None,
     json_file: Path | None,
     seed: int,
+    blocks: int,
 ) -> None:
     """Measures what lies in the files, prints the table and writes the rows where asked to."""
     if json_file is not None:
@@ -43,20 +46,28 @@ def measure_files(
     if labels is not None:
         sets = with_labels(sets, read_labels(labels))
     parts = [({}, sets)] if by is None else [({by: value}, part) for value, part in split_by(sets, by)]
-    rows = [row for at, part in parts for row in _rows(part, at, pipeline, chosen, seed)]
+    count = len(parts) * len(by_group() if chosen is None else chosen)
+    with progress("measures", count) if sys.stderr.isatty() else quiet("measures", count) as advance:
+        rows = [row for at, part in parts for row in _rows(part, at, pipeline, chosen, seed, blocks, advance)]
     print_rows(rows)
     if json_file is not None:
         write_rows(json_file, rows)
 
 
 def _rows(
-    sets: Mapping[str, Embeddings], at: Mapping[str, Any], pipeline: Sequence[Step], names: list[str] | None, seed: int
+    sets: Mapping[str, Embeddings],
+    at: Mapping[str, Any],
+    pipeline: Sequence[Step],
+    names: list[str] | None,
+    seed: int,
+    blocks: int,
+    advance: Advance,
 ) -> list[Row]:
     """The rows of one group; `at` says which, empty for all."""
     try:
-        measured = MeasuredSets(sets, pipeline, seed=seed)
+        measured = MeasuredSets(sets, pipeline, seed=seed, blocks=blocks)
         shared = context(measured)
-        return [{**shared, **row, "at": {**at, **row["at"]}} for row in measure_sets(measured, names)]
+        return [{**shared, **row, "at": {**at, **row["at"]}} for row in measure_sets(measured, names, advance)]
     except InputError as error:
         if not at:
             raise
@@ -114,19 +125,29 @@ def print_rows(rows: list[Row]) -> None:
         cells = [row["measure"], *(str(row["at"][key]) for key in columns), row["at"]["modality"], str(row["n"])]
         limits = f"{bound(measure.range[0])} … {bound(measure.range[1])}"
         explained = (limits, measure.direction) if out.width >= WIDE else ()
-        table.add_row(*cells, number(row["value"]), number(row["null_value"]), *explained)
+        table.add_row(*cells, value_and_error(row), number(row["null_value"]), *explained)
     out.print(table)
     out.print("null: the same on an isotropic Gaussian of this n and d, through this pipeline", style="dim")
+    if any(row.get("standard_error") is not None for row in rows):
+        blocks = first["jackknife_blocks"]
+        out.print(f"±: standard error, jackknife over {blocks} blocks of items; none of extremes", style="dim")
     _print_notes(out, rows)
 
 
 def _print_notes(out: Console, rows: list[Row]) -> None:
-    notes: dict[str, list[str]] = {}
+    notes: dict[tuple[str, str], list[str]] = {}
     for row in rows:
-        if row["value"] is None and row["measure"] not in notes.setdefault(row["note"], []):
-            notes[row["note"]].append(row["measure"])
-    for note, names in notes.items():
-        out.print(f"not computed: {', '.join(names)}: {note}", style="dim")
+        if row.get("note"):
+            missing = row["value"] is None
+            key = (
+                ("not computed: ", f": {row['note']}")
+                if missing
+                else ("", f" of {row['at']['modality']}: {row['note']}")
+            )
+            names = notes.setdefault(key, [])
+            names += [row["measure"]] if row["measure"] not in names else []
+    for (before, after), names in notes.items():
+        out.print(f"{before}{', '.join(names)}{after}", style="dim")
 
 
 def write_rows(path: Path, rows: list[Row]) -> None:

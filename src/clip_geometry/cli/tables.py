@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from clip_geometry.report import numbers as report_numbers
+from clip_geometry.results import Row
 
 
 def console() -> Console:
@@ -30,6 +31,13 @@ def plain_table(*columns: str) -> Table:
 def bound(value: float | str) -> str:
     """A bound of a range: -1, 0.5, d, ∞."""
     return report_numbers.bound(value).replace("−", "-")
+
+
+def value_and_error(row: Row) -> str:
+    """0.8514 ± 0.0061; the value alone where there is no standard error."""
+    if row.get("standard_error") is None:
+        return number(row["value"])
+    return report_numbers.plus_minus(row["value"], row["standard_error"]).replace("−", "-")
 
 
 def number(value: float) -> str:

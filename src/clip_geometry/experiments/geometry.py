@@ -11,6 +11,7 @@ from pydantic import Field, field_validator
 from clip_geometry.experiments.base import Cell, Data, Experiment, Model, RunConfig, experiments
 from clip_geometry.experiments.measuring import MeasuredSets, context, rows_or_notes
 from clip_geometry.geometry import Measure, by_group, measures
+from clip_geometry.geometry.uncertainty import BLOCKS
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.transforms import parse_pipeline
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 class GeometryConfig(RunConfig):
     """model: an encoder. pairs: a data set. pipeline: steps before measuring. measures: names, null for all.
 
-    limit: take the first so many items. batch_size: of the encoder.
+    limit: take the first so many items. batch_size: of the encoder. blocks: of the jackknife, 0 for no standard errors.
     """
 
     model: Model
@@ -31,6 +32,7 @@ class GeometryConfig(RunConfig):
     measures: tuple[str, ...] | None = Field(default=None, min_length=1)
     limit: int | None = Field(default=None, ge=2)
     batch_size: int = Field(default=64, ge=1)
+    blocks: int = Field(default=BLOCKS, ge=0)
 
     @field_validator("pipeline")
     @classmethod
@@ -51,7 +53,7 @@ class Geometry(Experiment):
     def sets(self) -> MeasuredSets:
         config = self.config
         found = self.workspace.embeddings(config.model, config.pairs, limit=config.limit, batch_size=config.batch_size)
-        return MeasuredSets(found, parse_pipeline(config.pipeline), seed=config.seed)
+        return MeasuredSets(found, parse_pipeline(config.pipeline), seed=config.seed, blocks=config.blocks)
 
     def cells(self) -> Iterator[Cell]:
         config = self.config

@@ -1,6 +1,7 @@
 """Measures of the sets at hand as result rows: what `measure` prints and the geometry experiment writes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -11,29 +12,38 @@ import torch
 from clip_geometry.embeddings import Embeddings, pair
 from clip_geometry.geometry import Measure, by_group, measures
 from clip_geometry.geometry.rows import as_rows
+from clip_geometry.geometry.uncertainty import BLOCKS, deal, jackknife
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
-from clip_geometry.transforms import Step, prepare, transforms
+from clip_geometry.transforms import Pipeline, Step, prepare, transforms
 from clip_geometry.versions import library_versions
+
+QUADRATIC_ROWS = 4000  # measures in O(n²) get no standard error beyond
+KEPT_BYTES = 2**30  # of rows without each block, rather than moving them again for every measure
 
 
 class MeasuredSets:
     """Image and/or text embeddings after a pipeline, ready to be measured.
 
-    sets: modality → Embeddings. seed: of the Gaussian behind the null values. What a function returned is kept, so
-    that I1 and I2, or the numbers of a cone, cost one call. Raises InputError for sets that no measure can use: fewer
-    than two rows, NaN, infinity.
+    sets: modality → Embeddings. seed: of the Gaussian behind the null values and of the dealing into blocks. blocks:
+    of the jackknife behind the standard errors, 0 for none. What a function returned is kept, so that I1 and I2, or
+    the numbers of a cone, cost one call. Raises InputError for sets that no measure can use: fewer than two rows, NaN,
+    infinity.
     """
 
-    def __init__(self, sets: Mapping[str, Embeddings], steps: Sequence[Step], *, seed: int = 0):
+    def __init__(self, sets: Mapping[str, Embeddings], steps: Sequence[Step], *, seed: int = 0, blocks: int = BLOCKS):
         self.embeddings = dict(sets)
         self.steps = tuple(steps)
         self.seed = seed
+        self.blocks = blocks
         for modality, each in self.embeddings.items():
             as_rows(each.vectors, name=modality)
-        prepared = prepare(self.steps, {modality: each.vectors for modality, each in self.embeddings.items()})
-        self.rows, self.refusal = prepared.sets, prepared.refusal
+        prepared = prepare(self.steps, self._vectors(), lambda: self.pairs, origin=origin_of(self.embeddings))
+        self.rows, self.refusal, self.fitted_on = prepared.sets, prepared.refusal, prepared.fitted.fitted_on
         self._kept: dict[Any, Any] = {}
+
+    def _vectors(self) -> dict[str, np.ndarray]:
+        return {modality: each.vectors for modality, each in self.embeddings.items()}
 
     @cached_property
     def null(self) -> "MeasuredSets":
@@ -43,7 +53,7 @@ class MeasuredSets:
         for modality, each in self.embeddings.items():
             rows = torch.randn(each.vectors.shape, generator=generator, dtype=torch.float64)
             sets[modality] = replace(each, vectors=(_coordinate_rms(each.vectors) * rows).numpy())
-        return MeasuredSets(sets, self.steps, seed=self.seed)
+        return MeasuredSets(sets, self.steps, seed=self.seed, blocks=0)
 
     @cached_property
     def pairs(self) -> tuple[np.ndarray, np.ndarray]:
@@ -79,35 +89,107 @@ class MeasuredSets:
             raise InputError(f"{measure.name} needs one space, but {given}")
 
     def row(self, measure: Measure, place: str) -> Row:
-        """The measure in one of its places, with its null value."""
-        counts = [len(part) for part in self._arguments(measure, place)]
-        return {
+        """The measure in one of its places, with its standard error, its null value and what it leaves out."""
+        arguments = self._arguments(measure, place)
+        counts = [len(part) for part in arguments]
+        row = {
             "measure": measure.name,
             "value": self.value(measure, place),
+            "standard_error": self.standard_error(measure, place),
             "null_value": self.null.value(measure, place),
             "n": sum(counts) if measure.takes == "two sets" else counts[0],
             "d": next(iter(self.rows.values())).shape[1] if place == "both" else self.rows[place].shape[1],
             "at": {"modality": place},
         }
+        remark = measure.remark(*arguments) if measure.remark else None
+        return row if remark is None else {**row, "note": remark}
 
     def value(self, measure: Measure, place: str) -> float:
-        key = (measure.function, tuple(measure.options.items()), measure.takes, place)
-        if key not in self._kept:
-            self._kept[key] = measure.function(*self._arguments(measure, place), **measure.options)
-        return float(measure.pick(self._kept[key]))
+        return float(measure.pick(self._result(measure, place)))
 
-    def _arguments(self, measure: Measure, place: str) -> tuple:
+    def standard_error(self, measure: Measure, place: str) -> float | None:
+        """By the jackknife over blocks of items, the pipeline fitted anew without each; None where there is none.
+
+        Not of extremes and arbitrary bases, where the jackknife is wrong, and not where `blocks` rounds of O(n²) would
+        take long (more than QUADRATIC_ROWS rows).
+        """
+        large = measure.quadratic and max(map(len, self._arguments(measure, place))) > QUADRATIC_ROWS
+        if not measure.smooth or large or self.blocks < 2 or len(self._units) < self.blocks:
+            return None
+        try:
+            without = [measure.pick(self._result(measure, place, block)) for block in range(self.blocks)]
+        except InputError:  # too small without a block
+            return None
+        return float(jackknife(without))
+
+    def _result(self, measure: Measure, place: str, block: int | None = None) -> Any:
+        key = (measure.function, tuple(measure.options.items()), measure.takes, place, block)
+        if key not in self._kept:
+            self._kept[key] = measure.function(*self._arguments(measure, place, block), **measure.options)
+        return self._kept[key]
+
+    def _arguments(self, measure: Measure, place: str, block: int | None = None) -> tuple:
+        """What the measure takes, of all rows or of those outside of a block."""
+        rows, kept = (self.rows, None) if block is None else (self._rows_without(block), self._outside(block))
+
+        def of(modality: str, part: np.ndarray) -> np.ndarray:
+            return part if kept is None else part[kept[modality]]
+
         if measure.takes == "labelled rows":
-            return self.rows[place], self.embeddings[place].labels
+            return of(place, rows[place]), of(place, np.asarray(self.embeddings[place].labels))
         if not measure.across:
-            return (self.rows[place],)
+            return (of(place, rows[place]),)
         if measure.takes == "two sets":
-            return self.rows["image"], self.rows["text"]
+            return of("image", rows["image"]), of("text", rows["text"])
         try:
             i, j = self.pairs if measure.takes == "pairs" else self.distinct_pairs
         except InputError as error:
             raise InputError(f"{measure.name} needs pairs: {error}") from None
-        return self.rows["image"][i], self.rows["text"][j]
+        if kept is not None:
+            both = kept["image"][i] & kept["text"][j]
+            i, j = i[both], j[both]
+        return rows["image"][i], rows["text"][j]
+
+    @cached_property
+    def _units(self) -> dict[Any, int]:
+        """Every item, numbered: an image and all its captions are one, and lie in one block."""
+        keys = (self._keys(each) for each in self.embeddings.values())
+        return {key: number for number, key in enumerate(dict.fromkeys(key for part in keys for key in part))}
+
+    def _keys(self, embeddings: Embeddings) -> list:
+        return list(range(len(embeddings))) if embeddings.item_id is None else embeddings.item_id.tolist()
+
+    @cached_property
+    def _block_of(self) -> dict[str, np.ndarray]:
+        dealt = deal(len(self._units), self.blocks, self.seed).numpy()
+        return {name: dealt[[self._units[key] for key in self._keys(e)]] for name, e in self.embeddings.items()}
+
+    def _outside(self, block: int) -> dict[str, np.ndarray]:
+        """modality → mask of the rows that are not in the block."""
+        return {modality: blocks != block for modality, blocks in self._block_of.items()}
+
+    def _rows_without(self, block: int) -> Mapping[str, np.ndarray]:
+        """All rows, by the pipeline that is fitted without the block."""
+        if not any(transforms[step.name].fits for step in self.steps):
+            return self.rows
+        key = ("rows without", block)
+        if key in self._kept:
+            return self._kept[key]
+        kept, vectors = self._outside(block), self._vectors()
+
+        def pairs() -> tuple[np.ndarray, np.ndarray]:
+            i, j = self.pairs
+            both = kept["image"][i] & kept["text"][j]
+            place = {modality: np.cumsum(mask) - 1 for modality, mask in kept.items()}
+            return place["image"][i[both]], place["text"][j[both]]
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # said once, of all rows
+            fitted = Pipeline(self.steps).fit({name: rows[kept[name]] for name, rows in vectors.items()}, pairs)
+        moved = fitted.transform(vectors)
+        if self.blocks * sum(rows.nbytes for rows in moved.values()) < KEPT_BYTES:
+            self._kept[key] = moved
+        return moved
 
 
 def _coordinate_rms(vectors: np.ndarray) -> float:
@@ -129,35 +211,42 @@ def context(sets: MeasuredSets) -> Row:
         first, *others = found.values()
         return first if all(other == first for other in others) else found
 
-    dataset, split = common("dataset") or common("source"), common("split")
-    fitted = [step for step in sets.steps if transforms[step.name].fits]
     return {
         "model": common("model"),
         "model_options": options("model_options"),
-        "dataset": dataset,
+        "dataset": common("dataset") or common("source"),
         "data_options": options("data_options"),
-        "split": split,
+        "split": common("split"),
         "dtype": "+".join(dict.fromkeys(str(each.vectors.dtype) for each in sets.embeddings.values())),
         "pipeline": [str(step) for step in sets.steps],
-        "fitted_on": ", ".join(dict.fromkeys(_fitted_on(step, dataset, split) for step in fitted)) or None,
+        "fitted_on": sets.fitted_on,
         "seed": sets.seed,
+        "jackknife_blocks": sets.blocks,
         "versions": library_versions(),
     }
 
 
-def _fitted_on(step: Step, dataset: str | None, split: str | None) -> str:
-    """`scenes/test:pooled`: the rows a step was fitted on, which here are those that are measured."""
-    return f"{'/'.join(filter(None, (dataset, split))) or 'these rows'}:{step.scope or 'each'}"
+def origin_of(sets: Mapping[str, Embeddings]) -> str:
+    """`scenes/test`: the data set and split of the rows, where they are known."""
+    found = [each.provenance for each in sets.values()]
+    names = dict.fromkeys(
+        str(p.get("dataset") or p.get("source")) for p in found if p.get("dataset") or p.get("source")
+    )
+    splits = dict.fromkeys(str(p["split"]) for p in found if p.get("split"))
+    return "/".join(filter(None, (" + ".join(names), " + ".join(splits)))) or "these rows"
 
 
-def measure_sets(sets: MeasuredSets, names: Sequence[str] | None) -> Iterator[Row]:
+def measure_sets(
+    sets: MeasuredSets, names: Sequence[str] | None, advance: Callable[[int], object] = lambda done: None
+) -> Iterator[Row]:
     """Rows of the named measures; of all measures where names is None.
 
     A named measure that cannot be taken raises InputError; an unnamed one gives a row without a value whose `note`
-    says why, and the rest runs.
+    says why, and the rest runs. advance: called with 1 after each measure.
     """
     for measure in by_group() if names is None else [measures[name] for name in names]:
         yield from rows_or_notes(sets, measure, named=names is not None)
+        advance(1)
 
 
 def rows_or_notes(sets: MeasuredSets, measure: Measure, *, named: bool) -> list[Row]:

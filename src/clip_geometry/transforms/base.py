@@ -3,40 +3,121 @@
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
 
 from clip_geometry.geometry.rows import as_rows
-from clip_geometry.registry import Registry
+from clip_geometry.registry import InputError, Registry
+
+
+class RankWarning(UserWarning):
+    """The fitting set does not determine the map; the message says what was done about it."""
 
 
 class Transform(TransformerMixin, BaseEstimator):
-    """Base of all transforms. `fit(x)` learns attributes that end in _, `transform(x)` gives new float64 rows."""
+    """Base of all transforms. `fit(x)` learns attributes that end in _, `transform(x)` gives new float64 rows.
+
+    A subclass says in `_learn` what it learns and in `_map` what it does; parameters are checked when it is fitted,
+    as scikit-learn has it. Attributes: n_features_in_ (d), fitted_on_ (the number of rows it was fitted on).
+    """
+
+    name: ClassVar[str]
+    least: ClassVar[int] = 1
+    n_features_in_: int
+    fitted_on_: int
 
     def fit(self, x: np.ndarray, y: np.ndarray | None = None) -> Self:
-        """Learns from the rows of x, (n, d); `fitted_on_` says how many and which."""
+        """Learns from the rows of x, (n, d)."""
+        self.check()
+        x = as_matrix(x, least=self.least)
+        self.fitted_on_, self.n_features_in_ = x.shape
+        self._learn(x)
         return self
 
-    @abstractmethod
     def transform(self, x: np.ndarray) -> np.ndarray:
-        """New rows, float64; x is not changed."""
+        """New rows, float64; x is not changed. Raises InputError where the dimension is not that of the fit."""
+        check_is_fitted(self)
+        x = as_matrix(x)
+        if x.shape[1] != self.n_features_in_:
+            raise InputError(
+                f"rows have dimension {x.shape[1]}, but {self.name} was fitted on dimension {self.n_features_in_}"
+            )
+        return self._map(x)
+
+    def check(self) -> None:
+        """Raises InputError for parameters that no data could make sense of."""
+        return
+
+    @abstractmethod
+    def _learn(self, x: np.ndarray) -> None: ...
+
+    @abstractmethod
+    def _map(self, x: np.ndarray) -> np.ndarray: ...
+
+    def weights(self) -> tuple[np.ndarray, np.ndarray]:
+        """(W, b) of a fitted affine map x ↦ x W + b; InputError where the transform is none."""
+        raise InputError(f"{self.name} is no affine map, so it cannot be written as (W, b)")
 
 
-def as_matrix(x: np.ndarray, *, least: int = 1) -> np.ndarray:
+class PairedTransform(Transform):
+    """Base of the maps from one set to another: `fit(source, target)` on aligned rows; `transform` moves the source.
+
+    Attributes: W_ (d, e), rank_, n_features_in_, fitted_on_.
+    """
+
+    W_: np.ndarray
+    rank_: int
+
+    def fit(self, x: np.ndarray, y: np.ndarray | None = None) -> Self:
+        """Learns from source rows x, (n, d), and target rows y, (n, e), row i belonging to row i."""
+        self.check()
+        if y is None:
+            raise InputError(f"{self.name} maps one set onto another: fit it on both, fit(source, target)")
+        source, target = as_matrix(x, name="source"), as_matrix(y, name="target")
+        if len(source) != len(target):
+            raise InputError(
+                f"source has {len(source)} rows and target has {len(target)}; expected pairs, row i with row i"
+            )
+        self.fitted_on_, self.n_features_in_ = source.shape
+        self._learn_pairs(source, target)
+        return self
+
+    def _learn(self, x: np.ndarray) -> None:
+        raise NotImplementedError("pairs are learned from, not rows")
+
+    @abstractmethod
+    def _learn_pairs(self, source: np.ndarray, target: np.ndarray) -> None: ...
+
+    def _map(self, x: np.ndarray) -> np.ndarray:
+        return x @ self.W_
+
+    def weights(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.W_, np.zeros(self.W_.shape[1])
+
+
+def as_matrix(x: np.ndarray, *, name: str = "rows", least: int = 1) -> np.ndarray:
     """`x` as a finite float64 matrix of at least `least` rows."""
-    return as_rows(x, name="rows", least=least).double().numpy()
+    return as_rows(x, name=name, least=least).detach().cpu().double().numpy()
+
+
+def require_count(value: object, name: str) -> None:
+    """An InputError unless the value is a whole number from 1 on."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise InputError(f"{name} is {value!r}; expected a whole number from 1 on")
 
 
 @dataclass(frozen=True)
 class TransformEntry:
-    """fits: whether the transform learns anything, so that the set it is fitted on has to be stated."""
+    """fits: whether it learns anything, so that the set it is fitted on has to be stated; paired: from two sets."""
 
-    make: Callable[[], Transform]
+    make: Callable[..., Transform]
     fits: bool
     summary: str
     formula: str
+    paired: bool = False
 
 
 transforms: Registry[TransformEntry] = Registry("pipeline step")

@@ -7,13 +7,21 @@ from clip_geometry.transforms.base import Transform, TransformEntry, transforms
 
 
 class Normalize(Transform):
-    """Each row divided by its length: u_i = w_i/‖w_i‖. Raises InputError for zero rows."""
+    """Each row divided by its length: u_i = w_i/‖w_i‖. Learns nothing. Raises InputError for zero rows."""
+
+    name = "normalize"
 
     def transform(self, x: np.ndarray) -> np.ndarray:
-        return unit_rows(as_rows(x, name="rows", least=1), name="rows").numpy()
+        return unit_rows(as_rows(x, name="rows", least=1).detach().cpu(), name="rows").numpy()
+
+    def _learn(self, x: np.ndarray) -> None:
+        return
+
+    def _map(self, x: np.ndarray) -> np.ndarray:
+        return self.transform(x)
 
 
 transforms.add(
-    "normalize",
+    Normalize.name,
     TransformEntry(make=Normalize, fits=False, summary="makes each row unit length", formula="w/‖w‖"),
 )

@@ -1,52 +1,57 @@
-"""A pipeline spelled out as strings, applied to the sets at hand."""
+"""Pipelines: steps written as strings, fitted on the sets at hand."""
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from clip_geometry.registry import InputError
-from clip_geometry.transforms.base import Transform, transforms
+from clip_geometry.transforms.base import Transform, as_matrix, transforms
+from clip_geometry.transforms.fitted import ANY, FittedPipeline
+from clip_geometry.transforms.step import Step, parse_pipeline
 
-SCOPES = ("image", "text", "pooled", "each")
-_STEP = re.compile(r"(?P<name>[\w-]+)(\[(?P<scope>[^\]]*)\])?$")
+Sets: TypeAlias = Mapping[str, np.ndarray]
+Indices: TypeAlias = tuple[np.ndarray, np.ndarray]
+Pairs: TypeAlias = Indices | Callable[[], Indices] | None
 
 
-@dataclass(frozen=True)
-class Step:
-    """One step as written: `center`, `center[pooled]`, …
+class Pipeline:
+    """Steps that are fitted together: `Pipeline("normalize,whiten(128)[pooled]").fit(sets)`.
 
-    scope: what a fitted step is fitted on: "image", "text" or "pooled" fit one object for all sets, "each" one per
-    set. Without a scope each set is fitted by itself too, but measures across sets are then refused.
+    Each step is fitted on what the steps before it make of the sets.
     """
 
-    name: str
-    scope: str | None = None
+    def __init__(self, steps: str | Sequence[str | Step]):
+        self.steps = parse_pipeline(steps)
 
-    def __str__(self) -> str:
-        return f"{self.name}[{self.scope}]" if self.scope else self.name
+    def fit(self, sets: Sets, pairs: Pairs = None, *, origin: str = "these rows") -> FittedPipeline:
+        """sets: modality → (n, d) rows, or {"any": rows} for one map of every modality.
 
+        pairs: index arrays (i, j), image row i[k] belonging to text row j[k] (source and target rows where the sets
+        are called so), or a function that gives them; only steps such as procrustes[text-to-image] need them.
+        origin: what the rows are, for `fitted_on`.
+        """
+        return self.fit_transform(sets, pairs, origin=origin)[0]
 
-def parse_step(text: str) -> Step:
-    """`center[pooled]` as a Step; unknown names and scopes are InputErrors."""
-    match = _STEP.match(text.strip())
-    if match is None:
-        raise InputError(f"pipeline step {text!r} is not of the form name or name[scope]")
-    step = Step(match["name"], match["scope"])
-    entry = transforms[step.name]
-    if step.scope is not None and not entry.fits:
-        raise InputError(f"pipeline step {step.name!r} learns nothing and takes no scope, but {text!r} was given")
-    if step.scope is not None and step.scope not in SCOPES:
-        raise InputError(f"pipeline step {text!r} has the unknown scope {step.scope!r}; known are {', '.join(SCOPES)}")
-    return step
-
-
-def parse_pipeline(steps: str | Sequence[str]) -> tuple[Step, ...]:
-    """`"normalize,center"` or a list of steps; an empty string or list is the raw rows."""
-    if isinstance(steps, str):
-        steps = [part for part in steps.split(",") if part.strip()]
-    return tuple(parse_step(step) for step in steps)
+    def fit_transform(
+        self, sets: Sets, pairs: Pairs = None, *, origin: str = "these rows"
+    ) -> tuple[FittedPipeline, dict[str, np.ndarray]]:
+        """The fitted pipeline and what it makes of the sets it was fitted on (float64; as given without steps)."""
+        rows = dict(sets)
+        chains: dict[str, tuple[Transform, ...]] = dict.fromkeys(rows, ())
+        for step in self.steps:
+            for modality, fitted in _fit(step, rows, pairs).items():
+                rows[modality] = fitted.transform(rows[modality])
+                chains[modality] += (fitted,)
+        fitted = FittedPipeline(
+            steps=self.steps,
+            chains=chains,
+            dimensions={modality: (np.shape(x)[1], rows[modality].shape[1]) for modality, x in sets.items()},
+            fitted_on=_fitted_on(self.steps, rows, origin),
+            refusal=_refusal(self.steps, rows),
+        )
+        return fitted, rows
 
 
 @dataclass(frozen=True)
@@ -55,33 +60,66 @@ class Prepared:
 
     sets: Mapping[str, np.ndarray]
     refusal: str | None
+    fitted: FittedPipeline
 
 
-def prepare(steps: Sequence[Step], sets: Mapping[str, np.ndarray]) -> Prepared:
-    """Fits and applies each step in turn. sets: modality → (n, d) rows; the results are float64 (raw rows as given)."""
-    refusal = None
-    rows = dict(sets)
-    for step in steps:
-        fitted = _fit(step, rows)
-        rows = {modality: fitted[modality].transform(x) for modality, x in rows.items()}
-        if transforms[step.name].fits and step.scope is None and len(rows) > 1:
-            refusal = (
-                f"{step.name} was fitted on each modality by itself; write {step.name}[pooled] for one fit, "
-                f"or {step.name}[each] if that is meant"
-            )
-    return Prepared(rows, refusal)
+def prepare(steps: Sequence[Step], sets: Sets, pairs: Pairs = None, *, origin: str = "these rows") -> Prepared:
+    """`Pipeline.fit_transform` of parsed steps: fitted on the very sets that are moved."""
+    fitted, rows = Pipeline(steps).fit_transform(sets, pairs, origin=origin)
+    return Prepared(rows, fitted.refusal, fitted)
 
 
-def _fit(step: Step, rows: Mapping[str, np.ndarray]) -> dict[str, Transform]:
-    make = transforms[step.name].make
-    if not transforms[step.name].fits or step.scope in (None, "each"):
-        return {modality: make().fit(x) for modality, x in rows.items()}
-    if step.scope == "pooled" and len({x.shape[1] for x in rows.values()}) > 1:
-        raise InputError(f"{step} needs one space, but the sets have different dimensions")
+def _fit(step: Step, rows: Sets, pairs: Pairs) -> dict[str, Transform]:
+    """The fitted transform of each modality that the step moves."""
+    entry = transforms[step.name]
+    if entry.paired:
+        return _fit_pairs(step, rows, pairs)
+    if not entry.fits or step.scope in (None, "each"):
+        return {modality: step.make().fit(x) for modality, x in rows.items()}
     if step.scope == "pooled":
-        shared = make().fit(np.concatenate([np.asarray(x, dtype=np.float64) for x in rows.values()]))
-    elif step.scope in rows:
-        shared = make().fit(rows[step.scope])
+        if len({x.shape[1] for x in rows.values()}) > 1:
+            raise InputError(f"{step} needs one space, but the sets have different dimensions")
+        shared = step.make().fit(np.concatenate([as_matrix(x) for x in rows.values()]))
     else:
-        raise InputError(f"{step} is to be fitted on {step.scope} rows, but only {', '.join(rows)} rows were given")
+        _require(step, step.scope or "", rows)
+        shared = step.make().fit(rows[step.scope or ""])
     return dict.fromkeys(rows, shared)
+
+
+def _fit_pairs(step: Step, rows: Sets, pairs: Pairs) -> dict[str, Transform]:
+    source, target = step.sides()
+    for side in (source, target):
+        _require(step, side, rows)
+    if pairs is None:
+        raise InputError(f"{step} learns from pairs, but it was not said which {source} and {target} rows are pairs")
+    try:
+        left, right = pairs() if callable(pairs) else pairs
+    except InputError as error:
+        raise InputError(f"{step} needs pairs: {error}") from None
+    if source == "text":  # pairs are (image, text)
+        left, right = right, left
+    return {source: step.make().fit(rows[source][left], rows[target][right])}
+
+
+def _require(step: Step, modality: str, rows: Sets) -> None:
+    if modality not in rows:
+        given = " and ".join("unnamed" if name == ANY else name for name in rows)
+        raise InputError(f"{step} is to be fitted on {modality} rows, but only {given} rows were given")
+
+
+def _fitted_on(steps: Sequence[Step], rows: Sets, origin: str) -> str | None:
+    """`scenes/test:pooled`: the rows that the steps were fitted on, each scope once."""
+    alone = next(iter(rows)) if len(rows) == 1 else "each"
+    scopes = [step.scope or alone for step in steps if transforms[step.name].fits]
+    return ", ".join(dict.fromkeys(origin if s == ANY else f"{origin}:{s}" for s in scopes)) or None
+
+
+def _refusal(steps: Sequence[Step], rows: Sets) -> str | None:
+    """Axes and means of two fits do not belong to one space, so distances across the sets mean nothing."""
+    for step in steps:
+        if transforms[step.name].fits and step.scope is None and len(rows) > 1:
+            return (
+                f"{step} was fitted on each modality by itself; write {step}[pooled] for one fit, "
+                f"or {step}[each] if that is meant"
+            )
+    return None

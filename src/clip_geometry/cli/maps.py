@@ -1,0 +1,238 @@
+"""`clip-geometry fit` and `clip-geometry apply`: a pipeline learned from some embeddings, then applied to others."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+
+from clip_geometry.embeddings import Embeddings, pair
+from clip_geometry.experiments.measuring import origin_of
+from clip_geometry.files import existing_file
+from clip_geometry.formats import READERS, export_parquet, read_any
+from clip_geometry.formats.vectors import NAMES, UNNAMED
+from clip_geometry.registry import InputError
+from clip_geometry.transforms import ANY, FittedPipeline, Pipeline, Step, parse_pipeline, transforms
+from clip_geometry.versions import library_versions
+
+Sides = Mapping[str, Embeddings]
+
+
+def fit_map(pipeline: str, source: Path, target: Path | None, out: Path) -> None:
+    """Fits the pipeline and writes it to `out`, a file that does not exist yet."""
+    out = _new_map(out)
+    steps = parse_pipeline(pipeline)
+    if not steps:
+        raise InputError("the pipeline is empty, so there is nothing to fit; give steps, e.g. normalize,center[pooled]")
+    steps, sets = _one_side(steps, source) if target is None else _both_sides(steps, source, target)
+    pairs = partial(pair, *_paired(sets)) if len(sets) == 2 else None
+    rows = {modality: each.vectors for modality, each in sets.items()}
+    fitted = Pipeline(steps).fit(rows, pairs, origin=origin_of(sets))
+    if fitted.refusal:
+        raise InputError(fitted.refusal)
+    fitted = _of_the_source(fitted) if "source" in sets else fitted
+    fitted.save(out)
+    print(f"pipeline: {_words(fitted)}")
+    print(f"fitted on: {fitted.fitted_on or 'nothing, no step learns'}")
+    for modality in fitted.chains:
+        print(f"{'rows' if modality == ANY else modality}: {_shape(fitted, modality)}")
+    print(f"map: {out}")
+
+
+def apply_map(map_file: Path, source: Path, out: Path, modality: str | None) -> None:
+    """Writes what the map makes of the embeddings into the new folder `out`, one table for each modality."""
+    _require_new(out)
+    fitted = FittedPipeline.load(map_file)
+    sides = _named(read_sides(source), source, fitted, modality)
+    moved = {name: _moved(side, name, fitted, map_file) for name, side in sides.items()}
+    _write_folder(moved, out)
+    for name, side in moved.items():
+        print(f"{name}: {len(side)} × {side.dim}")
+    print(f"pipeline: {_words(fitted)}")
+    print(f"embeddings: {out}")
+
+
+def read_sides(path: Path) -> dict[str, Embeddings]:
+    """The sets at `path` by modality, as `read_any` finds them; a file that names none goes by its own name
+    (image.npy, text_emb.npy) and is UNNAMED where that says nothing."""
+    if path.is_dir() or path.suffix.lower() not in READERS:
+        return read_any(path)
+    path = existing_file(path, "a file of embeddings")
+    sides = READERS[path.suffix.lower()](path)
+    if set(sides) != {UNNAMED}:
+        return sides
+    modality = next((name for name, stems in NAMES.items() if path.stem.casefold() in stems), UNNAMED)
+    return {modality: replace(sides[UNNAMED], modality=modality)}
+
+
+def _one_side(steps: tuple[Step, ...], source: Path) -> tuple[tuple[Step, ...], dict[str, Embeddings]]:
+    """The sets of one path. One set alone gives a map of every modality."""
+    sides = read_sides(source)
+    if len(sides) > 1:
+        return steps, sides
+    modality, side = next(iter(sides.items()))
+    for step in steps:
+        if transforms[step.name].paired:
+            raise InputError(f"{step} maps one set onto another, but only {source} was given: give the TARGET too")
+        if step.scope in NAMES and modality != step.scope:
+            raise InputError(
+                f"{step} is to be fitted on {step.scope} rows, but {source} holds {modality or 'unnamed'} rows only"
+            )
+    # one set is what every step is fitted on, whatever its scope says of several
+    return tuple(replace(step, scope=None) for step in steps), {ANY: side}
+
+
+def _both_sides(steps: tuple[Step, ...], source: Path, target: Path) -> tuple[tuple[Step, ...], dict[str, Embeddings]]:
+    """The sets of two paths, and the steps with their direction, which is from the first to the second."""
+    stated = _stated_direction(steps)
+    first, second = _only(source, stated and stated[0]), _only(target, stated and stated[1])
+    names = stated or _direction(first, second)
+    maps = any(transforms[step.name].paired for step in steps)
+    if names[0] == "source" and not maps:
+        raise InputError(
+            f"it is not clear which of {source} and {target} holds images and which texts: call the files image.npy "
+            "and text.npy, or give one folder with both"
+        )
+    steps = tuple(replace(s, scope="-to-".join(names)) if transforms[s.name].paired else s for s in steps)
+    if names[0] == "source":
+        _require_carried(steps)
+    return steps, {name: replace(side, modality=name) for name, side in zip(names, (first, second), strict=True)}
+
+
+def _stated_direction(steps: Sequence[Step]) -> tuple[str, str] | None:
+    """The (source, target) that the steps name, if they do."""
+    stated = list(dict.fromkeys(step.sides() for step in steps if transforms[step.name].paired and step.scope))
+    if len(stated) > 1:
+        both = " and ".join("-to-".join(sides) for sides in stated)
+        raise InputError(f"the pipeline maps in two directions, {both}, but with a TARGET only SOURCE is moved")
+    return stated[0] if stated else None
+
+
+def _direction(source: Embeddings, target: Embeddings) -> tuple[str, str]:
+    """Text to image or image to text where the sets say what they are, otherwise source to target."""
+    known = (source.modality, target.modality)
+    return known if set(known) == set(NAMES) else ("source", "target")
+
+
+def _only(path: Path, modality: str | None) -> Embeddings:
+    """The side that a direction speaks of, or the only one."""
+    sides = read_sides(path)
+    if modality in sides:
+        return sides[modality]
+    if len(sides) > 1:
+        raise InputError(f"{path} holds {' and '.join(sides)} rows; say which, e.g. procrustes[text-to-image]")
+    name, side = next(iter(sides.items()))
+    if modality in NAMES and name != UNNAMED:
+        raise InputError(f"{path} holds {name} rows, but the pipeline takes it for {modality} rows")
+    return side
+
+
+def _require_carried(steps: Sequence[Step]) -> None:
+    """A map of the source rows cannot carry what was fitted on the target alone."""
+    for step in steps:
+        entry = transforms[step.name]
+        if entry.fits and not entry.paired and step.scope != "pooled":
+            raise InputError(
+                f"{step} would be fitted on SOURCE and TARGET each, but the map moves SOURCE rows only; "
+                f"write {replace(step, scope='pooled')}, or transform both before"
+            )
+
+
+def _of_the_source(fitted: FittedPipeline) -> FittedPipeline:
+    """The source's chain, for rows of any modality: what is moved is told by who applies it."""
+    return replace(fitted, chains={ANY: fitted.chains["source"]}, dimensions={ANY: fitted.dimensions["source"]})
+
+
+def _paired(sets: Sides) -> tuple[Embeddings, Embeddings]:
+    """In the order in which pairs are counted: image and text, or source and target."""
+    first = "image" if "image" in sets else "source"
+    (second,) = sets.keys() - {first}
+    return sets[first], sets[second]
+
+
+def _named(sides: Sides, source: Path, fitted: FittedPipeline, modality: str | None) -> dict[str, Embeddings]:
+    """The sides under the modalities that the map is to see in them."""
+    if modality is not None:
+        if modality not in NAMES:
+            raise InputError(f"--as {modality!r} is unknown; known are {', '.join(NAMES)}")
+        if len(sides) > 1:
+            raise InputError(f"--as {modality} was given, but {source} holds {' and '.join(sides)} rows: give one file")
+        return {modality: replace(next(iter(sides.values())), modality=modality)}
+    if len(sides) > 1 and fitted.refusal:
+        raise InputError(fitted.refusal)
+    if len(sides) > 1 and ANY in fitted.chains and any(transforms[step.name].paired for step in fitted.steps):
+        raise InputError(
+            f"the map moves one set onto another ({_words(fitted)}), but {source} holds {' and '.join(sides)} rows: "
+            "give the file to be moved"
+        )
+    if UNNAMED in sides and ANY not in fitted.chains:
+        raise InputError(
+            f"{source} does not say whether its rows are images or texts, and the map treats them differently: "
+            "add --as image or --as text"
+        )
+    return {name or "image": replace(side, modality=name or "image") for name, side in sides.items()}
+
+
+def _moved(side: Embeddings, modality: str, fitted: FittedPipeline, map_file: Path) -> Embeddings:
+    """The side after the map: float64 stays float64, everything else becomes float32."""
+    rows = fitted.transform({modality: side.vectors})[modality]
+    dtype = np.float64 if side.vectors.dtype == np.float64 else np.float32
+    applied = {
+        "file": str(map_file),
+        "pipeline": [str(step) for step in fitted.steps],
+        "fitted_on": fitted.fitted_on,
+        "version": library_versions().get("clip-geometry"),
+    }
+    provenance: dict[str, Any] = dict(side.provenance)
+    provenance["maps"] = [*provenance.get("maps", ()), applied]
+    return replace(side, vectors=rows.astype(dtype), provenance=provenance)
+
+
+def _write_folder(sides: Sides, out: Path) -> None:
+    """All tables or none: written into a folder beside it, which is then renamed."""
+    temporary = out.with_name(f".{out.name}.{uuid4().hex}.tmp")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        export_parquet(sides, temporary)
+        temporary.replace(out)
+    except OSError as error:
+        raise InputError(f"cannot write to {out}: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _new_map(out: Path) -> Path:
+    out = out.expanduser()
+    if out.suffix != ".safetensors":
+        raise InputError(f"-o {out} is no .safetensors file, which is what a map is; call it {out.name}.safetensors")
+    if out.exists():
+        raise InputError(f"{out} exists; choose another name or remove it first")
+    if not out.parent.is_dir():
+        raise InputError(f"the folder {out.parent} does not exist; the map is written into an existing folder")
+    return out
+
+
+def _require_new(out: Path) -> None:
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is a file; a new folder for the embeddings was expected")
+    if out.is_dir() and any(out.iterdir()):
+        raise InputError(f"{out} is not empty, and nothing is overwritten; choose a new folder")
+
+
+def _words(fitted: FittedPipeline) -> str:
+    return " → ".join(map(str, fitted.steps))
+
+
+def _shape(fitted: FittedPipeline, modality: str) -> str:
+    """`512 → 128, x W + b of unit rows`"""
+    d_in, d_out = fitted.dimensions[modality]
+    try:
+        affine = fitted.affine(modality)
+    except InputError as error:
+        return f"{d_in} → {d_out} ({error})"
+    before, after = " of unit rows" * affine.unit_rows_in, ", then unit length" * affine.renormalise
+    return f"{d_in} → {d_out}, x W + b{before}{after}"

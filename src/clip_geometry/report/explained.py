@@ -1,0 +1,74 @@
+"""What the registry knows about the measures, in words: for the terminal and for docs/measures.md."""
+
+from inspect import getmodule, unwrap
+
+from clip_geometry.geometry import GROUPS, Measure, by_group
+from clip_geometry.report.numbers import bound
+
+PAGE_HEAD = """# The measures
+
+Made from the registry by `python scripts/build_docs.py`; the same words as in `clip-geometry list measures` and in the
+report. Rows are w_i, n of them in d dimensions; u_i = w_i/‖w_i‖; μ the mean; C the covariance. Every measure is one
+function, accumulates in float64 and is checked against its definition in `tests/support/oracles*.py` on nine clouds and
+in four precisions. No measure normalises, centres, samples or drops rows silently.
+"""
+
+
+def facts(measure: Measure) -> str:
+    """Range, direction, limit, invariances, needs and cost, in a sentence's worth of words."""
+    low, high = measure.range
+    limit = "its null value on a Gaussian depends on n and d"
+    if measure.at_gaussian is not None:
+        limit = f"{bound(measure.at_gaussian)} on an isotropic Gaussian as n grows"
+    unit = f" {measure.unit}" if measure.unit else ""
+    parts = [
+        f"range {bound(low)} … {bound(high)}{unit}",
+        measure.direction,
+        limit,
+        f"invariant to {', '.join(measure.invariances) or 'none of the maps that are checked'}",
+        f"needs {', '.join(measure.needs) or 'nothing but rows'}",
+        f"n ≥ {measure.least_n}" + (f", d ≥ {measure.least_d}" if measure.least_d > 1 else ""),
+        *(["time grows with n²"] if measure.quadratic else []),
+        *([] if measure.smooth else ["no standard error"]),
+        *([] if measure.by_default else ["taken only where it is named"]),
+    ]
+    return "; ".join(parts)
+
+
+def place(measure: Measure) -> str:
+    """`clip_geometry.geometry.isoscore.isoscore(x, unbiased=True)`: the function that computes it."""
+    function = unwrap(measure.function)
+    module = getmodule(function)
+    arguments = {
+        "rows": "x",
+        "labelled rows": "x, labels",
+        "two sets": "image, text",
+        "pairs": "image, text",
+        "distinct pairs": "image, text",
+    }[measure.takes]
+    options = "".join(f", {key}={value!r}" for key, value in measure.options.items())
+    attribute = f".{measure.attribute}" if measure.attribute else ""
+    return f"{module.__name__ if module else ''}.{function.__name__}({arguments}{options}){attribute}"
+
+
+def measures_page() -> str:
+    """docs/measures.md."""
+    members = by_group(all=True)
+    sections = []
+    for group in GROUPS:
+        entries = [_entry(measure) for measure in members if measure.group == group]
+        sections.append(f"## {group[0].upper()}{group[1:]}\n\n" + "\n".join(entries))
+    return PAGE_HEAD + "\n" + "\n".join(sections)
+
+
+def _entry(m: Measure) -> str:
+    lines = [
+        f"### {m.title}: `{m.name}`\n",
+        f"{m.summary} {m.reading}\n",
+        f"**Beware.** {m.trap}\n",
+        f"- {m.formula}",
+        f"- {facts(m)}",
+        f"- `{place(m)}`",
+        f"- {m.reference}\n",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,51 @@
+"""All but the top components."""
+
+import numpy as np
+
+from clip_geometry.transforms.base import Transform, TransformEntry, require_count, transforms
+from clip_geometry.transforms.principal import principal_axes
+
+
+class AllButTheTop(Transform):
+    """Removes the mean and the first k principal components: c − c V_k V_kᵀ with c = w − μ; (n, d) rows.
+
+    Mu & Viswanath 2018. They project the raw row where this projects the centred one, so that the mean of the
+    fitting set is zero here; the two differ by one vector. Attributes: mean_ (d,), components_ (k, d), rank_ of the
+    fitting set. k above the rank is an InputError.
+    """
+
+    name = "all_but_the_top"
+    mean_: np.ndarray
+    components_: np.ndarray
+    rank_: int
+
+    def __init__(self, k: int):
+        self.k = k
+
+    def check(self) -> None:
+        require_count(self.k, f"k of {self.name}")
+
+    def _learn(self, x: np.ndarray) -> None:
+        found = principal_axes(x, center=True)
+        self.rank_ = found.rank
+        self.components_ = found.first(self.k, f"{self.name}({self.k})", len(x))
+        self.mean_ = found.mean
+
+    def _map(self, x: np.ndarray) -> np.ndarray:
+        centred = x - self.mean_
+        return centred - (centred @ self.components_.T) @ self.components_
+
+    def weights(self) -> tuple[np.ndarray, np.ndarray]:
+        rest = np.eye(len(self.mean_)) - self.components_.T @ self.components_
+        return rest, -self.mean_ @ rest
+
+
+transforms.add(
+    AllButTheTop.name,
+    TransformEntry(
+        make=AllButTheTop,
+        fits=True,
+        summary="removes the mean and the first k principal components",
+        formula="(w − μ)(I − V_k V_kᵀ)",
+    ),
+)

@@ -1,0 +1,68 @@
+"""Centring cluster by cluster."""
+
+import warnings
+
+import numpy as np
+
+from clip_geometry.geometry.rows import BLOCK
+from clip_geometry.registry import InputError
+from clip_geometry.transforms.base import Transform, TransformEntry, require_count, transforms
+
+
+class ClusterCenter(Transform):
+    """Subtracts the mean of the nearest of k clusters: w − c(w). Not affine.
+
+    Clusters: scikit-learn's KMeans, ten starts, to convergence (tol=0), so that each centre is the mean of its
+    cluster (Cai et al. 2021). Attributes: cluster_centers_ (k, d). Fewer than k different rows is an InputError.
+    """
+
+    name = "cluster_center"
+    cluster_centers_: np.ndarray
+
+    def __init__(self, k: int, seed: int = 0):
+        self.k = k
+        self.seed = seed
+
+    def check(self) -> None:
+        require_count(self.k, f"k of {self.name}")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int | np.integer) or not 0 <= self.seed < 2**32:
+            raise InputError(f"seed of {self.name} is {self.seed!r}; expected a whole number from 0 to 2³² − 1")
+
+    def _learn(self, x: np.ndarray) -> None:
+        from sklearn.cluster import KMeans
+        from sklearn.exceptions import ConvergenceWarning
+
+        if len(x) < self.k:
+            raise InputError(f"{self.name}({self.k}) needs {self.k} different rows, but it is fitted on {len(x)} rows")
+        mean = x.mean(0)  # squared distances far from the origin would cancel
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # too few different rows: an error below
+            found = KMeans(self.k, n_init=10, tol=0, max_iter=1000, random_state=self.seed)  # pyright: ignore
+            found.fit(x - mean)
+        if (distinct := len(set(np.asarray(found.labels_).tolist()))) < self.k:
+            raise InputError(
+                f"{self.name}({self.k}) needs {self.k} different rows, but the {len(x)} rows it is fitted on "
+                f"are only {distinct} different ones"
+            )
+        self.cluster_centers_ = mean + found.cluster_centers_
+
+    def _map(self, x: np.ndarray) -> np.ndarray:
+        return x - self.cluster_centers_[self.nearest(x)]
+
+    def nearest(self, x: np.ndarray) -> np.ndarray:
+        """The index of each row's cluster, (n,)."""
+        from scipy.spatial.distance import cdist
+
+        blocks = (x[start : start + BLOCK] for start in range(0, len(x), BLOCK))
+        return np.concatenate([cdist(block, self.cluster_centers_, "sqeuclidean").argmin(1) for block in blocks])
+
+
+transforms.add(
+    ClusterCenter.name,
+    TransformEntry(
+        make=ClusterCenter,
+        fits=True,
+        summary="subtracts the mean of the nearest of k k-means clusters",
+        formula="w − c(w)",
+    ),
+)

@@ -1,0 +1,72 @@
+"""The orthogonal map from one set to another."""
+
+import warnings
+from typing import Literal
+
+import numpy as np
+
+from clip_geometry.registry import InputError
+from clip_geometry.transforms.base import PairedTransform, RankWarning, TransformEntry, transforms
+
+
+class Procrustes(PairedTransform):
+    """The orthogonal Ω that minimises ‖AΩ − B‖_F for source rows A and target rows B, both (n, d) (Schönemann 1966).
+
+    With M = AᵀB = U S Vᵀ of rank r: Ω = U_r V_rᵀ + U_⊥ Q V_⊥ᵀ. Every orthogonal Q gives the same error; unique is Ω
+    for r = d only, otherwise a RankWarning says so. completion="identity" takes the Q that brings Ω nearest to the
+    identity, the polar factor of U_⊥ᵀ V_⊥, so that what the pairs say nothing of is moved as little as can be;
+    "lapack" takes the Q = I of LAPACK's arbitrary U_⊥ and V_⊥, as scipy.linalg.orthogonal_procrustes does. Where
+    U_⊥ᵀ V_⊥ is singular, several Q are equally near and one of them is taken.
+
+    Attributes: W_ = Ω (d, d), rank_ = r, the singular values of M above max(n, d) · ε · ‖A‖_F ‖B‖_F. Neither
+    centres nor scales.
+    """
+
+    name = "procrustes"
+
+    def __init__(self, completion: Literal["identity", "lapack"] = "identity"):
+        self.completion = completion
+
+    def check(self) -> None:
+        if self.completion not in ("identity", "lapack"):
+            raise InputError(f"completion of {self.name} is {self.completion!r}; expected 'identity' or 'lapack'")
+
+    def _learn_pairs(self, source: np.ndarray, target: np.ndarray) -> None:
+        n, d = source.shape
+        if target.shape[1] != d:
+            raise InputError(
+                f"source has dimension {d} and target has {target.shape[1]}; {self.name} needs one space, "
+                "least_squares does not"
+            )
+        u, values, vt = np.linalg.svd(source.T @ target)
+        noise = max(n, d) * np.finfo(np.float64).eps * np.linalg.norm(source) * np.linalg.norm(target)
+        self.rank_ = r = int((values > noise).sum())
+        if self.completion == "identity":
+            u[:, r:] = u[:, r:] @ nearest_orthogonal(u[:, r:].T @ vt[r:].T)
+        self.W_ = u @ vt
+        if r < d:
+            done = "nearest to the identity" if self.completion == "identity" else "as LAPACK happens to"
+            warnings.warn(
+                f"{self.name} was fitted on pairs of rank {r} in dimension {d}, which leave part of the map free; "
+                f"it is completed {done}",
+                RankWarning,
+                stacklevel=3,
+            )
+
+
+def nearest_orthogonal(matrix: np.ndarray) -> np.ndarray:
+    """The polar factor: the orthogonal Q with the largest tr(Qᵀ matrix)."""
+    u, _, vt = np.linalg.svd(matrix)
+    return u @ vt
+
+
+transforms.add(
+    Procrustes.name,
+    TransformEntry(
+        make=Procrustes,
+        fits=True,
+        paired=True,
+        summary="turns one modality onto the other; what the pairs leave free stays nearest to the identity",
+        formula="w Ω, Ω = argmin ‖AΩ − B‖, ΩᵀΩ = I",
+    ),
+)

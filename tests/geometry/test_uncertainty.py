@@ -1,0 +1,131 @@
+import numpy as np
+import pytest
+import torch
+
+from clip_geometry.geometry import isoscore, measures, permutation_test, silhouette, standard_error
+from clip_geometry.geometry.uncertainty import deal
+from clip_geometry.registry import InputError
+from support.clouds import arguments, cone
+
+
+def test_error_of_a_mean_is_the_textbook_one():
+    """One block for each row: the jackknife of a mean is s/√n exactly, whatever the dealing."""
+    x = np.random.default_rng(0).exponential(size=(30, 1))
+    for seed in (0, 1):
+        found = standard_error(lambda rows: rows.mean(), torch.from_numpy(x), blocks=30, seed=seed)
+        assert float(found) == pytest.approx(x.std(ddof=1) / np.sqrt(30), rel=1e-12)
+
+
+def test_error_is_the_scatter_over_fresh_samples():
+    """Of isoscore[unbiased], 200 rows in 5 dimensions: mean jackknife error against the scatter over 60 samples."""
+    draws = [cone(200, 5, np.random.default_rng([1, seed])) for seed in range(60)]
+    cloud = np.random.default_rng(0)
+    shape = cloud.normal(size=(5, 5))
+    values = [float(isoscore(x @ shape, unbiased=True)) for x in draws]
+    errors = [float(standard_error("isoscore[unbiased]", x @ shape, seed=3)) for x in draws]
+    # scatter of 60 values: ± 9 %; mean error of 20 blocks each: ± 2 %
+    assert np.mean(errors) == pytest.approx(np.std(values, ddof=1), rel=0.3)
+
+
+def test_labels_and_pairs_stay_with_their_rows():
+    x = cone(40, 4, np.random.default_rng(0))
+    labels = [str(k % 3) for k in range(40)]
+    for each in (labels, np.array(labels)):
+        without = [float(silhouette(x[keep], list(np.array(labels)[keep]))) for keep in masks(40, 8)]
+        expected = np.sqrt(7 / 8 * np.square(without - np.mean(without)).sum())
+        assert float(standard_error("silhouette", x, each, blocks=8)) == pytest.approx(expected, rel=1e-9)
+    y = x + 1e-3
+    assert float(standard_error("matching_cosine", x, y)) < 1e-4 < float(standard_error("random_cosine", x, y))
+
+
+def masks(n, blocks):
+    dealt = deal(n, blocks, 0).numpy()
+    assert sorted(np.bincount(dealt)) == sorted(len(part) for part in np.array_split(np.arange(n), blocks))
+    return [dealt != block for block in range(blocks)]
+
+
+def test_two_sets_of_different_sizes():
+    x, y = (cone(n, 4, np.random.default_rng(n)) for n in (50, 30))
+    assert 0 < float(standard_error("modality_gap", x, y)) < 1
+
+
+@pytest.mark.parametrize("name", [name for name, m in measures.items() if m.smooth])
+def test_every_smooth_measure_has_an_error(name):
+    """It is finite, small against the range of the value over clouds, and depends on the seed only by chance."""
+    sets = arguments(measures[name], "plain")
+    first, second = (float(standard_error(name, *sets, blocks=10, seed=seed)) for seed in (0, 1))
+    assert 0 < first < np.inf and 0 < second < np.inf
+    assert first != second
+    assert max(first, second) < 6 * min(first, second)
+
+
+@pytest.mark.parametrize("name", [name for name, m in measures.items() if not m.smooth])
+def test_extremes_have_none(name):
+    with pytest.raises(InputError, match="gives no standard error of it"):
+        standard_error(name, *arguments(measures[name], "plain"))
+
+
+def test_errors_of_the_jackknife():
+    x = cone(10, 3, np.random.default_rng(0))
+    with pytest.raises(InputError, match="20 blocks of 10 rows"):
+        standard_error("isoscore", x)
+    with pytest.raises(InputError, match="1 blocks of 10 rows"):
+        standard_error("isoscore", x, blocks=1)
+
+
+# --- permutation tests
+
+
+def test_every_arrangement_of_six_rows():
+    """Three against three: 20 splits, two of which are the data's own; p is their share, up to the sampling."""
+    x = np.array([[0.0], [0.1], [0.3], [1.0], [1.2], [1.1]])
+    found = permutation_test("silhouette", x, [0, 0, 0, 1, 1, 1], draws=2000, alternative="greater")
+    assert float(found.value) == float(silhouette(x, [0, 0, 0, 1, 1, 1]))
+    assert float(found.p_value) == pytest.approx(2 / 20, abs=0.02)  # ± 3 standard errors of 2000 draws
+
+
+def test_p_values_of_meaningless_labels_are_uniform():
+    p = [
+        float(
+            permutation_test(
+                "silhouette[sqeuclidean]", cone(20, 3, np.random.default_rng(seed)), [0, 1] * 10, draws=39, seed=seed
+            ).p_value
+        )
+        for seed in range(100)
+    ]
+    assert min(p) >= 2 / 40
+    assert 1 <= sum(value <= 0.1 for value in p) <= 20  # ten expected, ± 3
+
+
+@pytest.mark.parametrize("name", ["matching_cosine", "modality_gap", "silhouette"])
+def test_what_belongs_together_is_found(name):
+    rng = np.random.default_rng(0)
+    x = cone(40, 5, rng)
+    other = [0, 1] * 20 if name == "silhouette" else x + (2.0 if name == "modality_gap" else 0.1)
+    if name == "silhouette":
+        x[::2] += 4
+    found = permutation_test(name, x, other, draws=199)
+    assert float(found.p_value) == pytest.approx(2 / 200)
+    assert float(found.value) > float(found.null_mean) + 4 * float(found.null_std)
+    assert float(permutation_test(name, x, other, draws=199, alternative="greater").p_value) == pytest.approx(1 / 200)
+    assert float(permutation_test(name, x, other, draws=199, alternative="less").p_value) == 1
+
+
+def test_seed_decides():
+    x, labels = cone(20, 3, np.random.default_rng(0)), [0, 1] * 10
+    a, b, c = (permutation_test("silhouette", x, labels, draws=20, seed=seed) for seed in (1, 1, 2))
+    assert float(a.null_mean) == float(b.null_mean) != float(c.null_mean)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"measure": "isoscore"}, "isoscore takes one set of rows; there are no labels"),
+        ({"alternative": "larger"}, "alternative 'larger' is unknown"),
+        ({"draws": 0}, "0 draws were asked for"),
+    ],
+)
+def test_errors_of_the_permutation_test(options, message):
+    options = {"measure": "silhouette", "x": np.eye(4), "labels_or_y": [0, 0, 1, 1], **options}
+    with pytest.raises(InputError, match=message):
+        permutation_test(**options)

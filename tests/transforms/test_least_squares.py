@@ -1,0 +1,58 @@
+"""Least squares: numpy's pseudo-inverse as oracle, and of several solutions the one of minimum norm."""
+
+import numpy as np
+import pytest
+
+from clip_geometry.registry import InputError
+from clip_geometry.transforms import LeastSquares, RankWarning
+from support.clouds import cone
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def test_full_rank_is_the_normal_equations(rng):
+    source, target = cone(40, 5, rng), cone(40, 7, rng)
+    found = LeastSquares().fit(source, target)
+    expected = np.linalg.solve(source.T @ source, source.T @ target)
+    assert np.allclose(found.W_, expected, rtol=1e-9, atol=1e-12)
+    assert (found.rank_, found.fitted_on_, found.W_.shape) == (5, 40, (5, 7))
+    assert found.rcond_ == 40 * np.finfo(float).eps
+    residual = found.transform(source) - target
+    assert np.abs(source.T @ residual).max() < 1e-10  # orthogonal to the source: no better map
+
+
+@pytest.mark.parametrize("n", [3, 7])
+def test_fewer_rows_than_dimensions_give_the_minimum_norm(rng, n):
+    source, target = cone(n, 8, rng), cone(n, 4, rng)
+    with pytest.warns(RankWarning, match=f"source rows of rank {n} in dimension 8.*the one of minimum norm"):
+        found = LeastSquares().fit(source, target)
+    assert np.allclose(found.W_, np.linalg.pinv(source) @ target, rtol=1e-9, atol=1e-12)
+    assert np.allclose(found.transform(source), target, atol=1e-10)
+    free = np.linalg.svd(source)[2][n:]  # what no source row has
+    assert np.abs(free @ found.W_).max() < 1e-12
+    for _ in range(10):
+        other = found.W_ + 0.1 * free.T @ rng.normal(size=(8 - n, 4))
+        assert np.allclose(source @ other, target, atol=1e-10)
+        assert np.linalg.norm(other) > np.linalg.norm(found.W_)
+
+
+def test_rcond_says_what_counts_as_zero(rng):
+    """Singular values 1, …, 1e-3, 1e-7: the last is noise for rcond 1e-5 and a direction by default."""
+    u, v = np.linalg.qr(rng.normal(size=(30, 4)))[0], np.linalg.qr(rng.normal(size=(4, 4)))[0]
+    source, target = u * [1, 0.1, 1e-3, 1e-7] @ v.T, cone(30, 3, rng)
+    assert LeastSquares().fit(source, target).rank_ == 4
+    with pytest.warns(RankWarning, match="rank 3 in dimension 4"):
+        found = LeastSquares(rcond=1e-5).fit(source, target)
+    assert (found.rank_, found.rcond_) == (3, 1e-5)
+    assert np.allclose(found.W_, np.linalg.pinv(source, rcond=1e-5) @ target, rtol=1e-9)
+
+
+def test_bad_pairs(rng):
+    x = cone(6, 4, rng)
+    with pytest.raises(InputError, match="source has 6 rows and target has 5"):
+        LeastSquares().fit(x, x[:5])
+    with pytest.raises(InputError, match="least_squares maps one set onto another"):
+        LeastSquares().fit(x)

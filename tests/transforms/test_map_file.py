@@ -1,0 +1,218 @@
+"""Fitted pipelines: applied to other rows, saved and loaded, and used by programs that know nothing of us."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+from clip_geometry.registry import InputError
+from clip_geometry.transforms import FittedPipeline, Pipeline
+from clip_geometry.transforms.map_file import KEY, checksum
+from support.clouds import cone
+
+PAIRS = (np.arange(20), np.arange(20))
+PIPELINES = [
+    "normalize",
+    "center",
+    "normalize,whiten(3)[pooled]",
+    "normalize,center[each],normalize",
+    "pca(3, center=false)[text],all_but_the_top(1)[image]",
+    "cluster_center(2, seed=5)[each]",
+    "normalize,procrustes[text-to-image]",
+    "procrustes(completion=lapack)[image-to-text],normalize",
+    "least_squares(rcond=1e-06)[text-to-image],whiten(2)[pooled],normalize",
+    "center[pooled],normalize,pca(2)[pooled]",
+]
+
+
+@pytest.fixture
+def sets():
+    rng = np.random.default_rng(0)
+    return {"image": cone(20, 4, rng), "text": cone(20, 4, rng) + 3}
+
+
+@pytest.fixture
+def others():
+    rng = np.random.default_rng(1)
+    return {"image": cone(6, 4, rng), "text": cone(7, 4, rng) + 3}
+
+
+@pytest.fixture
+def saved(sets, tmp_path):
+    def save(steps="normalize,whiten(3)[pooled]", given=None):
+        fitted = Pipeline(steps).fit(given or sets, PAIRS, origin="coco/train")
+        fitted.save(tmp_path / "map.safetensors")
+        return fitted, tmp_path / "map.safetensors"
+
+    return save
+
+
+@pytest.mark.parametrize("steps", PIPELINES)
+def test_a_saved_map_is_the_same_map(saved, others, steps):
+    fitted, path = saved(steps)
+    loaded = FittedPipeline.load(path)
+    for modality, rows in fitted.transform(others).items():
+        assert (loaded.transform(others)[modality] == rows).all()
+    for field in ("steps", "dimensions", "fitted_on", "refusal"):
+        assert getattr(loaded, field) == getattr(fitted, field)
+    for modality, chain in fitted.chains.items():
+        for one, other in zip(chain, loaded.chains[modality], strict=True):
+            assert type(one) is type(other) and one.get_params() == other.get_params()
+            assert (one.n_features_in_, one.fitted_on_) == (other.n_features_in_, other.fitted_on_)
+    loaded.save(path.with_name("again.safetensors"))
+    assert path.read_bytes() == path.with_name("again.safetensors").read_bytes()
+
+
+def test_what_is_one_object_stays_one_and_is_saved_once(saved):
+    _, path = saved()
+    loaded = FittedPipeline.load(path)
+    assert loaded.chains["image"][1] is loaded.chains["text"][1]
+    assert sum(name.endswith("components_") for name in load_file(path)) == 1
+
+
+@pytest.mark.parametrize("steps", PIPELINES)
+def test_the_file_says_how_to_use_it_without_us(saved, others, steps):
+    """The recipe of map_file's docstring, word for word."""
+    fitted, path = saved(steps)
+    with safe_open(path, "np") as file:
+        facts = json.loads(file.metadata()["clip_geometry"])["affine"]
+        for modality, x in others.items():
+            said = facts[modality]
+            if "not_affine" in said:
+                assert f"{modality}.W" not in file.keys()  # noqa: SIM118
+                with pytest.raises(InputError) as error:
+                    fitted.affine(modality)
+                assert said["not_affine"] == str(error.value)
+                continue
+            w, b = file.get_tensor(f"{modality}.W"), file.get_tensor(f"{modality}.b")
+            if said["unit_rows_in"]:
+                x = x / np.linalg.norm(x, axis=1, keepdims=True)
+            y = x @ w + b
+            if said["renormalise"]:
+                y = y / np.linalg.norm(y, axis=1, keepdims=True)
+            assert np.allclose(y, fitted.transform(others)[modality], rtol=1e-9, atol=1e-9)
+
+
+def test_one_unnamed_set_gives_a_map_of_every_modality(saved, sets, others):
+    _, path = saved("normalize,whiten(3)", {"any": sets["image"]})
+    loaded = FittedPipeline.load(path)
+    found = loaded.transform(others)
+    expected = Pipeline("normalize,whiten(3)[image]").fit(sets).transform(others)
+    for modality in others:
+        assert np.allclose(found[modality], expected[modality], rtol=1e-12)
+    assert (loaded.affine("image").W == loaded.affine("text").W).all()
+    assert loaded.refusal is None
+
+
+def test_rows_that_the_map_was_not_fitted_for(saved, sets):
+    fitted, _ = saved("center[each]")
+    with pytest.raises(InputError, match="fitted for image and text rows, but audio rows were given"):
+        fitted.transform({"audio": sets["image"]})
+    with pytest.raises(InputError, match="text rows have dimension 3, but the pipeline was fitted on dimension 4"):
+        fitted.transform({"text": sets["text"][:, :3]})
+
+
+def test_the_refusal_is_saved(saved):
+    _, path = saved("center")
+    assert "write center[pooled]" in FittedPipeline.load(path).refusal
+
+
+def rewritten(path, change):
+    """The file with its tensors and metadata changed, the checksum left as it was."""
+    with safe_open(path, "np") as file:
+        metadata = file.metadata()
+    tensors = load_file(path)
+    change(tensors, metadata)
+    save_file(tensors, path, metadata)
+
+
+def a_tensor(tensors, metadata):
+    tensors["image.W"][0, 0] += 1e-12
+
+
+def a_parameter(tensors, metadata):
+    metadata[KEY] = metadata[KEY].replace('"k": 3', '"k": 2')
+
+
+def a_lost_tensor(tensors, metadata):
+    del tensors["1.mean_"]
+
+
+def no_metadata(tensors, metadata):
+    metadata.clear()
+
+
+def a_later_format(tensors, metadata):
+    facts = {**json.loads(metadata[KEY]), "format": 2}
+    del facts["checksum"]
+    metadata[KEY] = json.dumps({**facts, "checksum": checksum(facts, tensors)})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (a_tensor, "is damaged, its checksum does not hold"),
+        (a_parameter, "is damaged, its checksum does not hold"),
+        (a_lost_tensor, "is damaged, its checksum does not hold"),
+        (no_metadata, "is a .safetensors file but no map of clip-geometry: give one that fit wrote"),
+        (a_later_format, "has format 2 of clip-geometry .*, and this version reads format 1"),
+    ],
+)
+def test_changed_files(saved, change, message):
+    _, path = saved()
+    FittedPipeline.load(path)
+    rewritten(path, change)
+    with pytest.raises(InputError, match=message):
+        FittedPipeline.load(path)
+
+
+def test_no_flipped_bit_goes_unnoticed(saved):
+    """Header, JSON, tensors: 200 places."""
+    _, path = saved()
+    whole = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for place in rng.choice(len(whole), size=200, replace=False):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(damaged)
+        with pytest.raises(InputError):
+            FittedPipeline.load(path)
+
+
+def test_files_that_are_no_maps(saved, tmp_path):
+    _, path = saved()
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(InputError, match=r"is no readable map \(\.safetensors\), damaged or something else"):
+        FittedPipeline.load(path)
+    for content, message in ((b"hello, this is no map", "no readable map"), (b"", "is empty")):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=message):
+            FittedPipeline.load(path)
+    with pytest.raises(InputError, match=r"does not exist; a map .* was expected"):
+        FittedPipeline.load(tmp_path / "none.safetensors")
+    with pytest.raises(InputError, match="is a directory; a map"):
+        FittedPipeline.load(tmp_path)
+
+
+def test_bfloat16_tensors_of_others_are_no_map(tmp_path):
+    import torch
+    from safetensors.torch import save_file as save_torch
+
+    save_torch({"x": torch.ones(3, 2, dtype=torch.bfloat16)}, tmp_path / "x.safetensors")
+    with pytest.raises(InputError, match=r"no map of clip-geometry|no readable map"):
+        FittedPipeline.load(tmp_path / "x.safetensors")
+
+
+def test_a_failed_save_leaves_the_old_file(saved, monkeypatch):
+    fitted, path = saved()
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("clip_geometry.files.os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        fitted.save(path)
+    assert path.read_bytes() == before and [each.name for each in path.parent.iterdir()] == [path.name]

@@ -1,0 +1,103 @@
+"""The grammar of pipelines: what is written is read, what is read is written the same way, mistakes are named."""
+
+import pytest
+
+from clip_geometry.registry import InputError
+from clip_geometry.transforms import Step, parse_pipeline, transforms
+from clip_geometry.transforms.step import usage
+
+
+def test_strings_and_lists_are_the_same():
+    assert parse_pipeline("normalize, center[pooled]") == parse_pipeline(["normalize", "center[pooled]"])
+    assert parse_pipeline("normalize,center[pooled]") == (Step("normalize"), Step("center", "pooled"))
+    assert parse_pipeline("") == parse_pipeline([]) == parse_pipeline(" , ") == ()
+    assert parse_pipeline([Step("center", "pooled"), "normalize"])[0] == Step("center", "pooled")
+
+
+@pytest.mark.parametrize(
+    ("text", "step", "written"),
+    [
+        ("center", Step("center"), "center"),
+        (" center ", Step("center"), "center"),
+        ("whiten(128)[pooled]", Step("whiten", "pooled", (("k", 128),)), "whiten(128)[pooled]"),
+        ("whiten( k = 128 ) [pooled]", Step("whiten", "pooled", (("k", 128),)), "whiten(128)[pooled]"),
+        ("pca(90)", Step("pca", None, (("k", 90),)), "pca(90)"),
+        ("pca(90,center=True)[text]", Step("pca", "text", (("k", 90),)), "pca(90)[text]"),
+        ("pca(90, false)", Step("pca", None, (("k", 90), ("center", False))), "pca(90, center=false)"),
+        ("pca(center=false, k=9)", Step("pca", None, (("k", 9), ("center", False))), "pca(9, center=false)"),
+        ("all_but_the_top(3)[each]", Step("all_but_the_top", "each", (("k", 3),)), "all_but_the_top(3)[each]"),
+        ("cluster_center(8,3)", Step("cluster_center", None, (("k", 8), ("seed", 3))), "cluster_center(8, seed=3)"),
+        ("procrustes[text-to-image]", Step("procrustes", "text-to-image"), "procrustes[text-to-image]"),
+        ("procrustes()", Step("procrustes"), "procrustes"),
+        ("procrustes(identity)", Step("procrustes"), "procrustes"),
+        (
+            "procrustes(completion='lapack')[image-to-text]",
+            Step("procrustes", "image-to-text", (("completion", "lapack"),)),
+            "procrustes(completion=lapack)[image-to-text]",
+        ),
+        ("least_squares(1e-6)", Step("least_squares", None, (("rcond", 1e-6),)), "least_squares(rcond=1e-06)"),
+        ("least_squares(rcond=none)", Step("least_squares"), "least_squares"),
+    ],
+)  # fmt: skip
+def test_steps_round_trip(text, step, written):
+    (found,) = parse_pipeline(text)
+    assert (found, str(found)) == (step, written)
+    assert parse_pipeline(written) == (step,)
+    assert found.make().get_params() == transforms[found.name].make(**dict(step.parameters)).get_params()
+
+
+def test_commas_inside_parentheses_do_not_split():
+    text = "normalize,pca(90, center=false)[text],cluster_center(8, seed=3)[each],normalize"
+    steps = parse_pipeline(text)
+    assert [step.name for step in steps] == ["normalize", "pca", "cluster_center", "normalize"]
+    assert ",".join(map(str, steps)) == text
+
+
+def test_usage_is_what_may_be_written():
+    assert usage("normalize") == "normalize"
+    assert usage("pca") == "pca(k, center=true)"
+    assert usage("least_squares") == "least_squares(rcond=none)"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("normalise", "unknown pipeline step 'normalise'; did you mean 'normalize'"),
+        ("whitening(3)", "unknown pipeline step 'whitening'; did you mean 'whiten'"),
+        ("center[both]", r"'center\[both\]' has the unknown scope 'both'; known are image, text, pooled, each"),
+        ("whiten(3)[poled]", "has the unknown scope 'poled'; did you mean 'pooled'"),
+        ("center[text-to-image]", "has the unknown scope 'text-to-image'; known are image"),
+        ("procrustes[text>image]", "has the unknown direction 'text>image'; did you mean 'text-to-image'"),
+        ("procrustes[pooled]", "has the unknown direction 'pooled'; known are text-to-image, image-to-text"),
+        ("normalize[image]", "learns nothing and takes no scope"),
+        ("center(image)", r"center takes no parameters, but 'center\(image\)' was given"),
+        ("center[a][b]", "is not of the form name, name"),
+        ("center[pooled](3)", "is not of the form name, name"),
+        ("whiten", r"'whiten' lacks k: write whiten\(k\) with a value for it"),
+        ("whiten()", "lacks k"),
+        ("pca(center=false)", r"lacks k: write pca\(k, center=true\)"),
+        ("whiten(x)", r"k of pipeline step 'whiten\(x\)' is 'x'; expected a whole number"),
+        ("whiten(1.5)", "is '1.5'; expected a whole number"),
+        ("whiten(0)", "k of whiten is 0; expected a whole number from 1 on"),
+        ("whiten(kk=3)", "has the unknown parameter 'kk'; did you mean 'k'"),
+        ("pca(3, centre=no)", "has the unknown parameter 'centre'; did you mean 'center'"),
+        ("procrustes(foo=1)", "has the unknown parameter 'foo'; procrustes takes completion"),
+        ("pca(3, center=no)", "center of pipeline step .* is 'no'; expected true or false"),
+        ("pca(3, false, 4)", "has the value '4' out of place"),
+        ("pca(center=false, 3)", "has the value '3' out of place"),
+        ("whiten(3,)", "has the value '' out of place"),
+        ("whiten(k=3, k=4)", "gives k twice"),
+        ("whiten(3, k=4)", "gives k twice"),
+        ("procrustes(lapak)", "is 'lapak'; expected identity or lapack; did you mean 'lapack'"),
+        ("least_squares(tiny)", "is 'tiny'; expected a number or none"),
+        ("least_squares(2)", r"rcond of least_squares is 2\.0; expected a number from 0 to below 1"),
+        ("least_squares(nan)", "rcond of least_squares is nan"),
+        ("cluster_center(2, seed=-1)", "seed of cluster_center is -1"),
+        ("center(", r"pipeline 'center\(' has a parenthesis that is not closed"),
+        ("normalize,whiten(3", "has a parenthesis that is not closed"),
+        ("whiten(3))", r"closes a parenthesis that was not opened, at '\)'"),
+    ],
+)
+def test_mistakes(text, message):
+    with pytest.raises(InputError, match=message):
+        parse_pipeline(text)
