@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 # What tells runs apart: rows that agree in all of these come from the same rows made in the same way
-ORIGIN = ("model", "model_options", "dataset", "data_options", "split", "pipeline", "fitted_on", "seed", "dtype")
+ORIGIN = (
+    "model", "model_options", "dataset", "data_options", "split", "maps", "pipeline", "fitted_on", "seed", "dtype",
+)  # fmt: skip
 
 
 class Results:

@@ -15,6 +15,7 @@ from clip_geometry.geometry import (
     isoscore,
     participation_ratio,
 )
+from clip_geometry.geometry.moments import scatter
 from clip_geometry.registry import InputError
 from support.clouds import cone, rotation
 
@@ -155,3 +156,47 @@ def test_two_processes_give_the_value_and_the_gradient_of_one(tmp_path):
     gradient = torch.cat([part["grad"] for part in found]) / world
     assert whole.grad is not None
     assert float((gradient - whole.grad).norm()) <= 1e-11 * float(whole.grad.norm())
+
+
+# --- the scatter from float32 products
+
+
+def binary(n, d):
+    return np.random.default_rng(0).random((n, d)) < 0.3
+
+
+def few_values(n, d):
+    """Far from the origin in float16: a few values in each column, whose rounding errors add up."""
+    return far_cloud(n, d, 0, 1000).astype(np.float16)
+
+
+@pytest.mark.parametrize(
+    "cloud", [lambda n, d: far_cloud(n, d, 0, 0), lambda n, d: far_cloud(n, d, 0), binary, few_values]
+)
+@pytest.mark.parametrize(("n", "d"), [(5000, 301), (300, 301), (40, 1030)])
+def test_scatter_from_float32_products(n, d, cloud):
+    """Several blocks of rows and halves of columns, against the float64 sums."""
+    x = torch.from_numpy(cloud(n, d).astype(np.float32))
+    found, expected = scatter(x), Moments.of(x).M2
+    assert found.dtype == torch.float64
+    assert 0 < float((found - expected).norm()) <= 2e-6 * float(expected.norm())
+    assert float(participation_ratio(x)) == pytest.approx(float(participation_ratio(x.double())), rel=2e-7)
+
+
+@pytest.mark.parametrize("scale", [1e-37, 1e-6, 1e6, 1e37])
+def test_scatter_at_the_ends_of_float32(scale):
+    x = torch.from_numpy(scale * cone(50, 300, np.random.default_rng(0))).float()
+    assert float(isoscore(x)) == pytest.approx(float(isoscore(x.double())), rel=1e-6)
+
+
+def test_scatter_of_blocks_with_means_of_their_own():
+    """Rows sorted by cluster: each block is centred near its own mean, far from that of all."""
+    x = torch.from_numpy(np.repeat(1000 * np.eye(4, 300), 1000, axis=0) + far_cloud(4000, 300, 0, 0)).float()
+    expected = Moments.of(x).M2
+    assert float((scatter(x) - expected).norm()) <= 1e-7 * float(expected.norm())
+
+
+def test_scatter_of_equal_rows_is_an_error_in_any_precision():
+    for dtype in (torch.float32, torch.float16):
+        with pytest.raises(InputError, match="all 9 rows of x are equal"):
+            isoscore(torch.full((9, 300), 0.1, dtype=dtype))

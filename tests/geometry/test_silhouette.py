@@ -4,10 +4,9 @@ import torch
 from sklearn.metrics import silhouette_samples as sklearn_samples
 
 from clip_geometry.geometry import silhouette, silhouette_samples
-from clip_geometry.geometry import silhouette as public
-from clip_geometry.geometry.silhouette import _euclidean_sums, squared_distances
 from clip_geometry.registry import InputError
 from support.clouds import cone
+from support.oracles import silhouette as oracle
 
 METRICS = ("euclidean", "sqeuclidean", "cosine")
 
@@ -53,22 +52,98 @@ def test_singletons_and_coinciding_points_are_0():
     assert silhouette_samples(x, [0, 0, 1, 2]).tolist() == [0, 0, 0, 0]
 
 
-@pytest.mark.parametrize("block_size", [1, 7, 64])
-def test_blocks_do_not_change_the_sums(block_size):
-    rng = np.random.default_rng(0)
-    x, codes = torch.from_numpy(cone(50, 4, rng)), torch.from_numpy(rng.integers(3, size=50))
-    oracle = np.stack([np.linalg.norm(x[:, None] - x[codes == k], axis=-1).sum(1) for k in range(3)], axis=1)
-    assert np.allclose(_euclidean_sums(x, codes, 3, block_size), oracle, rtol=1e-12)
+def classes_of(n, k, rng):
+    return np.concatenate([np.arange(k), rng.integers(k, size=n - k)])
 
 
-@pytest.mark.parametrize("spread", [1e-8, 1e-4, 1.0])
-def test_distances_of_near_rows_are_not_cancelled(spread):
+def _in_classes(n, d, labels, rng):
+    """Gaussian classes around centres of the same spread."""
+    return rng.normal(size=(labels.max() + 1, d))[labels] + rng.normal(size=(n, d))
+
+
+def tight(spread, *, unrelated=False):
+    """Clusters of this spread; `unrelated`: every class has rows in every cluster."""
+
+    def rows(n, d, labels, rng):
+        where = rng.integers(4, size=n) if unrelated else labels
+        return rng.normal(size=(labels.max() + 4, d))[where] + spread * rng.normal(size=(n, d))
+
+    return rows
+
+
+def scaled_row(factor):
+    def rows(n, d, labels, rng):
+        x = _in_classes(n, d, labels, rng)
+        x[3] *= factor
+        return x
+
+    return rows
+
+
+def scaled_class(factor):
+    def rows(n, d, labels, rng):
+        return _in_classes(n, d, labels, rng) * np.where(labels == 0, factor, 1)[:, None]
+
+    return rows
+
+
+def _tight_pair(n, d, labels, rng):
+    x = _in_classes(n, d, labels, rng)
+    x[1] = x[0] * (1 + 2**-20)  # classes 0 and 1
+    return x
+
+
+# beyond those of the contract: in many dimensions, where float32 products lose most
+CLOUDS = {
+    "classes": _in_classes,
+    "mean 1000 times the spread": lambda *given: _in_classes(*given) + 1000,
+    "scale 1e30": lambda *given: 1e30 * _in_classes(*given),
+    "scale 1e-36": lambda *given: 1e-36 * _in_classes(*given),
+    "tight classes": tight(1e-4),
+    "tighter classes": tight(1e-6),
+    "tight clusters in all classes": tight(1e-4, unrelated=True),
+    "clusters in all classes": tight(0.2, unrelated=True),
+    "a row far away": scaled_row(1e4),
+    "a row very far away": scaled_row(1e12),
+    "a tiny class": scaled_class(1e-12),
+    "a huge class": scaled_class(1e12),
+    "two tight points with different labels": _tight_pair,
+    "one positive cone": lambda *given: np.abs(_in_classes(*given)) + 1,
+    "heavy tails": lambda n, d, labels, rng: _in_classes(n, d, labels, rng) * np.exp(2 * rng.normal(size=(n, 1))),
+}
+
+
+@pytest.mark.parametrize(("dtype", "error"), [("float64", 1e-9), ("float32", 1e-6)])
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("cloud", CLOUDS)
+def test_silhouette_in_many_dimensions_is_that_of_differences(cloud, metric, dtype, error):
+    for n, d, k in ((200, 64, 3), (90, 400, 30)):
+        rng = np.random.default_rng(n)
+        labels = classes_of(n, k, rng)
+        x = CLOUDS[cloud](n, d, labels, rng).astype(dtype)
+        # silhouettes do not change with the scale, but the oracle's squares may leave the range
+        expected = oracle(x.astype("float64") / np.abs(x).max(), labels, metric)
+        assert abs(float(silhouette(x, labels, metric=metric)) - expected) < error
+
+
+@pytest.mark.parametrize("scale", [2e-140, 0.5e140])
+@pytest.mark.parametrize("metric", METRICS)
+def test_float64_of_any_scale(metric, scale):
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(3, 6)).repeat(10, axis=0) + spread * rng.normal(size=(30, 6))
-    exact = ((x[:, None] - x[None]) ** 2).sum(-1)
-    found = squared_distances(torch.from_numpy(x), torch.from_numpy(x)).numpy()
-    assert np.abs(found - exact).max() < 1e-9
-    assert np.allclose(found, exact, rtol=1e-9, atol=0)
+    x, labels = rng.uniform(0.2, 1, size=(30, 4)), classes_of(30, 4, rng)
+    expected = float(silhouette(x, labels, metric=metric))
+    assert float(silhouette(scale * x / x.max(), labels, metric=metric)) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_lower_precision_of_others_does_not_reach_the_products(metric):
+    """Autocast would take bfloat16 products, whose error is 1e-3."""
+    rng = np.random.default_rng(0)
+    labels = classes_of(200, 4, rng)
+    x = torch.from_numpy(_in_classes(200, 64, labels, rng)).float()
+    with torch.autocast("cpu"):
+        found = float(silhouette(x, labels, metric=metric))
+    assert abs(found - oracle(x.double().numpy(), labels, metric)) < 1e-6
 
 
 @pytest.mark.parametrize(
@@ -99,7 +174,19 @@ def test_unknown_metric():
 @pytest.mark.parametrize("metric", METRICS)
 def test_gradients(metric):
     x = torch.randn(7, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    assert torch.autograd.gradcheck(lambda rows: public(rows, [0, 1, 0, 1, 2, 2, 0], metric=metric), (x,))
+    assert torch.autograd.gradcheck(lambda rows: silhouette(rows, [0, 1, 0, 1, 2, 2, 0], metric=metric), (x,))
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_gradients_of_float32_and_of_copies_are_finite_and_those_of_float64(metric):
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(np.repeat(rng.normal(size=(10, 5)), 2, axis=0)).float()
+    gradients = []
+    for rows in (x.requires_grad_(), x.detach().double().requires_grad_()):
+        (gradient,) = torch.autograd.grad(silhouette(rows, [0, 1, 2, 0] * 5, metric=metric), rows)
+        gradients.append(gradient.double())
+    assert gradients[0].abs().max() > 1e-3
+    assert torch.allclose(gradients[0], gradients[1], atol=1e-6)
 
 
 @pytest.mark.parametrize("metric", METRICS)

@@ -8,6 +8,9 @@ from scipy.spatial.distance import cdist, pdist
 from scipy.special import logsumexp
 from sklearn.metrics import silhouette_score
 
+from support.oracles_neighbours import NEIGHBOUR_ORACLES
+from support.oracles_objectives import OBJECTIVE_ORACLES
+
 
 def unit(x):
     return x / np.sqrt((x**2).sum(1, keepdims=True))
@@ -151,4 +154,6 @@ ORACLES = {
     "modality_silhouette[sqeuclidean]": lambda x, y: modality_silhouette(x, y, "sqeuclidean"),
     "modality_silhouette[cosine]": lambda x, y: modality_silhouette(x, y, "cosine"),
     "relative_modality_gap": relative_modality_gap,
+    **NEIGHBOUR_ORACLES,
+    **OBJECTIVE_ORACLES,
 }

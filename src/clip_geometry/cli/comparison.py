@@ -72,6 +72,7 @@ def _conditions(row: Row) -> dict[str, str]:
     return {
         "n": str(row.get("n")),
         "d": str(row.get("d")),
+        "maps": str(row.get("maps") or "none"),
         "pipeline": _text(row.get("pipeline")),
         "precision": " from ".join(filter(None, (row.get("dtype"), encoded))),
     }

@@ -114,6 +114,8 @@ def print_rows(rows: list[Row]) -> None:
     out = console()
     first = rows[0]
     out.print(first["dataset"])
+    if first.get("maps"):
+        out.print(f"moved before by: {first['maps']}")
     out.print(f"pipeline: {' → '.join(first['pipeline']) or 'raw (rows as they are)'}")
     columns = [key for key in first["at"] if key != "modality"]
     explained = ("range", "direction") if out.width >= WIDE else ()

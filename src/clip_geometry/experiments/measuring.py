@@ -218,12 +218,25 @@ def context(sets: MeasuredSets) -> Row:
         "data_options": options("data_options"),
         "split": common("split"),
         "dtype": "+".join(dict.fromkeys(str(each.vectors.dtype) for each in sets.embeddings.values())),
+        "maps": _maps(origins),
         "pipeline": [str(step) for step in sets.steps],
         "fitted_on": sets.fitted_on,
         "seed": sets.seed,
         "jackknife_blocks": sets.blocks,
         "versions": library_versions(),
     }
+
+
+def _maps(origins: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """The saved maps that the rows had gone through before they were read, in words."""
+    applied = {
+        modality: ", then ".join(f"{' → '.join(map['pipeline'])} fitted on {map['fitted_on']}" for map in origin["maps"])
+        for modality, origin in origins.items()
+        if origin.get("maps")
+    }
+    if len(applied) == len(origins) and len(set(applied.values())) == 1:
+        return next(iter(applied.values()))
+    return "; ".join(f"{modality} {words}" for modality, words in applied.items()) or None
 
 
 def origin_of(sets: Mapping[str, Embeddings]) -> str:

@@ -1,8 +1,13 @@
 """The measures: free functions of rows, and the table that says what each of them means."""
 
+from clip_geometry.geometry import objectives
+from clip_geometry.geometry.agreement import linear_cka, mutual_knn
 from clip_geometry.geometry.cone import Cone, cone
+from clip_geometry.geometry.conformity import conformity, conformity_std
 from clip_geometry.geometry.cosine import average_cosine, matching_cosine, min_pairwise_cosine, random_cosine
+from clip_geometry.geometry.dimension import local_intrinsic_dimension, two_nn
 from clip_geometry.geometry.gap import modality_gap, modality_silhouette, relative_modality_gap
+from clip_geometry.geometry.hubness import hubness
 from clip_geometry.geometry.isoscore import isoscore, isoscore_star, participation_ratio
 from clip_geometry.geometry.measure import GROUPS, INVARIANCES, Measure, add_measure, by_group, measures, variant
 from clip_geometry.geometry.moments import Moments
@@ -10,6 +15,9 @@ from clip_geometry.geometry.null import null_value
 from clip_geometry.geometry.partition import PartitionIsotropy, partition_isotropy
 from clip_geometry.geometry.silhouette import silhouette, silhouette_samples
 from clip_geometry.geometry.spread import coordinate_spread, coordinate_std, effective_rank, singular_values
+from clip_geometry.geometry.type_cosine import inter_type_cosine, intra_type_cosine
+from clip_geometry.geometry.uncertainty import PermutationTest, permutation_test, standard_error
+from clip_geometry.geometry.uniformity import alignment, uniformity
 
 __all__ = [
     "GROUPS",
@@ -18,27 +26,42 @@ __all__ = [
     "Measure",
     "Moments",
     "PartitionIsotropy",
+    "PermutationTest",
     "add_measure",
+    "alignment",
     "average_cosine",
     "by_group",
     "cone",
+    "conformity",
+    "conformity_std",
     "coordinate_spread",
     "coordinate_std",
     "effective_rank",
+    "hubness",
+    "inter_type_cosine",
+    "intra_type_cosine",
     "isoscore",
     "isoscore_star",
+    "linear_cka",
+    "local_intrinsic_dimension",
     "matching_cosine",
     "measures",
     "min_pairwise_cosine",
     "modality_gap",
     "modality_silhouette",
+    "mutual_knn",
     "null_value",
+    "objectives",
     "participation_ratio",
     "partition_isotropy",
+    "permutation_test",
     "random_cosine",
     "relative_modality_gap",
     "silhouette",
     "silhouette_samples",
     "singular_values",
+    "standard_error",
+    "two_nn",
+    "uniformity",
     "variant",
 ]

@@ -45,7 +45,7 @@ def relative_modality_gap(image: Rows, text: Rows) -> Float[Tensor, ""]:
     image, text = as_aligned(image, text, ("image", "text"))
     u, v = unit_rows(image, name="image"), unit_rows(text, name="text")
     between = (u - v).square().sum() / (2 * len(u))  # twice D, as both others; the factor cancels
-    within = (mean_cosine_distance(u) + mean_cosine_distance(v)) / 2
+    within = (mean_cosine_distance(image, name="image") + mean_cosine_distance(text, name="text")) / 2
     if between + within <= ROUNDING:
         raise InputError("all rows of image and text point the same way; their relative gap is 0/0")
     return between / (between + within)

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clip_geometry.geometry.measure import Measure, add_measure, variant
-from clip_geometry.geometry.moments import Moments, RowsOrMoments, as_moments
+from clip_geometry.geometry.moments import Moments, RowsOrMoments, as_moments, scatter
 from clip_geometry.registry import InputError
 
 
@@ -18,7 +18,7 @@ def participation_ratio(x: RowsOrMoments) -> Float[Tensor, ""]:
     x: (n, d) or Moments, n ≥ 2. In [1, min(d, n − 1)]; higher is more isotropic. Raises InputError where all rows
     are equal.
     """
-    return _ratio(as_moments(x).M2)
+    return _ratio(scatter(x))
 
 
 def isoscore(x: RowsOrMoments, *, unbiased: bool = False) -> Float[Tensor, ""]:
@@ -38,9 +38,11 @@ def isoscore(x: RowsOrMoments, *, unbiased: bool = False) -> Float[Tensor, ""]:
 
     x: (n, d) or Moments, n ≥ 2 (unbiased: 4), d ≥ 2. Raises InputError where all rows are equal, d = 1, or b ≤ 0.
     """
-    moments = as_moments(x, least=4 if unbiased else 2, least_d=2)
-    ratio = _unbiased_ratio(moments) if unbiased else _ratio(moments.M2)
-    return (ratio - 1) / (moments.d - 1)
+    if unbiased:
+        moments = as_moments(x, least=4, least_d=2)
+        return (_unbiased_ratio(moments) - 1) / (moments.d - 1)
+    m2 = scatter(x, least_d=2)
+    return (_ratio(m2) - 1) / (len(m2) - 1)
 
 
 def isoscore_star(x: RowsOrMoments, covariance: Float[Tensor, "d d"], *, zeta: float | int) -> Float[Tensor, ""]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -30,14 +31,15 @@ class Measure:
     takes: "rows": one set; "labelled rows": a set and its labels; "two sets": image and text, as many rows as there
     are; "pairs": aligned rows, every match of an image and a text; "distinct pairs": aligned rows, no row twice,
     because the measure takes different rows for different items. least_n (of each set), least_d: the smallest input.
-    attribute: the one of the function's result that is this measure, None where the result is.
+    attribute: the one of the function's result that is this measure (it may be dotted), None where the result is.
     range: lower and upper bound; a bound may be "d" or "d − 1", of the dimension. at_gaussian: the value on an
     isotropic Gaussian of unit rows as n grows, None where it depends on more than d (null_value tells it).
     invariances: those of INVARIANCES that hold; the others do not, and tests show both.
     reading: what a high and a low value mean. trap: what misleads those who trust the number alone.
     remark: of the same arguments, what the number leaves out, or None. quadratic: time grows with n².
     smooth: False for extremes and arbitrary bases, of which the jackknife gives no standard error.
-    by_default: False where it is taken only by those who name it.
+    by_default: False where it is taken only by those who name it. one_space: False where the two sets may have
+    different dimensions and come from different models.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Measure:
     quadratic: bool = False
     smooth: bool = True
     by_default: bool = True
+    one_space: bool = True
 
     @property
     def across(self) -> bool:
@@ -82,7 +85,7 @@ class Measure:
 
     def pick(self, result: Any) -> Tensor:
         """The number out of what the function returned."""
-        return torch.as_tensor(getattr(result, self.attribute) if self.attribute else result)
+        return torch.as_tensor(attrgetter(self.attribute)(result) if self.attribute else result)
 
 
 measures: Registry[Measure] = Registry("measure")

@@ -1,5 +1,6 @@
 """Moments of the rows up to the fourth, in one object that can be merged: across blocks, folders and processes."""
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -7,13 +8,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry.rows import Rows, as_rows, blocks, mean_row
+from clip_geometry.geometry.distances import single_is_exact
+from clip_geometry.geometry.rows import Rows, as_rows, blocks, mean_row, require_spread
 from clip_geometry.registry import InputError
 
 if TYPE_CHECKING:
     RowsOrMoments: TypeAlias = "Rows | Moments"
 else:
     RowsOrMoments = Any
+
+SINGLE_BLOCK = 512  # rows whose products are summed in float32: of few distinct values more would add up errors
+WIDE = 256  # columns from which on float32 is faster, and two halves are
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,3 +115,49 @@ def as_moments(x: RowsOrMoments, *, least: int = 2, least_d: int = 1) -> Moments
     if moments.M2.trace() == 0:  # exact for equal rows: their mean is exact
         raise InputError(f"all {moments.n} rows of x are equal; the measure is undefined without spread")
     return moments
+
+
+def scatter(x: RowsOrMoments, *, least_d: int = 1) -> Float[Tensor, "d d"]:
+    """M2 alone. Of wide float32 rows without a gradient by float32 products, to 1e-7 of its norm (1e-6 where a
+    column has few values, whose rounding errors add up).
+
+    Raises InputError as as_moments does.
+    """
+    if isinstance(x, Moments):
+        return as_moments(x, least_d=least_d).M2
+    x = as_rows(x, least_d=least_d)
+    require_spread(x)
+    if x.dtype != torch.float32 or x.shape[1] < WIDE or x.requires_grad or not single_is_exact(x.device):
+        return Moments.of(x).M2
+    return _single_scatter(x)
+
+
+def _single_scatter(x: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:
+    """Each block is centred near its own mean, so that the products are as small as the spread, and the blocks are
+    summed in float64, where what the centre missed is put right."""
+    least, most = x.aminmax()
+    # a power of two changes no digit, and keeps the float32 squares of small or large rows in range
+    scale = 2.0 ** -min(max(math.frexp(float(torch.maximum(-least, most)))[1], -126), 126)
+    total = x.new_zeros((x.shape[1], x.shape[1]), dtype=torch.float64)
+    rests, means, counts = [], [], []
+    for block in x.split(SINGLE_BLOCK):
+        block = block * scale
+        centre = block.mean(0)
+        block -= centre
+        total += _gram(block)
+        rests.append(block.mean(0, dtype=torch.float64))  # what the centre missed
+        means.append(centre.double() + rests[-1])
+        counts.append(len(block))
+    rest, mean, count = torch.stack(rests), torch.stack(means), total.new_tensor(counts)[:, None]
+    mean = mean - (count * mean).sum(0) / len(x)
+    return (total + (count * mean).T @ mean - (count * rest).T @ rest) / scale**2
+
+
+def _gram(x: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:
+    """xᵀx with the products of two halves of the columns taken once: three quarters of the work, and less below."""
+    d = x.shape[1]
+    if d < WIDE:
+        return x.T @ x
+    left, right = x[:, : d // 2], x[:, d // 2 :]
+    mixed = left.T @ right
+    return torch.cat([torch.cat([_gram(left), mixed], dim=1), torch.cat([mixed.T, _gram(right)], dim=1)])

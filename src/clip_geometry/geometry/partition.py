@@ -21,6 +21,13 @@ class PartitionIsotropy(NamedTuple):
     i2: Tensor
 
 
+class SignConventions(NamedTuple):
+    """invariant: over E ∪ −E. canonical: each eigenvector on the side of the mean."""
+
+    invariant: PartitionIsotropy
+    canonical: PartitionIsotropy
+
+
 def partition_isotropy(x: Rows, *, convention: Convention = "invariant") -> PartitionIsotropy:
     """Isotropy I1 and I2 of Mu & Viswanath (2018) and Wang et al. (2020), rows as given.
 
@@ -37,23 +44,33 @@ def partition_isotropy(x: Rows, *, convention: Convention = "invariant") -> Part
 
     x: (n, d), n ≥ 2. Raises InputError for unusable input or an unknown convention.
     """
-    x = as_rows(x)
-    directions, both_signs = _directions(x, convention)
-    log_z = _log_partition(x, directions, both_signs)
-    i1 = (log_z.min() - log_z.max()).exp()
-    z = (log_z - log_z.max()).exp()
-    return PartitionIsotropy(i1, z.std(correction=0) / z.mean())
-
-
-def _directions(x: Float[Tensor, "n d"], convention: str) -> tuple[Float[Tensor, "d d"], bool]:
-    """Directions as columns, and whether their negatives belong to the set."""
-    if convention not in ("invariant", "canonical", "rows"):
+    if convention == "rows":
+        return partition_by_rows(x)
+    if convention not in SignConventions._fields:
         raise InputError(f"convention {convention!r} is unknown; known are 'invariant', 'canonical', 'rows'")
-    vectors = _right_singular_vectors(x) if convention == "rows" else _eigenvectors(x)
-    if convention == "invariant":
-        return vectors, True
+    return getattr(partition_by_sign(x), convention)
+
+
+def partition_by_sign(x: Rows) -> SignConventions:
+    """partition_isotropy in both conventions of signs, from one decomposition."""
+    x = as_rows(x)
+    vectors = _eigenvectors(x)
+    forward, backward = _log_partition(x, vectors), _log_partition(x, -vectors)
+    canonical = torch.where(mean_row(x) @ vectors < 0, backward, forward)
+    return SignConventions(_isotropy(torch.cat([forward, backward])), _isotropy(canonical))
+
+
+def partition_by_rows(x: Rows) -> PartitionIsotropy:
+    """partition_isotropy over the rows of the canonical eigenvector matrix."""
+    x = as_rows(x)
+    vectors = _right_singular_vectors(x)
     canonical = torch.where(mean_row(x) @ vectors < 0, -vectors, vectors)
-    return (canonical if convention == "canonical" else canonical.T), False
+    return _isotropy(_log_partition(x, canonical.T))
+
+
+def _isotropy(log_z: Float[Tensor, " m"]) -> PartitionIsotropy:
+    z = (log_z - log_z.max()).exp()
+    return PartitionIsotropy(z.min(), z.std(correction=0) / z.mean())
 
 
 def _eigenvectors(x: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:
@@ -70,20 +87,16 @@ def _right_singular_vectors(x: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:
     return torch.linalg.svd(r).Vh.T.flip(1)
 
 
-def _log_partition(x: Float[Tensor, "n d"], directions: Float[Tensor, "d k"], both_signs: bool) -> Float[Tensor, " m"]:
-    parts = []
-    for block in blocks(x):
-        inner = block @ directions
-        parts.append((torch.cat([inner, -inner], dim=1) if both_signs else inner).logsumexp(0))
-    return torch.stack(parts).logsumexp(0)
+def _log_partition(x: Float[Tensor, "n d"], directions: Float[Tensor, "d k"]) -> Float[Tensor, " k"]:
+    return torch.stack([(block @ directions).logsumexp(0) for block in blocks(x)]).logsumexp(0)
 
 
 _I1 = Measure(
     name="isotropy_i1",
     title="Isotropy I1",
     group="isotropy",
-    function=partition_isotropy,
-    attribute="i1",
+    function=partition_by_sign,
+    attribute="invariant.i1",
     takes="rows",
     summary="The smallest over the largest value of the partition function Z(v) along the principal directions "
     "and their negatives.",
@@ -102,8 +115,8 @@ _I2 = Measure(
     name="isotropy_i2",
     title="Isotropy I2",
     group="isotropy",
-    function=partition_isotropy,
-    attribute="i2",
+    function=partition_by_sign,
+    attribute="invariant.i2",
     takes="rows",
     summary="The relative standard deviation of the partition function Z(v) over the principal directions and their "
     "negatives.",
@@ -139,7 +152,7 @@ def _conventions(measure: Measure) -> list[Measure]:
             summary=f"{summary} over the principal directions, signs fixed by the mean.",
             reading=f"{_CANONICAL} {measure.reading}",
             formula=formula + _SETS["canonical"],
-            options={"convention": "canonical"},
+            attribute=(measure.attribute or "").replace("invariant", "canonical"),
         ),
         variant(
             measure,
@@ -150,7 +163,8 @@ def _conventions(measure: Measure) -> list[Measure]:
             trap="It says nothing beyond ‖mean‖/√d, whatever the data look like.",
             smooth=False,
             formula=formula + _SETS["rows"],
-            options={"convention": "rows"},
+            function=partition_by_rows,
+            attribute=(measure.attribute or "").removeprefix("invariant."),
             invariances=(),
         ),
     ]

@@ -40,29 +40,29 @@ def as_rows(x: Rows, *, name: str = "x", least: int = 2, least_d: int = 1) -> Fl
 
 def _check_values(x: Float[Tensor, "n d"], name: str) -> None:
     """Finite, and of a size whose squares are finite: only float64 can hold others."""
-    largest = 0.0
-    for start in range(0, len(x), BLOCK):
-        top = x[start : start + BLOCK].detach().abs().amax(dim=1)
-        if not torch.isfinite(top).all():
-            row = start + int((~torch.isfinite(top)).nonzero()[0])
-            raise InputError(f"{name} has NaN or infinity in row {row}; remove or repair such rows first")
-        largest = max(largest, float(top.max()))
+    if len(x) == 0:
+        return
+    least, most = (float(bound) for bound in x.detach().aminmax())
+    largest = max(-least, most)
+    if largest != largest or largest == float("inf"):  # NaN passes through minimum and maximum
+        row = next(k for k, row in enumerate(x.detach()) if not torch.isfinite(row).all())
+        raise InputError(f"{name} has NaN or infinity in row {row}; remove or repair such rows first")
     if largest > 1 / SMALLEST or 0 < largest < SMALLEST:
         raise InputError(f"{name} has entries up to {largest:.0e}, whose squares leave float64; rescale the rows first")
 
 
-def as_aligned(x: Rows, y: Rows, names: tuple[str, str] = ("x", "y"), *, least: int = 2):
-    """Two matrices whose rows belong together one to one."""
-    x, y = as_two_sets(x, y, names, least=least)
+def as_aligned(x: Rows, y: Rows, names: tuple[str, str] = ("x", "y"), *, least: int = 2, one_space: bool = True):
+    """Two matrices whose rows belong together one to one, of the same dimension unless `one_space` is False."""
+    x, y = as_two_sets(x, y, names, least=least, one_space=one_space)
     if len(x) != len(y):
         raise InputError(f"{names[0]} has {len(x)} rows and {names[1]} has {len(y)}; expected pairs, row i with row i")
     return x, y
 
 
-def as_two_sets(x: Rows, y: Rows, names: tuple[str, str] = ("x", "y"), *, least: int = 2):
-    """Two matrices of the same dimension."""
+def as_two_sets(x: Rows, y: Rows, names: tuple[str, str] = ("x", "y"), *, least: int = 2, one_space: bool = True):
+    """Two matrices, of the same dimension unless `one_space` is False."""
     x, y = as_rows(x, name=names[0], least=least), as_rows(y, name=names[1], least=least)
-    if x.shape[1] != y.shape[1]:
+    if one_space and x.shape[1] != y.shape[1]:
         raise InputError(
             f"{names[0]} has dimension {x.shape[1]} and {names[1]} has {y.shape[1]}; expected the same dimension"
         )
@@ -110,7 +110,13 @@ def mean_row(x: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:
 
 def unit_rows(x: Float[Tensor, "n d"], *, name: str = "x") -> Float[Tensor, "n d"]:
     """Rows of length 1 in float64; a zero row is an error."""
-    return torch.cat([_unit(block, name, k * BLOCK) for k, block in enumerate(blocks(x))])
+    return torch.cat(list(unit_blocks(x, name=name)))
+
+
+def unit_blocks(x: Float[Tensor, "n d"], *, name: str = "x", size: int = 1024) -> Iterator[Float[Tensor, "b d"]]:
+    """The same, `size` rows at a time."""
+    for k, block in enumerate(blocks(x, size)):
+        yield _unit(block, name, k * size)
 
 
 def _unit(block: Float[Tensor, "b d"], name: str, first: int) -> Float[Tensor, "b d"]:
@@ -125,7 +131,7 @@ def _unit(block: Float[Tensor, "b d"], name: str, first: int) -> Float[Tensor, "
 
 def require_spread(x: Float[Tensor, "n d"], *, name: str = "x") -> None:
     """An error where all rows are equal: checked exactly, since rounding would turn 0/0 into a plausible number."""
-    if all((block == x[0].double()).all() for block in blocks(x)):
+    if torch.equal(x[0], x[1]) and all((block == x[0].double()).all() for block in blocks(x)):
         raise InputError(f"all {len(x)} rows of {name} are equal; the measure is undefined without spread")
 
 

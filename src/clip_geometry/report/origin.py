@@ -123,6 +123,6 @@ def _label(index: int) -> str:
 
 def _named(name: str, text: str) -> str:
     """A text that does not speak for itself with the name of its field."""
-    said = {"seed": "run seed ", "fitted_on": "fitted on "}
+    said = {"seed": "run seed ", "fitted_on": "fitted on ", "maps": "moved by "}
     bare = "" if name in ORIGIN else f"{name.replace('_', ' ')} "
     return f"{said.get(name, bare)}{text}" if text else ""

@@ -1,0 +1,131 @@
+"""Do two sets of rows of the same items have the same geometry? The rows need not lie in one space."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from clip_geometry.geometry.measure import Measure, add_measure
+from clip_geometry.geometry.neighbours import as_rows_with_neighbours, nearest
+from clip_geometry.geometry.rows import BLOCK, Rows, as_aligned, mean_row, require_spread, unit_rows
+from clip_geometry.registry import InputError
+
+ROUNDING = 1e-13  # of the squared sum of squared norms: smaller is made of last digits
+
+
+def linear_cka(x: Rows, y: Rows) -> Float[Tensor, ""]:
+    """Linear centred kernel alignment with the unbiased HSIC of Song et al. 2012.
+
+    HSIC(x, y)/√(HSIC(x, x) HSIC(y, y)), HSIC = [tr K̃L̃ + 1ᵀK̃1 1ᵀL̃1/((n − 1)(n − 2)) − 2/(n − 2) 1ᵀK̃L̃1]/(n(n − 3)),
+    K̃ = xxᵀ and L̃ = yyᵀ with zero diagonals. x: (n, d), y: (n, e) aligned rows, n ≥ 4, any two dimensions. In
+    [−1, 1]; 1 where y is a rotated, shifted and scaled x, 0 on average where the sets are independent, whatever n
+    (the usual, biased CKA tends to 1 as d/n grows). O(n d e), or O(n²(d + e)) where that is less. Raises InputError
+    for fewer rows, unequal numbers, and where HSIC(x, x) or HSIC(y, y) is 0: rows that are all equal but one, or all
+    equally far apart.
+    """
+    x, y = as_aligned(x, y, ("image", "text"), least=4, one_space=False)
+    x, y = _standardised(x, "image"), _standardised(y, "text")
+    own_x, own_y = _own_hsic(x, "image"), _own_hsic(y, "text")
+    return (_hsic(x, y) / (own_x.sqrt() * own_y.sqrt())).clamp(-1, 1)
+
+
+def _standardised(x: Float[Tensor, "n d"], name: str) -> Float[Tensor, "n d"]:
+    """Rows less their mean, of mean square length 1: neither changes CKA, and fourth powers stay in range."""
+    require_spread(x, name=name)
+    rows = x.double() - mean_row(x)
+    return rows / rows.square().sum(1).mean().sqrt()
+
+
+def _own_hsic(x: Float[Tensor, "n d"], name: str) -> Float[Tensor, ""]:
+    hsic = _hsic(x, x)
+    if hsic <= ROUNDING * len(x) ** 2:
+        raise InputError(
+            f"the {len(x)} rows of {name} are all equal but one, or all equally far apart; linear_cka is 0/0 there"
+        )
+    return hsic
+
+
+def _hsic(x: Float[Tensor, "n d"], y: Float[Tensor, "n e"]) -> Float[Tensor, ""]:
+    """n(n − 3) times the unbiased HSIC, of centred rows.
+
+    Centring changes nothing: the estimate is a U-statistic in which every function of one row alone cancels. It makes
+    the row sums of K̃ and L̃ equal to −‖x_i‖² and −‖y_i‖².
+    """
+    n = len(x)
+    lengths_x, lengths_y = x.square().sum(1), y.square().sum(1)
+    both = lengths_x @ lengths_y
+    total = lengths_x.sum() * lengths_y.sum()
+    return _off_diagonal_product(x, y) + total / ((n - 1) * (n - 2)) - 2 / (n - 2) * both
+
+
+def _off_diagonal_product(x: Float[Tensor, "n d"], y: Float[Tensor, "n e"]) -> Float[Tensor, ""]:
+    """tr K̃L̃ = Σ_{i≠j} ⟨x_i, x_j⟩⟨y_i, y_j⟩, from the smaller of the n × n and the d × e matrix."""
+    if len(x) ** 2 <= x.shape[1] * y.shape[1]:
+        products = (x @ x.T) * (y @ y.T)
+        return products.sum() - products.trace()
+    return (x.T @ y).square().sum() - (x.square().sum(1) * y.square().sum(1)).sum()
+
+
+def mutual_knn(x: Rows, y: Rows, *, k: int = 10) -> Float[Tensor, ""]:
+    """Share of the k nearest rows, by cosine, that x and y agree on (Huh et al. 2024).
+
+    Mean over the rows of |kNN_x(i) ∩ kNN_y(i)|/k, own row excluded; equally near rows in the order of their indices.
+    x: (n, d), y: (n, e) aligned rows, n ≥ k + 1, d, e ≥ 2, any two dimensions. In [0, 1]; k/(n − 1) on average where
+    the sets are independent. Raises InputError for zero rows, unequal numbers of rows, smaller n, d, e and k < 1.
+    """
+    x, y = as_aligned(x, y, ("image", "text"), one_space=False)
+    found = []
+    for rows, name in ((x, "image"), (y, "text")):
+        rows = as_rows_with_neighbours(rows, k, name=name, least_d=2)
+        found.append(nearest(unit_rows(rows, name=name), k)[1])
+    # an index in both lists stands twice in their union, side by side once it is sorted
+    parts = [both.sort(dim=1).values for both in torch.cat(found, dim=1).split(BLOCK)]
+    common = torch.stack([(part[:, 1:] == part[:, :-1]).sum() for part in parts]).sum()
+    return common.double() / (k * len(x))
+
+
+add_measure(
+    Measure(
+        name="cka",
+        title="Linear CKA, unbiased",
+        group="matching",
+        function=linear_cka,
+        takes="distinct pairs",
+        summary="How far the inner products among the images are those among their texts, each about its mean.",
+        reading="1 means that one set is the other, rotated, shifted and scaled; 0 that they are unrelated. The two "
+        "may come from different models and dimensions.",
+        trap="The directions of largest variance decide it, so that a few dominant ones hide agreement or "
+        "disagreement in all others.",
+        formula="HSIC(x, y)/√(HSIC(x, x) HSIC(y, y)), unbiased HSIC, linear kernels",
+        range=(-1, 1),
+        direction="higher agrees better",
+        at_gaussian=0,
+        invariances=("rotation", "translation", "scale", "swap"),
+        least_n=4,
+        one_space=False,
+        reference="Kornblith et al. 2019, arXiv:1905.00414; Song et al. 2012, JMLR 13:1393",
+    )
+)
+add_measure(
+    Measure(
+        name="mutual_knn",
+        title="Mutual nearest neighbours",
+        group="matching",
+        function=mutual_knn,
+        takes="distinct pairs",
+        summary="The share of an image's ten nearest images whose texts are among the ten nearest of its text.",
+        reading="1 means that both sets have the same neighbourhoods, k/(n − 1) that they are unrelated. The two may "
+        "come from different models and dimensions.",
+        trap="It depends on k/n: compare equal n and k only. Copies of a row are ranked by their place in the file, in "
+        "both sets alike, which looks like agreement.",
+        formula="mean_i |kNN_x(i) ∩ kNN_y(i)|/k, cosine, k = 10",
+        range=(0, 1),
+        direction="higher agrees better",
+        at_gaussian=0,
+        invariances=("rotation", "scale", "row scale", "swap"),
+        least_n=11,
+        least_d=2,
+        one_space=False,
+        quadratic=True,
+        reference="Huh et al. 2024, arXiv:2405.07987",
+    )
+)

@@ -1,0 +1,179 @@
+"""Mean Euclidean distance of every row to its own class and to the nearest other one, in blocks, each pair once.
+
+Rows are sorted by class, so that a block holds few classes: its distances are taken about a point near these, where
+products of tight classes do not cancel, and a class is complete after few blocks, so that no n × K matrix is kept.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from clip_geometry.geometry.distances import count_cancelled, single_is_exact, squared_distances
+
+SAMPLE = 9  # rows of a class whose median is its centre: near most rows, however far away some are
+
+
+class _Rows(NamedTuple):
+    """Rows sorted by class, large classes first, in the precision of the products, and scaled."""
+
+    rows: Float[Tensor, "n d"]
+    codes: Int[Tensor, " n"]  # ascending
+    sizes: Float[Tensor, " k"]  # of the classes
+    bounds: list[int]  # class c has the rows bounds[c] … bounds[c + 1] − 1
+    order: Int[Tensor, " n"]  # where the rows were
+
+    def span(self, classes: range) -> slice:
+        return slice(self.bounds[classes.start], self.bounds[classes.stop])
+
+    def centre(self, classes: range) -> Float[Tensor, " d"]:
+        rows = self.rows[self.span(classes)].detach()
+        return rows[:: math.ceil(len(rows) / SAMPLE)].median(dim=0).values
+
+
+class _Tile(NamedTuple):
+    """Two blocks of rows and a point near both."""
+
+    left: slice
+    right: slice
+    centre: Float[Tensor, " d"]
+    cancelled: int | None = None
+
+
+class _Pair(NamedTuple):
+    """Two runs of classes, either disjoint or the same single class, and what they have to be cut into."""
+
+    left: range
+    right: range
+    tiles: list[_Tile]
+
+
+def mean_distances(
+    x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, block_size: int = 1024, ahead: bool | None = None
+) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """Mean distance of each row to the others of its class (0 for the only row) and to the nearest other class.
+
+    Both in one unit of length, which is not that of x. codes: 0..k − 1, each at least once, k ≥ 2. Products are
+    float32 unless x is float64 or has a gradient. Memory: a copy of x, and blocks; with a gradient n². ahead: count
+    the products that cancel before they are used, so that no step waits for the device (unless told, on a GPU only).
+    """
+    data = _sort(x, codes, k)
+    own = x.new_zeros(len(x), dtype=torch.float64)
+    nearest = torch.full_like(own, torch.inf)
+    for pair in _plan(data, block_size, x.is_cuda if ahead is None else ahead):
+        if pair.left == pair.right:
+            own = _add_within(own, data, pair)
+        else:
+            nearest = _lower_between(nearest, data, pair)
+    others = (data.sizes - 1).clamp(min=1)[data.codes]
+    back = data.order.argsort()
+    return (own / others)[back], nearest[back]
+
+
+def _sort(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int) -> _Rows:
+    sizes, by_size = torch.bincount(codes, minlength=k).sort(descending=True, stable=True)
+    codes, order = by_size.argsort()[codes].sort(stable=True)
+    single = x.dtype != torch.float64 and not x.requires_grad and single_is_exact(x.device)
+    # float16 and bfloat16 rows are float32 rows
+    rows = x[order].to(torch.float32 if single else torch.float64)
+    return _Rows(_scaled(rows), codes, sizes.double(), [0, *sizes.cumsum(0).tolist()], order)
+
+
+def _scaled(rows: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+    """The largest entry brought near 1 by a power of two, which changes no digit: float32 squares stay in range."""
+    least, largest = rows.detach().aminmax()
+    exponent = math.frexp(float(torch.maximum(-least, largest)))[1]
+    return rows.mul_(2.0 ** -min(max(exponent, -126), 126))
+
+
+def _plan(data: _Rows, block_size: int, ahead: bool) -> list[_Pair]:
+    """Every pair of rows once, in a tile of two blocks; `ahead`: with the number of products that cancel in each."""
+    pairs = list(_pairs(data, block_size))
+    if not ahead:
+        return pairs
+    tiles = [tile for pair in pairs for tile in pair.tiles]
+    counts = [count_cancelled(data.rows[tile.left], data.rows[tile.right], tile.centre) for tile in tiles]
+    known = iter(torch.stack(counts).tolist())  # one wait for the device instead of one in every step
+    return [pair._replace(tiles=[tile._replace(cancelled=next(known)) for tile in pair.tiles]) for pair in pairs]
+
+
+def _pairs(data: _Rows, block_size: int) -> Iterator[_Pair]:
+    runs = _runs(data.bounds, block_size)
+    centres = [data.centre(run) for run in runs]
+    for run, centre in zip(runs, centres, strict=True):
+        for c in run:
+            one, rest = range(c, c + 1), range(c + 1, run.stop)
+            yield _Pair(one, one, _tiles(data, one, one, data.centre(one), block_size))
+            if rest:
+                yield _Pair(one, rest, _tiles(data, one, rest, centre, block_size))
+    for i, left in enumerate(runs):
+        for j, right in enumerate(runs[:i]):
+            yield _Pair(left, right, _tiles(data, left, right, (centres[i] + centres[j]) / 2, block_size))
+
+
+def _runs(bounds: list[int], block_size: int) -> list[range]:
+    """Consecutive classes that fill a block, or one larger class."""
+    starts = [0]
+    for c in range(1, len(bounds) - 1):
+        if bounds[c + 1] - bounds[starts[-1]] > block_size:
+            starts.append(c)
+    return [range(start, stop) for start, stop in zip(starts, [*starts[1:], len(bounds) - 1], strict=True)]
+
+
+def _tiles(data: _Rows, left: range, right: range, centre: Float[Tensor, " d"], block_size: int) -> list[_Tile]:
+    return [
+        _Tile(a, b, centre)
+        for a in _blocks(data.span(left), block_size)
+        for b in _blocks(data.span(right), block_size)
+        if left != right or b.start >= a.start
+    ]
+
+
+def _blocks(span: slice, size: int) -> list[slice]:
+    return [slice(start, min(start + size, span.stop)) for start in range(span.start, span.stop, size)]
+
+
+def _distances(data: _Rows, tile: _Tile) -> Float[Tensor, "a b"]:
+    left, right = data.rows[tile.left], data.rows[tile.right]
+    squares = squared_distances(left, right, centre=tile.centre, cancelled=tile.cancelled)
+    if not squares.requires_grad:
+        return squares.sqrt_()
+    apart = squares > 0  # the gradient is 0 where rows coincide
+    return torch.where(apart, torch.where(apart, squares, 1).sqrt(), 0)
+
+
+def _add_within(own: Float[Tensor, " n"], data: _Rows, pair: _Pair) -> Float[Tensor, " n"]:
+    """Adds the sums of distances within a class."""
+    for tile in pair.tiles:
+        distances = _distances(data, tile)
+        own[tile.left] += distances.sum(1)
+        if tile.left != tile.right:
+            own[tile.right] += distances.sum(0)
+    return own
+
+
+def _lower_between(nearest: Float[Tensor, " n"], data: _Rows, pair: _Pair) -> Float[Tensor, " n"]:
+    """Lowers the mean distance to the nearest other class, for the rows on both sides."""
+    left, right = data.span(pair.left), data.span(pair.right)
+    to_left = nearest.new_zeros(len(pair.left), right.stop - right.start)
+    to_right = nearest.new_zeros(len(pair.right), left.stop - left.start)
+    for tile in pair.tiles:
+        distances = _distances(data, tile)
+        to_left[:, _within(tile.right, right)] += _sum_by_class(distances, data, tile.left, pair.left)
+        to_right[:, _within(tile.left, left)] += _sum_by_class(distances.T, data, tile.right, pair.right)
+    for span, classes, sums in ((right, pair.left, to_left), (left, pair.right, to_right)):
+        means = sums / data.sizes[classes.start : classes.stop, None]
+        nearest[span] = torch.minimum(nearest[span].clone(), means.amin(0))  # a clone, which the gradient may need
+    return nearest
+
+
+def _within(part: slice, span: slice) -> slice:
+    return slice(part.start - span.start, part.stop - span.start)
+
+
+def _sum_by_class(distances: Float[Tensor, "a b"], data: _Rows, rows: slice, classes: range) -> Float[Tensor, "k b"]:
+    sums = distances.new_zeros(len(classes), distances.shape[1])
+    return sums.index_add(0, data.codes[rows] - classes.start, distances)

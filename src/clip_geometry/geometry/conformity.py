@@ -1,0 +1,61 @@
+"""Conformity: how much a row points where the others point (Levi & Gilboa 2025). Linear in n."""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from clip_geometry.geometry.measure import Measure, add_measure
+from clip_geometry.geometry.rows import Rows, as_rows, unit_rows
+
+
+def conformity(x: Rows) -> Float[Tensor, " n"]:
+    """Mean cosine of each row to all the others, exactly, in O(nd); their mean is average_cosine.
+
+    ⟨u_i, Σ_{j≠i} u_j⟩/(n − 1), computed as 1 − (n‖u_i − ū‖² + Σ_j‖u_j − ū‖²)/(2(n − 1)), which is the same and does
+    not cancel where all rows nearly coincide.
+    x: (n, d), n ≥ 2 → (n,). In [−1, 1]; high for common rows, low for unusual ones. Raises InputError for zero rows.
+    Source: Levi & Gilboa 2025.
+    """
+    squares = _squares_from_mean(as_rows(x))
+    n = len(squares)
+    return 1 - (n * squares + squares.sum()) / (2 * (n - 1))
+
+
+def conformity_std(x: Rows) -> Float[Tensor, ""]:
+    """Standard deviation of conformity over the rows (population, ddof 0).
+
+    n std_i(‖u_i − ū‖²)/(2(n − 1)): what the conformities share has dropped out, so no digits are lost to it.
+    x: (n, d), n ≥ 3: two rows always conform alike. In [0, 1], 0 where all rows are equally common. Raises InputError
+    for zero rows.
+    """
+    squares = _squares_from_mean(as_rows(x, least=3))
+    n = len(squares)
+    return squares.std(correction=0) * (n / (2 * (n - 1)))
+
+
+def _squares_from_mean(x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+    """‖u_i − ū‖² of the unit rows u."""
+    u = unit_rows(x)
+    return (u - u.mean(0)).square().sum(1)
+
+
+add_measure(
+    Measure(
+        name="conformity_std",
+        title="Spread of conformity",
+        group="cone",
+        function=conformity_std,
+        takes="rows",
+        summary="How unequal the rows are in conformity, the mean cosine of a row to all the others.",
+        reading="0 means that all rows are equally common; large values that some crowd around the common direction "
+        "and others stand apart.",
+        trap="Without a common direction every conformity is near 0, and so is the spread, however unusual single rows "
+        "are: after centring it says next to nothing.",
+        least_n=3,
+        formula="std_i of ⟨u_i, Σ_{j≠i} u_j⟩/(n − 1), u_i = w_i/‖w_i‖",
+        range=(0, 1),
+        direction="lower is more even",
+        at_gaussian=0,
+        invariances=("rotation", "scale", "row scale"),
+        reference="Levi & Gilboa 2025, arXiv:2411.14517",
+    )
+)

@@ -1,0 +1,294 @@
+"""The objectives of Mickus et al. 2024, all to be maximised: clusters, isotropy, a linear classifier, triplets.
+
+d, d' are rows, ℓ their labels, Ω the set of labels, D_ω the rows of label ω; sign(ω, ω') = −1 if equal, +1 otherwise.
+The sums run over ordered pairs and triples, as in the paper, and are no means: they grow with n² and n³.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from clip_geometry.geometry.class_sums import class_sums
+from clip_geometry.geometry.distances import squared_distances
+from clip_geometry.geometry.isoscore import participation_ratio
+from clip_geometry.geometry.measure import Measure, add_measure
+from clip_geometry.geometry.moments import RowsOrMoments, as_moments
+from clip_geometry.geometry.rows import Labels, Rows, as_codes, as_rows, mean_row
+from clip_geometry.registry import InputError
+
+DISTANCES = 2**20  # distances at a time: 8 MB
+
+
+def silhouette(x: Rows, labels: Labels) -> Float[Tensor, ""]:
+    """O_S = Σ_d Σ_d' sign(ℓ(d), ℓ(d')) ‖d − d'‖² over all ordered pairs (equation 1), from class sums in O(nd).
+
+    = 2 Σ_ω (n − 2n_ω) V_ω + 2n Σ_ω n_ω ‖m_ω − μ‖², V_ω = Σ_ω ‖d − m_ω‖², m_ω the class means, μ the mean: unless a
+    class holds more than half of the rows no term is negative, and scatter within classes never lowers it.
+    x: (n, d), n ≥ 2; labels: (n,) of at least two values. Unbounded both ways; 0 where all rows are equal. Raises
+    InputError for a single label. Source: Mickus et al. 2024.
+    """
+    x = as_rows(x)
+    sums = class_sums(x, *as_codes(labels, len(x)))
+    n = len(x)
+    within = ((n - 2 * sums.counts) * sums.scatters).sum()
+    between = (sums.counts * sums.offsets.square().sum(1)).sum()
+    return 2 * within + 2 * n * between
+
+
+def isotropy(x: RowsOrMoments) -> Float[Tensor, ""]:
+    """O_I = cos(1, V) = √(PR/d), V the eigenvalues of the covariance, PR the participation ratio (equation 2).
+
+    isoscore = (d O_I² − 1)/(d − 1). The paper's "∝ ΣΣ‖d − d'‖²" drops the denominator ‖V‖ and is no identity.
+    x: (n, d) or Moments, n ≥ 2, d ≥ 2. In [1/√d, 1]. Raises InputError where all rows are equal and for d = 1.
+    Source: Mickus et al. 2024.
+    """
+    moments = as_moments(x, least_d=2)
+    return (participation_ratio(moments) / moments.d).sqrt()
+
+
+def classifier(x: Rows, labels: Labels, class_vectors: Rows | None = None) -> Float[Tensor, ""]:
+    """O_C = −Σ_d Σ_ω sign(ω, ℓ(d)) ⟨d, c_ω⟩ (equation 3), from class sums in O((n + k)d).
+
+    class_vectors: the c_ω, (k, d), as in torch.nn.Linear: row j is for label j, so labels must be integers 0..k−1,
+    not all of which need to occur. Without them the mean of each class, for labels of any kind.
+    x: (n, d), n ≥ 2; labels: (n,), at least two values where the class means are taken. Linear in the rows for given
+    class vectors, quadratic with class means: unbounded, an optimum exists only under a bound such as ‖d‖ ≤ 1.
+    Depends on the origin. Differentiable in rows and class vectors. Raises InputError for labels that do not fit.
+    Source: Mickus et al. 2024.
+    """
+    x = as_rows(x)
+    if class_vectors is None:
+        codes, k = as_codes(labels, len(x))
+        sums = class_sums(x, codes, k)
+        base, offsets = sums.mean, sums.offsets
+    else:
+        vectors = _class_vectors(class_vectors, x)
+        k = len(vectors)
+        sums = class_sums(x, _indices(labels, len(x), k), k)
+        base = vectors.mean(0)
+        offsets = vectors - base
+    # with c_ω = base + offset and d = μ + (d − μ), what is large far from the origin stands alone and adds up exactly
+    n = len(x)
+    common = n * (2 - k) * base + ((2 * sums.counts - n)[:, None] * offsets).sum(0)
+    return 2 * (sums.sums * offsets).sum() + sums.mean @ common
+
+
+def triplet(x: Rows, labels: Labels) -> Float[Tensor, ""]:
+    """O_T = −Σ_a Σ_p Σ_n max(‖a − p‖ − ‖a − n‖, 0) over all anchors a, positives p ≠ a of its label, negatives n.
+
+    In blocks of anchors, each with its distances sorted, so that every distance is counted at once: O(n²(d + log n))
+    time, memory O(nd), for the gradient (of first order) too.
+    x: (n, d), n ≥ 3; labels: (n,) of at least two values, one of them on two rows. At most 0, which is reached where
+    every row is nearer to its own class than to all other rows, and where all rows are equal. Raises InputError
+    otherwise. Source: Mickus et al. 2024, equation 5.
+    """
+    return _sum_over_anchors(_triplets, x, labels)
+
+
+def triplet_bound(x: Rows, labels: Labels) -> Float[Tensor, ""]:
+    """The upper bound of O_T: Σ_a Σ_d' sign_wgt(ℓ(a), ℓ(d')) ‖a − d'‖ over all ordered pairs (equation 5).
+
+    sign_wgt = |D_ω| − |D| for equal labels, |D_ω| − 1 otherwise, ω the label of the anchor a. In blocks: O(n²d) time,
+    memory O(nd), for the gradient too. It bounds O_T only; that it bounds O_S too, as the paper remarks, is false.
+    x, labels: as for triplet. Unbounded both ways; 0 where all rows are equal, and on average for random labels.
+    Source: Mickus et al. 2024.
+    """
+    return _sum_over_anchors(_weighted_distances, x, labels)
+
+
+def _sum_over_anchors(term: Callable[..., Tensor], x: Rows, labels: Labels) -> Float[Tensor, ""]:
+    x = as_rows(x, least=3)
+    codes, k = as_codes(labels, len(x))
+    if k == len(x):
+        raise InputError(f"each of the {k} rows has a label of its own; a triplet needs a class of two")
+    codes = codes.to(x.device)
+    rows = x.double() - mean_row(x)  # near rows far from the origin would cancel in products
+    return _Blocks.apply(rows, codes, term)
+
+
+class _Blocks(torch.autograd.Function):
+    """The sum of a term over blocks of anchors, and its gradient block by block: n × n numbers are never kept."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, codes: Tensor, term: Callable[..., Tensor]) -> Tensor:
+        step = max(1, DISTANCES // len(rows))
+        total = rows.new_zeros(())
+        gradient = torch.zeros_like(rows) if ctx.needs_input_grad[0] else None
+        for start in range(0, len(rows), step):
+            part = slice(start, start + step)
+            if gradient is None:
+                total += term(rows[part], codes[part], rows, codes)
+                continue
+            with torch.enable_grad():
+                anchors, others = rows[part].detach().requires_grad_(), rows.detach().requires_grad_()
+                block = term(anchors, codes[part], others, codes)
+            of_anchors, of_others = torch.autograd.grad(block, (anchors, others))
+            gradient[part] += of_anchors
+            gradient += of_others
+            total += block.detach()
+        ctx.gradient = gradient
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, None, None]:
+        if torch.is_grad_enabled():  # create_graph=True; a second derivative would be a silent 0
+            raise NotImplementedError("the sums over triplets have first derivatives only")
+        return outer[0] * ctx.gradient, None, None
+
+
+def _triplets(
+    anchors: Float[Tensor, "b d"], own: Int[Tensor, " b"], rows: Float[Tensor, "n d"], codes: Int[Tensor, " n"]
+) -> Float[Tensor, ""]:
+    """A positive counts once for each nearer negative, a negative once, with −, for each farther positive.
+
+    The anchor itself has no nearer negative, and of a positive and a negative equally far the counts cancel.
+    """
+    distances, order = _distances(anchors, rows).sort(dim=1)
+    positive = codes[order] == own[:, None]
+    nearer = (~positive).cumsum(1)
+    farther = positive.sum(1, keepdim=True) - positive.cumsum(1)
+    return -(torch.where(positive, nearer, -farther) * distances).sum()
+
+
+def _weighted_distances(
+    anchors: Float[Tensor, "b d"], own: Int[Tensor, " b"], rows: Float[Tensor, "n d"], codes: Int[Tensor, " n"]
+) -> Float[Tensor, ""]:
+    size = codes.bincount()[own][:, None]
+    weights = torch.where(codes == own[:, None], size - len(codes), size - 1)
+    return (weights * _distances(anchors, rows)).sum()
+
+
+def _distances(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> Float[Tensor, "a b"]:
+    """‖x_i − y_j‖ with gradient 0 at 0, where a row meets itself."""
+    squares = squared_distances(x, y)
+    at_zero = squares <= 0
+    return squares.masked_fill(at_zero, 1).sqrt().masked_fill(at_zero, 0)
+
+
+def _class_vectors(vectors: Rows, x: Float[Tensor, "n d"]) -> Float[Tensor, "k d"]:
+    vectors = as_rows(vectors, name="class_vectors")
+    if vectors.shape[1] != x.shape[1]:
+        raise InputError(f"x has dimension {x.shape[1]} and class_vectors has {vectors.shape[1]}; expected the same")
+    return vectors.to(x.device).double()
+
+
+def _indices(labels: Any, n: int, k: int) -> Int[Tensor, " n"]:
+    """Labels that are row numbers of the class vectors."""
+    try:
+        codes = torch.as_tensor(labels)
+    except (TypeError, ValueError, RuntimeError):
+        codes = torch.empty(0)
+    if codes.shape != (n,) or codes.is_floating_point() or codes.is_complex():
+        raise InputError(f"with class vectors, labels are integers 0..{k - 1}, one for each of the {n} rows")
+    if codes.min() < 0 or codes.max() >= k:
+        raise InputError(f"a label is {int(codes.min())} or {int(codes.max())}; the {k} class vectors are 0..{k - 1}")
+    return codes.long()
+
+
+_SOURCE = "Mickus et al. 2024, arXiv:2402.03191"
+_SILHOUETTE = Measure(
+    name="objective_silhouette",
+    title="Silhouette objective",
+    group="objectives",
+    function=silhouette,
+    takes="labelled rows",
+    summary="Squared distances between classes minus squared distances within, over all ordered pairs of rows.",
+    reading="Of rows of unit length the highest value has every class on one point of its own, the mean of all rows "
+    "being 0.",
+    trap="Between fixed class means it rises with the scatter of every class of less than half of the rows, and of two "
+    "equal classes it does not see the scatter at all. A sum over n² pairs; random labels score high.",
+    formula="ΣΣ sign(ℓ(d), ℓ(d')) ‖d − d'‖², sign −1 for equal labels and +1 otherwise",
+    range=(float("-inf"), float("inf")),
+    direction="higher is more clustered",
+    at_gaussian=None,
+    invariances=("rotation", "translation"),
+    smooth=False,  # a sum: leaving rows out changes its size more than its meaning
+    by_default=False,
+    reference=_SOURCE,
+)
+_ISOTROPY = Measure(
+    name="objective_isotropy",
+    title="Isotropy objective",
+    group="objectives",
+    function=isotropy,
+    takes="rows",
+    summary="The cosine between the variances along the principal axes and equal variances.",
+    reading="1 means equal variance in all directions, 1/√d that one direction carries all of it.",
+    trap="IsoScore on another scale, (d O² − 1)/(d − 1), with the same bias: n isotropic rows give about √(n/(n + d)). "
+    "It never reaches 0, and moving rows apart does not raise it by itself.",
+    formula="cos(1, λ) = √(PR/d), λ the eigenvalues of the covariance, PR the participation ratio",
+    least_d=2,
+    range=(0, 1),
+    direction="higher is more isotropic",
+    at_gaussian=1,
+    invariances=("rotation", "translation", "scale"),
+    by_default=False,
+    reference=_SOURCE,
+)
+_CLASSIFIER = Measure(
+    name="objective_classifier",
+    title="Linear classifier objective",
+    group="objectives",
+    function=classifier,
+    takes="labelled rows",
+    summary="How much more a linear classifier with the class means as its weights gives to the right class than to "
+    "all wrong ones.",
+    reading="Higher means that rows agree with their own class vector and disagree with the others.",
+    trap="It depends on the origin: of k > 2 classes a common offset μ takes n(k − 2)‖μ‖² off. It has no optimum, "
+    "since longer rows raise it, and the class means are not the weights of a trained classifier.",
+    formula="−Σ_d Σ_ω sign(ω, ℓ(d)) ⟨d, c_ω⟩, c_ω the mean of class ω",
+    range=(float("-inf"), float("inf")),
+    direction="higher separates better",
+    at_gaussian=None,
+    invariances=("rotation",),
+    smooth=False,
+    by_default=False,
+    reference=_SOURCE,
+)
+_TRIPLET = Measure(
+    name="objective_triplet",
+    title="Triplet objective",
+    group="objectives",
+    function=triplet,
+    takes="labelled rows",
+    summary="Minus the triplet loss without margin, summed over all triplets of anchor, positive and negative.",
+    reading="0 means that every row is nearer to all rows of its class than to any other row.",
+    trap="Rows that all collapse to one point have the best value, 0, too, and shrinking all rows raises it. A sum "
+    "over n³ triplets, so its size grows with n.",
+    least_n=3,
+    quadratic=True,
+    formula="−ΣΣΣ max(‖a − p‖ − ‖a − n‖, 0), p of the anchor's label, n of another",
+    range=(float("-inf"), 0),
+    direction="higher is more clustered",
+    at_gaussian=None,
+    invariances=("rotation", "translation"),
+    smooth=False,
+    by_default=False,
+    reference=_SOURCE,
+)
+_BOUND = Measure(
+    name="triplet_bound",
+    title="Bound of the triplet objective",
+    group="objectives",
+    function=triplet_bound,
+    takes="labelled rows",
+    summary="The sum of weighted distances that the triplet objective never exceeds.",
+    reading="Negative values bound the triplet objective, positive ones say nothing about it, as it is at most 0.",
+    trap="Random labels give 0 on average however bad their triplets are. It does not bound the silhouette objective, "
+    "although the paper says so.",
+    least_n=3,
+    quadratic=True,
+    formula="ΣΣ s ‖a − d‖, s = n_ω − n for equal labels and n_ω − 1 otherwise, ω the label of a",
+    range=(float("-inf"), float("inf")),
+    direction="higher is more clustered",
+    at_gaussian=None,
+    invariances=("rotation", "translation"),
+    smooth=False,
+    by_default=False,
+    reference=_SOURCE,
+)
+for _measure in (_SILHOUETTE, _ISOTROPY, _CLASSIFIER, _TRIPLET, _BOUND):
+    add_measure(_measure)

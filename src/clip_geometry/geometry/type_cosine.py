@@ -1,0 +1,94 @@
+"""Cosines of labelled rows between and within types, exactly and linear in n (Cai et al. 2021)."""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from clip_geometry.geometry.class_sums import ClassSums, class_sums
+from clip_geometry.geometry.measure import Measure, add_measure
+from clip_geometry.geometry.rows import Labels, Rows, as_codes, as_rows, unit_rows
+from clip_geometry.registry import InputError
+
+
+def inter_type_cosine(x: Rows, types: Labels) -> Float[Tensor, ""]:
+    """Mean cosine of instances of two different types, each pair of types counted once whatever its size.
+
+    (‖Σm_t‖² − Σ‖m_t‖²)/(T(T − 1)), m_t the mean of the unit rows u of type t, T types: the expectation over one
+    random instance per type, exactly. Computed as 1 − [Σ‖m_t − m̄‖²/(T − 1) + mean_t s_t], s_t the mean of
+    ‖u − m_t‖² over type t, which is the same and does not cancel.
+    x: (n, d), n ≥ 2; types: (n,) of at least two values. In [−1, 1]; 0 without a common direction, 1 where all rows
+    point the same way. Raises InputError for zero rows and for a single type. Source: Cai et al. 2021.
+    """
+    sums = _unit_sums(x, types, least=2)
+    between = (sums.offsets - sums.offsets.mean(0)).square().sum() / (len(sums.counts) - 1)
+    return 1 - (between + (sums.scatters / sums.counts).mean())
+
+
+def intra_type_cosine(x: Rows, types: Labels) -> Float[Tensor, ""]:
+    """Mean cosine of two different instances of one type, averaged over the types with at least two instances.
+
+    Mean over types with n_t ≥ 2 of (‖Σ_t u‖² − n_t)/(n_t(n_t − 1)), computed as 1 − Σ_t‖u − m_t‖²/(n_t − 1), which
+    is the same and does not cancel. Types of a single row are left out (skipped_types says how many).
+    x: (n, d), n ≥ 3; types: (n,) of at least two values, one of them on two rows. In [−1, 1]; 1 where the rows of
+    each type point the same way. Raises InputError for zero rows, a single type, and where no type has two rows.
+    Source: Cai et al. 2021.
+    """
+    sums = _unit_sums(x, types, least=3)
+    several = sums.counts > 1
+    if not several.any():
+        raise InputError(f"each of the {len(several)} rows has a type of its own; expected a type with two rows")
+    return 1 - (sums.scatters[several] / (sums.counts[several] - 1)).mean()
+
+
+def skipped_types(x: Rows, types: Labels) -> str | None:
+    """How many types intra_type_cosine leaves out, in words; None where it takes all."""
+    codes, count = as_codes(types, len(x))
+    single = int((codes.bincount() == 1).sum())
+    return f"{single} of {count} types have a single row and are left out" if single else None
+
+
+def _unit_sums(x: Rows, types: Labels, *, least: int) -> ClassSums:
+    x = as_rows(x, least=least)
+    codes, count = as_codes(types, len(x))
+    return class_sums(unit_rows(x), codes, count)
+
+
+add_measure(
+    Measure(
+        name="inter_type_cosine",
+        title="Cosine between types",
+        group="clusters",
+        function=inter_type_cosine,
+        takes="labelled rows",
+        summary="The mean cosine of two rows of different types, all pairs of types counted alike.",
+        reading="0 means that types share no direction; contextual language models have high values in every layer.",
+        trap="A common offset or a few large clusters raise it although the types lie well apart inside them: subtract "
+        "the mean, or each cluster's mean, before calling the space anisotropic.",
+        formula="(‖Σm_t‖² − Σ‖m_t‖²)/(T(T − 1)), m_t the mean unit row of type t, T types",
+        range=(-1, 1),
+        direction="lower is more isotropic",
+        at_gaussian=0,
+        invariances=("rotation", "scale", "row scale"),
+        reference="Cai et al. 2021, openreview:xYGNO86OWDH",
+    )
+)
+add_measure(
+    Measure(
+        name="intra_type_cosine",
+        title="Cosine within types",
+        group="clusters",
+        function=intra_type_cosine,
+        takes="labelled rows",
+        summary="The mean cosine of two different rows of one type, averaged over the types.",
+        reading="1 means that all rows of a type point the same way, so that context changes nothing.",
+        trap="In a cone it is high for any labels: only its distance to inter_type_cosine speaks of the types. A type "
+        "of two rows counts as much as a type of thousands, one of a single row not at all.",
+        least_n=3,
+        formula="mean over types with n_t ≥ 2 of (‖Σ_t u‖² − n_t)/(n_t(n_t − 1)), u = w/‖w‖",
+        range=(-1, 1),
+        direction="higher is more clustered",
+        at_gaussian=0,
+        invariances=("rotation", "scale", "row scale"),
+        remark=skipped_types,
+        reference="Cai et al. 2021, openreview:xYGNO86OWDH",
+    )
+)

@@ -1,0 +1,121 @@
+"""Alignment and uniformity (Wang & Isola 2020): pairs close together, all rows spread out."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from clip_geometry.geometry.distances import squared_distances
+from clip_geometry.geometry.measure import Measure, add_measure
+from clip_geometry.geometry.rows import Rows, as_aligned, as_rows, blocks, mean_row
+from clip_geometry.registry import InputError
+
+
+def alignment(x: Rows, y: Rows) -> Float[Tensor, ""]:
+    """Mean squared distance of the pairs, ‖x_i − y_i‖², rows as given.
+
+    x, y: (n, d) aligned rows, n ≥ 1. At least 0, where pairs coincide; on unit rows at most 4 and equal to
+    2 − 2 matching_cosine. Raises InputError for unequal numbers of rows or dimensions. Source: Wang & Isola 2020.
+    """
+    x, y = as_aligned(x, y, ("image", "text"), least=1)
+    return torch.stack([(a - b).square().sum() for a, b in zip(blocks(x), blocks(y), strict=True)]).sum() / len(x)
+
+
+def uniformity(x: Rows, *, t: float | int = 2.0, block_size: int = 1024) -> Float[Tensor, ""]:
+    """log mean_{i<j} exp(−t‖x_i − x_j‖²), rows as given, in blocks, each pair once (never an n × n matrix).
+
+    x: (n, d), n ≥ 2; t > 0. At most 0, where all rows coincide; lower is more uniform. On unit rows at least −4t, and
+    about −2t for many rows of high dimension spread evenly. Raises InputError for t that is not positive and finite.
+    Source: Wang & Isola 2020.
+    """
+    if not 0 < t < math.inf:
+        raise InputError(f"t = {t}; expected a positive, finite number")
+    rows = as_rows(x)
+    # near rows far from the origin would cancel in products
+    parts = (rows.double() - mean_row(rows)).split(block_size)
+    blocks = ((a, b, i == j) for i, a in enumerate(parts) for j, b in enumerate(parts[i:], start=i))
+    sums = [_sums(t * _pairs(*block)) for block in blocks if len(block[0]) > 1 or not block[2]]  # one row has no pairs
+    return _log_mean(_Sums(*(torch.stack(each) for each in zip(*sums, strict=True))))
+
+
+class _Sums(NamedTuple):
+    """Of the exponents e_p = t‖x_i − x_j‖² of one block or, stacked, of all blocks."""
+
+    low: Float[Tensor, "*b"]  # the least exponent
+    exps: Float[Tensor, "*b"]  # Σ exp(low − e_p)
+    falls: Float[Tensor, "*b"]  # Σ (1 − exp(low − e_p)), to the last digits where it is small
+    pairs: Float[Tensor, "*b"]
+
+
+def _pairs(a: Float[Tensor, "a d"], b: Float[Tensor, "b d"], same: bool) -> Float[Tensor, " p"]:
+    """Squared distances of the pairs of a block."""
+    squares = squared_distances(a, b)
+    if not same:
+        return squares.flatten()
+    i, j = torch.triu_indices(len(a), len(a), offset=1, device=a.device)
+    return squares[i, j]
+
+
+def _sums(exponents: Float[Tensor, " p"]) -> _Sums:
+    low = exponents.detach().amin()
+    return _Sums(
+        low, (low - exponents).exp().sum(), -(low - exponents).expm1().sum(), low.new_tensor(float(len(exponents)))
+    )
+
+
+def _log_mean(blocks: _Sums) -> Float[Tensor, ""]:
+    """log of the mean of exp(−e_p) over all pairs: −low + log(mean of exp(low − e_p)).
+
+    Where that mean is near 1, its logarithm would keep absolute digits only, so that it is taken from the falls: the
+    uniformity of tight rows is exact too.
+    """
+    low = blocks.low.amin()
+    lag = low - blocks.low
+    count = blocks.pairs.sum()
+    mean = (blocks.exps * lag.exp()).sum() / count
+    fall = (blocks.falls * lag.exp() - blocks.pairs * lag.expm1()).sum() / count
+    return torch.where(mean > 0.5, torch.log1p(-fall.clamp(max=0.75)), mean.log()) - low
+
+
+add_measure(
+    Measure(
+        name="alignment",
+        title="Alignment",
+        group="matching",
+        function=alignment,
+        takes="pairs",
+        summary="The mean squared distance of an image and its own text.",
+        reading="0 means that pairs coincide; unrelated unit rows have 2 without a modality gap, and more with one.",
+        trap="The modality gap alone adds its square to every pair, however well pairs match; and rows that all "
+        "coincide are perfectly aligned: read it beside uniformity.",
+        formula="mean_i ‖x_i − y_i‖²",
+        range=(0, float("inf")),
+        direction="lower is better aligned",
+        at_gaussian=2,
+        invariances=("rotation", "translation", "swap"),
+        least_n=1,
+        reference="Wang & Isola 2020, arXiv:2005.10242",
+    )
+)
+add_measure(
+    Measure(
+        name="uniformity",
+        title="Uniformity",
+        group="spread",
+        function=uniformity,
+        takes="rows",
+        summary="The logarithm of the mean Gaussian potential exp(−2 × squared distance) of all pairs of rows.",
+        reading="0 where all rows coincide; unit rows spread evenly over a sphere of many dimensions tend to −4.",
+        trap="It depends on the scale of the rows: compare unit rows only. The nearest pairs dominate, so that a few "
+        "duplicates raise it more than the shape of the cloud does.",
+        formula="log mean_{i<j} exp(−t‖x_i − x_j‖²), t = 2",
+        range=(-float("inf"), 0),
+        direction="lower is more uniform",
+        at_gaussian=None,
+        invariances=("rotation", "translation"),
+        quadratic=True,
+        reference="Wang & Isola 2020, arXiv:2005.10242",
+    )
+)

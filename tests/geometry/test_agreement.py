@@ -1,0 +1,141 @@
+import numpy as np
+import pytest
+import torch
+
+from clip_geometry.geometry import linear_cka, mutual_knn
+from clip_geometry.registry import InputError
+from support.clouds import cone, rotation
+from support.oracles_neighbours import hsic
+
+SEEDS = range(3)
+
+
+def sets(seed, n=60, d=6, e=9):
+    """Two sets with something in common, of different dimensions."""
+    rng = np.random.default_rng(seed)
+    x = cone(n, d, rng)
+    return x, x @ rng.normal(size=(d, e)) + 3 * rng.normal(size=(n, e)) + 1
+
+
+def loops(x, y):
+    """The U-statistic of Song et al. (equation 4 of theorem 3) over all quadruples of different rows."""
+    k, m = x @ x.T, y @ y.T
+    n, total, count = len(x), 0.0, 0
+    for i in range(n):
+        for j in range(n):
+            for q in range(n):
+                for r in range(n):
+                    if len({i, j, q, r}) == 4:
+                        total += k[i, j] * (m[i, j] + m[q, r] - 2 * m[i, q])
+                        count += 1
+    return total / count
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_closed_form_is_the_mean_over_all_quadruples_centred_or_not(seed):
+    x, y = sets(seed, n=8)
+    assert hsic(x, y) == pytest.approx(loops(x, y), rel=1e-10)
+    assert loops(x + 3, y - 2) == pytest.approx(loops(x, y), rel=1e-10)
+    expected = loops(x, y) / np.sqrt(loops(x, x) * loops(y, y))
+    assert float(linear_cka(x, y)) == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_rotated_shifted_and_scaled_rows_agree_fully(seed):
+    rng = np.random.default_rng(seed)
+    x = cone(40, 6, rng)
+    y = np.concatenate([2.5 * x, np.zeros((40, 3))], axis=1) @ rotation(9, rng) + rng.normal(size=9)
+    assert float(linear_cka(x, y)) == pytest.approx(1, abs=1e-12)
+    y = np.concatenate([2.5 * x, np.zeros((40, 3))], axis=1) @ rotation(9, rng)
+    assert float(mutual_knn(x, y)) == 1
+
+
+@pytest.mark.parametrize(("n", "d"), [(30, 4), (30, 300)])
+def test_independent_sets_agree_by_chance_only(n, d):
+    """The unbiased estimate has mean 0 however few rows there are, where the biased one tends to 1 as d/n grows."""
+    values, biased, shared = [], [], []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        x, y = rng.normal(size=(n, d)), rng.normal(size=(n, d))
+        values.append(float(linear_cka(x, y)))
+        a, b = x - x.mean(0), y - y.mean(0)
+        biased.append(np.linalg.norm(a.T @ b) ** 2 / (np.linalg.norm(a.T @ a) * np.linalg.norm(b.T @ b)))
+        shared.append(float(mutual_knn(x, y, k=5)))
+    assert abs(np.mean(values)) < 4 * np.std(values) / np.sqrt(40)
+    assert np.mean(biased) > (0.08 if d == 4 else 0.8)
+    assert np.mean(shared) == pytest.approx(5 / (n - 1), abs=4 * np.std(shared) / np.sqrt(40))
+
+
+@pytest.mark.parametrize("d", [3, 40])
+def test_both_forms_of_the_product_agree(d):
+    """30² ≤ 40² takes the n × n matrix, 30² > 3² the d × d one; appended zeros change the form and not the value."""
+    x, y = sets(0, n=30, d=d, e=d)
+    wide = np.concatenate([x, np.zeros((30, 400))], axis=1)
+    assert float(linear_cka(wide, y)) == pytest.approx(float(linear_cka(x, y)), rel=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-130, 1e-6, 1e6, 1e130])
+def test_fourth_powers_stay_in_range(scale):
+    x, y = sets(0)
+    assert float(linear_cka(scale * x, y)) == pytest.approx(float(linear_cka(x, y)), rel=1e-10)
+
+
+def test_one_far_row_does_not_cancel_the_others():
+    """Such as the sink tokens of language models: the norms of one row exceed the rest a thousandfold."""
+    x, y = sets(0)
+    x[0] *= 1000
+    expected = hsic(x, y) / np.sqrt(hsic(x, x) * hsic(y, y))
+    assert float(linear_cka(x, y)) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("degenerate", ["simplex", "all equal but one"])
+def test_no_structure_is_an_error(degenerate):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(12, 5))
+    y = np.eye(12) @ rotation(12, rng) if degenerate == "simplex" else np.ones((12, 5))
+    if degenerate != "simplex":
+        y[4] = rng.normal(size=5)
+    for a, b, name in ((x, y, "text"), (y, x, "image")):
+        with pytest.raises(InputError, match=f"the 12 rows of {name} are all equal but one, or all equally far apart"):
+            linear_cka(a, b)
+
+
+def test_equal_rows_are_an_error():
+    x = np.random.default_rng(0).normal(size=(12, 5))
+    with pytest.raises(InputError, match="all 12 rows of text are equal"):
+        linear_cka(x, np.full((12, 3), 0.1))
+
+
+@pytest.mark.parametrize("k", [1, 4, 59])
+def test_known_overlaps(k):
+    """On a line of directions, neighbours are ranks: reversing it keeps them, swapping its halves keeps most."""
+    angles = np.sort(np.random.default_rng(0).uniform(0, 1, size=60))
+    x = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    assert float(mutual_knn(x, x[:, ::-1].copy(), k=k)) == 1
+    y = x[np.random.default_rng(1).permutation(60)]
+    found = [{*np.argsort(np.abs(angles - a))[1 : k + 1]} for a in angles]
+    order = np.random.default_rng(1).permutation(60)
+    shuffled = [{*np.argsort(np.abs(angles[order] - a))[1 : k + 1]} for a in angles[order]]
+    expected = np.mean([len(a & b) / k for a, b in zip(found, shuffled, strict=True)])
+    assert float(mutual_knn(x, y, k=k)) == pytest.approx(expected, rel=1e-12)
+
+
+def test_each_set_is_checked_by_its_own_name():
+    x = np.random.default_rng(0).normal(size=(20, 5))
+    with pytest.raises(InputError, match="text has 1 column; expected at least 2"):
+        mutual_knn(x, x[:, :1])
+    with pytest.raises(InputError, match="image has 9 rows; expected at least 11 for k = 10"):
+        mutual_knn(x[:9], x[:9])
+    y = x.copy()
+    y[7] = 0
+    with pytest.raises(InputError, match=r"text has a zero row \(row 7\)"):
+        mutual_knn(x, y)
+    with pytest.raises(InputError, match="expected pairs"):
+        linear_cka(x, x[:-1])
+
+
+def test_gradients():
+    x, y = (torch.from_numpy(part) for part in sets(0, n=9, d=3, e=4))
+    assert torch.autograd.gradcheck(lambda rows: linear_cka(rows, y), (x.requires_grad_(),))
+    wide = torch.cat([y, y.flip(0)], dim=1).repeat(1, 4).requires_grad_()
+    assert torch.autograd.gradcheck(lambda rows: linear_cka(rows, x.detach()), (wide,))

@@ -1,0 +1,409 @@
+"""The theorems of Mickus et al. 2024, section 2 and appendix B, and counter-examples to what does not hold."""
+
+import numpy as np
+import pytest
+import torch
+
+from clip_geometry.geometry import isoscore, measures, null_value, objectives
+from clip_geometry.geometry.moments import Moments
+from clip_geometry.registry import InputError
+from support.clouds import cone, labels_for
+from support.oracles_objectives import bound_terms, classifier_terms, sign, silhouette_terms, triplet_terms
+
+SEEDS = range(5)
+
+
+def draw(seed, n=24, d=4, k=3):
+    """Gaussian rows, and random labels of which each occurs at least twice."""
+    rng = np.random.default_rng(seed)
+    labels = np.concatenate([np.arange(k), np.arange(k), rng.integers(k, size=n - 2 * k)])
+    return rng.normal(size=(n, d)) + 0.3, labels
+
+
+def squared_distances(x):
+    return ((x[:, None] - x[None]) ** 2).sum(-1)
+
+
+# --- isotropy
+
+
+@pytest.mark.parametrize("shape", [(40, 5), (6, 9)], ids=["n > d", "n < d"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_isotropy_objective_is_isoscore_on_another_scale(seed, shape):
+    n, d = shape
+    x = cone(n, d, np.random.default_rng(seed))
+    assert float(isoscore(x)) == pytest.approx((d * float(objectives.isotropy(x)) ** 2 - 1) / (d - 1), abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_isotropy_defect_is_the_chord_of_the_angle(seed):
+    """‖ṽ − 1‖ = 2√d sin(α/2), ṽ the variances scaled to length √d, α the angle whose cosine is O_I."""
+    d = 5
+    x = cone(40, d, np.random.default_rng(seed))
+    variances = np.linalg.eigvalsh(np.cov(x.T))
+    defect = np.linalg.norm(np.sqrt(d) * variances / np.linalg.norm(variances) - 1)
+    alpha = np.arccos(float(objectives.isotropy(x)))
+    assert defect == pytest.approx(2 * np.sqrt(d) * np.sin(alpha / 2), rel=1e-9)
+
+
+def test_isotropy_objective_is_not_proportional_to_the_squared_distances():
+    """The paper's "∝ ΣΣ‖d − d'‖²" drops ‖V‖: the same distances twice, or larger ones with less isotropy."""
+    for seed in SEEDS:
+        x, _ = draw(seed)
+        wider, longer = 2 * x, x * [10, 1, 1, 1]
+        total, wider_total, longer_total = (squared_distances(rows).sum() for rows in (x, wider, longer))
+        value, wider_value, longer_value = (float(objectives.isotropy(rows)) for rows in (x, wider, longer))
+        assert wider_total == pytest.approx(4 * total)
+        assert wider_value == pytest.approx(value, rel=1e-12)
+        assert longer_total > 5 * total
+        assert longer_value < 0.7 * value
+
+
+def test_isotropy_takes_moments_and_reaches_its_bounds():
+    x = cone(30, 4, np.random.default_rng(0))
+    assert float(objectives.isotropy(Moments.of(x))) == float(objectives.isotropy(x))
+    assert float(objectives.isotropy(np.outer(np.arange(5.0), [1, 2, 3, 4]))) == pytest.approx(1 / 2, rel=1e-12)
+    assert float(objectives.isotropy(np.concatenate([np.eye(4), -np.eye(4)]))) == pytest.approx(1, rel=1e-12)
+    with pytest.raises(InputError, match="all 5 rows of x are equal"):
+        objectives.isotropy(np.full((5, 3), 0.1))
+
+
+# --- silhouette
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_silhouette_objective_of_two_points_and_of_equal_rows(seed):
+    x, labels = draw(seed)
+    assert float(objectives.silhouette(x[:2], ["a", "b"])) == pytest.approx(2 * ((x[0] - x[1]) ** 2).sum(), rel=1e-12)
+    assert float(objectives.silhouette(np.tile(x[:1], (24, 1)), labels)) == 0
+
+
+def test_silhouette_objective_scores_random_labels_high():
+    """Pairs of different labels outnumber the others, so that the sign says nothing of clusters."""
+    assert float(null_value("objective_silhouette", 100, 5, labels=np.arange(100) % 10)) > 50_000
+
+
+def around_means(labels, scatter, seed=0):
+    """Rows whose class means stay where they are, whatever the scatter around them."""
+    rng = np.random.default_rng(seed)
+    means, noise = rng.normal(size=(3, 4))[labels], rng.normal(size=(len(labels), 4))
+    noise -= np.stack([noise[labels == omega].mean(0) for omega in range(labels.max() + 1)])[labels]
+    return means + scatter * noise
+
+
+def test_collapse_onto_fixed_means_need_not_raise_the_silhouette_objective():
+    """The weight of a class's scatter is 2(n − 2n_ω): negative only for a class of more than half of the rows."""
+    scatters = (0, 0.1, 1, 3)
+    for seed in SEEDS:
+        two, three = np.arange(24) % 2, np.arange(24) % 3
+        values = [float(objectives.silhouette(around_means(two, s, seed), two)) for s in scatters]
+        first, second = around_means(two, 0, seed)[:2]
+        assert values == pytest.approx([24**2 / 2 * ((first - second) ** 2).sum()] * 4, rel=1e-9)  # blind to it
+        values = [float(objectives.silhouette(around_means(three, s, seed), three)) for s in scatters]
+        assert values == sorted(values) and values[-1] > 1.5 * values[0]  # spread raises it
+        most = np.where(np.arange(24) < 22, 0, 1)
+        values = [float(objectives.silhouette(around_means(most, s, seed), most)) for s in scatters]
+        assert values == sorted(values, reverse=True) and values[-1] < 0 < values[0]  # collapse raises it
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_silhouette_and_isotropy_conflict_on_unit_rows(seed):
+    """With ‖d‖ = 1, O_S = 2Σ(n − 2n_ω)n_ω + 4Σ‖S_ω‖² − 2‖S‖², S the sums: best is a point a class, and Σd = 0.
+
+    Such rows have the rank k − 1 at most: O_I ≤ √((k − 1)/d), which generic rows exceed.
+    """
+    x, _ = draw(seed, n=24, d=4)
+    x = (x - 0.3) / np.linalg.norm(x - 0.3, axis=1, keepdims=True)
+    labels = np.arange(24) % 3
+    sums = np.stack([x[labels == omega].sum(0) for omega in range(3)])
+    expected = 2 * 3 * (24 - 16) * 8 + 4 * (sums**2).sum() - 2 * (sums.sum(0) ** 2).sum()
+    assert float(objectives.silhouette(x, labels)) == pytest.approx(expected, rel=1e-12)
+    angles = 2 * np.pi / 3 * labels
+    triangle = np.stack([np.cos(angles), np.sin(angles), 0 * angles, 0 * angles], axis=1)
+    best = 2 * 3 * (24 - 16) * 8 + 4 * 3 * 8**2
+    assert float(objectives.silhouette(triangle, labels)) == pytest.approx(best, rel=1e-12)
+    assert float(objectives.silhouette(x, labels)) < best
+    assert float(objectives.isotropy(triangle)) == pytest.approx(np.sqrt(2 / 4), rel=1e-12)
+    assert float(objectives.isotropy(x)) > 0.8
+
+
+# --- classifier
+
+
+def three_terms(x, labels, vectors):
+    """Equation 3, second line."""
+    n, k = len(x), len(vectors)
+    rows = -(k - 2) / 2 * (x**2).sum()
+    classes = -sum((n - 2 * (labels == omega).sum()) / 2 * (vectors[omega] ** 2).sum() for omega in range(k))
+    distances = sum(
+        sign(omega, label) * ((row - vectors[omega]) ** 2).sum() / 2
+        for row, label in zip(x, labels, strict=True)
+        for omega in range(k)
+    )
+    return rows + classes + distances
+
+
+def class_vectors(seed, k=3, d=4):
+    return np.random.default_rng([seed, 1]).normal(size=(k, d))
+
+
+@pytest.mark.parametrize("k", [2, 3, 5])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_classifier_objective_is_the_three_term_form(seed, k):
+    x, labels = draw(seed, k=k)
+    vectors = class_vectors(seed, k)
+    value = float(objectives.classifier(x, labels, torch.from_numpy(vectors)))
+    assert value == pytest.approx(sum(classifier_terms(x, labels, dict(enumerate(vectors)))), rel=1e-9, abs=1e-9)
+    assert value == pytest.approx(three_terms(x, labels, vectors), rel=1e-9, abs=1e-9)
+    means = np.stack([x[labels == omega].mean(0) for omega in range(k)])
+    assert float(objectives.classifier(x, labels)) == pytest.approx(three_terms(x, labels, means), rel=1e-9, abs=1e-9)
+
+
+def test_class_vectors_of_absent_labels_count_too():
+    """A batch need not hold every class; row j of the class vectors is for label j, in whatever order labels come."""
+    x, labels = draw(0, k=3)
+    labels = np.where(labels == 1, 3, labels)
+    vectors = class_vectors(0, k=4)
+    expected = sum(classifier_terms(x, labels, dict(enumerate(vectors))))
+    for given in (labels, labels.tolist(), torch.from_numpy(labels)):
+        assert float(objectives.classifier(x, given, torch.from_numpy(vectors))) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_classifier_objective_has_no_optimum(seed):
+    """Linear in the rows for given class vectors, quadratic with class means: t times the rows, t or t² the value."""
+    x, labels = draw(seed)
+    vectors = torch.from_numpy(class_vectors(seed))
+    gradient = np.stack([2 * vectors[label] - vectors.sum(0) for label in labels])
+    for t in (1, 10, 1e6):
+        assert float(objectives.classifier(t * gradient, labels, vectors)) == pytest.approx(t * (gradient**2).sum())
+        assert float(objectives.classifier(t * x, labels)) == pytest.approx(
+            t**2 * float(objectives.classifier(x, labels))
+        )
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_equal_labels_collapse_where_rows_are_bounded(seed):
+    """Under ‖d‖ ≤ 1 the optimum puts all rows of a label on one point, along 2c_ω − Σc; nothing else is as good."""
+    x, labels = draw(seed)
+    vectors = class_vectors(seed)
+    best = np.stack([2 * vectors[label] - vectors.sum(0) for label in labels])
+    best /= np.linalg.norm(best, axis=1, keepdims=True)
+    optimum = float(objectives.classifier(best, labels, torch.from_numpy(vectors)))
+    for other in (x / np.linalg.norm(x, axis=1, keepdims=True), best + 0.01 * x):
+        other = other / np.linalg.norm(other, axis=1, keepdims=True).clip(1)
+        assert float(objectives.classifier(other, labels, torch.from_numpy(vectors))) < optimum
+    assert all((best[labels == omega] == best[labels == omega][0]).all() for omega in range(3))
+
+
+def test_different_labels_may_collapse_too():
+    """Equation 4 says "if and only if"; only one direction holds: here the optimum joins two of three classes."""
+    vectors = np.array([[3.0, 0.0], [2.9, 0.0], [-2.0, 0.0]])
+    best = 2 * vectors - vectors.sum(0)
+    best /= np.linalg.norm(best, axis=1, keepdims=True)
+    assert best.tolist() == [[1, 0], [1, 0], [-1, 0]]
+    optimum = float(objectives.classifier(best, [0, 1, 2], torch.from_numpy(vectors)))
+    angles = np.linspace(0, 2 * np.pi, 24, endpoint=False)
+    circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    for first in circle:
+        for second in circle:
+            value = float(objectives.classifier(np.stack([first, second, best[2]]), [0, 1, 2], torch.tensor(vectors)))
+            assert value <= optimum + 1e-12
+    # so that an optimum of O_C need not be one of O_S, which puts the three on a regular triangle
+    apart = np.stack([np.cos(angles[::8]), np.sin(angles[::8])], axis=1)
+    assert float(objectives.silhouette(apart, [0, 1, 2])) > float(objectives.silhouette(best, [0, 1, 2]))
+
+
+def test_a_common_offset_lowers_the_classifier_objective():
+    """n(k − 2)‖μ‖² for class means that do not depend on it otherwise: equal classes around a mean of 0."""
+    x, _ = draw(0)
+    labels = np.arange(24) % 3
+    x = x - x.mean(0)
+    offset = np.array([3.0, -1, 2, 0])
+    moved = float(objectives.classifier(x + offset, labels)) - float(objectives.classifier(x, labels))
+    assert moved == pytest.approx(-24 * (3 - 2) * (offset**2).sum(), rel=1e-9)
+
+
+def test_two_classes_far_from_the_origin_keep_their_digits():
+    """Equal classes: n‖m_1 − m_2‖²/2 whatever the origin, where the products alone are 1e16."""
+    x = np.array([[1.0, 0], [3.0, 1], [-2.0, 5], [4.0, 0]])
+    far = x + 2.0**27  # exact
+    expected = 4 / 2 * ((x[:2].mean(0) - x[2:].mean(0)) ** 2).sum()
+    assert float(objectives.classifier(far, [0, 0, 1, 1])) == pytest.approx(expected, rel=1e-9)
+    vectors = torch.tensor([[1.0, 2.0], [3.0, -1.0]])
+    value = float(objectives.classifier(far, [0, 0, 1, 1], vectors))
+    assert value == pytest.approx(float(objectives.classifier(x, [0, 0, 1, 1], vectors)), rel=1e-9)
+
+
+VECTORS = torch.eye(3, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("labels", "vectors", "message"),
+    [
+        ([0, 1, 2, 0], torch.eye(2), "x has dimension 3 and class_vectors has 2; expected the same"),
+        ([0, 1, 2, 0], torch.ones(3), r"class_vectors has shape \(3,\); expected a matrix"),
+        ([0, 1, 2, 0], torch.tensor([[1.0, 2, 3], [1, 2, torch.nan]]), "class_vectors has NaN or infinity in row 1"),
+        (["a", "b", "a", "b"], VECTORS, r"labels are integers 0\.\.2, one for each of the 4 rows"),
+        ([0.0, 1.0, 2.0, 0.0], VECTORS, "labels are integers"),
+        ([0, 1, 2], VECTORS, "one for each of the 4 rows"),
+        ([0, 1, 3, 0], VECTORS, r"a label is 0 or 3; the 3 class vectors are 0\.\.2"),
+        ([0, 1, -1, 0], VECTORS, "a label is -1 or 1"),
+        ([0, 0, 0, 0], None, "all 4 labels are equal"),
+    ],
+)
+def test_labels_that_do_not_fit_the_class_vectors(labels, vectors, message):
+    with pytest.raises(InputError, match=message):
+        objectives.classifier(np.eye(4)[:, :3] + 1, labels, vectors)
+
+
+# --- triplets
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_triplet_objective_stays_below_its_bound(seed):
+    x, labels = draw(seed, n=10 + seed, k=2 + seed % 3)
+    value, bound = float(objectives.triplet(x, labels)), float(objectives.triplet_bound(x, labels))
+    assert value <= bound
+    assert value == pytest.approx(sum(triplet_terms(x, labels)), rel=1e-9)
+    assert bound == pytest.approx(sum(bound_terms(x, labels)), rel=1e-9)
+
+
+def test_the_bound_is_reached_where_no_negative_is_farther_than_a_positive():
+    """All triplets lose: L = ‖a − p‖ − ‖a − n‖ without the maximum."""
+    x = np.array([[-1.0, 0], [1.0, 0], [0, 0.1], [0, -0.1]])  # within the first class 2, to the others about 1
+    labels = [0, 0, 1, 2]
+    assert float(objectives.triplet(x, labels)) == pytest.approx(float(objectives.triplet_bound(x, labels)), rel=1e-12)
+    assert float(objectives.triplet(x, labels)) < -3
+
+
+def violations(root):
+    """Of 300 random draws, those where the bound lies below the silhouette objective (root: of distances)."""
+    count = 0
+    for seed in range(300):
+        x, labels = draw(seed, n=20, d=4, k=3)
+        terms = squared_distances(x) ** (0.5 if root else 1) * np.where(labels[:, None] == labels, -1, 1)
+        if not root:
+            assert terms.sum() == pytest.approx(float(objectives.silhouette(x, labels)), rel=1e-9)
+        count += float(objectives.triplet_bound(x, labels)) < terms.sum()
+    return count
+
+
+def test_the_bound_does_not_bound_the_silhouette_objective():
+    """The paper's remark below equation 5 is false, for the objective as printed and for distances not squared."""
+    assert violations(root=False) == 300
+    assert violations(root=True) > 280  # 295 here
+    x = np.array([[0.0], [1.0], [5.0]])
+    labels = [0, 0, 1]
+    # by hand: (2 − 3)·(1 + 1) + (2 − 1)·(5 + 4) + (1 − 1)·(5 + 4) = 7; 2·(25 + 16 − 1) = 80; 2·(5 + 4 − 1) = 16
+    assert float(objectives.triplet_bound(x, labels)) == pytest.approx(7)
+    assert float(objectives.silhouette(x, labels)) == pytest.approx(80)
+    assert (np.abs(x - x.T) * [[-1, -1, 1], [-1, -1, 1], [1, 1, -1]]).sum() == 16
+
+
+def test_the_bound_is_0_on_average_for_random_labels():
+    x, labels = draw(3)
+    rng = np.random.default_rng(0)
+    values = np.array([float(objectives.triplet_bound(x, rng.permutation(labels))) for _ in range(400)])
+    assert abs(values.mean()) < 4 * values.std(ddof=1) / np.sqrt(len(values))
+    triplets = float(objectives.triplet(x, labels))
+    assert triplets < values.min()  # far below the bound
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_triplet_objective_is_0_for_separate_and_for_collapsed_classes(seed):
+    x, labels = draw(seed)
+    assert float(objectives.triplet(0.01 * x + np.eye(4)[labels], labels)) == 0
+    same = np.tile(x[:1], (24, 1))
+    assert float(objectives.triplet(same, labels)) == 0
+    assert float(objectives.triplet_bound(same, labels)) == 0
+    assert float(objectives.triplet(0.5 * x, labels)) == pytest.approx(float(objectives.triplet(x, labels)) / 2)
+
+
+@pytest.mark.parametrize("distances", [1, 100, 2**20])
+def test_triplets_do_not_depend_on_the_block(distances, monkeypatch):
+    monkeypatch.setattr("clip_geometry.geometry.objectives.DISTANCES", distances)
+    x, labels = draw(0)
+    rows = torch.from_numpy(x).requires_grad_()
+    for objective, terms in ((objectives.triplet, triplet_terms), (objectives.triplet_bound, bound_terms)):
+        value = objective(rows, labels)
+        assert float(value.detach()) == pytest.approx(sum(terms(x, labels)), rel=1e-9)
+        (gradient,) = torch.autograd.grad(value, rows)
+        step = 1e-6 * torch.from_numpy(np.random.default_rng(1).normal(size=x.shape))
+        with torch.no_grad():
+            along = float(objective(rows + step, labels) - objective(rows - step, labels)) / 2
+        assert float((gradient * step).sum()) == pytest.approx(along, rel=1e-5)
+
+
+def test_equally_far_positives_and_negatives_cancel():
+    """A grid has many equal distances, and duplicated rows distances of 0."""
+    x = np.array([[i, j] for i in range(4) for j in range(4)] * 2, dtype=float)
+    labels = labels_for(x)
+    assert float(objectives.triplet(x, labels)) == pytest.approx(sum(triplet_terms(x, labels)), rel=1e-9)
+
+
+def test_triplets_need_a_class_of_two():
+    for objective in (objectives.triplet, objectives.triplet_bound):
+        with pytest.raises(
+            InputError, match="each of the 4 rows has a label of its own; a triplet needs a class of two"
+        ):
+            objective(np.eye(4), [0, 1, 2, 3])
+
+
+# --- conditioning: the relative bounds of the contract are not met by luck
+
+
+def test_terms_cancel_in_the_triplet_bound_only_and_its_digits_survive():
+    """Σ|terms|/|Σ terms| says how many digits a sum loses: 1 to 3 of sixteen, against a bound of nine."""
+    x, labels = cone(60, 6, np.random.default_rng(0)), labels_for(np.empty(60))
+    condition = {
+        name: np.abs(terms).sum() / abs(np.sum(terms))
+        for name, terms in (
+            ("silhouette", silhouette_terms(x, labels)),
+            ("triplet", triplet_terms(x, labels)),
+            ("bound", bound_terms(x, labels)),
+        )
+    }
+    assert condition["triplet"] == pytest.approx(1)
+    assert condition["silhouette"] < 3
+    assert 10 < condition["bound"] < 1e4
+
+
+# --- gradients
+
+
+@pytest.mark.parametrize("k", [2, 3])
+@pytest.mark.parametrize(
+    "name", ["objective_silhouette", "objective_isotropy", "objective_classifier", "objective_triplet", "triplet_bound"]
+)
+def test_gradients(name, k):
+    measure = measures[name]
+    x, labels = draw(k, n=9, k=k)
+    rest = (labels,) if measure.takes == "labelled rows" else ()
+    rows = torch.from_numpy(x).requires_grad_()
+    assert torch.autograd.gradcheck(lambda rows: measure(rows, *rest), (rows,))
+
+
+def test_gradients_in_class_vectors():
+    x, labels = draw(0, n=9)
+    rows = torch.from_numpy(x).requires_grad_()
+    vectors = torch.from_numpy(class_vectors(0)).requires_grad_()
+    assert torch.autograd.gradcheck(lambda r, c: objectives.classifier(r, labels, c), (rows, vectors))
+    value = objectives.classifier(rows.float(), labels, vectors.float())  # as in training
+    assert torch.autograd.grad(value, vectors)[0].shape == vectors.shape
+
+
+def test_gradients_are_finite_where_rows_coincide():
+    x, labels = draw(0)
+    rows = torch.from_numpy(np.repeat(x[:8], 3, axis=0)).requires_grad_()
+    for objective in (objectives.silhouette, objectives.classifier, objectives.triplet, objectives.triplet_bound):
+        (gradient,) = torch.autograd.grad(objective(rows, labels), rows)
+        assert torch.isfinite(gradient).all()
+        assert gradient.abs().max() > 0.01
+
+
+def test_a_second_derivative_of_the_triplets_is_an_error_and_not_0():
+    x, labels = draw(0)
+    rows = torch.from_numpy(x).requires_grad_()
+    with pytest.raises(NotImplementedError, match="first derivatives only"):
+        torch.autograd.grad(objectives.triplet(rows, labels), rows, create_graph=True)
