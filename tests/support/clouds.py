@@ -63,7 +63,7 @@ def arguments(measure, cloud, seed=0):
     x = CLOUDS[cloud](size_for(measure), rng)
     if measure.across:
         shift = 0.7 * x.std() * rng.normal(size=x.shape[1])
-        return x, x[::-1] * 0.5 + x * 0.5 + shift
+        return x, 0.4 * x[::-1] + 0.6 * x + shift
     if measure.takes == "labelled rows":
         return x, labels_for(x)
     return (x,)
