@@ -1,0 +1,36 @@
+import json
+from pathlib import Path
+
+from clip_geometry.report.performance import performance_page
+
+ROOT = Path(__file__).parents[2]
+RESULTS = sorted((ROOT / "benchmarks/results").glob("*.json"))
+
+
+def test_the_page_in_docs_is_what_the_benchmarks_wrote():
+    """After a benchmark: python scripts/build_docs.py."""
+    outputs = {path.stem: json.loads(path.read_text()) for path in RESULTS}
+    assert (ROOT / "docs/performance.md").read_text(encoding="utf-8") == performance_page(outputs)
+
+
+def test_every_benchmark_has_a_result():
+    files = {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - {"contest"}
+    assert files == {path.stem for path in RESULTS}
+
+
+def test_a_line_has_both_sides_and_says_when_a_claim_is_not_held():
+    row = {
+        "contest": "sum",
+        "size": {"n": 5},
+        "peer": "numpy",
+        "seconds": {"ours": 2.0, "peer": 3.0},
+        "ratio": 1.5,
+        "megabytes": {"ours": 10.0, "peer": 70.0},
+        "difference": 2e-8,
+        "claims": {"faster": 2, "memory": None},
+        "held": False,
+    }
+    machine = {"cpu": "abacus", "cores": 1, "date": "2026-01-02", "python": "3.11", "versions": {"numpy": "2.0"}}
+    page = performance_page({"sums": {"machine": machine, "rows": [row]}})
+    assert "| sum | n = 5 | 2 s | 3 s | 1.5 × | 10 MB | 70 MB | 2e-08 | ≥ 2 ×: **not held** |" in page
+    assert "2026-01-02, 1-core abacus, Python 3.11, numpy 2.0" in page
