@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -27,8 +27,9 @@ FORMS = {"seconds": "10.4f", "megabytes": "8.0f"}
 class Contest:
     """setup(**size) makes the arguments of ours and peer, which return a number or an array.
 
-    sizes: of the full run; quick: of --quick and of the warm-up. tolerance: the largest difference of the two values.
-    faster: how many times the peer's speed is claimed; memory: which share of the peer's at most. rounds: runs of each.
+    name: contests of one name differ in sizes and claims only. sizes: of the full run; quick: of --quick and of the
+    warm-up. tolerance: the largest difference of the two values. faster: how many times the peer's speed is claimed;
+    memory: which share of the peer's at most. rounds: runs of each.
     """
 
     name: str
@@ -53,17 +54,21 @@ def main(contests: list[Contest]) -> None:
     parser.add_argument("--run", nargs=3, help=argparse.SUPPRESS)  # one run of one contestant, in a process of its own
     given = parser.parse_args()
     if given.run:
-        number, size, who = given.run
-        print(json.dumps(_watch(contests[int(number)], json.loads(size), who)))
+        name, size, who = given.run
+        contest = next(contest for contest in contests if contest.name == name)
+        print(json.dumps(_watch(contest, json.loads(size), who)))
         return
+    if given.quick:  # once each, however many contests share a name
+        once = {contest.name: contest for contest in contests}.values()
+        contests = [replace(contest, sizes=[contest.quick], rounds=1) for contest in once]
     rows = []
     print(
         f"{'contest':26}{'size':28}{'ours':>10}{'peer':>10}{'ratio':>8}{'MB ours':>9}{'peer':>7}{'differ':>9}  claims"
     )
-    for number, contest in enumerate(contests):
+    for contest in contests:
         if given.only in contest.name:
-            for size in [contest.quick] if given.quick else contest.sizes:
-                rows.append(_row(contest, size, _rounds(number, size, 1 if given.quick else contest.rounds)))
+            for size in contest.sizes:
+                rows.append(_row(contest, size, _rounds(contest, size)))
                 _print(rows[-1], quick=given.quick)
     if given.json:
         given.json.write_text(json.dumps({"machine": _machine(contests), "rows": rows}, indent=1) + "\n")
@@ -72,11 +77,11 @@ def main(contests: list[Contest]) -> None:
         sys.exit(1)
 
 
-def _rounds(number: int, size: dict, rounds: int) -> dict[str, list[dict]]:
+def _rounds(contest: Contest, size: dict) -> dict[str, list[dict]]:
     runs: dict[str, list[dict]] = {who: [] for who in WHO}
-    for _ in range(rounds):
+    for _ in range(contest.rounds):
         for who in WHO:
-            command = [sys.executable, sys.argv[0], "--run", str(number), json.dumps(size), who]
+            command = [sys.executable, sys.argv[0], "--run", contest.name, json.dumps(size), who]
             runs[who].append(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout))
     return runs
 

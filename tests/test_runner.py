@@ -22,6 +22,7 @@ experiment: geometry
 model: scenes-clip/fresh
 pairs: {name: scenes, split: test, size: 24}
 batch_size: 8
+measures: [average_cosine, cone_half_angle, isoscore, isotropy_i1, modality_gap, modality_silhouette, matching_cosine]
 sweep:
   pipeline: [[normalize], [normalize, "center[each]"]]
 smoke:
@@ -73,7 +74,8 @@ def test_a_run_leaves_everything_that_can_be_opened(config, tmp_path):
     rows = Results(folder / "results.jsonl").read()
     assert {row["model"] for row in rows} == {"scenes-clip/fresh"}
     assert {(row["dataset"], row["split"]) for row in rows} == {("scenes", "test")}
-    assert {row["n"] for row in rows if row["at"].get("modality") == "image"} == {24}
+    counted = [row for row in rows if row["at"].get("modality") == "image" and row["value"] is not None]
+    assert {row["n"] for row in counted} == {24}
     assert next(row for row in rows if row["pipeline"] == ["normalize"])["fitted_on"] is None
 
 

@@ -1,3 +1,5 @@
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
@@ -173,3 +175,44 @@ def test_backward_decomposes_nothing_and_is_finite_at_repeated_eigenvalues(unbia
     score.backward()
     assert x.grad is not None and torch.isfinite(x.grad).all()
     assert float(score.detach()) > 0.99
+
+
+@pytest.mark.parametrize("giant", [1e3, 1e8, 1e12])
+def test_unbiased_of_one_giant_row_is_right_or_refused(giant):
+    """What outweighs all others leaves nothing but rounding of ‖C‖²."""
+    x = np.random.default_rng(0).normal(size=(40, 6))
+    x[3] *= giant
+    if giant > 1e6:
+        with pytest.raises(InputError, match="not positive beyond rounding"):
+            isoscore(x, unbiased=True)
+        return
+    exact = np.vectorize(Fraction)(x)
+    assert float(isoscore(x, unbiased=True)) == pytest.approx(float(unbiased_in_fractions(exact)), abs=1e-9)
+
+
+def unbiased_in_fractions(x):
+    """From the formula, without rounding."""
+    n, d = x.shape
+    c = x - x.sum(0) / n
+    s = c.T.dot(c) / (n - 1)
+    square, trace = (s * s).sum(), np.trace(s)
+    q = ((c * c).sum(1) ** 2).sum() / (n - 1)
+    a = 2 * square + (n * n - 3 * n + 1) * trace**2 - n * q
+    b = (n - 1) * (n - 2) * square + trace**2 - n * q
+    return (a / b - 1) / (d - 1)
+
+
+def test_unbiased_of_rows_whose_fourth_powers_leave_the_range():
+    x = np.random.default_rng(0).normal(size=(40, 6))
+    for scale in (1e-75, 1e-81):
+        with pytest.raises(InputError, match="rescale the rows"):
+            isoscore(scale * x, unbiased=True)
+    assert float(isoscore(1e-70 * x, unbiased=True)) == pytest.approx(float(isoscore(x, unbiased=True)), abs=1e-12)
+
+
+def test_star_takes_a_covariance_of_any_kind_and_no_nan():
+    x, c = np.random.default_rng(0).normal(size=(40, 3)), np.diag([3.0, 2.0, 1.0])
+    assert float(isoscore_star(x, c, zeta=0.5)) == float(isoscore_star(x, torch.from_numpy(c), zeta=0.5))
+    c[0, 1] = np.nan
+    with pytest.raises(InputError, match="covariance has NaN"):
+        isoscore_star(x, c, zeta=0.5)

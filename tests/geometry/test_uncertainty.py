@@ -129,3 +129,22 @@ def test_errors_of_the_permutation_test(options, message):
     options = {"measure": "silhouette", "x": np.eye(4), "labels_or_y": [0, 0, 1, 1], **options}
     with pytest.raises(InputError, match=message):
         permutation_test(**options)
+
+
+def test_p_values_are_exact_shares():
+    """In float32 a p-value of 1/20 would lie above .05."""
+    x, y = np.eye(20), np.eye(20)
+    test = permutation_test("matching_cosine", x, y, draws=19, alternative="greater")
+    assert float(test.p_value) == 1 / 20
+
+
+def test_two_sets_of_any_layout_and_precision_are_pooled_in_the_wider_one():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(30, 4)) + 1000, rng.normal(size=(20, 4)) + 1000
+    plain = permutation_test("modality_gap", x, y, draws=20)
+    turned = permutation_test("modality_gap", x[:, ::-1], np.asfortranarray(y)[:, ::-1], draws=20)
+    assert float(turned.null_mean) == pytest.approx(float(plain.null_mean), rel=1e-9)
+    half = torch.from_numpy(x).bfloat16()
+    mixed = permutation_test("modality_gap", half, y, draws=20)
+    exact = permutation_test("modality_gap", half.double(), y, draws=20)
+    assert float(mixed.null_mean) == pytest.approx(float(exact.null_mean), rel=1e-12)

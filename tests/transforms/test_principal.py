@@ -62,12 +62,18 @@ def test_rank_of_equal_rows():
 @pytest.mark.parametrize("make", [Whiten, PCA, AllButTheTop])
 def test_k_above_the_rank_is_an_error(make):
     x = cone(8, 20, np.random.default_rng(0))
-    make(7).fit(x)
+    make(6 if make is AllButTheTop else 7).fit(x)
     with pytest.raises(InputError, match=r"\(8\) needs 8 directions, but the 8 rows it is fitted on span only 7; take"):
         make(8).fit(x)
     PCA(8, center=False).fit(x)
     with pytest.raises(InputError, match=r"pca\(9\) needs 9 directions, but the 8 rows it is fitted on span only 8"):
         PCA(9, center=False).fit(x)
+
+
+def test_removing_all_directions_is_an_error():
+    """What is left would be rounding, which a normalize after it makes unit rows of."""
+    with pytest.raises(InputError, match=r"all_but_the_top\(7\) removes all 7 directions in which the 8 rows differ"):
+        AllButTheTop(7).fit(cone(8, 20, np.random.default_rng(0)))
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -11,7 +11,7 @@ from uuid import uuid4
 import numpy as np
 
 from clip_geometry.embeddings import Embeddings, pair
-from clip_geometry.experiments.measuring import origin_of
+from clip_geometry.experiments.provenance import origin_of
 from clip_geometry.files import existing_file
 from clip_geometry.formats import READERS, export_parquet, read_any
 from clip_geometry.formats.vectors import NAMES, UNNAMED

@@ -12,7 +12,8 @@ from rich.console import Console
 from clip_geometry.cli.tables import bound, console, number, plain_table, value_and_error
 from clip_geometry.config import digest
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.experiments.measuring import MeasuredSets, context, measure_sets, split_by
+from clip_geometry.experiments.measuring import MeasuredSets, measure_sets, split_by
+from clip_geometry.experiments.provenance import context
 from clip_geometry.files import write_atomically
 from clip_geometry.formats import read_any, read_embeddings, read_labels
 from clip_geometry.geometry import by_group, measures

@@ -9,7 +9,8 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from clip_geometry.experiments.base import Cell, Data, Experiment, Model, RunConfig, experiments
-from clip_geometry.experiments.measuring import MeasuredSets, context, rows_or_notes
+from clip_geometry.experiments.measuring import MeasuredSets, rows_or_notes
+from clip_geometry.experiments.provenance import context
 from clip_geometry.geometry import Measure, by_group, measures
 from clip_geometry.geometry.uncertainty import BLOCKS
 from clip_geometry.registry import InputError

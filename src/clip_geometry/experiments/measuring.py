@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from clip_geometry.embeddings import Embeddings, pair
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.experiments.provenance import origin_of
+from clip_geometry.experiments.views import View
 from clip_geometry.geometry import Measure, by_group, measures
 from clip_geometry.geometry.rows import as_rows
 from clip_geometry.geometry.uncertainty import BLOCKS, deal, jackknife
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
-from clip_geometry.transforms import Pipeline, Step, prepare, transforms
-from clip_geometry.versions import library_versions
+from clip_geometry.transforms import Step, transforms
 
 QUADRATIC_ROWS = 4000  # measures in O(n²) get no standard error beyond
 KEPT_BYTES = 2**30  # of rows without each block, rather than moving them again for every measure
@@ -26,9 +27,8 @@ class MeasuredSets:
     """Image and/or text embeddings after a pipeline, ready to be measured.
 
     sets: modality → Embeddings. seed: of the Gaussian behind the null values and of the dealing into blocks. blocks:
-    of the jackknife behind the standard errors, 0 for none. What a function returned is kept, so that I1 and I2, or
-    the numbers of a cone, cost one call. Raises InputError for sets that no measure can use: fewer than two rows, NaN,
-    infinity.
+    of the jackknife behind the standard errors, 0 for none. One call of a function serves all measures that read its
+    result, I1 and I2, say. Raises InputError for sets that no measure can use: fewer than two rows, NaN, infinity.
     """
 
     def __init__(self, sets: Mapping[str, Embeddings], steps: Sequence[Step], *, seed: int = 0, blocks: int = BLOCKS):
@@ -38,12 +38,10 @@ class MeasuredSets:
         self.blocks = blocks
         for modality, each in self.embeddings.items():
             as_rows(each.vectors, name=modality)
-        prepared = prepare(self.steps, self._vectors(), lambda: self.pairs, origin=origin_of(self.embeddings))
+        self._view, prepared = View.through(self.steps, self.embeddings, origin=origin_of(self.embeddings))
         self.rows, self.refusal, self.fitted_on = prepared.sets, prepared.refusal, prepared.fitted.fitted_on
-        self._kept: dict[Any, Any] = {}
-
-    def _vectors(self) -> dict[str, np.ndarray]:
-        return {modality: each.vectors for modality, each in self.embeddings.items()}
+        self._values: dict[tuple[str, str, int | None], float] = {}  # numbers, not what the functions returned
+        self._views: dict[int, View] = {}
 
     @cached_property
     def null(self) -> "MeasuredSets":
@@ -55,15 +53,10 @@ class MeasuredSets:
             sets[modality] = replace(each, vectors=(_coordinate_rms(each.vectors) * rows).numpy())
         return MeasuredSets(sets, self.steps, seed=self.seed, blocks=0)
 
-    @cached_property
+    @property
     def pairs(self) -> tuple[np.ndarray, np.ndarray]:
         """Row indices (i, j) of all matching pairs; InputError where there are none."""
-        return pair(self.embeddings["image"], self.embeddings["text"])
-
-    @cached_property
-    def distinct_pairs(self) -> tuple[np.ndarray, np.ndarray]:
-        """One pair of rows for each item."""
-        return pair(self.embeddings["image"], self.embeddings["text"], distinct=True)
+        return self._view.pairs
 
     def places(self, measure: Measure) -> list[str]:
         """Where the measure can be taken: "both", or some of the modalities. Raises InputError where nowhere."""
@@ -90,7 +83,7 @@ class MeasuredSets:
 
     def row(self, measure: Measure, place: str) -> Row:
         """The measure in one of its places, with its standard error, its null value and what it leaves out."""
-        arguments = self._arguments(measure, place)
+        arguments = self._view.arguments(measure, place)
         counts = [len(part) for part in arguments]
         row = {
             "measure": measure.name,
@@ -105,148 +98,74 @@ class MeasuredSets:
         return row if remark is None else {**row, "note": remark}
 
     def value(self, measure: Measure, place: str) -> float:
-        return float(measure.pick(self._result(measure, place)))
+        return self._value(measure, place, None)
 
     def standard_error(self, measure: Measure, place: str) -> float | None:
         """By the jackknife over blocks of items, the pipeline fitted anew without each; None where there is none.
 
-        Not of extremes and arbitrary bases, where the jackknife is wrong, and not where `blocks` rounds of O(n²) would
-        take long (more than QUADRATIC_ROWS rows).
+        Not of measures that are not smooth, where the jackknife is wrong, and not where `blocks` rounds of O(n²)
+        would take long (more than QUADRATIC_ROWS rows).
         """
-        large = measure.quadratic and max(map(len, self._arguments(measure, place))) > QUADRATIC_ROWS
-        if not measure.smooth or large or self.blocks < 2 or len(self._units) < self.blocks:
+        large = measure.quadratic and max(map(len, self.rows.values())) > QUADRATIC_ROWS
+        if not measure.smooth or large or self.blocks < 2 or len(self._items) < self.blocks:
             return None
         try:
-            without = [measure.pick(self._result(measure, place, block)) for block in range(self.blocks)]
+            without = [self._value(measure, place, block) for block in range(self.blocks)]
         except InputError:  # too small without a block
             return None
-        return float(jackknife(without))
+        return float(jackknife([torch.tensor(value, dtype=torch.float64) for value in without]))
 
-    def _result(self, measure: Measure, place: str, block: int | None = None) -> Any:
-        key = (measure.function, tuple(measure.options.items()), measure.takes, place, block)
-        if key not in self._kept:
-            self._kept[key] = measure.function(*self._arguments(measure, place, block), **measure.options)
-        return self._kept[key]
+    def _value(self, measure: Measure, place: str, block: int | None) -> float:
+        """Of all rows, or of those outside of a block."""
+        if (measure.name, place, block) not in self._values:
+            view = self._view if block is None else self._without(block)
+            result = measure.function(*view.arguments(measure, place), **measure.options)
+            for each in _read_from_one_call(measure):
+                self._values[each.name, place, block] = float(each.pick(result))
+        return self._values[measure.name, place, block]
 
-    def _arguments(self, measure: Measure, place: str, block: int | None = None) -> tuple:
-        """What the measure takes, of all rows or of those outside of a block."""
-        rows, kept = (self.rows, None) if block is None else (self._rows_without(block), self._outside(block))
-
-        def of(modality: str, part: np.ndarray) -> np.ndarray:
-            return part if kept is None else part[kept[modality]]
-
-        if measure.takes == "labelled rows":
-            return of(place, rows[place]), of(place, np.asarray(self.embeddings[place].labels))
-        if not measure.across:
-            return (of(place, rows[place]),)
-        if measure.takes == "two sets":
-            return of("image", rows["image"]), of("text", rows["text"])
-        try:
-            i, j = self.pairs if measure.takes == "pairs" else self.distinct_pairs
-        except InputError as error:
-            raise InputError(f"{measure.name} needs pairs: {error}") from None
-        if kept is not None:
-            both = kept["image"][i] & kept["text"][j]
-            i, j = i[both], j[both]
-        return rows["image"][i], rows["text"][j]
+    def _without(self, block: int) -> View:
+        """The rows outside of the block, by the pipeline that is fitted on them."""
+        if block in self._views:
+            return self._views[block]
+        outside = {modality: blocks != block for modality, blocks in self._block_of.items()}
+        kept = {modality: each.take(outside[modality]) for modality, each in self.embeddings.items()}
+        if not any(transforms[step.name].fits for step in self.steps):
+            return View(kept, {modality: rows[outside[modality]] for modality, rows in self.rows.items()})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # said once, of all rows
+            view, _ = View.through(self.steps, kept)
+        if self.blocks * sum(rows.nbytes for rows in view.rows.values()) < KEPT_BYTES:
+            self._views[block] = view
+        return view
 
     @cached_property
-    def _units(self) -> dict[Any, int]:
+    def _items(self) -> dict[Any, int]:
         """Every item, numbered: an image and all its captions are one, and lie in one block."""
-        keys = (self._keys(each) for each in self.embeddings.values())
+        keys = (_item_keys(each) for each in self.embeddings.values())
         return {key: number for number, key in enumerate(dict.fromkeys(key for part in keys for key in part))}
-
-    def _keys(self, embeddings: Embeddings) -> list:
-        return list(range(len(embeddings))) if embeddings.item_id is None else embeddings.item_id.tolist()
 
     @cached_property
     def _block_of(self) -> dict[str, np.ndarray]:
-        dealt = deal(len(self._units), self.blocks, self.seed).numpy()
-        return {name: dealt[[self._units[key] for key in self._keys(e)]] for name, e in self.embeddings.items()}
+        dealt = deal(len(self._items), self.blocks, self.seed).numpy()
+        return {name: dealt[[self._items[key] for key in _item_keys(e)]] for name, e in self.embeddings.items()}
 
-    def _outside(self, block: int) -> dict[str, np.ndarray]:
-        """modality → mask of the rows that are not in the block."""
-        return {modality: blocks != block for modality, blocks in self._block_of.items()}
 
-    def _rows_without(self, block: int) -> Mapping[str, np.ndarray]:
-        """All rows, by the pipeline that is fitted without the block."""
-        if not any(transforms[step.name].fits for step in self.steps):
-            return self.rows
-        key = ("rows without", block)
-        if key in self._kept:
-            return self._kept[key]
-        kept, vectors = self._outside(block), self._vectors()
+def _item_keys(embeddings: Embeddings) -> list:
+    return list(range(len(embeddings))) if embeddings.item_id is None else embeddings.item_id.tolist()
 
-        def pairs() -> tuple[np.ndarray, np.ndarray]:
-            i, j = self.pairs
-            both = kept["image"][i] & kept["text"][j]
-            place = {modality: np.cumsum(mask) - 1 for modality, mask in kept.items()}
-            return place["image"][i[both]], place["text"][j[both]]
 
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # said once, of all rows
-            fitted = Pipeline(self.steps).fit({name: rows[kept[name]] for name, rows in vectors.items()}, pairs)
-        moved = fitted.transform(vectors)
-        if self.blocks * sum(rows.nbytes for rows in moved.values()) < KEPT_BYTES:
-            self._kept[key] = moved
-        return moved
+def _read_from_one_call(measure: Measure) -> list[Measure]:
+    """The measures that are read from the same call of the same function, itself included."""
+    same = (measure.function, measure.options, measure.takes)
+    others = [each for each in measures.values() if (each.function, each.options, each.takes) == same]
+    return [measure, *(each for each in others if each.name != measure.name)]
 
 
 def _coordinate_rms(vectors: np.ndarray) -> float:
     """Root mean square of all coordinates, a block at a time."""
     blocks = (vectors[k : k + 4096].astype(np.float64) for k in range(0, len(vectors), 4096))
     return float(np.sqrt(sum(float(np.square(block).sum()) for block in blocks) / vectors.size))
-
-
-def context(sets: MeasuredSets) -> Row:
-    """What every row of these sets has in common: where the numbers come from and how they were made."""
-    origins = {modality: each.provenance for modality, each in sets.embeddings.items()}
-
-    def common(key: str) -> str | None:
-        values = [str(origin[key]) for origin in origins.values() if origin.get(key) is not None]
-        return " + ".join(dict.fromkeys(values)) or None
-
-    def options(key: str) -> dict[str, Any]:
-        found = {modality: dict(origin.get(key) or {}) for modality, origin in origins.items()}
-        first, *others = found.values()
-        return first if all(other == first for other in others) else found
-
-    return {
-        "model": common("model"),
-        "model_options": options("model_options"),
-        "dataset": common("dataset") or common("source"),
-        "data_options": options("data_options"),
-        "split": common("split"),
-        "dtype": "+".join(dict.fromkeys(str(each.vectors.dtype) for each in sets.embeddings.values())),
-        "maps": _maps(origins),
-        "pipeline": [str(step) for step in sets.steps],
-        "fitted_on": sets.fitted_on,
-        "seed": sets.seed,
-        "jackknife_blocks": sets.blocks,
-        "versions": library_versions(),
-    }
-
-
-def _maps(origins: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """The saved maps that the rows had gone through before they were read, in words."""
-    applied = {
-        modality: ", then ".join(f"{' → '.join(map['pipeline'])} fitted on {map['fitted_on']}" for map in origin["maps"])
-        for modality, origin in origins.items()
-        if origin.get("maps")
-    }
-    if len(applied) == len(origins) and len(set(applied.values())) == 1:
-        return next(iter(applied.values()))
-    return "; ".join(f"{modality} {words}" for modality, words in applied.items()) or None
-
-
-def origin_of(sets: Mapping[str, Embeddings]) -> str:
-    """`scenes/test`: the data set and split of the rows, where they are known."""
-    found = [each.provenance for each in sets.values()]
-    names = dict.fromkeys(
-        str(p.get("dataset") or p.get("source")) for p in found if p.get("dataset") or p.get("source")
-    )
-    splits = dict.fromkeys(str(p["split"]) for p in found if p.get("split"))
-    return "/".join(filter(None, (" + ".join(names), " + ".join(splits)))) or "these rows"
 
 
 def measure_sets(

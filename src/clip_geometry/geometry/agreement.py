@@ -9,7 +9,7 @@ from clip_geometry.geometry.neighbours import as_rows_with_neighbours, nearest
 from clip_geometry.geometry.rows import BLOCK, Rows, as_aligned, mean_row, require_spread, unit_rows
 from clip_geometry.registry import InputError
 
-ROUNDING = 1e-13  # of the squared sum of squared norms: smaller is made of last digits
+ROUNDING = 1e-10  # of the squared sum of squared norms: smaller is made of last digits
 
 
 def linear_cka(x: Rows, y: Rows) -> Float[Tensor, ""]:
@@ -68,7 +68,8 @@ def _off_diagonal_product(x: Float[Tensor, "n d"], y: Float[Tensor, "n e"]) -> F
 def mutual_knn(x: Rows, y: Rows, *, k: int = 10) -> Float[Tensor, ""]:
     """Share of the k nearest rows, by cosine, that x and y agree on (Huh et al. 2024).
 
-    Mean over the rows of |kNN_x(i) ∩ kNN_y(i)|/k, own row excluded; equally near rows in the order of their indices.
+    Mean over the rows of |kNN_x(i) ∩ kNN_y(i)|/k, own row excluded; equally near rows in the order of their indices,
+    as far as unit rows keep ties.
     x: (n, d), y: (n, e) aligned rows, n ≥ k + 1, d, e ≥ 2, any two dimensions. In [0, 1]; k/(n − 1) on average where
     the sets are independent. Raises InputError for zero rows, unequal numbers of rows, smaller n, d, e and k < 1.
     """

@@ -38,7 +38,7 @@ def cone(x: Rows) -> Cone:
     return Cone(
         axis=axis,
         mean_cosine=1 - defect.mean(),
-        min_cosine=1 - widest,
+        min_cosine=(1 - widest).clamp(-1, 1),
         half_angle=_angle(widest),
         half_angle_99=_angle(_quantile(defect, 0.99)),
     )

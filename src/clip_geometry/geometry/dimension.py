@@ -132,6 +132,7 @@ _TWO_NN = Measure(
     least_n=3,
     remark=_duplicates("euclidean"),
     quadratic=True,
+    smooth=False,
     reference="Facco et al. 2017, doi:10.1038/s41598-017-11873-y",
 )
 _LID = Measure(
@@ -153,6 +154,7 @@ _LID = Measure(
     least_n=101,
     remark=_duplicates("euclidean"),
     quadratic=True,
+    smooth=False,
     reference="Levina & Bickel 2004; MacKay & Ghahramani 2005",
 )
 _DIRECTIONS = {

@@ -48,8 +48,11 @@ def squared_distances_of_pairs(
 ) -> Float[Tensor, " p"]:
     """‖x_i − y_j‖² of the pairs (i, j), from differences in float64: near rows keep all digits."""
     step = max(1, entries_at_a_time(x.device) // x.shape[1])
-    parts = zip(i.split(step), j.split(step), strict=True)
-    return torch.cat([(x[a].double() - y[b].double()).square().sum(1) for a, b in parts])
+    squares = x.new_empty(len(i), dtype=torch.float64)  # one piece: thousands of small ones would scatter the heap
+    for start in range(0, len(i), step):
+        part = slice(start, start + step)
+        squares[part] = (x[i[part]].double() - y[j[part]].double()).square().sum(1)
+    return squares
 
 
 def entries_at_a_time(device: torch.device) -> int:

@@ -31,7 +31,7 @@ def modality_silhouette(image: Rows, text: Rows, *, metric: Metric = "euclidean"
     """
     image, text = as_two_sets(image, text, ("image", "text"))
     labels = torch.cat([torch.zeros(len(image)), torch.ones(len(text))])
-    return silhouette(torch.cat([image.double(), text.double()]), labels, metric=metric)
+    return silhouette(torch.cat([image, text]), labels, metric=metric)
 
 
 def relative_modality_gap(image: Rows, text: Rows) -> Float[Tensor, ""]:

@@ -13,9 +13,9 @@ def hubness(x: Rows, *, k: int = 10) -> Float[Tensor, ""]:
     """Skewness of the k-occurrence counts: how often each row is among the k nearest, by cosine, of another.
 
     Mean of (N_i − k)³ over (mean of (N_i − k)²)^{3/2}, N_i the count of row i, whose mean is k (Radovanović et al.
-    2010). Equally near rows count in the order of their indices. x: (n, d), n ≥ k + 1, d ≥ 2 (in one dimension all
-    cosines are ±1). 0 where counts are symmetric or all equal, positive where a few hubs collect most places. Raises
-    InputError for zero rows, for smaller n, d and k < 1.
+    2010). Equally near rows count in the order of their indices, as far as unit rows keep ties. x: (n, d), n ≥ k + 1,
+    d ≥ 2 (in one dimension all cosines are ±1). 0 where counts are symmetric or all equal, positive where a few hubs
+    collect most places. Raises InputError for zero rows, for smaller n, d and k < 1.
     """
     rows = unit_rows(as_rows_with_neighbours(x, k, least_d=2))
     _, indices = nearest(rows, k)
@@ -44,6 +44,7 @@ add_measure(
         least_n=11,
         least_d=2,
         quadratic=True,
+        smooth=False,
         reference="Radovanović et al. 2010, JMLR 11:2487",
     )
 )

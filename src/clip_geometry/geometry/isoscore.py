@@ -8,7 +8,11 @@ from torch import Tensor
 
 from clip_geometry.geometry.measure import Measure, add_measure, variant
 from clip_geometry.geometry.moments import Moments, RowsOrMoments, as_moments, scatter
+from clip_geometry.geometry.rows import Rows, as_rows
 from clip_geometry.registry import InputError
+
+SMALLEST_FOURTH = 1e-290  # smaller sums of fourth powers lose digits
+ROUNDING = 1e-8  # of n²: what is left of the terms of ‖C‖²'s unbiased estimate is noise below
 
 
 def participation_ratio(x: RowsOrMoments) -> Float[Tensor, ""]:
@@ -45,7 +49,7 @@ def isoscore(x: RowsOrMoments, *, unbiased: bool = False) -> Float[Tensor, ""]:
     return (_ratio(m2) - 1) / (len(m2) - 1)
 
 
-def isoscore_star(x: RowsOrMoments, covariance: Float[Tensor, "d d"], *, zeta: float | int) -> Float[Tensor, ""]:
+def isoscore_star(x: RowsOrMoments, covariance: Rows, *, zeta: float | int) -> Float[Tensor, ""]:
     """IsoScore* (Rudman & Eickhoff 2024): IsoScore of the shrunken covariance (1 − ζ) C + ζ C_0.
 
     x: (n, d) or Moments, n ≥ 2, d ≥ 2. covariance: C_0, (d, d), taken from a larger sample. zeta: ζ in [0, 1]; 0 is
@@ -53,6 +57,7 @@ def isoscore_star(x: RowsOrMoments, covariance: Float[Tensor, "d d"], *, zeta: f
     outside [0, 1] and where the shrunken covariance is zero.
     """
     moments = as_moments(x, least_d=2)
+    covariance = as_rows(covariance, name="covariance", least=1)
     if covariance.shape != (moments.d, moments.d):
         shape = tuple(covariance.shape)
         raise InputError(f"the covariance has shape {shape}; expected ({moments.d}, {moments.d}), as the rows have")
@@ -72,13 +77,16 @@ def _ratio(scatter: Float[Tensor, "d d"]) -> Float[Tensor, ""]:
 
 def _unbiased_ratio(moments: Moments) -> Float[Tensor, ""]:
     n, trace = moments.n, moments.covariance.trace()
+    if not SMALLEST_FOURTH <= moments.Q < float("inf"):
+        raise InputError("the fourth powers of the rows leave the range of float64; rescale the rows")
     s, q = moments.covariance / trace, moments.Q / trace**2 / (n - 1)  # tr(S) = 1: the factor f cancels too
     square = s.square().sum()
     a = 2 * square + (n * n - 3 * n + 1) - n * q
     b = (n - 1) * (n - 2) * square + 1 - n * q
-    if not b > 0:
+    if not b > ROUNDING * n * n:
         raise InputError(
-            f"the unbiased estimate of ‖C‖² from {n} rows is not positive; take more rows or the plain isoscore"
+            f"the unbiased estimate of ‖C‖² from {n} rows is not positive beyond rounding: too few rows, or one that "
+            "outweighs all others; take more rows or the plain isoscore"
         )
     return a / b
 

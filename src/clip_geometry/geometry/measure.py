@@ -37,7 +37,8 @@ class Measure:
     invariances: those of INVARIANCES that hold; the others do not, and tests show both.
     reading: what a high and a low value mean. trap: what misleads those who trust the number alone.
     remark: of the same arguments, what the number leaves out, or None. quadratic: time grows with n².
-    smooth: False for extremes and arbitrary bases, of which the jackknife gives no standard error.
+    smooth: False for extremes, arbitrary bases and distances to near neighbours, of whose error the
+    jackknife says too little or too much (of two_nn and hubness twice the true one).
     by_default: False where it is taken only by those who name it. one_space: False where the two sets may have
     different dimensions and come from different models.
     """

@@ -20,6 +20,7 @@ from clip_geometry.registry import InputError
 
 QUERIES, COLUMNS = 512, 16384  # of a block of products: 32 MB of float32
 POSSIBLE = 2**22  # pairs that are looked at at a time where products cannot tell
+DENSE = 8  # from one possible neighbour in so many rows on, no row is looked up
 GROUP = 8  # columns whose minimum is taken before the least are looked for
 
 
@@ -207,9 +208,13 @@ def _nearest_possible(
 ) -> tuple[Float[Tensor, "b k"], Int[Tensor, "b k"]]:
     left, add = bounds.left(rows)
     limit = (bounds.scaled(known[:, -1]) - add)[:, None]
-    possible = [bounds.block(left, number, rows) <= limit for number in range(len(bounds.columns))]
-    i, j = torch.cat(possible, dim=1).nonzero(as_tuple=True)
-    squares = squared_distances_of_pairs(bounds.x, bounds.y, rows[i], j)
+    possible = torch.cat([bounds.block(left, n, rows) <= limit for n in range(len(bounds.columns))], dim=1)
+    i, j = possible.nonzero(as_tuple=True)
+    if len(i) > possible.numel() // DENSE:  # many ties: all distances are faster than gathering most of them
+        every = torch.arange(len(bounds.y), device=rows.device).expand(len(rows), -1)
+        squares = _squared_differences(bounds.x[rows], bounds.y, every)[i, j]
+    else:
+        squares = squared_distances_of_pairs(bounds.x, bounds.y, rows[i], j)
     order = squares.argsort(stable=True)
     order = order[i[order].argsort(stable=True)]  # by row, then distance, then index
     counts = torch.bincount(i, minlength=len(rows))

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from clip_geometry.geometry.measure import Measure, measures
 from clip_geometry.geometry.rows import Labels
+from clip_geometry.registry import InputError
 
 
 def null_value(
@@ -26,9 +27,11 @@ def null_value(
     n, d: as in the data; n_text: rows of the second set (n, unless given); labels: those of the data, so that the
     class sizes agree (two equal classes, unless given); scale: standard deviation of a coordinate. prepare: what was
     done to the data (normalisation, say), done to each set of the Gaussian too. The mean over `draws` draws; seed: of
-    the first. A 0-d float64 tensor.
+    the first. A 0-d float64 tensor. Raises InputError for no rows, no columns and no draws.
     """
     measure = measures[measure] if isinstance(measure, str) else measure
+    if draws < 1 or min(n, d, n if n_text is None else n_text) < 1:
+        raise InputError(f"{draws} draws of {n} × {d} rows were asked for; expected at least one of each")
     if labels is None:
         labels = torch.arange(n) % 2
 

@@ -160,7 +160,8 @@ def _conventions(measure: Measure) -> list[Measure]:
             title=f"{measure.title}, as published",
             summary=f"{summary} over the rows of the eigenvector matrix.",
             reading=_ROWS,
-            trap="It says nothing beyond ‖mean‖/√d, whatever the data look like.",
+            trap="The basis has nothing to do with the data: of rows far from the origin it shows ‖mean‖/√d and little "
+            "else.",
             smooth=False,
             formula=formula + _SETS["rows"],
             function=partition_by_rows,

@@ -20,7 +20,7 @@ def inter_type_cosine(x: Rows, types: Labels) -> Float[Tensor, ""]:
     """
     sums = _unit_sums(x, types, least=2)
     between = (sums.offsets - sums.offsets.mean(0)).square().sum() / (len(sums.counts) - 1)
-    return 1 - (between + (sums.scatters / sums.counts).mean())
+    return (1 - (between + (sums.scatters / sums.counts).mean())).clamp(-1, 1)
 
 
 def intra_type_cosine(x: Rows, types: Labels) -> Float[Tensor, ""]:
@@ -36,7 +36,7 @@ def intra_type_cosine(x: Rows, types: Labels) -> Float[Tensor, ""]:
     several = sums.counts > 1
     if not several.any():
         raise InputError(f"each of the {len(several)} rows has a type of its own; expected a type with two rows")
-    return 1 - (sums.scatters[several] / (sums.counts[several] - 1)).mean()
+    return (1 - (sums.scatters[several] / (sums.counts[several] - 1)).mean()).clamp(-1, 1)
 
 
 def skipped_types(x: Rows, types: Labels) -> str | None:

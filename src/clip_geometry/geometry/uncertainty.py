@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from clip_geometry.geometry.measure import Measure, measures
+from clip_geometry.geometry.rows import as_two_sets
 from clip_geometry.registry import InputError
 
 if TYPE_CHECKING:
@@ -31,12 +32,15 @@ def standard_error(
     Sets of the same length lose the same rows, so that pairs and labels stay together; rows must be independent of
     each other (of several captions of one image, hand over one, or use MeasuredSets, which deals out items).
     blocks: g, at most n. seed: of the dealing. ≥ 0, in the units of the measure. Raises InputError for fewer than
-    two blocks, where the measure cannot be taken without a block, and for measures that are extremes of a sample or
-    depend on an arbitrary basis, of which the jackknife gives no standard error. Source: Efron & Tibshirani 1993.
+    two blocks, where the measure cannot be taken without a block, and for measures that are not smooth (extremes, an
+    arbitrary basis, the nearest of neighbours), of which the jackknife gives no standard error. Source: Efron &
+    Tibshirani 1993.
     """
     measure = measures[measure] if isinstance(measure, str) else measure
     if isinstance(measure, Measure) and not measure.smooth:
-        raise InputError(f"{measure.name} is an extreme or arbitrary; the jackknife gives no standard error of it")
+        raise InputError(
+            f"{measure.name} is no smooth function of the rows; the jackknife gives no standard error of it"
+        )
     dealt = {len(part): deal(len(part), blocks, seed) for part in sets}
     without = (tuple(take(part, dealt[len(part)] != block) for part in sets) for block in range(blocks))
     return jackknife([torch.as_tensor(measure(*kept)) for kept in without])
@@ -104,15 +108,15 @@ def permutation_test(
     generator = torch.Generator().manual_seed(seed)
     null = torch.stack([measure(*_shuffled(measure, x, labels_or_y, generator)).detach() for _ in range(draws)])
     slack = 1e-12 * value.abs()  # the data's own arrangement, drawn again, may differ in the last digit
-    above = (1 + (null >= value - slack).sum()) / (1 + draws)
-    below = (1 + (null <= value + slack).sum()) / (1 + draws)
+    above = (1 + (null >= value - slack).sum().double()) / (1 + draws)
+    below = (1 + (null <= value + slack).sum().double()) / (1 + draws)
     tails = {"greater": above, "less": below, "two-sided": (2 * torch.minimum(above, below)).clamp(max=1)}
-    return PermutationTest(value, tails[alternative].double(), null.mean(), null.std(correction=0))
+    return PermutationTest(value, tails[alternative], null.mean(), null.std(correction=0))
 
 
 def _shuffled(measure: Measure, x: Any, other: Any, generator: torch.Generator) -> tuple[Any, Any]:
     if measure.takes != "two sets":
         return x, take(other, torch.randperm(len(other), generator=generator))
-    pooled = torch.cat([torch.as_tensor(x), torch.as_tensor(other).to(torch.as_tensor(x))])
+    pooled = torch.cat(as_two_sets(x, other, one_space=False))  # of the wider of both precisions
     order = torch.randperm(len(pooled), generator=generator)
     return take(pooled, order[: len(x)]), take(pooled, order[len(x) :])

@@ -87,7 +87,7 @@ add_measure(
         function=alignment,
         takes="pairs",
         summary="The mean squared distance of an image and its own text.",
-        reading="0 means that pairs coincide; unrelated unit rows have 2 without a modality gap, and more with one.",
+        reading="0 means that pairs coincide; unrelated unit rows that fill the sphere have 2, in a common cone less.",
         trap="The modality gap alone adds its square to every pair, however well pairs match; and rows that all "
         "coincide are perfectly aligned: read it beside uniformity.",
         formula="mean_i ‖x_i − y_i‖²",

@@ -16,6 +16,9 @@ class Affine:
 
     W (d_in, d_out), b (d_out,), float64. unit_rows_in: the rows have to be unit length before W, which is what a
     leading normalize becomes; rows that already are (most CLIP indices) need no step for it.
+
+    x W + b is the chain's transform up to rounding relative to ‖x W‖: where rows lie far from the mean's origin
+    (‖μ‖ above 1000 times the spread) and are whitened, that is more than in the transform, which centres first.
     """
 
     W: np.ndarray

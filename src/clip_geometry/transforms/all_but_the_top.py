@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from clip_geometry.registry import InputError
 from clip_geometry.transforms.base import Transform, TransformEntry, require_count, transforms
 from clip_geometry.transforms.principal import principal_axes
 
@@ -11,7 +12,7 @@ class AllButTheTop(Transform):
 
     Mu & Viswanath 2018. They project the raw row where this projects the centred one, so that the mean of the
     fitting set is zero here; the two differ by one vector. Attributes: mean_ (d,), components_ (k, d), rank_ of the
-    fitting set. k above the rank is an InputError.
+    fitting set. k from the rank on is an InputError.
     """
 
     name = "all_but_the_top"
@@ -29,6 +30,11 @@ class AllButTheTop(Transform):
         found = principal_axes(x, center=True)
         self.rank_ = found.rank
         self.components_ = found.first(self.k, f"{self.name}({self.k})", len(x))
+        if self.k == self.rank_:
+            raise InputError(
+                f"{self.name}({self.k}) removes all {self.k} directions in which the {len(x)} rows differ; "
+                "what is left of them is rounding; take a smaller k"
+            )
         self.mean_ = found.mean
 
     def _map(self, x: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ class Procrustes(PairedTransform):
     U_⊥ᵀ V_⊥ is singular, several Q are equally near and one of them is taken.
 
     Attributes: W_ = Ω (d, d), rank_ = r, the singular values of M above max(n, d) · ε · ‖A‖_F ‖B‖_F. Neither
-    centres nor scales.
+    centres nor scales; so directions that carry less than about 1e-8 of the length of both sets count as free.
     """
 
     name = "procrustes"

@@ -1,0 +1,74 @@
+"""Embeddings after a pipeline, in the shapes that measures take: rows, labelled rows, pairs, …"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from clip_geometry.embeddings import Embeddings, pair
+from clip_geometry.geometry import Measure
+from clip_geometry.registry import InputError
+from clip_geometry.transforms import Prepared, Step, prepare
+
+Rows = Mapping[str, np.ndarray]
+
+
+class View:
+    """rows: modality → the rows of `embeddings`, moved or as they are."""
+
+    def __init__(self, embeddings: Mapping[str, Embeddings], rows: Rows):
+        self.embeddings = dict(embeddings)
+        self.rows = rows
+
+    @classmethod
+    def through(
+        cls, steps: Sequence[Step], embeddings: Mapping[str, Embeddings], *, origin: str = "these rows"
+    ) -> tuple["View", Prepared]:
+        """The rows after a pipeline that is fitted on them, and what came of fitting it."""
+        raw = cls(embeddings, {modality: each.vectors for modality, each in embeddings.items()})
+        prepared = prepare(steps, raw.rows, lambda: raw.pairs, origin=origin)
+        return cls(embeddings, prepared.sets), prepared
+
+    @cached_property
+    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Row indices (i, j) of all matching pairs; InputError where there are none."""
+        return pair(self.embeddings["image"], self.embeddings["text"])
+
+    @cached_property
+    def distinct_pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """One pair of rows for each item."""
+        return pair(self.embeddings["image"], self.embeddings["text"], distinct=True)
+
+    def arguments(self, measure: Measure, place: str) -> tuple:
+        """What the measure takes, in one of its places: a modality or "both"."""
+        return TAKES[measure.takes](self, measure, place)
+
+
+def _rows(view: View, measure: Measure, place: str) -> tuple:
+    return (view.rows[place],)
+
+
+def _labelled_rows(view: View, measure: Measure, place: str) -> tuple:
+    return view.rows[place], np.asarray(view.embeddings[place].labels)
+
+
+def _two_sets(view: View, measure: Measure, place: str) -> tuple:
+    return view.rows["image"], view.rows["text"]
+
+
+def _pairs(view: View, measure: Measure, place: str) -> tuple:
+    try:
+        i, j = view.pairs if measure.takes == "pairs" else view.distinct_pairs
+    except InputError as error:
+        raise InputError(f"{measure.name} needs pairs: {error}") from None
+    return view.rows["image"][i], view.rows["text"][j]
+
+
+TAKES: dict[str, Callable[[View, Measure, str], tuple[Any, ...]]] = {
+    "rows": _rows,
+    "labelled rows": _labelled_rows,
+    "two sets": _two_sets,
+    "pairs": _pairs,
+    "distinct pairs": _pairs,
+}
