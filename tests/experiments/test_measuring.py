@@ -8,6 +8,7 @@ from clip_geometry.experiments.measuring import MeasuredSets, measure_sets, spli
 from clip_geometry.experiments.provenance import context
 from clip_geometry.geometry import (
     average_cosine,
+    linear_cka,
     matching_cosine,
     measures,
     modality_gap,
@@ -144,7 +145,7 @@ def test_what_cannot_be_measured_is_noted_unless_named(captioned):
     notes = {row["measure"]: row["note"] for row in rows_of(unpaired, None) if row["value"] is None}
     assert notes["matching_cosine"].startswith("needs pairs: 6 image rows and 5 text rows")
     assert "modality_gap" not in notes
-    with pytest.raises(InputError, match="matching_cosine needs pairs"):
+    with pytest.raises(InputError, match="matching_cosine, both: needs pairs"):
         rows_of(unpaired, ["matching_cosine"])
 
 
@@ -295,3 +296,26 @@ def test_what_a_number_leaves_out_is_noted():
     (row,) = rows_of({"image": embeddings(60, "image", 0, labels=labels)}, ["intra_type_cosine"])
     assert row["value"] is not None
     assert "2 of 4 types" in row["note"]
+
+
+def test_sets_of_different_spaces_agree_where_the_measure_allows_it():
+    rng = np.random.default_rng(0)
+    image = Embeddings(rng.normal(size=(40, 8)), "image")
+    sets = {"image": image, "text": Embeddings(image.vectors @ rng.normal(size=(8, 5)), "text")}
+    (row,) = rows_of(sets, ["cka"])
+    assert row["value"] == pytest.approx(float(linear_cka(*(unit(e.vectors) for e in sets.values()))), rel=1e-12)
+    with pytest.raises(InputError, match="needs one space"):
+        rows_of(sets, ["modality_gap"])
+
+
+def unit(rows):
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def test_prompts_of_classes_share_the_blocks_of_their_items():
+    """The standard error of pairs on labels is that of the pairs outside of each block."""
+    rng = np.random.default_rng(0)
+    image = Embeddings(rng.normal(size=(60, 4)), "image", np.array([f"i{k}" for k in range(60)]), np.arange(60) % 3)
+    text = Embeddings(rng.normal(size=(3, 4)), "text", np.array(list("abc")), np.arange(3), pair_on="label")
+    (row,) = list(measure_sets(MeasuredSets({"image": image, "text": text}, (), blocks=6), ["matching_cosine"]))
+    assert 0 < row["standard_error"] < 0.2

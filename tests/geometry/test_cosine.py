@@ -54,3 +54,9 @@ def test_equal_rows_stay_within_the_range():
     x = np.tile(np.random.default_rng(0).normal(size=7), (50, 1))
     for score in (average_cosine(x), min_pairwise_cosine(x), matching_cosine(x, 3 * x), random_cosine(x, x)):
         assert 1 - 1e-12 < float(score) <= 1
+
+
+def test_minimum_inside_one_block_is_seen():
+    x = np.abs(cone(40, 4, np.random.default_rng(0))) + 1
+    x[1] = -x[0]
+    assert float(min_pairwise_cosine(x, block_size=8)) == pytest.approx(-1, abs=1e-12)

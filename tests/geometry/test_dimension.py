@@ -3,7 +3,7 @@ import pytest
 import torch
 from skdim.id import MLE, TwoNN
 
-from clip_geometry.geometry import local_intrinsic_dimension, measures, two_nn
+from clip_geometry.geometry import distinct, local_intrinsic_dimension, measures, two_nn
 from clip_geometry.registry import InputError
 from support.clouds import cone, rotation
 
@@ -118,8 +118,8 @@ def test_copies_are_dropped_and_counted(name):
     )
     how = " in direction" if name == "lid[cosine]" else ""
     assert measure.remark is not None
-    assert measure.remark(with_copies, **options) == f"8 rows duplicated{how} dropped"
-    assert measure.remark(np.concatenate([x, x[:1]])) == f"1 row duplicated{how} dropped"
+    assert measure.remark(with_copies, **options) == f"8 duplicated rows{how} dropped"
+    assert measure.remark(np.concatenate([x, x[:1]])) == f"1 duplicated row{how} dropped"
     assert measure.remark(x) is None
 
 
@@ -128,7 +128,7 @@ def test_equal_directions_are_copies_for_cosines_only():
     x = np.concatenate([x, 3.7 * x[:5]])
     assert measures["lid"].remark(x) is None
     for name in ("lid[cosine]", "lid[cai2021-cosine]"):
-        assert measures[name].remark(x) == "5 rows duplicated in direction dropped"
+        assert measures[name].remark(x) == "5 duplicated rows in direction dropped"
     options = {"k": 10, "metric": "cosine"}
     assert float(local_intrinsic_dimension(x, **options)) == pytest.approx(
         float(local_intrinsic_dimension(x[:60], **options)), rel=1e-12
@@ -179,3 +179,11 @@ def test_unknown_options():
         local_intrinsic_dimension(x, k=5, estimator="mle")  # pyright: ignore
     with pytest.raises(InputError, match="k = 1; expected at least 2 neighbours"):
         local_intrinsic_dimension(x, k=1)
+
+
+def test_copies_are_found_among_rows_of_equal_projections(monkeypatch):
+    """Where the projections tell nothing, every pair is compared, however far apart copies stand."""
+    x = torch.tensor([[0.0], [1.0], [2.0], [0.0], [1.0], [3.0], [2.0]])
+    level = (torch.zeros(7, dtype=torch.float64), torch.ones(7, dtype=torch.float64))
+    monkeypatch.setattr(distinct, "_projections", lambda rows, tolerance: level)
+    assert distinct.distinct_rows(x).sum() == 4

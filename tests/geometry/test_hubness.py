@@ -53,3 +53,8 @@ def test_too_few_rows_columns_and_neighbours():
 def test_half_precision_is_measured_as_it_is():
     x = torch.from_numpy(cone(100, 20, np.random.default_rng(0))).half()
     assert float(hubness(x)) == pytest.approx(float(hubness(x.double())), rel=1e-12)
+
+
+def test_equal_rows_have_no_neighbours_to_tell_apart():
+    with pytest.raises(InputError, match="are equal"):
+        hubness(np.ones((50, 3)))

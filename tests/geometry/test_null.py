@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from clip_geometry.geometry import isoscore, measures, modality_gap, null_value, silhouette
+from clip_geometry.registry import InputError
 
 
 def gaussian(n, d, seed):
@@ -23,7 +24,7 @@ def test_draws_are_averaged():
 def test_two_sets_have_their_own_sizes():
     generator = torch.Generator().manual_seed(0)
     x, y = (torch.randn(n, 6, generator=generator, dtype=torch.float64) for n in (40, 25))
-    assert float(null_value("modality_gap", 40, 6, n_text=25)) == float(modality_gap(x, y))
+    assert float(null_value("modality_gap", 40, 6, n_text=25, scale=1.0)) == float(modality_gap(x, y))
 
 
 def test_labels_of_the_data_are_used():
@@ -33,6 +34,19 @@ def test_labels_of_the_data_are_used():
 
 def test_scale_and_preparation():
     doubled = float(null_value("modality_gap", 30, 4, scale=2.0))
-    assert doubled == pytest.approx(2 * float(null_value("modality_gap", 30, 4)))
+    assert doubled == pytest.approx(2 * float(null_value("modality_gap", 30, 4, scale=1.0)))
     prepared = null_value("average_cosine", 30, 4, prepare=lambda rows: rows + 100)
     assert float(prepared) > 0.99
+
+
+def test_unit_rows_where_the_measure_needs_them():
+    """Otherwise the null of CLIP's modality gap would be that of rows of length √d."""
+    assert float(null_value("modality_gap", 500, 512)) == pytest.approx(np.sqrt(2 / 500), rel=0.1)
+    x, y = (part / part.norm(dim=1, keepdim=True) for part in gaussian(80, 6, 0).split(40))
+    assert float(null_value("modality_gap", 40, 6)) == pytest.approx(float(modality_gap(x, y)), rel=1e-12)
+
+
+@pytest.mark.parametrize("sizes", [{"n": 0}, {"d": 0}, {"draws": 0}, {"n_text": -1}])
+def test_nothing_to_draw_is_an_error(sizes):
+    with pytest.raises(InputError, match="expected at least one of each"):
+        null_value("modality_gap", **{"n": 5, "d": 3, **sizes})

@@ -37,11 +37,21 @@ def test_float64(name, cloud):
     assert float(measure(*sets)) == pytest.approx(ORACLES[name](*sets), **tolerance(measure, EXACT))
 
 
+def survives(x, dtype, measure):
+    """float16 ends at 65 504, its small rows become zeros, and near rows become copies."""
+    converted = x.to(dtype).double()
+    several = len(converted.unique(dim=0)) >= measure.least_n
+    return bool(converted.isfinite().all()) and float((converted - x).norm() / x.norm()) < 0.01 and several
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("cloud", CLOUDS)
 @pytest.mark.parametrize("name", measures)
-def test_lower_precision_is_exact_on_the_converted_rows(name, dtype):
+def test_lower_precision_is_exact_on_the_converted_rows(name, cloud, dtype):
     measure = measures[name]
-    x, *rest = (torch.as_tensor(part) for part in arguments(measure, "plain"))
+    x, *rest = (torch.as_tensor(part.copy()) for part in arguments(measure, cloud))
+    if undetermined(measure, cloud) or not survives(x, dtype, measure):
+        pytest.skip("a null space has no distinguished basis, or the type cannot hold the rows")
     sets = [x.to(dtype), *(part.to(dtype) if part.is_floating_point() else part for part in rest)]
     oracle = ORACLES[name](*(part.double().numpy() if part.is_floating_point() else part.numpy() for part in sets))
     assert float(measure(*sets)) == pytest.approx(oracle, **tolerance(measure, SINGLE))

@@ -148,3 +148,25 @@ def test_two_sets_of_any_layout_and_precision_are_pooled_in_the_wider_one():
     mixed = permutation_test("modality_gap", half, y, draws=20)
     exact = permutation_test("modality_gap", half.double(), y, draws=20)
     assert float(mixed.null_mean) == pytest.approx(float(exact.null_mean), rel=1e-12)
+
+
+def test_where_nothing_can_differ_every_draw_ties():
+    """All rows equal: the gap is 0 in every split, p = 1 on both sides and not 2, and the null has no spread."""
+    found = permutation_test("modality_gap", np.ones((6, 3)), np.ones((5, 3)), draws=20)
+    assert float(found.p_value) == 1
+    assert float(found.null_std) == 0
+
+
+def test_null_spread_is_that_of_the_draws():
+    x, labels = np.random.default_rng(0).normal(size=(12, 3)), np.arange(12) % 3
+    few = permutation_test("silhouette", x, labels, draws=2, seed=1)
+    one = permutation_test("silhouette", x, labels, draws=1, seed=1)
+    other = 2 * float(few.null_mean) - float(one.null_mean)
+    assert float(few.null_std) == pytest.approx(np.std([float(one.null_mean), other]), rel=1e-9)
+
+
+def test_wrong_number_of_sets_is_one_sentence():
+    with pytest.raises(InputError, match="modality_gap takes image and text; 1 sets were given"):
+        standard_error("modality_gap", np.eye(30))
+    with pytest.raises(InputError, match="silhouette takes rows and labels"):
+        standard_error("silhouette", np.eye(30))

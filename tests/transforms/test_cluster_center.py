@@ -55,3 +55,9 @@ def test_too_few_rows():
     with pytest.raises(InputError, match=r"\(5\) needs 5 different rows, but the 12 rows .* only 3 different ones"):
         ClusterCenter(5).fit(x)
     assert np.abs(ClusterCenter(3).fit(x).transform(x)).max() < 1e-12
+
+
+def test_far_from_the_origin_clusters_are_found_as_well():
+    x = np.concatenate([np.random.default_rng(0).normal(size=(30, 3)) + shift for shift in (0, 50)])
+    near, far = ClusterCenter(2).fit_transform(x), ClusterCenter(2).fit_transform(x + 1e8)
+    assert np.abs(far - near).max() < 1e-6  # rows at 1e8 keep eight decimals

@@ -4,6 +4,7 @@ from sklearn.base import clone
 
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import PCA, Center, ClusterCenter, Compose, LeastSquares, Normalize, Procrustes, Whiten
+from clip_geometry.transforms.affine import affine_chain
 from support.clouds import cone
 
 
@@ -69,3 +70,10 @@ def test_what_is_no_affine_map_says_why(x):
         Compose([Normalize(), ClusterCenter(2)]).fit(x).affine()
     with pytest.raises(InputError, match="compose makes rows unit length"):
         Compose([Center(), Compose([Normalize()])]).fit(x).affine()
+
+
+def test_a_square_map_after_a_shift_moves_the_shift_too():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(30, 4)) + 5, rng.normal(size=(30, 4))
+    chain = [Center().fit(x), Procrustes().fit(x, y)]
+    assert np.allclose(affine_chain(chain, 4)(x), chain[1].transform(chain[0].transform(x)), rtol=0, atol=1e-12)

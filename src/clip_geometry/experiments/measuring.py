@@ -1,5 +1,6 @@
 """Measures of the sets at hand as result rows: what `measure` prints and the geometry experiment writes."""
 
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -77,7 +78,7 @@ class MeasuredSets:
         if self.refusal:
             raise InputError(f"{measure.name} compares the modalities, but {self.refusal}")
         dims = {modality: rows.shape[1] for modality, rows in self.rows.items()}
-        if len(set(dims.values())) > 1:
+        if measure.one_space and len(set(dims.values())) > 1:
             given = " and ".join(f"{modality} has dimension {dim}" for modality, dim in dims.items())
             raise InputError(f"{measure.name} needs one space, but {given}")
 
@@ -195,24 +196,37 @@ def rows_or_notes(sets: MeasuredSets, measure: Measure, *, named: bool) -> list[
             rows.append(sets.row(measure, place))
         except InputError as error:
             if named:
-                raise
+                raise InputError(f"{measure.name}, {place}: {_without_name(measure, error)}") from None
             rows.append(_note(measure, {"modality": place}, error))
     return rows
 
 
 def _note(measure: Measure, at: Mapping[str, Any], error: InputError) -> Row:
-    note = str(error).removeprefix(f"{measure.name} ")
-    return {"measure": measure.name, "value": None, "note": note, "at": dict(at)}
+    return {"measure": measure.name, "value": None, "note": _without_name(measure, error), "at": dict(at)}
+
+
+def _without_name(measure: Measure, error: InputError) -> str:
+    return str(error).removeprefix(f"{measure.name} ")
 
 
 def split_by(sets: Mapping[str, Embeddings], column: str) -> Iterator[tuple[Any, dict[str, Embeddings]]]:
-    """(value, the rows with that value of `column` in every set) for each value, in order of appearance.
+    """(value, the rows with that value of `column` in every set) for each value, numbers first and in their order.
 
     column: "label", "language" or a metadata column. Raises InputError where a set lacks it.
     """
     columns = {modality: _column(each, column) for modality, each in sets.items()}
-    for value in dict.fromkeys(value for values in columns.values() for value in values.tolist()):
+    values = dict.fromkeys(value for column in columns.values() for value in column.tolist())
+    for value in sorted(values, key=_as_sorted):
         yield value, {modality: sets[modality].take(values == value) for modality, values in columns.items()}
+
+
+def _as_sorted(value: Any) -> tuple[float, str]:
+    """2 before 10, also where they are text; what is no number after all numbers, as text."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.inf
+    return (number if math.isfinite(number) else math.inf), str(value)
 
 
 def _column(embeddings: Embeddings, column: str) -> np.ndarray:

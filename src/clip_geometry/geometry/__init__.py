@@ -18,6 +18,9 @@ from clip_geometry.geometry.spread import coordinate_spread, coordinate_std, eff
 from clip_geometry.geometry.type_cosine import inter_type_cosine, intra_type_cosine
 from clip_geometry.geometry.uncertainty import PermutationTest, permutation_test, standard_error
 from clip_geometry.geometry.uniformity import alignment, uniformity
+from clip_geometry.registry import import_all
+
+import_all(__name__)  # a new file registers its measures by being there
 
 __all__ = [
     "GROUPS",

@@ -71,13 +71,16 @@ def mutual_knn(x: Rows, y: Rows, *, k: int = 10) -> Float[Tensor, ""]:
     Mean over the rows of |kNN_x(i) ∩ kNN_y(i)|/k, own row excluded; equally near rows in the order of their indices,
     as far as unit rows keep ties.
     x: (n, d), y: (n, e) aligned rows, n ≥ k + 1, d, e ≥ 2, any two dimensions. In [0, 1]; k/(n − 1) on average where
-    the sets are independent. Raises InputError for zero rows, unequal numbers of rows, smaller n, d, e and k < 1.
+    the sets are independent. Raises InputError for zero rows, all rows equal, unequal numbers of rows, smaller n, d, e
+    and k < 1.
     """
     x, y = as_aligned(x, y, ("image", "text"), one_space=False)
     found = []
     for rows, name in ((x, "image"), (y, "text")):
         rows = as_rows_with_neighbours(rows, k, name=name, least_d=2)
-        found.append(nearest(unit_rows(rows, name=name), k)[1])
+        rows = unit_rows(rows, name=name)
+        require_spread(rows, name=name)
+        found.append(nearest(rows, k)[1])
     # an index in both lists stands twice in their union, side by side once it is sorted
     parts = [both.sort(dim=1).values for both in torch.cat(found, dim=1).split(BLOCK)]
     common = torch.stack([(part[:, 1:] == part[:, :-1]).sum() for part in parts]).sum()

@@ -64,10 +64,12 @@ def mean_distances(
     own = x.new_zeros(len(x), dtype=torch.float64)
     nearest = torch.full_like(own, torch.inf)
     for pair in _plan(data, block_size, x.is_cuda if ahead is None else ahead):
-        if pair.left == pair.right:
+        if pair.left != pair.right:
+            nearest = _lower_between(nearest, data, pair)
+        elif len(pair.left) == 1:
             own = _add_within(own, data, pair)
         else:
-            nearest = _lower_between(nearest, data, pair)
+            own, nearest = _among_small(own, nearest, data, pair)
     others = (data.sizes - 1).clamp(min=1)[data.codes]
     back = data.order.argsort()
     return (own / others)[back], nearest[back]
@@ -104,11 +106,7 @@ def _pairs(data: _Rows, block_size: int) -> Iterator[_Pair]:
     runs = _runs(data.bounds, block_size)
     centres = [data.centre(run) for run in runs]
     for run, centre in zip(runs, centres, strict=True):
-        for c in run:
-            one, rest = range(c, c + 1), range(c + 1, run.stop)
-            yield _Pair(one, one, _tiles(data, one, one, data.centre(one), block_size))
-            if rest:
-                yield _Pair(one, rest, _tiles(data, one, rest, centre, block_size))
+        yield _Pair(run, run, _tiles(data, run, run, centre, block_size))
     for i, left in enumerate(runs):
         for j, right in enumerate(runs[:i]):
             yield _Pair(left, right, _tiles(data, left, right, (centres[i] + centres[j]) / 2, block_size))
@@ -155,23 +153,44 @@ def _add_within(own: Float[Tensor, " n"], data: _Rows, pair: _Pair) -> Float[Ten
     return own
 
 
+def _among_small(
+    own: Float[Tensor, " n"], nearest: Float[Tensor, " n"], data: _Rows, pair: _Pair
+) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """The same and the next for a run of several classes, which lie in one tile."""
+    (tile,) = pair.tiles
+    mine = (data.codes[tile.left] - pair.left.start)[None]
+    sums = _sum_by_class(_distances(data, tile), data, tile.left, pair.left)
+    own[tile.left] = sums.gather(0, mine)[0]
+    means = (sums / data.sizes[pair.left.start : pair.left.stop, None]).scatter(0, mine, torch.inf)
+    return own, _lower(nearest, tile.left, means)
+
+
 def _lower_between(nearest: Float[Tensor, " n"], data: _Rows, pair: _Pair) -> Float[Tensor, " n"]:
-    """Lowers the mean distance to the nearest other class, for the rows on both sides."""
-    left, right = data.span(pair.left), data.span(pair.right)
-    to_left = nearest.new_zeros(len(pair.left), right.stop - right.start)
-    to_right = nearest.new_zeros(len(pair.right), left.stop - left.start)
+    """Lowers the mean distance to the nearest other class, for the rows on both sides.
+
+    A run of several classes lies in one tile, whose sums are complete; those of one large class are added up.
+    """
+    large: dict[tuple[int, int], tuple[slice, Tensor]] = {}
     for tile in pair.tiles:
         distances = _distances(data, tile)
-        to_left[:, _within(tile.right, right)] += _sum_by_class(distances, data, tile.left, pair.left)
-        to_right[:, _within(tile.left, left)] += _sum_by_class(distances.T, data, tile.right, pair.right)
-    for span, classes, sums in ((right, pair.left, to_left), (left, pair.right, to_right)):
-        means = sums / data.sizes[classes.start : classes.stop, None]
-        nearest[span] = torch.minimum(nearest[span].clone(), means.amin(0))  # a clone, which the gradient may need
+        for part, rows, others, classes in (
+            (distances, tile.left, tile.right, pair.left),
+            (distances.T, tile.right, tile.left, pair.right),
+        ):
+            means = _sum_by_class(part, data, rows, classes) / data.sizes[classes.start : classes.stop, None]
+            if len(classes) > 1:
+                nearest = _lower(nearest, others, means)
+            else:
+                key = (classes.start, others.start)
+                large[key] = (others, large[key][1] + means if key in large else means)
+    for others, means in large.values():
+        nearest = _lower(nearest, others, means)
     return nearest
 
 
-def _within(part: slice, span: slice) -> slice:
-    return slice(part.start - span.start, part.stop - span.start)
+def _lower(nearest: Float[Tensor, " n"], rows: slice, means: Float[Tensor, "k b"]) -> Float[Tensor, " n"]:
+    nearest[rows] = torch.minimum(nearest[rows].clone(), means.amin(0))  # a clone, which the gradient may need
+    return nearest
 
 
 def _sum_by_class(distances: Float[Tensor, "a b"], data: _Rows, rows: slice, classes: range) -> Float[Tensor, "k b"]:

@@ -108,7 +108,7 @@ def _duplicates(metric: Metric) -> Callable[..., str | None]:
         _, kept = _with_kept(as_rows(x), metric)
         dropped = len(kept) - int(kept.sum())
         what = "" if metric == "euclidean" else " in direction"
-        return f"{dropped} {'row' if dropped == 1 else 'rows'} duplicated{what} dropped" if dropped else None
+        return f"{dropped} duplicated {'row' if dropped == 1 else 'rows'}{what} dropped" if dropped else None
 
     return remark
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from clip_geometry.geometry.measure import Measure, add_measure
 from clip_geometry.geometry.neighbours import as_rows_with_neighbours, nearest
-from clip_geometry.geometry.rows import Rows, unit_rows
+from clip_geometry.geometry.rows import Rows, require_spread, unit_rows
 
 
 def hubness(x: Rows, *, k: int = 10) -> Float[Tensor, ""]:
@@ -15,9 +15,10 @@ def hubness(x: Rows, *, k: int = 10) -> Float[Tensor, ""]:
     Mean of (N_i − k)³ over (mean of (N_i − k)²)^{3/2}, N_i the count of row i, whose mean is k (Radovanović et al.
     2010). Equally near rows count in the order of their indices, as far as unit rows keep ties. x: (n, d), n ≥ k + 1,
     d ≥ 2 (in one dimension all cosines are ±1). 0 where counts are symmetric or all equal, positive where a few hubs
-    collect most places. Raises InputError for zero rows, for smaller n, d and k < 1.
+    collect most places. Raises InputError for zero rows, where all rows are equal, for smaller n, d and k < 1.
     """
     rows = unit_rows(as_rows_with_neighbours(x, k, least_d=2))
+    require_spread(rows)
     _, indices = nearest(rows, k)
     excess = torch.bincount(indices.flatten(), minlength=len(rows)).double() - k
     variance = excess.square().mean()

@@ -3,6 +3,7 @@
 All are functions of the moments: nothing is decomposed, so the gradients are finite where eigenvalues repeat.
 """
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -61,6 +62,8 @@ def isoscore_star(x: RowsOrMoments, covariance: Rows, *, zeta: float | int) -> F
     if covariance.shape != (moments.d, moments.d):
         shape = tuple(covariance.shape)
         raise InputError(f"the covariance has shape {shape}; expected ({moments.d}, {moments.d}), as the rows have")
+    if not torch.allclose(covariance, covariance.T, rtol=1e-5, atol=1e-6 * float(covariance.detach().abs().amax())):
+        raise InputError("the covariance is not symmetric; expected that of a larger sample")
     if not 0 <= zeta <= 1:
         raise InputError(f"zeta is {zeta}; expected a share from 0 (rows only) to 1 (covariance only)")
     shrunken = (1 - zeta) * moments.covariance + zeta * covariance.to(moments.M2)

@@ -32,7 +32,7 @@ class Measure:
     are; "pairs": aligned rows, every match of an image and a text; "distinct pairs": aligned rows, no row twice,
     because the measure takes different rows for different items. least_n (of each set), least_d: the smallest input.
     attribute: the one of the function's result that is this measure (it may be dotted), None where the result is.
-    range: lower and upper bound; a bound may be "d" or "d − 1", of the dimension. at_gaussian: the value on an
+    range: lower and upper bound; a bound may be "d", the dimension. at_gaussian: the value on an
     isotropic Gaussian of unit rows as n grows, None where it depends on more than d (null_value tells it).
     invariances: those of INVARIANCES that hold; the others do not, and tests show both.
     reading: what a high and a low value mean. trap: what misleads those who trust the number alone.
@@ -107,8 +107,3 @@ def by_group(*, all: bool = False) -> list[Measure]:
     """The measures taken by default, or all, group by group."""
     members = [measure for measure in measures.values() if all or measure.by_default]
     return sorted(members, key=lambda measure: GROUPS.index(measure.group))
-
-
-def bound_at(bound: Bound, d: int) -> float:
-    """A bound of a range as a number, for rows of dimension d."""
-    return {"d": d, "d − 1": d - 1}[bound] if isinstance(bound, str) else bound

@@ -27,6 +27,8 @@ GROUP = 8  # columns whose minimum is taken before the least are looked for
 def as_rows_with_neighbours(x: Rows, k: int, *, name: str = "x", least_d: int = 1) -> Float[Tensor, "n d"]:
     """as_rows with at least k + 1 rows."""
     x = as_rows(x, name=name, least_d=least_d)
+    if not isinstance(k, int) or isinstance(k, bool):
+        raise InputError(f"k is {k!r}; expected a whole number of neighbours")
     if len(x) <= k:
         raise InputError(f"{name} has {len(x)} rows; expected at least {k + 1} for k = {k} neighbours, or a smaller k")
     return x

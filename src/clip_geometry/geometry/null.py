@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from clip_geometry.geometry.measure import Measure, measures
-from clip_geometry.geometry.rows import Labels
+from clip_geometry.geometry.rows import Labels, unit_rows
 from clip_geometry.registry import InputError
 
 
@@ -17,7 +17,7 @@ def null_value(
     *,
     n_text: int | None = None,
     labels: Labels | None = None,
-    scale: float = 1.0,
+    scale: float | None = None,
     prepare: Callable[[Tensor], Tensor] = lambda rows: rows,
     draws: int = 1,
     seed: int = 0,
@@ -25,9 +25,10 @@ def null_value(
     """The measure on isotropic Gaussian rows of the same n and d: the bias that a value has to be read against.
 
     n, d: as in the data; n_text: rows of the second set (n, unless given); labels: those of the data, so that the
-    class sizes agree (two equal classes, unless given); scale: standard deviation of a coordinate. prepare: what was
-    done to the data (normalisation, say), done to each set of the Gaussian too. The mean over `draws` draws; seed: of
-    the first. A 0-d float64 tensor. Raises InputError for no rows, no columns and no draws.
+    class sizes agree (two equal classes, unless given). scale: standard deviation of a coordinate; without it, rows
+    are made unit length for the measures that need unit rows. prepare: what else was done to the data, done to each
+    set of the Gaussian too. The mean over `draws` draws; seed: of the first. A 0-d float64 tensor. Raises InputError
+    for no rows, no columns and no draws.
     """
     measure = measures[measure] if isinstance(measure, str) else measure
     if draws < 1 or min(n, d, n if n_text is None else n_text) < 1:
@@ -39,7 +40,10 @@ def null_value(
         generator = torch.Generator().manual_seed(draw)
 
         def rows(count: int) -> Tensor:
-            return prepare(scale * torch.randn(count, d, generator=generator, dtype=torch.float64))
+            drawn = torch.randn(count, d, generator=generator, dtype=torch.float64)
+            if scale is not None:
+                return prepare(scale * drawn)
+            return prepare(unit_rows(drawn) if "unit rows" in measure.needs else drawn)
 
         if measure.across:
             return measure(rows(n), rows(n if n_text is None else n_text))

@@ -129,47 +129,66 @@ _I2 = Measure(
     invariances=("rotation",),
     reference="Wang et al. 2020, ICLR, Improving Neural Language Generation with Spectrum Control",
 )
-_CANONICAL = "Each eigenvector is taken once, with the sign that points to the side of the mean."
-_SETS = {
-    "canonical": "E = eigenvectors v of xᵀx, ⟨v, μ⟩ ≥ 0",
-    "rows": "E = rows of the matrix of eigenvectors of xᵀx",
+
+
+def _arbitrary(x: Rows) -> str | None:
+    n, d = as_rows(x).shape
+    return f"{n} rows in {d} dimensions leave the basis arbitrary: other machines and threads differ" if n < d else None
+
+
+_ROWS = {
+    "reading": "The published convention of Tyshchuk et al. (2023): rows of the eigenvector matrix in place of its "
+    "columns. Any basis unrelated to the data gives these values; for reproduction only.",
+    "trap": "The basis has nothing to do with the data: of rows far from the origin it shows ‖mean‖/√d and little "
+    "else. Of fewer rows than dimensions it is arbitrary.",
+    "function": partition_by_rows,
+    "remark": _arbitrary,
+    "smooth": False,
+    "invariances": (),
 }
-_ROWS = (
-    "The published convention of Tyshchuk et al. (2023): rows of the eigenvector matrix in place of its columns. "
-    "Any basis unrelated to the data gives these values; for reproduction only."
+add_measure(
+    _I1,
+    variant(
+        _I1,
+        "canonical",
+        title="Isotropy I1, canonical signs",
+        summary="The smallest over the largest value of the partition function Z(v) over the principal directions, "
+        "each on the side of the mean.",
+        reading="Near 1, Z hardly depends on the direction; on unit rows a common offset (a cone) lowers it most, down "
+        "to 0.368, while a long axis alone leaves 0.65.",
+        formula="min_E Z / max_E Z, Z(v) = Σ exp⟨v, w_i⟩, E = eigenvectors v of xᵀx, ⟨v, μ⟩ ≥ 0",
+        attribute="canonical.i1",
+    ),
+    variant(
+        _I1,
+        "rows",
+        title="Isotropy I1, as published",
+        summary="The smallest over the largest value of the partition function Z(v) over the rows of the eigenvector "
+        "matrix.",
+        formula="min_E Z / max_E Z, Z(v) = Σ exp⟨v, w_i⟩, E = rows of the matrix of eigenvectors of xᵀx",
+        attribute="i1",
+        **_ROWS,
+    ),
 )
-
-
-def _conventions(measure: Measure) -> list[Measure]:
-    """The variants of I1 or I2, which differ in E."""
-    formula, summary = measure.formula.partition("E = ")[0], measure.summary.partition(" along ")[0]
-    summary = summary.partition(" over the principal")[0]
-    return [
-        variant(
-            measure,
-            "canonical",
-            title=f"{measure.title}, canonical signs",
-            summary=f"{summary} over the principal directions, signs fixed by the mean.",
-            reading=f"{_CANONICAL} {measure.reading}",
-            formula=formula + _SETS["canonical"],
-            attribute=(measure.attribute or "").replace("invariant", "canonical"),
-        ),
-        variant(
-            measure,
-            "rows",
-            title=f"{measure.title}, as published",
-            summary=f"{summary} over the rows of the eigenvector matrix.",
-            reading=_ROWS,
-            trap="The basis has nothing to do with the data: of rows far from the origin it shows ‖mean‖/√d and little "
-            "else.",
-            smooth=False,
-            formula=formula + _SETS["rows"],
-            function=partition_by_rows,
-            attribute=(measure.attribute or "").removeprefix("invariant."),
-            invariances=(),
-        ),
-    ]
-
-
-for _measure in (_I1, _I2):
-    add_measure(_measure, *_conventions(_measure))
+add_measure(
+    _I2,
+    variant(
+        _I2,
+        "canonical",
+        title="Isotropy I2, canonical signs",
+        summary="The relative standard deviation of the partition function Z(v) over the principal directions, each on "
+        "the side of the mean.",
+        formula="std_E Z / mean_E Z, Z(v) = Σ exp⟨v, w_i⟩, E = eigenvectors v of xᵀx, ⟨v, μ⟩ ≥ 0",
+        attribute="canonical.i2",
+    ),
+    variant(
+        _I2,
+        "rows",
+        title="Isotropy I2, as published",
+        summary="The relative standard deviation of the partition function Z(v) over the rows of the eigenvector "
+        "matrix.",
+        formula="std_E Z / mean_E Z, Z(v) = Σ exp⟨v, w_i⟩, E = rows of the matrix of eigenvectors of xᵀx",
+        attribute="i2",
+        **_ROWS,
+    ),
+)

@@ -41,6 +41,9 @@ def standard_error(
         raise InputError(
             f"{measure.name} is no smooth function of the rows; the jackknife gives no standard error of it"
         )
+    if isinstance(measure, Measure) and len(sets) != (1 if measure.takes == "rows" else 2):
+        what = {"rows": "rows", "labelled rows": "rows and labels"}.get(measure.takes, "image and text")
+        raise InputError(f"{measure.name} takes {what}; {len(sets)} sets were given")
     dealt = {len(part): deal(len(part), blocks, seed) for part in sets}
     without = (tuple(take(part, dealt[len(part)] != block) for part in sets) for block in range(blocks))
     return jackknife([torch.as_tensor(measure(*kept)) for kept in without])

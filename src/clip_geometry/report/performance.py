@@ -14,7 +14,8 @@ GPU = """
 ## On a GPU
 
 Not measured yet: no machine with a GPU was at hand when these figures were taken. The measures run there by the same
-code, on whatever device the rows are; the Euclidean silhouette does not wait for the device inside its loops.
+functions, on whatever device the rows are; the Euclidean silhouette is written not to wait for the device inside its
+loops, which was traced on a CPU only.
 """
 
 

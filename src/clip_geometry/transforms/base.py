@@ -38,7 +38,10 @@ class Transform(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, x: np.ndarray) -> np.ndarray:
-        """New rows, float64; x is not changed. Raises InputError where the dimension is not that of the fit."""
+        """New rows, a float64 array without gradient; x, an array or a tensor, is not changed.
+
+        Raises InputError where the dimension is not that of the fit.
+        """
         check_is_fitted(self)
         x = as_matrix(x)
         if x.shape[1] != self.n_features_in_:

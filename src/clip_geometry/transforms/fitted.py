@@ -32,7 +32,7 @@ class FittedPipeline:
     def transform(self, sets: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The sets after the pipeline, float64 (as given where it has no steps). Raises InputError for a modality
         that it was not fitted for, and for rows of another dimension."""
-        return {modality: self._moved(x, modality) for modality, x in sets.items()}
+        return {modality: self._moved(x, modality) for modality, x in as_sets(sets).items()}
 
     def affine(self, modality: str) -> Affine:
         """The chain of the modality as (W, b, renormalise); InputError where it is no affine map."""
@@ -71,3 +71,13 @@ class FittedPipeline:
         for transform in self.chains[key]:
             x = transform.transform(x)
         return x
+
+
+def as_sets(sets: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    """The sets; an InputError where rows were given without saying what they are."""
+    if not isinstance(sets, Mapping):
+        raise InputError(
+            f"a pipeline takes sets by name, not a {type(sets).__name__}: "
+            'give {"image": rows, "text": rows}, or {"any": rows} for one map of every modality'
+        )
+    return sets

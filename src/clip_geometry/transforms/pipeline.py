@@ -8,7 +8,7 @@ import numpy as np
 
 from clip_geometry.registry import InputError
 from clip_geometry.transforms.base import Transform, as_matrix, transforms
-from clip_geometry.transforms.fitted import ANY, FittedPipeline
+from clip_geometry.transforms.fitted import ANY, FittedPipeline, as_sets
 from clip_geometry.transforms.step import Step, parse_pipeline
 
 Sets: TypeAlias = Mapping[str, np.ndarray]
@@ -38,7 +38,7 @@ class Pipeline:
         self, sets: Sets, pairs: Pairs = None, *, origin: str = "these rows"
     ) -> tuple[FittedPipeline, dict[str, np.ndarray]]:
         """The fitted pipeline and what it makes of the sets it was fitted on (float64; as given without steps)."""
-        rows = dict(sets)
+        rows = dict(as_sets(sets))
         chains: dict[str, tuple[Transform, ...]] = dict.fromkeys(rows, ())
         for step in self.steps:
             for modality, fitted in _fit(step, rows, pairs).items():
@@ -91,7 +91,10 @@ def _fit_pairs(step: Step, rows: Sets, pairs: Pairs) -> dict[str, Transform]:
     for side in (source, target):
         _require(step, side, rows)
     if pairs is None:
-        raise InputError(f"{step} learns from pairs, but it was not said which {source} and {target} rows are pairs")
+        raise InputError(
+            f"{step} learns from pairs, but it was not said which {source} and {target} rows are pairs; "
+            "give pairs=(i, j), row i[k] of the one belonging to row j[k] of the other"
+        )
     try:
         left, right = pairs() if callable(pairs) else pairs
     except InputError as error:

@@ -24,7 +24,7 @@ class PrincipalAxes:
         if k > self.rank:
             raise InputError(
                 f"{step} needs {k} directions, but the {n} rows it is fitted on span only {self.rank}; "
-                f"take k up to {self.rank} or fit it on more rows"
+                f"take k up to {self.rank}" + (" or fit it on more rows" if self.rank < len(self.mean) else "")
             )
         return self.axes[:k]
 
