@@ -5,7 +5,7 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -67,7 +67,8 @@ def parquet_bytes(table: "pa.Table") -> bytes:
 def write_atomically(path: Path, data: bytes) -> str:
     """Writes `data` under a temporary name in the same folder, flushes it to the disk and renames it.
 
-    Whoever opens `path` sees the old content or the new, whenever the process is killed. Returns the SHA-256.
+    Whoever opens `path` sees the old content or the new, whenever the process is killed. Returns the SHA-256. An
+    OSError names `path`, not the temporary file.
     """
     temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
     try:
@@ -76,8 +77,11 @@ def write_atomically(path: Path, data: bytes) -> str:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError):
+            error.filename = str(path)
         raise
     sync_folder(path.parent)
     return hashlib.sha256(data).hexdigest()

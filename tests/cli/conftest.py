@@ -18,6 +18,7 @@ class Outcome:
 def cli(capsys, monkeypatch, tmp_path):
     """Runs the command line in this process, in an empty folder."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
 
     def run(*arguments) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["clip-geometry", *map(str, arguments)])

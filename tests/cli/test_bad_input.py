@@ -93,7 +93,7 @@ def test_different_dimensions(refused, sets, tmp_path):
 def test_a_paired_measure_by_name_on_unequal_lengths(refused, sets, tmp_path):
     short = npy(tmp_path / "s.npy", np.load(sets[1])[:30])
     sentence = refused("measure", sets[0], short, "--measures", "matching_cosine")
-    assert "matching_cosine needs pairs: 40 image rows and 30 text rows" in sentence
+    assert_mentions(sentence, "^matching_cosine.* needs pairs: 40 image rows and 30 text rows")
 
 
 def test_a_paired_measure_unnamed_is_left_out_and_the_rest_runs(cli, sets, tmp_path):
@@ -112,11 +112,15 @@ def test_a_paired_measure_unnamed_is_left_out_and_the_rest_runs(cli, sets, tmp_p
         (["--pipeline", "normalise"], "unknown pipeline step 'normalise'; did you mean 'normalize'"),
         (["--pipeline", "center[both]"], "unknown scope 'both'"),
         (["--raw", "--pipeline", "center"], "--raw and --pipeline were both given"),
-        (["--measures", "silhouette"], "silhouette needs labels"),
+        (["--measures", "silhouette"], "silhouette needs labels: add --labels FILE with one label per row"),
         (["--measures", "modality_gap"], "modality_gap needs image and text, only image was given"),
         (["--by", "breed"], "no column 'breed' to group by"),
         (["--json", "none/here.jsonl"], "the folder none does not exist"),
         (["--json", "."], "is a directory"),
+        (["--json", "image.npy/x.jsonl"], "image.npy is a file, not a folder, so image.npy/x.jsonl cannot be written"),
+        (["--json", "/proc/x.jsonl"], "cannot write to /proc/x.jsonl: No such file or directory"),
+        (["--blocks", "1"], "--blocks is 1; expected 0 or from 2 to the number of items, which is 40"),
+        (["--blocks", "41"], "--blocks is 41; expected 0 or from 2 to the number of items, which is 40"),
     ],
 )
 def test_wrong_options_of_measure(refused, sets, arguments, message):
@@ -233,13 +237,34 @@ def test_a_group_that_is_too_small_is_named(refused, sets, tmp_path):
     assert sentence == "in the group of label b: image has 1 row; expected at least 2"
 
 
+def test_labels_beside_the_embeddings_are_named(refused, sets, tmp_path):
+    np.save(tmp_path / "labels.npy", np.arange(40) % 2)
+    for source in (sets[0], tmp_path):
+        sentence = refused("measure", source, "--measures", "isoscore,silhouette")
+        assert sentence == (
+            f"silhouette needs labels: add --labels FILE with one label per row; {tmp_path / 'labels.npy'} lies beside"
+        )
+
+
+def test_blocks_are_of_items_and_of_each_group(cli, refused, sets, tmp_path):
+    """Image and text of one position are one item; a group has fewer items than the whole."""
+    assert "the number of items, which is 40" in refused("measure", *sets, "--blocks", "41")
+    (tmp_path / "l.txt").write_text("\n".join(["a"] * 30 + ["b"] * 10))
+    by = ("--labels", tmp_path / "l.txt", "--by", "label", "--measures", "isoscore")
+    assert refused("measure", sets[0], *by, "--blocks", "11") == (
+        "in the group of label b: --blocks is 11; expected 0 or from 2 to the number of items, which is 10"
+    )
+    assert cli("measure", sets[0], *by, "--blocks", "10").status == 0
+    assert cli("measure", sets[0], *by).status == 0
+
+
 def test_a_full_disk_is_one_sentence(refused, sets, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("clip_geometry.files.os.fsync", full)
     sentence = refused("measure", sets[0], "--measures", "isoscore", "--json", tmp_path / "a.jsonl", out_may_be=True)
-    assert "No space left on device" in sentence
+    assert sentence == f"cannot use {tmp_path / 'a.jsonl'}: No space left on device"
     assert not (tmp_path / "a.jsonl").exists()
 
 

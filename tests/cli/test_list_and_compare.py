@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from clip_geometry.cli.comparison import columns_of, compare
+from clip_geometry.cli.lists import LISTS
+from clip_geometry.cli.tables import value_and_error
 from clip_geometry.geometry import measures
 from clip_geometry.transforms import transforms
 
@@ -68,7 +70,7 @@ def lines_of(*files):
 def test_equal_conditions_are_compared_without_remark(measured):
     lines = lines_of(measured("a", X), measured("b", X + 1))
     assert all(line.remarks == () for line in lines.values())
-    a, b = lines["average_cosine", "image"].values
+    a, b = (row["value"] for row in lines["average_cosine", "image"].rows if row)
     assert 0 < a < b
 
 
@@ -90,7 +92,7 @@ def test_different_conventions_are_marked(measured):
     a = measured("a", X, "--measures", "isotropy_i1")
     b = measured("b", X, "--measures", "isotropy_i1[canonical]")
     lines = lines_of(a, b)
-    assert lines["isotropy_i1", "image"].values[1] is None
+    assert lines["isotropy_i1", "image"].rows[1] is None
     assert "different convention" in lines["isotropy_i1", "image"].remarks[0]
 
 
@@ -100,3 +102,54 @@ def test_the_table_names_the_runs(cli, measured):
     assert outcome.status == 0
     assert f"A = {a}" in outcome.out and f"B = {b}" in outcome.out
     assert "different n: 40, 30" in outcome.out
+
+
+def test_a_reason_that_all_lines_share_is_said_once(cli, measured):
+    out = cli("compare", measured("a", X), measured("b", X, "--raw")).out
+    assert out.count("different pipeline: normalize, raw") == 1
+    assert "no line may be compared: different pipeline: normalize, raw\nmeasure " in out
+    assert " may not be compared" not in out
+
+
+def test_a_reason_of_some_lines_stands_beside_them(cli, measured):
+    a = measured("a", X, "--measures", "isoscore,isotropy_i1,average_cosine", "--raw")
+    b = measured("b", X, "--measures", "isoscore,isotropy_i1[canonical],average_cosine")
+    out = cli("compare", a, b).out
+    assert "no line may be compared: different pipeline: raw, normalize\n" in out
+    (line,) = [line for line in out.splitlines() if line.startswith("isotropy_i1 ")]
+    assert line.endswith("different convention: another variant of this measure stands in another run")
+    (line,) = [line for line in out.splitlines() if line.startswith("isoscore ")]
+    assert "different" not in line
+
+
+def test_runs_that_may_be_compared_have_no_column_for_reasons(cli, measured):
+    out = cli("compare", measured("a", X), measured("b", X + 1)).out
+    (heads,) = [line for line in out.splitlines() if line.startswith("measure ")]
+    assert heads.split() == ["measure", "set", "A", "B"]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_compare_shows_standard_errors_and_cuts_nothing(cli, measured, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    files = measured("a", X), measured("b", X[:30])
+    out = cli("compare", *files).out
+    lines = out.splitlines()
+    for line in compare([c for file in files for c in columns_of(file)]):
+        values = [word for row in line.rows if row is not None for word in value_and_error(row).split()]
+        cells = [line.place, *values]
+        assert any(each.startswith(line.measure[:8]) and each.split()[1 : 1 + len(cells)] == cells for each in lines)
+    assert sum("±" in line for line in lines) >= 10
+    assert all(line == line.rstrip() for line in lines)
+
+
+@pytest.mark.parametrize("what", LISTS)
+@pytest.mark.parametrize("width", [40, 80])
+def test_lists_fit_the_terminal_and_keep_their_words(cli, monkeypatch, what, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    narrow = cli("list", what).out
+    monkeypatch.setenv("COLUMNS", "200")
+    wide = cli("list", what).out
+    assert narrow.split() == wide.split()
+    assert max(map(len, wide.splitlines())) <= 100
+    assert all(len(line) <= width or " " not in line.strip() for line in narrow.splitlines())
+    assert all(line == line.rstrip() for line in narrow.splitlines())

@@ -87,6 +87,23 @@ def test_ids_labels_columns_and_origin_are_kept(cli, store):
     assert [each["pipeline"] for each in twice.provenance["maps"]] == [["normalize", "center[pooled]"], ["pca(2)"]]
 
 
+def test_measure_says_what_it_does_not_know_of_a_map(cli, sets):
+    folder = sets[0].parent
+    ok(cli("fit", "normalize,whiten(3)[pooled]", folder, "-o", "m.safetensors"))
+    ok(cli("apply", "m.safetensors", folder, "-o", "moved"))
+    given = (
+        "null and ±: the map is taken as given; if it was fitted on these rows, measure --pipeline tells what fitting "
+        "alone gives\n"
+    )
+    lengths = "rows were made unit length after the map; --raw takes them as it left them\n"
+    for options, said in (
+        ((), given + lengths), (("--raw",), given), (("--pipeline", "normalize"), given),
+    ):  # fmt: skip
+        out = ok(cli("measure", "moved", "--measures", "isoscore", *options))
+        assert out.endswith("blocks of items\n" + said)
+    assert "the map" not in ok(cli("measure", folder, "--measures", "isoscore"))
+
+
 def test_procrustes_pairs_by_id(cli, store, x):
     """The texts of the store are shuffled; by position they would be mapped onto strangers."""
     ok(cli("fit", "procrustes[text-to-image]", store, "-o", "m.safetensors"))
@@ -220,6 +237,8 @@ def test_mistakes_of_fit(refused, sets, x, arguments, message):
         ("m.npy", "-o m.npy is no .safetensors file, which is what a map is"),
         ("none/m.safetensors", "the folder none does not exist"),
         ("there.safetensors", "there.safetensors exists; choose another name or remove it first"),
+        ("image.npy/m.safetensors", "image.npy is a file, not a folder, so image.npy/m.safetensors cannot be written"),
+        ("/proc/m.safetensors", "cannot write to /proc/m.safetensors: No such file or directory"),
     ],
 )
 def test_where_a_map_cannot_be_written(refused, sets, out, message):
@@ -262,6 +281,9 @@ def test_nothing_is_overwritten(cli, refused, sets):
     assert "full is not empty, and nothing is overwritten" in refused("apply", "m.safetensors", sets[0], "-o", "full")
     assert "full/notes.txt is a file; a new folder" in refused(
         "apply", "m.safetensors", sets[0], "-o", "full/notes.txt"
+    )
+    assert refused("apply", "m.safetensors", sets[0], "-o", "full/notes.txt/a/b") == (
+        "full/notes.txt is a file, not a folder, so full/notes.txt/a/b cannot be written"
     )
     assert [path.name for path in Path("full").iterdir()] == ["notes.txt"]
     Path("empty").mkdir()

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -6,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clip_geometry.cli.tables import LEAST_WIDTH, number, print_table, value_and_error
 from clip_geometry.geometry import average_cosine, measures, modality_gap, null_value
 from clip_geometry.results import read_rows
 
@@ -103,11 +105,15 @@ def test_by_a_column(rows, tmp_path, sets):
     assert places["dog", "image"]["value"] == pytest.approx(float(average_cosine(image[10:])))
 
 
-def test_an_older_json_file_is_replaced(rows, tmp_path):
-    (tmp_path / "rows.jsonl").write_text("something else\n")
+def test_an_older_json_file_is_kept_and_an_empty_one_filled(rows, refused, sets, tmp_path):
+    older, empty = tmp_path / "older.jsonl", tmp_path / "rows.jsonl"
+    older.write_text("mine\n")
+    sentence = refused("measure", sets[0], "--json", older)
+    assert sentence == f"{older} exists; choose another name or remove it first"
+    assert older.read_text() == "mine\n"
+    empty.touch()
     _, found = rows("--measures", "isoscore")
     assert len(found) == 2
-    assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == 2
 
 
 def test_links_are_followed_and_devices_written_to(rows, cli, sets, tmp_path):
@@ -126,24 +132,104 @@ def test_every_row_shows_its_n(cli, sets, tmp_path):
     assert lines["modality_gap"][1:3] == ["both", "70"]
 
 
-def test_ctrl_c_is_one_sentence(sets, tmp_path):
-    """A process that is interrupted while it measures."""
+@pytest.mark.parametrize(
+    ("command", "ending"),
+    [("measure x.npy", ""), ("embed x y -o z", "; the same embed command continues")],
+)
+def test_ctrl_c_is_one_sentence(command, ending):
+    """A process that is interrupted while it works; only what was embedded is found again."""
     code = (
-        "import os, signal, sys; from clip_geometry.cli import main; import clip_geometry.cli.measure_files as m\n"
-        "m.read_sets = lambda *_: os.kill(os.getpid(), signal.SIGINT)\n"
-        "sys.argv = ['clip-geometry', 'measure', 'x.npy']; main()"
+        "import os, signal, sys; from clip_geometry.cli import main\n"
+        "import clip_geometry.cli.measure_files as m, clip_geometry.cli.embed_named as e\n"
+        "m.read_sets = e.embed_named = lambda *_, **__: os.kill(os.getpid(), signal.SIGINT)\n"
+        f"sys.argv = ['clip-geometry', *{command.split()}]; main()"
     )
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert child.returncode == 130
-    assert child.stderr == "clip-geometry: interrupted; embed and run continue when they are started again\n"
+    assert child.stderr == f"clip-geometry: interrupted{ending}\n"
 
 
-@pytest.mark.parametrize(("width", "explained"), [(120, True), (70, False)])
-def test_a_narrow_terminal_keeps_the_numbers_whole(cli, sets, monkeypatch, width, explained):
+def test_waiting_threads_sleep():
+    """What OpenMP reads when torch is loaded is set before, and a value of the user's is kept."""
+    code = (
+        "import os, sys; from clip_geometry.cli import main\n"
+        "assert 'torch' not in sys.modules\n"
+        "sys.argv = ['clip-geometry', '--version']\n"
+        "try: main()\n"
+        "except SystemExit: print(os.environ['OMP_WAIT_POLICY'])"
+    )
+    unset = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
+    for environment, policy in ((unset, "PASSIVE"), (unset | {"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")):
+        child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+        assert child.stdout.splitlines()[-1] == policy, child.stderr
+
+
+NARROW = "isoscore,modality_silhouette[sqeuclidean],isotropy_i2[canonical],cone_mean_cosine"
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
+def test_every_number_is_printed_whole(rows, monkeypatch, width):
+    """A line of the table for each row holds its set and its numbers, however narrow the terminal."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    outcome, found = rows("--measures", NARROW)
+    lines = outcome.out.splitlines()
+    for row in found:
+        numbers = [row["at"]["modality"], str(row["n"]), *value_and_error(row).split(), number(row["null_value"])]
+        begin = row["measure"][:LEAST_WIDTH]
+        assert any(line.startswith(begin) and line.split()[1 : 1 + len(numbers)] == numbers for line in lines), row
+    assert ("range" in outcome.out, "direction" in outcome.out) == (width > 100, width >= 100)
+    assert all(line == line.rstrip() for line in lines)
+    table = [line for line in lines if "±" in line and line[0] not in "±n"]
+    assert len(table) == len(found)
+    assert max(map(len, table)) <= max(width, 72)  # of what cannot be folded
+
+
+def test_only_text_is_folded(rows, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    outcome, _ = rows("--measures", NARROW)
+    lines = outcome.out.splitlines()
+    (first,) = [k for k, line in enumerate(lines) if line.startswith("modality_silhouette ")]
+    assert "±" in lines[first] and lines[first + 1] == "[sqeuclidean]"
+
+
+def test_columns_are_folded_until_they_fit_and_numbers_never():
+    import io
+
     from rich.console import Console
 
-    monkeypatch.setattr("clip_geometry.cli.measure_files.console", lambda: Console(width=width, markup=False))
-    out = cli("measure", *sets).out
-    (line,) = [line for line in out.splitlines() if line.startswith("modality_silhouette[sqeuclidean] ")]
-    assert len(line.split()) >= 5
-    assert ("lower is more mixed" in line) == explained
+    def printed(width, *rows):
+        file = io.StringIO()
+        print_table(Console(file=file, width=width), ["text", ">number"], rows)
+        return file.getvalue()
+
+    row = ("some words that can be folded", "0.123 ± 0.045")
+    assert printed(60, row) == f"text                                  number\n{row[0]}  {row[1]}\n"
+    assert printed(30, row) == ("text                    number\nsome words that  0.123 ± 0.045\ncan be folded\n")
+    assert row[0] + "  " + row[1] in printed(20, row)  # as it is: the text would be narrower than can be read
+
+
+def test_standard_errors_that_are_left_out_have_a_reason(cli, sets, tmp_path):
+    few = tmp_path / "few.npy"
+    np.save(few, np.load(sets[0])[:15])
+    names = ("--measures", "average_cosine,cone_min_cosine")
+    out = cli("measure", sets[0], *names).out
+    assert "±: standard error, jackknife over 20 blocks of items\n" in out
+    assert "no ± where the jackknife does not fit the measure (list measures says so)\n" in out
+    out = cli("measure", few, *names).out
+    assert "±: standard" not in out
+    assert "no ± where the rows are too few for 20 blocks; --blocks takes fewer\n" in out
+    assert "±: standard error, jackknife over 15 blocks" in cli("measure", few, *names, "--blocks", "15").out
+    assert "±" not in cli("measure", few, *names, "--blocks", "0").out
+
+
+def test_the_reason_for_many_rows_is_the_time(cli, tmp_path):
+    np.save(tmp_path / "many.npy", np.random.default_rng(0).normal(size=(4001, 3)))
+    out = cli("measure", tmp_path / "many.npy", "--measures", "uniformity").out
+    assert "no ± where time grows with n² and there are more than 4000 rows\n" in out
+
+
+def test_groups_come_in_the_order_of_their_numbers(cli, sets, tmp_path):
+    (tmp_path / "labels.json").write_text(json.dumps(["10", "9", "b", "a"] * 10))
+    out = cli("measure", sets[0], "--labels", tmp_path / "labels.json", "--by", "label", "--measures", "isoscore").out
+    groups = [line.split()[1] for line in out.splitlines() if line.startswith("isoscore")]
+    assert groups == ["9", "10", "a", "b"]

@@ -1,4 +1,5 @@
 from pathlib import Path
+from types import SimpleNamespace
 
 from clip_geometry.geometry import by_group, measures
 from clip_geometry.report.explained import facts, measures_page, place
@@ -28,3 +29,8 @@ def test_facts_and_place():
         "range 0 … 1; higher is more isotropic; 1 on an isotropic Gaussian as n grows; "
         "invariant to rotation, translation, scale; needs nothing but rows; n ≥ 2, d ≥ 2"
     )
+
+
+def test_of_what_is_no_measure_range_and_direction_are_known():
+    own = SimpleNamespace(range=(0, "d"), direction="higher is more", unit="dimensions")
+    assert facts(own) == "range 0 … d dimensions; higher is more"

@@ -33,6 +33,21 @@ def test_clip():
     ]
 
 
+def test_a_quoted_number_has_the_standard_error_of_its_row():
+    errors = {"matching_cosine": 0.002, "random_cosine": 0.0009, "average_cosine": 0.0051, "modality_gap": 0.00031}
+    errors |= {"participation_ratio": 0.44}
+    told = findings([{**line, "standard_error": errors.get(line["measure"])} for line in CLIP])
+    assert told[0] == (
+        "On average an image is closer to another image drawn at random (cosine 0.5315 ± 0.0051) than to its own text "
+        "(0.3099 ± 0.0020); the text of another image comes to 0.16160 ± 0.00090."
+    )
+    assert told[1] == (
+        "The mean image and the mean text lie 0.85140 ± 0.00031 apart; without a gap it would be about 0.06320."
+    )
+    assert told[2] == findings(CLIP)[2]  # an extreme has none
+    assert "equivalent of 42.70 ± 0.44 of 512 directions, that of the texts over 4.17 ± 0.44;" in told[3]
+
+
 def test_the_sentence_follows_the_numbers():
     rows = [row("matching_cosine", 0.91), row("average_cosine", -0.07, "image"), row("random_cosine", -8.8e-6)]
     assert findings(rows) == [
@@ -46,6 +61,24 @@ def test_equal_to_the_digits_shown_is_not_called_closer():
     assert findings(rows) == [
         "On average an image is as close to another image drawn at random as to its own text (cosine 0.0048)."
     ]
+
+
+def test_equal_values_are_told_with_both_errors():
+    rows = [
+        row("matching_cosine", 0.00480, standard_error=0.0011),
+        row("average_cosine", 0.00484, "image", standard_error=0.02),
+    ]
+    assert findings(rows)[0].endswith("as to its own text (cosine 0.005 ± 0.020 and 0.0048 ± 0.0011).")
+
+
+@pytest.mark.parametrize(("value", "closer"), [(0.029, False), (0.031, True)])
+def test_a_difference_within_two_standard_errors_is_not_called_closer(value, closer):
+    """Errors of .003 and .004 make one of .005 of the difference."""
+    rows = [
+        row("matching_cosine", value, standard_error=0.003),
+        row("average_cosine", 0.02, "image", standard_error=0.004),
+    ]
+    assert findings(rows)[0].startswith("On average an image is closer to its own text") == closer
 
 
 def test_what_chance_gives_is_not_called_closer():
@@ -64,8 +97,8 @@ def test_a_gap_that_centring_closed_is_not_given_in_digits_of_rounding():
     told = "The mean image and the mean text coincide, because centring was the last step."
     assert findings([row("modality_gap", 2e-17, **rounding)]) == [told]
     # raw rows may be small
-    assert findings([row("modality_gap", 2e-17, null_value=3e-18, pipeline=[])]) == [
-        "The mean image and the mean text lie 2.0 × 10⁻¹⁷ apart; without a gap it would be about 3.0 × 10⁻¹⁸."
+    assert findings([row("modality_gap", 2e-10, null_value=3e-11, pipeline=[])]) == [
+        "The mean image and the mean text lie 2.0 × 10⁻¹⁰ apart; without a gap it would be about 3.0 × 10⁻¹¹."
     ]
     assert (
         "lie 0.4000 apart; without a gap it would be about 0.0000."

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from clip_geometry.report.numbers import beside, bound, fixed, number, percent, plus_minus
+from clip_geometry.report.numbers import beside, bound, fixed, number, percent, plus_minus, to_error
 
 
 @pytest.mark.parametrize(
@@ -14,8 +14,15 @@ from clip_geometry.report.numbers import beside, bound, fixed, number, percent, 
         (-0.0312, "−0.0312"),
         (42.704, "42.70"),
         (1234.4, "1234"),
-        (0.000123, "0.0001"),
-        (0.0000123, "1.2 × 10⁻⁵"),
+        (0.000123, "0.00012"),
+        (-0.000056, "−0.000056"),
+        (3.4e-7, "3.4 × 10⁻⁷"),
+        (6.4e-17, "0"),
+        (1.1e-12, "1.1 × 10⁻¹²"),
+        (1.0, "1.000"),
+        (0.99999, "1.000"),
+        (9.99999, "10.00"),
+        (999999.9, "1000000"),
         (-2.5e12, "−2.5 × 10¹²"),
         (0, "0"),
         (3, "3.000"),
@@ -38,11 +45,31 @@ def test_number(value, text):
         (1234.4, 56.0, "1234 ± 56"),
         (0.5, None, "0.5000"),
         (0.5, 0.0, "0.5000"),
+        (0.7, 0.0996, "0.70 ± 0.10"),
+        (-0.000079, 0.000098, "−0.000079 ± 0.000098"),
         (None, 0.1, "–"),
     ],
 )
 def test_plus_minus(value, error, text):
     assert plus_minus(value, error) == text
+
+
+def test_without_an_error_the_neighbours_decide():
+    assert plus_minus(8e-6, None, 0.3) == plus_minus(8e-6, 1e-9, 0.3) == to_error(8e-6, None, 0.3) == "0.0000"
+
+
+@pytest.mark.parametrize(
+    ("null", "error", "text"),
+    [
+        (-0.00098, 0.000098, "−0.000980"),
+        (3e-6, 0.000029, "0.000003"),
+        (253.12, 3.2, "253.1"),
+        (0.1, None, "0.1000"),
+        (None, 0.1, "–"),
+    ],
+)
+def test_a_null_value_has_the_decimals_of_the_value_that_it_stands_beside(null, error, text):
+    assert to_error(null, error) == text
 
 
 @pytest.mark.parametrize(
@@ -52,12 +79,16 @@ def test_plus_minus(value, error, text):
         (-7e-5, [None, 0.3], "−0.0001"),
         (0, [-0.3], "0.0000"),
         (0, [], "0"),
-        (-2e-6, [1e-5, -2e-6, None], "−2.0 × 10⁻⁶"),
+        (-2e-6, [1e-5, -2e-6, None], "−0.000002"),
+        (-5.6e-5, [1e-4], "−0.00006"),
+        (1e-4, [-5.6e-5], "0.00010"),
+        (2e-7, [5e-7], "2.0 × 10⁻⁷"),
+        (5e-5, [253.0], "0.0001"),
         (0.98, [0.5], "0.9800"),
         (None, [0.5], "–"),
     ],
 )
-def test_what_is_zero_to_the_digits_of_its_neighbours_shows_as_zero(value, others, text):
+def test_what_is_small_has_the_decimals_of_its_neighbours(value, others, text):
     assert beside(value, *others) == text
 
 

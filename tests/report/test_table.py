@@ -60,6 +60,19 @@ def test_a_variant_falls_back_on_its_base():
     assert anchor("isotropy_i1[canonical]") == "measure-isotropy_i1-canonical"
 
 
+def test_a_variant_that_is_equal_in_all_rows_says_so():
+    def twins(*cosines):
+        rows = [row("isoscore", 0.5), row("cone[a]", 0.3), row("cone[a]", 0.4, "text")]
+        rows += [row("cone[b]", value, at) for value, at in zip(cosines, ("text", "image"), strict=False)]
+        table = build_table(rows, EXPLANATIONS)
+        return [block.twin for _, blocks in table.groups for block in blocks]
+
+    assert twins(0.4 + 1e-10, 0.3) == ["", "[a]", ""]
+    assert twins(0.4 + 1e-8, 0.3) == twins(0.3, 0.4) == twins(0.4) == twins(None, 0.3) == ["", "", ""]
+    table = build_table([row("own"), row("own[a]")], EXPLANATIONS)
+    assert [block.twin for block in table.groups[0][1]] == ["", "own"]
+
+
 def test_runs_get_letters_and_what_varies_within_them_columns():
     rows = [
         row(pipeline=["normalize"], at={"modality": "image", "layer": 3}),
@@ -83,7 +96,18 @@ def test_numbers_of_one_measure_are_read_beside_each_other():
     lines = build_table(rows, EXPLANATIONS).groups[0][1][0].lines
     assert [(line.value, line.null) for line in lines] == [("0.0000", "0.0000"), ("0.0048", "−0.0007")]
     (alone,) = build_table(rows[:1], EXPLANATIONS).groups[0][1][0].lines
-    assert (alone.value, alone.null) == ("−8.8 × 10⁻⁶", "7.0 × 10⁻⁷")
+    assert (alone.value, alone.null) == ("−0.0000088", "0.0000007")
+
+
+def test_the_null_value_shares_the_decimals_that_the_error_gives_the_value():
+    rows = [row(value=-7.9e-5, standard_error=9.8e-5, null_value=-0.00098), row(value=0.3, null_value=6.4e-17, seed=1)]
+    lines = build_table(rows, EXPLANATIONS).groups[0][1][0].lines
+    assert [(line.value, line.null) for line in lines] == [
+        ("−0.000079 ± 0.000098", "−0.000980"),
+        ("0.3000", "0.0000"),
+    ]
+    (rounding,) = build_table([row(value=6.4e-17, null_value=1e-16)], EXPLANATIONS).groups[0][1][0].lines
+    assert (rounding.value, rounding.null) == ("0", "0")
 
 
 def test_a_missing_value_keeps_its_reason():

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clip_geometry.cli.tables import console, number, plain_table
+from clip_geometry.cli.tables import console, print_table, say, value_and_error
 from clip_geometry.registry import InputError
 from clip_geometry.report.origin import option_words
 from clip_geometry.results import ORIGIN, Row, read_rows
@@ -22,11 +22,11 @@ class Column:
 
 @dataclass(frozen=True)
 class Line:
-    """One measure of one set in every column, and why the numbers may not be compared, if so."""
+    """One measure of one set in every column, None where it has no value, and why they may not be compared, if so."""
 
     measure: str
     place: str
-    values: tuple[float | None, ...]
+    rows: tuple[Row | None, ...]
     remarks: tuple[str, ...]
 
 
@@ -53,8 +53,9 @@ def compare(columns: Sequence[Column]) -> list[Line]:
 
 
 def _line(columns: Sequence[Column], measure: str, place: str) -> Line:
-    rows = [column.rows.get((measure, place)) for column in columns]
-    present = [row for row in rows if row is not None and row["value"] is not None]
+    found = (column.rows.get((measure, place)) for column in columns)
+    rows = tuple(row if row is not None and row["value"] is not None else None for row in found)
+    present = [row for row in rows if row is not None]
     conditions = [_conditions(row) for row in present]
     remarks = [
         f"different {name}: {', '.join(values)}"
@@ -63,7 +64,7 @@ def _line(columns: Sequence[Column], measure: str, place: str) -> Line:
     ]
     if len(present) < len(columns) and _other_conventions(columns, measure, place):
         remarks.append("different convention: another variant of this measure stands in another run")
-    return Line(measure, place, tuple(None if row is None else row["value"] for row in rows), tuple(remarks))
+    return Line(measure, place, rows, tuple(remarks))
 
 
 def _conditions(row: Row) -> dict[str, str]:
@@ -103,10 +104,23 @@ def print_comparison(runs: Sequence[Path]) -> None:
     names = [chr(ord("A") + k) if k < 26 else f"#{k + 1}" for k in range(len(columns))]
     for name, column in zip(names, columns, strict=True):
         origin = "; ".join(f"{key} {_text(value)}" for key, value in column.origin.items() if value not in (None, {}))
-        out.print(f"{name} = {column.name}: {origin}")
+        say(out, f"{name} = {column.name}: {origin}", indent="    ")
     lines = compare(columns)
-    table = plain_table("measure", "set", *(f">{name}" for name in names), "may not be compared")
-    for line in lines:
-        values = ("–" if value is None else number(value) for value in line.values)
-        table.add_row(line.measure, line.place, *values, "; ".join(line.remarks))
-    out.print(table)
+    shared = shared_remarks(lines)
+    for remark in shared:
+        say(out, f"no line may be compared: {remark}")
+    own = ["; ".join(remark for remark in line.remarks if remark not in shared) for line in lines]
+    cells = [
+        [line.measure, line.place, *("–" if row is None else value_and_error(row) for row in line.rows), remark]
+        for line, remark in zip(lines, own, strict=True)
+    ]
+    heads = ["measure", "set", *(f">{name}" for name in names), "may not be compared"]
+    if not any(own):
+        heads, cells = heads[:-1], [line[:-1] for line in cells]
+    print_table(out, heads, cells)
+
+
+def shared_remarks(lines: Sequence[Line]) -> list[str]:
+    """What stands against every line that has two numbers or more: said once."""
+    remarks = [line.remarks for line in lines if sum(row is not None for row in line.rows) > 1]
+    return [remark for remark in remarks[0] if all(remark in each for each in remarks)] if remarks else []

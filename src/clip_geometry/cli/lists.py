@@ -1,18 +1,16 @@
 """`clip-geometry list …`: what there is, out of the registries."""
 
-from collections.abc import Callable, Iterable
-from shutil import get_terminal_size
-from textwrap import wrap
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-
-from clip_geometry.cli.tables import console, plain_table
+from clip_geometry.cli.tables import console, say
 from clip_geometry.registry import InputError, did_you_mean
 
 if TYPE_CHECKING:
     from clip_geometry.geometry import Measure
+
+WIDEST = 100  # of text that is easy to read
+Block = tuple[str, ...]  # a head and what is said below it
 
 
 def print_list(what: str) -> None:
@@ -20,90 +18,67 @@ def print_list(what: str) -> None:
     if what not in LISTS:
         near = did_you_mean(what, LISTS)
         raise InputError(f"there is no list of {what!r}{near or '; known are ' + ', '.join(LISTS)}")
-    console().print(LISTS[what]())
+    out = console()
+    out.width = min(out.width, WIDEST)
+    for number, (head, *parts) in enumerate(LISTS[what]()):
+        if number and parts:
+            out.print()
+        say(out, head, indent="    ")
+        for part in parts:
+            say(out, f"    {part}", indent="    ")
 
 
-def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
-    table = plain_table(*columns)
-    for row in rows:
-        table.add_row(*row)
-    return table
-
-
-def _measures() -> str:
+def _measures() -> Iterator[Block]:
     from clip_geometry.geometry import by_group
 
-    return "\n\n".join(_described(measure) for measure in by_group(all=True))
+    yield from map(_described, by_group(all=True))
 
 
-def _described(m: "Measure") -> str:
+def _described(m: "Measure") -> Block:
     from clip_geometry.report.explained import facts
 
-    width = max(60, min(100, get_terminal_size().columns)) - 4
-    parts = (f"{m.summary} {m.reading}", f"Beware: {m.trap}", facts(m), m.formula, m.reference)
-    return "\n".join(
-        [
-            f"{m.name}: {m.title}",
-            *(f"    {line}" for part in parts for line in wrap(part, width, break_on_hyphens=False)),
-        ]
-    )
+    return f"{m.name}: {m.title}", f"{m.summary} {m.reading}", f"Beware: {m.trap}", facts(m), m.formula, m.reference
 
 
-def _transforms() -> Table:
+def _transforms() -> Iterator[Block]:
     from clip_geometry.transforms import transforms
     from clip_geometry.transforms.step import DIRECTIONS, SCOPES, usage
 
-    scopes = f"one of [{'], ['.join(SCOPES)}]; without: each set by itself"
-    pairs = f"pairs: [{'] or ['.join(DIRECTIONS[:2])}]"
-    return _table(
-        ("step", "what it does", "formula", "fitted on"),
-        (
-            (usage(name), t.summary, t.formula, pairs if t.paired else scopes if t.fits else "nothing to fit")
-            for name, t in transforms.items()
-        ),
-    )
+    scopes = f"fitted on one of [{'], ['.join(SCOPES)}]; without: each set by itself"
+    pairs = f"fitted on pairs: [{'] or ['.join(DIRECTIONS[:2])}]"
+    for name, t in transforms.items():
+        yield f"{usage(name)}: {t.summary}", t.formula, pairs if t.paired else scopes if t.fits else "nothing to fit"
 
 
-def _datasets() -> Table:
+def _datasets() -> Iterator[Block]:
     from clip_geometry.data import datasets
 
-    return _table(
-        ("data set", "what it is", "options (key=value)"),
-        (
-            (name, entry.summary, ", ".join(key for key in entry.config.model_fields if key != "name"))
-            for name, entry in datasets.items()
-        ),
-    )
+    for name, entry in datasets.items():
+        options = ", ".join(key for key in entry.config.model_fields if key != "name")
+        yield f"{name}: {entry.summary}", f"options (key=value): {options}"
 
 
-def _models() -> Group:
+def _models() -> Iterator[Block]:
     from clip_geometry.encoders import encoders, models
 
     families, architectures = models()
     options = {entry.pattern: sorted(set(entry.config.model_fields) - {"model"}) for entry in encoders.values()}
-    return Group(
-        _table(
-            ("model", "what it is", "options (key=value)"),
-            ((pattern, summary, ", ".join(options[pattern])) for pattern, summary in families),
-        ),
-        "",
-        _table(
-            ("open_clip NAME", "its TAGs (besides fresh)"),
-            ((name, ", ".join(tags)) for name, tags in architectures.items()),
-        ),
-    )
+    for pattern, summary in families:
+        yield f"{pattern}: {summary}", f"options (key=value): {', '.join(options[pattern])}"
+    yield ("",)
+    yield ("NAMEs of open_clip and their TAGs, besides fresh:",)
+    for name, tags in architectures.items():
+        yield (f"{name}: {', '.join(tags)}",)
 
 
-def _experiments() -> Table:
+def _experiments() -> Iterator[Block]:
     from clip_geometry.experiments import experiments
 
-    return _table(
-        ("experiment", "what it does", "keys of its config"),
-        ((name, kind.summary, ", ".join(kind.Config.model_fields)) for name, kind in experiments.items()),
-    )
+    for name, kind in experiments.items():
+        yield f"{name}: {kind.summary}", f"keys of its config: {', '.join(kind.Config.model_fields)}"
 
 
-LISTS: dict[str, Callable[[], RenderableType]] = {
+LISTS: dict[str, Callable[[], Iterator[Block]]] = {
     "measures": _measures,
     "models": _models,
     "datasets": _datasets,

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import numpy as np
 
+from clip_geometry.cli.new_files import require_folders_above, require_new_file
 from clip_geometry.embeddings import Embeddings, pair
 from clip_geometry.experiments.provenance import origin_of
 from clip_geometry.files import existing_file
@@ -209,14 +210,11 @@ def _new_map(out: Path) -> Path:
     out = out.expanduser()
     if out.suffix != ".safetensors":
         raise InputError(f"-o {out} is no .safetensors file, which is what a map is; call it {out.name}.safetensors")
-    if out.exists():
-        raise InputError(f"{out} exists; choose another name or remove it first")
-    if not out.parent.is_dir():
-        raise InputError(f"the folder {out.parent} does not exist; the map is written into an existing folder")
-    return out
+    return require_new_file(out)
 
 
 def _require_new(out: Path) -> None:
+    require_folders_above(out)
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file; a new folder for the embeddings was expected")
     if out.is_dir() and any(out.iterdir()):

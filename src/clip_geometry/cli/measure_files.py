@@ -1,29 +1,32 @@
 """`clip-geometry measure`: files in, a table out."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 
-from clip_geometry.cli.tables import bound, console, number, plain_table, value_and_error
+from clip_geometry.cli.new_files import require_new_file
+from clip_geometry.cli.tables import bound, console, number, print_table, say, value_and_error
 from clip_geometry.config import digest
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.experiments.measuring import MeasuredSets, measure_sets, split_by
+from clip_geometry.experiments.measuring import QUADRATIC_ROWS, MeasuredSets, measure_sets, split_by
 from clip_geometry.experiments.provenance import context
 from clip_geometry.files import write_atomically
 from clip_geometry.formats import read_any, read_embeddings, read_labels
 from clip_geometry.geometry import by_group, measures
 from clip_geometry.geometry.rows import as_codes
+from clip_geometry.geometry.uncertainty import BLOCKS
 from clip_geometry.progress import Advance, progress, quiet
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row, lines_of
 from clip_geometry.transforms import Step, parse_pipeline
 
-WIDE = 100  # columns of a terminal that has room for range and direction
+DEFAULT_STEPS = "normalize"
 
 
 def measure_files(
@@ -31,26 +34,30 @@ def measure_files(
     text: Path | None,
     *,
     labels: Path | None,
-    steps: str,
+    steps: str | None,
     names: str | None,
     by: str | None,
     json_file: Path | None,
     seed: int,
-    blocks: int,
+    blocks: int | None,
 ) -> None:
-    """Measures what lies in the files, prints the table and writes the rows where asked to."""
+    """Measures what lies in the files, prints the table and writes the rows where asked to.
+
+    steps, names, blocks: None for the pipeline, the measures and the blocks of the jackknife that nobody asked for.
+    """
     if json_file is not None:
-        check_writable(json_file)
-    pipeline = parse_pipeline(steps)
+        json_file = require_new_file(json_file)
+    pipeline = parse_pipeline(DEFAULT_STEPS if steps is None else steps)
     chosen = None if names is None else [measures[name.strip()].name for name in _split_names(names)]
     sets = read_sets(image, text)
     if labels is not None:
         sets = with_labels(sets, read_labels(labels))
+    _require_labels(chosen or (), sets, image)
     parts = [({}, sets)] if by is None else [({by: value}, part) for value, part in split_by(sets, by)]
     count = len(parts) * len(by_group() if chosen is None else chosen)
     with progress("measures", count) if sys.stderr.isatty() else quiet("measures", count) as advance:
         rows = [row for at, part in parts for row in _rows(part, at, pipeline, chosen, seed, blocks, advance)]
-    print_rows(rows)
+    print_rows(rows, unasked=steps is None)
     if json_file is not None:
         write_rows(json_file, rows)
 
@@ -61,12 +68,14 @@ def _rows(
     pipeline: Sequence[Step],
     names: list[str] | None,
     seed: int,
-    blocks: int,
+    blocks: int | None,
     advance: Advance,
 ) -> list[Row]:
     """The rows of one group; `at` says which, empty for all."""
     try:
-        measured = MeasuredSets(sets, pipeline, seed=seed, blocks=blocks)
+        measured = MeasuredSets(sets, pipeline, seed=seed, blocks=BLOCKS if blocks is None else blocks)
+        if blocks is not None:
+            _require_items(sets, blocks)
         shared = context(measured)
         return [{**shared, **row, "at": {**at, **row["at"]}} for row in measure_sets(measured, names, advance)]
     except InputError as error:
@@ -110,31 +119,82 @@ def _split_names(names: str) -> list[str]:
     return found
 
 
-def print_rows(rows: list[Row]) -> None:
-    """The table: a row per measure and set, in a block per value of --by; then what was left out and why."""
+def _require_items(sets: Mapping[str, Embeddings], blocks: int) -> None:
+    """A jackknife that cannot be is no reason to leave out every ± in silence."""
+    keys = (range(len(each)) if each.item_id is None else each.item_id.tolist() for each in sets.values())
+    items = len(set(chain.from_iterable(keys)))
+    if blocks and not 2 <= blocks <= items:
+        raise InputError(f"--blocks is {blocks}; expected 0 or from 2 to the number of items, which is {items}")
+
+
+def _require_labels(names: Sequence[str], sets: Mapping[str, Embeddings], image: Path) -> None:
+    """Says how to give the labels that a named measure needs, and where some lie."""
+    needing = [name for name in names if measures[name].takes == "labelled rows"]
+    if needing and all(each.labels is None for each in sets.values()):
+        folder = image.expanduser() if image.expanduser().is_dir() else image.expanduser().parent
+        beside = "".join(f"; {path} lies beside" for path in sorted(folder.glob("labels.*"))[:1])
+        raise InputError(f"{needing[0]} needs labels: add --labels FILE with one label per row{beside}")
+
+
+def print_rows(rows: list[Row], *, unasked: bool = False) -> None:
+    """The table: a row per measure and set, in a block per value of --by; then what was left out and why.
+
+    unasked: whether the pipeline is the one that is used where none was given.
+    """
     out = console()
     first = rows[0]
-    out.print(first["dataset"])
+    say(out, first["dataset"])
     if first.get("maps"):
-        out.print(f"moved before by: {first['maps']}")
-    out.print(f"pipeline: {' → '.join(first['pipeline']) or 'raw (rows as they are)'}")
+        say(out, f"moved before by: {first['maps']}")
+    say(out, f"pipeline: {' → '.join(first['pipeline']) or 'raw (rows as they are)'}")
     columns = [key for key in first["at"] if key != "modality"]
-    explained = ("range", "direction") if out.width >= WIDE else ()
-    table = plain_table("measure", *columns, "set", ">n", ">value", ">null", *explained)
-    for row in rows:
-        if row["value"] is None:
-            continue
-        measure = measures[row["measure"]]
-        cells = [row["measure"], *(str(row["at"][key]) for key in columns), row["at"]["modality"], str(row["n"])]
-        limits = f"{bound(measure.range[0])} … {bound(measure.range[1])}"
-        explained = (limits, measure.direction) if out.width >= WIDE else ()
-        table.add_row(*cells, value_and_error(row), number(row["null_value"]), *explained)
-    out.print(table)
-    out.print("null: the same on an isotropic Gaussian of this n and d, through this pipeline", style="dim")
-    if any(row.get("standard_error") is not None for row in rows):
-        blocks = first["jackknife_blocks"]
-        out.print(f"±: standard error, jackknife over {blocks} blocks of items; none of extremes", style="dim")
+    shown = [row for row in rows if row["value"] is not None]
+    heads = ("measure", *columns, "set", ">n", ">value", ">null", "range", "direction")
+    print_table(out, heads, [_cells(row, columns) for row in shown], spare=("range", "direction"))
+    for line in _legend(shown, unasked):
+        say(out, line, style="dim")
     _print_notes(out, rows)
+
+
+def _cells(row: Row, columns: Sequence[str]) -> list[str]:
+    measure = measures[row["measure"]]
+    places = (*(str(row["at"][key]) for key in columns), row["at"]["modality"], str(row["n"]))
+    limits = f"{bound(measure.range[0])} … {bound(measure.range[1])}"
+    return [row["measure"], *places, value_and_error(row), number(row["null_value"]), limits, measure.direction]
+
+
+def _legend(rows: list[Row], unasked: bool) -> Iterator[str]:
+    """What the columns mean, and what they do not say."""
+    if not rows:
+        return
+    first, maps = rows[0], any(row.get("maps") for row in rows)
+    yield "null: the same on an isotropic Gaussian of this n and d, through this pipeline"
+    if first["jackknife_blocks"]:
+        yield from _errors_explained(rows, first["jackknife_blocks"])
+    if maps:
+        yield (
+            "null and ±: the map is taken as given; if it was fitted on these rows, measure --pipeline tells what "
+            "fitting alone gives"
+        )
+    if maps and unasked:
+        yield "rows were made unit length after the map; --raw takes them as it left them"
+
+
+def _errors_explained(rows: list[Row], blocks: int) -> Iterator[str]:
+    without = [row for row in rows if row.get("standard_error") is None]
+    if len(without) < len(rows):
+        yield f"±: standard error, jackknife over {blocks} blocks of items"
+    for reason in dict.fromkeys(_why_no_error(row, blocks) for row in without):
+        yield f"no ± where {reason}"
+
+
+def _why_no_error(row: Row, blocks: int) -> str:
+    measure = measures[row["measure"]]
+    if not measure.smooth:
+        return "the jackknife does not fit the measure (list measures says so)"
+    if measure.quadratic and row["n"] > QUADRATIC_ROWS:
+        return f"time grows with n² and there are more than {QUADRATIC_ROWS} rows"
+    return f"the rows are too few for {blocks} blocks; --blocks takes fewer"
 
 
 def _print_notes(out: Console, rows: list[Row]) -> None:
@@ -150,7 +210,7 @@ def _print_notes(out: Console, rows: list[Row]) -> None:
             names = notes.setdefault(key, [])
             names += [row["measure"]] if row["measure"] not in names else []
     for (before, after), names in notes.items():
-        out.print(f"{before}{', '.join(names)}{after}", style="dim")
+        say(out, f"{before}{', '.join(names)}{after}", style="dim")
 
 
 def write_rows(path: Path, rows: list[Row]) -> None:
@@ -160,11 +220,3 @@ def write_rows(path: Path, rows: list[Row]) -> None:
         path.write_text(text, encoding="utf-8")
     else:
         write_atomically(path, text.encode())
-
-
-def check_writable(path: Path) -> None:
-    """Complains before anything is computed."""
-    if path.is_dir():
-        raise InputError(f"{path} is a directory; --json needs the name of a file")
-    if not path.parent.exists():
-        raise InputError(f"the folder {path.parent} does not exist; --json writes into existing folders")

@@ -1,31 +1,86 @@
-"""How tables and numbers look on the terminal."""
+"""How tables, sentences and numbers look on the terminal and in a pipe: whole, and without spaces at the end."""
 
-import sys
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from shutil import get_terminal_size
+from textwrap import wrap
 
+from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
 
 from clip_geometry.report import numbers as report_numbers
 from clip_geometry.results import Row
 
+UNKNOWN_WIDTH = 200  # wide, so that a piped table keeps its lines
+LEAST_WIDTH = 12  # of a folded column; narrower ones cannot be read
+
 
 def console() -> Console:
-    """Standard output; wide where it is no terminal, so that a piped table keeps its lines."""
-    return Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 200)
+    """Standard output, as wide as COLUMNS or the terminal says."""
+    width = get_terminal_size((UNKNOWN_WIDTH, 24)).columns
+    return Console(highlight=False, markup=False, width=width)
 
 
-def plain_table(*columns: str) -> Table:
-    """A table without lines; ">name" is a column of numbers. All but the last column stay on one line."""
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in columns:
-        right = column.startswith(">")
-        table.add_column(
-            column.removeprefix(">"),
-            justify="right" if right else "left",
-            no_wrap=right or column == columns[0],
-            overflow="fold",
-        )
-    return table
+def say(out: Console, text: str, *, style: str = "", indent: str = "") -> None:
+    """A sentence, folded between words; `indent` stands before all lines but the first."""
+    width = max(out.width, LEAST_WIDTH + len(indent))
+    for line in wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) or [""]:
+        out.print(line, style=style, soft_wrap=True)
+
+
+def print_table(out: Console, columns: Sequence[str], rows: Sequence[Sequence[str]], spare: Sequence[str] = ()) -> None:
+    """A table without lines. ">name" is a column of numbers, which are never folded; other columns are where needed.
+
+    spare: columns that are left out, one after the other, as long as the table is too wide without folding. Where
+    folding does not help either, the table is wider than the terminal: no number is ever cut.
+    """
+    for number, line in _lines([columns, *rows], spare, out.width):
+        out.print(line, style="bold" if number == 0 else "", soft_wrap=True)
+
+
+def _lines(rows: Sequence[Sequence[str]], spare: Sequence[str], width: int) -> Iterator[tuple[int, str]]:
+    """(number of the row, line of the table); the first row holds the names of the columns."""
+    columns = list(zip(*rows, strict=True))
+    for name in spare:
+        if _total(_widths(columns)) > width:
+            columns = [column for column in columns if column[0] != name]
+    numeric = [column[0].startswith(">") for column in columns]
+    columns = [(column[0].removeprefix(">"), *column[1:]) for column in columns]
+    widths = _folded(_widths(columns), numeric, width)
+    for number, cells in enumerate(zip(*columns, strict=True)):
+        for line in zip_longest(*map(_fold, cells, widths), fillvalue=""):
+            yield number, "  ".join(map(_padded, line, widths, numeric)).rstrip()
+
+
+def _widths(columns: Sequence[Sequence[str]]) -> list[int]:
+    return [max(cell_len(cell.removeprefix(">")) for cell in column) for column in columns]
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + 2 * (len(widths) - 1)
+
+
+def _folded(natural: list[int], numeric: Sequence[bool], width: int) -> list[int]:
+    """The widest columns of text narrowed until all fit; the widths as they are where that is not possible."""
+    widths = natural.copy()
+    while _total(widths) > width:
+        text = [k for k, number in enumerate(numeric) if not number and widths[k] > LEAST_WIDTH]
+        if not text:
+            return natural
+        widths[max(text, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def _fold(cell: str, width: int) -> list[str]:
+    """Between words, and a name like isotropy_i2[canonical] before its bracket."""
+    if cell_len(cell) <= width:
+        return [cell]
+    return wrap(cell if " " in cell else cell.replace("[", " ["), width, break_on_hyphens=False)
+
+
+def _padded(cell: str, width: int, number: bool) -> str:
+    spaces = " " * (width - cell_len(cell))
+    return spaces + cell if number else cell + spaces
 
 
 def bound(value: float | str) -> str:

@@ -1,9 +1,10 @@
-"""What the registry knows about the measures, in words: for the terminal and for docs/measures.md."""
+"""What the registry knows about the measures, in words: for the terminal, the report and docs/measures.md."""
 
 from inspect import getmodule, unwrap
 
 from clip_geometry.geometry import GROUPS, Measure, by_group
 from clip_geometry.report.numbers import bound
+from clip_geometry.report.table import Explanation
 
 PAGE_HEAD = """# The measures
 
@@ -14,16 +15,19 @@ in four precisions. No measure normalises, centres, samples or drops rows silent
 """
 
 
-def facts(measure: Measure) -> str:
-    """Range, direction, limit, invariances, needs and cost, in a sentence's worth of words."""
+def facts(measure: Explanation) -> str:
+    """Range, direction, limit, invariances, needs and cost of a Measure; range and direction of any other."""
     low, high = measure.range
+    unit = f" {measure.unit}" if measure.unit else ""
+    parts = [f"range {bound(low)} … {bound(high)}{unit}", measure.direction]
+    return "; ".join([*parts, *_more_facts(measure)] if isinstance(measure, Measure) else parts)
+
+
+def _more_facts(measure: Measure) -> list[str]:
     limit = "its null value on a Gaussian depends on n and d"
     if measure.at_gaussian is not None:
         limit = f"{bound(measure.at_gaussian)} on an isotropic Gaussian as n grows"
-    unit = f" {measure.unit}" if measure.unit else ""
-    parts = [
-        f"range {bound(low)} … {bound(high)}{unit}",
-        measure.direction,
+    return [
         limit,
         f"invariant to {', '.join(measure.invariances) or 'none of the maps that are checked'}",
         f"needs {', '.join(measure.needs) or 'nothing but rows'}",
@@ -32,7 +36,6 @@ def facts(measure: Measure) -> str:
         *([] if measure.smooth else ["no standard error"]),
         *([] if measure.by_default else ["taken only where it is named"]),
     ]
-    return "; ".join(parts)
 
 
 def place(measure: Measure) -> str:

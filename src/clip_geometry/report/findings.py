@@ -4,11 +4,15 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from clip_geometry.report.numbers import as_number, beside, fixed
+from clip_geometry.report.numbers import as_number, fixed, plus_minus, to_error
 
 Row = Mapping[str, Any]
 CLEARLY = 0.9  # a cone is called one where its half angle is below this share of the null value
 ROUNDING = 1e-9  # a gap below this after centring is rounding
+
+
+def _cosine(value: float) -> str:
+    return fixed(value, 4)
 
 
 class Values:
@@ -19,6 +23,11 @@ class Values:
 
     def get(self, measure: str, modality: str = "both", key: str = "value") -> float | None:
         return as_number(self._rows.get((measure, modality), {}).get(key))
+
+    def quote(self, measure: str, modality: str = "both", plain: Callable[[float], str] = _cosine) -> str:
+        """A value that is there with its standard error; `plain` where the row has none."""
+        value, error = self.get(measure, modality), self.get(measure, modality, "standard_error")
+        return plus_minus(value, error) if error or value is None else plain(value)
 
     def last_step(self) -> str:
         """The last step of the pipeline, "" for raw rows."""
@@ -38,19 +47,24 @@ def _own_caption(values: Values) -> str | None:
     stranger = values.get("average_cosine", "image")
     if matching is None or stranger is None:
         return None
-    own, other = (matching, "its own text"), (stranger, "another image drawn at random")
-    (near, who), (far, whom) = sorted((own, other), reverse=True)
-    tail = "" if random is None else f"; the text of another image comes to {fixed(random, 4)}"
+    own = (matching, "its own text", values.quote("matching_cosine"))
+    other = (stranger, "another image drawn at random", values.quote("average_cosine", "image"))
+    (near, who, this), (far, whom, that) = sorted((own, other), reverse=True)
+    tail = "" if random is None else f"; the text of another image comes to {values.quote('random_cosine')}"
+    if _cosine(near) == _cosine(far):
+        both = " and ".join(dict.fromkeys((this, that)))
+        return f"On average an image is as close to {who} as to {whom} (cosine {both}){tail}."
+    if near - far < _scatter(values):
+        return f"An image is no closer to {who} (cosine {this}) than to {whom} ({that}) beyond what chance gives{tail}."
+    return f"On average an image is closer to {who} (cosine {this}) than to {whom} ({that}){tail}."
+
+
+def _scatter(values: Values) -> float:
+    """What chance gives: two standard errors of the two cosines, and four of n cosines of random directions."""
     n, d = (values.get("matching_cosine", key=key) for key in ("n", "d"))
-    scatter = 4 / math.sqrt(n * d) if n and d else 0.0  # four standard errors of n cosines of random directions
-    if fixed(near, 4) == fixed(far, 4):
-        return f"On average an image is as close to {who} as to {whom} (cosine {fixed(near, 4)}){tail}."
-    if near - far < scatter:
-        return (
-            f"An image is no closer to {who} (cosine {fixed(near, 4)}) than to {whom} ({fixed(far, 4)}) beyond what "
-            f"chance gives{tail}."
-        )
-    return f"On average an image is closer to {who} (cosine {fixed(near, 4)}) than to {whom} ({fixed(far, 4)}){tail}."
+    rows = (("matching_cosine", "both"), ("average_cosine", "image"))
+    errors = (values.get(*row, "standard_error") or 0.0 for row in rows)
+    return max(2 * math.hypot(*errors), 4 / math.sqrt(n * d) if n and d else 0.0)
 
 
 def _gap(values: Values) -> str | None:
@@ -59,8 +73,9 @@ def _gap(values: Values) -> str | None:
         return None
     if gap < ROUNDING and values.last_step().startswith("center"):
         return "The mean image and the mean text coincide, because centring was the last step."
-    sentence = f"The mean image and the mean text lie {beside(gap, null)} apart"
-    return f"{sentence}." if null is None else f"{sentence}; without a gap it would be about {beside(null, gap)}."
+    error = values.get("modality_gap", key="standard_error")
+    without = "" if null is None else f"; without a gap it would be about {to_error(null, error, gap)}"
+    return f"The mean image and the mean text lie {plus_minus(gap, error, null)} apart{without}."
 
 
 def _cone(values: Values) -> str | None:
@@ -88,7 +103,7 @@ def _dimensions(values: Values) -> str | None:
         who = "that" if parts else "The variance"
         spread = "over" if parts else "spreads over the equivalent of"
         whole = "" if d in dims else f" of {d:.0f}" + ("" if parts else " directions")
-        parts.append(f"{who} of the {name}s {spread} {_count(ratio)}{whole}")
+        parts.append(f"{who} of the {name}s {spread} {values.quote('participation_ratio', name, _count)}{whole}")
         nulls.append(None if null is None else _count(null))
         dims.append(d)
     return f"{', '.join(parts)}{_against(nulls, 'give')}." if parts else None

@@ -4,6 +4,8 @@ import math
 from typing import Any
 
 MISSING = "–"
+ROUNDING = 1e-12  # what float64 may leave of an exact 0
+SMALLEST, LARGEST = 1e-6, 1e6  # written without a power of ten
 
 
 def as_number(value: Any) -> float | None:
@@ -14,15 +16,14 @@ def as_number(value: Any) -> float | None:
 
 
 def number(value: Any) -> str:
-    """0.8514, 87.31, 1234, 1.2 × 10⁻⁵; an en dash for what is no number."""
+    """0.8514, 87.31, 1234, 0.00012, 3.4 × 10⁻⁷; 0 for what is only rounding; an en dash for what is no number."""
     value = as_number(value)
     if value is None:
         return MISSING
-    if value == 0:
+    if abs(value) < ROUNDING:
         return "0"
-    if 1e-4 <= abs(value) < 1e6:
-        decimals = 3 - math.floor(math.log10(abs(value)))
-        return fixed(value, min(max(decimals, 0), 4))
+    if SMALLEST <= abs(value) < LARGEST:
+        return fixed(value, _decimals(value))
     mantissa, exponent = f"{value:.1e}".split("e")
     return f"{mantissa} × 10{_superscript(int(exponent))}".replace("-", "−")
 
@@ -33,21 +34,42 @@ def fixed(value: float, decimals: int) -> str:
 
 
 def beside(value: Any, *others: Any) -> str:
-    """`number`, but 0.0000 for what is 0 to the digits of one of the others that it is read beside."""
+    """`number`, but small ones with the decimals of the largest that it is read beside: 0.0000 beside 0.3000."""
     value = as_number(value)
-    neighbours = [abs(other) for other in map(as_number, others) if other is not None]
-    if value is not None and abs(value) < 1e-4 and max(neighbours, default=0.0) >= 1e-3:
-        return fixed(value, 4)
+    largest = max((abs(each) for each in map(as_number, (value, *others)) if each is not None), default=0.0)
+    if value is not None and abs(value) < 1e-3 and largest >= SMALLEST:
+        return fixed(value, max(4, _decimals(largest)))
     return number(value)
 
 
-def plus_minus(value: Any, error: Any) -> str:
-    """`value ± error`, the error with two digits and the value with as many decimals; the value alone without one."""
-    value, spread = as_number(value), as_number(error)
-    if value is None or spread is None or not 1e-6 <= spread < 1e6:
-        return number(value)
-    decimals = max(0, 1 - math.floor(math.log10(spread)))
-    return f"{fixed(value, decimals)} ± {fixed(spread, decimals)}"
+def plus_minus(value: Any, error: Any, *others: Any) -> str:
+    """`value ± error`, the error with two digits and the value with as many decimals; without one as `beside`."""
+    decimals = _error_decimals(error)
+    text = to_error(value, error, *others)
+    return text if decimals is None or text == MISSING else f"{text} ± {fixed(error, decimals)}"
+
+
+def to_error(value: Any, error: Any, *others: Any) -> str:
+    """`value` with the decimals of `plus_minus`, for a null value beside a value with this error."""
+    value, decimals = as_number(value), _error_decimals(error)
+    return beside(value, *others) if value is None or decimals is None else fixed(value, decimals)
+
+
+def _decimals(value: float) -> int:
+    """Four significant digits, but four decimals and two digits are enough."""
+    exponent = _exponent(value, 4)
+    return max(0, min(3 - exponent, max(4, 1 - exponent)))
+
+
+def _error_decimals(error: Any) -> int | None:
+    """Those that leave two digits of an error; None where there is none, or one that is no more than rounding."""
+    error = as_number(error)
+    return max(0, 1 - _exponent(error, 2)) if error is not None and SMALLEST <= error < LARGEST else None
+
+
+def _exponent(value: float, digits: int) -> int:
+    """Of ten, after rounding to so many digits: 0.99999 is 1.000, not 1.0000."""
+    return int(f"{value:.{digits - 1}e}".partition("e")[2])
 
 
 def percent(share: float) -> str:

@@ -10,9 +10,9 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from clip_geometry.files import write_atomically
+from clip_geometry.report import explained
 from clip_geometry.report.findings import findings
 from clip_geometry.report.gallery import FigureEntry
-from clip_geometry.report.numbers import bound
 from clip_geometry.report.origin import Row, told
 from clip_geometry.report.table import TRACK, Explanation, anchor, build_table, explain, group_order
 
@@ -52,8 +52,10 @@ def render_report(
             facts=[(name, text) for name, value in facts.items() if (text := _fact(value))],
             fresh_models=list(fresh_models),
             findings=telling[:MAX_RUNS_TOLD],
+            with_errors=any("±" in sentence for _, sentences in telling for sentence in sentences),
             untold=len(telling[MAX_RUNS_TOLD:]),
             table=table,
+            moved_before=any(row.get("maps") for row in rows),
             track_width=TRACK,
             figures=_numbered(figures),
             explained=_explained(rows, explanations),
@@ -80,7 +82,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(bound=bound, anchor=anchor, references=_references)
+    environment.filters.update(facts=explained.facts, anchor=anchor, references=_references)
     return environment
 
 

@@ -1,5 +1,6 @@
 """Result rows into the lines of the main table: groups of measures, each with its sets and, in a sweep, its runs."""
 
+import itertools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,12 +8,15 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from clip_geometry.geometry import GROUPS
-from clip_geometry.report.numbers import as_number, beside, bound, number, plus_minus
+from clip_geometry.report.numbers import as_number, bound, number, plus_minus, to_error
 from clip_geometry.report.origin import Row, places, runs, words
 
 SETS = ("image", "text", "both")
 SIZE_FIELDS = ("n", "d")
 TRACK = 120  # width of the small picture, in its own units
+ROUNDING = 1e-9  # values that differ by less are the same
+
+Member = tuple[Row, tuple[str, ...]]  # a row and its cells under the columns that vary
 
 
 class Explanation(Protocol):
@@ -66,7 +70,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Block:
-    """One measure with all its lines. `anchor` is the id of its explanation, empty where there is none."""
+    """One measure with all its lines.
+
+    anchor: the id of its explanation, empty where there is none. twin: `[cosine]`, a variant equal in all rows, or "".
+    """
 
     name: str
     title: str
@@ -74,6 +81,8 @@ class Block:
     range: str
     unit: str
     direction: str
+    trap: str
+    twin: str
     lines: tuple[Line, ...]
 
 
@@ -112,7 +121,7 @@ def build_table(rows: Sequence[Row], explanations: Mapping[str, Explanation]) ->
     found = runs(rows)
     several = len(found) > 1
     names = (*places(rows), *(name for name in SIZE_FIELDS if _varies(name, rows)))
-    by_measure: dict[str, list[tuple[Row, tuple[str, ...]]]] = {}
+    by_measure: dict[str, list[Member]] = {}
     for run in found:
         for row in run.rows:
             cells = (*((run.label,) if several else ()), *(words(row, name) for name in names))
@@ -121,7 +130,7 @@ def build_table(rows: Sequence[Row], explanations: Mapping[str, Explanation]) ->
     for name, members in by_measure.items():
         explanation = explain(name, explanations)
         group = explanation.group if explanation else "other"
-        groups.setdefault(group, []).append(_block(name, members, explanation))
+        groups.setdefault(group, []).append(_block(name, members, explanation, _twin(name, by_measure)))
     return Table(
         runs=tuple((run.label, run.heading) for run in found) if several else (),
         columns=(*(("run",) if several else ()), *names),
@@ -138,13 +147,30 @@ def group_order(group: str) -> int:
     return GROUPS.index(group) if group in GROUPS else len(GROUPS)
 
 
-def _block(name: str, members: list[tuple[Row, tuple[str, ...]]], explanation: Explanation | None) -> Block:
+def _twin(name: str, by_measure: Mapping[str, Sequence[Member]]) -> str:
+    """An earlier variant of the measure that is equal in all rows, as silhouettes are on unit rows; or ""."""
+    base = name.partition("[")[0]
+    for other in itertools.takewhile(lambda other: other != name, by_measure):
+        if other.partition("[")[0] == base and _equal(by_measure[other], by_measure[name]):
+            return other.removeprefix(base) or base
+    return ""
+
+
+def _equal(these: Sequence[Member], those: Sequence[Member]) -> bool:
+    here, there = ({(_modality(row), cells): row.get("value") for row, cells in members} for members in (these, those))
+    values = [(as_number(value), as_number(there.get(place))) for place, value in here.items()]
+    return here.keys() == there.keys() and all(
+        x is not None and y is not None and abs(x - y) <= ROUNDING for x, y in values
+    )
+
+
+def _block(name: str, members: Sequence[Member], explanation: Explanation | None, twin: str) -> Block:
     # sorting is stable: within a set, runs keep their order
     ordered = sorted(members, key=lambda member: _set_order(_modality(member[0])))
     near = [row.get(key) for row, _ in members for key in ("value", "null_value")]
     lines = tuple(_line(row, cells, explanation, near) for row, cells in ordered)
     if explanation is None:
-        return Block(name, name, "", "", "", "", lines)
+        return Block(name, name, "", "", "", "", "", twin, lines)
     low, high = explanation.range
     # a variant that is explained under its base name keeps the variant in its title
     suffix = "" if explanation.name == name else f" [{name.partition('[')[2]}"
@@ -155,6 +181,8 @@ def _block(name: str, members: list[tuple[Row, tuple[str, ...]]], explanation: E
         range=f"{bound(low)} to {bound(high)}",
         unit=explanation.unit,
         direction=explanation.direction,
+        trap=explanation.trap,
+        twin=twin,
         lines=lines,
     )
 
@@ -169,13 +197,12 @@ def _set_order(modality: str) -> int:
 
 def _line(row: Row, varying: tuple[str, ...], explanation: Explanation | None, near: Sequence[Any]) -> Line:
     """near: the numbers of the measure, all read beside each other."""
-    value, error = as_number(row.get("value")), as_number(row.get("standard_error"))
-    shown = beside(value, *near) if error is None else plus_minus(value, error)
+    value, error = as_number(row.get("value")), row.get("standard_error")
     return Line(
         modality=_modality(row),
         varying=varying,
-        value="" if value is None else shown,
-        null=beside(row.get("null_value"), *near),
+        value="" if value is None else plus_minus(value, error, *near),
+        null=to_error(row.get("null_value"), error, *near),
         note=row.get("note") or ("not a finite number" if value is None else ""),
         track=track(row, explanation.range) if explanation else None,
     )
