@@ -1,3 +1,4 @@
+import gzip
 import io
 import json
 import struct
@@ -104,3 +105,60 @@ def _opcodes(value) -> bytes:
     dtype = b"cnumpy\ndtype\n" + _opcodes(("u1", 0, 1)) + b"R" + _opcodes((3, "|", None, None, None, -1, -1, 0)) + b"b"
     state = _opcodes(1) + _opcodes(value.shape) + dtype + _opcodes(False) + _opcodes(value.tobytes())
     return empty + b"(" + state + b"tb"
+
+
+LANGUAGES = ("en", "de", "fr", "es", "it", "ru", "pl", "tr", "ko", "zh", "jp")
+THINGS = ("cat", "dog", "bus")
+
+
+@pytest.fixture
+def photographs() -> tuple[str, ...]:
+    return tuple(f"{thing}.png" for thing in THINGS)
+
+
+def aligned_text(language: str) -> str:
+    return "".join(f"{thing} ({language})\n" for thing in THINGS)
+
+
+@pytest.fixture
+def multi30k_folder(tmp_path) -> Path:
+    """As github.com/multi30k/dataset lays it out: no Czech in the test set of 2017, no image names of the train set."""
+    root = tmp_path / "multi30k" / "data" / "task1"
+    for folder in ("raw", "image_splits", "tok"):
+        (root / folder).mkdir(parents=True)
+    for split, languages in {
+        "train": "en de fr cs",
+        "test_2016_flickr": "en de fr cs",
+        "test_2017_mscoco": "en de fr",
+    }.items():
+        for language in languages.split():
+            file = root / "raw" / f"{split}.{language}.gz"
+            file.write_bytes(gzip.compress(aligned_text(language).encode()))
+    for split, number in {"test_2016_flickr": "", "test_2017_mscoco": "#367178"}.items():
+        lines = "".join(f"{thing}.png{number}\n" for thing in THINGS)
+        (root / "image_splits" / f"{split}.txt").write_text(lines)
+    return tmp_path / "multi30k"
+
+
+@pytest.fixture
+def xtd10_folder(tmp_path) -> Path:
+    """As github.com/adobe-research/Cross-lingual-Test-Dataset-XTD10 lays it out."""
+    root = tmp_path / "xtd10"
+    for language in LANGUAGES:
+        folder = root / {"en": "MIC", "de": "MIC", "fr": "MIC", "jp": "STAIR"}.get(language, "XTD10")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"test_1kcaptions_{language}.txt").write_text(aligned_text(language).rstrip("\n"))
+    (root / "XTD10" / "test_image_names.txt").write_text("".join(f"{thing}.png\n" for thing in THINGS))
+    return root
+
+
+@pytest.fixture
+def wikicaps_folder(tmp_path) -> Path:
+    """As wikicaps_v1.0.tar.gz unpacks; the captions of a pair say which pair it is."""
+    root = tmp_path / "wikicaps" / "wikicaps_v1.0"
+    root.mkdir(parents=True)
+    for other in ("de", "fr", "ru"):
+        for split in ("dev", "test"):
+            lines = [f'{thing}.png\t" {thing} ({other})\t{thing} (en of {other}, {split})\n' for thing in THINGS]
+            (root / f"img_{other}-en.tok.lc.filtered.{split}").write_text("".join(lines))
+    return root.parent

@@ -1,10 +1,12 @@
 import hashlib
 import json
 import os
+import re
 import tarfile
 from collections import Counter
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 
 import numpy as np
@@ -57,6 +59,60 @@ def test_prompts_are_the_text_side(request, layout):
     assert [text.load(k) for k in (0, 2)] == ["a photo of a apple", "a photo of a lawn mower"]
     with pytest.raises(InputError, match=r"contains \{\} 0 times"):
         _load(folder, prompt="")
+
+
+FINE = (
+    "apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can "
+    "castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin "
+    "elephant flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion lizard lobster "
+    "man maple_tree motorcycle mountain mouse mushroom oak_tree orange orchid otter palm_tree pear pickup_truck "
+    "pine_tree plain plate poppy porcupine possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk "
+    "skyscraper snail snake spider squirrel streetcar sunflower sweet_pepper table tank telephone television tiger "
+    "tractor train trout tulip turtle wardrobe whale willow_tree wolf woman worm"
+)
+
+
+def test_russian_names_are_those_of_the_hundred_classes_in_their_order():
+    names = cifar100.russian_names()
+    assert " ".join(names) == FINE and len(names) == 100
+    assert len(set(names.values())) == 100
+    assert all(re.fullmatch("[а-яё]+( [а-яё]+)*", name) for name in names.values())
+    some = {
+        "ray": "скат",
+        "seal": "тюлень",
+        "orange": "апельсин",
+        "can": "жестяная банка",
+        "sweet_pepper": "сладкий перец",
+    }
+    assert some.items() <= names.items()
+
+
+def test_the_russian_names_say_where_they_come_from():
+    content = json.loads(Path(cifar100.__file__).with_name("cifar100_ru.json").read_text(encoding="utf-8"))
+    assert {"source", "review"} <= content.keys()
+    names, other = content["names"], content["ruclip_differs"]
+    assert other.keys() <= names.keys() and all(names[name] != word for name, word in other.items())
+
+
+@pytest.mark.parametrize("layout", ["cifar_python", "cifar_parquet"])
+def test_russian_prompts(request, layout):
+    dataset = _load(request.getfixturevalue(layout), prompt="изображение {}", language="ru")
+    text = dataset.text
+    assert text is not None and dataset.class_names is not None and text.labels is not None
+    words = ("яблоко", "кровать", "газонокосилка", "выдра", "сосна")  # of the fixture's classes
+    assert [text.load(k) for k in range(len(text))] == [f"изображение {word}" for word in words]
+    assert (text.language, text.labels.tolist(), dataset.class_names[0]) == ("ru", [0, 1, 2, 3, 4], "apple")
+
+
+def test_languages_of_the_class_names(cifar_parquet, monkeypatch):
+    with pytest.raises(InputError, match=r"cifar100 has no class names in 'de'; its languages are en, ru$"):
+        _load(cifar_parquet, language="de")
+    with pytest.raises(InputError, match=r"has its 20 coarse classes in en only, not in 'ru'$"):
+        _load(cifar_parquet, language="ru", labels="coarse")
+    monkeypatch.setattr(cifar100, "russian_names", lambda: {"apple": "яблоко"})
+    assert _load(cifar_parquet, language="ru").text is None
+    with pytest.raises(InputError, match="'bed' is no class of CIFAR-100 and has no name in 'ru'"):
+        _load(cifar_parquet, prompt="{}", language="ru")
 
 
 def test_the_folders_themselves_and_their_parents_are_recognised(cifar_python, cifar_parquet):

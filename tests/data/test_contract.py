@@ -46,8 +46,28 @@ def _scenes(request):
     return resolve_dataset("scenes", size=5, captions_per_image=2)
 
 
+def _published(name):
+    def make(request):
+        folder = request.getfixturevalue(f"{name}_folder")
+        for seed, image in enumerate(request.getfixturevalue("photographs")):
+            request.getfixturevalue("write_image")(folder / "photographs" / image, seed)
+        options = {"language": "ru"} if name == "wikicaps" else {}
+        return resolve_dataset(name, path=folder, images=folder / "photographs", **options)
+
+    return make
+
+
 # a new data set needs a row here: how to make a tiny one, with both sides where it can have both
-MINIMAL = {"captions": _captions, "cifar100": _cifar100, "coco": _coco, "folder": _folder, "scenes": _scenes}
+MINIMAL = {
+    "captions": _captions,
+    "cifar100": _cifar100,
+    "coco": _coco,
+    "folder": _folder,
+    "multi30k": _published("multi30k"),
+    "scenes": _scenes,
+    "wikicaps": _published("wikicaps"),
+    "xtd10": _published("xtd10"),
+}
 
 
 @pytest.fixture(params=MINIMAL)

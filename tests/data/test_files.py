@@ -1,9 +1,10 @@
+import gzip
 import os
 from pathlib import Path
 
 import pytest
 
-from clip_geometry.data.files import read_text, revision
+from clip_geometry.data.files import read_lines, read_text, revision
 from clip_geometry.files import existing_file, existing_folder
 from clip_geometry.registry import InputError
 
@@ -88,3 +89,29 @@ def test_home_is_expanded(tmp_path, monkeypatch):
     (tmp_path / "table").write_text("x")
     assert existing_file(Path("~/table"), "a table") == tmp_path / "table"
     assert existing_folder(Path("~"), "a folder") == tmp_path
+
+
+def test_a_gzip_file_is_unpacked(tmp_path):
+    whole = gzip.compress("\ufeffГрусть\n".encode())
+    (tmp_path / "t.txt.gz").write_bytes(whole)
+    assert read_text(tmp_path / "t.txt.gz") == "Грусть\n"
+    damaged = whole[:12] + b"\xff\xff" + whole[14:]
+    for broken in (b"no gzip", whole[:20], damaged):
+        (tmp_path / "t.txt.gz").write_bytes(broken)
+        with pytest.raises(InputError, match="cannot be unpacked, it is truncated or no gzip file"):
+            read_text(tmp_path / "t.txt.gz")
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("a\nb", ["a", "b"]),
+        ("a\nb\n", ["a", "b"]),
+        ("a\r\nb\r\n\r\n", ["a", "b"]),
+        ("a\n\nb\n\n", ["a", "", "b"]),
+        (" a \u2028\x85\n\u00a0b", [" a \u2028\x85", "\u00a0b"]),
+    ],
+)
+def test_lines_end_at_line_feeds_only_and_keep_their_spaces(tmp_path, text, lines):
+    (tmp_path / "t").write_bytes(text.encode())
+    assert read_lines(tmp_path / "t") == lines

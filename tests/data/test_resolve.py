@@ -11,11 +11,13 @@ from clip_geometry.registry import InputError
 
 def test_paths_are_recognised(tmp_path, write_image, cifar_python, cifar_parquet):
     write_image(tmp_path / "images/deep/a.png")
-    for name in ("t.csv", "t.parquet", "t.jsonl", "T.CSV", "captions.json"):
+    for name in ("t.csv", "t.tsv", "t.parquet", "t.jsonl", "T.CSV", "captions.json"):
         (tmp_path / name).touch()
     kinds = {
         "images": "folder",
         "t.csv": "captions",
+        "t.tsv": "captions",
+        "raw/train.{language}.gz": "captions",
         "t.parquet": "captions",
         "t.jsonl": "captions",
         "T.CSV": "captions",

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clip_geometry.data.tables import read_table
+from clip_geometry.data.tables import read_table, read_tsv
 from clip_geometry.registry import InputError
 
 ROWS = {
@@ -33,6 +33,24 @@ def test_all_formats_give_the_same_strings(tmp_path, suffix):
     assert {name: table.strings(name) for name in table.names} == ROWS
 
 
+def test_quotation_marks_between_tabs_are_text(tmp_path):
+    cells = ['"', 'a "quoted" word', '"all of it"', "one\u2028line", " spaces "]
+    (tmp_path / "t.tsv").write_bytes("\r\n".join(["en", *cells, "", ""]).encode())
+    assert read_table(tmp_path / "t.tsv").strings("en") == cells
+
+
+def test_a_tsv_without_a_header(tmp_path):
+    (tmp_path / "t.dev").write_text("a.jpg\teine Katze\ta cat\nb.jpg\tein Hund\ta dog\n")
+    table = read_tsv(tmp_path / "t.dev", ("image", "de", "en"))
+    assert {name: table.strings(name) for name in table.names} == {
+        "image": ["a.jpg", "b.jpg"],
+        "de": ["eine Katze", "ein Hund"],
+        "en": ["a cat", "a dog"],
+    }
+    with pytest.raises(InputError, match=r"line 1, has 3 fields between tabs; expected are 2: image, de$"):
+        read_tsv(tmp_path / "t.dev", ("image", "de"))
+
+
 def test_jsonl_lines_end_at_line_feeds_only(tmp_path):
     (tmp_path / "t.jsonl").write_text(json.dumps({"en": "one\u2028line"}, ensure_ascii=False))
     assert read_table(tmp_path / "t.jsonl").strings("en") == ["one\u2028line"]
@@ -57,12 +75,17 @@ def test_an_unknown_column(tmp_path, suffix):
         ("t.csv", "a,b\n1\n", "line 2, has 1 fields; the header has 2"),
         ("t.csv", 'a,b\n"x"y,2\n', "line 2, is not CSV"),
         ("t.csv", "a,a\n1,2\n", "has two columns 'a'"),
+        ("t.tsv", "", "is empty"),
+        ("t.tsv", "a\tb\n", "has no rows"),
+        ("t.tsv", "a\tb\n1\t2\n\n1\t2\n", "line 3, has 1 fields between tabs; the header has 2"),
+        ("t.tsv", "a\tb\n1\t2\t3\n", "line 2, has 3 fields between tabs; the header has 2"),
+        ("t.tsv", "a\ta\n1\t2\n", "has two columns 'a'"),
         ("t.jsonl", "\n \n", "has no rows"),
         ("t.jsonl", '{"a": 1}\n{"a": 2\n', "line 2, is not JSON"),
         ("t.jsonl", "[" * 100_000, "line 1, is not JSON"),
         ("t.jsonl", '{"a": 1}\n[1]\n', "line 2, is not a JSON object"),
         ("t.parquet", "not parquet at all", "cannot be read as parquet"),
-        ("t.txt", "a\n", "has the suffix '.txt'; a table has one of .csv .parquet .jsonl"),
+        ("t.txt", "a\n", "has the suffix '.txt'; a table has one of .csv .tsv .parquet .jsonl"),
     ],
 )
 def test_broken_tables(tmp_path, name, content, message):

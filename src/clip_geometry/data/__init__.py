@@ -6,6 +6,7 @@ from typing import Any
 
 from clip_geometry.config import validate
 from clip_geometry.data import cifar100, folder
+from clip_geometry.data.aligned import PLACE
 from clip_geometry.data.base import Dataset, DatasetConfig, DatasetEntry, Side, datasets
 from clip_geometry.data.images import IMAGE_SUFFIXES
 from clip_geometry.data.tables import SUFFIXES
@@ -29,8 +30,9 @@ import_all(__name__)
 def resolve_dataset(name_or_path: str | Path, /, **options: Any) -> DatasetConfig:
     """The config of a registered data set, or of what lies at a path; `options` are its other fields.
 
-    A table is read as `captions`, .json as `coco`, a folder as `cifar100` where it has one of its layouts and as
-    `folder` where it holds images. Raises InputError for anything else and for wrong options.
+    A table, or a path with {language} in it, is read as `captions`, .json as `coco`, a folder as `cifar100` where it
+    has one of its layouts and as `folder` where it holds images. Raises InputError for anything else and for wrong
+    options.
     """
     return _resolve(name_or_path, options)
 
@@ -62,7 +64,7 @@ def _resolve(name_or_path: str | Path, options: Mapping[str, Any]) -> DatasetCon
                 f"both {str(name_or_path)!r} and path={values['path']!r} say where the data set is; give one"
             )
         values["path"] = str(Path(name_or_path).expanduser())
-    for key in values.keys() & {"path", "images"}:  # one place has one name, from wherever it is given
+    for key in values.keys() & {"path", "images", "image_names"}:  # one place has one name, from wherever it is given
         if isinstance(values[key], str):
             values[key] = str(Path(values[key]).expanduser().resolve())
     name = _name(name_or_path)
@@ -75,6 +77,8 @@ def _name(name_or_path: str | Path) -> str:
 
 
 def _kind(path: Path) -> str:
+    if PLACE in str(path):
+        return "captions"
     if not path.exists():
         hint = did_you_mean(str(path), datasets) or f"; known are {', '.join(sorted(datasets))}, or give a path"
         raise InputError(f"{str(path)!r} is neither a data set nor an existing path{hint}")

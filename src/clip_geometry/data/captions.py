@@ -1,11 +1,13 @@
-"""A table of captions, with or without the images they describe."""
+"""Captions in one or more languages, from a table or from line-aligned text files, with or without their images."""
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from clip_geometry.config import digest
+from clip_geometry.data.aligned import PLACE, language_files, read_aligned
 from clip_geometry.data.base import Dataset, DatasetEntry, Side, datasets
-from clip_geometry.data.files import CaptionedConfig, revision
+from clip_geometry.data.files import CaptionedConfig, CaptionsOnly, revision
 from clip_geometry.data.images import listed_images
 from clip_geometry.data.tables import Table, read_table
 from clip_geometry.files import existing_folder
@@ -17,9 +19,11 @@ LANGUAGE_COLUMNS = ("language", "lang", "locale")
 
 
 class CaptionsConfig(CaptionedConfig):
-    """path: the table, .csv, .parquet or .jsonl.
+    """path: the table, .csv, .tsv, .parquet or .jsonl; or text files, one per language, with the same thing in the
+    same line: their path with {language} in place of the language, such as raw/train.{language}.
 
     images: the folder its image names are relative to; default: the folder of the table.
+    image_names: for text files, a further one with the image name of each line; without it, lines are numbered.
     image_column: default: the first of IMAGE_COLUMNS that the table has; without one, rows are numbered.
     caption_column: default: the column named like `language`; else, where no column has a two-letter
     name, the first of CAPTION_COLUMNS that the table has.
@@ -29,22 +33,30 @@ class CaptionsConfig(CaptionedConfig):
     """
 
     name: str = "captions"
+    image_names: Path | None = None
     image_column: str | None = None
     caption_column: str | None = None
 
 
 def load(config: CaptionsConfig) -> Dataset:
+    table = _table(config)
+    images = config.image_column or _first(IMAGE_COLUMNS, table.names)
+    return captions_of(config, table, config.caption_column, images, folder=table.path.parent)
+
+
+def captions_of(
+    config: CaptionsOnly, table: Table, caption_column: str | None, image_column: str | None, folder: Path
+) -> Dataset:
     """One text row per row of the table in that language; rows with the same image name are captions of one item.
 
-    item_id is the image name, or the row number in the table, from 0, where there is no image column. Images come
-    once each, in order of first appearance; the image side is None where none of them is there.
+    caption_column: None for that of the language. item_id is the image name, or the row number in the table, from 0,
+    where there is no image column: the same in every language. Images come once each, in order of first appearance,
+    from config.images or else from `folder`; the image side is None where none of them is there.
     """
-    table = read_table(config.path)
-    captions = table.strings(config.caption_column or _caption_column(table, config.language))
+    captions = table.strings(caption_column or _caption_column(table, config.language))
     rows = _rows_in(table, config.language, len(captions))
     texts = [captions[row] for row in rows]
-    image_column = config.image_column or _first(IMAGE_COLUMNS, table.names)
-    files_revision = revision(table.path.parent, [table.path.name])
+    files_revision = table.revision()
     if image_column is None:
         if config.images is not None:
             raise InputError(f"{table.path} has no image column ({_listing(IMAGE_COLUMNS)}) to find images with")
@@ -53,11 +65,22 @@ def load(config: CaptionsConfig) -> Dataset:
         images = table.strings(image_column, numbers=True)
         item_id = [images[row] for row in rows]
         names = list(dict.fromkeys(item_id))
-        folder = existing_folder(config.images or table.path.parent, "a folder of images")
+        folder = existing_folder(config.images or folder, "a folder of images")
         image = listed_images(folder, names, names, required=config.images is not None)
         files_revision = digest([files_revision, revision(folder, names)])
     text = Side("text", item_id, texts.__getitem__, language=config.language)
     return Dataset(config=config, revision=files_revision, image=image, text=text)
+
+
+def _table(config: CaptionsConfig) -> Table:
+    if PLACE not in str(config.path):
+        if config.image_names is not None:
+            raise InputError(f"image_names={config.image_names} is for text files; {config.path} is a table")
+        return read_table(config.path)
+    files = language_files(config.path)
+    if not files:
+        raise InputError(f"there is no file {config.path} with a language such as en in place of {PLACE}")
+    return read_aligned(config.path, files, config.image_names)
 
 
 def _rows_in(table: Table, language: str, count: int) -> Sequence[int]:
@@ -74,10 +97,10 @@ def _rows_in(table: Table, language: str, count: int) -> Sequence[int]:
 
 
 def _caption_column(table: Table, language: str) -> str:
-    if language in table.names:
+    if language in (table.languages or table.names) and language not in IMAGE_COLUMNS:
         return language
-    languages = [name for name in table.names if re.fullmatch("[a-z]{2}", name) and name != "id"]
-    if languages:
+    two_letters = (name for name in table.names if re.fullmatch("[a-z]{2}", name) and name != "id")
+    if languages := table.languages or tuple(two_letters):
         raise InputError(f"{table.path} has no captions in {language!r}; its languages are {', '.join(languages)}")
     column = _first(CAPTION_COLUMNS, table.names)
     if column is None:
@@ -98,5 +121,5 @@ def _listing(names: Sequence[str]) -> str:
 
 datasets.add(
     "captions",
-    DatasetEntry(CaptionsConfig, load, "a captions table (.csv, .parquet, .jsonl), with or without images"),
+    DatasetEntry(CaptionsConfig, load, "a table (.csv, .tsv, .parquet, .jsonl) or aligned text files of captions"),
 )

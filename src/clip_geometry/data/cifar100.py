@@ -1,4 +1,7 @@
-"""CIFAR-100 (Krizhevsky 2009), from the original pickles or from Hugging Face's parquet files."""
+"""CIFAR-100 (Krizhevsky 2009), from the original pickles or from Hugging Face's parquet files.
+
+The class names are those of the files, in English; cifar100_ru.json has them in Russian and says where from.
+"""
 
 import io
 import json
@@ -7,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from PIL import Image
-from pydantic import field_validator
+from pydantic import field_validator, model_validator
 
 from clip_geometry.data.base import Dataset, DatasetConfig, DatasetEntry, Side, datasets
 from clip_geometry.data.cifar_pickle import read_pickle
@@ -23,6 +26,7 @@ from clip_geometry.files import existing_folder
 from clip_geometry.registry import InputError, did_you_mean
 
 SPLITS = ("train", "test")
+LANGUAGES = ("en", "ru")
 PICKLES = "cifar-100-python"
 LAYOUTS = f"{PICKLES}/{{train,test,meta}} or {{train,test}}-00000-of-00001.parquet"
 
@@ -30,7 +34,8 @@ LAYOUTS = f"{PICKLES}/{{train,test,meta}} or {{train,test}}-00000-of-00001.parqu
 class Cifar100Config(DatasetConfig):
     """path: a folder in one of the two LAYOUTS; default: $CLIP_GEOMETRY_DATA/cifar100 where that exists, otherwise
     ~/.cache/clip-geometry/cifar100, where torchvision downloads it to.
-    labels: the 100 fine classes or the 20 coarse ones.
+    labels: the 100 fine classes or the 20 coarse ones. language: of the class names in the prompts, "en", or "ru" for
+    the fine classes.
     """
 
     name: str = "cifar100"
@@ -43,6 +48,15 @@ class Cifar100Config(DatasetConfig):
         if split not in SPLITS:
             raise ValueError(f"unknown split {split!r}{did_you_mean(split, SPLITS) or '; known are train, test'}")
         return split
+
+    @model_validator(mode="after")
+    def _known_language(self) -> Self:
+        if self.language not in LANGUAGES:
+            known = ", ".join(LANGUAGES)
+            raise ValueError(f"cifar100 has no class names in {self.language!r}; its languages are {known}")
+        if self.language != "en" and self.labels == "coarse":
+            raise ValueError(f"cifar100 has its 20 coarse classes in en only, not in {self.language!r}")
+        return self
 
 
 @dataclass(frozen=True)
@@ -70,9 +84,24 @@ def load(config: Cifar100Config) -> Dataset:
         config=config,
         revision=revision(files[0].parent, [file.name for file in files]),
         image=Side("image", [f"{layout}-{config.split}-{k}" for k in range(len(labels))], rows.load, labels=labels),
-        text=None if config.prompt is None else class_prompts(rows.class_names, config.prompt, config.language),
+        text=None if config.prompt is None else _prompts(config, rows.class_names),
         class_names=tuple(rows.class_names),
     )
+
+
+def russian_names() -> dict[str, str]:
+    """The names of the fine classes in Russian by the English ones, in the order of the labels."""
+    file = Path(__file__).with_name("cifar100_ru.json")
+    return json.loads(file.read_text(encoding="utf-8"))["names"]
+
+
+def _prompts(config: Cifar100Config, names: Sequence[str]) -> Side:
+    if config.language == "ru":
+        russian = russian_names()
+        if unknown := [name for name in names if name not in russian]:
+            raise InputError(f"{unknown[0]!r} is no class of CIFAR-100 and has no name in 'ru'; use language=en")
+        names = [russian[name] for name in names]
+    return class_prompts(names, config.prompt or "", config.language)
 
 
 def layout_files(folder: Path, split: str) -> tuple[Path, ...] | None:

@@ -1,5 +1,7 @@
 """Files behind a data set: their configs, their text, and a revision that changes when they do."""
 
+import gzip
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -24,8 +26,8 @@ class FilesConfig(DatasetConfig):
         return split
 
 
-class CaptionedConfig(FilesConfig):
-    """Captions from a file and, in the folder `images`, the images they name."""
+class CaptionsOnly(DatasetConfig):
+    """Captions and, in the folder `images`, the images they name."""
 
     images: Path | None = None
 
@@ -37,14 +39,27 @@ class CaptionedConfig(FilesConfig):
         return prompt
 
 
+class CaptionedConfig(FilesConfig, CaptionsOnly):
+    """Captions from the user's own files."""
+
+
 def read_text(path: Path) -> str:
-    """The UTF-8 text of a file, without a byte order mark; line ends as they are."""
+    """The UTF-8 text of a file, unpacked if it is a .gz, without a byte order mark; line ends as they are."""
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        content = path.read_bytes()
+        return (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError(f"{path} is not a text file in UTF-8") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        raise InputError(f"{path} cannot be unpacked, it is truncated or no gzip file") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file, which end at line feeds only (captions may hold rarer line ends); blank ones at the
+    end are none."""
+    return [line.removesuffix("\r") for line in read_text(path).rstrip("\r\n").split("\n")]
 
 
 def is_unicode(text: str) -> bool:

@@ -1,28 +1,41 @@
-"""Tables of strings from .csv, .parquet and .jsonl."""
+"""Tables of strings from .csv, .tsv, .parquet and .jsonl."""
 
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clip_geometry.data.files import is_unicode, read_text
+from clip_geometry.data.files import is_unicode, read_lines, read_text, revision
 from clip_geometry.files import existing_file, first_line
 from clip_geometry.registry import InputError, did_you_mean
 
-SUFFIXES = (".csv", ".parquet", ".jsonl")
+SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl")
 
 
 @dataclass(frozen=True)
 class Table:
-    """Named columns of equal length; `values(name)` reads one of them."""
+    """Named columns of equal length; `values(name)` reads one of them.
+
+    path: how errors name it. files: what it was read from, where that is not the file `path`. languages: the columns
+    that hold captions, where that is known.
+    """
 
     path: Path
     names: tuple[str, ...]
     values: Callable[[str], list[Any]]
+    files: tuple[Path, ...] = ()
+    languages: tuple[str, ...] = ()
+
+    def revision(self) -> str:
+        """Changes with the files it was read from."""
+        files = self.files or (self.path,)
+        root = files[0].parent
+        return revision(root, [os.path.relpath(file, root) for file in files])
 
     def strings(self, name: str, *, numbers: bool = False) -> list[str]:
         """A column whose cells are all non-empty strings (`numbers`: or integers, as decimal digits).
@@ -50,7 +63,7 @@ class Table:
 def read_table(path: Path) -> Table:
     """The table in a file, read by its suffix. Raises InputError for a file that is not such a table."""
     path = existing_file(path, f"a table ({' '.join(SUFFIXES)})")
-    readers = {".csv": _read_csv, ".parquet": _read_parquet, ".jsonl": _read_jsonl}
+    readers = {".csv": _read_csv, ".tsv": read_tsv, ".parquet": _read_parquet, ".jsonl": _read_jsonl}
     if path.suffix.lower() not in readers:
         raise InputError(f"{path} has the suffix {path.suffix!r}; a table has one of {' '.join(SUFFIXES)}")
     table = readers[path.suffix.lower()](path)
@@ -70,6 +83,19 @@ def _read_csv(path: Path) -> Table:
     for line, row in rows:
         if len(row) != len(names):
             raise InputError(f"{path}, line {line}, has {len(row)} fields; the header has {len(names)}")
+    return _table(path, names, [dict(zip(names, row, strict=True)) for _, row in rows])
+
+
+def read_tsv(path: Path, names: Sequence[str] | None = None) -> Table:
+    """Columns between tabs; quotation marks are text. The names are those in the first line, unless given."""
+    rows = [(number, line.split("\t")) for number, line in enumerate(read_lines(path), start=1)]
+    expected = f"expected are {names and len(names)}: {', '.join(names or ())}"
+    if names is None:
+        (_, names), *rows = rows
+        expected = f"the header has {len(names)}"
+    for number, row in rows:
+        if len(row) != len(names):
+            raise InputError(f"{path}, line {number}, has {len(row)} fields between tabs; {expected}")
     return _table(path, names, [dict(zip(names, row, strict=True)) for _, row in rows])
 
 

@@ -1,0 +1,184 @@
+"""The published sets of parallel captions, in the layouts they come in: multi30k, xtd10, wikicaps."""
+
+import os
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from clip_geometry.data import load_dataset, resolve_dataset
+from clip_geometry.embeddings import Embeddings, pair
+from clip_geometry.registry import InputError
+
+NAMES = ["cat.png", "dog.png", "bus.png"]
+XTD10 = "de, en, es, fr, it, jp, ko, pl, ru, tr, zh"
+
+
+def _text(name, **options):
+    text = load_dataset(resolve_dataset(name, **options)).text
+    assert text is not None
+    return text
+
+
+def _texts(name, **options):
+    text = _text(name, **options)
+    return [text.load(k) for k in range(len(text))]
+
+
+@pytest.fixture
+def shared(tmp_path, monkeypatch):
+    """An empty folder CLIP_GEOMETRY_DATA."""
+    (tmp_path / "shared").mkdir()
+    monkeypatch.setenv("CLIP_GEOMETRY_DATA", str(tmp_path / "shared"))
+    return tmp_path / "shared"
+
+
+def _write_table(path, languages, image=False):
+    columns = {language: [f"{name[:3]} ({language})" for name in NAMES] for language in languages}
+    path.parent.mkdir(exist_ok=True)
+    pq.write_table(pa.table({**columns, **({"image": NAMES} if image else {})}), path)
+
+
+@pytest.mark.parametrize("place", ["", "data/task1/raw"])
+@pytest.mark.parametrize("language", ["en", "de", "fr", "cs"])
+def test_multi30k_from_its_repository(multi30k_folder, place, language):
+    text = _text("multi30k", path=multi30k_folder / place, language=language)
+    assert [text.load(k) for k in range(3)] == [f"{thing} ({language})" for thing in ("cat", "dog", "bus")]
+    assert (list(text.item_id), text.language) == (NAMES, language)
+
+
+def test_multi30k_splits(multi30k_folder):
+    assert list(_text("multi30k", path=multi30k_folder, split="train").item_id) == ["0", "1", "2"]
+    assert list(_text("multi30k", path=multi30k_folder, split="test_2017_mscoco").item_id) == NAMES
+    with pytest.raises(InputError, match=r"has no captions in 'cs'; its languages are de, en, fr$"):
+        _text("multi30k", path=multi30k_folder, split="test_2017_mscoco", language="cs")
+    with pytest.raises(InputError, match=r"holds no val split of multi30k; expected multi30k_<split>.parquet or data/"):
+        _text("multi30k", path=multi30k_folder, split="val")
+    with pytest.raises(InputError, match="unknown split 'test'; known are train, val, test_2016_flickr, test_2017_"):
+        resolve_dataset("multi30k", split="test")
+
+
+@pytest.mark.parametrize("language", XTD10.split(", "))
+def test_xtd10_from_its_repository(xtd10_folder, language):
+    text = _text("xtd10", path=xtd10_folder, language=language)
+    assert [text.load(k) for k in range(3)] == [f"{thing} ({language})" for thing in ("cat", "dog", "bus")]
+    assert (list(text.item_id), text.language) == (NAMES, language)
+
+
+def test_xtd10_errors(xtd10_folder, tmp_path):
+    with pytest.raises(InputError, match=rf"has no captions in 'ja'; its languages are {XTD10}$"):
+        _text("xtd10", path=xtd10_folder, language="ja")
+    with pytest.raises(InputError, match=r"unknown split 'val'; known are test$"):
+        resolve_dataset("xtd10", split="val")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"empty holds no test split of xtd10; expected xtd10.parquet or \{XTD10,MIC"):
+        _text("xtd10", path=tmp_path / "empty")
+    with pytest.raises(InputError, match="nowhere does not exist; a folder that holds xtd10 was expected"):
+        _text("xtd10", path=tmp_path / "nowhere")
+    names = xtd10_folder / "XTD10/test_image_names.txt"
+    names.write_text(names.read_text() + "more.png\n")
+    with pytest.raises(InputError, match=r"test_image_names.txt has 4 lines and .*test_1kcaptions_de.txt 3; line k of"):
+        _text("xtd10", path=xtd10_folder)
+    names.unlink()
+    assert list(_text("xtd10", path=xtd10_folder).item_id) == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("place", ["", "wikicaps_v1.0"])
+@pytest.mark.parametrize("other", ["de", "fr", "ru"])
+def test_wikicaps_pairs(wikicaps_folder, place, other):
+    path = wikicaps_folder / place
+    foreign = _text("wikicaps", path=path, language=other, split="dev")
+    english = _text("wikicaps", path=path, language="en", pair=f"{other}-en", split="dev")
+    assert [foreign.load(k) for k in range(3)] == [f'" {thing} ({other})' for thing in ("cat", "dog", "bus")]
+    assert english.load(0) == f"cat (en of {other}, dev)"
+    assert (foreign.language, english.language) == (other, "en")
+    assert list(foreign.item_id) == list(english.item_id) == NAMES
+    assert _texts("wikicaps", path=path, language="en", pair=f"{other}-en")[0] == f"cat (en of {other}, test)"
+
+
+def test_wikicaps_errors(wikicaps_folder):
+    for options, message in (
+        ({}, "English captions of three sets of images; say pair=de-en, fr-en or ru-en$"),
+        ({"language": "es"}, "wikicaps has no captions in 'es'; its languages are de, fr, ru, en$"),
+        (
+            {"language": "ru", "pair": "de-en"},
+            "pair de-en of wikicaps has no captions in 'ru'; its languages are de, en$",
+        ),
+        ({"language": "ru", "pair": "en-ru"}, "key 'pair' is \"en-ru\""),
+        ({"language": "ru", "split": "train"}, "unknown split 'train'; known are dev, test$"),
+    ):
+        with pytest.raises(InputError, match=message):
+            resolve_dataset("wikicaps", path=wikicaps_folder, **options)
+    file = wikicaps_folder / "wikicaps_v1.0/img_de-en.tok.lc.filtered.test"
+    file.write_text(file.read_text() + "x.png\teine Katze\n")
+    with pytest.raises(InputError, match="line 4, has 2 fields between tabs; expected are 3: image, de, en"):
+        _text("wikicaps", path=wikicaps_folder, language="de")
+
+
+@pytest.mark.parametrize("name", ["multi30k", "xtd10"])
+def test_languages_pair(request, name):
+    folder = request.getfixturevalue(f"{name}_folder")
+    sides = [_text(name, path=folder, language=language) for language in ("fr", "de")]
+    rows = [Embeddings(np.zeros((len(side), 2)), side.modality, item_id=np.array(side.item_id)) for side in sides]
+    i, j = pair(*rows)
+    assert list(i) == list(j) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", ["multi30k", "xtd10", "wikicaps"])
+def test_in_the_shared_folder_by_name(request, name, shared):
+    request.getfixturevalue(f"{name}_folder").rename(shared / name)
+    assert _texts(name, language="fr")[0].endswith("cat (fr)")
+
+
+def test_tables_in_the_shared_folder(shared):
+    _write_table(shared / "captions/multi30k_val.parquet", ["en", "cs"])
+    _write_table(shared / "captions/xtd10.parquet", ["en", "jp"], image=True)
+    assert _texts("multi30k", split="val", language="cs") == ["cat (cs)", "dog (cs)", "bus (cs)"]
+    assert list(_text("multi30k", split="val").item_id) == ["0", "1", "2"]
+    assert _texts("xtd10", language="jp") == ["cat (jp)", "dog (jp)", "bus (jp)"]
+    assert list(_text("xtd10").item_id) == NAMES
+    with pytest.raises(InputError, match=r"xtd10.parquet has no captions in 'ru'; its languages are en, jp$"):
+        _text("xtd10", language="ru")
+    message = f"train split of multi30k is not in {shared}/multi30k or {shared}/captions; give its folder with path="
+    with pytest.raises(InputError, match=re.escape(message)):
+        _text("multi30k", split="train")
+
+
+def test_without_a_shared_folder(monkeypatch):
+    monkeypatch.delenv("CLIP_GEOMETRY_DATA", raising=False)
+    with pytest.raises(
+        InputError, match="xtd10 is looked for in CLIP_GEOMETRY_DATA, which is not set; give its folder"
+    ):
+        _text("xtd10")
+
+
+def test_images_beside_the_captions(xtd10_folder, write_image):
+    def images():
+        return load_dataset(resolve_dataset("xtd10", path=xtd10_folder, language="de")).image
+
+    assert images() is None
+    write_image(xtd10_folder / "dog.png", 1)
+    image = images()
+    assert image is not None and list(image.item_id) == NAMES and image.load(1).size == (7, 5)
+    write_image(xtd10_folder / "images/cat.png", 1, size=(3, 4))
+    image = images()
+    assert image is not None and image.load(0).size == (3, 4)
+
+
+def test_images_need_image_names(multi30k_folder):
+    with pytest.raises(InputError, match=r"multi30k has no image column .* to find images with"):
+        _text("multi30k", path=multi30k_folder, split="train", images=multi30k_folder)
+    with pytest.raises(InputError, match="a prompt needs class names"):
+        resolve_dataset("multi30k", path=multi30k_folder, prompt="a {}")
+
+
+@pytest.mark.parametrize(
+    "file", ["MIC/test_1kcaptions_de.txt", "STAIR/test_1kcaptions_jp.txt", "XTD10/test_image_names.txt"]
+)
+def test_the_revision_follows_the_files(xtd10_folder, file):
+    first = load_dataset(resolve_dataset("xtd10", path=xtd10_folder)).revision
+    assert load_dataset(resolve_dataset("xtd10", path=xtd10_folder)).revision == first
+    os.utime(xtd10_folder / file, ns=(1, 1))
+    assert load_dataset(resolve_dataset("xtd10", path=xtd10_folder)).revision != first
