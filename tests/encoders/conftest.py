@@ -125,3 +125,111 @@ def hf_clip_folder(tmp_path_factory, tokenizer_folder):
     model.save_pretrained(folder)
     CLIPImageProcessor(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}).save_pretrained(folder)
     return folder
+
+
+SMALL = {"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 24, "intermediate_size": 40}
+VOCABULARY = len(WORDS) + 4
+
+
+def scattered(build):
+    """What `build` makes, with noise on all its parameters: fresh ones have biases of zero and weights so small that
+    texts hardly differ, so that a forgotten bias or a wrong mask would not show."""
+    import torch
+
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(5)
+        model = build()
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return model.eval()
+
+
+@pytest.fixture(scope="session")
+def bert_folder(tmp_path_factory, tokenizer_folder):
+    """A tiny BertModel in transformers' layout: 24 dimensions, 14 tokens."""
+    from transformers import BertConfig, BertModel
+
+    folder = tmp_path_factory.mktemp("hf_text") / "bert"
+    shutil.copytree(tokenizer_folder, folder)
+    config = BertConfig(vocab_size=VOCABULARY, max_position_embeddings=14, **SMALL)
+    scattered(lambda: BertModel(config)).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def mclip_folder(tmp_path_factory, tokenizer_folder):
+    """A tower in Multilingual-CLIP's current layout: 10 dimensions, base/ an XLM-RoBERTa of 24, 12 tokens."""
+    from safetensors.torch import save_file
+    from torch import nn
+    from transformers import XLMRobertaConfig, XLMRobertaModel
+
+    folder = tmp_path_factory.mktemp("mclip") / "tower"
+    shutil.copytree(tokenizer_folder, folder / "base")
+    # positions are counted from 2
+    config = XLMRobertaConfig(vocab_size=VOCABULARY, max_position_embeddings=14, type_vocab_size=1, **SMALL)
+    config.save_pretrained(folder / "base")
+
+    def tower():
+        return nn.ModuleDict({"transformer": XLMRobertaModel(config), "LinearTransformation": nn.Linear(24, 10)})
+
+    save_file(scattered(tower).state_dict(), folder / "model.safetensors")
+    settings = {"modelBase": "org/base", "transformerDimensions": 24, "numDims": 10, "model_type": "M-CLIP"}
+    (folder / "config.json").write_text(json.dumps(settings))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def legacy_mclip_folder(tmp_path_factory, tokenizer_folder):
+    """A tower in the legacy layout: a DistilBERT of 24 dimensions, and a pickled linear layer to 10."""
+    import pickle
+
+    from transformers import DistilBertConfig, DistilBertModel
+
+    folder = tmp_path_factory.mktemp("mclip") / "legacy"
+    shutil.copytree(tokenizer_folder, folder)
+    config = DistilBertConfig(
+        vocab_size=VOCABULARY, max_position_embeddings=14, dim=24, hidden_dim=40, n_layers=2, n_heads=2
+    )
+    scattered(lambda: DistilBertModel(config)).save_pretrained(folder)
+    rng = np.random.default_rng(6)
+    weights = [(0.2 * rng.normal(size=shape)).astype(np.float32) for shape in ((24, 10), (10,))]
+    (folder / "M-BERT Distil 40 Linear Weights.pkl").write_bytes(pickle.dumps(weights))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def sentence_folder(tmp_path_factory, bert_folder):
+    """A model in sentence-transformers' layout: BERT, mean, Dense to 10 with tanh; 12 tokens."""
+    from safetensors.torch import save_file
+    from torch import nn
+
+    folder = tmp_path_factory.mktemp("sentence") / "model"
+    shutil.copytree(bert_folder, folder)
+    kinds = {"Transformer": "", "Pooling": "1_Pooling", "Dense": "2_Dense"}
+    modules = [
+        {"idx": k, "name": str(k), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for k, (kind, path) in enumerate(kinds.items())
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 12, "do_lower_case": false}')
+    (folder / "1_Pooling").mkdir()
+    pooling = {"word_embedding_dimension": 24, "pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    (folder / "2_Dense").mkdir()
+    dense = {"in_features": 24, "out_features": 10, "bias": True}
+    dense["activation_function"] = "torch.nn.modules.activation.Tanh"
+    (folder / "2_Dense" / "config.json").write_text(json.dumps(dense))
+    save_file(
+        scattered(lambda: nn.ModuleDict({"linear": nn.Linear(24, 10)})).state_dict(),
+        folder / "2_Dense/model.safetensors",
+    )
+    return folder
+
+
+@pytest.fixture(scope="session")
+def words_file(tmp_path_factory):
+    """Vectors of the small vocabulary, 6 columns, with the list of words beside them."""
+    folder = tmp_path_factory.mktemp("words")
+    np.save(folder / "vectors.npy", np.random.default_rng(7).normal(size=(len(WORDS), 6)).astype(np.float32))
+    (folder / "vectors.json").write_text(json.dumps(WORDS))
+    return folder / "vectors.npy"

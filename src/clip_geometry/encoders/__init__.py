@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from clip_geometry.config import validate
 from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, Tokens, encoders
+from clip_geometry.encoders.mclip_table import paired_image_model
 from clip_geometry.encoders.open_clip_source import list_names
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.registry import InputError, import_all
@@ -22,6 +23,7 @@ __all__ = [
     "encoder_revision",
     "load_encoder",
     "models",
+    "paired_image_model",
     "resolve_encoder",
 ]
 

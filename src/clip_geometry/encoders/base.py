@@ -58,7 +58,8 @@ class Encoder(ABC):
     def describe(self) -> Mapping[str, Any]:
         """JSON-like facts for the manifest: weights (name and checksum, or "fresh" and seed), dim, parameters,
         activation, preprocessing, tokenizer, context_length, logit_scale, logit_bias.
-        dim maps each modality to its number of columns."""
+        dim maps each modality to its number of columns. None for what the model does not have: a text tower has no
+        preprocessing and no logit_scale. Further facts (image_model, modules) as the family has them."""
 
     def require(self, modality: str) -> None:
         """Raises InputError in one sentence where the model lacks the modality."""

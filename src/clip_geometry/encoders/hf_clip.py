@@ -1,7 +1,5 @@
 """Encoders of Hugging Face transformers: CLIPModel with its processor, by hub name or folder."""
 
-import json
-import pickle
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,11 +11,11 @@ from torch import Tensor
 from clip_geometry.config import digest
 from clip_geometry.encoders import hub
 from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, Tokens, encoders
+from clip_geometry.encoders.hf_loading import WEIGHTS, load_model, read_config
+from clip_geometry.encoders.hf_tokens import tokenize
 from clip_geometry.encoders.runtime import DTYPES, inference, parameter_count, rgb
 from clip_geometry.files import first_line, sha256_of
 from clip_geometry.registry import InputError
-
-WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 
 class HFClipConfig(EncoderConfig):
@@ -45,21 +43,16 @@ def revision(config: EncoderConfig) -> str:
 
 
 def _check_config(folder: Path) -> None:
-    try:
-        kind = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
-    except OSError:
-        raise InputError(f"{folder} has no config.json; a CLIP model in transformers' layout was expected") from None
-    except (ValueError, KeyError, TypeError):
-        raise InputError(f"{folder / 'config.json'} is no JSON object with the key 'model_type'") from None
+    kind = read_config(folder, "a CLIP model in transformers' layout")["model_type"]
     if kind != "clip":
         raise InputError(f"{folder} holds a model of type {kind!r}; hf-clip: loads models of type 'clip'")
 
 
 def load(config: EncoderConfig, device: torch.device) -> "HFClipEncoder":
-    from transformers import AutoImageProcessor, AutoTokenizer
+    from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel
 
     folder, weights = find(config)
-    model = _load_model(folder, config.model).to(dtype=DTYPES[config.precision])
+    model = load_model(CLIPModel, folder, config.model).to(dtype=DTYPES[config.precision])
     try:
         processor = AutoImageProcessor.from_pretrained(str(folder))
         tokenizer = AutoTokenizer.from_pretrained(str(folder))
@@ -67,21 +60,6 @@ def load(config: EncoderConfig, device: torch.device) -> "HFClipEncoder":
         raise InputError(f"{folder} lacks its tokenizer or image processor: {first_line(error)}") from None
     facts = {"name": weights.name, "sha256": sha256_of(weights)}
     return HFClipEncoder(config, model.eval().to(device), processor, tokenizer, facts)
-
-
-def _load_model(folder: Path, name: str) -> Any:
-    from transformers import CLIPModel
-
-    loader: Any = CLIPModel  # its result is a pair where the report is asked for
-    try:
-        model, report = loader.from_pretrained(str(folder), output_loading_info=True)
-    except (OSError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
-        raise InputError(f"the weights of {name} cannot be loaded: {first_line(error)}") from None
-    # transformers only warns, and fills what is missing with random numbers
-    if report["missing_keys"]:
-        first, count = sorted(report["missing_keys"])[0], len(report["missing_keys"])
-        raise InputError(f"the weights of {name} lack {count} parameters of the architecture, {first!r} among them")
-    return model
 
 
 class HFClipEncoder(Encoder):
@@ -102,19 +80,7 @@ class HFClipEncoder(Encoder):
         return self.processor(images=rgb(image), return_tensors="pt")["pixel_values"][0]
 
     def tokenize(self, texts: Sequence[str]) -> Tokens:
-        encoded = self.tokenizer(
-            list(texts),
-            padding="max_length",
-            truncation=True,
-            max_length=self.context_length,
-            return_tensors="pt",
-        )
-        inputs = {"input_ids": encoded["input_ids"], "attention_mask": encoded["attention_mask"]}
-        # only rows without padding can have been cut: those alone are tokenized again, uncut
-        filled = inputs["attention_mask"].all(dim=1).tolist()
-        suspects = [text for text, full in zip(texts, filled, strict=True) if full]
-        lengths = [len(self.tokenizer(text, truncation=False, verbose=False)["input_ids"]) for text in suspects]
-        return Tokens(inputs, sum(length > self.context_length for length in lengths))
+        return tokenize(self.tokenizer, texts, self.context_length, padding="max_length")
 
     def image_features(self, pixels: Tensor) -> Tensor:
         pixels = pixels.to(self.device, DTYPES[self.config.precision])

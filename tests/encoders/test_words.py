@@ -1,0 +1,207 @@
+"""Word vectors from every kind of file, made here by the format's own definition; one real set; and refusals."""
+
+import json
+import os
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from clip_geometry.encoders import encoder_revision, load_encoder, resolve_encoder
+from clip_geometry.registry import InputError
+
+WORDS = ["cat", "Кот", "new york", "Cat", "naïve", "bus"]
+VECTORS = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
+VECTORS[0, 0] = 10  # 0x41200000: bytes 00 00 20 41, one of them a space
+
+
+def load(path, **options):
+    return load_encoder(resolve_encoder(f"words:{path}", **options), device="cpu")
+
+
+def rows_of(path, words, **options):
+    encoder = load(path, **options)
+    return encoder.text_features(encoder.tokenize(words)).numpy()
+
+
+def binary(words, vectors, newline=b""):
+    lines = [
+        word.encode() + b" " + struct.pack(f"<{len(v)}f", *v) + newline for word, v in zip(words, vectors, strict=True)
+    ]
+    return f"{len(words)} {vectors.shape[1]}\n".encode() + b"".join(lines)
+
+
+def text(words, vectors, end="\n"):
+    lines = [" ".join([word, *(repr(float(x)) for x in v)]) + end for word, v in zip(words, vectors, strict=True)]
+    return "".join(lines).encode()
+
+
+def write(folder, kind, words=WORDS):
+    """The six words in one of the formats: (path, the words as they are in the file)."""
+    if kind.startswith("npy"):
+        np.save(folder / "v.npy", VECTORS if kind == "npy" else VECTORS.astype(np.float64))
+        beside = {"npy": "v.json", "npy, txt": "v.txt"}[kind]
+        content = json.dumps(words) if kind == "npy" else "\n".join(words) + "\n"
+        (folder / beside).write_text(content, encoding="utf-8")
+        return folder / "v.npy", words
+    header = f"{len(words)} 5\n".encode()
+    single = [word.replace(" ", "_") for word in words]  # word2vec's tool ends a word at its first space
+    content = {
+        "binary": binary(single, VECTORS),
+        "binary with newlines": binary(single, VECTORS, b"\n"),
+        "word2vec text": header + text(words, VECTORS),
+        "glove": text(words, VECTORS),
+        "fasttext": header + text(words, VECTORS, end=" \r\n"),
+    }[kind]
+    path = folder / ("v.bin" if "binary" in kind else "v.txt")
+    path.write_bytes(content)
+    return path, single if "binary" in kind else words
+
+
+KINDS = ["binary", "binary with newlines", "word2vec text", "glove", "fasttext", "npy", "npy, txt"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_format_gives_the_same_rows(tmp_path, kind):
+    path, words = write(tmp_path, kind)
+    assert np.array_equal(rows_of(path, words), VECTORS)
+    assert np.array_equal(rows_of(path, [words[4], words[0], words[4]]), VECTORS[[4, 0, 4]])
+    assert rows_of(path, []).shape == (0, 5)
+    facts = load(path).describe()
+    assert facts["dim"] == {"text": 5} and facts["parameters"] == 30 and facts["weights"]["name"] == path.name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_unknown_words_are_named_and_counted(tmp_path, kind):
+    encoder = load(write(tmp_path, kind)[0])
+    with pytest.raises(
+        InputError, match=r"^2 of 4 words at hand have no vector in v\.\w+: 'CAT', 'dog'; .* case inclu"
+    ):
+        encoder.tokenize(["cat", "CAT", "bus", "dog"])
+    with pytest.raises(InputError, match=r"^7 of 7 words .*: 'a0', 'a1', 'a2', 'a3', 'a4', …; "):
+        encoder.tokenize([f"a{k}" for k in range(7)])
+
+
+def test_case_counts(tmp_path):
+    path, _ = write(tmp_path, "glove")
+    lower, upper = rows_of(path, ["cat", "Cat"])
+    assert np.array_equal(lower, VECTORS[0]) and np.array_equal(upper, VECTORS[3])
+
+
+@pytest.mark.parametrize("kind", ["binary", "glove", "npy"])
+def test_a_word_that_comes_twice_is_the_first_as_in_gensim(tmp_path, kind):
+    path, _ = write(tmp_path, kind, ["a", "b", "a", "c", "b", "d"])
+    assert np.array_equal(rows_of(path, ["a", "b", "c"]), VECTORS[[0, 1, 3]])
+
+
+@pytest.mark.parametrize("kind", ["binary", "glove"])
+def test_words_that_are_no_utf8_do_no_harm(tmp_path, kind):
+    path, words = write(tmp_path, kind)
+    path.write_bytes(path.read_bytes().replace("naïve".encode(), b"na\xffve\xfe"))
+    assert np.array_equal(rows_of(path, [words[0], words[5]]), VECTORS[[0, 5]])
+
+
+def test_the_precision_is_that_of_the_rows(tmp_path):
+    path, words = write(tmp_path, "npy")
+    rough = rows_of(path, words, precision="bf16")
+    assert np.array_equal(rough, torch.from_numpy(VECTORS).bfloat16().float().numpy())
+    assert rough.dtype == np.float32 and not np.array_equal(rough, VECTORS)
+
+
+def test_the_revision_is_that_of_vectors_and_words(tmp_path):
+    path, _ = write(tmp_path, "npy")
+    config = resolve_encoder(f"words:{path}")
+    before = encoder_revision(config)
+    (tmp_path / "v.json").write_text(json.dumps([*WORDS[1:], WORDS[0]]))
+    assert encoder_revision(config) != before
+
+
+def test_a_large_binary_is_indexed_without_reading_the_vectors(tmp_path):
+    """Two hundred thousand words: 0.2 s on two slow cores, where a loop over bytes would take minutes."""
+    words = [f"w{k}" for k in range(200_000)]
+    vectors = np.arange(200_000 * 5, dtype=np.float32).reshape(-1, 5)
+    (tmp_path / "v.bin").write_bytes(binary(words, vectors))
+    assert np.array_equal(rows_of(tmp_path / "v.bin", ["w199999", "w0"]), vectors[[-1, 0]])
+
+
+# --- refusals
+
+
+def expect(path, sentence, words=("cat",)):
+    with pytest.raises(InputError, match=sentence) as caught:
+        rows_of(path, list(words))
+    assert "\n" not in str(caught.value)
+
+
+def test_arrays_that_do_not_fit_their_words(tmp_path):
+    path = tmp_path / "v.npy"
+    expect(path, r"v\.npy does not exist; a file of word vectors was expected")
+    np.save(path, VECTORS)
+    expect(path, r"has no list of its words beside it: v\.json or v\.txt was expected")
+    (tmp_path / "v.json").write_text(json.dumps(WORDS[1:]))
+    expect(path, r"float32 of shape \(6, 5\); one row .* for each of the 5 words in v\.json was expected")
+    (tmp_path / "v.json").write_text('{"cat": 0}')
+    expect(path, "is no JSON list of words")
+    (tmp_path / "v.json").write_text("[")
+    expect(path, "is no JSON list of words")
+    (tmp_path / "v.json").write_bytes(b"\xff\xfe")
+    expect(path, "is no text in UTF-8; a list of words was expected")
+    (tmp_path / "v.json").write_text(json.dumps(WORDS))
+    np.save(path, VECTORS.astype(int))
+    expect(path, "holds int64 of shape")
+    np.save(path, np.array([{"a": 1}]), allow_pickle=True)
+    expect(path, r"is no readable \.npy file")
+    path.write_bytes(b"nonsense")
+    expect(path, r"is no readable \.npy file")
+
+
+def test_binary_files_that_are_damaged(tmp_path):
+    path = tmp_path / "v.bin"
+    whole = binary(["cat", "bus"], VECTORS[:2])
+    path.write_bytes(whole[:-1])
+    expect(path, "ends after 1 of the 2 words that it announces")
+    path.write_bytes(b"\x80\x04nonsense")
+    expect(path, r"does not begin with the number of its words and columns, as word2vec's \.bin do")
+    path.write_bytes(b"cat 1 2 3\n")
+    expect(path, "does not begin with the number of its words and columns")
+
+
+def test_texts_that_are_damaged(tmp_path):
+    path = tmp_path / "v.txt"
+    path.write_bytes(b"cat 1 2 3\nbus 1 2\n")
+    expect(path, "line 2: a word and 3 numbers were expected")
+    path.write_bytes(b"2 3\ncat 1 2 3\n\nbus 1 2\n")
+    expect(path, "line 3: a word and 3 numbers were expected")
+    path.write_bytes(b"3 3\ncat 1 2 3\nbus 1 2 3\n")
+    expect(path, "announces 3 words and holds 2")
+    path.write_bytes(b"cat 1 2 three\n")
+    expect(path, "1 2 three … are no 3 numbers")
+    path.write_bytes(b"cat 1 2 3\nbus 1  2\n")
+    assert rows_of(path, ["cat"]).shape == (1, 3)
+    expect(path, "1 2 … are no 3 numbers", ["bus"])
+    path.write_bytes(b"cat\nbus\n")
+    expect(path, "is no text of word vectors: its first line is 'cat")
+    path.write_bytes(b"")
+    expect(path, r"is empty \(0 bytes\)")
+    (tmp_path / "v.gz").write_bytes(b"x")
+    expect(tmp_path / "v.gz", "is compressed; unpack it")
+    expect(tmp_path, "is a directory; a file of word vectors was expected")
+    path.write_bytes(b"2 5\n" + binary(["cat", "bus"], VECTORS[:2]))
+    expect(path, r"a word and 5 numbers were expected \(binary files end in \.bin\)")
+
+
+# --- the real thing
+
+
+@pytest.mark.skipif("CLIP_GEOMETRY_DATA" not in os.environ, reason="CLIP_GEOMETRY_DATA names no folder with real data")
+def test_word2vec_of_a_thousand_words():
+    folder = Path(os.environ["CLIP_GEOMETRY_DATA"]) / "words"
+    words = json.loads((folder / "word2vec1000.json").read_text())
+    rows = rows_of(folder / "word2vec1000.npy", words)
+    assert rows.shape == (1000, 300)
+    assert np.array_equal(rows, np.load(folder / "word2vec1000.npy"))
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    place = words.index
+    assert unit[place("he")] @ unit[place("she")] > 0.5 > unit[place("he")] @ unit[place("state")]
