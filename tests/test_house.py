@@ -15,7 +15,7 @@ LAYERS = [
     {"experiments"},
     {"report"},
     {"results", "extraction"},
-    {"evaluators", "encoders", "data"},
+    {"evaluators", "references", "encoders", "data"},
     {"store", "formats", "embeddings", "transforms", "files", "progress", "versions"},
     {"geometry"},
     {"config"},

@@ -16,11 +16,13 @@ from clip_geometry.data.base import Dataset, DatasetConfig
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders import encoder_revision
 from clip_geometry.encoders.base import EncoderConfig
+from clip_geometry.evaluators import evaluators
 from clip_geometry.experiments import Experiment, experiments
 from clip_geometry.extraction import embed, recipe_for
 from clip_geometry.files import exclusive, write_atomically
 from clip_geometry.geometry import measures
 from clip_geometry.progress import note, progress
+from clip_geometry.references import references
 from clip_geometry.registry import InputError
 from clip_geometry.results import Results
 from clip_geometry.store import read_store
@@ -170,7 +172,7 @@ def _report(planned: Sequence[Experiment], results: Results, config: str, comman
         facts=_common([experiment.facts() for experiment in planned]),
         rows=[row for row in results.read() if row["cell"] in wanted],
         figures=figures,
-        explanations=measures,
+        explanations={**measures, **evaluators, **references},
         fresh_models=sorted({model for experiment in planned for model in experiment.fresh_models()}),
         command=command or shlex.join(["clip-geometry", "run", "config.yaml"]),
         config=config,

@@ -34,6 +34,12 @@ def _measures() -> Iterator[Block]:
     yield from map(_described, by_group(all=True))
 
 
+def _evaluators() -> Iterator[Block]:
+    from clip_geometry.evaluators import evaluators
+
+    yield from map(_described, evaluators.values())
+
+
 def _described(m: "Measure") -> Block:
     from clip_geometry.report.explained import facts
 
@@ -80,6 +86,7 @@ def _experiments() -> Iterator[Block]:
 
 LISTS: dict[str, Callable[[], Iterator[Block]]] = {
     "measures": _measures,
+    "evaluators": _evaluators,
     "models": _models,
     "datasets": _datasets,
     "transforms": _transforms,

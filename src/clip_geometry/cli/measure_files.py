@@ -14,11 +14,11 @@ from clip_geometry.cli.new_files import require_new_file
 from clip_geometry.cli.tables import bound, console, number, print_table, say, value_and_error
 from clip_geometry.config import digest
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.experiments.measuring import QUADRATIC_ROWS, MeasuredSets, measure_sets, split_by
+from clip_geometry.experiments.measuring import QUADRATIC_ROWS, MeasuredSets, measure_sets, named, split_by
 from clip_geometry.experiments.provenance import context
 from clip_geometry.files import write_atomically
 from clip_geometry.formats import read_any, read_embeddings, read_labels
-from clip_geometry.geometry import by_group, measures
+from clip_geometry.geometry import by_group
 from clip_geometry.geometry.rows import as_codes
 from clip_geometry.geometry.uncertainty import BLOCKS
 from clip_geometry.progress import Advance, progress, quiet
@@ -48,7 +48,7 @@ def measure_files(
     if json_file is not None:
         json_file = require_new_file(json_file)
     pipeline = parse_pipeline(DEFAULT_STEPS if steps is None else steps)
-    chosen = None if names is None else [measures[name.strip()].name for name in _split_names(names)]
+    chosen = None if names is None else [each.name for each in named(name.strip() for name in _split_names(names))]
     sets = read_sets(image, text)
     if labels is not None:
         sets = with_labels(sets, read_labels(labels))
@@ -129,7 +129,7 @@ def _require_items(sets: Mapping[str, Embeddings], blocks: int) -> None:
 
 def _require_labels(names: Sequence[str], sets: Mapping[str, Embeddings], image: Path) -> None:
     """Says how to give the labels that a named measure needs, and where some lie."""
-    needing = [name for name in names if measures[name].takes == "labelled rows"]
+    needing = [each.name for each in named(names) if each.takes == "labelled rows"]
     if needing and all(each.labels is None for each in sets.values()):
         folder = image.expanduser() if image.expanduser().is_dir() else image.expanduser().parent
         beside = "".join(f"; {path} lies beside" for path in sorted(folder.glob("labels.*"))[:1])
@@ -157,7 +157,7 @@ def print_rows(rows: list[Row], *, unasked: bool = False) -> None:
 
 
 def _cells(row: Row, columns: Sequence[str]) -> list[str]:
-    measure = measures[row["measure"]]
+    (measure,) = named([row["measure"]])
     places = (*(str(row["at"][key]) for key in columns), row["at"]["modality"], str(row["n"]))
     limits = f"{bound(measure.range[0])} … {bound(measure.range[1])}"
     return [row["measure"], *places, value_and_error(row), number(row["null_value"]), limits, measure.direction]
@@ -189,7 +189,7 @@ def _errors_explained(rows: list[Row], blocks: int) -> Iterator[str]:
 
 
 def _why_no_error(row: Row, blocks: int) -> str:
-    measure = measures[row["measure"]]
+    (measure,) = named([row["measure"]])
     if not measure.smooth:
         return "the jackknife does not fit the measure (list measures says so)"
     if measure.quadratic and row["n"] > QUADRATIC_ROWS:

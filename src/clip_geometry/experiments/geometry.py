@@ -9,9 +9,9 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from clip_geometry.experiments.base import Cell, Data, Experiment, Model, RunConfig, experiments
-from clip_geometry.experiments.measuring import MeasuredSets, rows_or_notes
+from clip_geometry.experiments.measuring import MeasuredSets, named, rows_or_notes
 from clip_geometry.experiments.provenance import context
-from clip_geometry.geometry import Measure, by_group, measures
+from clip_geometry.geometry import Measure, by_group
 from clip_geometry.geometry.uncertainty import BLOCKS
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
@@ -43,7 +43,7 @@ class GeometryConfig(RunConfig):
     @field_validator("measures")
     @classmethod
     def _known_measures(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        return names and tuple(measures[name].name for name in names)
+        return names and tuple(measure.name for measure in named(names))
 
 
 class Geometry(Experiment):
@@ -58,15 +58,15 @@ class Geometry(Experiment):
 
     def cells(self) -> Iterator[Cell]:
         config = self.config
-        named = config.measures is not None
+        asked = config.measures is not None
         settings = config.model_dump(mode="json", exclude={"name", "title", "description", "measures"})
         shared = settings | self.workspace.revisions(config.model, config.pairs)
-        for measure in [measures[name] for name in config.measures] if named else by_group():
-            yield Cell({"measure": measure.name, **shared}, partial(self._rows, measure, named))
+        for measure in named(config.measures) if asked else by_group():
+            yield Cell({"measure": measure.name, **shared}, partial(self._rows, measure, asked))
 
-    def _rows(self, measure: Measure, named: bool) -> list[Row]:
+    def _rows(self, measure: Measure, asked: bool) -> list[Row]:
         shared = context(self.sets)
-        return [{**shared, **row} for row in rows_or_notes(self.sets, measure, named=named)]
+        return [{**shared, **row} for row in rows_or_notes(self.sets, measure, named=asked)]
 
     def facts(self) -> Mapping[str, Any]:
         from clip_geometry.report.origin import with_options

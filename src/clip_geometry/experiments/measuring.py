@@ -2,7 +2,8 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -11,12 +12,14 @@ import numpy as np
 import torch
 
 from clip_geometry.embeddings import Embeddings
+from clip_geometry.evaluators import evaluators
 from clip_geometry.experiments.provenance import origin_of
-from clip_geometry.experiments.views import View
+from clip_geometry.experiments.views import TAKES, View
 from clip_geometry.geometry import Measure, by_group, measures
 from clip_geometry.geometry.rows import as_rows
 from clip_geometry.geometry.uncertainty import BLOCKS, deal, jackknife
-from clip_geometry.registry import InputError
+from clip_geometry.references import references
+from clip_geometry.registry import InputError, did_you_mean
 from clip_geometry.results import Row
 from clip_geometry.transforms import Step, transforms
 
@@ -61,13 +64,15 @@ class MeasuredSets:
 
     def places(self, measure: Measure) -> list[str]:
         """Where the measure can be taken: "both", or some of the modalities. Raises InputError where nowhere."""
+        if measure.takes not in TAKES:
+            raise InputError(f"{measure.name} needs {measure.takes} sets, which an experiment has")
         if not measure.across and measure.takes != "labelled rows":
             return list(self.rows)
         if measure.across:
             self._check_across(measure)
             return ["both"]
         # a class prompt stands for its class: alone in it, it has no silhouette
-        labelled = [name for name, e in self.embeddings.items() if e.labels is not None and e.pair_on != "label"]
+        labelled = [name for name, e in self.embeddings.items() if e.labels is not None and not _is_prompts(e)]
         if not labelled:
             raise InputError(f"{measure.name} needs labels")
         return labelled
@@ -122,14 +127,17 @@ class MeasuredSets:
             view = self._view if block is None else self._without(block)
             result = measure.function(*view.arguments(measure, place), **measure.options)
             for each in _read_from_one_call(measure):
-                self._values[each.name, place, block] = float(each.pick(result))
+                with suppress(KeyError):  # some numbers exist for large enough sets only
+                    self._values[each.name, place, block] = float(each.pick(result))
+        if (measure.name, place, block) not in self._values:
+            raise InputError(f"{measure.name} does not exist for sets of this size")
         return self._values[measure.name, place, block]
 
     def _without(self, block: int) -> View:
         """The rows outside of the block, by the pipeline that is fitted on them."""
         if block in self._views:
             return self._views[block]
-        outside = {modality: blocks != block for modality, blocks in self._block_of.items()}
+        outside = {modality: blocks != block for modality, blocks in self._block_of.items()}  # prompts lie in none
         kept = {modality: each.take(outside[modality]) for modality, each in self.embeddings.items()}
         if not any(transforms[step.name].fits for step in self.steps):
             return View(kept, {modality: rows[outside[modality]] for modality, rows in self.rows.items()})
@@ -143,13 +151,21 @@ class MeasuredSets:
     @cached_property
     def _items(self) -> dict[Any, int]:
         """Every item, numbered: an image and all its captions are one, and lie in one block."""
-        keys = (_item_keys(each) for each in self.embeddings.values())
+        keys = (_item_keys(each) for each in self.embeddings.values() if not _is_prompts(each))
         return {key: number for number, key in enumerate(dict.fromkeys(key for part in keys for key in part))}
 
     @cached_property
     def _block_of(self) -> dict[str, np.ndarray]:
         dealt = deal(len(self._items), self.blocks, self.seed).numpy()
-        return {name: dealt[[self._items[key] for key in _item_keys(e)]] for name, e in self.embeddings.items()}
+        return {
+            name: np.full(len(e), -1) if _is_prompts(e) else dealt[[self._items[key] for key in _item_keys(e)]]
+            for name, e in self.embeddings.items()
+        }
+
+
+def _is_prompts(embeddings: Embeddings) -> bool:
+    """Class prompts are no sample: they stay where items are left out."""
+    return embeddings.pair_on == "label"
 
 
 def _item_keys(embeddings: Embeddings) -> list:
@@ -159,7 +175,9 @@ def _item_keys(embeddings: Embeddings) -> list:
 def _read_from_one_call(measure: Measure) -> list[Measure]:
     """The measures that are read from the same call of the same function, itself included."""
     same = (measure.function, measure.options, measure.takes)
-    others = [each for each in measures.values() if (each.function, each.options, each.takes) == same]
+    others = [
+        each for each in (*measures.values(), *evaluators.values()) if (each.function, each.options, each.takes) == same
+    ]
     return [measure, *(each for each in others if each.name != measure.name)]
 
 
@@ -174,12 +192,29 @@ def measure_sets(
 ) -> Iterator[Row]:
     """Rows of the named measures; of all measures where names is None.
 
-    A named measure that cannot be taken raises InputError; an unnamed one gives a row without a value whose `note`
-    says why, and the rest runs. advance: called with 1 after each measure.
+    A named one (or evaluator) that cannot be taken raises InputError; an unnamed one gives a row without a value whose
+    `note` says why, and the rest runs. advance: called with 1 after each measure.
     """
-    for measure in by_group() if names is None else [measures[name] for name in names]:
+    for measure in by_group() if names is None else named(names):
         yield from rows_or_notes(sets, measure, named=names is not None)
         advance(1)
+
+
+def named(names: Iterable[str]) -> list[Measure]:
+    """Measures and numbers of evaluators; the name of an evaluator stands for all of its numbers."""
+    found: dict[str, Measure] = {}
+    for name in names:
+        numbers = [each for each in evaluators.values() if name in (each.name, each.name.partition(".")[0])]
+        found |= {each.name: each for each in numbers or [_measure(name)]}
+    return list(found.values())
+
+
+def _measure(name: str) -> Measure:
+    for registered in (measures, references):
+        if name in registered:
+            return registered[name]
+    known = [*measures, *references, *dict.fromkeys(each.partition(".")[0] for each in evaluators)]
+    raise InputError(f"unknown measure {name!r}" + (did_you_mean(name, known) or f"; known are {', '.join(known)}"))
 
 
 def rows_or_notes(sets: MeasuredSets, measure: Measure, *, named: bool) -> list[Row]:

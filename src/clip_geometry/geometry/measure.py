@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -30,8 +30,10 @@ class Measure:
 
     takes: "rows": one set; "labelled rows": a set and its labels; "two sets": image and text, as many rows as there
     are; "pairs": aligned rows, every match of an image and a text; "distinct pairs": aligned rows, no row twice,
-    because the measure takes different rows for different items. least_n (of each set), least_d: the smallest input.
-    attribute: the one of the function's result that is this measure (it may be dotted), None where the result is.
+    because the measure takes different rows for different items; "classes": images, the class of each, and one text per
+    class; "train and test": rows and labels of both. least_n (of each set), least_d: the smallest input.
+    attribute: the field (it may be dotted) or key of the function's result that is this measure, None where the
+    result is.
     range: lower and upper bound; a bound may be "d", the dimension. at_gaussian: the value on an
     isotropic Gaussian of unit rows as n grows, None where it depends on more than d (null_value tells it).
     invariances: those of INVARIANCES that hold; the others do not, and tests show both.
@@ -47,7 +49,7 @@ class Measure:
     title: str
     group: str  # one of GROUPS
     function: Callable[..., Any]
-    takes: Literal["rows", "labelled rows", "two sets", "pairs", "distinct pairs"]
+    takes: Literal["rows", "labelled rows", "two sets", "pairs", "distinct pairs", "classes", "train and test"]
     summary: str
     reading: str
     trap: str
@@ -71,12 +73,18 @@ class Measure:
     @property
     def across(self) -> bool:
         """Whether it takes image and text."""
-        return self.takes in ("two sets", "pairs", "distinct pairs")
+        return self.takes in ("two sets", "pairs", "distinct pairs", "classes")
 
     @property
     def needs(self) -> tuple[str, ...]:
         """What the rows must come with: "pairs", "labels", "unit rows" (the value depends on their common scale)."""
-        needs = {"pairs": "pairs", "distinct pairs": "pairs", "labelled rows": "labels"}
+        needs = {
+            "pairs": "pairs",
+            "distinct pairs": "pairs",
+            "labelled rows": "labels",
+            "classes": "labels and class prompts",
+            "train and test": "train and test sets",
+        }
         unit = () if "scale" in self.invariances else ("unit rows",)
         return (*((needs[self.takes],) if self.takes in needs else ()), *unit)
 
@@ -85,8 +93,11 @@ class Measure:
         return self.pick(self.function(*sets, **self.options))
 
     def pick(self, result: Any) -> Tensor:
-        """The number out of what the function returned."""
-        return torch.as_tensor(attrgetter(self.attribute)(result) if self.attribute else result)
+        """The number out of what the function returned. Raises KeyError where it has no such number."""
+        if self.attribute is None:
+            return torch.as_tensor(result)
+        of = itemgetter if isinstance(result, Mapping) else attrgetter
+        return torch.as_tensor(of(self.attribute)(result), dtype=torch.float64)
 
 
 measures: Registry[Measure] = Registry("measure")

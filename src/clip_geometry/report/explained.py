@@ -48,6 +48,8 @@ def place(measure: Measure) -> str:
         "two sets": "image, text",
         "pairs": "image, text",
         "distinct pairs": "image, text",
+        "classes": "image, labels, class_text",
+        "train and test": "train_x, train_y, test_x, test_y",
     }[measure.takes]
     options = "".join(f", {key}={value!r}" for key, value in measure.options.items())
     attribute = f".{measure.attribute}" if measure.attribute else ""

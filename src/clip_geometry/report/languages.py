@@ -146,7 +146,7 @@ def languages_map(points: Sequence[tuple[str, NDArray]]) -> Figure:
         chosen = order[number[order] % len(MARKERS) == k]
         axes.scatter(
             *at[chosen].T,
-            s=8 if len(at) <= MAX_VECTOR_POINTS else 4,
+            s=5 if len(at) <= MAX_VECTOR_POINTS else 3,
             c=[_colour(n) for n in number[chosen]],
             marker=marker,
             linewidths=0,
@@ -156,7 +156,7 @@ def languages_map(points: Sequence[tuple[str, NDArray]]) -> Figure:
         )
     axes.set(xticks=[], yticks=[], xlabel="UMAP 1", ylabel="UMAP 2")
     keys = [
-        Line2D([], [], marker=MARKERS[n % len(MARKERS)], color=_colour(n), markersize=4.5, ls="none", label=language)
+        Line2D([], [], marker=_marker(n), color=_colour(n), markersize=4.5, ls="none", label=language)
         for n, language in enumerate(languages)
     ]
     figure.legend(handles=keys, loc="outside right upper", handlelength=1)
@@ -167,15 +167,19 @@ def _colour(number: int) -> str:
     return COLOURS[number % len(COLOURS)]
 
 
+def _marker(number: int) -> str:
+    return MARKERS[number % len(MARKERS)]
+
+
 @styled
 def ratio_dots(ratios: Mapping[str, tuple[float, float | None]], source: str) -> Figure:
     """A dot for each language at its ratio to `source`, with its standard error, nearest on top; dashed: 1.
 
-    Colours are those of `languages_map` where `source` comes first in it.
+    Colours and signs are those of `languages_map` where `source` comes first in it.
     """
     figure = Figure(figsize=(WIDTH, 0.65 + 0.2 * len(ratios)), layout="constrained")
     axes = figure.add_subplot()
-    colour = {language: _colour(n) for n, language in enumerate((source, *ratios))}
+    numbers = {language: n for n, language in enumerate((source, *ratios))}
     ranked = _ranked(ratios)
     axes.axvline(1, color=NEUTRAL, linewidth=1, linestyle=(0, (3, 2)), gid="chance")
     for place, language in enumerate(ranked):
@@ -184,9 +188,9 @@ def ratio_dots(ratios: Mapping[str, tuple[float, float | None]], source: str) ->
             value,
             place,
             xerr=error,
-            fmt="o",
+            fmt=_marker(numbers[language]),
             markersize=4,
-            color=colour[language],
+            color=_colour(numbers[language]),
             elinewidth=1,
             gid=f"ratio:{language}",
         )

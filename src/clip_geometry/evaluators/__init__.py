@@ -1,0 +1,31 @@
+"""Evaluators: what embeddings are good for, and how their sets lie to each other. One file each, as for measures."""
+
+from clip_geometry.evaluators.base import add_evaluator, evaluators
+from clip_geometry.evaluators.class_generalization import class_generalization
+from clip_geometry.evaluators.contrastive_loss import contrastive_loss
+from clip_geometry.evaluators.cosine_distributions import cosine_distributions, cosine_histograms
+from clip_geometry.evaluators.language_distance import language_distance
+from clip_geometry.evaluators.linear_probe import linear_probe
+from clip_geometry.evaluators.modality_separability import modality_separability
+from clip_geometry.evaluators.retrieval import retrieval
+from clip_geometry.evaluators.templates import TEMPLATES
+from clip_geometry.evaluators.zero_shot import ensemble, zero_shot
+from clip_geometry.registry import import_all
+
+import_all(__name__)
+
+__all__ = [
+    "TEMPLATES",
+    "add_evaluator",
+    "class_generalization",
+    "contrastive_loss",
+    "cosine_distributions",
+    "cosine_histograms",
+    "ensemble",
+    "evaluators",
+    "language_distance",
+    "linear_probe",
+    "modality_separability",
+    "retrieval",
+    "zero_shot",
+]

@@ -1,0 +1,185 @@
+"""Retrieval of the pair: among the other modality, or in one index of both. Exact, in blocks, for any n."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from clip_geometry.evaluators.accuracy import share
+from clip_geometry.evaluators.base import add_evaluator
+from clip_geometry.geometry.distinct import entries_at_a_time
+from clip_geometry.geometry.measure import Measure
+from clip_geometry.geometry.neighbours import nearest
+from clip_geometry.geometry.rows import Rows, as_aligned, mean_row, unit_rows
+from clip_geometry.registry import InputError
+
+if TYPE_CHECKING:
+    Index: TypeAlias = Literal["cross", "mixed"]
+else:  # an unknown one is our sentence, not a type checker's
+    Index = str
+
+EPS = torch.finfo(torch.float64).eps
+TIE = 4 * EPS  # cosines of unit rows that differ by less are equal: the rows themselves are rounded
+
+
+@torch.no_grad()
+def retrieval(
+    image: Rows, text: Rows, *, k: Sequence[int] = (1, 5, 10), index: Index = "cross", block_size: int = 1024
+) -> dict[str, float]:
+    """How often a query finds its pair among the k rows of highest cosine, both ways.
+
+    index="cross": images among texts and texts among images. image_to_text.r_at_K for each K in k (R@K, the share of
+    queries whose pair has rank ≤ K), image_to_text.median_rank (from 1), and text_to_image likewise.
+    index="mixed": one index of all 2n rows, the query itself excluded; the same names, and image.same_modality_at_K,
+    text.same_modality_at_K: the mean share of the query's own modality in its top K.
+
+    image, text: (n, d) aligned rows of distinct items (one caption per image), n ≥ 2; 1 ≤ K < n. R@K: higher is
+    better, chance is K/n (K/(2n − 1) mixed). same_modality_at_K in [0, 1], about (n − 1)/(2n − 1) without a modality
+    gap. Ties are counted against the query, whatever the order of the rows: a row as near as the pair comes before it,
+    and one of the query's own modality before one of the other; so copies of a caption cost all but ranks below
+    their number, and rows that all coincide give 0. Cosines within 4 ε count as equal; nearer ones than a product can
+    tell are taken from differences. Memory: copies of the rows and blocks of block_size². Raises InputError for zero
+    rows, unequal sets and K out of range.
+    """
+    if index not in ("cross", "mixed"):
+        raise InputError(f"index {index!r} is unknown; known are 'cross', 'mixed'")
+    image, text = as_aligned(image, text, ("image", "text"))
+    _check_ranks(k, len(image))
+    u, v = unit_rows(image, name="image"), unit_rows(text, name="text")
+    found = {}
+    for own, other, name, way in ((u, v, "image", "image_to_text"), (v, u, "text", "text_to_image")):
+        ranks = 1 + _ahead(own, other, other, block_size)
+        if index == "mixed":
+            ranks += _ahead(own, other, own, block_size)
+        found |= {f"{way}.r_at_{top}": share(ranks <= top) for top in k}
+        found[f"{way}.median_rank"] = float(ranks.double().quantile(0.5))
+        if index == "mixed":
+            found |= _own_modality(own, other, k, name)
+    return found
+
+
+def _check_ranks(k: Sequence[int], n: int) -> None:
+    for top in k:
+        if isinstance(top, bool) or not isinstance(top, int) or not 1 <= top < n:
+            raise InputError(f"k has {top!r}; expected whole numbers from 1 to {n - 1}, below the {n} pairs")
+    if not k:
+        raise InputError("k is empty; expected ranks such as (1, 5, 10)")
+
+
+def _ahead(
+    query: Float[Tensor, "n d"], pair: Float[Tensor, "n d"], rows: Float[Tensor, "n d"], block_size: int
+) -> Int[Tensor, " n"]:
+    """For each query i the number of rows j ≠ i with ⟨q_i, rows_j⟩ ≥ ⟨q_i, pair_i⟩.
+
+    Products about the mean of the rows keep the digits that differ. What they cannot tell from a tie is taken from
+    ⟨q_i, rows_j − pair_i⟩, whose rounding is relative to the difference.
+    """
+    mean = mean_row(rows)
+    centred, wanted = rows - mean, pair - mean
+    lengths, wanted_lengths = centred.norm(dim=1), wanted.norm(dim=1)
+    rounding = (2 * rows.shape[1] + 16) * EPS  # of ⟨q_i, c_j⟩ − ⟨q_i, w_i⟩ relative to ‖c_j‖ + ‖w_i‖, at most
+    least = (query * wanted).sum(1)
+    counts = torch.zeros(len(query), dtype=torch.long, device=query.device)
+    for mine in torch.arange(len(query), device=query.device).split(block_size):
+        for theirs in torch.arange(len(rows), device=query.device).split(block_size):
+            leads = query[mine] @ centred[theirs].T - least[mine, None]
+            leads[mine[:, None] == theirs] = -torch.inf
+            unsure = leads.abs() <= TIE + rounding * (wanted_lengths[mine, None] + lengths[theirs])
+            counts[mine] += ((leads > 0) & ~unsure).sum(1)
+            i, j = unsure.nonzero(as_tuple=True)
+            tied = _leads_of_pairs(query, pair, rows, mine[i], theirs[j]) >= -TIE
+            counts.index_add_(0, mine[i], tied.long())
+    return counts
+
+
+def _leads_of_pairs(
+    query: Float[Tensor, "n d"],
+    pair: Float[Tensor, "n d"],
+    rows: Float[Tensor, "n d"],
+    i: Int[Tensor, " p"],
+    j: Int[Tensor, " p"],
+) -> Float[Tensor, " p"]:
+    """⟨q_i, rows_j − pair_i⟩ of the pairs (i, j)."""
+    leads = query.new_empty(len(i))
+    step = max(1, entries_at_a_time(query.device) // query.shape[1])
+    for part in torch.arange(len(i), device=query.device).split(step):
+        leads[part] = (query[i[part]] * (rows[j[part]] - pair[i[part]])).sum(1)
+    return leads
+
+
+def _own_modality(
+    own: Float[Tensor, "n d"], other: Float[Tensor, "n d"], k: Sequence[int], name: str
+) -> dict[str, float]:
+    """Share of the own modality among the top K of both: distances of unit rows order as their cosines do."""
+    most = max(k)
+    mine, _ = nearest(own, most)
+    theirs, _ = nearest(own, most, y=other)
+    order = torch.cat([mine, theirs], dim=1).argsort(dim=1, stable=True)  # the own come first where they tie
+    return {f"{name}.same_modality_at_{top}": float((order[:, :top] < most).double().mean()) for top in k}
+
+
+WAYS = {"image_to_text": ("text", "image"), "text_to_image": ("image", "text")}  # (what is found, of what)
+RANKS = (1, 5, 10)
+_AN = {"image": "an image", "text": "a text"}
+
+
+def _numbers(where: str, kind: str = "") -> dict[str, dict[str, Any]]:
+    found = {}
+    for way, (pair, query) in WAYS.items():
+        for top in RANKS:
+            found[f"{way}.r_at_{top}"] = {
+                "title": f"{kind}R@{top}, the {pair} of {_AN[query]}",
+                "summary": f"The share of {query} queries whose {pair} is among the {top} nearest rows {where}.",
+            }
+        found[f"{way}.median_rank"] = {
+            "title": f"{kind}Median rank, the {pair} of {_AN[query]}",
+            "summary": f"Half of the {query} queries find their {pair} at this rank or before it, {where}.",
+            "range": (1, float("inf")),
+            "direction": "lower retrieves better",
+            "smooth": False,
+        }
+    return found
+
+
+_CROSS = Measure(
+    name="retrieval",
+    title="Retrieval",
+    group="retrieval",
+    function=retrieval,
+    takes="distinct pairs",
+    summary="How often a query finds its pair among the nearest rows of the other modality, by cosine.",
+    reading="1 means that every query finds its pair; chance is k/n.",
+    trap="It falls as n grows: compare equal n only. A right answer that is not the pair counts as wrong.",
+    formula="share of queries with rank(pair) ≤ k, ties against the query",
+    range=(0, 1),
+    direction="higher retrieves better",
+    at_gaussian=None,
+    invariances=("rotation", "scale", "row scale"),
+    least_n=11,
+    quadratic=True,
+    reference="standard; as in Radford et al. 2021, arXiv:2103.00020",
+)
+_MIXED = replace(
+    _CROSS,
+    name="retrieval[mixed]",
+    summary="The same in one index of both modalities, the query itself excluded.",
+    reading="Where a modality gap keeps the own modality first, R@k is 0 although cross-modal retrieval works.",
+    trap="A map fitted on the very pairs that are retrieved mends it in appearance only: fit on other pairs.",
+    options={"index": "mixed"},
+)
+_OWN = {
+    f"{modality}.same_modality_at_{top}": {
+        "title": f"Own modality in the top {top}, {modality} query",
+        "summary": f"The share of {modality}s among the {top} rows nearest to {_AN[modality]}, in one index of both.",
+        "reading": "1 means that a mixed index answers in the query's own modality only; about 1/2 is even.",
+        "formula": f"mean share of rows of the query's modality in its top {top}",
+        "direction": "near 1/2 is more even",
+    }
+    for modality in ("image", "text")
+    for top in RANKS
+}
+add_evaluator(_CROSS, _numbers("of the other modality"))
+add_evaluator(_MIXED, _numbers("of both modalities", "Mixed index: ") | _OWN)

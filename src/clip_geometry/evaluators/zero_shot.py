@@ -1,0 +1,140 @@
+"""Zero-shot classification: the class whose text is nearest to the image."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from clip_geometry.evaluators.accuracy import accuracies, class_indices, label_ranks
+from clip_geometry.evaluators.base import add_evaluator
+from clip_geometry.geometry.measure import Measure
+from clip_geometry.geometry.rows import Rows, as_rows, blocks, mean_row, unit_blocks, unit_rows
+from clip_geometry.registry import InputError
+
+if TYPE_CHECKING:
+    Logits: TypeAlias = Literal["cosine", "dot", "neg_distance"]
+else:  # an unknown one is our sentence, not a type checker's
+    Logits = str
+
+BLOCK = 1024  # images whose logits are held at a time
+
+
+def zero_shot(image: Rows, labels: Any, class_text: Rows, *, logits: Logits = "cosine") -> dict[str, float]:
+    """Accuracy of taking the class with the highest logit: top_1, top_5 (for more than 5 classes), mean_per_class.
+
+    image: (n, d); class_text: (K, d), one row per class, K ≥ 2 (several prompts of a class: `ensemble`); labels: (n,)
+    whole numbers 0..K−1, the row of class_text that is right. logits: "cosine"; "dot" and "neg_distance" (−‖x − t‖)
+    take the rows as given and make nothing unit length, so that they differ after a transform and agree on unit rows.
+    mean_per_class: the mean accuracy of the classes that occur. In [0, 1]; chance is 1/K. Equal logits: the lowest
+    class index wins, for top_5 too; equal rows of class_text are equal logits exactly. Raises InputError for other
+    labels, for different dimensions and, for "cosine", for zero rows. Source: Radford et al. 2021; the three logits:
+    Tyshchuk et al. 2023.
+    """
+    ranks, codes, k = zero_shot_ranks(image, labels, class_text, logits=logits)
+    return accuracies(ranks, codes, k)
+
+
+@torch.no_grad()
+def zero_shot_ranks(
+    image: Rows, labels: Any, class_text: Rows, *, logits: Logits = "cosine"
+) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"], int]:
+    """How many classes come before the right one, for each image; the labels; and K."""
+    if logits not in ("cosine", "dot", "neg_distance"):
+        raise InputError(f"logits {logits!r} are unknown; known are 'cosine', 'dot', 'neg_distance'")
+    image, text = as_rows(image, name="image", least=1), as_rows(class_text, name="class_text")
+    if image.shape[1] != text.shape[1]:
+        raise InputError(
+            f"image has dimension {image.shape[1]} and class_text has {text.shape[1]}; expected the same dimension"
+        )
+    codes = class_indices(labels, len(image), len(text)).to(image.device)
+    scores = _scores(image, text.to(image.device), logits)
+    ranks = [label_ranks(block, own) for block, own in zip(scores, codes.split(BLOCK), strict=True)]
+    return torch.cat(ranks), codes, len(text)
+
+
+def _scores(image: Float[Tensor, "n d"], text: Float[Tensor, "k d"], logits: Logits) -> Iterator[Float[Tensor, "b k"]]:
+    """Logits less what is the same for all classes of an image: about the mean of the classes, near classes keep
+    their digits. −‖x − t‖² grows as ⟨x − t̄, c⟩ − ‖c‖²/2 with c = t − t̄, and ranks as −‖x − t‖ does."""
+    first = _first_copies(text)
+    text = unit_rows(text, name="class_text") if logits == "cosine" else text.double()
+    mean = mean_row(text)
+    centred = text - mean
+    bias = centred.square().sum(1) / 2 if logits == "neg_distance" else 0
+    origin = mean if logits == "neg_distance" else 0
+    for block in unit_blocks(image, name="image", size=BLOCK) if logits == "cosine" else blocks(image, BLOCK):
+        yield ((block - origin) @ centred.T - bias)[:, first]  # equal rows: equal to the last digit
+
+
+def _first_copies(rows: Float[Tensor, "k d"]) -> Int[Tensor, " k"]:
+    """The index of the first row equal to each."""
+    _, groups = torch.unique(rows, dim=0, return_inverse=True)
+    indices = torch.arange(len(rows), device=rows.device)
+    return torch.full_like(indices, len(rows)).scatter_reduce(0, groups, indices, "amin")[groups]
+
+
+def ensemble(rows: Rows, classes: Any) -> Float[Tensor, "k d"]:
+    """One row per class from several prompts: unit length each, their mean, unit length again (CLIP's notebook).
+
+    rows: (n, d) text embeddings; classes: (n,) whole numbers 0..K−1, each at least once. Raises InputError for other
+    classes, for zero rows and where the prompts of a class cancel. Source: Prompt_Engineering_for_ImageNet.ipynb of
+    github.com/openai/CLIP.
+    """
+    unit = unit_rows(as_rows(rows, name="rows", least=1), name="rows")
+    codes = class_indices(classes, len(unit), len(unit), name="classes", rows="prompts").to(unit.device)
+    k = int(codes.max()) + 1
+    counts = torch.bincount(codes, minlength=k)
+    if (counts == 0).any():
+        missing = int((counts == 0).nonzero()[0, 0])
+        raise InputError(f"class {missing} of 0 to {k - 1} has no prompt; expected at least one of each class")
+    means = unit.new_zeros(k, unit.shape[1]).index_add(0, codes, unit) / counts[:, None]
+    return unit_rows(means, name="the mean prompts")
+
+
+_COSINE = Measure(
+    name="zero_shot",
+    title="Zero-shot accuracy",
+    group="classification",
+    function=zero_shot,
+    takes="classes",
+    summary="The share of images whose own class has the text of highest cosine.",
+    reading="1 is right on every image, 1/K chance.",
+    trap="It hangs on the prompt: published prompts were often chosen by this very accuracy. One prompt per class and "
+    "an ensemble of prompts do not compare.",
+    formula="share of images with argmax_k ⟨u_i, v_k⟩ = label",
+    range=(0, 1),
+    direction="higher classifies better",
+    at_gaussian=None,
+    invariances=("rotation", "scale", "row scale"),
+    reference="Radford et al. 2021, arXiv:2103.00020",
+)
+_NUMBERS = {
+    "top_1": {"title": "Zero-shot accuracy"},
+    "top_5": {
+        "title": "Zero-shot accuracy, top 5",
+        "summary": "The share of images whose class is among the best five.",
+    },
+    "mean_per_class": {
+        "title": "Zero-shot accuracy, mean over classes",
+        "summary": "The mean of the classes' own accuracies, so that frequent classes weigh no more.",
+    },
+}
+_AS_GIVEN = {
+    "dot": ("⟨w_i, t_k⟩", "inner product", ("rotation", "scale")),
+    "neg_distance": ("−‖w_i − t_k‖", "smallest distance", ("rotation", "translation", "scale")),
+}
+add_evaluator(_COSINE, _NUMBERS)
+for _logits, (_formula, _words, _invariances) in _AS_GIVEN.items():
+    add_evaluator(
+        replace(
+            _COSINE,
+            name=f"zero_shot[{_logits}]",
+            formula=f"share of images with argmax_k {_formula} = label, rows as given",
+            options={"logits": _logits},
+            invariances=_invariances,
+            reference="Tyshchuk et al. 2023, doi:10.3390/info14070392, Table 3",
+        ),
+        {number: own | {"title": f"{own['title']}, {_words}"} for number, own in _NUMBERS.items()},
+    )

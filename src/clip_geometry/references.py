@@ -1,0 +1,40 @@
+"""Published implementations as variants of our measures, by name only; their packages are imported when asked for."""
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor, tensor
+
+from clip_geometry.geometry import Measure, measures, variant
+from clip_geometry.geometry.rows import Rows, as_rows, require_spread
+from clip_geometry.registry import Registry
+
+references: Registry[Measure] = Registry("published implementation")
+
+
+def isoscore_package(x: Rows) -> Float[Tensor, ""]:
+    """IsoScore as its authors' package computes it: principal components by scikit-learn, in float32.
+
+    x: (n, d), n ≥ 2, d ≥ 2. In [0, 1]; differs from `isoscore` by the rounding of float32 (about 1e-6, more where n is
+    below d). Raises InputError where all rows are equal. Source: Rudman et al. 2022, package IsoScore 2.
+    """
+    from IsoScore import IsoScore
+
+    x = as_rows(x, least_d=2)
+    require_spread(x)
+    rows = x.detach().cpu().double().numpy().astype(np.float32)
+    return tensor(float(IsoScore.IsoScore(rows))).double()
+
+
+references.add(
+    "isoscore[package]",
+    variant(
+        measures["isoscore"],
+        "package",
+        title="IsoScore, the authors' package",
+        function=isoscore_package,
+        options={},
+        by_default=False,
+        trap="Works in float32, and takes rows (n, d) since version 2 of the package, columns (d, n) before.",
+        reference="Rudman et al. 2022, arXiv:2108.07344; package IsoScore",
+    ),
+)

@@ -1,0 +1,119 @@
+import numpy as np
+import pytest
+import torch
+
+from clip_geometry.evaluators.class_generalization import class_generalization
+from clip_geometry.evaluators.zero_shot import zero_shot
+from clip_geometry.registry import InputError
+from clip_geometry.transforms import Center, Compose, LeastSquares, Normalize, Procrustes, Whiten
+from support import oracles_evaluators as oracles
+
+K, D = 8, 6
+
+
+def task(seed=0):
+    """(fit_x, fit_labels, image, labels, class_text): images are turned and shifted texts with noise."""
+    rng = np.random.default_rng(seed)
+    text = rng.normal(size=(K, D)) + 0.5
+    turn = np.linalg.qr(rng.normal(size=(D, D)))[0]
+    labels = rng.integers(K, size=500)
+    image = text[labels] @ (turn + 2 * np.eye(D)) + rng.normal(size=(500, D)) + 1
+    return image[:200], labels[:200], image[200:], labels[200:], text
+
+
+def share_right(image, labels, text):
+    return (oracles.logits(image, text, "cosine").argmax(1) == labels).mean()
+
+
+@pytest.mark.parametrize("known", [0.5, 0.25, [0, 5], (7,), range(5), np.array([1, 2])])
+@pytest.mark.parametrize("seed", range(3))
+def test_both_halves_of_the_identity_make_the_zero_shot_accuracy(known, seed):
+    data = task(seed)
+    found = class_generalization(None, *data, known=known, seed=seed)
+    assert found["all"] == zero_shot(*data[2:])["top_1"]
+    count = found["known_classes"]
+    assert count == (known * K if isinstance(known, float) else len(known))
+    if not isinstance(known, float):
+        old = np.isin(data[3], known)
+        assert found["known"] == share_right(data[2][old], data[3][old], data[4])
+        weighted = old.mean() * found["known"] + (1 - old.mean()) * found["new"]
+        assert found["all"] == pytest.approx(weighted, abs=1e-15)
+
+
+def test_a_share_is_drawn_with_the_seed():
+    data = task()
+    drawn = {tuple(class_generalization(None, *data, known=0.5, seed=seed).values()) for seed in range(6)}
+    again = {tuple(class_generalization(None, *data, known=0.5, seed=seed).values()) for seed in range(6)}
+    assert drawn == again and len(drawn) > 3
+
+
+@pytest.mark.parametrize("make", [Procrustes, LeastSquares])
+@pytest.mark.filterwarnings("ignore::clip_geometry.transforms.RankWarning")
+def test_a_map_between_sets_moves_texts_and_sees_known_classes_only(make):
+    fit_x, fit_labels, image, labels, text = task()
+    known = [0, 2, 3, 6, 7]
+    chosen = np.isin(fit_labels, known)
+    moved = make().fit(text[fit_labels[chosen]], fit_x[chosen]).transform(text)
+    old = np.isin(labels, known)
+    found = class_generalization(make(), fit_x, fit_labels, image, labels, text, known=known)
+    assert found["known"] == share_right(image[old], labels[old], moved)
+    assert found["new"] == share_right(image[~old], labels[~old], moved)
+    spoilt = np.where(chosen[:, None], fit_x, 100 * fit_x[::-1])
+    assert found == class_generalization(make(), spoilt, fit_labels, image, labels, text, known=known)
+
+
+def test_a_compose_that_holds_such_a_map_is_one():
+    data = task()
+    steps = Compose([Compose([Normalize(), Procrustes()])])
+    with pytest.warns(match="rank"):
+        found = class_generalization(steps, *data, known=range(4))
+    fit_x, fit_labels, image, labels, text = data
+    chosen = fit_labels < 4
+    with pytest.warns(match="rank"):
+        moved = Procrustes().fit(oracles.unit(text)[fit_labels[chosen]], fit_x[chosen]).transform(oracles.unit(text))
+    assert found["all"] == share_right(image, labels, moved)
+
+
+@pytest.mark.parametrize("transform", [Center(), Whiten(3), Compose([Normalize(), Center()])])
+def test_a_map_of_one_set_moves_both(transform):
+    fit_x, fit_labels, image, labels, text = task()
+    found = class_generalization(transform, fit_x, fit_labels, image, labels, text, known=range(4))
+    fitted = transform.__class__(**transform.get_params(deep=False)).fit(fit_x[fit_labels < 4])
+    old = labels < 4
+    x, t = fitted.transform(image), fitted.transform(text)
+    assert (found["known"], found["new"]) == (
+        share_right(x[old], labels[old], t),
+        share_right(x[~old], labels[~old], t),
+    )
+    assert not hasattr(transform, "fitted_on_")  # a copy was fitted
+
+
+def test_torch_is_numpy():
+    data = task()
+    tensors = [torch.from_numpy(part) for part in data]
+    with pytest.warns(match="rank"):
+        assert class_generalization(Procrustes(), *tensors) == class_generalization(Procrustes(), *data)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"known": 0.01}, "known = 0.01 of 4 classes is 0; expected a share that leaves known and new classes"),
+        ({"known": 1.0}, "known = 1.0 of 4 classes is 4; expected a share"),
+        ({"known": [0, 1, 2, 3]}, "known has 4 of 4 classes; expected some of them, not all"),
+        ({"known": []}, "known has 0 of 4 classes; expected some of them, not all"),
+        ({"known": [0, 4]}, r"known\[1\] is 4; expected an index 0 to 3"),
+        ({"known": ["cat"]}, "expected whole numbers, the indices 0 to 3 of the rows of class_text"),
+        ({"known": [3]}, "no image has a label of the 1 known classes; nothing to score there"),
+        ({"known": [0, 1, 2]}, "no image has a label of the 1 new classes; nothing to score there"),
+        ({"known": [0, 3]}, "known class 3 has no row in fit_x; what was not fitted on is not known"),
+        ({"fit_labels": [0.0] * 6}, "fit_labels are of type float64; expected whole numbers"),
+        ({"fit_labels": [0]}, r"fit_labels have shape \(1,\) for 6 rows of fit_x"),
+        ({"labels": [0, 1, 2, 9, 0, 1]}, r"labels\[3\] is 9; expected an index 0 to 3"),
+    ],
+)
+def test_errors(change, sentence):
+    x, labels = np.arange(24.0).reshape(6, 4) + 1, [0, 1, 2, 0, 1, 2]
+    given = {"fit_x": x, "fit_labels": labels, "image": x, "labels": labels, "class_text": np.eye(4), "known": [0]}
+    with pytest.raises(InputError, match=sentence):
+        class_generalization(None, **(given | change))

@@ -1,0 +1,90 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from clip_geometry.evaluators.contrastive_loss import contrastive_loss
+from clip_geometry.registry import InputError
+from support import oracles_evaluators as oracles
+
+
+def pairs(n=50, d=8, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, d)) + 1
+    return x, x + rng.normal(size=(n, d))
+
+
+@pytest.mark.parametrize(("batch_size", "scale"), [(None, 100), (16, 100), (7, 3.5), (49, 20.0)])
+@pytest.mark.parametrize("kind", ["float64", "float32", "float16"])
+def test_agrees_with_the_definition(batch_size, scale, kind):
+    image, text = (rows.astype(kind) for rows in pairs())
+    found = contrastive_loss(image, text, logit_scale=scale, batch_size=batch_size, block_size=6)
+    expected = oracles.contrastive_loss(image.astype(float), text.astype(float), scale, batch_size or 50)
+    assert float(found["image_to_text"]) == pytest.approx(expected[0], rel=1e-12)
+    assert float(found["text_to_image"]) == pytest.approx(expected[1], rel=1e-12)
+    assert float(found["loss"]) == pytest.approx(np.mean(expected), rel=1e-12)
+    assert found["batch_size"] == (batch_size or 50)
+    assert list(found) == ["loss", "image_to_text", "text_to_image", "batch_size"]
+
+
+def test_is_torch_s_symmetric_cross_entropy():
+    u, v = (torch.nn.functional.normalize(torch.from_numpy(rows), dim=1) for rows in pairs())
+    both = [cross_entropy(100 * each, torch.arange(50)) for each in (u @ v.T, v @ u.T)]
+    assert float(contrastive_loss(u, v)["loss"]) == pytest.approx(float(sum(both)) / 2, rel=1e-12)
+
+
+@pytest.mark.parametrize("block_size", [1, 2, 7, 50, 64])
+def test_any_blocks_give_the_same(block_size):
+    found, whole = contrastive_loss(*pairs(), block_size=block_size), contrastive_loss(*pairs())
+    assert all(float(found[name]) == pytest.approx(float(whole[name]), rel=1e-13) for name in whole)
+
+
+def test_rows_that_coincide_have_the_logarithm_of_the_batch_and_a_pair_alone_has_nothing():
+    rows = np.ones((10, 3))
+    assert float(contrastive_loss(rows, rows)["loss"]) == pytest.approx(math.log(10), rel=1e-14)
+    assert float(contrastive_loss(rows, rows, batch_size=5)["loss"]) == pytest.approx(math.log(5), rel=1e-14)
+    alone = contrastive_loss(rows, rows, batch_size=9)["loss"]  # nine pairs of log 9, one of 0
+    assert float(alone) == pytest.approx(0.9 * math.log(9), rel=1e-14)
+
+
+def test_pairs_that_win_by_far_keep_their_digits():
+    """Orthogonal pairs: log(1 + (n − 1) e^−s), which is 1e-42 and would be 0 after a subtraction."""
+    found = contrastive_loss(np.eye(6), np.eye(6))["loss"]
+    assert float(found) == pytest.approx(5 * math.exp(-100), rel=1e-12)
+
+
+@pytest.mark.parametrize("batch_size", [None, 4])  # 9 = 4 + 4 + 1: a pair alone has a gradient of 0, not NaN
+def test_gradients(batch_size):
+    image, text = (torch.tensor(rows, requires_grad=True) for rows in pairs(n=9, d=4))
+
+    def loss(x, y):
+        return contrastive_loss(x, y, logit_scale=5.0, batch_size=batch_size, block_size=2)["loss"]
+
+    assert torch.autograd.gradcheck(loss, (image, text))
+    loss(image, text).backward()
+    for rows in (image, text):
+        assert rows.grad is not None and torch.isfinite(rows.grad).all() and (rows.grad != 0).any()
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"logit_scale": 0}, "logit_scale = 0; expected a positive, finite number"),
+        ({"logit_scale": math.inf}, "logit_scale = inf; expected a positive, finite number"),
+        ({"batch_size": 1}, "batch_size = 1 for 50 pairs; expected 2 to 50, or None for all in one"),
+        ({"batch_size": 51}, "batch_size = 51 for 50 pairs; expected 2 to 50, or None for all in one"),
+    ],
+)
+def test_errors(change, sentence):
+    with pytest.raises(InputError, match=sentence):
+        contrastive_loss(*pairs(), **change)
+
+
+def test_errors_of_the_rows():
+    image, text = pairs()
+    with pytest.raises(InputError, match="image has 49 rows and text has 50; expected pairs"):
+        contrastive_loss(image[1:], text)
+    with pytest.raises(InputError, match="text has a zero row"):
+        contrastive_loss(image, text * 0)

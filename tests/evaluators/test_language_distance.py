@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+import torch
+
+from clip_geometry.evaluators.language_distance import language_distance
+from clip_geometry.registry import InputError
+from support import oracles_evaluators as oracles
+from support.clouds import CLOUDS, rotation
+
+
+def languages(n=70, d=6, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, d)) * np.linspace(1, 3, d)
+    return x, x + 0.5 * rng.normal(size=(n, d)) + 0.3
+
+
+@pytest.mark.parametrize("cloud", CLOUDS)
+@pytest.mark.parametrize(("kind", "error"), [("float64", 1e-9), ("float32", 1e-6), ("float16", 1e-6)])
+def test_agrees_with_the_definition(cloud, kind, error):
+    rng = np.random.default_rng(1)
+    x = CLOUDS[cloud](60, rng)
+    if kind == "float16" and np.abs(x).max() > 6e4:
+        x = x / 1e3  # float16 ends at 65504
+    x = x.astype(kind)
+    y = (x.astype(float) + 0.1 * x.astype(float).std(0) * rng.normal(size=x.shape)).astype(kind)
+    found = language_distance(x, y, block_size=13)
+    expected = oracles.language_distance(x.astype(float), y.astype(float))
+    assert found == pytest.approx(expected, rel=error)
+    assert list(found) == list(expected)
+
+
+@pytest.mark.parametrize("block_size", [2, 7, 70, 1024])
+def test_any_blocks_give_the_same(block_size):
+    found, whole = (language_distance(*languages(), block_size=size) for size in (block_size, 1024))
+    assert found == pytest.approx(whole, rel=1e-12)
+
+
+def test_translations_that_coincide_and_translations_that_are_any_others():
+    x, y = languages()
+    assert language_distance(x, x)["ratio"] == language_distance(x, x)["pair_distance"] == 0
+    assert language_distance(x, x)["global_distance"] == pytest.approx(language_distance(x, x)["within_source"])
+    shuffled = [language_distance(x, y[np.random.default_rng(s).permutation(70)])["ratio"] for s in range(20)]
+    assert np.mean(shuffled) == pytest.approx(1, abs=0.02)
+
+
+def test_one_distance_for_all():
+    """x at the corner of a triangle of side 1 each: pairs 0, others 1, ratio 0; moved apart by 2: pairs 2."""
+    x = np.eye(3) / np.sqrt(2)
+    y = np.hstack([x, np.full((3, 1), 2.0)])
+    found = language_distance(np.hstack([x, np.zeros((3, 1))]), y)
+    assert found["pair_distance"] == pytest.approx(2, rel=1e-14)
+    assert found["global_distance"] == pytest.approx(np.sqrt(5), rel=1e-14)
+    assert found["within_source"] == found["within_target"] == pytest.approx(1, rel=1e-14)
+
+
+def test_neither_rotation_nor_translation_of_both_matters_and_scale_does():
+    x, y = languages()
+    turn, shift = rotation(6, np.random.default_rng(0)), np.arange(6.0)
+    plain = language_distance(x, y)
+    assert language_distance(x @ turn + shift, y @ turn + shift) == pytest.approx(plain, rel=1e-12)
+    scaled = language_distance(3 * x, 3 * y)
+    assert scaled == pytest.approx({name: value * (1 if name == "ratio" else 3) for name, value in plain.items()})
+
+
+def test_torch_is_numpy():
+    x, y = languages()
+    assert language_distance(torch.from_numpy(x), torch.from_numpy(y)) == language_distance(x, y)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "sentence"),
+    [
+        (np.ones((4, 3)), np.ones((4, 3)), "all 4 rows of source and target coincide; the ratio of their distances is"),
+        (np.ones((4, 3)), np.ones((5, 3)), "source has 4 rows and target has 5; expected pairs, row i with row i"),
+        (np.ones((1, 3)), np.ones((1, 3)), "source has 1 row; expected at least 2"),
+        (np.ones((4, 3)), np.ones((4, 2)), "source has dimension 3 and target has 2; expected the same dimension"),
+    ],
+)
+def test_errors(x, y, sentence):
+    with pytest.raises(InputError, match=sentence):
+        language_distance(x, y)

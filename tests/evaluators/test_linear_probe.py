@@ -1,0 +1,197 @@
+from importlib import import_module
+
+import numpy as np
+import pytest
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+
+from clip_geometry.evaluators.linear_probe import GRID, linear_probe
+from clip_geometry.evaluators.logistic import Logistic, fit_logistic, objective
+from clip_geometry.registry import InputError
+from support import oracles_evaluators as oracles
+
+SOLVERS = ("sklearn", "torch")
+
+
+def task(n=400, m=1000, d=10, k=8, seed=0, spread=1.7):
+    """(train_x, train_y, test_x, test_y): classes that overlap, named by letters, not equally many."""
+    rng = np.random.default_rng(seed)
+    labels = np.concatenate([np.arange(k), (k * rng.random(n + m - k) ** 1.5).astype(int)])
+    x = rng.normal(size=(k, d))[labels] + spread * rng.normal(size=(n + m, d)) + 1
+    names = np.array(list("hgfedcba"))[labels]
+    return x[:n], names[:n], x[n:], names[n:]
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("k", [2, 3, 8])
+def test_is_the_published_probe(solver, k):
+    data = task(k=k)
+    expected = oracles.sklearn_probe(*data, C=1.0)
+    found = linear_probe(*data, solver=solver)
+    # a test row in a thousand may lie on the border
+    assert (found["top_1"], found["mean_per_class"]) == pytest.approx(
+        expected, abs=1e-15 if solver == "sklearn" else 1.5e-3
+    )
+    assert found["C"] == 1 and found["iterations"] < 100
+    assert ("top_5" in found) == (k > 5)
+    if k > 5:
+        assert found["top_1"] < found["top_5"] < 1
+
+
+@pytest.mark.parametrize("C", [0.01, 1.0, 100.0])
+@pytest.mark.parametrize("k", [2, 3, 8])
+def test_both_solvers_reach_the_minimum_of_one_loss(C, k):
+    """That of a generic optimiser. scikit-learn's default tolerance is one of the gradient: 1e-3 where C is large."""
+    train_x, train_y, *test = task(k=k)
+    codes = np.unique(train_y, return_inverse=True)[1]
+    least = oracles.least_logistic_loss(train_x, codes, k, C)
+    for solver in SOLVERS:
+        found = linear_probe(train_x, train_y, *test, C=C, solver=solver)["loss"]
+        assert least - 1e-9 < found < least + (2e-5 if solver == "torch" else 1e-4 if C <= 1 else 1e-3), solver
+
+
+def test_the_loss_is_that_of_scikit_learn_s_own_solution():
+    x, y, *_ = task()
+    model = LogisticRegression(C=0.3).fit(x, y)
+    codes = np.unique(y, return_inverse=True)[1]
+    expected = oracles.logistic_loss(x, codes, model.coef_.T, model.intercept_, 0.3)
+    fit = Logistic(torch.from_numpy(model.coef_.T.copy()), torch.from_numpy(model.intercept_), 0)
+    assert objective(torch.from_numpy(x), torch.from_numpy(codes), fit, 0.3) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_both_solvers_give_the_same_weights(k):
+    """Sums over classes included: of two classes one has logit 0, of more the weights of all sum to 0."""
+    x, y, *_ = task(k=k)
+    codes = np.unique(y, return_inverse=True)[1]
+    fit = fit_logistic(torch.from_numpy(x), torch.from_numpy(codes), k, C=1.0, max_iter=100)
+    model = LogisticRegression(tol=1e-10, max_iter=1000).fit(x, codes)
+    theirs = np.vstack([np.zeros(10), model.coef_]) if k == 2 else model.coef_
+    assert np.abs(fit.weights.numpy().T - theirs).max() < 2e-2  # where a loss within 1e-6 of its minimum can be
+    assert np.abs(fit.weights.numpy().T - theirs).max() < 0.03 * np.abs(theirs).max()
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32])
+def test_kinds_of_input_do_not_matter(solver, kind):
+    train_x, train_y, test_x, test_y = task()
+    rows = [torch.from_numpy(x).to(kind) for x in (train_x, test_x)]
+    exact = [x.double() for x in rows]
+    found = linear_probe(rows[0], train_y.tolist(), rows[1], test_y.tolist(), solver=solver)
+    expected = linear_probe(exact[0], train_y, exact[1], test_y, solver=solver)
+    assert found["loss"] == pytest.approx(expected["loss"], abs=1e-5)
+    assert found["top_1"] == pytest.approx(expected["top_1"], abs=1.5e-3)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_torch_does_not_mind_where_the_rows_lie(kind):
+    """The loss is that of the rows about their mean, which the intercept absorbs, 1000 times the spread away."""
+    train_x, train_y, test_x, test_y = task()
+    near = linear_probe(train_x, train_y, test_x, test_y, solver="torch")
+    far = [(x + 1000).astype(kind) for x in (train_x, test_x)]
+    found = linear_probe(far[0], train_y, far[1], test_y, solver="torch")
+    assert found["loss"] == pytest.approx(near["loss"], abs=1e-4 if kind == "float32" else 1e-6)  # float32 rows round
+    assert found["top_1"] == pytest.approx(near["top_1"], abs=2e-3)
+
+
+def test_scaled_rows_with_scaled_C_are_the_same_problem():
+    train_x, train_y, test_x, test_y = task()
+    plain = linear_probe(train_x, train_y, test_x, test_y, C=0.7, solver="torch")
+    for scale in (1e-6, 1e6):
+        scaled = linear_probe(scale * train_x, train_y, scale * test_x, test_y, C=0.7 / scale**2, solver="torch")
+        assert scaled["loss"] == pytest.approx(plain["loss"], rel=1e-9)
+        assert scaled["top_1"] == plain["top_1"]
+
+
+def test_fewer_rows_than_dimensions_and_rows_that_coincide():
+    train_x, train_y, test_x, test_y = task(n=30, d=50, k=3)
+    codes = np.unique(train_y, return_inverse=True)[1]
+    found = linear_probe(train_x, train_y, test_x, test_y, solver="torch")
+    assert found["loss"] == pytest.approx(oracles.least_logistic_loss(train_x, codes, 3, 1.0), abs=2e-5)
+    same = linear_probe(np.ones((30, 5)), train_y, np.ones((len(test_y), 5)), test_y, solver="torch")
+    shares = np.bincount(codes) / 30
+    assert same["loss"] == pytest.approx(-(shares * np.log(shares)).sum(), abs=1e-6)  # the intercept alone
+    assert same["mean_per_class"] == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_is_deterministic(solver):
+    data = task()
+    assert linear_probe(*data, solver=solver, C=(0.1, 1.0)) == linear_probe(*data, solver=solver, C=(0.1, 1.0))
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_C_is_chosen_on_rows_held_out(solver):
+    """Many dimensions, few rows, loud classes: strong regularisation is best, and never is the test looked at."""
+    train_x, train_y, test_x, test_y = task(n=200, d=40, k=4, spread=3.0)
+    found = linear_probe(train_x, train_y, test_x, test_y, C=(100, 0.001, 1.0), solver=solver)
+    assert found["C"] == 0.001
+    assert found == linear_probe(train_x, train_y, test_x, test_y, C=0.001, solver=solver)
+    other = linear_probe(train_x, train_y, test_x[::-1], test_y, C=(100, 0.001, 1.0), solver=solver)
+    assert other["C"] == 0.001
+
+
+def test_the_split_and_the_choice_are_as_documented(monkeypatch):
+    """A fifth of each class, rounded down; the same for all C; the smallest of equally good ones."""
+    module = import_module("clip_geometry.evaluators.linear_probe")  # the package has a function of that name
+
+    x, y = np.repeat(np.eye(4), [10, 14, 5, 4], axis=0), np.repeat([3, 1, 2, 0], [10, 14, 5, 4])
+    seen = []
+
+    def solver(rows, codes, k, *, C, max_iter):
+        seen.append((C, np.bincount(codes, minlength=k).tolist()))
+        return fit_logistic(rows, codes, k, C=C, max_iter=max_iter)
+
+    monkeypatch.setitem(module._SOLVERS, "torch", solver)
+    found = linear_probe(x, y, x, y, C="validation", solver="torch", seed=3)
+    assert found["C"] == 1  # smaller ones take the largest class for others too, from here on all are perfect
+    assert [C for C, _ in seen] == [*GRID, found["C"]]
+    assert [counts for _, counts in seen] == [[8, 12, 4, 4]] * len(GRID) + [[10, 14, 5, 4]]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_split_is_random(seed):
+    import torch as t
+
+    from clip_geometry.evaluators.linear_probe import _held_out
+
+    codes = t.arange(60) % 3
+    first, again, other = (_held_out(codes, 3, s) for s in (seed, seed, seed + 7))
+    assert t.equal(first, again) and not t.equal(first, other)
+    assert t.bincount(codes[first]).tolist() == [4, 4, 4]
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_too_few_iterations_warn(solver):
+    with pytest.warns(ConvergenceWarning):
+        found = linear_probe(*task(), solver=solver, max_iter=3)
+    assert found["iterations"] == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"solver": "saga"}, "solver 'saga' is unknown; known are 'sklearn', 'torch'"),
+        ({"max_iter": 0}, "max_iter = 0; expected at least 1"),
+        ({"C": 0}, "C = 0; expected a positive number, several, or 'validation'"),
+        ({"C": "best"}, "C = 'best'; expected a positive number, several, or 'validation'"),
+        ({"C": ()}, r"C = \(\); expected a positive number"),
+        ({"C": (1.0, float("inf"))}, r"C = \(1.0, inf\); expected a positive number"),
+        ({"test_y": ["a"] * 999 + ["z"]}, r"test_y has the label 'z' \(row 999\), which train_y lacks"),
+        ({"test_y": ["a"] * 3}, "3 labels in test_y for 1000 rows; expected one label per row"),
+        ({"train_y": ["a"] * 400}, "all 400 labels are equal; expected at least two different labels"),
+        ({"train_y": ["a", "b"]}, "2 labels for 400 rows; expected one label per row"),
+        ({"test_x": np.ones((1000, 3))}, "train_x has dimension 10 and test_x has 3; expected the same dimension"),
+    ],
+)
+def test_errors(change, sentence):
+    given = dict(zip(("train_x", "train_y", "test_x", "test_y"), task(), strict=True)) | change
+    with pytest.raises(InputError, match=sentence):
+        linear_probe(**given)
+
+
+def test_too_few_rows_to_choose_from():
+    x = np.eye(8)
+    with pytest.raises(InputError, match="no class has 5 rows, so that none can be held out to choose C on; give one"):
+        linear_probe(x, [0, 1] * 4, x, [0, 1] * 4, C=(1.0, 2.0))

@@ -1,0 +1,78 @@
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold
+from sklearn.svm import LinearSVC
+
+from clip_geometry.evaluators.modality_separability import modality_separability
+from clip_geometry.registry import InputError
+
+NAMES = [f"{c}.{v}" for c in ("logistic_regression", "linear_svc") for v in ("train", "cross_validated")]
+
+
+def sets(gap=0.8, n=60, m=45, d=5, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, d)) + gap, rng.normal(size=(m, d))
+
+
+def by_hand(x, labels, make, folds, seed):
+    """(train, cross_validated)"""
+    right = []
+    for train, test in StratifiedKFold(folds, shuffle=True, random_state=seed).split(x, labels):
+        right.append((make().fit(x[train], labels[train]).predict(x[test]) == labels[test]).mean())
+    return (make().fit(x, labels).predict(x) == labels).mean(), np.mean(right)
+
+
+@pytest.mark.parametrize(("folds", "seed"), [(5, 0), (3, 4)])
+def test_agrees_with_the_loop(folds, seed):
+    image, text = sets()
+    found = modality_separability(image, text, folds=folds, seed=seed, draws=2)
+    x, labels = np.vstack([image, text]), np.repeat([0, 1], [60, 45])
+    rng = np.random.default_rng(seed)
+    shuffled = [rng.permutation(labels) for _ in range(2)]
+    makers = {"logistic_regression": LogisticRegression, "linear_svc": lambda: LinearSVC(random_state=seed)}
+    for name, make in makers.items():
+        train, held_out = by_hand(x, labels, make, folds, seed)
+        nulls = np.mean([by_hand(x, each, make, folds, seed) for each in shuffled], axis=0)
+        expected = {"train": train, "cross_validated": held_out, "null": nulls[1], "null_train": nulls[0]}
+        assert {key: found[f"{name}.{key}"] for key in expected} == pytest.approx(expected, abs=1e-12)
+    assert len(found) == 8
+
+
+def test_sets_far_apart_are_separable_and_shuffled_labels_are_not():
+    found = modality_separability(*sets(gap=10.0))
+    assert [found[name] for name in NAMES] == [1.0] * 4
+    for name in ("logistic_regression", "linear_svc"):
+        assert 0.4 < found[f"{name}.null"] < 0.65 and found[f"{name}.null_train"] < 0.75
+
+
+def test_equal_distributions_separate_in_training_only():
+    """More dimensions than rows: the training accuracy is 1 for any labels, and says nothing."""
+    found = modality_separability(*sets(gap=0.0, n=40, m=40, d=200))
+    for name in ("logistic_regression", "linear_svc"):
+        assert found[f"{name}.train"] == found[f"{name}.null_train"] == 1
+        assert 0.3 < found[f"{name}.cross_validated"] < 0.7
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32])
+def test_kinds_of_input_do_not_matter(kind):
+    image, text = (torch.from_numpy(rows).to(kind) for rows in sets())
+    found = modality_separability(image, text)
+    assert found == pytest.approx(modality_separability(image.double(), text.double()), abs=0.03)
+    assert found == modality_separability(image.float().numpy(), text.float().numpy())
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"folds": 1}, "folds = 1; expected 2 to 45, the rows of the smaller set"),
+        ({"folds": 46}, "folds = 46; expected 2 to 45, the rows of the smaller set"),
+        ({"draws": 0}, "0 draws were asked for; expected at least 1"),
+        ({"text": np.ones((9, 4))}, "image has dimension 5 and text has 4; expected the same dimension"),
+    ],
+)
+def test_errors(change, sentence):
+    image, text = sets()
+    with pytest.raises(InputError, match=sentence):
+        modality_separability(**({"image": image, "text": text} | change))

@@ -1,0 +1,74 @@
+"""What the registry says of the evaluators' numbers is true."""
+
+import numpy as np
+import pytest
+
+from clip_geometry.evaluators import evaluators
+from support.clouds import cone, rotation
+
+UNREGISTERED = {"batch_size", "iterations", "C", "loss"}  # settings, and the probe's objective
+CLASSES = 7
+
+
+def arguments(takes, seed=0):
+    rng = np.random.default_rng(seed)
+    image, text = cone(63, 6, rng), cone(63, 6, rng)
+    text = 0.5 * image + text
+    labels = np.arange(63) % CLASSES
+    return {
+        "distinct pairs": (image, text),
+        "two sets": (image, text[:40]),
+        "classes": (image, labels, text[:CLASSES]),
+        "train and test": (image[:42], labels[:42], image[42:], labels[42:]),
+    }[takes]
+
+
+def shared_by_function():
+    found = {}
+    for measure in evaluators.values():
+        found.setdefault((measure.function, str(measure.options)), []).append(measure)
+    return list(found.values())
+
+
+@pytest.mark.parametrize("members", shared_by_function(), ids=lambda members: members[0].name)
+def test_every_number_is_returned_and_every_returned_number_is_registered(members):
+    first = members[0]
+    result = first.function(*arguments(first.takes), **first.options)
+    registered = {each.attribute for each in members}
+    assert registered <= result.keys()
+    loss = {"loss"} if "linear_probe" not in first.name else set()
+    assert result.keys() - registered <= UNREGISTERED - loss
+    for each in members:
+        assert each.name == f"{each.name.partition('.')[0]}.{each.attribute}"
+        assert each.range[0] <= float(each.pick(result)) <= each.range[1]
+
+
+def moved(how, takes, sets, rng):
+    """The same sets after a map of all their rows."""
+    q, factor, shift = rotation(6, rng), rng.uniform(1.5, 3.0), rng.normal(size=6)
+    maps = {
+        "rotation": lambda x: x @ q,
+        "scale": lambda x: factor * x,
+        "translation": lambda x: x + shift,
+        "row scale": lambda x: x * rng.uniform(0.3, 3.0, size=(len(x), 1)),
+    }
+    if how == "swap":
+        return sets[::-1]
+    return tuple(maps[how](part) if np.ndim(part) == 2 else part for part in sets)
+
+
+@pytest.mark.parametrize("name", [name for name, each in evaluators.items() if each.invariances])
+def test_invariances_hold(name):
+    measure = evaluators[name]
+    for how in measure.invariances:
+        sets = arguments(measure.takes)
+        after = measure(*moved(how, measure.takes, sets, np.random.default_rng(1)))
+        assert float(after) == pytest.approx(float(measure(*sets)), abs=1e-9), how
+
+
+@pytest.mark.parametrize("name", evaluators)
+def test_every_number_is_explained(name):
+    measure = evaluators[name]
+    for text in (measure.title, measure.summary, measure.reading, measure.trap, measure.formula, measure.reference):
+        assert text and "\n" not in text
+    assert len({each.title for each in evaluators.values()}) > 0.9 * len(evaluators)

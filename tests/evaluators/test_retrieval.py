@@ -1,0 +1,125 @@
+import numpy as np
+import pytest
+import torch
+
+from clip_geometry.evaluators.retrieval import retrieval
+from clip_geometry.registry import InputError
+from support import oracles_evaluators as oracles
+
+INDICES = ("cross", "mixed")
+
+
+def pairs(n=60, d=6, seed=0, gap=0.6):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, d))
+    return x + gap, x + 0.8 * rng.normal(size=(n, d)) - gap
+
+
+@pytest.mark.parametrize("index", INDICES)
+@pytest.mark.parametrize("gap", [0.0, 0.6])
+@pytest.mark.parametrize("seed", range(3))
+def test_agrees_with_the_loop(index, gap, seed):
+    image, text = pairs(gap=gap, seed=seed)
+    found = retrieval(image, text, k=(1, 3, 10), index=index, block_size=17)
+    assert found == pytest.approx(oracles.retrieval(image, text, (1, 3, 10), index), abs=1e-12)
+    assert len(found) == (8 if index == "cross" else 14)
+    assert 0 < found["image_to_text.r_at_1"] < found["image_to_text.r_at_10"] < 1 or gap
+
+
+@pytest.mark.parametrize("index", INDICES)
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32])
+def test_kinds_of_input_do_not_matter(index, kind):
+    image, text = (torch.from_numpy(rows).to(kind) for rows in pairs())
+    exact = oracles.retrieval(image.double().numpy(), text.double().numpy(), (1, 5), index)
+    assert retrieval(image, text, k=(1, 5), index=index) == pytest.approx(exact, abs=1e-12)
+
+
+@pytest.mark.parametrize("index", INDICES)
+@pytest.mark.parametrize("block_size", [3, 7, 60, 1000])
+def test_any_blocks_give_the_same(index, block_size):
+    image, text = pairs()
+    assert retrieval(image, text, index=index, block_size=block_size) == retrieval(image, text, index=index)
+
+
+@pytest.mark.parametrize("index", INDICES)
+def test_the_length_of_rows_does_not_matter(index):
+    image, text = pairs()
+    lengths = np.random.default_rng(1).uniform(0.001, 1000, size=(60, 1))
+    assert retrieval(lengths * image, text[:, :] / lengths, index=index) == retrieval(image, text, index=index)
+
+
+def test_without_a_gap_a_mixed_index_is_mixed_and_with_one_it_is_not():
+    rng = np.random.default_rng(0)
+    image, text = rng.normal(size=(400, 8)), rng.normal(size=(400, 8))
+    found = retrieval(image, text, index="mixed")
+    assert found["image.same_modality_at_10"] == pytest.approx(0.5, abs=0.03)
+    found = retrieval(image + 5, text - 5, index="mixed")
+    assert found["image.same_modality_at_10"] == found["text.same_modality_at_10"] == 1
+    assert found["image_to_text.r_at_10"] == found["text_to_image.r_at_10"] == 0
+    assert found["image_to_text.median_rank"] > 400  # behind all images
+
+
+@pytest.mark.parametrize("index", INDICES)
+def test_rows_that_coincide_find_nothing(index):
+    """Whatever the order of the rows: ties count against the query."""
+    image = np.random.default_rng(0).normal(size=(1, 7)).repeat(20, axis=0)
+    found = retrieval(image, image, index=index)
+    last = 20 if index == "cross" else 39
+    assert found["image_to_text.median_rank"] == found["text_to_image.median_rank"] == last
+    assert all(value == 0 for name, value in found.items() if ".r_at_" in name)
+    assert all(value == 1 for name, value in found.items() if "modality" in name)
+
+
+@pytest.mark.parametrize("index", INDICES)
+def test_copies_cost_the_first_places(index):
+    """Each caption stands twice, so that none can be first among the texts; the order of the rows does not matter."""
+    image, text = pairs(n=30)
+    image, text = (
+        np.repeat(image, 2, axis=0) + 0.1 * np.random.default_rng(1).normal(size=(60, 6)),
+        np.repeat(text, 2, 0),
+    )
+    found = retrieval(image, text, index=index)
+    assert found["image_to_text.r_at_1"] == 0
+    assert index == "mixed" or found["image_to_text.r_at_5"] > 0.3
+    assert found == pytest.approx(oracles.retrieval(image, text, (1, 5, 10), index), abs=1e-12)
+    order = np.random.default_rng(0).permutation(60)
+    assert retrieval(image[order], text[order], index=index) == found
+    scaled = text * np.where(np.arange(60) % 2, 3, 0.7)[:, None]  # copies of the direction, rounded otherwise
+    assert retrieval(image, scaled, index=index) == found
+
+
+@pytest.mark.parametrize("spread", [1e-4, 1e-8, 1e-11])
+def test_texts_that_nearly_coincide_keep_their_order(spread):
+    """The pair leads by spread² only, or by spread × the size of the image: products in float64 lose that."""
+    rng = np.random.default_rng(0)
+    axis = np.zeros(8)
+    axis[-1] = 1
+    moves = np.linalg.qr(rng.normal(size=(7, 7)))[0]
+    text = axis + spread * np.hstack([moves, np.zeros((7, 1))])  # of equal length, so that cosines order as products
+    image = np.hstack([moves + 0.2 * rng.normal(size=(7, 7)), np.ones((7, 1))])
+    expected = (np.argsort(-image[:, :7] @ moves.T, axis=1)[:, 0] == np.arange(7)).mean()
+    found = retrieval(image, text, k=(1, 3))
+    assert found["image_to_text.r_at_1"] == expected == 1
+    reverse = (moves @ (oracles.unit(image)[:, :7]).T - np.diag(moves @ oracles.unit(image)[:, :7].T)[:, None]) * spread
+    reverse += oracles.unit(image)[:, 7] - oracles.unit(image)[:, 7][:, None]
+    np.fill_diagonal(reverse, -1)
+    assert found["text_to_image.r_at_1"] == (reverse < 0).all(1).mean()
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"index": "both"}, "index 'both' is unknown; known are 'cross', 'mixed'"),
+        ({"k": (1, 60)}, "k has 60; expected whole numbers from 1 to 59, below the 60 pairs"),
+        ({"k": (0,)}, "k has 0; expected whole numbers from 1 to 59"),
+        ({"k": (1.5,)}, "k has 1.5; expected whole numbers"),
+        ({"k": (True,)}, "k has True; expected whole numbers"),
+        ({"k": ()}, r"k is empty; expected ranks such as \(1, 5, 10\)"),
+        ({"text": np.ones((3, 6))}, "image has 60 rows and text has 3; expected pairs, row i with row i"),
+        ({"text": np.zeros((60, 6))}, "text has a zero row"),
+    ],
+)
+def test_errors(change, sentence):
+    image, text = pairs()
+    with pytest.raises(InputError, match=sentence):
+        retrieval(**({"image": image, "text": text} | change))

@@ -1,0 +1,83 @@
+import numpy as np
+import pytest
+
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.evaluators import ensemble, retrieval, zero_shot
+from clip_geometry.experiments.measuring import MeasuredSets, measure_sets, named
+from clip_geometry.registry import InputError
+from support.clouds import cone
+
+CLASSES = np.array(["cat", "dog", "owl"])
+
+
+def labelled(seed=0, n=60):
+    rng = np.random.default_rng(seed)
+    labels = CLASSES[np.arange(n) % 3]
+    ids = np.array([f"i{k}" for k in range(n)])
+    return Embeddings(cone(n, 5, rng), "image", ids, labels)
+
+
+def prompts(labels, seed=1):
+    rows = cone(len(labels), 5, np.random.default_rng(seed))
+    return Embeddings(rows, "text", np.array([f"p{k}" for k in range(len(labels))]), labels, pair_on="label")
+
+
+def rows_of(image, text, names, **options):
+    return list(measure_sets(MeasuredSets({"image": image, "text": text}, (), **options), names))
+
+
+def test_zero_shot_of_prompts_in_any_order():
+    image, text = labelled(), prompts(CLASSES[[2, 0, 1]])
+    codes = np.searchsorted(CLASSES, image.labels)
+    expected = zero_shot(image.vectors, codes, text.vectors[[1, 2, 0]])
+    rows = {row["measure"]: row for row in rows_of(image, text, ["zero_shot.top_1", "zero_shot.mean_per_class"])}
+    for name, row in rows.items():
+        assert row["value"] == expected[name.removeprefix("zero_shot.")]
+        assert row["n"] == 60 and row["at"] == {"modality": "both"}
+
+
+def test_several_prompts_of_a_class_are_an_ensemble():
+    image, text = labelled(), prompts(np.repeat(CLASSES, 4))
+    codes = np.searchsorted(CLASSES, image.labels)
+    expected = zero_shot(image.vectors, codes, ensemble(text.vectors, np.repeat([0, 1, 2], 4)))
+    (row,) = rows_of(image, text, ["zero_shot.top_1"])
+    assert row["value"] == expected["top_1"]
+
+
+def test_the_error_is_that_of_the_images_alone():
+    """All 20 blocks of 3 images: the jackknife of a share is √(p(1 − p)/n) but for the dealing."""
+    image, text = labelled(), prompts(CLASSES)
+    (row,) = rows_of(image, text, ["zero_shot.top_1"], blocks=60)
+    share = row["value"]
+    assert row["standard_error"] == pytest.approx(np.sqrt(share * (1 - share) / 59), rel=1e-9)
+
+
+def test_a_class_without_a_prompt_and_sets_without_labels_are_errors():
+    with pytest.raises(InputError, match="needs a prompt for every class"):
+        rows_of(labelled(), prompts(CLASSES[:2]), ["zero_shot.top_1"])
+    image = labelled()
+    unlabelled = Embeddings(image.vectors, "image", image.item_id)
+    with pytest.raises(InputError, match="needs labels of the images and one or more class prompts"):
+        rows_of(unlabelled, prompts(CLASSES), ["zero_shot.top_1"])
+
+
+def test_a_number_that_these_sets_do_not_have_is_named():
+    with pytest.raises(InputError, match=r"zero_shot\.top_5, both: does not exist for sets of this size"):
+        rows_of(labelled(), prompts(CLASSES), ["zero_shot.top_5"])
+
+
+def test_an_evaluator_stands_for_all_of_its_numbers():
+    image, text = labelled(), labelled(1)
+    pairs = Embeddings(text.vectors, "text", image.item_id)
+    found = {row["measure"]: row["value"] for row in rows_of(image, pairs, ["retrieval"], blocks=0)}
+    expected = retrieval(image.vectors, pairs.vectors)
+    assert found == {f"retrieval.{name}": value for name, value in expected.items()}
+
+
+def test_names_are_found_once_and_unknown_ones_are_told():
+    names = [each.name for each in named(["retrieval", "isoscore", "retrieval.image_to_text.r_at_1"])]
+    assert len(names) == len(set(names)) == 9
+    with pytest.raises(InputError, match="unknown measure 'retreival'; did you mean 'retrieval'"):
+        named(["retreival"])
+    with pytest.raises(InputError, match=r"linear_probe\.top_1 needs train and test sets"):
+        rows_of(labelled(), prompts(CLASSES), ["linear_probe.top_1"])
