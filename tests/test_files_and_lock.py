@@ -53,9 +53,18 @@ def test_a_write_that_cannot_be_flushed_leaves_the_old_file_and_no_temporary(tmp
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left") as caught:
         write_atomically(path, b"new")
+    assert caught.value.filename == str(path)  # not the temporary's
     assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("make", [lambda folder: folder.touch(), lambda folder: None])
+def test_a_folder_that_cannot_be_written_into_is_said_of_the_wanted_file(tmp_path, make):
+    make(tmp_path / "folder")
+    with pytest.raises(OSError, match=r"folder/x\.bin'$") as caught:
+        write_atomically(tmp_path / "folder/x.bin", b"new")
+    assert caught.value.filename == str(tmp_path / "folder/x.bin")
 
 
 def test_only_temporaries_are_removed(tmp_path):

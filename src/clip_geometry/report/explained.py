@@ -1,8 +1,11 @@
 """What the registry knows about the measures, in words: for the terminal, the report and docs/measures.md."""
 
+from collections.abc import Sequence
 from inspect import getmodule, unwrap
 
+from clip_geometry.evaluators import evaluators
 from clip_geometry.geometry import GROUPS, Measure, by_group
+from clip_geometry.references import references
 from clip_geometry.report.numbers import bound
 from clip_geometry.report.table import Explanation
 
@@ -12,6 +15,21 @@ Made from the registry by `python scripts/build_docs.py`; the same words as in `
 report. Rows are w_i, n of them in d dimensions; u_i = w_i/‖w_i‖; μ the mean; C the covariance. Every measure is one
 function, accumulates in float64 and is checked against its definition in `tests/support/oracles*.py` on nine clouds and
 in four precisions. No measure normalises, centres, samples or drops rows silently.
+"""
+PAGE_EVALUATORS = """# The evaluators
+
+Functions with several numbers: each is a row, `retrieval.image_to_text.r_at_1`, and the evaluator's name stands for
+all of them. Taken where they are named (`measure --measures retrieval`, `measures: [retrieval]` in a config).
+"""
+PAGE_FOOT = """# In the library only
+
+- `clip_geometry.isoscore_star(x, covariance, zeta=…)`: IsoScore of the covariance shrunken towards that of a larger
+  sample (Rudman & Eickhoff 2024).
+- `clip_geometry.Moments.of(x)`: mean, covariance and fourth moments of rows, which add up (`a + b`) and reduce over
+  processes (`all_reduce`); isoscore, isoscore_star, participation_ratio and effective_rank take them in place of rows.
+- `clip_geometry.silhouette_samples`, `singular_values`, `coordinate_std`, `conformity`, `cone`: what stands behind
+  the numbers.
+- `clip_geometry.class_generalization(transform, …)`: a map fitted on known classes, scored on known and new ones.
 """
 
 
@@ -58,12 +76,19 @@ def place(measure: Measure) -> str:
 
 def measures_page() -> str:
     """docs/measures.md."""
-    members = by_group(all=True)
-    sections = []
-    for group in GROUPS:
-        entries = [_entry(measure) for measure in members if measure.group == group]
-        sections.append(f"## {group[0].upper()}{group[1:]}\n\n" + "\n".join(entries))
-    return PAGE_HEAD + "\n" + "\n".join(sections)
+    members = [*by_group(all=True), *references.values()]
+    sections = [_section(group, [m for m in members if m.group == group]) for group in GROUPS]
+    found = dict.fromkeys(m.name.partition(".")[0] for m in evaluators.values())
+    numbers = [_section(name, _numbers_of(name), name=f"`{name}`") for name in found]
+    return "\n".join([PAGE_HEAD, *sections, PAGE_EVALUATORS, *numbers, PAGE_FOOT])
+
+
+def _numbers_of(evaluator: str) -> list[Measure]:
+    return [m for m in evaluators.values() if m.name.partition(".")[0] == evaluator]
+
+
+def _section(group: str, members: Sequence[Measure], *, name: str = "") -> str:
+    return f"## {name or group[0].upper() + group[1:]}\n\n" + "\n".join(map(_entry, members))
 
 
 def _entry(m: Measure) -> str:
