@@ -65,7 +65,7 @@ class MeasuredSets:
     def places(self, measure: Measure) -> list[str]:
         """Where the measure can be taken: "both", or some of the modalities. Raises InputError where nowhere."""
         if measure.takes not in TAKES:
-            raise InputError(f"{measure.name} needs {measure.takes} sets, which an experiment has")
+            raise InputError(f"{measure.name} needs {' and '.join(measure.needs)}, which an experiment has")
         if not measure.across and measure.takes != "labelled rows":
             return list(self.rows)
         if measure.across:

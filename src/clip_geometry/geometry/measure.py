@@ -30,8 +30,9 @@ class Measure:
 
     takes: "rows": one set; "labelled rows": a set and its labels; "two sets": image and text, as many rows as there
     are; "pairs": aligned rows, every match of an image and a text; "distinct pairs": aligned rows, no row twice,
-    because the measure takes different rows for different items; "classes": images, the class of each, and one text per
-    class; "train and test": rows and labels of both. least_n (of each set), least_d: the smallest input.
+    because the measure takes different rows for different items; "classes": images, the class of each, and one text
+    per class; "train and test": rows and labels of both; "languages": aligned captions. least_n (of each set),
+    least_d: the smallest input.
     attribute: the field (it may be dotted) or key of the function's result that is this measure, None where the
     result is.
     range: lower and upper bound; a bound may be "d", the dimension. at_gaussian: the value on an
@@ -49,7 +50,9 @@ class Measure:
     title: str
     group: str  # one of GROUPS
     function: Callable[..., Any]
-    takes: Literal["rows", "labelled rows", "two sets", "pairs", "distinct pairs", "classes", "train and test"]
+    takes: Literal[
+        "rows", "labelled rows", "two sets", "pairs", "distinct pairs", "classes", "train and test", "languages"
+    ]
     summary: str
     reading: str
     trap: str
@@ -84,6 +87,7 @@ class Measure:
             "labelled rows": "labels",
             "classes": "labels and class prompts",
             "train and test": "train and test sets",
+            "languages": "captions in several languages",
         }
         unit = () if "scale" in self.invariances else ("unit rows",)
         return (*((needs[self.takes],) if self.takes in needs else ()), *unit)

@@ -68,6 +68,7 @@ def place(measure: Measure) -> str:
         "distinct pairs": "image, text",
         "classes": "image, labels, class_text",
         "train and test": "train_x, train_y, test_x, test_y",
+        "languages": "source, target",
     }[measure.takes]
     options = "".join(f", {key}={value!r}" for key, value in measure.options.items())
     attribute = f".{measure.attribute}" if measure.attribute else ""
