@@ -1,6 +1,5 @@
 """Moments: one pass, merged in any order, or over processes, they are the same numbers."""
 
-import os
 import socket
 
 import numpy as np
@@ -18,8 +17,7 @@ from clip_geometry.geometry import (
 from clip_geometry.geometry.moments import scatter
 from clip_geometry.registry import InputError
 from support.clouds import cone, rotation
-
-FIELDS = ("mean", "M2", "T", "Q")
+from support.distributed import FIELDS, reduce_moments
 
 
 def far_cloud(n, d, seed, offset=1000.0):
@@ -123,24 +121,11 @@ def _port():
         return free.getsockname()[1]
 
 
-def _work(rank, world, port, x, folder):
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", rank=rank, world_size=world)
-    rows = torch.from_numpy(np.array_split(x, [70])[rank]).requires_grad_()
-    moments = Moments.of(rows).all_reduce()
-    score = isoscore(moments, unbiased=True)
-    score.backward()
-    fields = {name: getattr(moments, name).detach() for name in FIELDS}
-    torch.save({"n": moments.n, "score": score.detach(), "grad": rows.grad, **fields}, f"{folder}/{rank}.pt")
-    torch.distributed.destroy_process_group()
-
-
 @pytest.mark.slow
 def test_two_processes_give_the_value_and_the_gradient_of_one(tmp_path):
     """70 and 50 rows in two processes, at ‖mean‖ = 1000 × spread."""
     world, x = 2, far_cloud(120, 5, 3) @ rotation(5, np.random.default_rng(0))
-    torch.multiprocessing.spawn(_work, (world, _port(), x, str(tmp_path)), nprocs=world)
+    torch.multiprocessing.spawn(reduce_moments, (world, _port(), x, str(tmp_path)), nprocs=world)
     found = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(world)]
     whole = torch.from_numpy(x).requires_grad_()
     expected = isoscore(whole, unbiased=True)

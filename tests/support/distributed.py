@@ -1,0 +1,23 @@
+"""What the processes of a distributed test run; importable where pytest's own modules are not."""
+
+import os
+
+import numpy as np
+import torch
+
+from clip_geometry.geometry import Moments, isoscore
+
+FIELDS = ("mean", "M2", "T", "Q")
+
+
+def reduce_moments(rank, world, port, x, folder):
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=world)
+    rows = torch.from_numpy(np.array_split(x, [70])[rank]).requires_grad_()
+    moments = Moments.of(rows).all_reduce()
+    score = isoscore(moments, unbiased=True)
+    score.backward()
+    fields = {name: getattr(moments, name).detach() for name in FIELDS}
+    torch.save({"n": moments.n, "score": score.detach(), "grad": rows.grad, **fields}, f"{folder}/{rank}.pt")
+    torch.distributed.destroy_process_group()
