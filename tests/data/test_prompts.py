@@ -1,6 +1,7 @@
 import pytest
 
 from clip_geometry.data.prompts import class_prompts
+from clip_geometry.data.templates import CLIP_CIFAR, PAPER, PAPER_RUSSIAN, TEMPLATES
 from clip_geometry.registry import InputError
 
 
@@ -21,3 +22,21 @@ def test_braces_in_a_class_name_stay():
 def test_a_prompt_needs_exactly_one_place(prompt, count):
     with pytest.raises(InputError, match=rf"contains \{{\}} {count} times"):
         class_prompts(["sea"], prompt)
+
+
+def test_templates():
+    assert len(CLIP_CIFAR) == len(set(CLIP_CIFAR)) == 18
+    assert CLIP_CIFAR[0] == "a photo of a {}." and CLIP_CIFAR[-1] == "a photo of the big {}."
+    assert CLIP_CIFAR[9] == "a photo of the {}." and CLIP_CIFAR[3] == "a low contrast photo of a {}."
+    assert (PAPER, PAPER_RUSSIAN) == ("low-resolution photo of a {}", "изображение {}")
+    assert all(template.count("{}") == 1 for templates in TEMPLATES.values() for template in templates)
+    assert "изображение {}".format("яблоко") == "изображение яблоко"
+
+
+def test_a_named_set_gives_several_texts_per_class():
+    side = class_prompts(["lawn_mower", "sea"], "clip-cifar")
+    assert len(side) == 36
+    assert side.load(0) == "a photo of a lawn mower." and side.load(18) == "a photo of a sea."
+    assert side.labels is not None and side.labels.tolist() == [0] * 18 + [1] * 18
+    assert len(set(side.item_id)) == 36 and side.item_id[19] == "class-1-1"
+    assert class_prompts(["sea"], "paper").load(0) == "low-resolution photo of a sea"

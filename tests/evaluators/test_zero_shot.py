@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.evaluators.templates import CLIP_CIFAR, PAPER, PAPER_RUSSIAN, TEMPLATES
 from clip_geometry.evaluators.zero_shot import ensemble, zero_shot
 from clip_geometry.registry import InputError
 from support import oracles_evaluators as oracles
@@ -142,12 +141,3 @@ def test_ensemble(kind):
 def test_ensemble_errors(rows, classes, sentence):
     with pytest.raises(InputError, match=sentence):
         ensemble(rows, classes)
-
-
-def test_templates():
-    assert len(CLIP_CIFAR) == len(set(CLIP_CIFAR)) == 18
-    assert CLIP_CIFAR[0] == "a photo of a {}." and CLIP_CIFAR[-1] == "a photo of the big {}."
-    assert CLIP_CIFAR[9] == "a photo of the {}." and CLIP_CIFAR[3] == "a low contrast photo of a {}."
-    assert (PAPER, PAPER_RUSSIAN) == ("low-resolution photo of a {}", "изображение {}")
-    assert all(template.count("{}") == 1 for templates in TEMPLATES.values() for template in templates)
-    assert "изображение {}".format("яблоко") == "изображение яблоко"

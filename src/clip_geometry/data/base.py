@@ -49,7 +49,8 @@ class DatasetConfig(Config):
     """Fields of every data set. A subclass fixes `name` and adds its own.
 
     split: "train" or "test" where the set has such. language: of the texts.
-    prompt: where given (and the set has class names), the text side is one prompt per class, "{}" its place.
+    prompt: where given (and the set has class names), the text side is one prompt per class, "{}" its place; or the
+    several of a named set ("clip-cifar").
     """
 
     name: str

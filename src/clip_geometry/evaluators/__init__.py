@@ -8,14 +8,12 @@ from clip_geometry.evaluators.language_distance import language_distance
 from clip_geometry.evaluators.linear_probe import linear_probe
 from clip_geometry.evaluators.modality_separability import modality_separability
 from clip_geometry.evaluators.retrieval import retrieval
-from clip_geometry.evaluators.templates import TEMPLATES
 from clip_geometry.evaluators.zero_shot import ensemble, zero_shot
 from clip_geometry.registry import import_all
 
 import_all(__name__)
 
 __all__ = [
-    "TEMPLATES",
     "add_evaluator",
     "class_generalization",
     "contrastive_loss",
