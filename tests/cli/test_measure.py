@@ -150,18 +150,18 @@ def test_ctrl_c_is_one_sentence(command, ending):
 
 
 def test_waiting_threads_sleep():
-    """What OpenMP reads when torch is loaded is set before, and a value of the user's is kept."""
+    """What OpenMP reads when torch is loaded is set before, and what the user has set is kept."""
     code = (
         "import os, sys; from clip_geometry.cli import main\n"
         "assert 'torch' not in sys.modules\n"
         "sys.argv = ['clip-geometry', '--version']\n"
         "try: main()\n"
-        "except SystemExit: print(os.environ['OMP_WAIT_POLICY'])"
+        "except SystemExit: print(os.environ.get('GOMP_SPINCOUNT'))"
     )
-    unset = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
-    for environment, policy in ((unset, "PASSIVE"), (unset | {"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")):
-        child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
-        assert child.stdout.splitlines()[-1] == policy, child.stderr
+    plain = {key: value for key, value in os.environ.items() if key not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
+    for mine, count in (({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "None")):
+        child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=plain | mine)
+        assert child.stdout.splitlines()[-1] == count, child.stderr
 
 
 NARROW = "isoscore,modality_silhouette[sqeuclidean],isotropy_i2[canonical],cone_mean_cosine"
