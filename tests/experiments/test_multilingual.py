@@ -302,7 +302,8 @@ def test_labels_tell_the_runs_of_a_sweep_apart(scenes, tmp_path):
 
 def test_a_limit_takes_the_first_items(tmp_path, scenes):
     limited = experiment(tmp_path, limit=10, languages=["en", "de"])
-    assert np.array_equal(limited.sets.aligned("de")[1], scenes.sets.aligned("de")[1][:10])
+    found, whole = limited.sets.aligned("de")[1], scenes.sets.aligned("de")[1][:10]
+    assert np.abs(found - whole).max() < 1e-5  # float32 rows of another batch differ in their last digits
 
 
 # --- what cannot be compared

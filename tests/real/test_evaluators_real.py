@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
 
 from clip_geometry.data import load_dataset, resolve_dataset
 from clip_geometry.embeddings import Embeddings
@@ -195,13 +196,19 @@ def standardised(train, test):
 
 @pytest.mark.slow
 def test_both_solvers_agree_on_pixels(pixels):
-    """To 1e-4 in the loss and .1 point, one image, in the accuracy; far above the chance of 5 %."""
+    """To 1e-4 in the loss; in the accuracy to .1 point, one image, of scikit-learn at its minimum.
+
+    At its default tolerance it stops a little above, at another place with another number of threads: on the
+    standardised rows .239 to .242 of the images were right, where its minimum and ours have .238.
+    """
     train, train_y, test, test_y = pixels
     unit_rows = tuple(torch.nn.functional.normalize(rows, dim=1) for rows in (train, test))
     for (x, y), top_1 in ((unit_rows, 0.145), (standardised(train, test), 0.238)):
         theirs, ours = (linear_probe(x, train_y, y, test_y, solver=solver) for solver in ("sklearn", "torch"))
         assert ours["loss"] == pytest.approx(theirs["loss"], abs=1e-4)
-        assert ours["top_1"] == pytest.approx(theirs["top_1"], abs=1e-3 + 1e-9)
+        at_minimum = LogisticRegression(tol=1e-8, max_iter=10_000).fit(x.double().numpy(), train_y)
+        assert ours["top_1"] == pytest.approx(at_minimum.score(y.double().numpy(), test_y), abs=1e-3 + 1e-9)
+        assert ours["top_1"] == pytest.approx(theirs["top_1"], abs=0.01)
         assert ours["top_1"] == pytest.approx(top_1, abs=0.02)  # a fresh model's features depend on torch's version
         assert 3 * ours["iterations"] < theirs["iterations"]
 
