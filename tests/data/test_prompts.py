@@ -40,3 +40,10 @@ def test_a_named_set_gives_several_texts_per_class():
     assert side.labels is not None and side.labels.tolist() == [0] * 18 + [1] * 18
     assert len(set(side.item_id)) == 36 and side.item_id[19] == "class-1-1"
     assert class_prompts(["sea"], "paper").load(0) == "low-resolution photo of a sea"
+
+
+def test_a_named_set_in_another_language_is_an_error():
+    assert class_prompts(["яблоко"], "paper-ru", language="ru").load(0) == "изображение яблоко"
+    for prompt, language in (("paper-ru", "en"), ("clip-cifar", "ru")):
+        with pytest.raises(InputError, match=f"prompt '{prompt}' is written in"):
+            class_prompts(["sea"], prompt, language=language)

@@ -5,6 +5,7 @@ from clip_geometry.embeddings import Embeddings
 from clip_geometry.evaluators import ensemble, retrieval, zero_shot
 from clip_geometry.experiments.measuring import MeasuredSets, measure_sets, named
 from clip_geometry.registry import InputError
+from clip_geometry.transforms import parse_pipeline, prepare
 from support.clouds import cone
 
 CLASSES = np.array(["cat", "dog", "owl"])
@@ -36,12 +37,25 @@ def test_zero_shot_of_prompts_in_any_order():
         assert row["n"] == 60 and row["at"] == {"modality": "both"}
 
 
-def test_several_prompts_of_a_class_are_an_ensemble():
+@pytest.mark.parametrize("logits", ["cosine", "dot", "neg_distance"])
+def test_several_prompts_of_a_class_are_an_ensemble_before_the_pipeline(logits):
+    """So that nothing makes the moved rows unit length again, and the three logits differ."""
     image, text = labelled(), prompts(np.repeat(CLASSES, 4))
     codes = np.searchsorted(CLASSES, image.labels)
-    expected = zero_shot(image.vectors, codes, ensemble(text.vectors, np.repeat([0, 1, 2], 4)))
-    (row,) = rows_of(image, text, ["zero_shot.top_1"])
-    assert row["value"] == expected["top_1"]
+    steps = parse_pipeline("normalize,whiten(3)[pooled]")
+    one = ensemble(text.vectors, np.repeat([0, 1, 2], 4)).numpy()
+    moved = prepare(steps, {"image": image.vectors, "text": one}).sets
+    expected = zero_shot(moved["image"], codes, moved["text"], logits=logits)["top_1"]
+    name = "zero_shot.top_1" if logits == "cosine" else f"zero_shot[{logits}].top_1"
+    (row,) = measure_sets(MeasuredSets({"image": image, "text": text}, steps, blocks=0), [name])
+    assert row["value"] == expected
+
+
+def test_the_three_logits_of_an_ensemble_differ_after_whitening():
+    image, text = labelled(), prompts(np.repeat(CLASSES, 4))
+    measured = MeasuredSets({"image": image, "text": text}, parse_pipeline("normalize,whiten(3)[pooled]"), blocks=0)
+    names = ["zero_shot.top_1", "zero_shot[dot].top_1", "zero_shot[neg_distance].top_1"]
+    assert len({row["value"] for row in measure_sets(measured, names)}) > 1
 
 
 def test_the_error_is_that_of_the_images_alone():

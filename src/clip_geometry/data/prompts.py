@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from clip_geometry.data.base import Side
-from clip_geometry.data.templates import TEMPLATES
+from clip_geometry.data.templates import LANGUAGES, TEMPLATES
 from clip_geometry.registry import InputError
 
 
@@ -14,9 +14,14 @@ def class_prompts(class_names: Sequence[str], prompt: str, language: str = "en")
 
     prompt: with one "{}", or the name of several in TEMPLATES ("clip-cifar": CLIP's 18), which give several texts per
     class, an ensemble. Texts have their class as label and item_id "class-<k>", of several "class-<k>-<template>";
-    they pair on the label, with every image of their class. Raises InputError for any other prompt.
+    they pair on the label, with every image of their class. Raises InputError for any other prompt,
+    and for one of them in another language.
     """
     templates = TEMPLATES.get(prompt, (prompt,))
+    if prompt in TEMPLATES and language != LANGUAGES.get(prompt, "en"):
+        raise InputError(
+            f"prompt {prompt!r} is written in {LANGUAGES.get(prompt, 'en')!r}, but language is {language!r}"
+        )
     if any(template.count("{}") != 1 for template in templates):
         raise InputError(
             f"prompt {prompt!r} contains {{}} {prompt.count('{}')} times; it is needed once, where the class name "

@@ -26,3 +26,4 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
     "paper": (PAPER,),
     "paper-ru": (PAPER_RUSSIAN,),
 }
+LANGUAGES = {"paper-ru": "ru"}  # of the templates; the others are English

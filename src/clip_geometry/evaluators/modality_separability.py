@@ -22,8 +22,9 @@ def modality_separability(
     modality labels shuffled, means of `draws`. Read .train beside .null_train: with few rows per dimension shuffled
     labels are fitted far above chance too, while .null stays near the share of the larger set.
 
-    image: (n, d), text: (m, d) rows as given, folds ≤ n, m; they need not be pairs, and the rows of one item may fall
-    into different folds, which can only make an item's modality harder to tell. In [0, 1]; 1 is fully separable.
+    image: (n, d), text: (m, d) rows as given, folds ≤ n, m; they need not be pairs. Rows count as independent: several
+    captions of one image may fall into different folds and be recognised there, which raises .cross_validated above
+    what new items would give; hand over one caption per image. In [0, 1]; 1 is fully separable.
     Seeded. Raises InputError for folds outside 2..min(n, m), draws < 1 and different dimensions. Source: Tyshchuk et
     al. 2023, on the training rows only.
     """

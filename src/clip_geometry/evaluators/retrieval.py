@@ -39,8 +39,8 @@ def retrieval(
     image, text: (n, d) aligned rows of distinct items (one caption per image), n ≥ 2; 1 ≤ K < n. R@K: higher is
     better, chance is K/n (K/(2n − 1) mixed). same_modality_at_K in [0, 1], about (n − 1)/(2n − 1) without a modality
     gap. Ties are counted against the query, whatever the order of the rows: a row as near as the pair comes before it,
-    and one of the query's own modality before one of the other; so copies of a caption cost all but ranks below
-    their number, and rows that all coincide give 0. Cosines within 4 ε count as equal; nearer ones than a product can
+    and one of the query's own modality before one of the other; so copies of a caption cost the ranks below their
+    number, and rows that all coincide give 0. Cosines within 4 ε count as equal; nearer ones than a product can
     tell are taken from differences. Memory: copies of the rows and blocks of block_size². Raises InputError for zero
     rows, unequal sets and K out of range.
     """

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.evaluators import evaluators
+from clip_geometry.evaluators import ensemble, evaluators
 from clip_geometry.experiments.provenance import origin_of
 from clip_geometry.experiments.views import TAKES, View
 from clip_geometry.geometry import Measure, by_group, measures
@@ -57,6 +57,21 @@ class MeasuredSets:
             sets[modality] = replace(each, vectors=(_coordinate_rms(each.vectors) * rows).numpy())
         return MeasuredSets(sets, self.steps, seed=self.seed, blocks=0)
 
+    @cached_property
+    def _by_class(self) -> "MeasuredSets":
+        """The same with one text per class: of several prompts the ensemble, taken before the pipeline, whose rows
+        then are as it leaves them."""
+        text = self.embeddings.get("text")
+        if text is None or not _is_prompts(text) or text.labels is None:
+            return self
+        classes, codes = np.unique(np.asarray(text.labels), return_inverse=True)
+        if len(classes) == len(text):
+            return self
+        ids = np.array([f"class-{label}" for label in classes])
+        rows = ensemble(text.vectors, codes).numpy()
+        one = replace(text, vectors=rows, item_id=ids, labels=classes, metadata={})
+        return MeasuredSets({**self.embeddings, "text": one}, self.steps, seed=self.seed, blocks=self.blocks)
+
     @property
     def pairs(self) -> tuple[np.ndarray, np.ndarray]:
         """Row indices (i, j) of all matching pairs; InputError where there are none."""
@@ -65,7 +80,8 @@ class MeasuredSets:
     def places(self, measure: Measure) -> list[str]:
         """Where the measure can be taken: "both", or some of the modalities. Raises InputError where nowhere."""
         if measure.takes not in TAKES:
-            raise InputError(f"{measure.name} needs {' and '.join(measure.needs)}, which an experiment has")
+            call = f"clip_geometry.{measure.function.__name__}"
+            raise InputError(f"{measure.name} needs {measure.needs[0]}, which are not at hand here; call {call}")
         if not measure.across and measure.takes != "labelled rows":
             return list(self.rows)
         if measure.across:
@@ -89,6 +105,8 @@ class MeasuredSets:
 
     def row(self, measure: Measure, place: str) -> Row:
         """The measure in one of its places, with its standard error, its null value and what it leaves out."""
+        if measure.takes == "classes" and self._by_class is not self:
+            return self._by_class.row(measure, place)
         arguments = self._view.arguments(measure, place)
         counts = [len(part) for part in arguments]
         row = {

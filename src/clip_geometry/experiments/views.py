@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from clip_geometry.embeddings import Embeddings, pair
-from clip_geometry.evaluators import ensemble
 from clip_geometry.geometry import Measure
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import Prepared, Step, prepare
@@ -67,7 +66,7 @@ def _pairs(view: View, measure: Measure, place: str) -> tuple:
 
 
 def _classes(view: View, measure: Measure, place: str) -> tuple:
-    """Images, the class of each, and a row of text per class; of several prompts of a class their ensemble."""
+    """Images, the class of each, and a row of text per class."""
     image, text = view.embeddings["image"], view.embeddings["text"]
     if image.labels is None or text.labels is None:
         raise InputError(f"{measure.name} needs labels of the images and one or more class prompts, with labels")
@@ -75,8 +74,6 @@ def _classes(view: View, measure: Measure, place: str) -> tuple:
     of_image = np.searchsorted(classes, np.asarray(image.labels)).clip(max=len(classes) - 1)
     if not np.array_equal(classes[of_image], np.asarray(image.labels)):
         raise InputError(f"{measure.name} needs a prompt for every class; some images have a label without one")
-    if len(classes) < len(of_text):
-        return view.rows["image"], of_image, ensemble(view.rows["text"], of_text)
     return view.rows["image"], of_image, view.rows["text"][np.argsort(of_text)]
 
 
