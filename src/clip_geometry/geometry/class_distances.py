@@ -44,7 +44,7 @@ class _Tile(NamedTuple):
 
 
 class _Pair(NamedTuple):
-    """Two runs of classes, either disjoint or the same single class, and what they have to be cut into."""
+    """Two runs of classes, either disjoint or the same, and what they have to be cut into."""
 
     left: range
     right: range
@@ -156,7 +156,7 @@ def _add_within(own: Float[Tensor, " n"], data: _Rows, pair: _Pair) -> Float[Ten
 def _among_small(
     own: Float[Tensor, " n"], nearest: Float[Tensor, " n"], data: _Rows, pair: _Pair
 ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
-    """The same and the next for a run of several classes, which lie in one tile."""
+    """Both for the classes of one run of several, which lie in one tile."""
     (tile,) = pair.tiles
     mine = (data.codes[tile.left] - pair.left.start)[None]
     sums = _sum_by_class(_distances(data, tile), data, tile.left, pair.left)
