@@ -1,4 +1,5 @@
-"""The linear probe's L-BFGS in torch against scikit-learn's, to the same loss: C = 1, 100 classes, float32 unit rows.
+"""The linear probe's solver "torch" (SciPy's L-BFGS, loss and gradient in torch) against scikit-learn's, to the same
+loss: C = 1, 100 classes, float32 unit rows.
 
 The rows lie about as CLIP's do: a common offset, a falling spectrum, classes that overlap. The value is the training
 loss of the fit, in float64. scikit-learn stops by the gradient; its default tolerance leaves the loss 5e-3 above the

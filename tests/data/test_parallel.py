@@ -98,6 +98,15 @@ def test_wikicaps_pairs(wikicaps_folder, place, other):
     assert _texts("wikicaps", path=path, language="en", pair=f"{other}-en")[0] == f"cat (en of {other}, test)"
 
 
+def test_wikicaps_with_bars_between_the_captions(wikicaps_folder):
+    file = wikicaps_folder / "wikicaps_v1.0/img_de-en.tok.lc.filtered.dev"
+    plain = _texts("wikicaps", path=wikicaps_folder, language="de", split="dev")
+    lines = [line.split("\t") for line in file.read_text().splitlines()]
+    file.write_text("".join(f"{name}\t{foreign} ||| {english}\n" for name, foreign, english in lines))
+    assert _texts("wikicaps", path=wikicaps_folder, language="de", split="dev") == plain
+    assert _texts("wikicaps", path=wikicaps_folder, language="en", pair="de-en", split="dev")[0].startswith("cat (en")
+
+
 def test_wikicaps_errors(wikicaps_folder):
     for options, message in (
         ({}, "English captions of three sets of images; say pair=de-en, fr-en or ru-en$"),

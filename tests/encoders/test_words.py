@@ -103,6 +103,25 @@ def test_words_that_are_no_utf8_do_no_harm(tmp_path, kind):
     assert np.array_equal(rows_of(path, [words[0], words[5]]), VECTORS[[0, 5]])
 
 
+@pytest.mark.parametrize("kind", ["glove", "word2vec text", "fasttext"])
+def test_tabs_separate_as_spaces_do(tmp_path, kind):
+    path, words = write(tmp_path, kind)
+    lines = path.read_bytes().decode().splitlines()
+    first = [] if kind == "glove" else lines[:1]
+    tabs = first + ["\t".join(line.strip().rsplit(" ", 5)) for line in lines[len(first) :]]
+    path.write_text("\n".join(tabs), encoding="utf-8")
+    assert np.array_equal(rows_of(path, words), VECTORS)
+
+
+def test_a_vector_that_is_not_finite_is_an_error_that_names_the_word(tmp_path):
+    for bad in ("nan", "inf"):
+        (tmp_path / "v.txt").write_text(f"cat 1 2\ndog 1 {bad}\nbus 3 70000\n")
+        expect(tmp_path / "v.txt", r"^the vector of 'dog' in v\.txt has NaN or infinity in fp32; leave", ["cat", "dog"])
+        assert rows_of(tmp_path / "v.txt", ["cat", "bus"]).tolist() == [[1, 2], [3, 70000]]
+    with pytest.raises(InputError, match=r"the vector of 'bus' in v\.txt has NaN or infinity in fp16"):
+        rows_of(tmp_path / "v.txt", ["cat", "bus"], precision="fp16")
+
+
 def test_the_precision_is_that_of_the_rows(tmp_path):
     path, words = write(tmp_path, "npy")
     rough = rows_of(path, words, precision="bf16")

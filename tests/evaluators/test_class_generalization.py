@@ -5,7 +5,7 @@ import torch
 from clip_geometry.evaluators.class_generalization import class_generalization
 from clip_geometry.evaluators.zero_shot import zero_shot
 from clip_geometry.registry import InputError
-from clip_geometry.transforms import Center, Compose, LeastSquares, Normalize, Procrustes, Whiten
+from clip_geometry.transforms import Center, Compose, LeastSquares, Normalize, Pipeline, Procrustes, Whiten
 from support import oracles_evaluators as oracles
 
 K, D = 8, 6
@@ -42,6 +42,8 @@ def test_both_halves_of_the_identity_make_the_zero_shot_accuracy(known, seed):
 
 def test_a_share_is_drawn_with_the_seed():
     data = task()
+    plain = class_generalization(None, *data, known=0.5)
+    assert plain == class_generalization(None, *data, known=np.float32(0.5))
     drawn = {tuple(class_generalization(None, *data, known=0.5, seed=seed).values()) for seed in range(6)}
     again = {tuple(class_generalization(None, *data, known=0.5, seed=seed).values()) for seed in range(6)}
     assert drawn == again and len(drawn) > 3
@@ -102,6 +104,17 @@ def test_torch_is_numpy():
         ({"known": 1.0}, "known = 1.0 of 4 classes is 4; expected a share"),
         ({"known": [0, 1, 2, 3]}, "known has 4 of 4 classes; expected some of them, not all"),
         ({"known": []}, "known has 0 of 4 classes; expected some of them, not all"),
+        (
+            {"known": float("nan")},
+            "known = nan; expected a positive, finite number: the share of the classes, or their",
+        ),
+        ({"known": float("inf")}, "known = inf; expected a positive, finite number: the share"),
+        ({"known": None}, "known = None; expected a positive, finite number: the share"),
+        ({"known": "half"}, "known = 'half'; expected a positive, finite number: the share"),
+        ({"known": 0.5, "seed": "a"}, "seed = 'a'; expected a whole number from 0"),
+        ({"transform": Center}, r"transform is the class Center; expected a transform such as Center\(\), a Pipeline"),
+        ({"transform": 3}, "transform is a int; expected a transform such as"),
+        ({"transform": "centre[each]"}, "unknown pipeline step 'centre'"),
         ({"known": [0, 4]}, r"known\[1\] is 4; expected an index 0 to 3"),
         ({"known": ["cat"]}, "expected whole numbers, the indices 0 to 3 of the rows of class_text"),
         ({"known": [3]}, "no image has a label of the 1 known classes; nothing to score there"),
@@ -116,4 +129,44 @@ def test_errors(change, sentence):
     x, labels = np.arange(24.0).reshape(6, 4) + 1, [0, 1, 2, 0, 1, 2]
     given = {"fit_x": x, "fit_labels": labels, "image": x, "labels": labels, "class_text": np.eye(4), "known": [0]}
     with pytest.raises(InputError, match=sentence):
-        class_generalization(None, **(given | change))
+        class_generalization(**({"transform": None} | given | change))
+
+
+def test_a_pipeline_of_one_paired_step_is_that_map():
+    data = task()
+    pipeline = Pipeline("least_squares[text-to-image]")
+    with pytest.warns(match="rank"):
+        by_pipeline = class_generalization(pipeline, *data, known=range(4))
+    with pytest.warns(match="rank"):
+        assert by_pipeline == class_generalization(LeastSquares(), *data, known=range(4))
+
+
+def test_a_pipeline_is_fitted_on_images_and_texts_of_known_classes_and_moves_both():
+    fit_x, fit_labels, image, labels, text = task()
+    chosen = fit_labels < 5
+    found = class_generalization(Pipeline("center[each]"), fit_x, fit_labels, image, labels, text, known=range(5))
+    centred = image - fit_x[chosen].mean(0), text - text[:5].mean(0)
+    assert found["all"] == share_right(centred[0], labels, centred[1])
+    assert found["all"] != share_right(centred[0], labels, text - text.mean(0))
+
+
+def test_a_string_is_a_pipeline():
+    data = task()
+    found = class_generalization("normalize,center[each]", *data, known=range(5))
+    assert found == class_generalization(Pipeline("normalize,center[each]"), *data, known=range(5))
+    assert found != class_generalization(None, *data, known=range(5))
+
+
+def test_a_pipeline_that_moves_the_modalities_apart_is_refused():
+    with pytest.raises(InputError, match=r"center was fitted on each modality by itself"):
+        class_generalization(Pipeline("center"), *task())
+
+
+def test_within_their_half_classes_compete_with_their_half_only():
+    fit_x, fit_labels, image, labels, text = task()
+    found = class_generalization(None, fit_x, fit_labels, image, labels, text, known=[1, 4, 6])
+    old = np.isin(labels, [1, 4, 6])
+    number = np.searchsorted([1, 4, 6], labels[old])
+    assert found["known_among_known"] == share_right(image[old], number, text[[1, 4, 6]])
+    assert found["known_among_known"] > found["known"] and found["new_among_new"] > found["new"]
+    assert class_generalization(None, fit_x, fit_labels, image, labels, text, known=[3])["known_among_known"] == 1

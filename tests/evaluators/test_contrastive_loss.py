@@ -72,9 +72,12 @@ def test_gradients(batch_size):
     ("change", "sentence"),
     [
         ({"logit_scale": 0}, "logit_scale = 0; expected a positive, finite number"),
+        ({"batch_size": 2.5}, "batch_size = 2.5; expected a whole number from 2 to 50"),
+        ({"block_size": 0}, "block_size = 0; expected a whole number from 1 on"),
+        ({"logit_scale": "100"}, "logit_scale = '100'; expected a positive, finite number"),
         ({"logit_scale": math.inf}, "logit_scale = inf; expected a positive, finite number"),
-        ({"batch_size": 1}, "batch_size = 1 for 50 pairs; expected 2 to 50, or None for all in one"),
-        ({"batch_size": 51}, "batch_size = 51 for 50 pairs; expected 2 to 50, or None for all in one"),
+        ({"batch_size": 1}, "batch_size = 1; expected a whole number from 2 to 50, .* or None for all 50 in one"),
+        ({"batch_size": 51}, "batch_size = 51; expected a whole number from 2 to 50"),
     ],
 )
 def test_errors(change, sentence):

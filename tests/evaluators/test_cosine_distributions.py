@@ -82,7 +82,9 @@ def test_torch_is_numpy():
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"bins": 0}, "bins = 0; expected at least 1"),
+        ({"bins": 0}, "bins = 0; expected a whole number from 1 on"),
+        ({"bins": 2.5}, "bins = 2.5; expected a whole number from 1 on"),
+        ({"bins": "x"}, "bins = 'x'; expected a whole number from 1 on"),
         ({"text": np.ones((3, 6))}, "image has 80 rows and text has 3; expected pairs, row i with row i"),
         ({"image": np.zeros((80, 6))}, "image has a zero row"),
     ],

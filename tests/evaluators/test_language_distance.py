@@ -67,6 +67,11 @@ def test_torch_is_numpy():
     assert language_distance(torch.from_numpy(x), torch.from_numpy(y)) == language_distance(x, y)
 
 
+def test_blocks_are_whole():
+    with pytest.raises(InputError, match="block_size = 0; expected a whole number from 1 on"):
+        language_distance(np.eye(4), np.ones((4, 4)), block_size=0)
+
+
 @pytest.mark.parametrize(
     ("x", "y", "sentence"),
     [

@@ -104,6 +104,76 @@ def test_scaled_rows_with_scaled_C_are_the_same_problem():
         assert scaled["top_1"] == plain["top_1"]
 
 
+def separable(scale=1.0, n=60, d=100, k=4):
+    """Fewer rows than dimensions, so that any labels can be separated, and a spectrum that falls by 10³."""
+    rng = np.random.default_rng(0)
+    codes = np.arange(1000 + n) % k
+    spectrum = np.geomspace(1, 1e-3, d)
+    x = scale * (0.3 * rng.normal(size=(k, d))[codes] + rng.normal(size=(1000 + n, d))) * spectrum
+    return x[:n], codes[:n], x[n:], codes[n:]
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+@pytest.mark.parametrize(("scale", "C"), [(1, 1e3), (1e3, 1.0), (100, 1e4), (1, 1e10), (1e5, 1.0)])
+def test_the_minimum_is_reached_where_the_penalty_hardly_counts(kind, scale, C):
+    """The loss there is 1e-4 to 1e-10, and which of all separating planes is found decides on the test rows. The
+    reference is scikit-learn's Newton method, its tolerance at rounding."""
+    train_x, train_y, test_x, test_y = separable(scale)
+    centre = train_x.mean(0)
+    model = oracles.exact_logistic(train_x - centre, train_y, C)
+    least = oracles.logistic_loss(train_x - centre, train_y, model.coef_.T, model.intercept_, C)
+    found = linear_probe(train_x.astype(kind), train_y, test_x.astype(kind), test_y, C=C, solver="torch")
+    assert found["loss"] == pytest.approx(least, rel=2e-4)  # the oracle rounds at 1e-16
+    assert found["top_1"] == pytest.approx(model.score(test_x - centre, test_y), abs=2e-3)  # two of 1000 on a border
+    assert found["iterations"] < 200
+
+
+@pytest.mark.parametrize(
+    ("scale", "kind"), [(1e22, "float32"), (1e30, "float32"), (1e25, "float64"), (1e140, "float64")]
+)
+def test_a_penalty_that_is_nothing_is_refused(scale, kind):
+    train_x, train_y, test_x, test_y = separable(scale / 10)
+    with pytest.raises(
+        InputError, match=r"^C = 1 penalises next to nothing on rows that lie about \de\+\d+ from their"
+    ):
+        linear_probe(train_x.astype(kind), train_y, test_x.astype(kind), test_y, solver="torch")
+
+
+@pytest.mark.parametrize(("scale", "kind"), [(1e30, "float32"), (1e-30, "float32"), (1e100, "float64")])
+def test_rows_of_any_length_with_a_C_to_match(scale, kind):
+    plain = linear_probe(*separable(), solver="torch")
+    train_x, train_y, test_x, test_y = separable(scale)
+    rows = train_x.astype(kind), train_y, test_x.astype(kind), test_y
+    found = linear_probe(*rows, C=scale**-2, solver="torch")
+    assert found["loss"] == pytest.approx(plain["loss"], rel=1e-5)
+    assert found["top_1"] == pytest.approx(plain["top_1"], abs=2e-3)
+
+
+def test_a_fit_that_is_not_finite_is_refused(monkeypatch):
+    module = import_module("clip_geometry.evaluators.linear_probe")
+    data = task()
+
+    def broken(weight):
+        return lambda x, codes, k, *, C, max_iter: Logistic(torch.full((10, k), weight), torch.zeros(k), 1)
+
+    monkeypatch.setitem(module._SOLVERS, "torch", broken(float("nan")))
+    with pytest.raises(InputError, match="the fit has logits that are not finite; the rows leave its range: rescale"):
+        linear_probe(*data, solver="torch")
+    monkeypatch.setattr(module, "objective", lambda *_: float("inf"))
+    monkeypatch.setitem(module._SOLVERS, "torch", broken(1.0))
+    with pytest.raises(InputError, match="the loss of solver 'torch' is inf; the rows leave its range: rescale them"):
+        linear_probe(*data, solver="torch")
+
+
+@pytest.mark.parametrize(
+    "several", [np.array([0.001, 1.0]), {0.001, 1.0}, torch.tensor([0.001, 1.0]), (c for c in (1, 0.001))]
+)
+def test_several_C_may_come_in_any_collection(several):
+    data = task(n=200, d=40, k=4, spread=3.0)
+    assert linear_probe(*data, C=several)["C"] == pytest.approx(0.001)
+    assert linear_probe(*data, C=np.float32(0.5))["C"] == 0.5
+
+
 def test_fewer_rows_than_dimensions_and_rows_that_coincide():
     train_x, train_y, test_x, test_y = task(n=30, d=50, k=3)
     codes = np.unique(train_y, return_inverse=True)[1]
@@ -173,11 +243,19 @@ def test_too_few_iterations_warn(solver):
     ("change", "sentence"),
     [
         ({"solver": "saga"}, "solver 'saga' is unknown; known are 'sklearn', 'torch'"),
-        ({"max_iter": 0}, "max_iter = 0; expected at least 1"),
-        ({"C": 0}, "C = 0; expected a positive number, several, or 'validation'"),
-        ({"C": "best"}, "C = 'best'; expected a positive number, several, or 'validation'"),
-        ({"C": ()}, r"C = \(\); expected a positive number"),
-        ({"C": (1.0, float("inf"))}, r"C = \(1.0, inf\); expected a positive number"),
+        ({"max_iter": 0}, "max_iter = 0; expected a whole number from 1 on"),
+        ({"C": 0}, "C = 0; expected a positive, finite number, several, or 'validation'"),
+        ({"C": "best"}, "C = 'best'; expected a positive, finite number, several, or 'validation'"),
+        ({"C": ()}, r"C = \(\) is empty; expected a positive number, several, or 'validation'"),
+        ({"C": (1.0, float("inf"))}, r"C = inf; expected a positive, finite number, several, or 'validation'"),
+        ({"C": None}, "C = None; expected a positive, finite number, several"),
+        ({"C": ["a", 1]}, "C = 'a'; expected a positive, finite number, several"),
+        ({"max_iter": 10.5}, "max_iter = 10.5; expected a whole number from 1 on"),
+        ({"seed": "a"}, "seed = 'a'; expected a whole number from 0"),
+        ({"test_y": None}, "test_y is a NoneType; expected a list, an array or a tensor, one per row"),
+        ({"test_y": 3}, "test_y is a int; expected a list, an array or a tensor, one per row"),
+        ({"train_y": None}, "labels are a NoneType; expected a list, an array or a tensor"),
+        ({"train_x": np.full((400, 10), np.nan)}, "train_x has NaN or infinity in row 0"),
         ({"test_y": ["a"] * 999 + ["z"]}, r"test_y has the label 'z' \(row 999\), which train_y lacks"),
         ({"test_y": ["a"] * 3}, "3 labels in test_y for 1000 rows; expected one label per row"),
         ({"train_y": ["a"] * 400}, "all 400 labels are equal; expected at least two different labels"),

@@ -5,6 +5,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 from sklearn.svm import LinearSVC
 
+from clip_geometry.evaluators import evaluators
 from clip_geometry.evaluators.modality_separability import modality_separability
 from clip_geometry.registry import InputError
 
@@ -55,6 +56,22 @@ def test_equal_distributions_separate_in_training_only():
         assert 0.3 < found[f"{name}.cross_validated"] < 0.7
 
 
+def test_sets_that_were_centred_together_fall_below_chance_and_carry_a_remark():
+    """The held-out image rows of a set of mean 0 lie opposite to those that are left."""
+    image, text = sets(gap=0.0, n=60, m=60, d=40)
+    centred = image - image.mean(0), text - text.mean(0)
+    for name in ("logistic_regression", "linear_svc"):
+        measure = evaluators[f"modality_separability.{name}.cross_validated"]
+        found = modality_separability(*centred)
+        assert found[f"{name}.cross_validated"] < found[f"{name}.null"] - 0.2
+        assert measure.remark is not None
+        assert "centred with the rows held out" in str(measure.remark(*centred))
+        single = [torch.from_numpy(rows).float() for rows in centred]
+        assert "centred with the rows held out" in str(measure.remark(*single))
+        assert measure.remark(image, text) is None  # equal distributions, but drawn
+        assert evaluators[f"modality_separability.{name}.train"].remark is None
+
+
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32])
 def test_kinds_of_input_do_not_matter(kind):
     image, text = (torch.from_numpy(rows).to(kind) for rows in sets())
@@ -66,9 +83,13 @@ def test_kinds_of_input_do_not_matter(kind):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"folds": 1}, "folds = 1; expected 2 to 45, the rows of the smaller set"),
-        ({"folds": 46}, "folds = 46; expected 2 to 45, the rows of the smaller set"),
-        ({"draws": 0}, "0 draws were asked for; expected at least 1"),
+        ({"folds": 1}, "folds = 1; expected a whole number from 2 to 45, the rows of the smaller set"),
+        ({"folds": 46}, "folds = 46; expected a whole number from 2 to 45, the rows of the smaller set"),
+        ({"folds": 2.5}, "folds = 2.5; expected a whole number from 2 to 45"),
+        ({"draws": 0}, "draws = 0; expected a whole number from 1 on"),
+        ({"draws": 1.5}, "draws = 1.5; expected a whole number from 1 on"),
+        ({"seed": -1}, "seed = -1; expected a whole number from 0 to 4294967295"),
+        ({"seed": "x"}, "seed = 'x'; expected a whole number from 0"),
         ({"text": np.ones((9, 4))}, "image has dimension 5 and text has 4; expected the same dimension"),
     ],
 )

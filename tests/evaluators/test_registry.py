@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from clip_geometry.evaluators import evaluators
+from clip_geometry.transforms import Center
 from support.clouds import cone, rotation
 
-UNREGISTERED = {"batch_size", "iterations", "C", "loss"}  # settings, and the probe's objective
+# settings, and the probe's objective
+UNREGISTERED = {"batch_size", "iterations", "C", "loss", "known_classes", "known_images"}
 CLASSES = 7
 
 
@@ -21,6 +23,7 @@ def arguments(takes, seed=0):
         "two sets": (image, text[:40]),
         "classes": (image, labels, text[:CLASSES]),
         "train and test": (image[:42], labels[:42], image[42:], labels[42:]),
+        "train, test and classes": (Center(), image[:42], labels[:42], image[42:], labels[42:], text[:CLASSES]),
     }[takes]
 
 

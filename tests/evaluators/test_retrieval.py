@@ -106,14 +106,25 @@ def test_texts_that_nearly_coincide_keep_their_order(spread):
     assert found["text_to_image.r_at_1"] == (reverse < 0).all(1).mean()
 
 
+def test_one_rank_or_an_array_of_ranks():
+    data = pairs()
+    assert retrieval(*data, k=5) == retrieval(*data, k=(5,)) == retrieval(*data, k=np.int64(5))
+    assert retrieval(*data, k=np.array([1, 5])) == retrieval(*data, k=[1, 5])
+    assert "image_to_text.r_at_5" in retrieval(*data, k=np.array([1, 5]))
+    assert retrieval(*data, index="mixed", k=range(1, 3)) == retrieval(*data, index="mixed", k=(1, 2))
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
         ({"index": "both"}, "index 'both' is unknown; known are 'cross', 'mixed'"),
-        ({"k": (1, 60)}, "k has 60; expected whole numbers from 1 to 59, below the 60 pairs"),
-        ({"k": (0,)}, "k has 0; expected whole numbers from 1 to 59"),
-        ({"k": (1.5,)}, "k has 1.5; expected whole numbers"),
-        ({"k": (True,)}, "k has True; expected whole numbers"),
+        ({"k": (1, 60)}, "k = 60; expected a whole number from 1 to 59, below the 60 pairs"),
+        ({"k": (0,)}, "k = 0; expected a whole number from 1 to 59"),
+        ({"k": (1.5,)}, "k = 1.5; expected a whole number"),
+        ({"k": (True,)}, "k = True; expected a whole number"),
+        ({"k": 60}, "k = 60; expected a whole number from 1 to 59"),
+        ({"k": "5"}, "k = '5'; expected a whole number"),
+        ({"block_size": 0}, "block_size = 0; expected a whole number from 1 on"),
         ({"k": ()}, r"k is empty; expected ranks such as \(1, 5, 10\)"),
         ({"text": np.ones((3, 6))}, "image has 60 rows and text has 3; expected pairs, row i with row i"),
         ({"text": np.zeros((60, 6))}, "text has a zero row"),

@@ -5,7 +5,6 @@ from scipy.linalg import orthogonal_procrustes
 
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.experiments.measuring import MeasuredSets, measure_sets, split_by
-from clip_geometry.experiments.provenance import context
 from clip_geometry.geometry import (
     average_cosine,
     linear_cka,
@@ -206,7 +205,7 @@ def test_context_says_where_numbers_come_from(captioned):
     origin = {"model": "m", "dataset": "d", "split": "test", "model_options": {"seed": 1}}
     image = Embeddings(captioned["image"].vectors, "image", provenance=origin | {"data_options": {"size": 4}})
     text = Embeddings(captioned["text"].vectors, "text", provenance=origin | {"model": "m2"})
-    found = context(MeasuredSets({"image": image, "text": text}, parse_pipeline("normalize,center[image]"), seed=7))
+    found = MeasuredSets({"image": image, "text": text}, parse_pipeline("normalize,center[image]"), seed=7).context()
     assert (found["model"], found["dataset"], found["split"]) == ("m + m2", "d", "test")
     assert found["fitted_on"] == "d/test:image"
     assert (found["model_options"], found["data_options"]) == ({"seed": 1}, {"image": {"size": 4}, "text": {}})
@@ -238,7 +237,7 @@ def test_standard_errors_are_those_of_the_library():
         expected = standard_error(name, *arguments, blocks=10, seed=3)
         assert row["standard_error"] == pytest.approx(float(expected), rel=1e-9)
         assert row["standard_error"] > 0
-    assert context(measured)["jackknife_blocks"] == 10
+    assert measured.context()["jackknife_blocks"] == 10
 
 
 def test_an_image_and_its_captions_leave_together():

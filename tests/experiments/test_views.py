@@ -71,13 +71,25 @@ def test_a_class_without_a_prompt_and_sets_without_labels_are_errors():
         rows_of(labelled(), prompts(CLASSES[:2]), ["zero_shot.top_1"])
     image = labelled()
     unlabelled = Embeddings(image.vectors, "image", image.item_id)
-    with pytest.raises(InputError, match="needs labels of the images and one or more class prompts"):
+    with pytest.raises(InputError, match="needs labels of the images"):
         rows_of(unlabelled, prompts(CLASSES), ["zero_shot.top_1"])
+    texts = Embeddings(prompts(CLASSES).vectors, "text")
+    with pytest.raises(InputError, match="needs a label for every text, its class: a column 'label'"):
+        rows_of(image, texts, ["zero_shot.top_1"])
 
 
-def test_a_number_that_these_sets_do_not_have_is_named():
-    with pytest.raises(InputError, match=r"zero_shot\.top_5, both: does not exist for sets of this size"):
-        rows_of(labelled(), prompts(CLASSES), ["zero_shot.top_5"])
+def test_labelled_captions_are_no_class_prompts():
+    image = labelled()
+    captions = Embeddings(labelled(1).vectors, "text", image.item_id, image.labels)
+    with pytest.raises(InputError, match=rf"needs one text per class, but {len(captions)} texts have"):
+        rows_of(image, captions, ["zero_shot.top_1"])
+
+
+def test_a_number_that_these_sets_do_not_have_is_told_beside_those_they_have():
+    found = {row["measure"]: row for row in rows_of(labelled(), prompts(CLASSES), ["zero_shot"])}
+    assert found["zero_shot.top_5"]["value"] is None
+    assert found["zero_shot.top_5"]["note"] == "does not exist for so few rows or classes"
+    assert found["zero_shot.top_1"]["value"] is not None
 
 
 def test_an_evaluator_stands_for_all_of_its_numbers():

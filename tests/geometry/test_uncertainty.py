@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from clip_geometry.evaluators import evaluators
 from clip_geometry.geometry import isoscore, measures, permutation_test, silhouette, standard_error
 from clip_geometry.geometry.uncertainty import deal
 from clip_geometry.registry import InputError
@@ -170,3 +171,39 @@ def test_wrong_number_of_sets_is_one_sentence():
         standard_error("modality_gap", np.eye(30))
     with pytest.raises(InputError, match="silhouette takes rows and labels"):
         standard_error("silhouette", np.eye(30))
+
+
+R_AT_1 = "retrieval.image_to_text.r_at_1"
+
+
+def test_an_evaluator_s_number_is_unknown_by_name_and_known_as_a_measure():
+    rng = np.random.default_rng(0)
+    image = rng.normal(size=(60, 5))
+    text = image + rng.normal(size=(60, 5))
+    for call in (standard_error, permutation_test):
+        sentence = rf"{R_AT_1!r} is no name of a measure; .*clip_geometry\.evaluators\.evaluators\[{R_AT_1!r}\]"
+        with pytest.raises(InputError, match=sentence):
+            call(R_AT_1, image, text)
+    dealt = deal(60, 20, 0).numpy()
+    without = [float(evaluators[R_AT_1](image[dealt != block], text[dealt != block])) for block in range(20)]
+    expected = np.sqrt(19 / 20 * np.square(without - np.mean(without)).sum())
+    assert float(standard_error(evaluators[R_AT_1], image, text)) == pytest.approx(expected, rel=1e-9)
+    assert float(permutation_test(evaluators[R_AT_1], image, text, draws=99).p_value) == pytest.approx(0.02)
+
+
+def test_class_texts_stay_whole():
+    """The error of a mean of right and wrong, one block for each image: s/√n."""
+    rng = np.random.default_rng(0)
+    class_text, labels = rng.normal(size=(4, 6)), np.arange(40) % 4
+    image = class_text[labels] + 1.5 * rng.normal(size=(40, 6))
+    measure = evaluators["zero_shot.top_1"]
+    p = float(measure(image, labels, class_text))
+    assert 0.2 < p < 0.9
+    found = standard_error(measure, image, labels, class_text, blocks=40)
+    assert float(found) == pytest.approx(np.sqrt(p * (1 - p) / 39), rel=1e-9)
+    with pytest.raises(InputError, match=r"zero_shot.top_1 takes image, labels and class_text; 2 sets were given"):
+        standard_error(measure, image, labels)
+    with pytest.raises(
+        InputError, match=r"zero_shot.top_1 needs labels and class prompts; expected a measure of label"
+    ):
+        permutation_test(measure, image, labels)

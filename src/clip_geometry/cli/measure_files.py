@@ -15,7 +15,6 @@ from clip_geometry.cli.tables import bound, console, number, print_table, say, v
 from clip_geometry.config import digest
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.experiments.measuring import QUADRATIC_ROWS, MeasuredSets, measure_sets, named, split_by
-from clip_geometry.experiments.provenance import context
 from clip_geometry.files import write_atomically
 from clip_geometry.formats import read_any, read_embeddings, read_labels
 from clip_geometry.geometry import by_group
@@ -76,7 +75,7 @@ def _rows(
         measured = MeasuredSets(sets, pipeline, seed=seed, blocks=BLOCKS if blocks is None else blocks)
         if blocks is not None:
             _require_items(sets, blocks)
-        shared = context(measured)
+        shared = measured.context()
         return [{**shared, **row, "at": {**at, **row["at"]}} for row in measure_sets(measured, names, advance)]
     except InputError as error:
         if not at:
@@ -183,7 +182,7 @@ def _legend(rows: list[Row], unasked: bool) -> Iterator[str]:
 def _errors_explained(rows: list[Row], blocks: int) -> Iterator[str]:
     without = [row for row in rows if row.get("standard_error") is None]
     if len(without) < len(rows):
-        yield f"±: standard error, jackknife over {blocks} blocks of items"
+        yield f"±: standard error, jackknife over {blocks} blocks of items; not shown where it is 0"
     for reason in dict.fromkeys(_why_no_error(row, blocks) for row in without):
         yield f"no ± where {reason}"
 

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -86,9 +87,12 @@ def _read_csv(path: Path) -> Table:
     return _table(path, names, [dict(zip(names, row, strict=True)) for _, row in rows])
 
 
-def read_tsv(path: Path, names: Sequence[str] | None = None) -> Table:
+TAB = re.compile("\t")
+
+
+def read_tsv(path: Path, names: Sequence[str] | None = None, between: re.Pattern[str] = TAB) -> Table:
     """Columns between tabs; quotation marks are text. The names are those in the first line, unless given."""
-    rows = [(number, line.split("\t")) for number, line in enumerate(read_lines(path), start=1)]
+    rows = [(number, between.split(line)) for number, line in enumerate(read_lines(path), start=1)]
     expected = f"expected are {names and len(names)}: {', '.join(names or ())}"
     if names is None:
         (_, names), *rows = rows

@@ -3,6 +3,7 @@
 Three sets of images: one with captions in German and English, one in French and English, one in Russian and English.
 """
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import Literal, Self
@@ -15,6 +16,7 @@ from clip_geometry.data.tables import Table, read_tsv
 
 ARCHIVE = "wikicaps_v1.0"
 OTHERS = ("de", "fr", "ru")
+BETWEEN = re.compile(r"\t| \|\|\| ")
 
 
 class WikicapsConfig(ParallelConfig):
@@ -45,10 +47,11 @@ def load(config: WikicapsConfig) -> Dataset:
 
 
 def _find(pair: str, split: str, folder: Path) -> Table | None:
-    """Lines of image name, foreign caption and English caption, with tabs between them."""
+    """Lines of image name, foreign caption and English caption: a tab after the name, a tab or " ||| " between the
+    captions. Both are told of the published files."""
     files = (place / f"img_{pair}.tok.lc.filtered.{split}" for place in (folder / ARCHIVE, folder))
     file = next((file for file in files if file.is_file()), None)
-    return None if file is None else read_tsv(file, ("image", *pair.split("-")))
+    return None if file is None else read_tsv(file, ("image", *pair.split("-")), between=BETWEEN)
 
 
 datasets.add("wikicaps", DatasetEntry(WikicapsConfig, load, "captions from Wikimedia Commons in de-en, fr-en, ru-en"))

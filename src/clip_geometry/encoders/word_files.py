@@ -162,9 +162,9 @@ def _read_text(path: Path) -> WordVectors:
 
 
 def _lines(data: mmap.mmap) -> Iterator[tuple[int, bytes]]:
-    """(where it begins, the line without spaces at its end), empty lines left out."""
+    """(where it begins, the line without spaces at its end, tabs as spaces), empty lines left out."""
     while line := data.readline():
-        stripped = line.rstrip()
+        stripped = line.rstrip().replace(b"\t", b" ")  # of the same length, so that places hold
         if stripped:
             yield data.tell() - len(line), stripped
 

@@ -62,8 +62,17 @@ class WordEncoder(Encoder):
         return Tokens(torch.tensor([self.words.index[text] for text in texts], dtype=torch.long), truncated=0)
 
     def text_features(self, tokens: Tokens) -> Tensor:
-        rows = torch.from_numpy(self.words.rows(tokens.inputs.tolist()))
-        return rows.to(DTYPES[self.config.precision]).float()
+        places = tokens.inputs.tolist()
+        rows = torch.from_numpy(self.words.rows(places)).to(DTYPES[self.config.precision]).float()
+        finite = torch.isfinite(rows).all(1)
+        if not finite.all():
+            place = places[int((~finite).nonzero()[0, 0])]
+            word = next(word for word, at in self.words.index.items() if at == place)
+            raise InputError(
+                f"the vector of {word!r} in {self._weights['name']} has NaN or infinity in {self.config.precision}; "
+                "leave the word out or repair the file"
+            )
+        return rows
 
     def describe(self) -> Mapping[str, Any]:
         return {

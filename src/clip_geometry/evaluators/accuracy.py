@@ -10,28 +10,38 @@ from torch import Tensor
 from clip_geometry.registry import InputError
 
 
-def class_indices(labels: Any, n: int, k: int, *, name: str = "labels", rows: str = "image") -> Int[Tensor, " n"]:
-    """Labels as they are: whole numbers 0..k−1, one for each of n rows. Raises InputError for anything else."""
-    values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+def class_indices(
+    labels: Any, n: int, k: int, *, name: str = "labels", rows: str = "image", of: str = "rows of class_text"
+) -> Int[Tensor, " n"]:
+    """Labels as they are: whole numbers 0..k−1, one for each of n rows. Raises InputError for anything else.
+
+    name: of the labels; rows: what each belongs to; of: what they count.
+    """
+    try:
+        values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    except ValueError:  # lists of different lengths
+        raise InputError(f"{name} are no single values; expected whole numbers, one label per row of {rows}") from None
     if values.ndim != 1 or len(values) != n:
         raise InputError(f"{name} have shape {values.shape} for {n} rows of {rows}; expected one label per row")
     if values.dtype.kind not in "iu":
         raise InputError(
-            f"{name} are of type {values.dtype}; expected whole numbers, the indices 0 to {k - 1} of the rows of "
-            "class_text"
+            f"{name} are of type {values.dtype}; expected whole numbers, the indices 0 to {k - 1} of the {of}"
         )
     wrong = (values < 0) | (values >= k)
     if wrong.any():
         row = int(wrong.argmax())
-        raise InputError(f"{name}[{row}] is {values[row]}; expected an index 0 to {k - 1} of the rows of class_text")
+        raise InputError(f"{name}[{row}] is {values[row]}; expected an index 0 to {k - 1} of the {of}")
     return torch.from_numpy(values.astype(np.int64))
 
 
 def label_ranks(scores: Float[Tensor, "n k"], labels: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
-    """How many classes come before a row's own: those with a higher score, and equal ones of a lower index."""
+    """How many classes come before a row's own: those with a higher score, and equal ones of a lower index.
+
+    A class comes after it only where it is known to: what NaN compares with comes before.
+    """
     own = scores.gather(1, labels[:, None])
-    lower = torch.arange(scores.shape[1], device=scores.device) < labels[:, None]
-    return ((scores > own) | ((scores == own) & lower)).sum(1)
+    higher = torch.arange(scores.shape[1], device=scores.device) >= labels[:, None]
+    return (~((scores < own) | ((scores == own) & higher))).sum(1)
 
 
 def accuracies(ranks: Int[Tensor, " n"], labels: Int[Tensor, " n"], k: int) -> dict[str, float]:

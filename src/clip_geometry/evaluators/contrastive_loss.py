@@ -1,15 +1,13 @@
 """CLIP's training objective (Radford et al. 2021), for any number of pairs: logits exist one block at a time."""
 
-import math
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from clip_geometry.evaluators.base import add_evaluator
+from clip_geometry.evaluators.checks import positive_number, whole_number
 from clip_geometry.geometry.measure import Measure
 from clip_geometry.geometry.rows import Rows, as_aligned, unit_rows
-from clip_geometry.registry import InputError
 
 NEVER = -1e30  # a logit that adds nothing; finite, so that its gradient is 0 instead of NaN
 
@@ -18,7 +16,7 @@ def contrastive_loss(
     image: Rows,
     text: Rows,
     *,
-    logit_scale: float | int = 100.0,
+    logit_scale: float | Tensor = 100.0,
     batch_size: int | None = None,
     block_size: int = 1024,
 ) -> dict[str, Tensor | float]:
@@ -36,15 +34,13 @@ def contrastive_loss(
     Source: Radford et al. 2021, arXiv:2103.00020, figure 3; evaluated at temperature 100 by Tyshchuk et al. 2023.
     """
     image, text = as_aligned(image, text, ("image", "text"))
-    if not 0 < logit_scale < math.inf:
-        raise InputError(f"logit_scale = {logit_scale}; expected a positive, finite number")
-    size = len(image) if batch_size is None else batch_size
-    if not 2 <= size <= len(image):
-        raise InputError(
-            f"batch_size = {batch_size} for {len(image)} pairs; expected 2 to {len(image)}, or None for all in one"
-        )
+    number, block_size = positive_number(logit_scale, "logit_scale"), whole_number(block_size, "block_size")
+    scale = logit_scale if isinstance(logit_scale, Tensor) else number  # a tensor may carry a gradient
+    n = len(image)
+    all_in_one = f", the pairs there are, or None for all {n} in one"
+    size = n if batch_size is None else whole_number(batch_size, "batch_size", least=2, most=n, of=all_in_one)
     u, v = unit_rows(image, name="image"), unit_rows(text, name="text")
-    batches = [_losses(a, b, logit_scale, block_size) for a, b in zip(u.split(size), v.split(size), strict=True)]
+    batches = [_losses(a, b, scale, block_size) for a, b in zip(u.split(size), v.split(size), strict=True)]
     to_text, to_image = (torch.cat(each).mean() for each in zip(*batches, strict=True))
     return {
         "loss": (to_text + to_image) / 2,
@@ -55,7 +51,7 @@ def contrastive_loss(
 
 
 def _losses(
-    u: Float[Tensor, "n d"], v: Float[Tensor, "n d"], scale: float | int, block_size: int
+    u: Float[Tensor, "n d"], v: Float[Tensor, "n d"], scale: float | Tensor, block_size: int
 ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
     """Of each pair of one batch, as an image among the texts and as a text among the images.
 

@@ -7,10 +7,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clip_geometry.evaluators.base import add_evaluator
+from clip_geometry.evaluators.checks import whole_number
 from clip_geometry.geometry.cosine import random_cosine
 from clip_geometry.geometry.measure import Measure
 from clip_geometry.geometry.rows import Rows, as_aligned, unit_rows
-from clip_geometry.registry import InputError
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -50,8 +50,7 @@ def cosine_distributions(image: Rows, text: Rows, *, bins: int = 2000) -> dict[s
 @torch.no_grad()
 def cosine_histograms(image: Rows, text: Rows, *, bins: int = 2000, block_size: int = 1024) -> CosineHistograms:
     """The counts behind cosine_distributions, for a figure: exact, float64. Arguments and errors are the same."""
-    if bins < 1:
-        raise InputError(f"bins = {bins}; expected at least 1")
+    bins, block_size = whole_number(bins, "bins"), whole_number(block_size, "block_size")
     image, text = as_aligned(image, text, ("image", "text"))
     u, v = unit_rows(image, name="image"), unit_rows(text, name="text")
     edges = torch.linspace(-1, 1, bins + 1, dtype=torch.float64, device=u.device)

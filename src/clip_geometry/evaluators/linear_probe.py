@@ -1,7 +1,7 @@
 """Linear probe: logistic regression on frozen rows, as CLIP's authors and Tyshchuk et al. 2023 (Table 5) have it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from clip_geometry.evaluators.accuracy import accuracies, label_ranks, share
 from clip_geometry.evaluators.base import add_evaluator
+from clip_geometry.evaluators.checks import members, positive_number, seed_number, whole_number
 from clip_geometry.evaluators.logistic import Logistic, fit_logistic, objective
 from clip_geometry.geometry.measure import Measure
 from clip_geometry.geometry.rows import Rows, as_codes, as_two_sets
@@ -30,7 +31,7 @@ def linear_probe(
     test_x: Rows,
     test_y: Any,
     *,
-    C: float | int | Sequence[float | int] | str = 1.0,
+    C: float | Iterable[float] | str = 1.0,
     solver: Solver = "sklearn",
     max_iter: int = 1000,
     seed: int = 0,
@@ -39,20 +40,22 @@ def linear_probe(
 
     Minimises loss = mean cross-entropy + ‖W‖²/(2 C n) on the n training rows as given, the intercept not penalised.
     solver="sklearn": LogisticRegression(C=C, max_iter=max_iter), L-BFGS with its default tolerance, as published.
-    "torch": the same loss, on the device of the rows, to within about 1e-5 of its minimum; scikit-learn's tolerance
-    is one of the gradient, which leaves up to 5e-3 (50 000 unit rows of 100 classes). C: a number, or several,
+    "torch": SciPy's L-BFGS on the same loss, computed on the device of the rows, to within about 1e-5 of its
+    minimum, and of it where it is near 0; scikit-learn's tolerance is one of the gradient, which leaves up to 5e-3
+    (50 000 unit rows of 100 classes), and a multiple of the minimum where C is so large that the penalty hardly
+    counts: there both differ. C: a number, or several,
     or "validation" for .01, .1, … 10⁴: the one with the best accuracy on a fifth of each class held out at random
     (`seed`; the smallest of equals) is fitted on all training rows.
 
     train_x: (n, d), test_x: (m, d); train_y, test_y: labels of anything comparable, every one of the test among those
     of the training. Also returned: loss, iterations (max_iter means: not converged, and warns), C. Deterministic.
-    Raises InputError for unknown labels and solvers, C not positive, and too few rows to hold any out.
+    Raises InputError for unknown labels and solvers, C not positive, too few rows to hold any out, and where C is too
+    large for the length of the rows ("torch") or the fit is not finite.
     Source: Radford et al. 2021; Tyshchuk et al. 2023.
     """
     if solver not in _SOLVERS:
         raise InputError(f"solver {solver!r} is unknown; known are 'sklearn', 'torch'")
-    if max_iter < 1:
-        raise InputError(f"max_iter = {max_iter}; expected at least 1")
+    max_iter, seed = whole_number(max_iter, "max_iter"), seed_number(seed)
     train, test = as_two_sets(train_x, test_x, ("train_x", "test_x"), least=1)
     train, test = _in_products(train), _in_products(test)
     codes, test_codes, k = _codes(train_y, test_y, len(train), len(test))
@@ -60,9 +63,11 @@ def linear_probe(
     strengths = _strengths(C)
     chosen = strengths[0] if len(strengths) == 1 else _best(train, codes, k, strengths, solver, max_iter, seed)
     fit = _SOLVERS[solver](train, codes, k, C=chosen, max_iter=max_iter)
-    ranks = label_ranks(_logits(test, fit), test_codes)
+    ranks, loss = label_ranks(_logits(test, fit), test_codes), objective(train, codes, fit, chosen)
+    if not math.isfinite(loss):
+        raise InputError(f"the loss of solver {solver!r} is {loss}; the rows leave its range: rescale them")
     return accuracies(ranks, test_codes, k) | {
-        "loss": objective(train, codes, fit, chosen),
+        "loss": loss,
         "iterations": float(fit.iterations),
         "C": chosen,
     }
@@ -74,7 +79,10 @@ def _in_products(x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
 
 
 def _logits(x: Float[Tensor, "n d"], fit: Logistic) -> Float[Tensor, "n k"]:
-    return torch.cat([part.double() @ fit.weights.double() + fit.bias.double() for part in x.split(4096)])
+    logits = torch.cat([part.double() @ fit.weights.double() + fit.bias.double() for part in x.split(4096)])
+    if not torch.isfinite(logits).all():
+        raise InputError("the fit has logits that are not finite; the rows leave its range: rescale them")
+    return logits
 
 
 def _sklearn(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, C: float, max_iter: int) -> Logistic:
@@ -93,7 +101,9 @@ _SOLVERS = {"sklearn": _sklearn, "torch": fit_logistic}
 def _codes(train_y: Any, test_y: Any, n: int, m: int) -> tuple[Int[Tensor, " n"], Int[Tensor, " m"], int]:
     """Both sets of labels as the codes of the training labels."""
     _, k = as_codes(train_y, n)
-    train, test = (y.tolist() if hasattr(y, "tolist") else list(y) for y in (train_y, test_y))
+    train, test = (y.tolist() if hasattr(y, "tolist") else y for y in (train_y, test_y))
+    if not isinstance(test, Sequence) or isinstance(test, str):
+        raise InputError(f"test_y is a {type(test_y).__name__}; expected a list, an array or a tensor, one per row")
     if len(test) != m:
         raise InputError(f"{len(test)} labels in test_y for {m} rows; expected one label per row")
     codes, _ = as_codes([*train, *test], n + m)
@@ -103,15 +113,15 @@ def _codes(train_y: Any, test_y: Any, n: int, m: int) -> tuple[Int[Tensor, " n"]
     return codes[:n], codes[n:], k
 
 
-def _strengths(C: float | int | Sequence[float | int] | str) -> list[float]:
+def _strengths(C: Any) -> list[float]:
     """The candidates for C, ascending."""
-    if isinstance(C, str) and C != "validation":
-        raise InputError(f"C = {C!r}; expected a positive number, several, or 'validation'")
-    given = GRID if isinstance(C, str) else C if isinstance(C, Sequence) else (C,)
-    strengths = sorted(float(each) for each in given)
-    if not strengths or not all(0 < each < math.inf for each in strengths):
-        raise InputError(f"C = {C!r}; expected a positive number, several, or 'validation'")
-    return strengths
+    if isinstance(C, str) and C == "validation":
+        return list(GRID)
+    given = members(C)
+    given = [C] if given is None else given
+    if not given:
+        raise InputError(f"C = {C!r} is empty; expected a positive number, several, or 'validation'")
+    return sorted(positive_number(each, "C", of=", several, or 'validation'") for each in given)
 
 
 def _best(

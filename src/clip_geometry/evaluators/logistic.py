@@ -1,7 +1,9 @@
-"""Multinomial logistic regression with an L2 penalty, by L-BFGS: scikit-learn's objective, preconditioned, in torch."""
+"""Multinomial logistic regression with an L2 penalty, by SciPy's L-BFGS: scikit-learn's objective, its loss and
+gradient in torch, preconditioned."""
 
+import math
 import warnings
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -10,11 +12,17 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from clip_geometry.geometry.distances import single_is_exact
-from clip_geometry.geometry.rows import blocks
+from clip_geometry.geometry.rows import SMALLEST, blocks
+from clip_geometry.registry import InputError
 
 BLOCK = 8192  # rows whose logits are held at a time
 SAMPLE = 8192  # evenly spaced rows for the centre and the preconditioner, which need not be exact
-DECREASE = 1e-6  # stops where a step lowers the loss by less, relative to max(loss, 1)
+FLOOR = 1e-12  # of the variance along a direction, relative to the largest: rounding is not amplified further
+DECREASE = 1e-6  # stops where a step lowers log(loss) by less
+ROUGH = 1e-4  # the same on the way to a weak penalty
+STRONG = 1e-2  # penalties from this on, relative to the mean curvature, are solved at once
+WEAKER = 1e4  # weaker ones in steps of at most this factor
+WEAKEST = 1e-30  # weaker ones, relative to the mean curvature, have losses that float32 does not hold
 
 
 class Logistic(NamedTuple):
@@ -29,81 +37,145 @@ def objective(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], fit: Logistic, 
     """Mean cross-entropy + ‖weights‖²/(2 C n), in float64: what both solvers minimise. The bias is not penalised."""
     total = 0.0
     for block, own in zip(blocks(x, BLOCK), codes.split(BLOCK), strict=True):
-        logits = block @ fit.weights.double() + fit.bias.double()
-        total += float((logits.logsumexp(1) - logits.gather(1, own[:, None]).squeeze(1)).sum())
+        losses, _ = _cross_entropy(block @ fit.weights.double() + fit.bias.double(), own)
+        total += float(losses.sum())
     return (total + float(fit.weights.double().square().sum()) / (2 * C)) / len(x)
+
+
+def _cross_entropy(
+    logits: Float[Tensor, "n k"], own: Int[Tensor, " n"]
+) -> tuple[Float[Tensor, " n"], Float[Tensor, "n k"]]:
+    """Of each row, and its gradient; log(1 + Σ_{j≠own} exp(l_j − l_own)) keeps its digits where it is near 0."""
+    own = own[:, None]
+    leads = (logits - logits.gather(1, own)).scatter_(1, own, -torch.inf)
+    most = leads.amax(1, keepdim=True).clamp(min=0)
+    rivals = leads.sub_(most).exp_()
+    others = rivals.sum(1, keepdim=True) + torch.expm1(-most)  # the sum of all, own included, is 1 + others
+    gradient = rivals.div_(1 + others)
+    losses = (most + others.log1p()).squeeze(1)
+    return losses, gradient.scatter_(1, own, -gradient.sum(1, keepdim=True))
 
 
 @torch.no_grad()
 def fit_logistic(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, C: float, max_iter: int) -> Logistic:
     """The minimum of `objective`, on the device of x; products of float32 rows are float32, all sums float64.
 
-    The variables are the weights in the metric of the Hessian at 0, so that about half of the steps are needed and
-    rows of any scale and offset converge. Stops by the loss (DECREASE), about 1e-5 above the minimum, not by the
-    gradient, whose size says little about the loss: scikit-learn's default stops up to 5e-3 above. Warns as
-    scikit-learn does where max_iter is reached. Deterministic.
+    Minimises log(loss), whose decrease stops it (DECREASE): about 1e-5 above the minimum, and relative to it where it
+    is near 0 (classes that can be separated, a weak penalty); scikit-learn's tolerance is one of the gradient, whose
+    size says little about either. The variables are weights in the metric of the Hessian, so that few steps are
+    needed and rows of any scale and offset converge; a weak penalty is reached over stronger ones, each of which
+    starts the next. Warns as scikit-learn does where max_iter is reached. Deterministic. Raises InputError where the
+    penalty is too weak to tell a minimum.
     """
     from scipy.optimize import minimize
 
-    problem = _Problem(x, codes, k, C)
-    options = {"maxiter": max_iter, "maxfun": 50 * max_iter, "maxls": 50, "ftol": DECREASE, "gtol": 0}
-    found = minimize(problem.value_and_gradient, problem.start(), jac=True, method="L-BFGS-B", options=options)
-    if not found.success:
+    problem = _Problem(x, codes, k)
+    flat, iterations, found, ridge = problem.start(), 0, None, None
+    for strength, decrease in _penalties(1 / (C * len(x)), problem, C):
+        flat = problem.prepared(flat, strength, strength if ridge is None else ridge)
+        limit = max_iter - iterations
+        options = {"maxiter": limit, "maxfun": 50 * limit, "maxls": 50, "ftol": decrease, "gtol": 0}
+        found = minimize(problem.value_and_gradient, flat, jac=True, method="L-BFGS-B", options=options)
+        flat, iterations = found.x, iterations + int(found.nit)
+        if iterations >= max_iter:
+            break
+        ridge = strength / (problem.expected * math.exp(found.fun))
+    _warn_unless_converged(found, iterations, max_iter)
+    return problem.solution(flat, iterations)
+
+
+def _warn_unless_converged(found: Any, iterations: int, max_iter: int) -> None:
+    if not found.success or iterations >= max_iter:
         from sklearn.exceptions import ConvergenceWarning
 
         warnings.warn(
-            f"linear_probe stopped after {found.nit} of at most {max_iter} iterations, not converged: {found.message}",
+            f"linear_probe stopped after {iterations} of at most {max_iter} iterations, not converged: {found.message}",
             ConvergenceWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
-    return problem.solution(found.x, int(found.nit))
+
+
+def _penalties(strength: float, problem: "_Problem", C: float) -> list[tuple[float, float]]:
+    """(strength of the penalty, decrease of log(loss) to stop at), down to the strength that is wanted."""
+    if strength < WEAKEST * problem.mean_curvature:
+        raise InputError(
+            f"C = {C:g} penalises next to nothing on rows that lie about {problem.spread:.0e} from their mean, so that "
+            "rounding decides on the weights; rescale the rows or give a smaller C"
+        )
+    strongest = max(STRONG * problem.mean_curvature, strength)
+    steps = math.ceil(math.log(strongest / strength) / math.log(WEAKER))
+    path = [float(each) for each in np.geomspace(strongest, strength, steps + 1)]
+    return [*((each, ROUGH) for each in path[:-1]), (strength, DECREASE)]
 
 
 class _Problem:
-    """The objective about a point near the rows, where float32 products keep their digits: the bias absorbs it."""
+    """The objective about a point near the rows, which the bias absorbs, and along their principal axes, scaled to
+    equal curvature: so even float32 products keep the digits of the directions in which the rows vary least."""
 
-    def __init__(self, x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, C: float):
+    def __init__(self, x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int):
         self.codes = codes
         single = x.dtype != torch.float64 and single_is_exact(x.device)
-        kind = torch.float32 if single else torch.float64
-        step = max(1, len(x) // SAMPLE)
-        self.centre = x[::step].double().mean(0).to(kind)
-        self.rows = x.to(kind) - self.centre  # rounds relative to the result
+        self.kind = torch.float32 if single else torch.float64
+        sample = x[:: max(1, len(x) // SAMPLE)].double()
+        self.centre = sample.mean(0)
+        sample = sample - self.centre  # a copy: of float64 rows the sample is a view
         self.binary = k == 2
         self.columns = 1 if self.binary else k
-        self.strength = 1 / (C * len(x))
         curvature = (1 - 1 / k) / k  # of the cross-entropy at equal logits
-        self.root = _inverse_root(self.rows[::step], curvature, self.strength)
+        variances, axes = torch.linalg.eigh(sample.T @ sample / len(sample))
+        least = max(FLOOR * float(variances[-1]), SMALLEST**2)  # where all rows are equal
+        self.spread = math.sqrt(max(float(variances.sum()), 0))
+        self.curvatures = curvature * variances.clamp(min=least)
+        self.mean_curvature = curvature * self.spread**2 / len(variances)
+        self.root = axes * self.curvatures.rsqrt()
         self.bias_root = curvature**-0.5
+        self.rows = torch.cat([((block - self.centre) @ self.root).to(self.kind) for block in blocks(x, BLOCK)])
+        self.expected = 1.0
+        self.scales = torch.ones_like(self.curvatures)
+        self.penalty = torch.zeros_like(self.curvatures)
 
     def start(self) -> np.ndarray:
         return np.zeros((self.rows.shape[1] + 1) * self.columns)
 
+    def prepared(self, flat: np.ndarray, strength: float, ridge: float) -> np.ndarray:
+        """Takes this penalty on; the variables of the same weights.
+
+        ridge: strength/loss, as the Hessian of log(loss) is about curvature + strength/loss; that of the penalty
+        before serves, because the ratio changes little where the penalty alone keeps the weights finite.
+        """
+        previous = self.scales
+        self.expected = strength / ridge
+        self.scales = (self.curvatures / (self.curvatures + ridge)).sqrt()
+        self.penalty = strength / self.curvatures
+        variables = flat.reshape(-1, self.columns).copy()
+        variables[:-1] *= (previous / self.scales).cpu().numpy()[:, None]
+        return variables.ravel()
+
     def _unpacked(self, flat: np.ndarray) -> tuple[Float[Tensor, "d c"], Float[Tensor, " c"]]:
         variables = torch.from_numpy(flat).view(-1, self.columns).to(self.rows.device)
-        return self.root @ variables[:-1], self.bias_root * variables[-1]
+        return self.scales[:, None] * variables[:-1], self.bias_root * variables[-1]
 
     def value_and_gradient(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
+        """Of log(loss/expected), which is near 0, because SciPy's tolerance is relative to values above 1."""
         weights, bias = self._unpacked(flat)
-        loss, weight_gradient, bias_gradient = self._cross_entropy(weights, bias)
-        loss = loss + self.strength / 2 * weights.square().sum()
-        weight_gradient += self.strength * weights
-        gradient = torch.cat([self.root @ weight_gradient, self.bias_root * bias_gradient[None]])
-        return float(loss), gradient.flatten().cpu().numpy()
+        loss, weight_gradient, bias_gradient = self._mean_cross_entropy(weights, bias)
+        shrunk = self.penalty[:, None] * weights
+        loss = loss + (shrunk * weights).sum() / 2
+        weight_gradient = self.scales[:, None] * (weight_gradient + shrunk)
+        gradient = torch.cat([weight_gradient, self.bias_root * bias_gradient[None]]) / loss
+        return math.log(float(loss) / self.expected), gradient.flatten().cpu().numpy()
 
-    def _cross_entropy(
+    def _mean_cross_entropy(
         self, weights: Float[Tensor, "d c"], bias: Float[Tensor, " c"]
     ) -> tuple[Float[Tensor, ""], Float[Tensor, "d c"], Float[Tensor, " c"]]:
-        """Its mean and its gradient, from one pass over the rows."""
-        kind = self.rows.dtype
+        """And its gradient, from one pass over the rows."""
         loss, weight_gradient, bias_gradient = bias.new_zeros(()), torch.zeros_like(weights), torch.zeros_like(bias)
-        w, b = weights.to(kind), bias.to(kind)
+        w, b = weights.to(self.kind), bias.to(self.kind)
         for rows, own in zip(self.rows.split(BLOCK), self.codes.split(BLOCK), strict=True):
             logits = torch.addmm(b, rows, w)
-            logs = (pad(logits, (1, 0)) if self.binary else logits).log_softmax(1)
-            loss -= logs.gather(1, own[:, None]).double().sum()
-            surplus = logs.exp_().scatter_add_(1, own[:, None], -torch.ones_like(logs[:, :1]))
+            losses, surplus = _cross_entropy(pad(logits, (1, 0)) if self.binary else logits, own)
             surplus = surplus[:, 1:] if self.binary else surplus
+            loss += losses.double().sum()
             weight_gradient += (rows.T @ surplus).double()
             bias_gradient += surplus.double().sum(0)
         n = len(self.rows)
@@ -111,12 +183,7 @@ class _Problem:
 
     def solution(self, flat: np.ndarray, iterations: int) -> Logistic:
         weights, bias = self._unpacked(flat)
+        weights = self.root @ weights
         if self.binary:
             weights, bias = pad(weights, (1, 0)), pad(bias, (1, 0))
-        return Logistic(weights, bias - self.centre.double() @ weights, iterations)
-
-
-def _inverse_root(rows: Float[Tensor, "n d"], curvature: float, strength: float) -> Float[Tensor, "d d"]:
-    """(curvature · covariance + strength)^(−1/2), the rows being centred."""
-    values, vectors = torch.linalg.eigh((rows.T @ rows).double() / len(rows))
-    return (vectors * (curvature * values.clamp(min=0) + strength).rsqrt()) @ vectors.T
+        return Logistic(weights, bias - self.centre @ weights, iterations)

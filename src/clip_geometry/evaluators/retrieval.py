@@ -1,6 +1,6 @@
 """Retrieval of the pair: among the other modality, or in one index of both. Exact, in blocks, for any n."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from clip_geometry.evaluators.accuracy import share
 from clip_geometry.evaluators.base import add_evaluator
+from clip_geometry.evaluators.checks import members, whole_number
 from clip_geometry.geometry.distinct import entries_at_a_time
 from clip_geometry.geometry.measure import Measure
 from clip_geometry.geometry.neighbours import nearest
@@ -27,7 +28,7 @@ TIE = 4 * EPS  # cosines of unit rows that differ by less are equal: the rows th
 
 @torch.no_grad()
 def retrieval(
-    image: Rows, text: Rows, *, k: Sequence[int] = (1, 5, 10), index: Index = "cross", block_size: int = 1024
+    image: Rows, text: Rows, *, k: int | Iterable[int] = (1, 5, 10), index: Index = "cross", block_size: int = 1024
 ) -> dict[str, float]:
     """How often a query finds its pair among the k rows of highest cosine, both ways.
 
@@ -36,37 +37,40 @@ def retrieval(
     index="mixed": one index of all 2n rows, the query itself excluded; the same names, and image.same_modality_at_K,
     text.same_modality_at_K: the mean share of the query's own modality in its top K.
 
-    image, text: (n, d) aligned rows of distinct items (one caption per image), n ≥ 2; 1 ≤ K < n. R@K: higher is
-    better, chance is K/n (K/(2n − 1) mixed). same_modality_at_K in [0, 1], about (n − 1)/(2n − 1) without a modality
-    gap. Ties are counted against the query, whatever the order of the rows: a row as near as the pair comes before it,
-    and one of the query's own modality before one of the other; so copies of a caption cost the ranks below their
-    number, and rows that all coincide give 0. Cosines within 4 ε count as equal; nearer ones than a product can
-    tell are taken from differences. Memory: copies of the rows and blocks of block_size². Raises InputError for zero
-    rows, unequal sets and K out of range.
+    image, text: (n, d) aligned rows of distinct items (one caption per image), n ≥ 2; k: one or several, 1 ≤ K < n.
+    R@K: higher is better, chance is K/n (K/(2n − 1) mixed). same_modality_at_K in [0, 1], about (n − 1)/(2n − 1)
+    without a modality gap. Ties are counted against the query, whatever the order of the rows: a row as near as the
+    pair comes before it, and one of the query's own modality before one of the other; so copies of a caption cost the
+    ranks below their number, and rows that all coincide give 0. Cosines within 4 ε count as equal; nearer ones than a
+    product can tell are taken from differences. Memory: copies of the rows and blocks of block_size². Raises InputError
+    for zero rows, unequal sets and K out of range.
     """
     if index not in ("cross", "mixed"):
         raise InputError(f"index {index!r} is unknown; known are 'cross', 'mixed'")
     image, text = as_aligned(image, text, ("image", "text"))
-    _check_ranks(k, len(image))
+    tops, block_size = _as_ranks(k, len(image)), whole_number(block_size, "block_size")
     u, v = unit_rows(image, name="image"), unit_rows(text, name="text")
     found = {}
     for own, other, name, way in ((u, v, "image", "image_to_text"), (v, u, "text", "text_to_image")):
         ranks = 1 + _ahead(own, other, other, block_size)
         if index == "mixed":
             ranks += _ahead(own, other, own, block_size)
-        found |= {f"{way}.r_at_{top}": share(ranks <= top) for top in k}
+        found |= {f"{way}.r_at_{top}": share(ranks <= top) for top in tops}
         found[f"{way}.median_rank"] = float(ranks.double().quantile(0.5))
         if index == "mixed":
-            found |= _own_modality(own, other, k, name)
+            found |= _own_modality(own, other, tops, name)
     return found
 
 
-def _check_ranks(k: Sequence[int], n: int) -> None:
-    for top in k:
-        if isinstance(top, bool) or not isinstance(top, int) or not 1 <= top < n:
-            raise InputError(f"k has {top!r}; expected whole numbers from 1 to {n - 1}, below the {n} pairs")
-    if not k:
+def _as_ranks(k: Any, n: int) -> list[int]:
+    """The ranks asked for: one, or several."""
+    given = members(k)
+    tops = [
+        whole_number(top, "k", most=n - 1, of=f", below the {n} pairs") for top in ([k] if given is None else given)
+    ]
+    if not tops:
         raise InputError("k is empty; expected ranks such as (1, 5, 10)")
+    return tops
 
 
 def _ahead(

@@ -25,13 +25,14 @@ BLOCK = 1024  # images whose logits are held at a time
 def zero_shot(image: Rows, labels: Any, class_text: Rows, *, logits: Logits = "cosine") -> dict[str, float]:
     """Accuracy of taking the class with the highest logit: top_1, top_5 (for more than 5 classes), mean_per_class.
 
-    image: (n, d); class_text: (K, d), one row per class, K ≥ 2 (several prompts of a class: `ensemble`); labels: (n,)
-    whole numbers 0..K−1, the row of class_text that is right. logits: "cosine"; "dot" and "neg_distance" (−‖x − t‖)
-    take the rows as given and make nothing unit length, so that they differ after a transform and agree on unit rows.
-    mean_per_class: the mean accuracy of the classes that occur. In [0, 1]; chance is 1/K. Equal logits: the lowest
-    class index wins, for top_5 too; equal rows of class_text are equal logits exactly. Raises InputError for other
-    labels, for different dimensions and, for "cosine", for zero rows. Source: Radford et al. 2021; the three logits:
-    Tyshchuk et al. 2023.
+    image: (n, d); class_text: (K, d), one row per class, K ≥ 2; labels: (n,) whole numbers 0..K−1, the row of
+    class_text that is right. Several prompts of a class are made one row by `ensemble`: `clip-geometry measure` and
+    the configs do so before the pipeline, so that it meets unit-length means of prompts. logits: "cosine"; "dot" and
+    "neg_distance" (−‖x − t‖) take the rows as given and make nothing unit length, so that they differ after a transform
+    and agree on unit rows. mean_per_class: the mean accuracy of the classes that occur. In [0, 1]; chance is 1/K.
+    Equal logits: the lowest class index wins, for top_5 too; equal rows of class_text are equal logits exactly. Raises
+    InputError for other labels, for different dimensions and, for "cosine", for zero rows. Source: Radford et al. 2021;
+    the three logits: Tyshchuk et al. 2023.
     """
     ranks, codes, k = zero_shot_ranks(image, labels, class_text, logits=logits)
     return accuracies(ranks, codes, k)
@@ -83,7 +84,8 @@ def ensemble(rows: Rows, classes: Any) -> Float[Tensor, "k d"]:
     github.com/openai/CLIP.
     """
     unit = unit_rows(as_rows(rows, name="rows", least=1), name="rows")
-    codes = class_indices(classes, len(unit), len(unit), name="classes", rows="prompts").to(unit.device)
+    most = f"classes, of which {len(unit)} prompts make at most {len(unit)}"
+    codes = class_indices(classes, len(unit), len(unit), name="classes", rows="prompts", of=most).to(unit.device)
     k = int(codes.max()) + 1
     counts = torch.bincount(codes, minlength=k)
     if (counts == 0).any():
@@ -102,7 +104,7 @@ _COSINE = Measure(
     summary="The share of images whose own class has the text of highest cosine.",
     reading="1 is right on every image, 1/K chance.",
     trap="It hangs on the prompt: published prompts were often chosen by this very accuracy. One prompt per class and "
-    "an ensemble of prompts do not compare.",
+    "an ensemble of prompts (made one unit-length row per class before the pipeline) do not compare.",
     formula="share of images with argmax_k ⟨u_i, v_k⟩ = label",
     range=(0, 1),
     direction="higher classifies better",
@@ -110,31 +112,43 @@ _COSINE = Measure(
     invariances=("rotation", "scale", "row scale"),
     reference="Radford et al. 2021, arXiv:2103.00020",
 )
-_NUMBERS = {
-    "top_1": {"title": "Zero-shot accuracy"},
-    "top_5": {
-        "title": "Zero-shot accuracy, top 5",
-        "summary": "The share of images whose class is among the best five.",
-    },
-    "mean_per_class": {
-        "title": "Zero-shot accuracy, mean over classes",
-        "summary": "The mean of the classes' own accuracies, so that frequent classes weigh no more.",
-    },
-}
+
+
+def _numbers(logit: str, superlative: str, title: str = "", as_given: str = "") -> dict[str, dict[str, Any]]:
+    return {
+        "top_1": {
+            "title": f"Zero-shot accuracy{title}",
+            "summary": f"The share of images whose own class has the text of {superlative}.",
+            "formula": f"share of images with argmax_k {logit} = label{as_given}",
+        },
+        "top_5": {
+            "title": f"Zero-shot accuracy, top 5{title}",
+            "summary": f"The share of images whose own class is among the five of {superlative}.",
+            "formula": f"share of images with label among the five largest {logit}{as_given}",
+            "reading": "1 is right on every image, 5/K chance.",
+        },
+        "mean_per_class": {
+            "title": f"Zero-shot accuracy, mean over classes{title}",
+            "summary": f"The mean of the classes' own accuracies, by {superlative}, so that frequent classes weigh no "
+            "more.",
+            "formula": f"mean over classes c of the share of images of label c with argmax_k {logit} = c{as_given}",
+        },
+    }
+
+
 _AS_GIVEN = {
-    "dot": ("⟨w_i, t_k⟩", "inner product", ("rotation", "scale")),
+    "dot": ("⟨w_i, t_k⟩", "largest inner product", ("rotation", "scale")),
     "neg_distance": ("−‖w_i − t_k‖", "smallest distance", ("rotation", "translation", "scale")),
 }
-add_evaluator(_COSINE, _NUMBERS)
-for _logits, (_formula, _words, _invariances) in _AS_GIVEN.items():
+add_evaluator(_COSINE, _numbers("⟨u_i, v_k⟩", "highest cosine"))
+for _logits, (_logit, _superlative, _invariances) in _AS_GIVEN.items():
     add_evaluator(
         replace(
             _COSINE,
             name=f"zero_shot[{_logits}]",
-            formula=f"share of images with argmax_k {_formula} = label, rows as given",
             options={"logits": _logits},
             invariances=_invariances,
             reference="Tyshchuk et al. 2023, doi:10.3390/info14070392, Table 3",
         ),
-        {number: own | {"title": f"{own['title']}, {_words}"} for number, own in _NUMBERS.items()},
+        _numbers(_logit, _superlative, f", {_superlative}", ", rows as given"),
     )

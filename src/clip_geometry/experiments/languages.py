@@ -74,11 +74,13 @@ class LanguageSets:
         return i, j
 
     def distance_rows(self, language: str) -> list[Row]:
-        """language_distance of the source and the language: a row for each of its numbers."""
+        """language_distance of the source and the language, of distances and of their squares."""
 
         def distances(sets: LanguageSets) -> dict[str, float]:
-            numbers = language_distance(*sets.aligned(language))
-            return {f"language_distance.{name}": value for name, value in numbers.items()}
+            source, target = sets.aligned(language)
+            plain, squares = (language_distance(source, target, squared=each) for each in (False, True))
+            found = {f"language_distance.{name}": value for name, value in plain.items()}
+            return found | {f"language_distance[squared].{name}": value for name, value in squares.items()}
 
         n = len(self.pairs(language)[0])
         return self._rows(distances, n, at=self._place(language), costly=n > QUADRATIC_ROWS)
@@ -98,10 +100,12 @@ class LanguageSets:
 
     def context(self) -> Row:
         """What every row has in common. The language is in its `at`, and no option of the data."""
-        shared: Any = self  # has what `context` reads
         first = next(iter(self.embeddings.values()))
         options = dict(first.provenance.get("data_options") or {})
-        return {**context(shared), "data_options": {k: v for k, v in options.items() if k not in ("language", "pair")}}
+        shared = context(
+            self.embeddings, steps=self.steps, fitted_on=self.fitted_on, seed=self.seed, blocks=self.blocks
+        )
+        return {**shared, "data_options": {k: v for k, v in options.items() if k not in ("language", "pair")}}
 
     def _place(self, language: str) -> dict[str, Any]:
         return {"source": self.embeddings[self.sources[language]].language, "language": language}

@@ -13,7 +13,7 @@ import torch
 
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.evaluators import ensemble, evaluators
-from clip_geometry.experiments.provenance import origin_of
+from clip_geometry.experiments.provenance import context, origin_of
 from clip_geometry.experiments.views import TAKES, View
 from clip_geometry.geometry import Measure, by_group, measures
 from clip_geometry.geometry.rows import as_rows
@@ -25,6 +25,10 @@ from clip_geometry.transforms import Step, transforms
 
 QUADRATIC_ROWS = 4000  # measures in O(n²) get no standard error beyond
 KEPT_BYTES = 2**30  # of rows without each block, rather than moving them again for every measure
+
+
+class NoSuchNumber(InputError):
+    """The evaluator has no such number for these sets: no top 5 of three classes."""
 
 
 class MeasuredSets:
@@ -46,6 +50,10 @@ class MeasuredSets:
         self.rows, self.refusal, self.fitted_on = prepared.sets, prepared.refusal, prepared.fitted.fitted_on
         self._values: dict[tuple[str, str, int | None], float] = {}  # numbers, not what the functions returned
         self._views: dict[int, View] = {}
+
+    def context(self) -> Row:
+        """What every row of these sets has in common."""
+        return context(self.embeddings, steps=self.steps, fitted_on=self.fitted_on, seed=self.seed, blocks=self.blocks)
 
     @cached_property
     def null(self) -> "MeasuredSets":
@@ -106,7 +114,9 @@ class MeasuredSets:
     def row(self, measure: Measure, place: str) -> Row:
         """The measure in one of its places, with its standard error, its null value and what it leaves out."""
         if measure.takes == "classes" and self._by_class is not self:
-            return self._by_class.row(measure, place)
+            several = len(self.embeddings["text"]) / len(self._by_class.embeddings["text"])
+            said = f"class texts are unit means of {several:g} unit prompts, made before the pipeline"
+            return self._by_class.row(measure, place) | {"note": said}
         arguments = self._view.arguments(measure, place)
         counts = [len(part) for part in arguments]
         row = {
@@ -148,7 +158,7 @@ class MeasuredSets:
                 with suppress(KeyError):  # some numbers exist for large enough sets only
                     self._values[each.name, place, block] = float(each.pick(result))
         if (measure.name, place, block) not in self._values:
-            raise InputError(f"{measure.name} does not exist for sets of this size")
+            raise NoSuchNumber(f"{measure.name} does not exist for so few rows or classes")
         return self._values[measure.name, place, block]
 
     def _without(self, block: int) -> View:
@@ -231,7 +241,8 @@ def _measure(name: str) -> Measure:
     for registered in (measures, references):
         if name in registered:
             return registered[name]
-    known = [*measures, *references, *dict.fromkeys(each.partition(".")[0] for each in evaluators)]
+    of_evaluator = [each for each in evaluators if "." in name and each.startswith(name.partition(".")[0] + ".")]
+    known = of_evaluator or [*measures, *references, *dict.fromkeys(each.partition(".")[0] for each in evaluators)]
     raise InputError(f"unknown measure {name!r}" + (did_you_mean(name, known) or f"; known are {', '.join(known)}"))
 
 
@@ -248,7 +259,7 @@ def rows_or_notes(sets: MeasuredSets, measure: Measure, *, named: bool) -> list[
         try:
             rows.append(sets.row(measure, place))
         except InputError as error:
-            if named:
+            if named and not isinstance(error, NoSuchNumber):  # its evaluator may have been named, for all its numbers
                 raise InputError(f"{measure.name}, {place}: {_without_name(measure, error)}") from None
             rows.append(_note(measure, {"modality": place}, error))
     return rows

@@ -1,19 +1,27 @@
 """What every row of a result has in common: where the numbers come from and how they were made."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.results import Row
+from clip_geometry.transforms import Step
 from clip_geometry.versions import library_versions
 
-if TYPE_CHECKING:
-    from clip_geometry.experiments.measuring import MeasuredSets
 
+def context(
+    sets: Mapping[str, Embeddings],
+    *,
+    seed: int,
+    steps: Sequence[Step | str] = (),
+    fitted_on: str | None = None,
+    blocks: int = 0,
+) -> Row:
+    """What every row of these sets has in common: where the numbers come from and how they were made.
 
-def context(sets: "MeasuredSets") -> Row:
-    """What every row of these sets has in common: where the numbers come from and how they were made."""
-    origins = {modality: each.provenance for modality, each in sets.embeddings.items()}
+    sets: as they were before `steps`. blocks: of the jackknife, 0 for none.
+    """
+    origins = {modality: each.provenance for modality, each in sets.items()}
 
     def common(key: str) -> str | None:
         values = [str(origin[key]) for origin in origins.values() if origin.get(key) is not None]
@@ -30,12 +38,12 @@ def context(sets: "MeasuredSets") -> Row:
         "dataset": common("dataset") or common("source"),
         "data_options": options("data_options"),
         "split": common("split"),
-        "dtype": "+".join(dict.fromkeys(str(each.vectors.dtype) for each in sets.embeddings.values())),
+        "dtype": "+".join(dict.fromkeys(str(each.vectors.dtype) for each in sets.values())),
         "maps": _maps(origins),
-        "pipeline": [str(step) for step in sets.steps],
-        "fitted_on": sets.fitted_on,
-        "seed": sets.seed,
-        "jackknife_blocks": sets.blocks,
+        "pipeline": [str(step) for step in steps],
+        "fitted_on": fitted_on,
+        "seed": seed,
+        "jackknife_blocks": blocks,
         "versions": library_versions(),
     }
 

@@ -68,9 +68,19 @@ def _pairs(view: View, measure: Measure, place: str) -> tuple:
 def _classes(view: View, measure: Measure, place: str) -> tuple:
     """Images, the class of each, and a row of text per class."""
     image, text = view.embeddings["image"], view.embeddings["text"]
-    if image.labels is None or text.labels is None:
-        raise InputError(f"{measure.name} needs labels of the images and one or more class prompts, with labels")
+    if image.labels is None:
+        raise InputError(f"{measure.name} needs labels of the images")
+    if text.labels is None:
+        raise InputError(
+            f"{measure.name} needs a label for every text, its class: a column 'label' beside the embeddings "
+            "(.parquet, .npz 'labels'), or a store embedded with a prompt"
+        )
     classes, of_text = np.unique(np.asarray(text.labels), return_inverse=True)
+    if len(classes) < len(text):  # a caption is no class prompt
+        raise InputError(
+            f"{measure.name} needs one text per class, but {len(text)} texts have {len(classes)} labels; captions are "
+            "no class prompts: embed the images' classes with a prompt"
+        )
     of_image = np.searchsorted(classes, np.asarray(image.labels)).clip(max=len(classes) - 1)
     if not np.array_equal(classes[of_image], np.asarray(image.labels)):
         raise InputError(f"{measure.name} needs a prompt for every class; some images have a label without one")

@@ -31,7 +31,8 @@ class Measure:
     takes: "rows": one set; "labelled rows": a set and its labels; "two sets": image and text, as many rows as there
     are; "pairs": aligned rows, every match of an image and a text; "distinct pairs": aligned rows, no row twice,
     because the measure takes different rows for different items; "classes": images, the class of each, and one text
-    per class; "train and test": rows and labels of both; "languages": aligned captions. least_n (of each set),
+    per class; "train and test": rows and labels of both; "train, test and classes": a transform, these and
+    one text per class; "languages": aligned captions. least_n (of each set),
     least_d: the smallest input.
     attribute: the field (it may be dotted) or key of the function's result that is this measure, None where the
     result is.
@@ -51,7 +52,15 @@ class Measure:
     group: str  # one of GROUPS
     function: Callable[..., Any]
     takes: Literal[
-        "rows", "labelled rows", "two sets", "pairs", "distinct pairs", "classes", "train and test", "languages"
+        "rows",
+        "labelled rows",
+        "two sets",
+        "pairs",
+        "distinct pairs",
+        "classes",
+        "train and test",
+        "train, test and classes",
+        "languages",
     ]
     summary: str
     reading: str
@@ -80,16 +89,18 @@ class Measure:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What the rows must come with: "pairs", "labels", "unit rows" (the value depends on their common scale)."""
+        """What the rows must come with: "pairs", "labels", "rows of one scale" (multiply all rows and the
+        value changes, so that only rows of one scale compare; unit rows are)."""
         needs = {
             "pairs": "pairs",
             "distinct pairs": "pairs",
             "labelled rows": "labels",
             "classes": "labels and class prompts",
             "train and test": "train and test sets",
+            "train, test and classes": "a transform, train and test sets and class prompts",
             "languages": "captions in several languages",
         }
-        unit = () if "scale" in self.invariances else ("unit rows",)
+        unit = () if "scale" in self.invariances else ("rows of one scale",)
         return (*((needs[self.takes],) if self.takes in needs else ()), *unit)
 
     def __call__(self, *sets) -> Tensor:

@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.geometry.measure import Measure, measures
+from clip_geometry.geometry.lookup import as_measure
+from clip_geometry.geometry.measure import Measure
 from clip_geometry.geometry.rows import as_two_sets
 from clip_geometry.registry import InputError
 
@@ -28,7 +29,8 @@ def standard_error(
     SE² = (g − 1)/g Σ_b (θ_b − mean θ)². Never the bootstrap: its duplicated rows are pairs at distance zero, which
     ruin every measure of pairs and neighbours.
 
-    measure: a name, a Measure, or any function of the sets. sets: what it takes: rows; rows and labels; two sets.
+    measure: a name, a Measure (of an evaluator's number `clip_geometry.evaluators.evaluators[name]`), or any function
+    of the sets. sets: what it takes: rows; rows and labels; two sets; images, labels and class texts, which all stay.
     Sets of the same length lose the same rows, so that pairs and labels stay together; rows must be independent of
     each other (of several captions of one image, hand over one, or use MeasuredSets, which deals out items).
     blocks: g, at most n. seed: of the dealing. ≥ 0, in the units of the measure. Raises InputError for fewer than
@@ -36,17 +38,32 @@ def standard_error(
     arbitrary basis, the nearest of neighbours), of which the jackknife gives no standard error. Source: Efron &
     Tibshirani 1993.
     """
-    measure = measures[measure] if isinstance(measure, str) else measure
+    measure = as_measure(measure)
     if isinstance(measure, Measure) and not measure.smooth:
         raise InputError(
             f"{measure.name} is no smooth function of the rows; the jackknife gives no standard error of it"
         )
-    if isinstance(measure, Measure) and len(sets) != (1 if measure.takes == "rows" else 2):
-        what = {"rows": "rows", "labelled rows": "rows and labels"}.get(measure.takes, "image and text")
-        raise InputError(f"{measure.name} takes {what}; {len(sets)} sets were given")
+    sets, fixed = _sampled(measure, sets)
     dealt = {len(part): deal(len(part), blocks, seed) for part in sets}
     without = (tuple(take(part, dealt[len(part)] != block) for part in sets) for block in range(blocks))
-    return jackknife([torch.as_tensor(measure(*kept)) for kept in without])
+    return jackknife([torch.as_tensor(measure(*kept, *fixed)) for kept in without])
+
+
+def _sampled(measure: Measure | Callable[..., Any], sets: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The sets that are samples, and those that stay whole: class texts, without one of which a class is missing."""
+    if not isinstance(measure, Measure):
+        return sets, ()
+    known = {
+        "rows": ("rows",),
+        "labelled rows": ("rows", "labels"),
+        "classes": ("image", "labels", "class_text"),
+        "languages": ("source", "target"),
+    }
+    takes = known.get(measure.takes, ("image", "text"))
+    if len(sets) != len(takes):
+        what = ", ".join(takes[:-1]) + " and " * (len(takes) > 1) + takes[-1]
+        raise InputError(f"{measure.name} takes {what}; {len(sets)} sets were given")
+    return (sets[:2], sets[2:]) if measure.takes == "classes" else (sets, ())
 
 
 def deal(n: int, blocks: int, seed: int) -> Int[Tensor, " n"]:
@@ -96,17 +113,20 @@ def permutation_test(
     Labels are permuted; of pairs the second set is; two sets without pairing are pooled and split again (is the
     modality more than a random label?). p = (1 + #{draws at least as extreme})/(1 + draws), never 0;
     "two-sided" is twice the smaller of both tails.
-    measure: a name or a Measure of labelled rows, pairs or two sets. x: (n, d); labels_or_y: (n,) labels or (m, d)
+    measure: a name or a Measure (of an evaluator's number `clip_geometry.evaluators.evaluators[name]`) of labelled
+    rows, pairs or two sets. x: (n, d); labels_or_y: (n,) labels or (m, d)
     rows. seed: of the draws. Costs `draws` times the measure. Raises InputError for measures of one set of rows, which
-    have nothing to permute. Source: Phipson & Smyth 2010.
+    have nothing to permute, and of more than two arguments. Source: Phipson & Smyth 2010.
     """
-    measure = measures[measure] if isinstance(measure, str) else measure
+    measure = as_measure(measure)
     if alternative not in ("two-sided", "greater", "less"):
         raise InputError(f"alternative {alternative!r} is unknown; known are 'two-sided', 'greater', 'less'")
     if draws < 1:
         raise InputError(f"{draws} draws were asked for; expected at least 1")
     if measure.takes == "rows":
         raise InputError(f"{measure.name} takes one set of rows; there are no labels and no pairs to permute")
+    if measure.takes == "classes" or measure.takes.startswith("train"):
+        raise InputError(f"{measure.name} needs {measure.needs[0]}; expected a measure of labelled rows or of two sets")
     value = measure(x, labels_or_y).detach()
     generator = torch.Generator().manual_seed(seed)
     null = torch.stack([measure(*_shuffled(measure, x, labels_or_y, generator)).detach() for _ in range(draws)])

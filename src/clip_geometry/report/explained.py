@@ -1,8 +1,9 @@
 """What the registry knows about the measures, in words: for the terminal, the report and docs/measures.md."""
 
 from collections.abc import Sequence
-from inspect import getmodule, unwrap
+from inspect import unwrap
 
+import clip_geometry
 from clip_geometry.evaluators import evaluators
 from clip_geometry.geometry import GROUPS, Measure, by_group
 from clip_geometry.references import references
@@ -29,7 +30,6 @@ PAGE_FOOT = """# In the library only
   processes (`all_reduce`); isoscore, isoscore_star, participation_ratio and effective_rank take them in place of rows.
 - `clip_geometry.silhouette_samples`, `singular_values`, `coordinate_std`, `conformity`, `cone`: what stands behind
   the numbers.
-- `clip_geometry.class_generalization(transform, …)`: a map fitted on known classes, scored on known and new ones.
 """
 
 
@@ -57,9 +57,9 @@ def _more_facts(measure: Measure) -> list[str]:
 
 
 def place(measure: Measure) -> str:
-    """`clip_geometry.geometry.isoscore.isoscore(x, unbiased=True)`: the function that computes it."""
+    """`clip_geometry.isoscore(x, unbiased=True)`: the call that gives it; by its module where the function is not
+    among the public names. Of an evaluator it is one number of several: `clip_geometry.zero_shot(…)["top_1"]`."""
     function = unwrap(measure.function)
-    module = getmodule(function)
     arguments = {
         "rows": "x",
         "labelled rows": "x, labels",
@@ -68,11 +68,14 @@ def place(measure: Measure) -> str:
         "distinct pairs": "image, text",
         "classes": "image, labels, class_text",
         "train and test": "train_x, train_y, test_x, test_y",
-        "languages": "source, target",
+        "train, test and classes": "transform, fit_x, fit_labels, image, labels, class_text",
+        "languages": "source, target" if measure.attribute else "x, languages",  # a silhouette takes them as labels
     }[measure.takes]
     options = "".join(f", {key}={value!r}" for key, value in measure.options.items())
-    attribute = f".{measure.attribute}" if measure.attribute else ""
-    return f"{module.__name__ if module else ''}.{function.__name__}({arguments}{options}){attribute}"
+    number = f'["{measure.attribute}"]' if measure.name in evaluators else f".{measure.attribute}"
+    public = unwrap(getattr(clip_geometry, function.__name__, place)) is function
+    where = "clip_geometry" if public else function.__module__
+    return f"{where}.{function.__name__}({arguments}{options}){number if measure.attribute else ''}"
 
 
 def measures_page() -> str:
