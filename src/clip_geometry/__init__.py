@@ -54,6 +54,7 @@ _HOME = {
         "objectives",
         "participation_ratio",
         "partition_isotropy",
+        "partition_over",
         "permutation_test",
         "PermutationTest",
         "random_cosine",

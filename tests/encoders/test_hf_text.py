@@ -190,3 +190,23 @@ def test_the_limit_is_the_tokenizers_or_that_of_the_positions():
     model.config = SimpleNamespace()  # pyright: ignore
     with pytest.raises(InputError, match="neither the tokenizer nor the config of m says how many tokens a text may"):
         context_length(free, model, "m")
+
+
+@pytest.mark.parametrize("layer", [-1, -2, 0, 1])
+def test_any_layer_can_be_pooled(bert_folder, layer):
+    from transformers import AutoTokenizer, BertModel
+
+    model, tokenizer = BertModel.from_pretrained(bert_folder).eval(), AutoTokenizer.from_pretrained(bert_folder)
+    with torch.no_grad():
+        states = [
+            model(tokenizer(text, return_tensors="pt")["input_ids"], output_hidden_states=True).hidden_states
+            for text in TEXTS
+        ]
+    rows = rows_of(bert_folder, layer=layer)
+    torch.testing.assert_close(rows, torch.stack([each[layer][0].mean(dim=0) for each in states]))
+    assert layer == -1 or not torch.allclose(rows, rows_of(bert_folder), atol=1e-3)
+
+
+def test_a_layer_that_is_not_there(bert_folder):
+    with pytest.raises(InputError, match=r"has layers 0 to \d \(0: the embeddings\), but layer = 99"):
+        load(bert_folder, layer=99)

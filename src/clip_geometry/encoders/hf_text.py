@@ -1,38 +1,39 @@
-"""Text encoders of Hugging Face transformers (BERT and its kin), with a pooling over the tokens of the last layer."""
+"""Text encoders of Hugging Face transformers (BERT and its kin), with a pooling over the tokens of a layer."""
 
 from pathlib import Path
 from typing import Literal
 
 import torch
 
-from clip_geometry.config import digest
 from clip_geometry.encoders import hub
-from clip_geometry.encoders.base import EncoderConfig, EncoderEntry, encoders
-from clip_geometry.encoders.hf_loading import WEIGHTS, load_model, load_tokenizer, read_config
+from clip_geometry.encoders.base import EncoderEntry, encoders
+from clip_geometry.encoders.hf_fresh import HFConfig, build, revision_of, weights_of
+from clip_geometry.encoders.hf_loading import load_tokenizer, read_config
 from clip_geometry.encoders.hf_tokens import context_length
 from clip_geometry.encoders.text_encoder import TextEncoder, TextParts
 from clip_geometry.encoders.token_pooling import POOLINGS
-from clip_geometry.files import sha256_of
 from clip_geometry.registry import InputError
 
 EXPECTED = "a text encoder in transformers' layout"
 FAMILIES = {"clip": "hf-clip", "M-CLIP": "mclip"}  # those that have one of their own
 
 
-class HFTextConfig(EncoderConfig):
-    """hf-text:ORG/NAME or hf-text:PATH. pooling: the mean over the tokens of the last layer, padding left out, or the
-    first token, [CLS]. There is no projection after it: features=pooled are the same rows.
+class HFTextConfig(HFConfig):
+    """hf-text:ORG/NAME or hf-text:PATH. pooling: the mean over the tokens of a layer, padding left out, or the first
+    token, [CLS]. layer: which, -1 the last, -2 the one before, 0 the embeddings. There is no projection after it:
+    features=pooled are the same rows.
     """
 
     pooling: Literal["mean", "cls"] = "mean"
+    layer: int = -1
 
 
-def find(config: EncoderConfig) -> tuple[Path, Path]:
-    """(folder with config and tokenizer; weights file), downloaded if need be."""
+def find(config: HFTextConfig) -> tuple[Path, Path | None]:
+    """(folder with config and tokenizer; weights file, None: fresh), downloaded if need be."""
     name = config.model.partition(":")[2]
     folder = hub.folder(name, hub.TOKENIZER_FILES)
     _check_config(folder, name)
-    return folder, hub.first_file(name, WEIGHTS)
+    return folder, weights_of(config)
 
 
 def _check_config(folder: Path, name: str) -> None:
@@ -44,31 +45,34 @@ def _check_config(folder: Path, name: str) -> None:
         raise InputError(f"{folder} holds a model of type {kind!r}, not {EXPECTED} (BERT, …)")
 
 
-def check(config: EncoderConfig) -> None:
+def check(config: HFTextConfig) -> None:
     name = config.model.partition(":")[2]
     hub.check_name(name)
     if Path(name).expanduser().is_dir():
         find(config)
 
 
-def revision(config: EncoderConfig) -> str:
-    folder, weights = find(config)
-    return digest({"folder": hub.folder_digest(folder), "weights": sha256_of(weights)})
+def revision(config: HFTextConfig) -> str:
+    return revision_of(*find(config))
 
 
 def load(config: HFTextConfig, device: torch.device) -> TextEncoder:
     from transformers import AutoModel
 
     folder, weights = find(config)
-    model = load_model(AutoModel, folder, config.model)
+    model, facts = build(AutoModel, folder, weights, config)
+    layers = model.config.num_hidden_layers
+    if not -layers - 1 <= config.layer <= layers:
+        raise InputError(f"{config.model} has layers 0 to {layers} (0: the embeddings), but layer = {config.layer}")
     tokenizer = load_tokenizer(folder)
     parts = TextParts(
         transformer=model,
         tokenizer=tokenizer,
         context_length=context_length(tokenizer, model, config.model),
         pool=POOLINGS[config.pooling],
+        layer=config.layer,
         width=model.config.hidden_size,
-        weights={"name": weights.name, "sha256": sha256_of(weights)},
+        weights=facts,
     )
     return TextEncoder(config, parts, device)
 
@@ -80,7 +84,7 @@ encoders.add(
         load=load,
         revision=revision,
         pattern="hf-text:ORG/NAME or PATH",
-        summary="a text encoder of transformers (BERT, …), its tokens pooled",
+        summary="a text encoder of transformers (BERT, …), its tokens pooled; fresh=true: initialised",
         check=check,
     ),
 )

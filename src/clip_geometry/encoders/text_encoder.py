@@ -18,7 +18,8 @@ class TextParts:
     """A text tower in its parts, on the CPU and in float32.
 
     width: columns after pooling. head: from pooled rows to projected ones, empty where there is nothing.
-    prepare: what happens to a text before it is tokenized. facts: what `describe` says of the family besides.
+    prepare: what happens to a text before it is tokenized. layer: whose tokens are pooled, as transformers counts its
+    hidden states. facts: what `describe` says of the family besides.
     """
 
     transformer: Any
@@ -29,6 +30,7 @@ class TextParts:
     weights: Mapping[str, Any]
     head: nn.Sequential = field(default_factory=nn.Sequential)
     prepare: Callable[[str], str] = str
+    layer: int = -1
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -50,11 +52,16 @@ class TextEncoder(Encoder):
     def text_features(self, tokens: Tokens) -> Tensor:
         inputs = {name: value.to(self.device) for name, value in tokens.inputs.items()}
         with inference():
-            hidden = self.parts.transformer(**inputs).last_hidden_state
+            hidden = self._tokens(inputs)
             rows = self.parts.pool(hidden, inputs["attention_mask"])
             if self.config.features == "projected" and len(self.parts.head):
                 rows = self.parts.head(rows.to(hidden.dtype))
             return rows.float().cpu()
+
+    def _tokens(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        if self.parts.layer == -1:
+            return self.parts.transformer(**inputs).last_hidden_state
+        return self.parts.transformer(**inputs, output_hidden_states=True).hidden_states[self.parts.layer]
 
     def _dim(self) -> int:
         linear = [module for module in self.parts.head.modules() if isinstance(module, nn.Linear)]

@@ -1,6 +1,6 @@
 """The measures: free functions of rows, and the table that says what each of them means."""
 
-from clip_geometry.geometry import objectives
+from clip_geometry.geometry import objectives, random_network
 from clip_geometry.geometry.agreement import linear_cka, mutual_knn
 from clip_geometry.geometry.cone import Cone, cone
 from clip_geometry.geometry.conformity import conformity, conformity_std
@@ -12,7 +12,7 @@ from clip_geometry.geometry.isoscore import isoscore, isoscore_star, participati
 from clip_geometry.geometry.measure import GROUPS, INVARIANCES, Measure, add_measure, by_group, measures, variant
 from clip_geometry.geometry.moments import Moments
 from clip_geometry.geometry.null import null_value
-from clip_geometry.geometry.partition import PartitionIsotropy, partition_isotropy
+from clip_geometry.geometry.partition import PartitionIsotropy, partition_isotropy, partition_over
 from clip_geometry.geometry.silhouette import silhouette, silhouette_samples
 from clip_geometry.geometry.spread import coordinate_spread, coordinate_std, effective_rank, singular_values
 from clip_geometry.geometry.type_cosine import inter_type_cosine, intra_type_cosine
@@ -57,8 +57,10 @@ __all__ = [
     "objectives",
     "participation_ratio",
     "partition_isotropy",
+    "partition_over",
     "permutation_test",
     "random_cosine",
+    "random_network",
     "relative_modality_gap",
     "silhouette",
     "silhouette_samples",

@@ -68,6 +68,18 @@ def partition_by_rows(x: Rows) -> PartitionIsotropy:
     return _isotropy(_log_partition(x, canonical.T))
 
 
+def partition_over(x: Rows, directions: Rows) -> PartitionIsotropy:
+    """I1 and I2 over given directions in place of the eigenvectors: x (n, d), directions (m, d), m ≥ 1, as rows.
+
+    Of a basis unrelated to the data I2 is near ‖mean‖/√d, whatever else the rows do. Raises InputError for different
+    dimensions.
+    """
+    x, directions = as_rows(x), as_rows(directions, name="directions", least=1)
+    if x.shape[1] != directions.shape[1]:
+        raise InputError(f"directions have dimension {directions.shape[1]} and x has {x.shape[1]}; expected the same")
+    return _isotropy(_log_partition(x, directions.double().T))
+
+
 def _isotropy(log_z: Float[Tensor, " m"]) -> PartitionIsotropy:
     z = (log_z - log_z.max()).exp()
     return PartitionIsotropy(z.min(), z.std(correction=0) / z.mean())

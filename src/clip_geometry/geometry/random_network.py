@@ -1,0 +1,157 @@
+"""Wide random networks: how the cosines of n inputs change from one operation to the next.
+
+The state is the kernel of n rows x of some width, K_ab = ⟨x_a, x_b⟩/width, an (n, n) matrix of second moments over
+the coordinates. As the width grows, K after an operation with fresh, independent weights of mean zero is a function
+of K before it, and the rows themselves are not needed (Neal 1996; Cho & Saul 2009; Poole et al. 2016; Lee et al.
+2018). At finite width an entry of K scatters about that by a few 1/√width of its size.
+"""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from clip_geometry.geometry.rows import Rows, as_rows
+from clip_geometry.registry import InputError
+
+TERMS = 128  # of the series in Hermite polynomials
+NODES = 256  # of the quadrature on either side of 0, where activations may have a kink
+REACH = 12.0  # standard deviations; what lies beyond weighs 1e-32
+
+Kernel = Float[Tensor, "n n"]
+
+
+def kernel(x: Rows) -> Kernel:
+    """K_ab = ⟨x_a, x_b⟩/d of the rows x (n, d), n ≥ 2, in float64. Zero rows are allowed."""
+    rows = as_rows(x).to(torch.float64)
+    return rows @ rows.T / rows.shape[1]
+
+
+def kernel_average_cosine(K: Kernel) -> Float[Tensor, ""]:
+    """Mean cosine of all pairs of different rows: mean over a ≠ b of K_ab / √(K_aa K_bb).
+
+    K: (n, n), n ≥ 2. In [−1/(n − 1), 1]; `average_cosine` of the rows behind K. Raises InputError for zero rows.
+    """
+    variance = _variances(K)
+    n = len(K)
+    if n < 2:
+        raise InputError("the kernel is of one row; an average cosine needs at least 2")
+    if not bool((variance > 0).all()):
+        raise InputError("the kernel has a zero on its diagonal: a row is zero and has no cosine")
+    cosines = K / _scale(variance)
+    return (cosines.sum() - n) / (n * (n - 1))
+
+
+def linear(K: Kernel, *, fan_in: int, weight: float, bias: float = 0.0) -> Kernel:
+    """After x ↦ W x + b: fan_in · weight · K + bias.
+
+    weight, bias: mean squares of the entries of W and b, which are independent of each other and of mean zero; for
+    weights of one fresh layer simply their sample mean squares. A bias adds the same to all entries, and so raises
+    all cosines; without one they stay as they are.
+    """
+    _variances(K)
+    if not (fan_in >= 1 and weight >= 0 and bias >= 0):
+        raise InputError(f"fan_in {fan_in}, weight {weight} and bias {bias} were given; mean squares are not negative")
+    return fan_in * weight * K + bias
+
+
+def activation(K: Kernel, function: Callable[[Tensor], Tensor]) -> Kernel:
+    """After x ↦ φ(x) coordinate by coordinate: E φ(u_a) φ(u_b), (u_a, u_b) Gaussian of mean zero and covariance K.
+
+    By Mehler's formula Σ_k c_k(a) c_k(b) ρ_ab^k, c_k(a) = E φ(√K_aa z) h_k(z) with the orthonormal Hermite
+    polynomials h_k, ρ the cosines. The coefficients come from Gauss-Legendre quadrature on either side of 0; what TERMS
+    of them leave out of E φ² is added as one further power of ρ, so that the diagonal is exact. Off it, the error is
+    at rounding for polynomials, GELU, QuickGELU and tanh of variances about 1, and below 1e-4 E φ² where φ has a kink
+    at 0 (ReLU: `relu` is exact).
+    """
+    variance = _variances(K)
+    z, hermite, weights = _quadrature()
+    values = function((variance.sqrt()[:, None] * z).to(torch.float64))
+    coefficients = values @ hermite
+    left = ((values.square() @ weights) - coefficients.square().sum(1)).clamp(min=0).sqrt()
+    cosines = _cosines(K, variance)
+    power, total = torch.ones_like(K), torch.zeros_like(K)
+    for column in (*coefficients.T, left):
+        total += torch.outer(column, column) * power
+        power *= cosines
+    return total
+
+
+def relu(K: Kernel) -> Kernel:
+    """After x ↦ max(x, 0), in closed form (Cho & Saul 2009, arc-cosine kernel of degree 1).
+
+    √(K_aa K_bb)/2π · (√(1 − ρ²) + ρ (π − arccos ρ)), ρ the cosine. Every cosine below 1 rises; 1 is the fixed point.
+    """
+    variance = _variances(K)
+    cosines = _cosines(K, variance)
+    angle = torch.pi - torch.arccos(cosines)
+    return _scale(variance) / (2 * torch.pi) * ((1 - cosines.square()).clamp(min=0).sqrt() + cosines * angle)
+
+
+def layer_norm(K: Kernel, mean: Float[Tensor, " n"] | None = None, *, eps: float = 0.0) -> Kernel:
+    """After each row's mean over the coordinates is taken off and it is divided by its standard deviation.
+
+    (K_ab − m_a m_b)/√((v_a + eps)(v_b + eps)), v_a = K_aa − m_a². The kernel does not know m: behind a layer with
+    weights of mean zero it is of size 1/√width and None, which stands for zero, is right; where a positional or class
+    embedding lies in the rows, give the means `rows.mean(1)`. Raises InputError where a row is constant and eps 0.
+    """
+    if mean is not None:
+        K = K - torch.outer(mean, mean).to(K)
+    variance = _variances(K) + eps
+    if not bool((variance > 0).all()):
+        raise InputError("a row has no variance over its coordinates; layer norm needs some, or eps above 0")
+    return K / _scale(variance)
+
+
+def residual(K: Kernel, branch: Float[Tensor, "m m"]) -> Kernel:
+    """After x ↦ x + f(x), f ending in fresh weights: K + that of f(x), whose products with x average out."""
+    _variances(K)
+    if len(_variances(branch)) != len(K):
+        raise InputError(f"the branch has {len(branch)} rows and the kernel {len(K)}; expected the same rows")
+    return K + branch
+
+
+def _variances(K: Kernel) -> Float[Tensor, " n"]:
+    """The diagonal of what is checked to be a kernel in float64."""
+    if K.ndim != 2 or K.shape[0] != K.shape[1] or K.dtype != torch.float64:
+        raise InputError(f"the kernel is {tuple(K.shape)} of {K.dtype}; expected (n, n) of float64, as `kernel` gives")
+    variance = K.diagonal()
+    if not bool(torch.isfinite(K).all()) or bool((variance < 0).any()):
+        raise InputError("the kernel has NaN, infinity or a negative diagonal; second moments of rows have neither")
+    return variance
+
+
+def _scale(variance: Float[Tensor, " n"]) -> Kernel:
+    root = variance.sqrt()
+    return torch.outer(root, root)
+
+
+def _cosines(K: Kernel, variance: Float[Tensor, " n"]) -> Kernel:
+    """0 for zero rows, whose activations are constant and take part in no power of it."""
+    scale = _scale(variance)
+    cosines = torch.where(scale > 0, K / scale.clamp(min=torch.finfo(K.dtype).tiny), 0.0).clamp(-1, 1)
+    return cosines.fill_diagonal_(1.0)
+
+
+def _quadrature() -> tuple[Tensor, Tensor, Tensor]:
+    """Nodes z (q,); the matrix (q, TERMS) of ω_i h_k(z_i), by which function values give coefficients; ω (q,)."""
+    nodes, weights = _gauss_legendre(NODES)
+    half = (nodes + 1) * REACH / 2
+    z = torch.cat([-half.flip(0), half])
+    weights = torch.cat([weights.flip(0), weights]) * REACH / 2
+    # times √density, the polynomials stay within range
+    root_density = (-z.square() / 4).exp() / (2 * torch.pi) ** 0.25
+    columns = [root_density, z * root_density]
+    for k in range(1, TERMS - 1):
+        columns.append((z * columns[k] - k**0.5 * columns[k - 1]) / (k + 1) ** 0.5)
+    density = weights * root_density.square()
+    return z, torch.stack(columns, dim=1) * (weights * root_density)[:, None], density
+
+
+def _gauss_legendre(order: int) -> tuple[Tensor, Tensor]:
+    """Nodes and weights on [−1, 1] by Golub & Welsch 1969."""
+    k = torch.arange(1, order, dtype=torch.float64)
+    off_diagonal = k / (4 * k.square() - 1).sqrt()
+    nodes, vectors = torch.linalg.eigh(off_diagonal.diag(1) + off_diagonal.diag(-1))
+    return nodes, 2 * vectors[0].square()

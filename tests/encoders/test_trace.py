@@ -1,0 +1,261 @@
+"""What is traced is what the tower computes: every operation follows from those it is said to follow from."""
+
+import copy
+import math
+
+import open_clip
+import pytest
+import torch
+from torch import nn
+
+from clip_geometry.encoders import load_encoder, resolve_encoder
+from clip_geometry.encoders.trace import Affine, Norm, tower_parameters, trace
+from clip_geometry.registry import InputError
+
+PRE_NORM = ["attention normalisation", "attention", "attention residual",
+            "mlp normalisation", "mlp", "mlp residual"]  # fmt: skip
+POST_NORM = ["attention", "attention residual", "attention normalisation",
+             "mlp", "mlp residual", "mlp normalisation"]  # fmt: skip
+
+
+def load(name, **options):
+    encoder = load_encoder(resolve_encoder(name, **options), device="cpu")
+    with torch.no_grad():  # gains of 1 and biases of 0 would hide a mistake
+        generator = torch.Generator().manual_seed(1)
+        for key, parameter in encoder.model.named_parameters():
+            if not key.startswith("logit"):
+                parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    return encoder
+
+
+def batches_of(encoder, modality, images, captions, size=2):
+    if modality == "image":
+        return list(torch.stack([encoder.preprocess(image) for image in images]).split(size))
+    return [encoder.tokenize(captions[k : k + size]) for k in range(0, len(captions), size)]
+
+
+def embedded(encoder, modality, batches):
+    embed = encoder.image_features if modality == "image" else encoder.text_features
+    return torch.cat([embed(batch) for batch in batches])
+
+
+@pytest.fixture(scope="module")
+def towers(hf_clip_folder, bert_folder):
+    """name → (encoder, modality, names of a block's operations)."""
+    vit, clip = load("open_clip:tiny-vit/fresh"), load(f"hf-clip:{hf_clip_folder}")
+    biased = load("open_clip:tiny-biased/fresh")  # a text tower as a module of its own, with a linear layer behind
+    return {
+        "open_clip image": (vit, "image", PRE_NORM),
+        "open_clip text": (vit, "text", PRE_NORM),
+        "open_clip custom text": (biased, "text", PRE_NORM),
+        "open_clip quick gelu": (load("open_clip:tiny-vit-quickgelu/fresh"), "image", PRE_NORM),
+        "CoCa text": (load("open_clip:tiny-coca/fresh"), "text", PRE_NORM),
+        "transformers image": (clip, "image", PRE_NORM),
+        "transformers text": (clip, "text", PRE_NORM),
+        "BERT": (load(f"hf-text:{bert_folder}", pooling="cls"), "text", POST_NORM),
+    }
+
+
+NAMES = ["open_clip image", "open_clip text", "open_clip custom text", "open_clip quick gelu",
+         "CoCa text", "transformers image", "transformers text", "BERT"]  # fmt: skip
+
+
+@pytest.fixture(params=NAMES)
+def tower(request, towers):
+    return towers[request.param]
+
+
+# --- transformers
+
+
+def test_every_operation_follows_from_its_sources(tower, images, captions):
+    """With the modules' own weights: sums, layer norms and MLPs of the rows give the rows. To float32's 1e-5."""
+    encoder, modality, _ = tower
+    found = trace(encoder, modality, batches_of(encoder, modality, images, captions))
+    kinds = set()
+    for operation, rows in zip(found.operations, found.rows, strict=True):
+        if not operation.sources:
+            assert operation.name in ("embedding", "attention")
+            continue
+        before = torch.stack([found.rows[k] for k in operation.sources]).sum(0)
+        if operation.name.endswith("residual"):
+            expected = before
+        elif operation.name.endswith("normalisation") and operation.module is not None:
+            expected = operation.module(before)
+        elif operation.name == "mlp":
+            expected = mlp_of(encoder, modality, operation.layer)(before)
+        else:
+            continue  # the projection, below
+        kinds.add(operation.name)
+        torch.testing.assert_close(rows, expected.detach(), atol=1e-5, rtol=1e-5)
+    assert {"attention residual", "mlp residual", "mlp normalisation", "mlp"} <= kinds
+
+
+def mlp_of(encoder, modality, layer):
+    """The MLP of a block, as its library computes it."""
+    model = encoder.model
+    if isinstance(model, nn.ModuleList):  # BERT
+        block = model[0].encoder.layer[layer - 1]
+        return lambda x: block.output.dense(block.intermediate(x))
+    if hasattr(model, "vision_model"):
+        return (model.vision_model if modality == "image" else model.text_model).encoder.layers[layer - 1].mlp
+    owner = model.visual if modality == "image" else getattr(model, "text", model)
+    return owner.transformer.resblocks[layer - 1].mlp
+
+
+def test_the_last_rows_are_the_embeddings_and_hooks_are_gone(tower, images, captions):
+    encoder, modality, _ = tower
+    batches = batches_of(encoder, modality, images, captions)
+    found = trace(encoder, modality, batches)
+    assert torch.equal(found.rows[-1], embedded(encoder, modality, batches))
+    for module in encoder.model.modules():
+        assert not module._forward_hooks and not module._forward_pre_hooks
+
+
+def test_batches_are_put_together(tower, images, captions):
+    encoder, modality, _ = tower
+    one, several = (trace(encoder, modality, batches_of(encoder, modality, images, captions, k)) for k in (4, 1))
+    n = len(images if modality == "image" else captions)
+    for whole, parts in zip(one.rows, several.rows, strict=True):
+        assert whole.shape == parts.shape and len(whole) == n and whole.dtype == torch.float32
+        torch.testing.assert_close(whole, parts, atol=1e-5, rtol=1e-4)
+
+
+def test_operations_are_named_by_layer(tower, images, captions):
+    encoder, modality, block = tower
+    found = trace(encoder, modality, batches_of(encoder, modality, images, captions))
+    names = {}
+    for operation in found.operations:
+        names.setdefault(operation.layer, []).append(operation.name)
+    assert names[1] == names[2] == block
+    assert names[0] in (["embedding"], ["embedding", "normalisation"])
+    assert names.get(3, []) == ([] if block is POST_NORM else ["normalisation", "projection"])
+
+
+def test_steps_are_the_mean_squares_of_the_weights(towers, images, captions):
+    encoder, modality, _ = towers["open_clip image"]
+    found = trace(encoder, modality, batches_of(encoder, modality, images, captions))
+    (mlp,) = (operation for operation in found.operations if (operation.layer, operation.name) == (2, "mlp"))
+    module = encoder.model.visual.transformer.resblocks[1].mlp
+    first, function, second = mlp.steps
+    assert function is module.gelu
+    for step, linear in ((first, module.c_fc), (second, module.c_proj)):
+        assert step.fan_in == linear.in_features
+        assert step.weight == pytest.approx(float((linear.weight.detach() ** 2).mean()), rel=1e-5)
+        assert step.bias == pytest.approx(float((linear.bias.detach() ** 2).mean()), rel=1e-5)
+    (norm,) = (o for o in found.operations if (o.layer, o.name) == (3, "normalisation"))
+    assert norm.steps[0] == Norm(1e-5) and norm.steps[1].weight == pytest.approx(
+        float((encoder.model.visual.ln_post.weight.detach() ** 2).mean()), rel=1e-5
+    )
+
+
+def test_a_gain_scales_weight_and_bias():
+    step = Affine.of(torch.full((2, 3), 2.0), torch.full((2,), 3.0), fan_in=3, gain=torch.tensor([0.5, 0.5]))
+    assert (step.fan_in, step.weight, step.bias) == (3, 1.0, 2.25)
+    assert Affine.of(torch.ones(2, 3), None, fan_in=3).bias == 0
+
+
+def test_the_projection_is_that_of_the_last_normalisation(towers, images, captions):
+    encoder, _, _ = towers["open_clip text"]
+    found = trace(encoder, "text", batches_of(encoder, "text", images, captions))
+    torch.testing.assert_close(found.rows[-1], found.rows[-2] @ encoder.model.text_projection.detach())
+    assert found.operations[-1].steps[0].fan_in == 32
+
+
+# --- rows that are means
+
+
+def test_means_over_tokens_are_traced_without_theory(bert_folder, captions):
+    encoder = load(f"hf-text:{bert_folder}", pooling="mean")
+    found = trace(encoder, "text", [encoder.tokenize(captions)])
+    assert not any(operation.sources or operation.steps for operation in found.operations)
+    assert torch.equal(found.rows[-1], encoder.text_features(encoder.tokenize(captions)))
+    torch.testing.assert_close(found.rows[-2], found.rows[-1])  # the pooled rows of the last normalisation
+
+
+@pytest.mark.parametrize(("layer", "name"), [(-1, "mlp normalisation"), (1, "pooling")])
+def test_the_tokens_of_another_layer_are_pooled_last(bert_folder, captions, layer, name):
+    encoder = load(f"hf-text:{bert_folder}", pooling="cls", layer=layer)
+    found = trace(encoder, "text", [encoder.tokenize(captions)])
+    assert found.operations[-1].name == name
+    torch.testing.assert_close(found.rows[-1], encoder.text_features(encoder.tokenize(captions)))
+    rows = {(o.layer, o.name): rows for o, rows in zip(found.operations, found.rows, strict=True)}
+    torch.testing.assert_close(found.rows[-1], rows[1 if layer == 1 else 2, "mlp normalisation"])
+
+
+@pytest.mark.parametrize(("features", "width", "name"), [("projected", 10, "projection"), ("pooled", 24, "pooling")])
+def test_a_head_behind_the_pooling_is_a_projection(mclip_folder, captions, features, width, name):
+    encoder = load(f"mclip:{mclip_folder}", features=features)
+    found = trace(encoder, "text", [encoder.tokenize(captions)])
+    assert found.operations[-1].name == name and found.rows[-1].shape == (3, width)
+
+
+@pytest.mark.parametrize("mode", ["eval", "batch"])
+def test_a_resnet_is_followed_by_the_means_of_its_maps(images, mode):
+    """Sums and shortcuts are linear, so they hold for means; ReLUs do not."""
+    encoder = load("open_clip:tiny-resnet/fresh", batch_norm=mode)
+    pixels = torch.stack([encoder.preprocess(image) for image in images])
+    found = trace(encoder, "image", [pixels])
+    assert torch.equal(found.rows[-1], encoder.image_features(pixels))
+    rows = {(o.layer, o.name): r for o, r in zip(found.operations, found.rows, strict=True)}
+    for layer in (1, 2, 3, 4):
+        before = rows[layer, "shortcut"]
+        torch.testing.assert_close(rows[layer, "residual"], before + rows[layer, "normalisation"], atol=1e-5, rtol=1e-4)
+        assert bool((rows[layer, "activation"] >= rows[layer, "residual"] - 1e-6).all())
+    if mode == "batch":  # batch norm centres every channel, by its bias
+        bias = encoder.model.visual.layer1[0].bn3.bias.detach()
+        torch.testing.assert_close(rows[1, "normalisation"].mean(0), bias, atol=1e-4, rtol=0)
+    names = [operation.name for operation in found.operations if operation.layer == 0]
+    assert names == [f"stem {what} {k}" for k in (1, 2, 3) for what in ("convolution", "normalisation", "activation")]
+    assert (found.operations[-1].layer, found.operations[-1].name) == (5, "attention pooling")
+
+
+def test_the_residual_branches_of_a_fresh_resnet_are_zero(images):
+    encoder = load_encoder(resolve_encoder("open_clip:tiny-resnet/fresh"), device="cpu")
+    found = trace(encoder, "image", [torch.stack([encoder.preprocess(image) for image in images])])
+    zero = {o.name for o, rows in zip(found.operations, found.rows, strict=True) if o.layer and not rows.any()}
+    assert zero == {"normalisation"}
+
+
+# --- refusals
+
+
+@pytest.mark.parametrize("name", ["tiny-timm", "tiny-coca"])
+def test_other_towers_are_refused(name, images):
+    encoder = load_encoder(resolve_encoder(f"open_clip:{name}/fresh"), device="cpu")
+    with pytest.raises(InputError, match=f"the image tower of open_clip:{name}/fresh cannot be followed layer by"):
+        trace(encoder, "image", [])
+
+
+def test_a_sentence_model_without_blocks_is_refused(bert_folder):
+    encoder = load(f"hf-text:{bert_folder}")
+    encoder.parts.transformer.encoder.layer = nn.ModuleList([nn.Identity()])
+    with pytest.raises(InputError, match=r"the text tower of hf-text:.* cannot be followed"):
+        trace(encoder, "text", [])
+
+
+def test_a_modality_that_the_model_lacks(bert_folder):
+    with pytest.raises(InputError, match="it has no image tower"):
+        trace(load(f"hf-text:{bert_folder}"), "image", [])
+
+
+def test_hooks_are_gone_after_an_error(images):
+    encoder = copy.copy(load("open_clip:tiny-vit/fresh"))
+    with pytest.raises(RuntimeError):
+        trace(encoder, "image", [torch.zeros(1, 3, 5, 5)])
+    assert not any(module._forward_hooks for module in encoder.model.modules())
+
+
+# --- sizes
+
+
+def test_both_towers_and_the_scale_are_all_parameters(hf_clip_folder, bert_folder):
+    for name in ("open_clip:tiny-vit/fresh", "open_clip:tiny-resnet/fresh", f"hf-clip:{hf_clip_folder}"):
+        encoder = load_encoder(resolve_encoder(name), device="cpu")
+        parts = [tower_parameters(encoder.model, modality) for modality in ("image", "text")]
+        assert sum(parts) + 1 == encoder.describe()["parameters"] and min(parts) > 1000
+    encoder = load(f"hf-text:{bert_folder}")
+    assert tower_parameters(encoder.model, "text") == encoder.describe()["parameters"]
+    visual = open_clip.create_model("tiny-vit").visual
+    counted = sum(math.prod(parameter.shape) for parameter in visual.parameters())
+    assert tower_parameters(open_clip.create_model("tiny-vit"), "image") == counted
