@@ -1,0 +1,90 @@
+"""Rows of a run that stand beside published numbers, kept in small files: docs/reproduction/<run>.jsonl."""
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from clip_geometry.config import read_yaml
+from clip_geometry.files import read_json
+from clip_geometry.ledger.comparing import selected
+from clip_geometry.registry import InputError
+from clip_geometry.results import CELLS, Row, read_rows
+
+KEPT = (
+    "measure", "value", "standard_error", "n", "d", "pipeline", "fitted_on", "model", "model_options", "dataset",
+    "data_options", "split", "seed", "at",
+)  # fmt: skip
+
+
+def record_run(run: Path, folder: Path, *, label: str = "") -> Path:
+    """Writes the rows of a run folder that the ledger selects → folder/<name of the run>[.label].jsonl.
+
+    label: keeps runs of one config apart (another model, say). Raises InputError for a folder that is no finished run,
+    a smoke run, and a run of which the ledger knows nothing.
+    """
+    name = _name(run)
+    finished = set((read_json(run / CELLS) or {}).get("finished", ()))
+    if not finished:
+        raise InputError(f"{run} is no finished run; the same clip-geometry run continues it")
+    rows = selected((row for row in read_rows(run) if row["cell"] in finished), name)
+    if not rows:
+        raise InputError(f"{run} is a run of {name}, of which the ledger selects no row; nothing to record")
+    shared = _origin(run) | {"run": name}
+    lines = [json.dumps(_compact(row) | shared, ensure_ascii=False) for row in rows]
+    path = folder / f"{name}{'.' if label else ''}{label}.jsonl"
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def read_recorded(folder: Path) -> dict[str, list[Row]]:
+    """Name of a run → its recorded rows, of all files of the folder."""
+    found: dict[str, list[Row]] = {}
+    for path in sorted(folder.glob("*.jsonl")):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            try:
+                row = json.loads(line)
+                found.setdefault(row["run"], []).append(row)
+            except (ValueError, TypeError, KeyError):
+                raise InputError(f"{path}, line {number} is no recorded row; record the run again") from None
+    return found
+
+
+def _name(run: Path) -> str:
+    config = read_yaml(run / "config.yaml")
+    points = config.get("grid") or [config]
+    name = str(points[0].get("name"))
+    if run.resolve().name.startswith(f"{name}-smoke-"):
+        raise InputError(f"{run} is a smoke run, too small to stand beside published numbers; run the config itself")
+    return name
+
+
+def _origin(run: Path) -> dict[str, Any]:
+    """When and how: the date of the last row, the command and the version of the package."""
+    provenance = read_yaml(run / "provenance.yaml")
+    written = datetime.fromtimestamp((run / "results.jsonl").stat().st_mtime, tz=UTC)
+    version = (provenance.get("versions") or {}).get("clip-geometry")
+    return {"command": _portable(provenance.get("command")), "date": written.date().isoformat(), "version": version}
+
+
+def _compact(row: Mapping[str, Any]) -> Row:
+    kept = {key: _portable(row[key]) for key in KEPT if row.get(key) is not None}
+    return {key: value for key, value in kept.items() if value != {}}
+
+
+def _portable(value: Any) -> Any:
+    """Without the folders of this machine: the names of files, and configs from their folder on."""
+    if isinstance(value, Mapping):
+        return {key: _portable(part) for key, part in value.items()}
+    return _ABSOLUTE.sub(_shortened, value) if isinstance(value, str) else value
+
+
+_ABSOLUTE = re.compile(r"(?<![\w:/.)\]-])/(?:[\w.@+-]+/)+[\w.@+-]+")
+
+
+def _shortened(path: re.Match[str]) -> str:
+    parts = PurePosixPath(path[0]).parts
+    return "/".join(parts[parts.index("configs") :]) if "configs" in parts else parts[-1]

@@ -1,0 +1,60 @@
+"""What can be told from the published numbers alone; and the evidence of every finding exists."""
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from clip_geometry.ledger import findings, papers, published
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def number():
+    return {each.path: each.value for each in published("tyshchuk2023")}.__getitem__
+
+
+def test_the_halves_of_table_4_make_the_accuracy_of_table_3(number):
+    halves = [number(f"table4_generalization.CLIP.{half}") for half in ("known", "new")]
+    assert sum(halves) / 2 == pytest.approx(number("table3_zero_shot_cifar100.CLIP"), abs=1e-9)
+
+
+def test_zero_bias_rows_are_below_the_bound_of_unit_rows(number):
+    for modality in ("text", "image"):
+        assert number(f"table1_isotropy.zero_bias_random_weights.i1_{modality}") < math.exp(-2)
+        assert number(f"table1_isotropy.CLIP.i1_{modality}") > math.exp(-2)
+
+
+def test_captions_of_figures_2_to_4_are_the_text_column(number):
+    rows = {"raw": "CLIP", "centred": "centering", "whitened_128": "whitening-128"}
+    captions = [[number(f"figures2_4_captions_image.{row}.{place}") for place in (0, 1)] for row in rows]
+    columns = {
+        modality: [[number(f"table1_isotropy.{row}.i{k}_{modality}") for k in (1, 2)] for row in rows.values()]
+        for modality in ("text", "image")
+    }
+    assert captions == columns["text"] != columns["image"]
+
+
+def test_one_accuracy_is_printed_twice_in_table_5(number):
+    twice = [number(f"table5_linear_probe.Whitening-{k} on COCO") for k in (256, 128, 64)]
+    assert twice[0] == twice[2] != twice[1]
+
+
+@pytest.mark.parametrize("pair", ["fr-en", "ru-en", "de-en"])
+def test_the_ratios_of_table_6_are_those_of_its_distances(number, pair):
+    near, far, ratio = (
+        number(f"table6_language_distance.{pair}.{name}")
+        for name in ("mean_pairwise_distance", "mean_global_distance", "ratio")
+    )
+    assert near / far == pytest.approx(ratio, abs=0.005)
+
+
+@pytest.mark.parametrize("paper", papers())
+def test_evidence_exists(paper):
+    for finding in findings(paper):
+        for evidence in finding.evidence:
+            if evidence.startswith("tests/"):
+                file, _, name = evidence.partition("::")
+                assert re.search(rf"^def {name}\(", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE), evidence
