@@ -5,7 +5,7 @@ import itertools
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -52,12 +52,19 @@ def _first_problem(kind: type[BaseModel], error: ValidationError) -> str:
 
 
 def _fields_at(kind: type[BaseModel], location: Iterable[Any]) -> list[str]:
+    annotation: Any = kind
     for part in location:
-        field = kind.model_fields.get(str(part))
-        if field is None or not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
+        if get_origin(annotation) is dict:
+            annotation = get_args(annotation)[1]
+        elif _is_model(annotation) and part in annotation.model_fields:
+            annotation = annotation.model_fields[part].annotation
+        else:
             return []
-        kind = field.annotation
-    return sorted(kind.model_fields)
+    return sorted(annotation.model_fields) if _is_model(annotation) else []
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 class _PlainLoader(yaml.SafeLoader):

@@ -112,7 +112,7 @@ class _Job:
         if not chosen:
             raise InputError(
                 f"the data set {name} has no side for this model: {'; '.join(refusals.values())}; "
-                "choose another model or data set"
+                "choose another model or data set, or give a prompt where the set has classes"
             )
         for modality, refusal in refusals.items():
             note(f"the {modality} side of {name} is left out: {refusal}")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 # What tells runs apart: rows that agree in all of these come from the same rows made in the same way
+CELLS = "cells.json"  # in a run folder: the cells of its config, written when all are finished
 ORIGIN = (
     "model", "model_options", "dataset", "data_options", "split", "maps", "pipeline", "fitted_on", "seed", "dtype",
 )  # fmt: skip

@@ -3,7 +3,7 @@
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,14 @@ from clip_geometry.encoders import encoder_revision
 from clip_geometry.encoders.base import EncoderConfig
 from clip_geometry.evaluators import evaluators
 from clip_geometry.experiments import Experiment, experiments
+from clip_geometry.experiments.stored import StoredConfig, read_stored, stored_revision
 from clip_geometry.extraction import embed, recipe_for
-from clip_geometry.files import exclusive, write_atomically
+from clip_geometry.files import exclusive, write_atomically, write_json
 from clip_geometry.geometry import measures
 from clip_geometry.progress import note, progress
 from clip_geometry.references import references
 from clip_geometry.registry import InputError
-from clip_geometry.results import Results
+from clip_geometry.results import CELLS, Results
 from clip_geometry.store import read_store
 from clip_geometry.versions import library_versions
 
@@ -40,18 +41,38 @@ class RunFolder:
     _revisions: dict[str, str] = field(default_factory=dict)
 
     def embeddings(
-        self, model: EncoderConfig, data: DatasetConfig, *, limit: int | None, batch_size: int
+        self,
+        model: EncoderConfig | None,
+        data: DatasetConfig | StoredConfig,
+        *,
+        limit: int | None,
+        batch_size: int,
+        only: str | None = None,
     ) -> Mapping[str, Embeddings]:
-        """The sets of both, embedded once and kept in the store."""
-        store = self.folder.parent / "embeddings" / self._store_name(model, data, batch_size)
+        """The sets of both, embedded once and kept in the store; of stored embeddings, as they are. only: a modality
+        that is enough."""
+        if isinstance(data, StoredConfig) or model is None:
+            assert isinstance(data, StoredConfig)  # configs are checked: a model for data sets, none for these
+            key = f"{digest(data)} {limit}"
+            if key not in self._sets:
+                self._sets[key] = read_stored(data, limit)
+            return self._sets[key]
+        dataset, name = self._dataset(data), self._store_name(model, data, batch_size)
+        if only is not None and len(dataset.sides) > 1:  # a store of its own, which may lack the other modality
+            dataset = replace(dataset, **{side.modality: None for side in dataset.sides if side.modality != only})
+            name += f"-{only}"
+        store = self.folder.parent / "embeddings" / name
         key = f"{store} {limit}"
         if key not in self._sets:
-            embed(model, self._dataset(data), store, limit=limit, batch_size=batch_size, device=self.device)
+            embed(model, dataset, store, limit=limit, batch_size=batch_size, device=self.device)
             self._sets[key] = read_store(store, limit=limit)
         return self._sets[key]
 
-    def revisions(self, model: EncoderConfig, data: DatasetConfig) -> dict[str, str]:
+    def revisions(self, model: EncoderConfig | None, data: DatasetConfig | StoredConfig) -> dict[str, str]:
         """What identifies the files behind both, and the package: when they change, cells are new."""
+        if isinstance(data, StoredConfig) or model is None:
+            assert isinstance(data, StoredConfig)
+            return {"data_revision": stored_revision(data), "version": version("clip-geometry")}
         key = digest(model)
         if key not in self._revisions:
             self._revisions[key] = encoder_revision(model)
@@ -141,6 +162,8 @@ def run(
         planned_experiments = [kind(config, workspace) for kind, config in planned]
         results = Results(workspace.folder / "results.jsonl")
         _compute(planned_experiments, results)
+        cells = [cell.key for experiment in planned_experiments for cell in experiment.cells()]
+        write_json(workspace.folder / CELLS, {"finished": cells})
         return _report(planned_experiments, results, text, command)
 
 
@@ -156,28 +179,35 @@ def _compute(planned: Sequence[Experiment], results: Results) -> None:
 
 
 def _report(planned: Sequence[Experiment], results: Results, config: str, command: str) -> Path:
+    from clip_geometry.report.beside import beside
     from clip_geometry.report.page import write_report
 
-    wanted = {cell.key for experiment in planned for cell in experiment.cells()}
+    wanted = {cell.key: experiment for experiment in planned for cell in experiment.cells()}
     folder = results.path.parent
     figures, many = [], len(planned) > 1
     for k, experiment in enumerate(planned, start=1):
         prefix, group = (f"{k:02d}-", experiment.label()) if many else ("", "")
         figures += experiment.figures(folder / "figures", prefix=prefix, group=group)
     first = planned[0]
+    rows = [row for row in results.read() if row["cell"] in wanted]
     return write_report(
         folder / "report.html",
         title=first.config.title or first.config.name,
         intro=first.config.description,
         facts=_common([experiment.facts() for experiment in planned]),
-        rows=[row for row in results.read() if row["cell"] in wanted],
+        rows=[row for row in rows if wanted[row["cell"]].tabled(row)],
+        beside=beside(rows, first.config.name),
         figures=figures,
-        explanations={**measures, **evaluators, **references},
+        explanations={**measures, **evaluators, **references, **_own_explanations(planned)},
         fresh_models=sorted({model for experiment in planned for model in experiment.fresh_models()}),
         command=command or shlex.join(["clip-geometry", "run", "config.yaml"]),
         config=config,
         versions=library_versions(),
     )
+
+
+def _own_explanations(planned: Sequence[Experiment]) -> dict[str, Any]:
+    return {name: each for experiment in planned for name, each in experiment.explanations.items()}
 
 
 def _common(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

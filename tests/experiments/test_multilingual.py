@@ -81,7 +81,7 @@ def test_rows_are_those_of_the_plain_functions(scenes):
     together = at(rows, "language_silhouette", "all")
     score = silhouette_score(np.concatenate([*raw.values()]), np.repeat([0, 1, 2], 24))
     assert together["value"] == pytest.approx(score, abs=1e-5) and together["n"] == 72
-    assert len(rows) == 2 * len(NUMBERS) + 2 * 2 + 2
+    assert len(rows) == 2 * 2 * len(NUMBERS) + 2 * 2 + 2
 
 
 def test_rows_say_where_they_come_from(scenes):
@@ -262,7 +262,7 @@ def test_a_run_writes_rows_figures_and_a_report(tmp_path, monkeypatch):
     config = tmp_path / "tiny.yaml"
     config.write_text(json.dumps(SCENES | {"sweep": {"pipeline": [[], ["normalize"]]}}))
     report = run(config, {}, runs=tmp_path / "runs", device="cpu")
-    assert len(Results(report.parent / "results.jsonl").read()) == 2 * 16
+    assert len(Results(report.parent / "results.jsonl").read()) == 2 * 26
     names = [f"{k}-{name}.{kind}" for k in ("01", "02") for name in ("language_ratio", "languages_umap")
              for kind in ("png", "svg")]  # fmt: skip
     assert sorted(path.name for path in (report.parent / "figures").iterdir()) == names

@@ -1,5 +1,7 @@
 """Data sets by name or path. Importing this registers all of them."""
 
+import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ __all__ = [
     "dataset_from",
     "datasets",
     "load_dataset",
+    "path_of",
     "resolve_dataset",
 ]
 
@@ -31,8 +34,8 @@ def resolve_dataset(name_or_path: str | Path, /, **options: Any) -> DatasetConfi
     """The config of a registered data set, or of what lies at a path; `options` are its other fields.
 
     A table, or a path with {language} in it, is read as `captions`, .json as `coco`, a folder as `cifar100` where it
-    has one of its layouts and as `folder` where it holds images. Raises InputError for anything else and for wrong
-    options.
+    has one of its layouts and as `folder` where it holds images. ~ and $VARIABLE in a path are put in. Raises
+    InputError for anything else and for wrong options.
     """
     return _resolve(name_or_path, options)
 
@@ -63,17 +66,27 @@ def _resolve(name_or_path: str | Path, options: Mapping[str, Any]) -> DatasetCon
             raise InputError(
                 f"both {str(name_or_path)!r} and path={values['path']!r} say where the data set is; give one"
             )
-        values["path"] = str(Path(name_or_path).expanduser())
+        values["path"] = str(name_or_path)
     for key in values.keys() & {"path", "images", "image_names"}:  # one place has one name, from wherever it is given
         if isinstance(values[key], str):
-            values[key] = str(Path(values[key]).expanduser().resolve())
+            values[key] = str(path_of(values[key]).resolve())
     name = _name(name_or_path)
     return validate(datasets[name].config, {**values, "name": name}, f"data set {str(name_or_path)!r}")
 
 
 def _name(name_or_path: str | Path) -> str:
     name = str(name_or_path)
-    return name if name in datasets else _kind(Path(name_or_path).expanduser())
+    return name if name in datasets else _kind(path_of(name_or_path))
+
+
+def path_of(path: str | Path) -> Path:
+    """The path with ~ and environment variables put in; as it is where it exists so."""
+    if Path(path).exists():
+        return Path(path)
+    place = os.path.expandvars(Path(path).expanduser())
+    if unset := re.search(r"\$\{?(\w+)", place):
+        raise InputError(f"the path {str(path)!r} needs the environment variable {unset[1]}, which is not set")
+    return Path(place)
 
 
 def _kind(path: Path) -> str:

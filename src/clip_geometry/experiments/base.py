@@ -7,16 +7,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
-from pydantic import BeforeValidator, Field, SerializeAsAny
+from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny
 
-from clip_geometry.config import Config, digest
-from clip_geometry.data import dataset_from
+from clip_geometry.config import Config, digest, validate
+from clip_geometry.data import dataset_from, path_of
 from clip_geometry.data.base import DatasetConfig
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders import resolve_encoder
 from clip_geometry.encoders.base import EncoderConfig
+from clip_geometry.experiments.stored import StoredConfig
 from clip_geometry.registry import InputError, Registry
-from clip_geometry.results import Row
+from clip_geometry.results import Results, Row
+from clip_geometry.transforms import parse_pipeline
 
 if TYPE_CHECKING:
     from clip_geometry.report.gallery import FigureEntry
@@ -41,8 +43,25 @@ def _dataset(value: Any) -> DatasetConfig:
     return dataset_from({"name": value} if isinstance(value, str) else value)
 
 
+def _source(value: Any) -> DatasetConfig | StoredConfig:
+    """A data set, or a section {embeddings: PATH, …} of embeddings that are there already."""
+    if isinstance(value, StoredConfig):
+        return value
+    if isinstance(value, dict) and isinstance(value.get("embeddings"), str):
+        place = str(path_of(value["embeddings"]).resolve())
+        return validate(StoredConfig, {**value, "embeddings": place}, "stored embeddings")
+    return _dataset(value)
+
+
+def _steps(steps: tuple[str, ...]) -> tuple[str, ...]:
+    """Known steps, as they are written."""
+    return tuple(str(step) for step in parse_pipeline(steps))
+
+
 Model = Annotated[SerializeAsAny[EncoderConfig], BeforeValidator(_encoder)]
 Data = Annotated[SerializeAsAny[DatasetConfig], BeforeValidator(_dataset)]
+Steps = Annotated[tuple[str, ...], AfterValidator(_steps)]
+Source = Annotated[SerializeAsAny[DatasetConfig] | StoredConfig, BeforeValidator(_source)]
 
 
 class RunConfig(Config):
@@ -59,14 +78,22 @@ class Workspace(Protocol):
     """What the runner gives an experiment."""
 
     folder: Path
+    device: str
 
     def embeddings(
-        self, model: EncoderConfig, data: DatasetConfig, *, limit: int | None, batch_size: int
+        self,
+        model: EncoderConfig | None,
+        data: DatasetConfig | StoredConfig,
+        *,
+        limit: int | None,
+        batch_size: int,
+        only: str | None = None,
     ) -> Mapping[str, Embeddings]:
-        """The sets of both, embedded once and kept in the store."""
+        """The sets of both, embedded once and kept in the store; of stored embeddings, as they are. only: a modality
+        that is enough."""
         ...
 
-    def revisions(self, model: EncoderConfig, data: DatasetConfig) -> dict[str, str]:
+    def revisions(self, model: EncoderConfig | None, data: DatasetConfig | StoredConfig) -> dict[str, str]:
         """What identifies the files behind both, and the package: when they change, cells are new."""
         ...
 
@@ -88,6 +115,7 @@ class Experiment(ABC):
 
     Config: ClassVar[type[RunConfig]]
     summary: ClassVar[str]
+    explanations: ClassVar[Mapping[str, Any]] = {}  # of numbers of its own, as `report.table.Explanation` has them
 
     def __init__(self, config: Any, workspace: Workspace):
         self.config = config
@@ -105,13 +133,26 @@ class Experiment(ABC):
         """Draws the figures of the report into `folder`; prefix of the file names, group of the headings."""
         return []
 
+    def tabled(self, row: Row) -> bool:
+        """Whether the report's table shows the row; results.jsonl has all."""
+        return True
+
+    def finished_rows(self) -> list[Row]:
+        """The rows of its cells that are there by now, in the order of the cells."""
+        found: dict[str, list[Row]] = {cell.key: [] for cell in self.cells()}
+        for row in Results(self.workspace.folder / "results.jsonl").read():
+            if row["cell"] in found:
+                found[row["cell"]].append(row)
+        return [row for rows in found.values() for row in rows]
+
     def label(self) -> str:
         """A short name of this run beside others of a sweep."""
         return self.config.name
 
     def fresh_models(self) -> Sequence[str]:
         """Models whose weights are untrained, which the report says at its head."""
-        return ()
+        model = getattr(self.config, "model", None)
+        return [model.model] if model is not None and model.is_fresh else []
 
 
 experiments: Registry[type[Experiment]] = Registry("experiment")

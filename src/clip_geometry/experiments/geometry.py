@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Mapping
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
-from clip_geometry.experiments.base import Cell, Data, Experiment, Model, RunConfig, experiments
+from clip_geometry.experiments.base import Cell, Experiment, Model, RunConfig, Source, Steps, experiments
 from clip_geometry.experiments.measuring import MeasuredSets, named, rows_or_notes
-from clip_geometry.experiments.provenance import context
+from clip_geometry.experiments.stored import check_sources
 from clip_geometry.geometry import Measure, by_group
 from clip_geometry.geometry.uncertainty import BLOCKS
 from clip_geometry.registry import InputError
@@ -22,23 +22,24 @@ if TYPE_CHECKING:
 
 
 class GeometryConfig(RunConfig):
-    """model: an encoder. pairs: a data set. pipeline: steps before measuring. measures: names, null for all.
+    """model: an encoder, null for stored embeddings. pairs: a data set, or {embeddings: PATH}.
 
+    pipeline: steps before measuring. measures: names, null for all.
     limit: take the first so many items. batch_size: of the encoder. blocks: of the jackknife, 0 for no standard errors.
     """
 
-    model: Model
-    pairs: Data
-    pipeline: tuple[str, ...] = ("normalize",)
+    model: Model | None = None
+    pairs: Source
+    pipeline: Steps = ("normalize",)
     measures: tuple[str, ...] | None = Field(default=None, min_length=1)
     limit: int | None = Field(default=None, ge=2)
     batch_size: int = Field(default=64, ge=1)
     blocks: int = Field(default=BLOCKS, ge=0)
 
-    @field_validator("pipeline")
-    @classmethod
-    def _known_steps(cls, steps: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(str(step) for step in parse_pipeline(steps))
+    @model_validator(mode="after")
+    def _sources(self) -> Self:
+        check_sources(self.model, pairs=self.pairs)
+        return self
 
     @field_validator("measures")
     @classmethod
@@ -57,25 +58,29 @@ class Geometry(Experiment):
         return MeasuredSets(found, parse_pipeline(config.pipeline), seed=config.seed, blocks=config.blocks)
 
     def cells(self) -> Iterator[Cell]:
-        config = self.config
+        config, shared = self.config, self.settings()
         asked = config.measures is not None
-        settings = config.model_dump(mode="json", exclude={"name", "title", "description", "measures"})
-        shared = settings | self.workspace.revisions(config.model, config.pairs)
         for measure in named(config.measures) if asked else by_group():
             yield Cell({"measure": measure.name, **shared}, partial(self._rows, measure, asked))
 
+    def settings(self) -> dict[str, Any]:
+        """What the numbers of every cell depend on."""
+        config = self.config
+        settings = config.model_dump(mode="json", exclude={"name", "title", "description", "measures"})
+        return settings | self.workspace.revisions(config.model, config.pairs)
+
     def _rows(self, measure: Measure, asked: bool) -> list[Row]:
-        shared = context(self.sets)
+        shared = self.sets.context()
         return [{**shared, **row} for row in rows_or_notes(self.sets, measure, named=asked)]
 
     def facts(self) -> Mapping[str, Any]:
         from clip_geometry.report.origin import with_options
 
-        shared = context(self.sets)
+        shared = self.sets.context()
         counts = {f"{modality}s": len(rows) for modality, rows in self.sets.rows.items()}
         return {
-            "model": with_options(shared["model"], shared["model_options"]),
-            "data": ", ".join((with_options(shared["dataset"], shared["data_options"]), shared["split"])),
+            "model": with_options(shared["model"] or "", shared["model_options"]),
+            "data": ", ".join(filter(None, (with_options(shared["dataset"], shared["data_options"]), shared["split"]))),
             **counts,
             "dimension": next(iter(self.sets.rows.values())).shape[1],
             "pipeline": " → ".join(shared["pipeline"]) or "raw",
@@ -85,13 +90,13 @@ class Geometry(Experiment):
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
         from clip_geometry.report.gallery import draw_figures
 
-        shared = context(self.sets)
+        shared = self.sets.context()
         return draw_figures(
             self.sets.rows.get("image"),
             self.sets.rows.get("text"),
             self._pairs(),
             folder=folder,
-            model=shared["model"],
+            model=shared["model"] or "",
             dataset=shared["dataset"],
             model_options=shared["model_options"],
             data_options=shared["data_options"],
@@ -105,14 +110,10 @@ class Geometry(Experiment):
     def label(self) -> str:
         from clip_geometry.report.origin import pipeline_words, with_options
 
-        shared = context(self.sets)
-        model = with_options(shared["model"], shared["model_options"])
-        return ", ".join(
-            (model, with_options(shared["dataset"], shared["data_options"]), pipeline_words(shared["pipeline"]))
-        )
-
-    def fresh_models(self) -> list[str]:
-        return [self.config.model.model] if self.config.model.is_fresh else []
+        shared = self.sets.context()
+        model = with_options(shared["model"] or "", shared["model_options"])
+        data = with_options(shared["dataset"], shared["data_options"])
+        return ", ".join(filter(None, (model, data, pipeline_words(shared["pipeline"]))))
 
     def _pairs(self) -> tuple[np.ndarray, np.ndarray] | None:
         try:

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from clip_geometry.config import validate
 from clip_geometry.data.base import DatasetConfig
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.experiments.base import Cell, Data, Experiment, Model, RunConfig, experiments
+from clip_geometry.experiments.base import Cell, Data, Experiment, Model, RunConfig, Steps, experiments
 from clip_geometry.experiments.languages import LanguageSets
 from clip_geometry.geometry.uncertainty import BLOCKS
 from clip_geometry.registry import InputError
@@ -32,7 +32,7 @@ class MultilingualConfig(RunConfig):
     model: Model
     captions: Data
     languages: tuple[str, ...] = Field(min_length=2)
-    pipeline: tuple[str, ...] = ()
+    pipeline: Steps = ()
     limit: int | None = Field(default=None, ge=2)
     batch_size: int = Field(default=64, ge=1)
     blocks: int = Field(default=BLOCKS, ge=0)
@@ -43,11 +43,6 @@ class MultilingualConfig(RunConfig):
         if len(set(languages)) < len(languages):
             raise InputError(f"{', '.join(languages)} has a language twice")
         return languages
-
-    @field_validator("pipeline")
-    @classmethod
-    def _known_steps(cls, steps: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(str(step) for step in parse_pipeline(steps))
 
     @model_validator(mode="after")
     def _known_languages(self) -> Self:
@@ -89,7 +84,9 @@ class Multilingual(Experiment):
 
     def _embedded(self, data: DatasetConfig) -> Embeddings:
         config = self.config
-        found = self.workspace.embeddings(config.model, data, limit=config.limit, batch_size=config.batch_size)
+        found = self.workspace.embeddings(
+            config.model, data, limit=config.limit, batch_size=config.batch_size, only="text"
+        )
         if "text" not in found:
             raise InputError(
                 f"{config.model.model} on {data.name} gives no text embeddings; languages are compared on captions, "
@@ -153,9 +150,6 @@ class Multilingual(Experiment):
 
     def label(self) -> str:
         return ", ".join(self._words())
-
-    def fresh_models(self) -> list[str]:
-        return [self.config.model.model] if self.config.model.is_fresh else []
 
     def _words(self) -> tuple[str, str, str]:
         """Model, data and pipeline for reading."""

@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from clip_geometry.files import write_atomically
 from clip_geometry.report import explained
+from clip_geometry.report.beside import Table as BesideTable
 from clip_geometry.report.findings import findings
 from clip_geometry.report.gallery import FigureEntry
 from clip_geometry.report.origin import Row, told
@@ -30,6 +31,7 @@ def render_report(
     figures: Sequence[FigureEntry],
     explanations: Mapping[str, Explanation],
     fresh_models: Sequence[str] = (),
+    beside: Sequence[BesideTable] = (),
     command: str = "",
     config: str = "",
     versions: Mapping[str, str] | None = None,
@@ -39,7 +41,7 @@ def render_report(
     facts: what was measured, in the order shown (model, data, n, d, pipeline, seed, …); empty ones are left out.
     rows: those of the results.jsonl beside the page; several runs (a sweep) are labelled A, B, … explanations: measure
     name → measure, `geometry.measures` or the like. fresh_models: those with untrained weights, named in a banner.
-    command, config (YAML text), versions: how to reproduce.
+    beside: tables of published numbers and ours. command, config (YAML text), versions: how to reproduce.
     """
     telling = [(part, sentences) for part in told(rows) if (sentences := findings(part.rows))]
     table = build_table(rows, explanations)
@@ -57,6 +59,7 @@ def render_report(
             table=table,
             moved_before=any(row.get("maps") for row in rows),
             track_width=TRACK,
+            beside=list(beside),
             figures=_numbered(figures),
             explained=_explained(rows, explanations),
             command=command,

@@ -1,6 +1,6 @@
 """Languages as library calls: embed the same captions in several languages, ask how near translations lie.
 
-python scripts/multilingual.py [--model scenes-clip/fresh] [--captions scenes] [--languages en de fr ru] [--limit 500]
+python scripts/tyshchuk2023/multilingual.py [--model scenes-clip/fresh] [--captions scenes] [--limit 500] …
 """
 
 import argparse
@@ -9,14 +9,13 @@ from pathlib import Path
 import numpy as np
 
 import clip_geometry as cg
-from clip_geometry.evaluators import language_distance
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="scenes-clip/fresh", help="any model with a text tower")
     parser.add_argument("--captions", default="scenes", help="a data set in several languages, such as xtd10")
-    parser.add_argument("--languages", default=["en", "de", "fr", "ru"], nargs="+", help="the first is the source")
+    parser.add_argument("--languages", default=["en", "de", "fr", "ru"], nargs="+", help="the source first")
     parser.add_argument("--limit", type=int, default=500, help="how many items")
     parser.add_argument("--out", type=Path, default=Path("runs/languages"), help="where the embeddings are kept")
     given = parser.parse_args()
@@ -24,13 +23,14 @@ def main() -> None:
     rows = {}
     for language in given.languages:
         captions = cg.load_dataset(cg.resolve_dataset(given.captions, language=language))
-        cg.embed(cg.resolve_encoder(given.model), captions, given.out / language, limit=given.limit)
-        rows[language] = cg.read_store(given.out / language, limit=given.limit)["text"].vectors
+        folder = given.out / f"{given.model}-{given.captions}-{language}".replace("/", "-").replace(":", "-")
+        cg.embed(cg.resolve_encoder(given.model), captions, folder, limit=given.limit)
+        rows[language] = cg.read_store(folder, limit=given.limit)["text"].vectors
 
     # is a caption nearer to its translation than to others, and are languages clusters?
     (source, x), *others = rows.items()
     for language, y in others:
-        ratio = language_distance(x, y)["ratio"]
+        ratio = cg.language_distance(x, y)["ratio"]
         apart = cg.silhouette(np.concatenate([x, y]), np.repeat([source, language], [len(x), len(y)]))
         print(f"{source}-{language}  distance of translations / of other captions {ratio:.3f}  silhouette {apart:.3f}")
 

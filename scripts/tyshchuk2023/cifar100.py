@@ -1,0 +1,30 @@
+"""Tables 3, 4 and 5 with one command and one embedding of CIFAR-100's 60 000 images; continues where it stopped.
+
+python scripts/tyshchuk2023/cifar100.py [--model open_clip:ViT-B-32-quickgelu/openai] [--pairs captions_train2014.json]
+"""
+
+import argparse
+from pathlib import Path
+
+import clip_geometry as cg
+
+CONFIGS = Path(__file__).parents[2] / "configs" / "tyshchuk2023"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", help="default: the small untrained one of the configs")
+    parser.add_argument("--pairs", help="what maps are fitted on in COCO's place; default: drawn scenes")
+    parser.add_argument("--solver", help="of the linear probe: sklearn, as published, or torch")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs and embeddings are kept")
+    given = parser.parse_args()
+    model = {"model": given.model} if given.model else {}
+    pairs = {"pairs": given.pairs} if given.pairs else {}
+    solver = {"solver": given.solver} if given.solver else {}
+    changes = {"zero_shot": model | pairs, "generalization": model, "linear_probe": model | pairs | solver}
+    for name, own in changes.items():
+        print(cg.run(CONFIGS / f"{name}.yaml", own, runs=given.runs))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""Table 4 as library calls: maps from prompts to images that know half of the classes, scored on both halves.
+
+python scripts/tyshchuk2023/generalization.py [--model scenes-clip/fresh] [--limit 2000]
+"""
+
+import argparse
+from pathlib import Path
+
+import clip_geometry as cg
+
+MAPS = {
+    "CLIP": "normalize",
+    "Procrustes": "normalize,procrustes[text-to-image]",
+    "Procrustes, LAPACK": "normalize,procrustes(completion=lapack)[text-to-image]",
+    "LSTSQ": "normalize,least_squares[text-to-image]",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="scenes-clip/fresh", help="the paper's: open_clip:ViT-B-32-quickgelu/openai")
+    parser.add_argument("--data", default="cifar100", help="a labelled set with class names")
+    parser.add_argument("--limit", type=int, default=2000, help="how many images of each split")
+    given = parser.parse_args()
+    sets = {}
+    for split in ("train", "test"):
+        data = cg.resolve_dataset(given.data, split=split, prompt="low-resolution photo of a {}")
+        folder = Path("runs/script-zero-shot") / split
+        cg.embed(cg.resolve_encoder(given.model), cg.load_dataset(data), folder, limit=given.limit)
+        sets[split] = cg.read_store(folder, limit=given.limit)
+    train, test, prompts = sets["train"]["image"], sets["test"]["image"], sets["test"]["text"]
+    for name, steps in MAPS.items():
+        rows = (train.vectors, train.labels, test.vectors, test.labels, prompts.vectors)
+        found = cg.class_generalization(cg.Pipeline(steps), *rows, known=0.5, seed=0)
+        print(f"{name:20} known {100 * found['known']:6.2f} %   new {100 * found['new']:6.2f} %")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Embeddings that are there already, in the place of a data set and a model."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import model_validator
+
+from clip_geometry.config import Config, digest
+from clip_geometry.data.files import revision
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.encoders.base import EncoderConfig
+from clip_geometry.formats import read_any
+from clip_geometry.registry import InputError
+
+
+class StoredConfig(Config):
+    """embeddings: a file or folder as `clip-geometry measure` takes it. encoder: what made them, in words, for the
+    rows of results. rows: [first, end) of every set, null for all.
+    """
+
+    embeddings: Path
+    encoder: str | None = None
+    rows: tuple[int, int] | None = None
+
+    @model_validator(mode="after")
+    def _some_rows(self) -> Self:
+        if self.rows is not None and not 0 <= self.rows[0] < self.rows[1]:
+            raise InputError(f"rows = {list(self.rows)}; expected [first, end] with 0 ≤ first < end")
+        return self
+
+    @property
+    def name(self) -> str:
+        return self.embeddings.name
+
+
+def read_stored(config: StoredConfig, limit: int | None = None) -> Mapping[str, Embeddings]:
+    """The sets by modality. Raises InputError where there are fewer rows than asked for."""
+    first, end = config.rows or (0, None)
+    sets = {}
+    for modality, each in read_any(config.embeddings).items():
+        if end is not None and len(each) < end:
+            raise InputError(f"{config.embeddings} has {len(each)} {modality} rows, but rows = [{first}, {end}]")
+        rows = each.take(slice(first, end))
+        sets[modality] = replace(rows if limit is None else rows.take(slice(limit)), provenance=_origin(config, each))
+    return sets
+
+
+def stored_revision(config: StoredConfig) -> str:
+    """Changes when a file of the embeddings does."""
+    path = config.embeddings
+    names = sorted(str(each.relative_to(path)) for each in path.rglob("*")) if path.is_dir() else [path.name]
+    return digest(revision(path if path.is_dir() else path.parent, names))
+
+
+def check_sources(model: EncoderConfig | None, **roles: Any) -> None:
+    """Raises InputError unless there is a model for data sets, and none for stored embeddings."""
+    for role, data in roles.items():
+        if isinstance(data, StoredConfig) and model is not None:
+            raise InputError(f"{role} has stored embeddings, which no model is needed for; set model to null")
+        if not isinstance(data, StoredConfig) and model is None:
+            raise InputError(f"{role} has {data.name}, which a model has to embed; set model")
+
+
+def _origin(config: StoredConfig, each: Embeddings) -> dict[str, Any]:
+    known = {key: value for key, value in each.provenance.items() if key != "source"}
+    split = {} if config.rows is None else {"split": f"rows {config.rows[0]} to {config.rows[1]}"}
+    encoder = {} if config.encoder is None else {"model": config.encoder}
+    return {"dataset": config.name, **known, **split, **encoder}

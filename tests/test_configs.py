@@ -1,0 +1,51 @@
+"""Every config says what it is, is valid as it stands and with its smoke section, and has a script beside it."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from clip_geometry.runner import plan, resolve
+
+ROOT = Path(__file__).parents[1]
+CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
+SCRIPTS = sorted(path for path in (ROOT / "scripts").rglob("*.py") if path.parent.name != "scripts")
+VARIANTS = ("_coco500", "_bert", "_rucoco", "_russian", "_sweep")  # the same experiment on other data or models
+
+
+def name_of(path):
+    return str(path.relative_to(ROOT / "configs").with_suffix(""))
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=name_of)
+def test_a_config_begins_with_what_it_shows(path):
+    head = [line for line in path.read_text().splitlines() if line.startswith("#")]
+    text = "\n".join(head)
+    for word in ("# What it shows: ", "# Yields: ", "# Command: ", "# Time: ", "# Expected: "):
+        assert word in text
+    assert f"configs/{name_of(path)}.yaml" in text
+    assert path.read_text().startswith(head[0])
+
+
+@pytest.mark.parametrize("smoke", [False, True])
+@pytest.mark.parametrize("path", CONFIGS, ids=name_of)
+def test_a_config_is_valid(path, smoke, monkeypatch, tmp_path):
+    monkeypatch.setenv("CLIP_GEOMETRY_DATA", os.environ.get("CLIP_GEOMETRY_DATA", str(tmp_path)))
+    planned = plan(resolve(path, {}, smoke=smoke), str(path))
+    assert {config.name for _, config in planned} == {name_of(path).replace("/", "-")}
+    assert planned[0][1].title and planned[0][1].description
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=name_of)
+def test_an_experiment_has_a_script(path):
+    stem = path.stem
+    for variant in VARIANTS:
+        stem = stem.removesuffix(variant)
+    script = ROOT / "scripts" / path.relative_to(ROOT / "configs").with_name(f"{stem}.py")
+    assert script.is_file()
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_a_script_is_a_short_story_of_public_calls(path):
+    text = path.read_text()
+    assert len(text.splitlines()) <= 40 and text.startswith('"""') and f"python scripts/{path.parent.name}/" in text
