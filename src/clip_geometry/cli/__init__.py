@@ -180,7 +180,7 @@ def compare(
 
 @app.command("list")
 def list_command(
-    what: Annotated[str, typer.Argument(metavar="measures|evaluators|models|datasets|transforms|experiments")],
+    what: Annotated[str, typer.Argument(metavar="measures|evaluators|models|datasets|tasks|transforms|experiments")],
 ) -> None:
     """Lists what there is, with what each means."""
     from clip_geometry.cli.lists import print_list

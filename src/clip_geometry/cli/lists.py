@@ -57,11 +57,20 @@ def _transforms() -> Iterator[Block]:
 
 
 def _datasets() -> Iterator[Block]:
+    import clip_geometry.tasks  # noqa: F401, which adds the data set of a task's items
     from clip_geometry.data import datasets
 
     for name, entry in datasets.items():
         options = ", ".join(key for key in entry.config.model_fields if key != "name")
         yield f"{name}: {entry.summary}", f"options (key=value): {options}"
+
+
+def _tasks() -> Iterator[Block]:
+    from clip_geometry.tasks import tasks
+
+    for name, entry in tasks.items():
+        options = ", ".join(key for key in entry.config.model_fields if key != "name")
+        yield f"{name}: {entry.summary}", f"options: {options}"
 
 
 def _models() -> Iterator[Block]:
@@ -89,6 +98,7 @@ LISTS: dict[str, Callable[[], Iterator[Block]]] = {
     "evaluators": _evaluators,
     "models": _models,
     "datasets": _datasets,
+    "tasks": _tasks,
     "transforms": _transforms,
     "experiments": _experiments,
 }

@@ -1,0 +1,177 @@
+"""What a classification task is: distinct items, examples that point to one or two of them, and labels."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, TypeVar
+
+import numpy as np
+from pydantic import AfterValidator, Field, field_validator
+
+from clip_geometry.config import Config, digest, validate
+from clip_geometry.data import path_of
+from clip_geometry.data.files import is_unicode
+from clip_geometry.registry import InputError, Registry, did_you_mean
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Examples of one or two items each, with a label or several. Item k is row k of the embeddings.
+
+    items: distinct strings in the order in which they first appear (texts, words, or the ids of images).
+    examples: (n, 1) or (n, 2) int64, indices into items. labels: (n,) int64, indices into class_names; or (n, L)
+    bool, which of the class_names an example has. revision: changes with any of these. dropped: examples of the
+    source that came without a label and are not here.
+    """
+
+    name: str
+    items: tuple[str, ...]
+    examples: np.ndarray
+    labels: np.ndarray
+    class_names: tuple[str, ...]
+    revision: str
+    dropped: int = 0
+
+    @property
+    def multi_label(self) -> bool:
+        return self.labels.ndim == 2
+
+    @property
+    def width(self) -> int:
+        """Items an example has, whose embeddings are concatenated: 1 or 2."""
+        return self.examples.shape[1]
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+
+T = TypeVar("T")
+
+# one place has one name, however it is given
+Located = Annotated[Path, AfterValidator(lambda path: path_of(path).resolve())]
+
+
+class TaskConfig(Config):
+    """Fields of every task. A subclass adds its own.
+
+    name: of the task. split: one of SPLITS. limit: so many of the examples, spread evenly over the source, which may
+    be sorted by label.
+    """
+
+    SPLITS: ClassVar[tuple[str, ...]] = ("all",)
+    name: str
+    split: str = "all"
+    limit: int | None = Field(default=None, ge=2)
+
+    @field_validator("split")
+    @classmethod
+    def _known_split(cls, split: str) -> str:
+        if split not in cls.SPLITS:
+            hint = did_you_mean(split, cls.SPLITS) or f"; known are {', '.join(cls.SPLITS)}"
+            raise ValueError(f"unknown split {split!r}{hint}")
+        return split
+
+
+class FileTaskConfig(TaskConfig):
+    """path: the file, or a folder that has it under one of its usual names; default: in $CLIP_GEOMETRY_DATA."""
+
+    path: Located | None = None
+
+
+@dataclass(frozen=True)
+class TaskEntry:
+    config: type[TaskConfig]
+    load: Callable[[Any], Task]
+    summary: str
+
+
+tasks: Registry[TaskEntry] = Registry("task")
+
+
+def resolve_task(name_or_section: str | Mapping[str, Any] | TaskConfig) -> TaskConfig:
+    """`wnli`, or a section {name: wnli, limit: 64, …}, as the task's config."""
+    if isinstance(name_or_section, TaskConfig):
+        return name_or_section
+    section = {"name": name_or_section} if isinstance(name_or_section, str) else name_or_section
+    if not isinstance(section, Mapping) or not isinstance(section.get("name"), str):
+        raise InputError(f"expected the name of a task or a section with the key 'name'; known are {', '.join(tasks)}")
+    values = {key: str(value) if isinstance(value, Path) else value for key, value in section.items()}
+    return validate(tasks[section["name"]].config, values, f"task {section['name']}")
+
+
+def load_task(config: TaskConfig) -> Task:
+    """The task of a config, read from its files or fetched from the hub."""
+    return tasks[config.name].load(config)
+
+
+def single_label_task(
+    config: TaskConfig,
+    texts: Sequence[Sequence[str]],
+    labels: Sequence[int | None],
+    class_names: Sequence[str],
+) -> Task:
+    """texts: one or two columns; items are distinct as strings, compared as they are. Label None or -1: no label.
+
+    Raises InputError for a label that is none of the classes, and where no example has a label.
+    """
+    labelled = [row for row, label in enumerate(labels) if label is not None and label != -1]
+    rows = spread(labelled, config.limit)
+    chosen = [labels[row] for row in rows]
+    if not chosen:
+        raise InputError(
+            f"none of the {len(labels)} examples of {config.name}/{config.split} has a label; choose another split"
+        )
+    if wrong := [label for label in chosen if label not in range(len(class_names))]:
+        raise InputError(
+            f"{config.name} has the label {wrong[0]!r}; expected 0 to {len(class_names) - 1} for "
+            f"{', '.join(class_names)}, and -1 or nothing for no label"
+        )
+    items, examples = distinct([[column[row] for column in texts] for row in rows])
+    return make_task(
+        config.name, items, examples, np.array(chosen, dtype=np.int64), class_names, len(labels) - len(labelled)
+    )
+
+
+def multi_label_task(
+    config: TaskConfig, labels_of: Mapping[str, Iterable[str]], class_names: Sequence[str], dropped: int = 0
+) -> Task:
+    """labels_of: item → its labels, at least one, of the class_names."""
+    items = spread(list(labels_of), config.limit)
+    if not items:
+        raise InputError(f"{config.name} has no words that have both a label and a vector")
+    place = {name: k for k, name in enumerate(class_names)}
+    labels = np.zeros((len(items), len(place)), dtype=bool)
+    for row, item in enumerate(items):
+        labels[row, [place[name] for name in labels_of[item]]] = True
+    return make_task(config.name, items, np.arange(len(items))[:, None], labels, class_names, dropped)
+
+
+def make_task(
+    name: str,
+    items: Sequence[str],
+    examples: np.ndarray,
+    labels: np.ndarray,
+    class_names: Sequence[str],
+    dropped: int = 0,
+) -> Task:
+    """The task with its revision, a hash of what it consists of: wherever it was read from, it is the same."""
+    if broken := [item for item in items if not is_unicode(item)]:
+        raise InputError(f"{name} has the text {broken[0]!a}, which is not Unicode; correct it")
+    if len(np.unique(labels, axis=0)) < 2:
+        raise InputError(f"all {len(labels)} examples of {name} have the same label; a task needs at least two classes")
+    content = [list(items), examples.tolist(), labels.tolist(), list(class_names)]
+    return Task(name, tuple(items), examples, labels, tuple(class_names), digest(content), dropped)
+
+
+def distinct(rows: Iterable[Iterable[str]]) -> tuple[list[str], np.ndarray]:
+    """(the distinct strings in the order of their first appearance, (n, k) int64 of the place of each)."""
+    place: dict[str, int] = {}
+    examples = [[place.setdefault(text, len(place)) for text in row] for row in rows]
+    return list(place), np.array(examples, dtype=np.int64)
+
+
+def spread(rows: Sequence[T], limit: int | None) -> list[T]:
+    """`limit` of the rows at equal steps, the first among them; all where there are no more."""
+    if limit is None or limit >= len(rows):
+        return list(rows)
+    return [rows[k * len(rows) // limit] for k in range(limit)]
