@@ -9,9 +9,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullFormatter, ScalarFormatter
 
 from clip_geometry.report.gallery import FigureEntry
-from clip_geometry.report.style import IMAGE, MATCHING, NEUTRAL, TEXT, WIDTH, legend_above, save_figure, styled
+from clip_geometry.report.style import NEUTRAL, WIDTH, legend_above, save_figure, styled
 
-SIGNS = ((IMAGE, "o"), (TEXT, "^"), (MATCHING, "s"), (NEUTRAL, "D"))
+# of Okabe & Ito 2008, without those of the modalities
+SIGNS = (("#009E73", "o"), ("#CC79A7", "^"), ("#E69F00", "s"), ("#56B4E9", "D"))
+DODGE = 0.24  # of a line's height, between the signs of its series
 LEAST_FAMILY = 3  # maps that make a curve
 _NUMBER = re.compile(r"\((\d+)")
 
@@ -86,21 +88,20 @@ def _families(series: Series) -> dict[str, dict[str, int]]:
 def map_dots(series: Series, word: str) -> Figure:
     """A line per map, a sign per series; dotted: the first map's value of the first series."""
     maps = list(dict.fromkeys(name for members in series.values() for name in members))
-    figure = Figure(figsize=(WIDTH, 0.75 + 0.19 * len(maps)), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 0.75 + 0.22 * len(maps)), layout="constrained")
     axes = figure.add_subplot()
     first = next(iter(series.values()))
     if maps[0] in first:
         axes.axvline(first[maps[0]]["value"], color=NEUTRAL, linewidth=1, linestyle=(0, (1, 1.5)), gid="baseline")
-    for (legend, members), (colour, marker) in zip(series.items(), SIGNS, strict=False):
+    for place, ((legend, members), (colour, marker)) in enumerate(zip(series.items(), SIGNS, strict=False)):
         axes.errorbar(
             [row["value"] for row in members.values()],
-            [maps.index(name) for name in members],
+            [maps.index(name) + DODGE * (place - (len(series) - 1) / 2) for name in members],
             xerr=[row.get("standard_error") or 0 for row in members.values()],
             fmt=marker,
             markersize=4,
             color=colour,
             elinewidth=1,
-            alpha=0.85,
             label=legend,
             gid=f"maps:{legend}",
         )
