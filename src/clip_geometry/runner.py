@@ -188,6 +188,8 @@ def _report(planned: Sequence[Experiment], results: Results, config: str, comman
     for k, experiment in enumerate(planned, start=1):
         prefix, group = (f"{k:02d}-", experiment.label()) if many else ("", "")
         figures += experiment.figures(folder / "figures", prefix=prefix, group=group)
+    if many:
+        figures = type(planned[0]).together(planned, folder / "figures") + figures
     first = planned[0]
     rows = [row for row in results.read() if row["cell"] in wanted]
     return write_report(

@@ -133,6 +133,11 @@ class Experiment(ABC):
         """Draws the figures of the report into `folder`; prefix of the file names, group of the headings."""
         return []
 
+    @classmethod
+    def together(cls, planned: Sequence[Any], folder: Path) -> list["FigureEntry"]:
+        """Figures of several runs of this experiment in one, for a sweep."""
+        return []
+
     def tabled(self, row: Row) -> bool:
         """Whether the report's table shows the row; results.jsonl has all."""
         return True

@@ -1,0 +1,40 @@
+"""Embeddings under a classifier as library calls: train them on their classes, watch silhouette and IsoScore.
+
+python scripts/mickus2024/classify.py [--model scenes-clip/fresh] [--data scenes] [--updates 250] …
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+import clip_geometry as cg
+from clip_geometry.experiments.classify_numbers import correlations
+from clip_geometry.experiments.classify_training import Observer, Place, Problem, Training, TrainingConfig, train
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="scenes-clip/fresh", help="any encoder of images")
+    parser.add_argument("--data", default="scenes", help="a data set whose images have classes")
+    parser.add_argument("--limit", type=int, default=1000, help="how many items")
+    parser.add_argument("--updates", type=int, default=250, help="steps of Adam on all examples at once")
+    parser.add_argument("--out", type=Path, default=Path("runs/classify"), help="where the embeddings are kept")
+    given = parser.parse_args()
+    folder = given.out / f"{given.model}-{given.data}".replace("/", "-").replace(":", "-")
+    data = cg.load_dataset(cg.resolve_dataset(given.data))
+    cg.embed(cg.resolve_encoder(given.model), data, folder, limit=given.limit)
+    rows = cg.read_store(folder, limit=given.limit)["image"]
+
+    # every row is an example of its own, and its embedding a parameter
+    classes = np.unique(rows.labels, return_inverse=True)[1]
+    unit = rows.vectors / np.linalg.norm(rows.vectors, axis=1, keepdims=True)
+    training = Training(Problem.of(unit, np.arange(len(unit))[:, None], classes), TrainingConfig(), seed=0)
+    states = train(training, Observer(["silhouette", "isoscore"]), updates=given.updates)
+    silhouette, isoscore = (np.array(states[Place(name)]) for name in ("silhouette", "isoscore"))
+    print(f"silhouette {silhouette[0]:.3f} → {silhouette[-1]:.3f}  IsoScore {isoscore[0]:.4f} → {isoscore[-1]:.4f}")
+    print("  ".join(f"{name.partition('.')[2]} {value:.4f}" for name, value in correlations(silhouette, isoscore)))
+
+
+if __name__ == "__main__":
+    main()
