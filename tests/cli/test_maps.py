@@ -100,7 +100,7 @@ def test_measure_says_what_it_does_not_know_of_a_map(cli, sets):
         ((), given + lengths), (("--raw",), given), (("--pipeline", "normalize"), given),
     ):  # fmt: skip
         out = ok(cli("measure", "moved", "--measures", "isoscore", *options))
-        assert out.endswith("blocks of items\n" + said)
+        assert out.endswith("not shown where it is 0\n" + said)
     assert "the map" not in ok(cli("measure", folder, "--measures", "isoscore"))
 
 

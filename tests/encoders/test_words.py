@@ -211,6 +211,18 @@ def test_texts_that_are_damaged(tmp_path):
     expect(path, r"a word and 5 numbers were expected \(binary files end in \.bin\)")
 
 
+def test_variables_in_the_path_are_put_in(tmp_path, monkeypatch):
+    path, words = write(tmp_path, "npy")
+    monkeypatch.setenv("WORDS_HERE", str(tmp_path))
+    named = resolve_encoder("words:$WORDS_HERE/v.npy")
+    assert named.model == "words:$WORDS_HERE/v.npy"  # rows and stores say no folder of this machine
+    assert encoder_revision(named) == encoder_revision(resolve_encoder(f"words:{path}"))
+    assert np.array_equal(rows_of("$WORDS_HERE/v.npy", words), VECTORS)
+    monkeypatch.delenv("WORDS_HERE")
+    with pytest.raises(InputError, match="needs the environment variable WORDS_HERE, which is not set"):
+        resolve_encoder("words:$WORDS_HERE/v.npy")
+
+
 # --- the real thing
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from clip_geometry.evaluators import evaluators
+from clip_geometry.experiments.classify_numbers import EXPLANATIONS
 from clip_geometry.geometry import measures
 from clip_geometry.ledger import entries, findings, papers, published
 from clip_geometry.ledger.entries import all_entries, has_ledger
@@ -24,8 +25,8 @@ def test_every_published_number_has_a_config_or_a_reason(paper):
     assert [entry.published.path for entry in found if not (entry.rule.config or entry.rule.reason)] == []
 
 
-def test_this_paper_is_among_them():
-    assert "tyshchuk2023" in WITH_LEDGER
+def test_these_papers_are_among_them():
+    assert {"tyshchuk2023", "mickus2024"} <= set(WITH_LEDGER)
 
 
 @pytest.mark.parametrize("paper", WITH_LEDGER)
@@ -41,8 +42,10 @@ def test_every_config_exists_and_its_run_has_the_name(paper):
 def test_every_selected_measure_exists():
     named = {variant.where["measure"] for entry in all_entries() if entry.runs for variant in entry.variants}
     assert len(named) > 10
-    of_experiments = {"isotropy_i1[random]", "isotropy_i2[random]", "isotropy_i2[mean]"}  # experiments/isotropy.py
-    assert named - {*measures, *evaluators} == of_experiments
+    of_isotropy = {"isotropy_i1[random]", "isotropy_i2[random]", "isotropy_i2[mean]"}  # experiments/isotropy.py
+    of_classify = {name for name in named if name.startswith("classify.")}
+    assert of_classify and of_classify <= set(EXPLANATIONS)
+    assert named - {*measures, *evaluators} - of_classify == of_isotropy
 
 
 def test_what_was_online_says_what_it_needs():

@@ -51,6 +51,31 @@ def test_the_ratios_of_table_6_are_those_of_its_distances(number, pair):
     assert near / far == pytest.approx(ratio, abs=0.005)
 
 
+def mickus2024(start):
+    return [each.value for each in published("mickus2024") if each.path.startswith(start) and each.value is not None]
+
+
+def test_only_four_tags_fit_the_parameters_of_pos():
+    (items,), (count,) = mickus2024("table1_sizes.pos.items"), mickus2024("table1_sizes.pos.parameters")
+    fits = [
+        (tags, bias, words)
+        for tags in range(1, 100)
+        for bias in (0, 1)
+        for words, rest in [divmod(count - tags * (300 + bias), 300)]
+        if rest == 0
+    ]
+    assert fits == [(4, 1, 14466)] and items == 11462
+
+
+def test_the_bounds_on_glue_are_those_of_table_3():
+    """Rounded to three digits towards 0: −.8386 and −.9665 of the largest."""
+    rows = [each for each in published("mickus2024") if each.section == "table3_glue_correlations"]
+    for place, kind in enumerate(("pearson", "spearman")):
+        largest = max(each.value for each in rows if each.keys[-1] == str(place))
+        (bound,) = mickus2024(f"correlations.glue_always_below.{kind}")
+        assert bound - 0.001 < largest < bound
+
+
 @pytest.mark.parametrize("paper", papers())
 def test_evidence_exists(paper):
     for finding in findings(paper):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from clip_geometry.config import digest
+from clip_geometry.data import path_of
 from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, Tokens, encoders
 from clip_geometry.encoders.runtime import DTYPES
 from clip_geometry.encoders.word_files import WordVectors, find_files, read_words
@@ -17,13 +18,13 @@ from clip_geometry.registry import InputError
 
 class WordsConfig(EncoderConfig):
     """words:PATH: PATH.npy with the words in PATH.json or PATH.txt; PATH.bin of word2vec; any other is text, of
-    word2vec or GloVe. There is no projection: features=pooled are the same rows.
+    word2vec or GloVe. ~ and $VARIABLE in PATH are put in. There is no projection: features=pooled are the same rows.
     """
 
 
 def find(config: EncoderConfig) -> list[Path]:
     """The file with the vectors and, for .npy, that with the words."""
-    return find_files(Path(config.model.partition(":")[2]))
+    return find_files(path_of(config.model.partition(":")[2]))
 
 
 def check(config: EncoderConfig) -> None:

@@ -14,10 +14,14 @@ UNLIKE = {
     "data_options.prompt": "prompt",
     "model_options.layer": "layer",
     "at.batch": "batch",
+    "at.sample": "sample",
+    "at.measure_every": "states",
     "n": "number of rows",
     "fitted_on": "fitted on",
 }  # how a field is called where it is not the paper's
-LABELS = ("row", "split", "modality", "source", "language")  # of a place, which the published labels say too
+MOST_DECIMALS = 4  # of a difference, however many are printed
+# of a place, which the published labels say too
+LABELS = ("row", "split", "modality", "source", "language", "classifier.seed", "layer", "of", "with")
 SAME_ROWS = (*ORIGIN, "at", "n", "d")
 NOT_RUN = "not run here"
 
@@ -79,8 +83,10 @@ def _cells(table: Table, line: Line) -> list[Cells]:
 
 
 def _cell(table: Table, line: Line, label: str, ours: Ours, above: Ours | None) -> Cells:
-    value = plus_minus(ours.value, ours.error)
-    decimals = max(len(value.partition(" ")[0].partition(".")[2]), line.entry.published.decimals)
+    counted = ours.error is None and float(ours.value).is_integer() and abs(ours.value) >= 10
+    value = f"{ours.value:.0f}" if counted else plus_minus(ours.value, ours.error)
+    printed = min(line.entry.published.decimals, MOST_DECIMALS)
+    decimals = max(len(value.partition(" ")[0].partition(".")[2]), printed)
     causes = [*line.entry.causes, *filter(None, [ours.variant.cause])]
     unlike = ", ".join(UNLIKE.get(key, key) for key in ours.unlike)
     return Cells(
