@@ -27,7 +27,7 @@ def K(request):
     return theory.kernel(rows(request.param))
 
 
-def close(found, expected, bound=1e-12):
+def assert_close(found, expected, bound=1e-12):
     assert float((found - expected).abs().max()) < bound * float(expected.abs().max())
 
 
@@ -45,29 +45,29 @@ def test_the_kernel_has_the_average_cosine_of_its_rows():
 
 def test_identity_and_square(K):
     """E uv = K_ab and E u²v² = K_aa K_bb + 2 K_ab² (Isserlis)."""
-    close(theory.activation(K, lambda u: u), K)
+    assert_close(theory.activation(K, lambda u: u), K)
     v = K.diagonal()
-    close(theory.activation(K, torch.square), torch.outer(v, v) + 2 * K.square())
+    assert_close(theory.activation(K, torch.square), torch.outer(v, v) + 2 * K.square())
 
 
 def test_sine_and_exponential(K):
     """E sin u sin v = e^(−(K_aa + K_bb)/2) sinh K_ab, and E e^u e^v = e^((K_aa + K_bb)/2 + K_ab)."""
     half = (K.diagonal()[:, None] + K.diagonal()) / 2
-    close(theory.activation(K, torch.sin), (-half).exp() * K.sinh())
-    close(theory.activation(K, torch.exp), (half + K).exp(), 1e-9)  # values up to e^12 at the ends
+    assert_close(theory.activation(K, torch.sin), (-half).exp() * K.sinh())
+    assert_close(theory.activation(K, torch.exp), (half + K).exp(), 1e-9)  # values up to e^12 at the ends
 
 
 def test_the_error_function(K):
     """E erf u erf v = 2/π arcsin 2K_ab/√((1 + 2K_aa)(1 + 2K_bb)) (Williams 1997)."""
     v = 1 + 2 * K.diagonal()
-    close(theory.activation(K, torch.erf), 2 / math.pi * torch.arcsin(2 * K / torch.outer(v, v).sqrt()))
+    assert_close(theory.activation(K, torch.erf), 2 / math.pi * torch.arcsin(2 * K / torch.outer(v, v).sqrt()))
 
 
 def test_the_series_of_relu_is_the_arc_cosine_kernel(K):
     """To 1e-4: 128 coefficients of a kink leave 3e-5 of E φ² as one power of the cosine; the diagonal is exact."""
-    close(theory.activation(K, torch.relu), theory.relu(K), 1e-4)
-    close(theory.activation(K, torch.relu).diagonal(), theory.relu(K).diagonal())
-    close(theory.relu(K).diagonal(), K.diagonal() / 2)
+    assert_close(theory.activation(K, torch.relu), theory.relu(K), 1e-4)
+    assert_close(theory.activation(K, torch.relu).diagonal(), theory.relu(K).diagonal())
+    assert_close(theory.relu(K).diagonal(), K.diagonal() / 2)
 
 
 def test_relu_of_right_angles_and_of_opposites():
@@ -126,11 +126,11 @@ def test_a_residual_and_a_layer_norm_that_are_really_drawn_agree():
     x = rows(1, d=4000) + 0.4  # a mean over the coordinates
     norm = nn.LayerNorm(4000, eps=0.01, dtype=torch.float64)
     found = theory.kernel(norm(x).detach())
-    close(found, theory.layer_norm(theory.kernel(x), x.mean(1), eps=0.01))
+    assert_close(found, theory.layer_norm(theory.kernel(x), x.mean(1), eps=0.01))
     assert float((found - theory.layer_norm(theory.kernel(x), eps=0.01)).abs().max()) > 0.05
     branch = x @ torch.randn(4000, 4000, generator=torch.Generator().manual_seed(2), dtype=torch.float64).T / 63
     together = theory.residual(theory.kernel(x), theory.kernel(branch))
-    close(theory.kernel(x + branch), together, 0.05)
+    assert_close(theory.kernel(x + branch), together, 0.05)
 
 
 # --- fixed points
@@ -154,7 +154,7 @@ def test_identity_without_biases_leaves_cosines_alone_and_a_bias_raises_them(K):
 
 
 def test_tanh_of_small_rows_is_the_identity(K):
-    close(theory.activation(1e-8 * K, torch.tanh), 1e-8 * K, 1e-7)
+    assert_close(theory.activation(1e-8 * K, torch.tanh), 1e-8 * K, 1e-7)
 
 
 # --- what is no kernel

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clip_geometry.experiments.semantic_numbers import INFINITY, Explained
+from clip_geometry.experiments.explained import INFINITY, Explained
 
 SOURCE = "Mickus et al. 2024, arXiv:2402.03191"
 KINDS = ("silhouette", "isoscore")

@@ -1,26 +1,6 @@
 """What the numbers of the semantic map mean, for the report."""
 
-from dataclasses import dataclass
-
-INFINITY = float("inf")
-
-
-@dataclass(frozen=True)
-class Explained:
-    """What the report tells of a number (`report.table.Explanation`)."""
-
-    name: str
-    title: str
-    summary: str
-    reading: str
-    trap: str
-    formula: str
-    range: tuple[float | str, float | str]
-    direction: str
-    reference: str
-    group: str = "maps"
-    unit: str = ""
-
+from clip_geometry.experiments.explained import INFINITY, Explained
 
 NUMBERS = (
     Explained(
