@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from clip_geometry.geometry import distances
 from clip_geometry.geometry.distances import count_cancelled, single_is_exact, squared_distances
 
 FLOAT32 = 2e-6  # of single entries: 1e-7 of ‖x‖² + ‖y‖², of which they are at least a tenth
@@ -37,6 +38,27 @@ def test_float32_products_of_float64_rows_leave_the_cancelled_ones_exact():
     assert near.sum() == 5
     assert torch.allclose(found[near], exact[near], rtol=1e-12, atol=0)
     assert not torch.allclose(found, exact, rtol=1e-12, atol=0)  # so the others are float32
+
+
+@pytest.mark.parametrize("rows", [256, 700])  # one slab; slabs and a rest
+def test_products_of_large_blocks_by_onednn_are_those_of_the_plain_product(rows):
+    rng = torch.Generator().manual_seed(0)
+    x, y = torch.randn(rows, 257, generator=rng), torch.randn(300, 257, generator=rng)
+    assert distances._onednn_is_faster(x, y)
+    assert not distances._onednn_is_faster(x.requires_grad_(), y)
+    x = x.detach()
+    assert not distances._onednn_is_faster(x.double(), y.double())
+    norms = x.square().sum(1)[:, None]
+    plain, found = distances._product(norms, x, y), distances._onednn_product(norms, x, y)
+    assert torch.allclose(found, plain, atol=2e-4, rtol=0)  # 1e-7 of norms of about 500, twice
+    assert torch.allclose(squared_distances(x, y), of_differences(x, y), rtol=FLOAT32, atol=0)
+
+
+@pytest.mark.parametrize("name", ["ONEDNN", "DNNL"])
+def test_where_onednn_may_use_bfloat16_products_are_not_trusted(name, monkeypatch):
+    assert single_is_exact(torch.device("cpu"))
+    monkeypatch.setenv(f"{name}_DEFAULT_FPMATH_MODE", "bf16")
+    assert not single_is_exact(torch.device("cpu"))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
