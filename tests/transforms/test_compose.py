@@ -3,7 +3,17 @@ import pytest
 from sklearn.base import clone
 
 from clip_geometry.registry import InputError
-from clip_geometry.transforms import PCA, Center, ClusterCenter, Compose, LeastSquares, Normalize, Procrustes, Whiten
+from clip_geometry.transforms import (
+    PCA,
+    Center,
+    ClusterCenter,
+    Compose,
+    LeastSquares,
+    Normalize,
+    Procrustes,
+    Scale,
+    Whiten,
+)
 from clip_geometry.transforms.affine import affine_chain
 from support.clouds import cone
 
@@ -47,6 +57,7 @@ def test_a_step_between_two_sets_gets_the_target(x):
         ([Normalize()], False, True),
         ([Center()], False, False),
         ([Normalize(), Whiten(4)], True, False),
+        ([Normalize(), Scale(3.0), Center()], True, False),
         ([Normalize(), Normalize(), Center(), PCA(3), Normalize()], True, True),
         ([Whiten(5), PCA(2, center=False), Normalize(), Normalize()], False, True),
         ([Compose([Center()]), PCA(2)], False, False),

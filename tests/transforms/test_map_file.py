@@ -16,6 +16,7 @@ PAIRS = (np.arange(20), np.arange(20))
 PIPELINES = [
     "normalize",
     "center",
+    "scale(3)",
     "normalize,whiten(3)[pooled]",
     "normalize,center[each],normalize",
     "pca(3, center=false)[text],all_but_the_top(1)[image]",

@@ -19,6 +19,7 @@ from clip_geometry.transforms import (
     LeastSquares,
     Normalize,
     Procrustes,
+    Scale,
     Whiten,
     transforms,
 )
@@ -27,6 +28,7 @@ from support.clouds import cone, rotation
 
 CASES = {
     "normalize": Normalize(),
+    "scale": Scale(2.5),
     "center": Center(),
     "whiten": Whiten(3),
     "pca": PCA(2),
@@ -161,6 +163,9 @@ def test_bad_rows(case, x, message):
         (Procrustes("nearest"), "completion of procrustes is 'nearest'; expected 'identity' or 'lapack'"),
         (LeastSquares(1.0), r"rcond of least_squares is 1\.0; expected a number from 0 to below 1"),
         (LeastSquares("small"), "rcond of least_squares is 'small'; expected a number"),
+        (Scale(0), "factor of scale is 0; expected a positive number"),
+        (Scale(True), "factor of scale is True; expected a positive number"),
+        (Scale(float("inf")), "factor of scale is inf; expected a positive number"),
         (Compose([Center(), "whiten"]), "steps of compose are .*expected transforms"),
     ],
 )

@@ -12,6 +12,7 @@ from clip_geometry.transforms.normalize import Normalize
 from clip_geometry.transforms.pca import PCA
 from clip_geometry.transforms.pipeline import Pipeline, Prepared, prepare
 from clip_geometry.transforms.procrustes import Procrustes
+from clip_geometry.transforms.scale import Scale
 from clip_geometry.transforms.step import Step, parse_pipeline
 from clip_geometry.transforms.whiten import Whiten
 
@@ -30,6 +31,7 @@ __all__ = [
     "Prepared",
     "Procrustes",
     "RankWarning",
+    "Scale",
     "Step",
     "Transform",
     "TransformEntry",

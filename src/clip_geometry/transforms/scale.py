@@ -1,0 +1,37 @@
+"""Another unit of length."""
+
+import numpy as np
+
+from clip_geometry.registry import InputError
+from clip_geometry.transforms.base import Transform, TransformEntry, transforms
+
+
+class Scale(Transform):
+    """Multiplies each row by `factor`, a positive number: factor · w. Learns nothing.
+
+    No measure of angles or of relative distances notices; a training, whose steps have a length, does.
+    """
+
+    name = "scale"
+
+    def __init__(self, factor: float):
+        self.factor = factor
+
+    def check(self) -> None:
+        if isinstance(self.factor, bool) or not isinstance(self.factor, int | float) or not 0 < self.factor < np.inf:
+            raise InputError(f"factor of scale is {self.factor!r}; expected a positive number")
+
+    def _learn(self, x: np.ndarray) -> None:
+        return
+
+    def _map(self, x: np.ndarray) -> np.ndarray:
+        return x * self.factor
+
+    def weights(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.eye(self.n_features_in_) * self.factor, np.zeros(self.n_features_in_)
+
+
+transforms.add(
+    Scale.name,
+    TransformEntry(make=Scale, fits=False, summary="multiplies each row by a number", formula="factor · w"),
+)
