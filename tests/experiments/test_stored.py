@@ -59,6 +59,19 @@ def test_one_file_is_enough_and_a_limit_is_a_view(folder):
     assert len(rows) == 4 and rows.provenance["dataset"] == "text.npy" and stored_revision(alone)
 
 
+def test_labels_of_a_file_of_their_own(folder, tmp_path):
+    np.save(folder / "labels.npy", np.arange(30) % 3)
+    stored = config(pairs={"embeddings": "$MY_DATA/mine", "labels": "$MY_DATA/mine/labels.npy", "rows": [5, 25]}).pairs
+    found = read_stored(stored)
+    assert all(each.labels.tolist() == (np.arange(5, 25) % 3).tolist() for each in found.values())
+    before = stored_revision(stored)
+    np.save(folder / "labels.npy", np.arange(30) % 4 * 10**9)
+    assert stored_revision(stored) != before
+    np.save(folder / "labels.npy", np.arange(7) % 3)
+    with pytest.raises(InputError, match="7 labels were given for 30 image rows and 30 text rows"):
+        read_stored(stored)
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [

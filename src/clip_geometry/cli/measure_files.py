@@ -7,7 +7,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 
 from clip_geometry.cli.new_files import require_new_file
@@ -16,9 +15,8 @@ from clip_geometry.config import digest
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.experiments.measuring import QUADRATIC_ROWS, MeasuredSets, measure_sets, named, split_by
 from clip_geometry.files import write_atomically
-from clip_geometry.formats import read_any, read_embeddings, read_labels
+from clip_geometry.formats import read_any, read_embeddings, read_labels, with_labels
 from clip_geometry.geometry import by_group
-from clip_geometry.geometry.rows import as_codes
 from clip_geometry.geometry.uncertainty import BLOCKS
 from clip_geometry.progress import Advance, progress, quiet
 from clip_geometry.registry import InputError
@@ -99,16 +97,6 @@ def _side(path: Path, modality: str) -> Embeddings:
     if modality in found:
         return found[modality]
     return replace(next(iter(found.values())), modality=modality)
-
-
-def with_labels(sets: Mapping[str, Embeddings], labels: np.ndarray) -> dict[str, Embeddings]:
-    """The labels on every set that has as many rows; at least one has to."""
-    fitting = {modality for modality, each in sets.items() if len(each) == len(labels)}
-    if not fitting:
-        counts = " and ".join(f"{len(each)} {modality} rows" for modality, each in sets.items())
-        raise InputError(f"{len(labels)} labels were given for {counts}; expected one label per row")
-    as_codes(labels, len(labels))  # one label only is an error here, where labels were asked for
-    return {modality: replace(each, labels=labels) if modality in fitting else each for modality, each in sets.items()}
 
 
 def _split_names(names: str) -> list[str]:

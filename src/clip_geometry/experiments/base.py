@@ -48,8 +48,9 @@ def _source(value: Any) -> DatasetConfig | StoredConfig:
     if isinstance(value, StoredConfig):
         return value
     if isinstance(value, dict) and isinstance(value.get("embeddings"), str):
-        place = str(path_of(value["embeddings"]).resolve())
-        return validate(StoredConfig, {**value, "embeddings": place}, "stored embeddings")
+        given = {key: value[key] for key in ("embeddings", "labels") if isinstance(value.get(key), str)}
+        places = {key: str(path_of(place).resolve()) for key, place in given.items()}
+        return validate(StoredConfig, {**value, **places}, "stored embeddings")
     return _dataset(value)
 
 

@@ -11,16 +11,18 @@ from clip_geometry.config import Config, digest
 from clip_geometry.data.files import revision
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders.base import EncoderConfig
-from clip_geometry.formats import read_any
+from clip_geometry.formats import read_any, read_labels, with_labels
 from clip_geometry.registry import InputError
 
 
 class StoredConfig(Config):
-    """embeddings: a file or folder as `clip-geometry measure` takes it. encoder: what made them, in words, for the
-    rows of results. rows: [first, end) of every set, null for all.
+    """embeddings: a file or folder as `clip-geometry measure` takes it. labels: a file of one label per row, null for
+    those that the embeddings carry. encoder: what made them, in words, for the rows of results. rows: [first, end) of
+    every set, null for all.
     """
 
     embeddings: Path
+    labels: Path | None = None
     encoder: str | None = None
     rows: tuple[int, int] | None = None
 
@@ -39,7 +41,10 @@ def read_stored(config: StoredConfig, limit: int | None = None) -> Mapping[str, 
     """The sets by modality. Raises InputError where there are fewer rows than asked for."""
     first, end = config.rows or (0, None)
     sets = {}
-    for modality, each in read_any(config.embeddings).items():
+    found = read_any(config.embeddings)
+    if config.labels is not None:
+        found = with_labels(found, read_labels(config.labels))
+    for modality, each in found.items():
         if end is not None and len(each) < end:
             raise InputError(f"{config.embeddings} has {len(each)} {modality} rows, but rows = [{first}, {end}]")
         rows = each.take(slice(first, end))
@@ -48,10 +53,13 @@ def read_stored(config: StoredConfig, limit: int | None = None) -> Mapping[str, 
 
 
 def stored_revision(config: StoredConfig) -> str:
-    """Changes when a file of the embeddings does."""
+    """Changes when a file of the embeddings or their labels does."""
     path = config.embeddings
     names = sorted(str(each.relative_to(path)) for each in path.rglob("*")) if path.is_dir() else [path.name]
-    return digest(revision(path if path.is_dir() else path.parent, names))
+    embeddings = digest(revision(path if path.is_dir() else path.parent, names))
+    if config.labels is None:
+        return embeddings
+    return digest([embeddings, revision(config.labels.parent, [config.labels.name])])
 
 
 def check_sources(model: EncoderConfig | None, **roles: Any) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.files import existing_file
 from clip_geometry.formats.clip_retrieval import is_clip_retrieval, read_clip_retrieval, write_clip_retrieval
-from clip_geometry.formats.labels import read_labels
+from clip_geometry.formats.labels import read_labels, with_labels
 from clip_geometry.formats.numpy_files import read_npy, read_npz
 from clip_geometry.formats.parquet_files import read_parquet, write_parquet
 from clip_geometry.formats.safetensors_files import read_safetensors
@@ -15,7 +15,7 @@ from clip_geometry.formats.vectors import UNNAMED
 from clip_geometry.registry import InputError, did_you_mean
 from clip_geometry.store import MODALITIES, is_store, read_store
 
-__all__ = ["export_clip_retrieval", "export_parquet", "read_any", "read_embeddings", "read_labels"]
+__all__ = ["export_clip_retrieval", "export_parquet", "read_any", "read_embeddings", "read_labels", "with_labels"]
 
 # each gives the sides of one file by modality, UNNAMED for a side that does not say which it is
 READERS: dict[str, Callable[[Path], dict[str, Embeddings]]] = {

@@ -2,14 +2,17 @@
 
 import csv
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from clip_geometry.embeddings import Embeddings
 from clip_geometry.files import existing_file
 from clip_geometry.formats.vectors import damaged
+from clip_geometry.geometry.rows import as_codes
 from clip_geometry.registry import InputError
 
 COLUMNS = ("label", "labels", "class", "class_name", "category", "target")
@@ -34,6 +37,16 @@ def read_labels(path: str | Path) -> np.ndarray:
     if missing:
         raise InputError(f"{path} has no label for {len(missing)} of {len(array)} rows, the first is row {missing[0]}")
     return array
+
+
+def with_labels(sets: Mapping[str, Embeddings], labels: np.ndarray) -> dict[str, Embeddings]:
+    """The labels on every set that has as many rows; at least one has to."""
+    fitting = {modality for modality, each in sets.items() if len(each) == len(labels)}
+    if not fitting:
+        counts = " and ".join(f"{len(each)} {modality} rows" for modality, each in sets.items())
+        raise InputError(f"{len(labels)} labels were given for {counts}; expected one label per row")
+    as_codes(labels, len(labels))  # one label only is an error here, where labels were asked for
+    return {modality: replace(each, labels=labels) if modality in fitting else each for modality, each in sets.items()}
 
 
 def _integers_if_all_are(texts: Sequence[str]) -> np.ndarray:
