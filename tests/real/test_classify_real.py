@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from clip_geometry.experiments.classify import Classify, ClassifyConfig
+from clip_geometry.experiments.classify_numbers import correlations
 from clip_geometry.ledger.published import published
 from clip_geometry.runner import RunFolder
 
@@ -56,3 +58,16 @@ def test_clusters_form_as_isotropy_falls(wnli):
     assert len(silhouette) == len(score) == 251
     assert (silhouette[0], silhouette[-1]) == pytest.approx((-0.00218, 0.408), abs=5e-3)
     assert (score[0], score[-1]) == pytest.approx((0.2040, 0.00412), rel=0.05)
+
+
+def test_every_state_counts(wnli):
+    """The published value is that of all states: without the initial one, or with every tenth only, it is another.
+
+    All states give −.8977."""
+    silhouette, score = (np.array({row["measure"]: row for row in wnli[0]}[name]["trajectory"]) for name in NAMES)
+
+    def r(states):
+        return dict(correlations(silhouette[states], score[states]))["classify.pearson"]
+
+    assert r(slice(1, None)) == pytest.approx(-0.8946, abs=5e-4)
+    assert r(slice(None, None, 10)) == pytest.approx(-0.9091, abs=5e-4)

@@ -1,6 +1,6 @@
 """Embeddings under a classifier (Mickus et al. 2024): do clusters form, and does isotropy fall with them?"""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -179,16 +179,20 @@ class Classify(Experiment):
         from clip_geometry.report.classify_tasks import draw_tasks
 
         tasks = {}
-        for label, each in zip(_unlike([each.label() for each in planned]), planned, strict=True):
+        unlike = {name for each in planned for name in each.config.options()}  # where one differs from the default
+        labels = _unlike([each.label(told=unlike) for each in planned])
+        for label, each in zip(labels, planned, strict=True):
             if (relation := first_relation(curves_of(each.finished_rows()))) is not None:
                 tasks[label] = (each._recorded, relation)
         return draw_tasks(tasks, folder=folder, origin=f"Adam with lr {planned[0].config.lr:g}.") if tasks else []
 
-    def label(self) -> str:
+    def label(self, told: Collection[str] = ()) -> str:
+        """told: options that are named at their defaults too."""
         from clip_geometry.report.origin import option_words, pipeline_words
 
         config = self.config
-        parts = (self.loaded.task.name, self._model, pipeline_words(config.pipeline), option_words(config.options()))
+        options = config.options(told)
+        parts = (self.loaded.task.name, self._model, pipeline_words(config.pipeline), option_words(options))
         return ", ".join(filter(None, parts))
 
     def fresh_models(self) -> list[str]:

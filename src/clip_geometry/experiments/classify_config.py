@@ -1,5 +1,6 @@
 """The config of the classification experiment, and what it loads."""
 
+from collections.abc import Collection
 from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -87,11 +88,15 @@ class ClassifyConfig(RunConfig, TrainingConfig):
         values = self.model_dump(mode="json", include=set(TrainingConfig.model_fields))
         return validate(TrainingConfig, values, "training")
 
-    def options(self) -> dict[str, Any]:
-        """What tells this training from the published one, and which rows of `data` it takes, for the `at` of rows."""
+    def options(self, told: Collection[str] = ()) -> dict[str, Any]:
+        """What tells this training from the published one, and which rows of `data` it takes, for the `at` of rows.
+
+        told: options that are there at their defaults too.
+        """
         names = (*TrainingConfig.model_fields, "measure_every", "sample", "held_out")
         values = {name: getattr(self, name) for name in names}
-        changed = {name: v for name, v in values.items() if v != type(self).model_fields[name].default}
+        defaults = {name: type(self).model_fields[name].default for name in names}
+        changed = {name: value for name, value in values.items() if value != defaults[name] or name in told}
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()}
         return plain if self.data is None else {"rows": self.modality, **plain}
 
