@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.geometry import distances
-from clip_geometry.geometry.distances import count_cancelled, single_is_exact, squared_distances
+from clip_geometry.geometry.distances import count_cancelled, distances, single_is_exact, squared_distances
 
 FLOAT32 = 2e-6  # of single entries: 1e-7 of ‖x‖² + ‖y‖², of which they are at least a tenth
 
@@ -40,18 +39,34 @@ def test_float32_products_of_float64_rows_leave_the_cancelled_ones_exact():
     assert not torch.allclose(found, exact, rtol=1e-12, atol=0)  # so the others are float32
 
 
-@pytest.mark.parametrize("rows", [256, 700])  # one slab; slabs and a rest
-def test_products_of_large_blocks_by_onednn_are_those_of_the_plain_product(rows):
+@pytest.mark.parametrize("n", [40, 256, 700])  # one small product; one slab; slabs and a rest
+@pytest.mark.parametrize("d", [5, 257])  # of few columns by BLAS, of many by oneDNN
+def test_distances_that_do_not_cancel_are_float32(n, d):
     rng = torch.Generator().manual_seed(0)
-    x, y = torch.randn(rows, 257, generator=rng), torch.randn(300, 257, generator=rng)
-    assert distances._onednn_is_faster(x, y)
-    assert not distances._onednn_is_faster(x.requires_grad_(), y)
-    x = x.detach()
-    assert not distances._onednn_is_faster(x.double(), y.double())
-    norms = x.square().sum(1)[:, None]
-    plain, found = distances._product(norms, x, y), distances._onednn_product(norms, x, y)
-    assert torch.allclose(found, plain, atol=2e-4, rtol=0)  # 1e-7 of norms of about 500, twice
-    assert torch.allclose(squared_distances(x, y), of_differences(x, y), rtol=FLOAT32, atol=0)
+    x, y = torch.randn(n, d, generator=rng), torch.randn(300, d, generator=rng) + 9
+    found = distances(x, y, centre=x[0])
+    assert found.dtype == torch.float32
+    assert torch.allclose(found.double(), of_differences(x, y).sqrt(), rtol=FLOAT32, atol=0)
+
+
+@pytest.mark.parametrize("n", [40, 256, 700])
+def test_rows_are_at_no_distance_from_themselves(n):
+    x = torch.randn(n, 300, generator=torch.Generator().manual_seed(0))
+    found = distances(x, x)
+    assert found.dtype == torch.float32 and not found.diagonal().any()
+    assert torch.allclose(found.double(), of_differences(x, x).sqrt(), rtol=FLOAT32, atol=0)
+
+
+@pytest.mark.parametrize("n", [40, 700])
+def test_one_cancelled_product_is_found_wherever_it_is(n):
+    """Far rows raise the norms that most products are safely above; the near pair is found all the same."""
+    x = torch.randn(n, 300, generator=torch.Generator().manual_seed(0))
+    x[7] *= 30  # an outlier alone cancels nothing
+    assert distances(x, x).dtype == torch.float32
+    x[n - 1] = x[n - 2] + 1e-4
+    found = distances(x, x)
+    assert found.dtype == torch.float64
+    assert torch.allclose(found, of_differences(x, x).sqrt(), rtol=FLOAT32, atol=0)
 
 
 @pytest.mark.parametrize("name", ["ONEDNN", "DNNL"])

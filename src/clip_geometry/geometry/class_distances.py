@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.geometry.distances import count_cancelled, single_is_exact, squared_distances
+from clip_geometry.geometry.distances import count_cancelled, distances, single_is_exact
 
 SAMPLE = 9  # rows of a class whose median is its centre: near most rows, however far away some are
 
@@ -135,21 +135,18 @@ def _blocks(span: slice, size: int) -> list[slice]:
 
 
 def _distances(data: _Rows, tile: _Tile) -> Float[Tensor, "a b"]:
-    left, right = data.rows[tile.left], data.rows[tile.right]
-    squares = squared_distances(left, right, centre=tile.centre, cancelled=tile.cancelled)
-    if not squares.requires_grad:
-        return squares.sqrt_()
-    apart = squares > 0  # the gradient is 0 where rows coincide
-    return torch.where(apart, torch.where(apart, squares, 1).sqrt(), 0)
+    left = data.rows[tile.left]
+    right = left if tile.right == tile.left else data.rows[tile.right]
+    return distances(left, right, centre=tile.centre, cancelled=tile.cancelled)
 
 
 def _add_within(own: Float[Tensor, " n"], data: _Rows, pair: _Pair) -> Float[Tensor, " n"]:
     """Adds the sums of distances within a class."""
     for tile in pair.tiles:
-        distances = _distances(data, tile)
-        own[tile.left] += distances.sum(1)
+        apart = _distances(data, tile)
+        own[tile.left] += apart.sum(1).double()  # a sum in float64 would copy all of them
         if tile.left != tile.right:
-            own[tile.right] += distances.sum(0)
+            own[tile.right] += apart.sum(0).double()
     return own
 
 
@@ -172,10 +169,10 @@ def _lower_between(nearest: Float[Tensor, " n"], data: _Rows, pair: _Pair) -> Fl
     """
     large: dict[tuple[int, int], tuple[slice, Tensor]] = {}
     for tile in pair.tiles:
-        distances = _distances(data, tile)
+        apart = _distances(data, tile)
         for part, rows, others, classes in (
-            (distances, tile.left, tile.right, pair.left),
-            (distances.T, tile.right, tile.left, pair.right),
+            (apart, tile.left, tile.right, pair.left),
+            (apart.T, tile.right, tile.left, pair.right),
         ):
             means = _sum_by_class(part, data, rows, classes) / data.sizes[classes.start : classes.stop, None]
             if len(classes) > 1:
@@ -193,6 +190,9 @@ def _lower(nearest: Float[Tensor, " n"], rows: slice, means: Float[Tensor, "k b"
     return nearest
 
 
-def _sum_by_class(distances: Float[Tensor, "a b"], data: _Rows, rows: slice, classes: range) -> Float[Tensor, "k b"]:
-    sums = distances.new_zeros(len(classes), distances.shape[1])
-    return sums.index_add(0, data.codes[rows] - classes.start, distances)
+def _sum_by_class(apart: Float[Tensor, "a b"], data: _Rows, rows: slice, classes: range) -> Float[Tensor, "k b"]:
+    """In float64."""
+    if len(classes) == 1:
+        return apart.sum(0, keepdim=True).double()
+    sums = apart.new_zeros((len(classes), apart.shape[1]), dtype=torch.float64)
+    return sums.index_add(0, data.codes[rows] - classes.start, apart.double())

@@ -1,6 +1,7 @@
 """Squared Euclidean distances between two sets of rows: from products, and where those cancel from differences."""
 
 import os
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +16,27 @@ CANCELLED = {torch.float64: 1e-4, torch.float32: 0.1}
 # From this share of cancelled entries on, the next better way for all of them is faster than differences of these:
 # differences of a whole block; for float32 first products in float64.
 DENSE = {torch.float64: 0.25, torch.float32: 0.01}
-ONEDNN_SLAB = 256  # rows at a time: what one call gives is small enough for the cache, from where it is copied
+SLAB = 256  # rows at a time, whose distances to a block of rows are few enough for the cache
+
+
+def distances(
+    x: Float[Tensor, "a d"],
+    y: Float[Tensor, "b d"],
+    *,
+    centre: Float[Tensor, " d"] | None = None,
+    cancelled: int | None = None,
+) -> Float[Tensor, "a b"]:
+    """‖x_i − y_j‖ in float64, from squared_distances; in float32 where the products are and none of them cancels.
+
+    The same object given twice, distances of rows to themselves are 0. The gradient is 0 where rows coincide.
+    """
+    squares = _single_squares(x, y, centre) if _is_plain_single(x, y) and cancelled is None else None
+    if squares is None:
+        squares = squared_distances(x, y, centre=centre, cancelled=cancelled)
+    if not squares.requires_grad:
+        return squares.sqrt_()
+    apart = squares > 0
+    return torch.where(apart, torch.where(apart, squares, 1).sqrt(), 0)
 
 
 def squared_distances(
@@ -84,36 +105,50 @@ def _products(
     if single:
         x, y = x.float(), y.float()
     x_norms, y_norms = x.square().sum(1)[:, None], y.square().sum(1)
-    product = _onednn_product if _onednn_is_faster(x, y) else _product
-    squares = product(x_norms, x, y).add_(y_norms)
+    squares = torch.addmm(x_norms, x, y.T, alpha=-2).add_(y_norms)
     share = CANCELLED[x.dtype]
     return squares, (squares.detach() - share * x_norms.detach()).sub_(share * y_norms.detach())
 
 
-def _product(norms: Float[Tensor, "a 1"], x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> Float[Tensor, "a b"]:
-    """‖x_i‖² − 2 ⟨x_i, y_j⟩."""
-    return torch.addmm(norms, x, y.T, alpha=-2)
+def _is_plain_single(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> bool:
+    """Whether the products are float32 ones on a CPU, of which no gradient is asked."""
+    return x.dtype == y.dtype == torch.float32 and not (x.is_cuda or x.requires_grad or y.requires_grad)
 
 
-def _onednn_product(
-    norms: Float[Tensor, "a 1"], x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]
-) -> Float[Tensor, "a b"]:
-    """The same by oneDNN, whose kernels for the processor at hand are up to twice as fast as the BLAS of torch."""
-    result, columns = x.new_empty(len(x), len(y)), y.to_mkldnn()
-    for rows, norm, part in zip(*(tensor.split(ONEDNN_SLAB) for tensor in (x, norms, result)), strict=True):
-        torch.add(F.linear(rows.mul(-2).to_mkldnn(), columns).to_dense(), norm, out=part)
-    return result
+def _single_squares(
+    x: Float[Tensor, "a d"], y: Float[Tensor, "b d"], centre: Float[Tensor, " d"] | None
+) -> Float[Tensor, "a b"] | None:
+    """Squared distances by float32 products; None where one cancels, other than that of a row of x = y with itself.
+
+    In slabs that stay in the cache from the product to the check.
+    """
+    own = x is y
+    if centre is not None:
+        x = x - centre
+        y = x if own else y - centre
+    x_norms, y_norms = x.square().sum(1)[:, None], y.square().sum(1)
+    share, least = CANCELLED[x.dtype], _least(x)
+    safe = share * float(x_norms.amax() + y_norms.amax()) + least
+    product, squares = _product(x, y), x.new_empty(len(x), len(y))
+    for start in range(0, len(x), SLAB):
+        rows = slice(start, start + SLAB)
+        slab = torch.add(product(x[rows]), x_norms[rows], out=squares[rows]).add_(y_norms)
+        if own:
+            slab.diagonal(start).fill_(torch.inf)
+        if slab.amin() < safe and (slab - share * (x_norms[rows] + y_norms)).amin() < least:
+            return None
+        if own:
+            slab.diagonal(start).zero_()
+    return squares
 
 
-def _onednn_is_faster(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> bool:
-    """For large float32 blocks on a CPU, as small ones lose more by the conversion; it knows no gradient."""
-    return (
-        x.dtype == torch.float32
-        and x.device.type == "cpu"
-        and not (x.requires_grad or y.requires_grad)
-        and min(len(x), len(y), x.shape[1]) >= ONEDNN_SLAB
-        and torch.backends.mkldnn.is_available()
-    )
+def _product(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> Callable[[Tensor], Tensor]:
+    """Gives −2 ⟨x_i, y_j⟩ of some of the rows of x: for blocks that are worth the conversion by oneDNN, whose kernels
+    are chosen for the processor at hand and up to twice as fast as the BLAS of torch."""
+    if min(len(x), len(y), x.shape[1]) < SLAB or not torch.backends.mkldnn.is_available():
+        return lambda rows: rows.mul(-2) @ y.T
+    columns = y.to_mkldnn()
+    return lambda rows: F.linear(rows.mul(-2).to_mkldnn(), columns).to_dense()
 
 
 def _smallest(values: Float[Tensor, "a b"], count: int) -> tuple[Int[Tensor, " p"], Int[Tensor, " p"]]:
