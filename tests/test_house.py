@@ -16,7 +16,7 @@ LAYERS = [
     {"report"},
     {"results", "ledger", "extraction"},
     {"evaluators", "references", "encoders", "data", "tasks"},
-    {"store", "formats", "embeddings", "transforms", "files", "progress", "versions"},
+    {"store", "formats", "embeddings", "transforms", "losses", "files", "progress", "versions"},
     {"geometry"},
     {"config"},
     {"registry"},

@@ -1,7 +1,7 @@
 """Embeddings: rows with an identity; and pairing two of them."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,11 +10,56 @@ import numpy as np
 from clip_geometry.registry import InputError
 
 
+class ShardedRows:
+    """The rows of several memory maps, one after the other, without a copy of them all.
+
+    Chosen rows, and numpy.asarray of the whole, are read into an array of their own.
+    """
+
+    ndim = 2
+
+    def __init__(self, parts: Sequence[np.ndarray]):
+        self.parts = list(parts)
+        self.starts = np.cumsum([0, *(len(part) for part in parts)])
+        self.shape = (int(self.starts[-1]), parts[0].shape[1])
+        self.dtype = parts[0].dtype
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def size(self) -> int:
+        return self.shape[0] * self.shape[1]
+
+    def first(self, count: int) -> "ShardedRows":
+        """The first `count` rows, not read yet."""
+        kept = [part[: max(0, count - start)] for start, part in zip(self.starts, self.parts, strict=False)]
+        return ShardedRows([part for part in kept if len(part)] or kept[:1])
+
+    def __getitem__(self, rows: Any) -> Any:
+        if isinstance(rows, tuple):
+            return self[rows[0]][(slice(None), *rows[1:])]
+        if isinstance(rows, int | np.integer):
+            return self[np.array([rows])][0]
+        return self._gathered(np.arange(len(self))[rows])
+
+    def _gathered(self, rows: np.ndarray) -> np.ndarray:
+        shard = np.searchsorted(self.starts, rows, side="right") - 1
+        out = np.empty((len(rows), self.shape[1]), self.dtype)
+        for k in np.unique(shard):
+            here = np.flatnonzero(shard == k)
+            out[here] = self.parts[k][rows[here] - self.starts[k]]
+        return out
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.concatenate(self.parts).astype(dtype or self.dtype, copy=False)
+
+
 @dataclass(frozen=True, eq=False)
 class Embeddings:
     """One set of embeddings, raw as the encoder gave them.
 
-    vectors: (n, d) floating point, possibly a memory map. modality: "image" or "text".
+    vectors: (n, d) floating point, possibly a memory map or ShardedRows. modality: "image" or "text".
     item_id: (n,) strings; two sets pair where their ids agree. None: rows pair by position.
     labels: (n,) of anything comparable, or None. pair_on: "label" for class prompts, which stand for
     every image of their class; "item_id" otherwise. metadata: further columns (text, path, …), each of n values.

@@ -4,7 +4,7 @@ Batches start at a shard's first item and never cross its end, and each shard be
 for. So a shard's bytes do not depend on when, or after how many interruptions, it was computed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -18,13 +18,14 @@ from PIL import Image
 
 from clip_geometry.config import Config
 from clip_geometry.data.base import Dataset, Side
-from clip_geometry.encoders.base import Encoder, EncoderConfig
+from clip_geometry.encoders.base import Encoder, EncoderConfig, Rows
 from clip_geometry.progress import Advance, Progress, note, progress
 from clip_geometry.registry import InputError
 from clip_geometry.store import Shard, Store, indices_within, recipe_of, summary
 from clip_geometry.versions import library_versions
 
 SHARD_SIZE = 4096
+SHARD_BYTES = 2**27  # of the rows of a shard, about, where an item has many
 
 
 def embed(
@@ -43,8 +44,8 @@ def embed(
 
     Only missing or damaged shards are computed; the encoder is built only if there are any. limit: the first so
     many items (`store.indices_within`); a store that already holds more keeps them. shard_size: items a shard;
-    about 4096, a multiple of the batch size, if not given. max_corrupt: the share of a side's items that may be
-    unreadable.
+    about 4096, a multiple of the batch size, if not given; fewer where an item has many rows. max_corrupt: the share of
+    a side's items that may be unreadable.
     """
     _check_options(batch_size, shard_size, max_corrupt)
     store = Store(folder)
@@ -137,7 +138,9 @@ class _Job:
 
     def new_shard_size(self, shard_size: int | None) -> int:
         if shard_size is None:
-            return max(1, SHARD_SIZE // self.batch_size) * self.batch_size
+            fitting = SHARD_BYTES // self.encoder.item_bytes if self.encoder.item_bytes else SHARD_SIZE
+            items = max(1, min(SHARD_SIZE, fitting))
+            return items // self.batch_size * self.batch_size or (self.batch_size if items == SHARD_SIZE else items)
         if self.config.depends_on_batch and shard_size % self.batch_size:
             raise InputError(
                 f"the rows of {self.config.model} depend on their batch: the shard size {shard_size} "
@@ -219,27 +222,42 @@ class _Rows:
     vectors: list[np.ndarray] = field(default_factory=list)
     index: list[int] = field(default_factory=list)
     text: list[str] = field(default_factory=list)
+    further: list[Mapping[str, np.ndarray]] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
     skipped: list[dict[str, Any]] = field(default_factory=list)
     truncated: int = 0
+    lost: int = 0
 
     def extend(self, batch: "_Rows") -> None:
         self.vectors += batch.vectors
         self.index += batch.index
         self.text += batch.text
+        self.further += batch.further
+        self.sizes += batch.sizes
         self.skipped += batch.skipped
         self.truncated += batch.truncated
+        self.lost += batch.lost
 
     def columns(self, side: Side) -> dict[str, Any]:
         columns: dict[str, Any] = {"item_id": [str(side.item_id[k]) for k in self.index]}
         columns["index"] = self.index
         if side.labels is not None:
             columns["label"] = np.asarray(side.labels)[self.index]
-        return columns | ({"text": self.text} if side.modality == "text" else {})
+        if not self.further:
+            return columns | ({"text": self.text} if side.modality == "text" else {})
+        columns |= {name: np.concatenate([each[name] for each in self.further]) for name in self.further[0]}
+        if side.modality == "text":
+            words, counts = columns.get("word", columns["token"]), side.word_counts
+            frequency = [counts.get(word, 0) for word in words]
+            # special tokens are no words, whatever they look like
+            columns |= {"sentence": self.index, "frequency": np.where(columns["position"] < 0, 0, frequency)}
+        return columns
 
     def facts(self) -> dict[str, Any]:
-        """batch_sizes: [size, how many in a row], …"""
-        runs = [[size, len(list(run))] for size, run in groupby(len(batch) for batch in self.vectors)]
-        return {"batch_sizes": runs, "skipped": self.skipped, "truncated": self.truncated}
+        """batch_sizes: [size, how many in a row], …; lost: words without a row, where words have rows."""
+        runs = [[size, len(list(run))] for size, run in groupby(self.sizes)]
+        facts = {"batch_sizes": runs, "skipped": self.skipped, "truncated": self.truncated}
+        return facts | ({"lost": self.lost} if self.further else {})
 
 
 def _embed_shard(encoder: Encoder, side: Side, shard: Shard, batch_size: int, advance: Advance) -> _Rows:
@@ -303,16 +321,35 @@ def _embed_batch(encoder: Encoder, side: Side, indices: range) -> _Rows:
     if not inputs:
         return rows
     if side.modality == "image":
-        features = encoder.image_features(torch.stack(inputs))
+        given = encoder.image_rows(torch.stack(inputs))
     else:
         tokens = encoder.tokenize(inputs)
-        features = encoder.text_features(tokens)
-        rows.text, rows.truncated = inputs, tokens.truncated
-    rows.vectors.append(features.to(dtype=torch.float32, device="cpu").numpy())
+        given = encoder.text_rows(tokens)
+        rows.truncated = tokens.truncated
+    rows.sizes.append(len(inputs))
+    return _several(rows, side, given) if given.item is not None else _one_each(rows, side, given, inputs, encoder)
+
+
+def _one_each(rows: _Rows, side: Side, given: Rows, inputs: list[Any], encoder: Encoder) -> _Rows:
+    rows.vectors.append(given.vectors.to(dtype=torch.float32, device="cpu").numpy())
     if rows.vectors[0].shape[:-1] != (len(inputs),):
         raise RuntimeError(
             f"{encoder.config.model} gave {rows.vectors[0].shape} for {len(inputs)} {side.modality} items"
         )
+    rows.text = inputs if side.modality == "text" else []
+    return rows
+
+
+def _several(rows: _Rows, side: Side, given: Rows) -> _Rows:
+    """Several rows an item; an item with none counts as skipped."""
+    assert given.item is not None
+    items, rows.lost = rows.index, given.lost
+    rows.index = [items[k] for k in given.item]
+    for k in sorted(set(items) - set(rows.index)):
+        rows.skipped.append({"index": k, "item_id": str(side.item_id[k]), "reason": "it has no tokens"})
+    if len(rows.index):
+        rows.vectors.append(given.vectors.numpy())
+        rows.further.append(given.columns)
     return rows
 
 

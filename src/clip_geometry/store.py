@@ -17,7 +17,7 @@ import numpy as np
 
 from clip_geometry import files
 from clip_geometry.config import Config, digest
-from clip_geometry.embeddings import Embeddings
+from clip_geometry.embeddings import Embeddings, ShardedRows
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError
 
@@ -201,6 +201,7 @@ class Store:
 
 def summary(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The manifest's entry of a side, from the records of all its shards."""
+    lost = [record["lost"] for record in records if "lost" in record]
     return {
         "n": sum(record["rows"] for record in records),
         "d": max(record["d"] for record in records),
@@ -208,6 +209,7 @@ def summary(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "items": records[-1]["stop"],
         "truncated": sum(record["truncated"] for record in records),
         "skipped": [item for record in records for item in record["skipped"]],
+        **({"lost": sum(lost)} if lost else {}),
         "shards": list(records),
     }
 
@@ -219,7 +221,7 @@ def is_store(folder: Path) -> bool:
 def read_store(
     folder: str | Path, *, modality: str | None = None, limit: int | None = None, verify: bool = True
 ) -> dict[str, Embeddings]:
-    """The embeddings of a finished store by modality, memory-mapped where a side is one shard.
+    """The embeddings of a finished store by modality, memory-mapped where a side is one shard or items have many rows.
 
     limit: the first so many items, as `indices_within` counts them. verify: compare all checksums first.
     Raises InputError for a store that is unfinished or damaged, or lacks the modality asked for.
@@ -253,7 +255,7 @@ def _read_side(folder: Path, manifest: Mapping, modality: str, limit: int | None
         with pq.ParquetFile(path) as file:
             tables.append(file.read())
     table = pa.concat_tables(tables)
-    columns = {name: table.column(name).to_numpy() for name in table.column_names}
+    columns = {name: _values(table.column(name)) for name in table.column_names}
     stop = _indices_read(columns, side, limit)
     rows = int(np.searchsorted(columns["index"], stop))
     parts = []
@@ -261,10 +263,14 @@ def _read_side(folder: Path, manifest: Mapping, modality: str, limit: int | None
         if shard["start"] < stop:
             path = _sound_file(folder / modality, shard, "vectors", verify)
             parts.append(np.load(path, mmap_mode="r", allow_pickle=False))
-    vectors = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    several = "lost" in side  # then they may be too many for the memory
+    if several and len(parts) > 1:
+        vectors: Any = ShardedRows(parts).first(rows)
+    else:
+        vectors = (parts[0] if len(parts) == 1 else np.concatenate(parts))[:rows]
     columns = {name: column[:rows] for name, column in columns.items()}
     return Embeddings(
-        vectors=vectors[:rows],
+        vectors=vectors,
         modality=modality,
         item_id=columns.pop("item_id"),
         labels=columns.pop("label", None),
@@ -273,6 +279,17 @@ def _read_side(folder: Path, manifest: Mapping, modality: str, limit: int | None
         metadata=columns,
         provenance=_provenance(folder, manifest, side, rows, stop),
     )
+
+
+def _values(column: Any) -> np.ndarray:
+    """A column as an array; equal strings are one object, since the rows of a text repeat theirs."""
+    import pyarrow as pa
+
+    if not pa.types.is_string(column.type):
+        return column.to_numpy()
+    encoded = column.dictionary_encode().unify_dictionaries()
+    words = encoded.chunk(0).dictionary.to_numpy(zero_copy_only=False)
+    return words[np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks])]
 
 
 def _indices_read(columns: Mapping[str, np.ndarray], side: Mapping[str, Any], limit: int | None) -> int:
@@ -315,6 +332,11 @@ def _provenance(folder: Path, manifest: Mapping, side: Mapping, rows: int, stop:
         "n": rows,
         "skipped": sum(item["index"] < stop for item in side["skipped"]),
         "truncated": sum(shard["truncated"] for shard in side["shards"] if shard["start"] < stop),
+        **(
+            {"lost": sum(shard.get("lost", 0) for shard in side["shards"] if shard["start"] < stop)}
+            if "lost" in side
+            else {}
+        ),
         "dtype": side["dtype"],
         "class_names": manifest["class_names"],
         "encoder": manifest["encoder"],

@@ -47,9 +47,10 @@ def embed_named(
 
 
 def _lost(side: Mapping[str, Any]) -> str:
-    """What of the data is not in the rows: unreadable images, the ends of long texts."""
-    skipped, truncated = len(side.get("skipped") or ()), side.get("truncated") or 0
+    """What of the data is not in the rows: unreadable images, the ends of long texts, words that are no tokens."""
+    skipped, truncated, lost = len(side.get("skipped") or ()), side.get("truncated") or 0, side.get("lost") or 0
     words = [f"{skipped} unreadable and skipped"] * (skipped > 0) + [f"{truncated} truncated"] * (truncated > 0)
+    words += [f"{lost} words without a row"] * (lost > 0)
     return f" ({', '.join(words)})" if words else ""
 
 

@@ -1,13 +1,16 @@
 """What a data set is: up to two sides, images and texts, each a sequence that can be indexed."""
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from clip_geometry.config import Config
+from clip_geometry.data.corpus_words import words_of
 from clip_geometry.registry import Registry
 
 
@@ -28,6 +31,12 @@ class Side:
 
     def __len__(self) -> int:
         return len(self.item_id)
+
+    @cached_property
+    def word_counts(self) -> Mapping[str, int]:
+        """How often each word occurs in all the texts of the side, as it is written."""
+        texts = (self.load(k) for k in range(len(self)))
+        return Counter(word for text in texts if isinstance(text, str) for word in words_of(text))
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
@@ -43,16 +44,32 @@ class Tokens:
     truncated: int
 
 
+@dataclass(frozen=True)
+class Rows:
+    """What a batch gave. vectors: (m, d) float32 on the CPU.
+
+    item: (m,) which input of the batch each row belongs to, ascending; None: one row each. columns: further facts of
+    each row. lost: parts of the inputs (words) that gave no row.
+    """
+
+    vectors: Tensor
+    item: np.ndarray | None = None
+    columns: Mapping[str, np.ndarray] = field(default_factory=dict)
+    lost: int = 0
+
+
 class Encoder(ABC):
     """A model that embeds images, texts or both. Rows are raw: never normalised here.
 
     `preprocess` and `tokenize` run on the CPU (and may run in workers), `image_features` and `text_features`
-    take their stacked results, move them to `device` and return float32 rows on the CPU.
+    take their stacked results, move them to `device` and return float32 rows on the CPU. An encoder that gives an
+    input several rows overrides `image_rows` and `text_rows`.
     """
 
     config: EncoderConfig
     device: torch.device
     modalities: frozenset[str]  # of {"image", "text"}
+    item_bytes: int = 0  # about what the rows of an input take, where they are many: shards hold fewer inputs then
 
     @abstractmethod
     def describe(self) -> Mapping[str, Any]:
@@ -78,6 +95,12 @@ class Encoder(ABC):
 
     def text_features(self, tokens: Tokens) -> Tensor:
         raise NotImplementedError
+
+    def image_rows(self, pixels: Tensor) -> Rows:
+        return Rows(self.image_features(pixels))
+
+    def text_rows(self, tokens: Tokens) -> Rows:
+        return Rows(self.text_features(tokens))
 
 
 @dataclass(frozen=True)

@@ -76,8 +76,9 @@ def drop_pooler(model: Any) -> bool:
     return True
 
 
-def load_tokenizer(folder: Path, config: Any = None) -> Any:
-    """The folder's tokenizer. config: of the model it belongs to, where that is not config.json beside it."""
+def load_tokenizer(folder: Path, config: Any = None, *, padding: bool = True) -> Any:
+    """The folder's tokenizer. config: of the model it belongs to, where that is not config.json beside it. padding:
+    whether it must have a token for that, which those of decoders lack."""
     from transformers import AutoTokenizer
 
     loader: Any = AutoTokenizer
@@ -86,6 +87,6 @@ def load_tokenizer(folder: Path, config: Any = None) -> Any:
             tokenizer = loader.from_pretrained(str(folder), config=config, trust_remote_code=False)
     except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
         raise InputError(f"{folder} holds no tokenizer that transformers can load: {first_line(error)}") from None
-    if tokenizer.pad_token_id is None:
+    if padding and tokenizer.pad_token_id is None:
         raise InputError(f"the tokenizer in {folder} has no padding token, so texts cannot be embedded in batches")
     return tokenizer

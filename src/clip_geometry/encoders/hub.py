@@ -39,7 +39,7 @@ def folder(name: str, patterns: Sequence[str]) -> Path:
         raise InputError(
             f"{' or '.join(patterns)} of {name!r} could not be fetched from huggingface.co and is not in the local "
             f"cache ({type(error).__name__}: no network?); give a local file or folder instead (open_clip:NAME@PATH, "
-            "local-dir:PATH, hf-clip:PATH, mclip:PATH, sentence:PATH, hf-text:PATH)"
+            "local-dir:PATH, hf-clip:PATH, mclip:PATH, sentence:PATH, hf-text:PATH, hidden-states:PATH)"
         ) from None
 
 

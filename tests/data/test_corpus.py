@@ -1,0 +1,209 @@
+"""Corpora: sentences that know their words."""
+
+import json
+from collections import Counter
+
+import huggingface_hub
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from huggingface_hub.errors import LocalEntryNotFoundError
+
+from clip_geometry.data import config_class, dataset_from, datasets, load_dataset, resolve_dataset
+from clip_geometry.data.base import DatasetConfig
+from clip_geometry.data.corpus_words import Sentence, tags_of, words_of
+from clip_geometry.registry import InputError
+
+TOKENS = [["The", "cat", "*T*-1", "sat", "."], ["*U*"], ["the", "the"]]
+TAGS = [["DT", "NN", "-NONE-", "VBD", "."], ["-NONE-"], ["DT", "DT"]]
+
+
+def write(path, **columns):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+@pytest.fixture
+def table(tmp_path):
+    return write(tmp_path / "c.parquet", tokens=TOKENS, tags=TAGS, text=["a b", "c", "d e f"])
+
+
+def sentences(dataset):
+    return [dataset.text.load(k) for k in range(len(dataset.text))]
+
+
+def corpus(**options):
+    return load_dataset(resolve_dataset("corpus", **options))
+
+
+def test_a_sentence_is_a_text_with_words_and_tags():
+    sentence = Sentence(["The", "cat's"], ["DT", "NN"])
+    assert sentence == "The cat's" and isinstance(sentence, str)
+    assert (words_of(sentence), tags_of(sentence)) == (("The", "cat's"), ("DT", "NN"))
+    assert tags_of(Sentence(["a", "b"])) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("A red cat, sitting.", ["A", "red", "cat", ",", "sitting", "."]),
+        ("the dog's well-known 3.5 km... (old)", ["the", "dog's", "well-known", "3.5", "km", "...", "(", "old", ")"]),
+        ("end.Next 1,000 l’été", ["end", ".", "Next", "1,000", "l’été"]),
+        ("  ", []),
+    ],
+)
+def test_other_texts_are_divided(text, words):
+    assert list(words_of(text)) == words
+    assert tags_of(text) == ("",) * len(words)
+    assert sum(map(len, words)) == len("".join(text.split()))  # nothing but spaces is left out
+
+
+def test_traces_are_left_out_and_sentences_of_nothing_else_too(table):
+    found = corpus(path=table)
+    assert [words_of(each) for each in sentences(found)] == [("The", "cat", "sat", "."), ("the", "the")]
+    assert [tags_of(each) for each in sentences(found)] == [("DT", "NN", "VBD", "."), ("DT", "DT")]
+    assert list(found.text.item_id) == ["0", "2"] and found.image is None
+    assert found.text.word_counts == {"The": 1, "cat": 1, "sat": 1, ".": 1, "the": 2}
+
+
+def test_columns_have_their_names_and_text_is_divided_at_spaces(table, tmp_path):
+    assert words_of(sentences(corpus(path=table, words="text", tags="text"))[2]) == ("d", "e", "f")
+    lines = tmp_path / "l.jsonl"
+    lines.write_text("\n".join(json.dumps({"sentence": line}) for line in ("a b.", "c")))
+    assert [words_of(each) for each in sentences(corpus(path=lines))] == [("a", "b."), ("c",)]
+
+
+def test_a_text_file_has_a_sentence_a_line(tmp_path):
+    (tmp_path / "ptb.txt").write_text(" mr. <unk> is N \n\nyes\n")
+    found = corpus(path=tmp_path / "ptb.txt")
+    assert [words_of(each) for each in sentences(found)] == [("mr.", "<unk>", "is", "N"), ("yes",)]
+    assert list(found.text.item_id) == ["0", "2"]
+
+
+def test_counts_of_captions_are_of_all_texts():
+    side = load_dataset(resolve_dataset("scenes", size=6)).text
+    words = [word for k in range(len(side)) for word in words_of(side.load(k))]
+    assert side.word_counts == Counter(words)
+
+
+@pytest.mark.parametrize(("name", "file"), [("treebank", "treebank_sample.parquet"), ("brown", "brown.parquet")])
+def test_corpora_at_hand(name, file, tmp_path, monkeypatch):
+    monkeypatch.setenv("CLIP_GEOMETRY_DATA", str(tmp_path))
+    write(tmp_path / "text" / file, tokens=TOKENS, tags=TAGS)
+    found = load_dataset(resolve_dataset(name))
+    assert len(found.text) == 2 and found.config.split == "all"
+    other = write(tmp_path / "other.parquet", tokens=[["x"]], tags=[["X"]])
+    assert sentences(load_dataset(resolve_dataset(name, path=other))) == ["x"]
+    (tmp_path / "text" / file).unlink()
+    with pytest.raises(InputError, match="does not exist"):
+        load_dataset(resolve_dataset(name))
+    monkeypatch.delenv("CLIP_GEOMETRY_DATA")
+    with pytest.raises(InputError, match=f"set CLIP_GEOMETRY_DATA to a folder with text/{file}, or give the file"):
+        load_dataset(resolve_dataset(name))
+
+
+# --- the hub
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """Columns of the file that the hub has, and what was asked for."""
+
+    class Hub:
+        def __init__(self):
+            self.columns, self.error, self.asked = {}, None, []
+
+        def download(self, repository, file, *, repo_type, revision):
+            self.asked.append((repository, file, repo_type, revision))
+            if self.error:
+                raise self.error
+            return str(write(tmp_path / "hub.parquet", **self.columns))
+
+    fake = Hub()
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", fake.download)
+    return fake
+
+
+def test_the_penn_treebank_of_language_models(hub):
+    hub.columns = {"sentence": ["mr. <unk> is chairman", "N million"]}
+    found = load_dataset(resolve_dataset("ptb", split="validation"))
+    assert [words_of(each) for each in sentences(found)] == [("mr.", "<unk>", "is", "chairman"), ("N", "million")]
+    file = "penn_treebank/validation/0000.parquet"
+    assert hub.asked == [("ptb-text-only/ptb_text_only", file, "dataset", "refs/convert/parquet")]
+
+
+def test_wikitext_in_sentences(hub):
+    hub.columns = {"text": ["", " = Title = \n", " It is . A second ? the rest \n", " = = Part = = \n"]}
+    found = load_dataset(resolve_dataset("wikitext2"))
+    assert sentences(found) == ["It is .", "A second ?", "the rest"]
+    assert list(found.text.item_id) == ["2.0", "2.1", "2.2"]
+    assert hub.asked == [("Salesforce/wikitext", "wikitext-2-raw-v1/test-00000-of-00001.parquet", "dataset", "main")]
+
+
+@pytest.mark.parametrize("name", ["ptb", "wikitext2"])
+def test_without_network_it_says_which_file_to_bring(hub, name, table):
+    hub.error = LocalEntryNotFoundError("offline\nand more")
+    with pytest.raises(
+        InputError, match=rf"{name}, split train, could not be fetched .*: offline\); download .* path="
+    ) as e:
+        load_dataset(resolve_dataset(name, split="train"))
+    assert "\n" not in str(e.value)
+    with pytest.raises(
+        InputError, match=r"c.parquet has no column 'sentence'" if name == "ptb" else "no sentence with"
+    ):
+        write(table, **({"tokens": TOKENS} if name == "ptb" else {"text": ["", "= a ="]}))
+        load_dataset(resolve_dataset(name, path=table))
+
+
+# --- errors
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        ({"a": ["x"]}, {}, "has no column tokens or words or sentence or text; name one of a with words="),
+        ({"a": ["x"]}, {"words": "b"}, "has no column 'b'; it has a"),
+        ({"tokens": [["x"]]}, {"tags": "tagz"}, "has no column 'tagz'"),
+        ({"tokens": [["x"]], "tags": [["A", "B"]]}, {}, "row 1 of .* has 1 words but 2 tags"),
+        ({"tokens": [["x"], ["a", ""]]}, {}, "row 2 of column 'tokens' in .* is no list of words"),
+        ({"tokens": [3]}, {}, "row 1 of column 'tokens' in .* is no list of words"),
+        ({"tokens": [[], []]}, {}, "has no sentence with a word in it"),
+    ],
+)
+def test_what_is_wrong_in_a_table(tmp_path, columns, options, message):
+    with pytest.raises(InputError, match=message):
+        corpus(path=write(tmp_path / "c.parquet", **columns), **options)
+
+
+def test_wrong_options(table, tmp_path):
+    for name in ("corpus", "treebank"):
+        with pytest.raises(InputError, match="unknown split 'train'"):
+            resolve_dataset(name, path=table, split="train")
+    with pytest.raises(InputError, match="unknown split 'trian'; did you mean 'train'"):
+        resolve_dataset("ptb", split="trian")
+    with pytest.raises(InputError, match="a prompt needs class names, and a corpus has sentences"):
+        resolve_dataset("treebank", prompt="a {}")
+    (tmp_path / "t.txt").write_text("a b")
+    with pytest.raises(InputError, match="is a text file, it has no columns; leave words and tags out"):
+        corpus(path=tmp_path / "t.txt", words="text")
+
+
+# --- what every data set keeps (tests/data/test_contract.py, which is about those with images)
+
+
+@pytest.mark.parametrize("name", ["corpus", "treebank", "brown", "ptb", "wikitext2"])
+def test_the_contract(name, tmp_path):
+    column = {"ptb": "sentence", "wikitext2": "text"}.get(name, "tokens")
+    values = ["a b", "c"] if name in ("ptb", "wikitext2") else [["a", "b"], ["c"]]
+    path = write(tmp_path / "c.parquet", **{column: values}, tags=[["A", "B"], ["C"]])
+    config = resolve_dataset(name, path=path)
+    dataset = load_dataset(config)
+    assert sentences(dataset) == ["a b", "c"] == sentences(load_dataset(config))
+    assert dataset.revision == load_dataset(config).revision and dataset.revision
+    assert (dataset.text.modality, dataset.text.language, dataset.text.pair_on) == ("text", "en", "item_id")
+    assert dataset_from(json.loads(config.model_dump_json())) == config
+    assert type(config) is config_class(name) is datasets[name].config
+    explained = " ".join(kind.__doc__ or "" for kind in type(config).__mro__ if issubclass(kind, DatasetConfig))
+    assert all(option in explained for option in type(config).model_fields)
+    assert datasets[name].summary and "\n" not in datasets[name].summary

@@ -1,0 +1,317 @@
+"""Rows of words from all layers, against a loop over single sentences with transformers alone."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from clip_geometry.data.corpus_words import Sentence, words_of
+from clip_geometry.encoders import encoder_revision, load_encoder, resolve_encoder
+from clip_geometry.encoders.base import encoders
+from clip_geometry.encoders.hidden_states_text import SPECIAL
+from clip_geometry.registry import InputError
+
+PIECES = ["un", "##related", "cat", "##s", "##like", "dog", ".", ",", "the", "red", "##dish", "sat", "a", "'", "s"]
+SENTENCES = [
+    Sentence(["the", "cats", "sat", "."], ["DT", "NNS", "VBD", "."]),
+    Sentence(["unrelated", "catlike", "reddish", "dogs", ",", "a", "cat's", "dog", "."]),
+    Sentence(["Dog"]),
+    "The reddish cat, unrelated.",
+    Sentence(["a", "zebra", "sat"]),
+]
+SMALL = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2}
+
+
+def scattered(model):
+    with torch.no_grad():
+        for k, parameter in enumerate(model.parameters()):
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(k)))
+    return model
+
+
+@pytest.fixture(scope="session")
+def bert_pieces(tmp_path_factory):
+    """A tiny BERT with a WordPiece tokenizer of its own kind: lower-cases, divides at punctuation; 20 tokens."""
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    folder = tmp_path_factory.mktemp("hidden") / "bert"
+    folder.mkdir()
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *PIECES]
+    (folder / "vocab.txt").write_text("\n".join(vocabulary))
+    BertTokenizerFast(vocab={word: k for k, word in enumerate(vocabulary)}).save_pretrained(folder)
+    config = BertConfig(vocab_size=len(vocabulary), max_position_embeddings=20, intermediate_size=40, **SMALL)
+    scattered(BertModel(config)).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def gpt_folder(tmp_path_factory):
+    """A tiny GPT-2 with a byte-level tokenizer, which has neither padding nor special tokens; 24 tokens."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import GPT2Config, GPT2Model, PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=290, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
+    tokenizer.train_from_iterator(["the cats sat . a reddish dog , unrelated cats"] * 9, trainer)
+    folder = tmp_path_factory.mktemp("hidden") / "gpt2"
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)
+    config = GPT2Config(vocab_size=290, n_positions=24, n_embd=24, n_layer=3, n_head=2, bos_token_id=0, eos_token_id=0)
+    scattered(GPT2Model(config)).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session", params=["bert", "gpt2"])
+def folder(request):
+    return request.getfixturevalue({"bert": "bert_pieces", "gpt2": "gpt_folder"}[request.param])
+
+
+def rows_of(folder, texts=SENTENCES, **options):
+    encoder = load_encoder(resolve_encoder(f"hidden-states:{folder}", **options), device="cpu")
+    return encoder.text_rows(encoder.tokenize(texts))
+
+
+def by_hand(folder, sentence, words):
+    """(layer, word, vector, …) of one sentence of given words, by the tokenizer's own word_ids."""
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    encoded = tokenizer(" ".join(sentence.words), return_tensors="pt")
+    if (folder / "vocab.txt").exists():
+        ids = tokenizer(list(sentence.words), is_split_into_words=True).word_ids()
+    else:  # a byte-level tokenizer joins a space with the word behind it
+        counts = [len(tokenizer(" " * (k > 0) + word)["input_ids"]) for k, word in enumerate(sentence.words)]
+        ids = [k for k, count in enumerate(counts) for _ in range(count)]
+    assert len(ids) == encoded["input_ids"].shape[1]
+    with torch.no_grad():
+        hidden = model(**encoded, output_hidden_states=True).hidden_states
+    found = []
+    for layer, states in enumerate(hidden):
+        for k, word in enumerate(sentence.words):
+            pieces = [states[0, place] for place, of in enumerate(ids) if of == k]
+            vector = pieces[0] if words == "first" else torch.stack(pieces).mean(0)
+            found.append((layer, word, k, vector))
+    return found
+
+
+@pytest.mark.parametrize("words", ["first", "mean"])
+def test_words_are_those_of_the_loop(folder, words):
+    texts = [text for text in SENTENCES if isinstance(text, Sentence)]
+    rows = rows_of(folder, texts, words=words)
+    expected = [(item, *each) for item, text in enumerate(texts) for each in by_hand(folder, text, words)]
+    assert list(rows.item) == [each[0] for each in expected]
+    assert list(rows.columns["layer"]) == [each[1] for each in expected]
+    assert list(rows.columns["token"]) == [each[2] for each in expected]
+    assert list(rows.columns["position"]) == [each[3] for each in expected]
+    # one forward pass of many, padded, and one of each alone: 1e-5 is some hundred times float32's rounding
+    torch.testing.assert_close(rows.vectors, torch.stack([each[4] for each in expected]), rtol=1e-5, atol=1e-5)
+    assert rows.vectors.dtype == torch.float32 and rows.lost == 0
+
+
+def test_padding_has_no_influence(folder):
+    together = rows_of(folder)
+    for k, text in enumerate(SENTENCES):
+        alone = rows_of(folder, [text])
+        torch.testing.assert_close(alone.vectors, together.vectors[together.item == k], rtol=1e-5, atol=1e-5)
+
+
+OTHERS = {
+    "albert": {"embedding_size": 10, "intermediate_size": 40},  # its embeddings are narrower than its layers
+    "distilbert": {"dim": 24, "n_layers": 3, "n_heads": 2, "hidden_dim": 40},
+    "roberta": {"max_position_embeddings": 22, "intermediate_size": 40},  # counts positions from behind its padding
+    "opt": {"ffn_dim": 40, "word_embed_proj_dim": 24},
+    "llama": {"intermediate_size": 40},  # rotary positions
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_other_architectures_give_every_layer_whatever_the_batch(kind, bert_pieces, tmp_path):
+    from transformers import AutoConfig, AutoModel
+
+    folder = shutil.copytree(bert_pieces, tmp_path / "model")
+    (folder / "model.safetensors").unlink()
+    sizes = {**({} if kind == "distilbert" else SMALL), "max_position_embeddings": 20, **OTHERS[kind]}
+    config = AutoConfig.for_model(
+        kind, vocab_size=5 + len(PIECES), pad_token_id=0, bos_token_id=2, eos_token_id=3, **sizes
+    )
+    scattered(AutoModel.from_config(config)).save_pretrained(folder)
+    together = rows_of(folder)
+    assert together.vectors.shape == (4 * sum(len(words_of(text)) for text in SENTENCES), 24)
+    for k, text in enumerate(SENTENCES):
+        alone = rows_of(folder, [text])
+        torch.testing.assert_close(alone.vectors, together.vectors[together.item == k], rtol=1e-5, atol=1e-5)
+    expected = [each[3] for each in by_hand(folder, SENTENCES[0], "mean")]
+    torch.testing.assert_close(together.vectors[together.item == 0], torch.stack(expected), rtol=1e-5, atol=1e-5)
+
+
+def test_sub_words_are_those_of_the_tokenizer(bert_pieces):
+    rows = rows_of(bert_pieces, SENTENCES[:1], words="none", layers=[2])
+    assert list(rows.columns["token"]) == ["the", "cat", "##s", "sat", "."]
+    assert list(rows.columns["word"]) == ["the", "cats", "cats", "sat", "."]
+    assert list(rows.columns["position"]) == [0, 1, 1, 2, 3]
+    assert list(rows.columns["piece"]) == [0, 0, 1, 0, 0]
+    assert list(rows.columns["tag"]) == ["DT", "NNS", "NNS", "VBD", "."]
+    whole = rows_of(bert_pieces, SENTENCES[:1], words="mean", layers=[2]).vectors
+    torch.testing.assert_close(whole[1], rows.vectors[1:3].mean(0))
+
+
+def test_special_tokens_are_excluded_unless_asked_for(bert_pieces):
+    plain, special = (rows_of(bert_pieces, SENTENCES[:2], special_tokens=asked, layers=[3]) for asked in (False, True))
+    assert list(special.columns["token"][:6]) == ["[CLS]", "the", "cats", "sat", ".", "[SEP]"]
+    assert list(special.columns["position"][:6]) == [SPECIAL, 0, 1, 2, 3, SPECIAL]
+    inner = special.columns["position"] >= 0
+    assert torch.equal(special.vectors[inner], plain.vectors)
+    assert list(special.columns["tag"][:2]) == ["", "DT"]
+
+
+def test_the_class_token_of_the_last_layer_is_what_hf_text_pools(bert_pieces):
+    pooled = load_encoder(resolve_encoder(f"hf-text:{bert_pieces}", pooling="cls"), device="cpu")
+    rows = rows_of(bert_pieces, special_tokens=True, layers=[-1])
+    first = rows.vectors[np.flatnonzero(np.diff(rows.item, prepend=-1))]
+    torch.testing.assert_close(first, pooled.text_features(pooled.tokenize(SENTENCES)), rtol=1e-5, atol=1e-5)
+
+
+def test_the_mean_over_all_sub_words_is_what_hf_text_pools(bert_pieces):
+    pooled = load_encoder(resolve_encoder(f"hf-text:{bert_pieces}", layer=1), device="cpu")
+    rows = rows_of(bert_pieces, special_tokens=True, words="none", layers=[1])
+    means = torch.stack([rows.vectors[rows.item == k].mean(0) for k in range(len(SENTENCES))])
+    torch.testing.assert_close(means, pooled.text_features(pooled.tokenize(SENTENCES)), rtol=1e-5, atol=1e-5)
+
+
+def test_plain_texts_are_divided_into_words_and_punctuation(bert_pieces):
+    rows = rows_of(bert_pieces, SENTENCES[3:4], layers=[0])
+    assert list(rows.columns["token"]) == ["The", "reddish", "cat", ",", "unrelated", "."]
+    as_words = rows_of(bert_pieces, [Sentence(["The", "reddish", "cat", ",", "unrelated", "."])], layers=[0])
+    assert torch.equal(rows.vectors, as_words.vectors)
+
+
+def test_chosen_layers_are_those_of_all(folder):
+    every, some = rows_of(folder), rows_of(folder, layers=[-1, 0, 3])
+    for layer in (0, 3):
+        chosen = some.columns["layer"] == layer
+        torch.testing.assert_close(some.vectors[chosen], every.vectors[every.columns["layer"] == layer])
+    assert set(some.columns["layer"]) == {0, 3}
+
+
+def test_a_long_sentence_is_cut_and_counted_and_half_a_word_is_none(bert_pieces):
+    # [CLS], sixteen of one token, a word of three tokens of which two still fit, and [SEP]: 20 tokens
+    long = Sentence(["the"] * 16 + ["catlikes", "dog"])
+    encoder = load_encoder(resolve_encoder(f"hidden-states:{bert_pieces}", layers=[1]), device="cpu")
+    tokens = encoder.tokenize([long, SENTENCES[0]])
+    assert tokens.truncated == 1
+    rows = encoder.text_rows(tokens)
+    assert list(rows.columns["token"][rows.item == 0]) == ["the"] * 16
+    assert rows.lost == 2
+    fitting = Sentence(["the"] * 15 + ["catlikes"])
+    assert encoder.tokenize([fitting]).truncated == 0 and encoder.text_rows(encoder.tokenize([fitting])).lost == 0
+
+
+def test_a_word_without_a_sub_word_is_counted(bert_pieces):
+    control = "\x07"  # BERT's tokenizer removes control characters
+    rows = rows_of(bert_pieces, [Sentence(["the", control, "dog"]), Sentence([control])], layers=[0])
+    assert list(rows.columns["token"]) == ["the", "dog"] and list(rows.columns["position"]) == [0, 2]
+    assert list(rows.item) == [0, 0] and rows.lost == 2
+
+
+def test_no_words_at_all_give_no_rows(gpt_folder):
+    rows = rows_of(gpt_folder, ["   ", ""])
+    assert len(rows.vectors) == len(rows.item) == 0
+
+
+def test_a_fresh_decoder_has_its_seed(gpt_folder, tmp_path):
+    folder = shutil.copytree(gpt_folder, tmp_path / "gpt2")
+    (folder / "model.safetensors").unlink()
+    one, again, other = (rows_of(folder, fresh=True, seed=seed).vectors for seed in (1, 1, 2))
+    assert torch.equal(one, again) and not torch.allclose(one, other)
+    assert resolve_encoder(f"hidden-states:{folder}", fresh=True).is_fresh
+    with pytest.raises(InputError, match="has no weights"):
+        rows_of(folder)
+
+
+def test_a_later_word_changes_no_row_before_it_in_a_decoder(gpt_folder):
+    short, long = (rows_of(gpt_folder, [Sentence(["the", "cats", *more])]) for more in ((), ("sat", ".")))
+    both = long.columns["position"] < 2
+    torch.testing.assert_close(short.vectors, long.vectors[both], rtol=1e-5, atol=1e-5)
+
+
+def test_the_revision_is_that_of_the_files_and_the_key_that_of_the_options(bert_pieces, gpt_folder):
+    configs = [resolve_encoder(f"hidden-states:{bert_pieces}", **options) for options in ({}, {"words": "first"})]
+    assert encoder_revision(configs[0]) == encoder_revision(configs[1]) and configs[0] != configs[1]
+    assert encoder_revision(resolve_encoder(f"hidden-states:{gpt_folder}")) != encoder_revision(configs[0])
+
+
+def test_the_description_says_which_layers(bert_pieces):
+    encoder = load_encoder(resolve_encoder(f"hidden-states:{bert_pieces}", layers=[-1, 1]), device="cpu")
+    facts = encoder.describe()
+    assert (facts["layers"], facts["dim"], facts["context_length"]) == ({"text": [1, 3]}, {"text": 24}, 20)
+    assert encoder.item_bytes > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layers": [4]}, r"has layers 0 to 3 \(0: the embeddings\), but layers has 4"),
+        ({"layers": [-5]}, "but layers has -5"),
+        ({"layers": []}, "layers is an empty list"),
+        ({"layers": "some"}, "layers"),
+        ({"words": "last"}, "words"),
+        ({"seed": 1}, "seed and zero_bias are for freshly initialised models"),
+        ({"quick_gelu": True}, "quick_gelu is for checkpoints of open_clip"),
+    ],
+)
+def test_wrong_options(bert_pieces, options, message):
+    with pytest.raises(InputError, match=message):
+        rows_of(bert_pieces, **options)
+
+
+def test_models_of_another_kind_are_refused(bert_pieces, hf_clip_folder, tmp_path):
+    with pytest.raises(InputError, match="type 'clip'; name it hidden-states:hf-clip:"):
+        resolve_encoder(f"hidden-states:{hf_clip_folder}")
+    (tmp_path / "config.json").write_text('{"model_type": "t5", "is_encoder_decoder": true}')
+    with pytest.raises(InputError, match="type 't5', not an encoder or decoder"):
+        resolve_encoder(f"hidden-states:{tmp_path}")
+    with pytest.raises(InputError, match="'a b' is neither an existing folder nor a name"):
+        resolve_encoder("hidden-states:a b")
+    encoder = load_encoder(resolve_encoder(f"hidden-states:{bert_pieces}"), device="cpu")
+    with pytest.raises(InputError, match="gives several rows a text"):
+        encoder.text_features(encoder.tokenize(["cat"]))
+    with pytest.raises(InputError, match="gives several rows an image"):
+        encoder.image_features(torch.zeros(1))
+
+
+def test_layers_of_different_width_and_slow_tokenizers_are_refused(bert_pieces, monkeypatch):
+    encoder = load_encoder(resolve_encoder(f"hidden-states:{bert_pieces}"), device="cpu")
+    tokens = encoder.tokenize(["cat"])
+    whole = encoder.model.forward  # pyright: ignore[reportAttributeAccessIssue]
+
+    def narrowed(**inputs):
+        out = whole(**inputs)
+        out["hidden_states"] = (*out.hidden_states[:-1], out.hidden_states[-1][..., :5])
+        return out
+
+    monkeypatch.setattr(encoder.model, "forward", narrowed)  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(InputError, match=r"have \[24, 24, 24, 5\] columns"):
+        encoder.text_rows(tokens)
+    slow = type("SlowTokenizer", (), {"is_fast": False})()
+    monkeypatch.setattr(encoder, "tokenizer", slow)
+    with pytest.raises(InputError, match="SlowTokenizer does not say which characters"):
+        encoder.tokenize(["cat"])
+
+
+def test_the_wheels_model_has_its_bare_name():
+    from clip_geometry.encoders.sentence import full_name
+
+    config = resolve_encoder("hidden-states:all-MiniLM-L6-v2")
+    folder = resolve_encoder(f"hidden-states:{full_name(config)}")
+    assert encoder_revision(config) == encoder_revision(folder)
+
+
+def test_every_option_is_explained():
+    entry = encoders["hidden-states"]
+    assert entry.pattern.startswith("hidden-states:") and "\n" not in entry.summary
+    explained = " ".join(kind.__doc__ or "" for kind in entry.config.__mro__)
+    assert all(option in explained for option in entry.config.model_fields)

@@ -1,0 +1,176 @@
+"""Tokens and patches of CLIP's towers: what the model pools can be made of their rows again."""
+
+import numpy as np
+import pytest
+import torch
+
+from clip_geometry.data.corpus_words import Sentence
+from clip_geometry.encoders import encoder_revision, load_encoder, resolve_encoder
+from clip_geometry.encoders.hidden_states_text import SPECIAL
+from clip_geometry.registry import InputError
+
+TEXTS = [
+    "a photo of a cat",
+    "Two dogs, on a red sofa.",
+    Sentence(["the", "dog", "'s", "bus"], ["DT", "NN", "POS", "NN"]),
+]
+
+
+@pytest.fixture(
+    scope="module", params=["scenes-clip/fresh", "open_clip:tiny-vit/fresh", "open_clip:tiny-biased/fresh", "hf-clip"]
+)
+def name(request, hf_clip_folder):
+    return f"hf-clip:{hf_clip_folder}" if request.param == "hf-clip" else request.param
+
+
+@pytest.fixture(scope="module")
+def model(name):
+    return load_encoder(resolve_encoder(name), device="cpu")
+
+
+def states(name, **options):
+    return load_encoder(resolve_encoder(f"hidden-states:{name}", **options), device="cpu")
+
+
+def text_end(model, rows):
+    """The model's own way from the last block to its features."""
+    if hasattr(model.model, "text_model"):
+        return model.model.text_projection(model.model.text_model.final_layer_norm(rows))
+    text = getattr(model.model, "text", model.model)
+    normal = text.ln_final(rows)
+    projection = text.text_projection
+    return projection(normal) if isinstance(projection, torch.nn.Module) else normal @ projection
+
+
+def image_end(model, rows):
+    if hasattr(model.model, "vision_model"):
+        return model.model.visual_projection(model.model.vision_model.post_layernorm(rows))
+    return model.model.visual.ln_post(rows) @ model.model.visual.proj
+
+
+def test_the_last_layers_end_of_text_becomes_the_models_text_features(name, model):
+    encoder = states(name, layers=[-1], special_tokens=True, words="none")
+    rows = encoder.text_rows(encoder.tokenize(TEXTS))
+    special = np.flatnonzero(rows.columns["position"] == SPECIAL)
+    assert list(rows.item[special]) == [0, 0, 1, 1, 2, 2]  # start and end of each
+    with torch.no_grad():
+        found = text_end(model, rows.vectors[special[1::2]])
+    # the same operations on other batches: some hundred times float32's rounding
+    torch.testing.assert_close(found, model.text_features(model.tokenize(TEXTS)), rtol=1e-4, atol=1e-5)
+
+
+def test_the_last_layers_class_token_becomes_the_models_image_features(name, model, images):
+    encoder = states(name, layers=[-1])
+    pixels = torch.stack([encoder.preprocess(image) for image in images])
+    rows = encoder.image_rows(pixels)
+    with torch.no_grad():
+        found = image_end(model, rows.vectors[rows.columns["token"] == "class"])
+    torch.testing.assert_close(found, model.image_features(pixels), rtol=1e-4, atol=1e-5)
+
+
+def test_patches_are_in_their_places(name, images):
+    """Layer 0 of a patch depends on its own pixels alone, before anything is mixed."""
+    encoder = states(name, layers=[0])
+    pixels = torch.stack([encoder.preprocess(image) for image in images[:2]])
+    before = encoder.image_rows(pixels)
+    side = int(before.columns["row"].max()) + 1
+    size = pixels.shape[-1] // side
+    changed = pixels.clone()
+    changed[1, :, 2 * size : 3 * size, size : 2 * size] += 1.0
+    after = encoder.image_rows(changed)
+    moved = np.flatnonzero((before.vectors - after.vectors).abs().amax(dim=1) > 1e-4)
+    assert len(before.vectors) == 2 * (side * side + 1)
+    assert [(before.item[k], before.columns["row"][k], before.columns["column"][k]) for k in moved] == [(1, 2, 1)]
+    assert before.columns["position"][moved[0]] == 2 * side + 1
+    assert list(before.columns["position"][:3]) == [SPECIAL, 0, 1]
+
+
+def test_words_are_means_of_their_own_sub_words(name):
+    pieces, means, firsts = (states(name, words=words) for words in ("none", "mean", "first"))
+    apart, mean, first = (each.text_rows(each.tokenize(TEXTS)) for each in (pieces, means, firsts))
+    keys = [(i, k, p) for i, k, p in zip(apart.item, apart.columns["layer"], apart.columns["position"], strict=True)]
+    for row, key in enumerate(zip(mean.item, mean.columns["layer"], mean.columns["position"], strict=True)):
+        own = apart.vectors[[k for k, each in enumerate(keys) if each == key]]
+        torch.testing.assert_close(mean.vectors[row], own.mean(0))
+        assert torch.equal(first.vectors[row], own[0])
+    words = ["a", "photo", "of", "a", "cat", "Two", "dogs", ",", "on", "a", "red", "sofa", "."]
+    layer = mean.columns["layer"] == 1
+    assert list(mean.columns["token"][layer]) == [*words, "the", "dog", "'s", "bus"]
+    assert list(mean.columns["tag"][layer][-4:]) == ["DT", "NN", "POS", "NN"]
+    assert mean.lost == 0
+
+
+def test_layers_are_the_blocks_and_what_enters_them(name):
+    encoder = states(name)
+    layers = encoder.describe()["layers"]
+    rows = encoder.text_rows(encoder.tokenize(TEXTS[:1]))
+    assert sorted(set(rows.columns["layer"].tolist())) == layers["text"] == list(range(len(layers["text"])))
+    with pytest.raises(InputError, match=r"the image tower of .* has layers 0 to"):
+        states(name, layers=[99])
+
+
+def test_hugging_faces_own_hidden_states_are_the_same(hf_clip_folder, images):
+    encoder = states(f"hf-clip:{hf_clip_folder}", words="none", special_tokens=True)
+    tokens = encoder.tokenize(TEXTS)
+    rows = encoder.text_rows(tokens)
+    ids = torch.tensor([list(text.ids) for text in tokens.inputs])
+    with torch.no_grad():
+        hidden = encoder.inner.model.text_model(ids, output_hidden_states=True).hidden_states
+        pixels = torch.stack([encoder.preprocess(image) for image in images])
+        of_images = encoder.inner.model.vision_model(pixels, output_hidden_states=True).hidden_states
+    for k, text in enumerate(tokens.inputs):
+        expected = torch.cat([states[k, : text.length] for states in hidden])
+        torch.testing.assert_close(rows.vectors[rows.item == k], expected, rtol=1e-4, atol=1e-5)
+    patches = encoder.image_rows(pixels)
+    torch.testing.assert_close(patches.vectors[patches.item == 1], torch.cat([states[1] for states in of_images]))
+
+
+def test_long_texts_are_cut_and_counted():
+    for name in ("open_clip:tiny-vit/fresh", "scenes-clip/fresh"):
+        encoder = states(name, layers=[1])
+        tokens = encoder.tokenize(["a red bus " * 40, "a cat"])
+        rows = encoder.text_rows(tokens)
+        assert tokens.truncated == 1
+        kept = int((rows.item == 0).sum())
+        assert rows.lost == 120 - kept and 4 < kept < encoder.inner.tokenizer.context_length
+        assert list(rows.columns["token"][rows.item == 0]) == (["a", "red", "bus"] * 40)[:kept]
+
+
+def test_a_word_that_is_cut_in_two_is_none():
+    """Fourteen places between start and end; the last word has several sub-words, of which not all fit."""
+    encoder = states("open_clip:tiny-vit/fresh", layers=[0])
+    long = Sentence(["a"] * 13 + ["antidisestablishmentarianism"])
+    tokens = encoder.tokenize([long])
+    assert tokens.truncated == 1
+    rows = encoder.text_rows(tokens)
+    assert list(rows.columns["token"]) == ["a"] * 13 and rows.lost == 1
+
+
+def test_options_of_the_model_itself():
+    one, other = (resolve_encoder("hidden-states:scenes-clip/fresh", seed=seed) for seed in (0, 1))
+    assert one.is_fresh and one != other and encoder_revision(one)
+    rows = [load_encoder(c, device="cpu") for c in (one, other)]
+    first, second = (each.text_rows(each.tokenize(TEXTS[:1])).vectors for each in rows)
+    assert first.shape == second.shape and not torch.allclose(first, second)
+    with pytest.raises(InputError, match="unknown key 'fresh'"):
+        resolve_encoder("hidden-states:scenes-clip/fresh", fresh=True)
+    with pytest.raises(InputError, match="quick_gelu is for open_clip:NAME@PATH"):
+        resolve_encoder("hidden-states:open_clip:tiny-vit/fresh", quick_gelu=True)
+    with pytest.raises(InputError, match="tiny-vitt"):
+        resolve_encoder("hidden-states:open_clip:tiny-vitt/fresh")
+
+
+def test_a_resnet_has_words_only_and_a_tower_that_is_not_known_says_so():
+    encoder = states("open_clip:tiny-resnet/fresh")
+    assert encoder.modalities == {"text"}
+    with pytest.raises(InputError, match="embeds text only, it has no image tower"):
+        encoder.require("image")
+    assert states("open_clip:tiny-timm/fresh").modalities == {"text"}
+
+
+def test_a_tokenizer_with_tokens_of_its_own_is_refused(monkeypatch):
+    encoder = states("scenes-clip/fresh")
+    own = encoder.inner.tokenize
+    monkeypatch.setattr(encoder.inner, "tokenize", lambda texts: type(own(texts))(own(texts).inputs + 1, 0))
+    with pytest.raises(InputError, match="changes its tokens in a way of its own"):
+        encoder.tokenize(["a cat"])
