@@ -45,10 +45,20 @@ def _table(write_table, write_json):
     return {"name": "table", "path": str(write_table("mine.parquet", text=TEXTS, label=["b", "a", "", "b"]))}
 
 
+def _sst5(write_table, write_json):
+    return {"name": "sst5", "path": str(write_table("sst5_train.parquet", text=TEXTS, label=[0, 4, 2, 1]))}
+
+
+def _scenes(write_table, write_json):
+    return {"name": "scenes", "size": 12}
+
+
 # a new task needs a row here: how to make a tiny one
 MINIMAL = {
     **{name: _glue(name) for name in SUBSETS},
     "snli": _snli,
+    "sst5": _sst5,
+    "scenes": _scenes,
     "polarity": _polarity,
     "supersense": _supersense,
     "pos": _pos,

@@ -66,9 +66,9 @@ def _datasets() -> Iterator[Block]:
 
 
 def _tasks() -> Iterator[Block]:
-    from clip_geometry.tasks import tasks
+    from clip_geometry.tasks import target_tasks, tasks
 
-    for name, entry in tasks.items():
+    for name, entry in {**tasks, **target_tasks}.items():
         options = ", ".join(key for key in entry.config.model_fields if key != "name")
         yield f"{name}: {entry.summary}", f"options: {options}"
 

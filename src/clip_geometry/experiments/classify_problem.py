@@ -10,6 +10,7 @@ from torch import Tensor
 
 from clip_geometry.geometry.rows import as_rows
 from clip_geometry.registry import InputError
+from clip_geometry.tasks.held_out import held_out
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,29 +93,11 @@ def hold_out(problem: Problem, share: float, seed: int) -> tuple[Problem, Proble
     """
     if share == 0:
         return problem, None
-    groups = _connected(problem)
-    wanted, held = share * len(groups), np.zeros(len(groups), bool)
-    sizes = np.bincount(groups)
-    for group in np.random.default_rng(seed).permutation(len(sizes)):
-        if held.sum() + sizes[group] <= wanted:
-            held |= groups == group
+    held, smallest = held_out(problem.examples.tolist(), share, seed)
     if not held.any():
         raise InputError(
-            f"held_out = {share:g} of {len(groups)} examples: none can be held out, the smallest group that shares "
-            f"items has {sizes.min()}; raise held_out, or set it to 0"
+            f"held_out = {share:g} of {len(held)} examples: none can be held out, the smallest group that shares "
+            f"items has {smallest}; raise held_out, or set it to 0"
         )
     trained, unseen = problem.part(np.flatnonzero(~held)), problem.part(np.flatnonzero(held))
     return trained.of_several_classes("trained"), unseen.of_several_classes("held-out")
-
-
-def _connected(problem: Problem) -> np.ndarray:
-    """(n,) numbers of the groups of examples that share items."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    n, m = len(problem.examples), len(problem.items)
-    items = problem.examples.numpy()
-    left = np.repeat(np.arange(n), items.shape[1])
-    links = coo_array((np.ones(items.size), (left, n + items.ravel())), shape=(n + m, n + m))
-    groups = connected_components(links, directed=False)[1][:n]
-    return np.unique(groups, return_inverse=True)[1]

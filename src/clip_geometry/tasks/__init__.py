@@ -5,6 +5,7 @@ from clip_geometry.tasks.base import Task, TaskConfig, TaskEntry, load_task, res
 from clip_geometry.tasks.items import items_of
 from clip_geometry.tasks.labelled import labelled_task
 from clip_geometry.tasks.parameters import parameter_count
+from clip_geometry.tasks.targets import resolve_any_task, target_tasks
 
 __all__ = [
     "Task",
@@ -14,7 +15,9 @@ __all__ = [
     "labelled_task",
     "load_task",
     "parameter_count",
+    "resolve_any_task",
     "resolve_task",
+    "target_tasks",
     "tasks",
 ]
 

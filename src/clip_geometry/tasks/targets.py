@@ -1,0 +1,76 @@
+"""Tasks whose targets are no classes: scores of pairs, answers in a passage. The registry `tasks` has the others."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from clip_geometry.config import validate
+from clip_geometry.registry import InputError, Registry, did_you_mean
+from clip_geometry.tasks.base import TaskConfig, tasks
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredPairs:
+    """texts: one pair of sentences for each of scores, (n,) float64. revision: changes with any of these."""
+
+    name: str
+    texts: tuple[tuple[str, str], ...]
+    scores: np.ndarray
+    revision: str
+    dropped: int = 0
+
+
+class Answer(NamedTuple):
+    """text: as it stands in the passage. start: its first character there."""
+
+    text: str
+    start: int
+
+
+class Question(NamedTuple):
+    """answers: at least one; several people may have answered."""
+
+    question: str
+    passage: str
+    answers: tuple[Answer, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Questions:
+    """Questions whose answers are spans of a passage. revision: changes with any of them."""
+
+    name: str
+    questions: tuple[Question, ...]
+    revision: str
+
+
+@dataclass(frozen=True)
+class TargetEntry:
+    """kind: of the targets."""
+
+    config: type[TaskConfig]
+    load: Callable[[Any], ScoredPairs | Questions]
+    summary: str
+    kind: str
+
+
+target_tasks: Registry[TargetEntry] = Registry("task")
+
+
+def resolve_any_task(name_or_section: str | Mapping[str, Any] | TaskConfig) -> TaskConfig:
+    """The config of a task of either registry, from its name or a section with the key `name`."""
+    if isinstance(name_or_section, TaskConfig):
+        return name_or_section
+    section = {"name": name_or_section} if isinstance(name_or_section, str) else name_or_section
+    known = (*tasks, *target_tasks)
+    if not isinstance(section, Mapping) or not isinstance(section.get("name"), str):
+        raise InputError(f"expected the name of a task or a section with the key 'name'; known are {', '.join(known)}")
+    name = section["name"]
+    if name not in known:
+        raise InputError(f"unknown task {name!r}" + (did_you_mean(name, known) or f"; known are {', '.join(known)}"))
+    values = {key: str(value) if isinstance(value, Path) else value for key, value in section.items()}
+    entry = tasks[name] if name in tasks else target_tasks[name]
+    return validate(entry.config, values, f"task {name}")

@@ -1,0 +1,108 @@
+"""SQuAD in its official layout, as a table and from the hub."""
+
+import json
+
+import pytest
+
+from clip_geometry.registry import InputError
+from clip_geometry.tasks import squad
+from clip_geometry.tasks.targets import Answer, resolve_any_task, target_tasks
+
+PASSAGE = "Ada wrote a program in 1843."
+ROWS = [
+    {"question": "Who?", "context": PASSAGE, "answers": {"text": ["Ada", "Ada"], "answer_start": [0, 0]}},
+    {"question": "When?", "context": PASSAGE, "answers": {"text": ["1843"], "answer_start": [23]}},
+    {"question": "Why?", "context": PASSAGE, "answers": {"text": [], "answer_start": []}},
+]
+
+
+def official(rows):
+    qas = []
+    for row in rows:
+        pairs = zip(row["answers"]["text"], row["answers"]["answer_start"], strict=True)
+        answers = [{"text": text, "answer_start": start} for text, start in pairs]
+        qas.append({"question": row["question"], "answers": answers})
+    return {"data": [{"title": "Ada", "paragraphs": [{"context": PASSAGE, "qas": qas}]}], "version": "1.1"}
+
+
+def load(**options):
+    config = resolve_any_task({"name": "squad", **options})
+    return target_tasks["squad"].load(config)
+
+
+def as_lines(path, rows):
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def test_questions_are_the_same_from_json_and_from_a_table(tmp_path):
+    (tmp_path / "train-v1.1.json").write_text(json.dumps(official(ROWS)))
+    one, other = load(path=tmp_path), load(path=as_lines(tmp_path / "q.jsonl", ROWS))
+    assert one.questions == other.questions and one.revision == other.revision and one.name == "squad"
+    assert [each.question for each in one.questions] == ["Who?", "When?"]  # without an answer there is nothing to learn
+    assert one.questions[0].answers == (Answer("Ada", 0), Answer("Ada", 0)) and one.questions[1].passage == PASSAGE
+
+
+def test_the_split_chooses_the_file_and_the_limit_is_spread(tmp_path, monkeypatch):
+    monkeypatch.setenv("CLIP_GEOMETRY_DATA", str(tmp_path))
+    (tmp_path / "text" / "squad").mkdir(parents=True)
+    (tmp_path / "text" / "squad" / "dev-v1.1.json").write_text(json.dumps(official(ROWS[:2] * 3)))
+    found = load(split="validation", limit=2)
+    assert [each.question for each in found.questions] == ["Who?", "When?"] and len(found.questions) == 2
+    with pytest.raises(InputError, match="rajpurkar/squad, split train, "):  # the hub, which is not reachable
+        monkeypatch.setattr(squad, "hub_table", lambda name, _, split, __: (_ for _ in ()).throw(
+            InputError(f"{name}, split {split}, could not be fetched")))  # fmt: skip
+        load()
+
+
+def test_it_comes_from_the_hub_where_no_file_is_at_hand(tmp_path, monkeypatch):
+    monkeypatch.setenv("CLIP_GEOMETRY_DATA", str(tmp_path))
+    asked = []
+
+    class Found:
+        path, names = tmp_path, tuple(ROWS[0])
+
+        @staticmethod
+        def values(name):
+            return [row[name] for row in ROWS]
+
+    monkeypatch.setattr(squad, "hub_table", lambda *given: asked.append(given) or Found)
+    assert len(load().questions) == 2 and asked[0][:3] == ("rajpurkar/squad", None, "train")
+    assert asked[0][3].endswith("put it at $CLIP_GEOMETRY_DATA/text/squad_train.parquet")
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        (
+            [{**ROWS[0], "answers": {"text": ["Ada"], "answer_start": [1]}}],
+            "the answer 'Ada' to 'Who\\?' does not stand",
+        ),
+        ([{**ROWS[0], "answers": {"text": [""], "answer_start": [0]}}], "the answer '' to 'Who\\?' does not stand"),
+        ([{**ROWS[0], "answers": {"text": ["Ada"]}}], "answers that are no lists 'text' and 'answer_start'"),
+        ([{**ROWS[0], "answers": ["Ada"]}], "a question, context or answers of another type"),
+        (
+            [{"question": "Who?", "context": PASSAGE}],
+            "has the columns question, context; squad needs question, context",
+        ),
+        (ROWS[2:], "holds no questions with an answer"),
+    ],
+)
+def test_a_wrong_table_is_one_sentence(tmp_path, rows, says):
+    with pytest.raises(InputError, match=says):
+        load(path=as_lines(tmp_path / "q.jsonl", rows))
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"data": [{"paragraphs": [{"qas": [{"question": "x"}]}]}]}', '{"data": 3}']
+)
+def test_another_json_is_one_sentence(tmp_path, content):
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(InputError, match="no JSON in the layout of SQuAD"):
+        load(path=tmp_path / "a.json")
+
+
+def test_a_file_that_is_no_text_is_one_sentence(tmp_path):
+    (tmp_path / "a.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="is not a text file in UTF-8"):
+        load(path=tmp_path / "a.json")
