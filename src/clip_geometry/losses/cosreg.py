@@ -1,0 +1,52 @@
+"""CosReg: a penalty on the average cosine of hidden states (Gao et al. 2019, as Rudman & Eickhoff 2024 use it)."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from clip_geometry.losses.hidden import Hidden, Layers
+from clip_geometry.registry import InputError
+
+
+class CosReg(nn.Module):
+    """λ (Σ_ij cos(w_i, w_j) − N)/N² of N hidden states, usually of the last layer, to be added to a task loss.
+
+    It is λ (‖ū‖² − 1/N), ū the mean of the unit rows: O(Nd), no N × N matrix. For large N λ times the average cosine,
+    which times (N − 1)/N it is exactly. lambda_: λ; positive spreads directions, negative gathers them. Of the rows
+    of this process alone, also in distributed training.
+
+    >>> import torch
+    >>> from clip_geometry.losses import CosReg
+    >>> states = torch.randn(4, 5, 8, requires_grad=True)
+    >>> mask = torch.arange(5) < torch.tensor([[5], [3], [4], [2]])  # true where there is no padding
+    >>> penalty = CosReg(1.0)(states, mask)
+    >>> penalty.backward()
+
+    In at least float32 whatever autocast says. Raises InputError for zero rows, which have no direction, and where
+    the mask leaves no row.
+    """
+
+    def __init__(self, lambda_: float):
+        super().__init__()
+        if not math.isfinite(lambda_):
+            raise InputError(f"lambda_ is {lambda_}; expected a finite weight of the penalty")
+        self.lambda_ = lambda_
+
+    def forward(self, hidden: Hidden, mask: Tensor | None = None) -> Float[Tensor, ""]:
+        """hidden: (n, d), (b, t, d), or a sequence of such. mask: (n,) or (b, t), true for rows that count. A scalar in
+        the precision of the rows, at least float32."""
+        rows = Layers(hidden, mask).together()
+        with torch.autocast(rows.device.type, enabled=False):
+            rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
+            largest = rows.detach().abs().amax(1, keepdim=True)
+            if (largest == 0).any():
+                row = int((largest == 0).nonzero()[0, 0])
+                raise InputError(f"row {row} of the hidden states is zero, which has no direction; mask it")
+            scaled = rows / largest  # the squares of large or small rows would leave the range
+            mean = (scaled / scaled.norm(dim=1, keepdim=True)).mean(0)
+            return self.lambda_ * (mean.square().sum() - 1 / len(rows))
+
+    def extra_repr(self) -> str:
+        return f"lambda_={self.lambda_:g}"

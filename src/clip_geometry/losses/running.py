@@ -1,0 +1,99 @@
+"""The covariance that IsoScore* shrinks towards: of a sample, or averaged over batches."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from clip_geometry.geometry.moments import Moments
+from clip_geometry.losses.hidden import Hidden, Layers
+from clip_geometry.losses.second_moments import second_moments
+from clip_geometry.registry import InputError
+
+Batch = Hidden | tuple[Hidden, Tensor]  # hidden states, or these and their mask
+
+
+class RunningCovariance(nn.Module):
+    """C_0, a buffer (d, d) that is None before the first sample or batch. It is kept in float64 whatever precision
+    the model is given, goes with it to its device, and is in its state_dict.
+
+    momentum: weight of each new batch in the average; None: only `refresh` sets C_0.
+    """
+
+    covariance: Tensor | None
+
+    def __init__(self, momentum: float | None = None):
+        super().__init__()
+        if momentum is not None and not 0 < momentum <= 1:
+            raise InputError(f"momentum is {momentum}; expected the weight of a new batch, above 0 and at most 1")
+        self.momentum = momentum
+        self.register_buffer("covariance", None)
+
+    @torch.no_grad()
+    def refresh(self, sample: Tensor | Iterable[Batch], mask: Tensor | None = None, *, group: Any = None) -> None:
+        """C_0 of a sample: of rows (n, d) or (b, t, d) with their mask, or of all batches of an iterable.
+
+        A batch is hidden states as the loss takes them, or a tuple of these and their mask; batches are merged, so
+        that only one is in memory. group: as in `reduced`. Raises InputError for fewer than two rows in all.
+        """
+        batches = [(sample, mask)] if isinstance(sample, Tensor) else map(_with_mask, sample)
+        merged: Moments | None = None
+        for hidden, kept in batches:
+            layers = Layers(hidden, kept)
+            part = second_moments(layers.rows, layers.kept)
+            merged = part if merged is None else merged + part
+        if merged is None:
+            raise InputError("there are no batches to take the covariance of; expected at least one")
+        merged = reduced(merged, group)
+        if merged.n < 2:
+            raise InputError("the sample has 1 row; expected at least 2, better more than dimensions")
+        self.covariance = merged.covariance
+
+    @torch.no_grad()
+    def update(self, moments: Moments) -> None:
+        """With momentum m: C_0 becomes (1 − m) C_0 + m C, C the batch's covariance, about its own mean."""
+        if self.momentum is not None:
+            before = self.like(moments)
+            now = moments.covariance.detach()
+            self.covariance = now.clone() if before is None else before.lerp(now, self.momentum)
+
+    def like(self, moments: Moments) -> Float[Tensor, "d d"] | None:
+        """C_0 where the moments are. Raises InputError for another dimension."""
+        found = self.covariance
+        if found is not None:
+            if len(found) != moments.d:
+                raise InputError(f"C_0 has dimension {len(found)}, the hidden states {moments.d}; refresh it with such")
+            self.covariance = found = found.to(moments.M2)
+        return found
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "RunningCovariance":
+        """To another device, but not to another precision: half of one would leave three digits of C_0."""
+        super()._apply(lambda tensor: tensor.to(fn(tensor.float()).device), recurse)
+        return self
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any, **options: Any) -> None:
+        """Whatever C_0 there was before: its dimension is known only with the first."""
+        found = state_dict.get(f"{prefix}covariance")
+        here = found if self.covariance is None else self.covariance
+        self.covariance = None if found is None or here is None else torch.empty_like(found, device=here.device)
+        super()._load_from_state_dict(state_dict, prefix, *rest, **options)
+
+
+def reduced(moments: Moments, group: Any = None) -> Moments:
+    """Of all processes of a torch.distributed group (None: of all there are), where several train together."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size(group) > 1:
+        return moments.all_reduce(group)
+    return moments
+
+
+def _with_mask(batch: Batch) -> tuple[Hidden, Tensor | None]:
+    if isinstance(batch, tuple) and len(batch) == 2 and _is_mask(batch[1]):
+        return batch
+    return batch, None  # pyright: ignore[reportReturnType]
+
+
+def _is_mask(part: Any) -> bool:
+    return part is None or (isinstance(part, Tensor) and not part.is_floating_point())

@@ -1,0 +1,106 @@
+"""Mean and scatter of hidden states, as cheap as training allows: what IsoScore* needs of a batch, and no more."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from clip_geometry.geometry.moments import Moments
+
+BLOCK = 2048  # rows that are centred, summed and multiplied while they are in the cache
+STRIP = 64  # columns multiplied at once: narrower ones save more of the symmetric half, but are slower
+
+
+def second_moments(layers: Sequence[Float[Tensor, "n d"]], kept: Int[Tensor, " k"] | None = None) -> Moments:
+    """n, mean and M2 of the rows of all layers together; T and Q are zero, nobody needs them here.
+
+    kept: indices of the rows that count, the same in each layer; None: all. Products are in float32, in float64 for
+    float64 rows, never in less, whatever autocast says; n, mean and M2 are float64 (float32 on devices without).
+    Each row is centred before it is multiplied, so that a mean far from the origin costs no digits. Once
+    differentiable in the rows: the gradient takes one product with a (d, d) matrix and no copy of the rows.
+    """
+    rows = len(layers[0]) if kept is None else len(kept)
+    mean, m2 = _SecondMoments.apply(kept, *layers)  # pyright: ignore[reportGeneralTypeIssues]
+    return Moments(rows * len(layers), mean, m2, torch.zeros_like(mean), mean.new_zeros(()))
+
+
+def widest(device: torch.device) -> torch.dtype:
+    """The precision in which sums are kept."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+class _SecondMoments(torch.autograd.Function):
+    """With G the gradient for M2 = Σ c cᵀ and g that for the mean, a row's gradient is (G + Gᵀ) c + g/n."""
+
+    @staticmethod
+    def forward(ctx: Any, kept: Tensor | None, *layers: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.autocast(layers[0].device.type, enabled=False):
+            mean, m2, n = _mean_and_scatter(layers, kept)
+        ctx.save_for_backward(mean, *([] if kept is None else [kept]), *layers)
+        ctx.n, ctx.masked = n, kept is not None
+        return mean, m2
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        g, G = gradients
+        mean, *layers = ctx.saved_tensors
+        kept = layers.pop(0) if ctx.masked else None
+        with torch.autocast(mean.device.type, enabled=False):
+            slope = G + G.T
+            offset = g / ctx.n - slope @ mean
+            needed = zip(layers, ctx.needs_input_grad[1:], strict=True)
+            return None, *(_gradient(rows, kept, slope, offset) if need else None for rows, need in needed)
+
+
+def _mean_and_scatter(layers: Sequence[Tensor], kept: Tensor | None) -> tuple[Tensor, Tensor, int]:
+    """About a centre near the mean, then put right: M2 = Σ (x − c)(x − c)ᵀ − n δδᵀ, δ = mean − c."""
+    kind, exact = _products(layers[0]), widest(layers[0].device)
+    # of the first blocks is near enough: rounding grows with δ²/σ², which is below n divided by their rows
+    centre = torch.stack([next(_blocks(rows, kept)).to(kind).mean(0) for rows in layers]).mean(0)
+    n, d = 0, len(centre)
+    sums = centre.new_zeros(d, dtype=exact)
+    scatter = centre.new_zeros((d, d), dtype=exact)
+    for rows in layers:
+        gram = centre.new_zeros((d, d))
+        for block in _blocks(rows, kept):
+            block = block.to(kind) - centre
+            n += len(block)
+            sums += block.sum(0)
+            _add_upper_gram(gram, block)
+        scatter += gram
+    scatter = scatter.triu() + scatter.triu(1).T
+    shift = sums / n
+    return centre + shift, scatter - n * torch.outer(shift, shift), n
+
+
+def _blocks(rows: Tensor, kept: Tensor | None) -> Iterator[Tensor]:
+    """The rows that count, never all of them copied."""
+    if kept is None:
+        return iter(rows.split(BLOCK))
+    return (rows.index_select(0, part) for part in kept.split(BLOCK))
+
+
+def _add_upper_gram(gram: Float[Tensor, "d d"], x: Float[Tensor, "n d"]) -> None:
+    """Adds xᵀx, but the strips below its diagonal, which is symmetric: 7 parts of 12 at d = 384."""
+    for start in range(0, len(gram), STRIP):
+        gram[start : start + STRIP, start:].addmm_(x[:, start : start + STRIP].T, x[:, start:])
+
+
+def _gradient(rows: Tensor, kept: Tensor | None, slope: Tensor, offset: Tensor) -> Tensor:
+    """0 for rows that do not count."""
+    kind = _products(rows)
+    offset, slope = offset.to(kind), slope.to(kind)
+    if kept is None:
+        return torch.addmm(offset, rows.to(kind), slope).to(rows.dtype)
+    found = torch.zeros_like(rows)
+    for part in kept.split(BLOCK):
+        found.index_copy_(0, part, torch.addmm(offset, rows.index_select(0, part).to(kind), slope).to(rows.dtype))
+    return found
+
+
+def _products(rows: Tensor) -> torch.dtype:
+    return torch.float64 if rows.dtype == torch.float64 else torch.float32
