@@ -20,6 +20,15 @@ def test_plain_values_become_a_config():
     assert found == Outer(name="a", sizes=(3,), rate=1.0, inner=Inner(depth=2))
 
 
+class Several(Config):
+    inners: tuple[Inner, ...] = ()
+
+
+def test_a_key_inside_a_list_of_sections_names_its_neighbours():
+    with pytest.raises(InputError, match=r"unknown key 'inners\.1\.dept'; did you mean 'depth'"):
+        validate(Several, {"inners": [{"depth": 1}, {"dept": 1}]}, "here")
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [

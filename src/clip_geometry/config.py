@@ -56,6 +56,8 @@ def _fields_at(kind: type[BaseModel], location: Iterable[Any]) -> list[str]:
     for part in location:
         if get_origin(annotation) is dict:
             annotation = get_args(annotation)[1]
+        elif isinstance(part, int) and get_origin(annotation) in (tuple, list):
+            annotation = get_args(annotation)[0]
         elif _is_model(annotation) and part in annotation.model_fields:
             annotation = annotation.model_fields[part].annotation
         else:

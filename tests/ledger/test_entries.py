@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from clip_geometry.evaluators import evaluators
-from clip_geometry.experiments.classify_numbers import EXPLANATIONS
+from clip_geometry.experiments import experiments
 from clip_geometry.geometry import measures
 from clip_geometry.ledger import entries, findings, papers, published
 from clip_geometry.ledger.entries import all_entries, has_ledger
@@ -43,9 +43,9 @@ def test_every_selected_measure_exists():
     named = {variant.where["measure"] for entry in all_entries() if entry.runs for variant in entry.variants}
     assert len(named) > 10
     of_isotropy = {"isotropy_i1[random]", "isotropy_i2[random]", "isotropy_i2[mean]"}  # experiments/isotropy.py
-    of_classify = {name for name in named if name.startswith("classify.")}
-    assert of_classify and of_classify <= set(EXPLANATIONS)
-    assert named - {*measures, *evaluators} - of_classify == of_isotropy
+    explained = {name for kind in experiments.values() for name in kind.explanations}
+    assert named - {*measures, *evaluators} - of_isotropy <= explained
+    assert {"classify.pearson", "stability.bias", "finetune.performance"} <= named & explained
 
 
 def test_what_was_online_says_what_it_needs():

@@ -26,6 +26,8 @@ PAGE_FOOT = """# In the library only
 
 - `clip_geometry.isoscore_star(x, covariance, zeta=…)`: IsoScore of the covariance shrunken towards that of a larger
   sample (Rudman & Eickhoff 2024).
+- `clip_geometry.IStar(lambda_, zeta)`, `clip_geometry.CosReg(lambda_)`: penalties on isotropy and on the average
+  cosine of hidden states, for training loops.
 - `clip_geometry.Moments.of(x)`: mean, covariance and fourth moments of rows, which add up (`a + b`) and reduce over
   processes (`all_reduce`); isoscore, isoscore_star, participation_ratio and effective_rank take them in place of rows.
 - `clip_geometry.silhouette_samples`, `singular_values`, `coordinate_std`, `conformity`, `cone`: what stands behind

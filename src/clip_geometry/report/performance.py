@@ -34,7 +34,7 @@ def _section(name: str, output: dict) -> str:
         "|---|---|--:|--:|--:|--:|--:|--:|---|",
         *(_line(row) for row in output["rows"]),
         "",
-        f"{output['rows'][0]['peer']} is the peer. {machine['date']}, {machine['cores']}-core {machine['cpu']}, "
+        f"Peer: {', '.join(dict.fromkeys(row['peer'] for row in output['rows']))}. {machine['date']}, {machine['cores']}-core {machine['cpu']}, "
         f"Python {machine['python']}, {versions}.",
     ]
     return "\n".join(lines) + "\n"

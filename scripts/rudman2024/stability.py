@@ -1,0 +1,40 @@
+"""Isotropy from few rows as library calls: draw from a known cloud, score each sample in three ways, take the errors.
+
+python scripts/rudman2024/stability.py [--rows 64] [--draws 50] [--dimension 128] [--zeta 0.2] [--larger 2048]
+"""
+
+import argparse
+
+import numpy as np
+
+import clip_geometry as cg
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=64, help="of each sample")
+    parser.add_argument("--draws", type=int, default=50, help="how many samples")
+    parser.add_argument("--dimension", type=int, default=128)
+    parser.add_argument("--zeta", type=float, default=0.2, help="of IsoScore*")
+    parser.add_argument("--larger", type=int, default=2048, help="rows behind C_0")
+    given = parser.parse_args()
+    rng = np.random.default_rng(0)
+    variances = np.arange(1, given.dimension + 1) ** -0.5
+    truth = (variances.sum() ** 2 / (variances**2).sum() - 1) / (given.dimension - 1)
+
+    def draw(n):
+        # heavy tails: one row in ten is five times as long
+        lengths = np.where(rng.random((n, 1)) < 0.1, 5.0, 1.0)
+        return lengths * rng.normal(size=(n, given.dimension)) * np.sqrt(variances)
+
+    scores = []
+    for _ in range(given.draws):
+        x, c_0 = draw(given.rows), cg.Moments.of(draw(given.larger)).covariance
+        scores.append([cg.isoscore(x), cg.isoscore(x, unbiased=True), cg.isoscore_star(x, c_0, zeta=given.zeta)])
+    print(f"true IsoScore {truth:.3f}; {given.draws} samples of {given.rows} rows in {given.dimension} dimensions")
+    for name, error in zip(("plain", "unbiased", "IsoScore*"), np.transpose(scores) - truth, strict=True):
+        print(f"{name:10} bias {error.mean():+.3f}  deviation {error.std():.3f}  RMSE {(error**2).mean() ** 0.5:.3f}")
+
+
+if __name__ == "__main__":
+    main()
