@@ -27,6 +27,7 @@ def performance_page(outputs: Mapping[str, dict]) -> str:
 def _section(name: str, output: dict) -> str:
     machine = output["machine"]
     versions = ", ".join(f"{package} {version}" for package, version in machine["versions"].items())
+    peers = ", ".join(dict.fromkeys(row["peer"] for row in output["rows"]))
     lines = [
         f"## benchmarks/{name}.py",
         "",
@@ -34,7 +35,7 @@ def _section(name: str, output: dict) -> str:
         "|---|---|--:|--:|--:|--:|--:|--:|---|",
         *(_line(row) for row in output["rows"]),
         "",
-        f"Peer: {', '.join(dict.fromkeys(row['peer'] for row in output['rows']))}. {machine['date']}, {machine['cores']}-core {machine['cpu']}, "
+        f"Peer: {peers}. {machine['date']}, {machine['cores']}-core {machine['cpu']}, "
         f"Python {machine['python']}, {versions}.",
     ]
     return "\n".join(lines) + "\n"
