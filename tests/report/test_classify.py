@@ -8,8 +8,10 @@ from clip_geometry.report.classify import (
     curves_figure,
     draw_classify,
     first_relation,
+    hidden_curves,
     learning_figure,
     relation_figure,
+    unseen_figure,
 )
 from clip_geometry.report.classify_tasks import draw_tasks, tasks_curves
 
@@ -47,6 +49,25 @@ def test_curves_are_means_over_seeds_with_a_band_of_one_deviation():
     assert texts == ["Euclidean", "cosine", "Euclidean, hidden layer"]
     looks = {(line.get_color(), str(line.get_linestyle())) for line in above.lines}
     assert len(looks) == 3 and below.get_legend() is None
+
+
+def test_held_out_examples_stand_beside_the_trained_ones_of_the_hidden_layer(tmp_path):
+    hidden = {
+        (measure, examples, "hidden"): values * share
+        for measure, values in (("silhouette", SILHOUETTE), ("isoscore", ISOSCORE))
+        for examples, share in (("trained", 1), ("held out", 0.1))
+    }
+    assert hidden_curves({**CURVES, **HIDDEN}) == {}
+    found = hidden_curves({**CURVES, **hidden})
+    assert set(found) == set(hidden)
+    figure = unseen_figure(found, UPDATES)
+    trained, held_out = (drawn(figure, f"isoscore:{name}:hidden") for name in ("trained", "held out"))
+    assert held_out.get_ydata() == pytest.approx(trained.get_ydata() * 0.1)
+    assert trained.get_linestyle() == "-" != held_out.get_linestyle()
+    entries = draw_classify({**CURVES, **hidden}, UPDATES, folder=tmp_path, origin="")
+    (entry,) = (each for each in entries if each.name == "classify_unseen")
+    assert "silhouette of trained examples goes from 0 to 0.4500" in entry.caption.lower()
+    assert "isoscore of held-out examples goes from 0.0300 to 0.0015" in entry.caption.lower()
 
 
 def test_a_single_seed_has_no_band_and_a_score_below_zero_no_logarithm():

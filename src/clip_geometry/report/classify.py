@@ -48,6 +48,12 @@ def draw_classify(
     if (relation := first_relation(trained)) is not None:
         figure = relation_figure({"": relation})
         drawn["classify_relation"] = ("Silhouette against IsoScore", figure, _told_relation(relation))
+    if unseen := hidden_curves(curves):
+        drawn["classify_unseen"] = (
+            "Examples that are not trained",
+            unseen_figure(unseen, updates),
+            _told_unseen(unseen),
+        )
     if any(place[2] == "output" for place in curves):
         drawn["classify_learning"] = ("What is learnt", learning_figure(curves, updates), _told_learning(curves))
     entries = []
@@ -95,7 +101,7 @@ def curves_figure(curves: Curves, updates: NDArray[np.integer]) -> Figure:
         if kind == "isoscore":
             log_axis(axes.yaxis, np.concatenate([values.ravel() for _, values in lines]))
         if len(lines) > 1:
-            axes.legend(loc="best", fontsize=6.5, handlelength=2.2)
+            axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, fontsize=6.5, handlelength=2.2)
         axes.set_ylabel(label)
     panels[-1].set_xlabel("update")
     panels[-1].xaxis.set_major_locator(MaxNLocator(6, integer=True))
@@ -126,6 +132,34 @@ def relation_figure(relations: Mapping[str, Relation]) -> Figure:
         [], [], marker="o", ls="none", color=NEUTRAL, markerfacecolor="white", label="before the first update"
     )
     figure.legend(handles=[*(keys if len(keys) > 1 else []), start], loc="outside upper left", ncols=3)
+    return figure
+
+
+def hidden_curves(curves: Curves) -> dict[Place, NDArray[np.float64]]:
+    """Silhouette and IsoScore of the hidden layer, if there are any of held-out examples."""
+    found = {p: values for p, values in curves.items() if p[2] == "hidden" and p[0] in ("silhouette", "isoscore")}
+    return found if any(place[1] == "held out" for place in found) else {}
+
+
+@styled
+def unseen_figure(curves: Curves, updates: NDArray[np.integer]) -> Figure:
+    """Of the hidden layer: silhouette above, IsoScore on a log axis below; dashed: of held-out examples."""
+    kinds = {"silhouette": ("silhouette", HIDDEN[SILHOUETTE]), "isoscore": ("IsoScore", HIDDEN[ISOSCORE])}
+    shown = {kind: told for kind, told in kinds.items() if any(place[0] == kind for place in curves)}
+    figure = Figure(figsize=(WIDTH, 0.6 + 1.5 * len(shown)), layout="constrained")
+    panels = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, (kind, (label, colour)) in zip(panels, shown.items(), strict=True):
+        lines = [(place, values) for place, values in curves.items() if place[0] == kind]
+        for place, values in lines:
+            line = LINES[0] if place[1] == "trained" else LINES[1]
+            name = place[1].replace(" ", "-")
+            curve(axes, updates, values, color=colour, linestyle=line, label=name, gid=":".join(place))
+        if kind == "isoscore":
+            log_axis(axes.yaxis, np.concatenate([values.ravel() for _, values in lines]))
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, fontsize=6.5, handlelength=2.2)
+        axes.set_ylabel(label)
+    panels[-1].set_xlabel("update")
+    panels[-1].xaxis.set_major_locator(MaxNLocator(6, integer=True))
     return figure
 
 
@@ -223,6 +257,18 @@ def _told_relation(relation: Relation) -> str:
         f"Every state of the training, the circle the one before the first update. Pearson correlation "
         f"{number(r)} with IsoScore, {number(r_log)} with its logarithm, over {relation.silhouette.shape[1]} states of "
         f"each seed. Line: mean over seeds; bars: one standard deviation, at eleven states."
+    )
+
+
+def _told_unseen(curves: Curves) -> str:
+    names = {"silhouette": "silhouette", "isoscore": "IsoScore"}
+    moved = [
+        f"{names[place[0]]} of {place[1].replace(' ', '-')} examples goes from {number(_mean(values)[0])} to "
+        f"{number(_mean(values)[-1])}"
+        for place, values in curves.items()
+    ]
+    return (
+        f"{_sentence(moved)} The hidden layer; items of held-out examples are moved by the classifier's weights alone."
     )
 
 
