@@ -8,7 +8,7 @@ from pathlib import Path
 import clip_geometry.geometry
 
 SOURCES = sorted(Path(clip_geometry.geometry.__file__).parent.glob("*.py"))
-STANDARD = {"collections", "dataclasses", "math", "operator", "typing", "warnings"}
+STANDARD = {"collections", "dataclasses", "math", "operator", "os", "typing", "warnings"}
 
 
 def test_importing_geometry_loads_nothing_heavy():

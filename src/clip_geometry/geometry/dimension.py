@@ -31,7 +31,7 @@ def two_nn(x: Rows, *, discard: float | int = 0.1) -> Float[Tensor, ""]:
     """
     if not 0 <= discard < 1:
         raise InputError(f"discard = {discard}; expected a share of the rows, at least 0 and below 1")
-    x = _different(as_rows(x, least=3), "euclidean", least=3)
+    x = different_rows(as_rows(x, least=3), "euclidean", least=3)
     distances, _ = nearest(x, 2)
     n = len(x)
     kept = min(int(n * (1 - discard)), n - 1)
@@ -40,7 +40,12 @@ def two_nn(x: Rows, *, discard: float | int = 0.1) -> Float[Tensor, ""]:
     logs = (distances[:, 1] / distances[:, 0]).log().sort().values[:kept]
     if logs[-1] == 0:
         raise InputError("the two nearest rows are equally far from every row; such a lattice has no two_nn dimension")
-    heights = -torch.log1p(-torch.arange(1, kept + 1, device=x.device, dtype=torch.float64) / n)
+    return slope_on_ratios(logs, n)
+
+
+def slope_on_ratios(logs: Float[Tensor, " kept"], n: int) -> Float[Tensor, ""]:
+    """Slope through the origin of −log(1 − i/n) on the smallest of n sorted log ratios, some positive."""
+    heights = -torch.log1p(-torch.arange(1, len(logs) + 1, device=logs.device, dtype=torch.float64) / n)
     return (logs * heights).sum() / logs.square().sum()
 
 
@@ -67,12 +72,16 @@ def local_intrinsic_dimension(
     if k < 2:
         raise InputError(f"k = {k}; expected at least 2 neighbours, since distances are compared with the k-th")
     x = as_rows_with_neighbours(x, k, least_d=2 if metric == "cosine" else 1)
-    distances, _ = nearest(_different(x, metric, least=k + 1), k)
-    logs = (distances[:, -1:] / distances).log()
-    inverses = 2 * logs.mean(1) if estimator == "cai2021" else logs[:, :-1].mean(1)
+    distances, _ = nearest(different_rows(x, metric, least=k + 1), k)
+    inverses = inverse_dimensions((distances[:, -1:] / distances).log(), estimator)
     if estimator == "mackay":
         return 1 / _positive(inverses.mean(), k, "every row")
     return (1 / _positive(inverses, k, "some row")).mean()
+
+
+def inverse_dimensions(logs: Float[Tensor, "m k"], estimator: Estimator) -> Float[Tensor, " m"]:
+    """One over the dimension around each row. logs: log(r_k/r_j) of j = 1 … k, the last of them 0."""
+    return 2 * logs.mean(1) if estimator == "cai2021" else logs[:, :-1].mean(1)
 
 
 def _positive(inverses: Tensor, k: int, whose: str) -> Tensor:
@@ -84,8 +93,8 @@ def _positive(inverses: Tensor, k: int, whose: str) -> Tensor:
     return inverses
 
 
-def _different(x: Float[Tensor, "n d"], metric: Metric, *, least: int) -> Float[Tensor, "m d"]:
-    """x, or its unit rows, without duplicates."""
+def different_rows(x: Float[Tensor, "n d"], metric: Metric, *, least: int) -> Float[Tensor, "m d"]:
+    """x, or its unit rows, without duplicates. Raises InputError where fewer than `least` are left."""
     rows, kept = _with_kept(x, metric)
     count = int(kept.sum())
     if count < least:

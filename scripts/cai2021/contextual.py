@@ -1,0 +1,40 @@
+"""Words in context as library calls: is there one cone, are there clusters, how many dimensions are around a word?
+
+python scripts/cai2021/contextual.py [--model hidden-states:scenes-clip/fresh] [--data scenes] [--limit 200] …
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+import clip_geometry as cg
+from clip_geometry.geometry.adjusted_cosine import adjusted_type_cosines
+from clip_geometry.geometry.sampled_dimension import neighbourhoods
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="hidden-states:scenes-clip/fresh", help="any model behind hidden-states:")
+    parser.add_argument("--data", default="scenes", help="a corpus, such as treebank")
+    parser.add_argument("--limit", type=int, default=200, help="how many sentences")
+    parser.add_argument("--out", type=Path, default=Path("runs/contextual"), help="where the embeddings are kept")
+    given = parser.parse_args()
+    folder = given.out / f"{given.model}-{given.data}".replace("/", "-").replace(":", "-")
+    model, data = cg.resolve_encoder(given.model), cg.load_dataset(cg.resolve_dataset(given.data))
+    cg.embed(model, data, folder, limit=given.limit)
+    words = cg.read_store(folder, limit=given.limit)["text"]
+
+    for layer in np.unique(words.metadata["layer"]):
+        rows = words.take(words.metadata["layer"] == layer)
+        x, types = rows.vectors, rows.metadata["token"]
+        # between and within types, as they are and with the mean subtracted
+        raw = float(cg.inter_type_cosine(x, types)), float(cg.intra_type_cosine(x, types))
+        centred = adjusted_type_cosines(x, types, np.zeros(len(x)))
+        lid, error = neighbourhoods(x, k=100, of=2000).dimension("mackay")
+        print(f"layer {layer:2}  between types {raw[0]:.3f} → {centred.mean('inter'):.3f} centred", end="  ")
+        print(f"within {raw[1]:.3f} → {centred.mean('intra'):.3f}  dimension {lid:.1f} ± {error:.1f}")
+
+
+if __name__ == "__main__":
+    main()

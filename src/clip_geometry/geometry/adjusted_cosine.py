@@ -1,0 +1,90 @@
+"""Cosines between and within types inside clusters, each cluster's mean subtracted (Cai et al. 2021)."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from clip_geometry.geometry.cosine import average_cosine
+from clip_geometry.geometry.rows import Labels, Rows, as_codes, as_rows, mean_row
+from clip_geometry.geometry.type_cosine import inter_type_cosine, intra_type_cosine
+from clip_geometry.registry import InputError
+
+ROUNDING = 1e-12  # of the mean's length: what subtracting it leaves of a row that is the mean
+
+
+class AdjustedCosines(NamedTuple):
+    """inter, intra: of each cluster, NaN where it has none (a single type; no type of two rows). sizes: rows of each.
+
+    left_out: rows that are the mean of their cluster, which have no direction once it is subtracted.
+    """
+
+    inter: Float[Tensor, " k"]
+    intra: Float[Tensor, " k"]
+    sizes: Int[Tensor, " k"]
+    left_out: int
+
+    def mean(self, which: str, *, weighted: bool = False) -> Float[Tensor, ""]:
+        """Mean over the clusters that have a value, each counted once as in the authors' code; weighted: by its rows.
+
+        Raises InputError where no cluster has one.
+        """
+        values: Tensor = getattr(self, which)
+        known = ~values.isnan()
+        if not known.any():
+            needed = "rows of two types" if which == "inter" else "two rows of one type"
+            raise InputError(f"none of the {len(values)} clusters has {needed} once its mean is subtracted")
+        weights = self.sizes[known].double() if weighted else torch.ones_like(values[known])
+        return (values[known] * weights).sum() / weights.sum()
+
+
+def adjusted_type_cosines(x: Rows, types: Labels, clusters: Labels) -> AdjustedCosines:
+    """inter_type_cosine and intra_type_cosine within each cluster, after the cluster's mean was subtracted; exactly.
+
+    Per cluster c with mean μ_c the rows w − μ_c are compared, a type being the rows of it in c. One cluster: the values
+    of centred rows. Clusters are in the order in which they first appear. x: (n, d), n ≥ 2; types, clusters: (n,).
+    O(nd). Raises InputError for unusable rows and labels. Source: Cai et al. 2021, section 4.
+    """
+    x = as_rows(x)
+    kinds, _ = as_codes(types, len(x))
+    inter, intra, sizes, left_out = [], [], [], 0
+    for rows in _rows_of_each(clusters, len(x)):
+        shifted, kept = _centred(x[rows.to(x.device)])
+        here = kinds[rows][kept.cpu()]
+        inter.append(_inter(shifted, here))
+        intra.append(_intra(shifted, here))
+        sizes.append(len(rows))
+        left_out += len(rows) - len(shifted)
+    between, within = (torch.tensor(each, dtype=torch.float64) for each in (inter, intra))
+    return AdjustedCosines(between, within, torch.tensor(sizes), left_out)
+
+
+def _rows_of_each(clusters: Labels, n: int) -> list[Int[Tensor, " b"]]:
+    """The rows of each cluster; one cluster of all rows is allowed, which as_codes refuses."""
+    values = clusters if isinstance(clusters, list) else clusters.tolist()
+    if len(values) != n:
+        raise InputError(f"{len(values)} clusters for {n} rows; expected the cluster of each row")
+    found: dict[object, list[int]] = {}
+    for row, value in enumerate(values):
+        found.setdefault(value, []).append(row)
+    return [torch.tensor(rows) for rows in found.values()]
+
+
+def _centred(rows: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "m d"], Bool[Tensor, " n"]]:
+    """The rows less their mean, without those that are it; and which these are not."""
+    mean = mean_row(rows)
+    shifted = rows.double() - mean
+    kept = shifted.abs().amax(1) > ROUNDING * mean.abs().amax()
+    return shifted[kept], kept
+
+
+def _inter(rows: Float[Tensor, "n d"], types: Int[Tensor, " n"]) -> float:
+    return float(inter_type_cosine(rows, types)) if len(types.unique()) > 1 else float("nan")
+
+
+def _intra(rows: Float[Tensor, "n d"], types: Int[Tensor, " n"]) -> float:
+    if len(types) < 2 or int(types.bincount().max()) < 2:
+        return float("nan")
+    single = len(types.unique()) == 1  # of a single type it is the average cosine
+    return float(average_cosine(rows) if single else intra_type_cosine(rows, types))

@@ -1,0 +1,78 @@
+"""Local intrinsic dimension of large sets: neighbourhoods of some rows, looked for among all of them.
+
+Which rows the neighbours are looked for among decides the number: among a tenth of the rows the k-th nearest lies
+farther away, and the neighbourhood is another. Whose neighbourhoods are averaged decides only how sure it is.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from clip_geometry.geometry.dimension import Estimator, Metric, different_rows, inverse_dimensions, slope_on_ratios
+from clip_geometry.geometry.neighbours import as_rows_with_neighbours, nearest
+from clip_geometry.geometry.rows import Rows
+from clip_geometry.registry import InputError
+
+
+class Estimate(NamedTuple):
+    value: Float[Tensor, ""]
+    standard_error: Float[Tensor, ""]
+
+
+class Neighbourhoods(NamedTuple):
+    """log(r_k/r_j) of j = 1 … k for each row that was asked about, (m, k); among: of how many different rows."""
+
+    logs: Float[Tensor, "m k"]
+    among: int
+
+    def dimension(self, estimator: Estimator) -> Estimate:
+        """local_intrinsic_dimension by this estimator over these rows, and its standard error.
+
+        The error is that of a mean of m independent rows (by the delta method for "mackay", the inverse of a mean):
+        what asking about other rows changes. It says nothing of other rows to look among. Raises InputError for
+        fewer than two rows, and for neighbours that are all equally far.
+        """
+        inverses = inverse_dimensions(self.logs, estimator)
+        m, mean = len(inverses), inverses.mean()
+        if m < 2:
+            raise InputError("a standard error needs the neighbourhoods of two rows, there is one")
+        if (mean if estimator == "mackay" else inverses.amin()) == 0:
+            whose = "every row" if estimator == "mackay" else "some row"
+            raise InputError(f"the nearest rows of {whose} are equally far from it, a dimension without bound")
+        if estimator == "mackay":
+            return Estimate(1 / mean, inverses.std() / mean.square() / m**0.5)
+        return Estimate((1 / inverses).mean(), (1 / inverses).std() / m**0.5)
+
+    def two_nn(self, *, discard: float = 0.1) -> Float[Tensor, ""]:
+        """`two_nn` of these rows among all, from the two nearest of each. Raises InputError as it does."""
+        logs = (self.logs[:, 0] - self.logs[:, 1]).sort().values
+        kept = min(int(len(logs) * (1 - discard)), len(logs) - 1)
+        if kept < 1 or logs[kept - 1] == 0:
+            raise InputError("the two nearest rows are equally far from every row that is kept, or none is kept")
+        return slope_on_ratios(logs[:kept], len(logs))
+
+
+def neighbourhoods(
+    x: Rows, *, k: int = 100, metric: Metric = "euclidean", of: int | None = None, seed: int = 0
+) -> Neighbourhoods:
+    """The neighbourhoods of `of` rows drawn at random (None: of all rows) among all rows of x.
+
+    With all rows `dimension` is local_intrinsic_dimension, which says what k and metric are; duplicates are dropped as
+    there. x: (n, d), at least k + 1 different rows. Exact, blockwise, O(of · n · d). Raises InputError otherwise.
+    """
+    if metric not in ("euclidean", "cosine"):
+        raise InputError(f"metric {metric!r} is unknown; known are 'euclidean', 'cosine'")
+    if k < 2:
+        raise InputError(f"k = {k}; expected at least 2 neighbours, since distances are compared with the k-th")
+    if of is not None and of < 1:
+        raise InputError(f"the neighbourhoods of {of} rows were asked for; expected at least 1")
+    x = different_rows(as_rows_with_neighbours(x, k, least_d=2 if metric == "cosine" else 1), metric, least=k + 1)
+    if of is None or of >= len(x):
+        distances, _ = nearest(x, k)
+    else:
+        chosen = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:of].sort().values
+        distances, _ = nearest(x[chosen.to(x.device)], k + 1, y=x)
+        distances = distances[:, 1:]  # without the row itself, the only one at no distance
+    return Neighbourhoods((distances[:, -1:] / distances).log(), len(x))

@@ -1,0 +1,101 @@
+"""Silhouettes of several labellings of the same rows, from one pass over the distances.
+
+To choose a number of clusters one wants the silhouette of every candidate. Almost all of its cost are the distances,
+which do not depend on the labels: each block of them is multiplied with the indicators of all classes of all
+labellings at once.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from clip_geometry.geometry.distances import distances, single_is_exact
+from clip_geometry.geometry.rows import Labels, Rows, as_codes, as_rows
+from clip_geometry.registry import InputError
+
+BLOCK = 1024  # rows: 8 MB of float64 distances
+
+
+class _Labelling(NamedTuple):
+    codes: Int[Tensor, " n"]  # 0..k − 1
+    k: int
+
+
+@torch.no_grad()
+def silhouettes(x: Rows, labellings: Sequence[Labels], *, block_size: int = BLOCK) -> Float[Tensor, " m"]:
+    """The mean silhouette of each labelling, Euclidean: as `silhouette` gives one by one, m times as fast.
+
+    x: (n, d), n ≥ 3; labellings: m ≥ 1 sequences of n labels, each of at least two values and at most n − 1. In
+    [−1, 1], float64, without gradient; float32 rows as in `silhouette`. Memory: a copy of x, and twice n numbers for
+    each class of all labellings. O(n² (d + number of all classes)). Raises InputError for labellings that have no
+    silhouette. Source: Rousseeuw 1987.
+    """
+    x = as_rows(x, least=3)
+    found = [_labelling(labels, len(x), x.device) for labels in labellings]
+    if not found:
+        raise InputError("there are no labellings; expected at least one label for every row")
+    finest = max(found, key=lambda each: each.k)
+    order = finest.codes.argsort(stable=True)  # near rows come together, and products about a near point do not cancel
+    rows = _scaled(x[order])
+    found = [_Labelling(each.codes[order], each.k) for each in found]
+    indicators = torch.cat([_indicators(each) for each in found], dim=1)
+    sums = _summed_distances(rows, indicators, block_size)
+    parts = sums.split([each.k for each in found], dim=1)
+    return torch.stack([_mean_silhouette(each, part) for each, part in zip(found, parts, strict=True)])
+
+
+def _labelling(labels: Labels, n: int, device: torch.device) -> _Labelling:
+    codes, k = as_codes(labels, n)
+    if k == n:
+        raise InputError(f"each of the {n} rows has a label of its own; a silhouette needs a class of two")
+    return _Labelling(codes.to(device), k)
+
+
+def _scaled(rows: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+    """In the precision of the products, entries brought near 1 by a power of two, which changes no silhouette."""
+    single = rows.dtype != torch.float64 and single_is_exact(rows.device)
+    rows = rows.to(torch.float32 if single else torch.float64)
+    exponent = math.frexp(float(rows.abs().amax()))[1]
+    return rows * 2.0 ** -min(max(exponent, -126), 126)
+
+
+def _indicators(labelling: _Labelling) -> Float[Tensor, "n k"]:
+    return torch.nn.functional.one_hot(labelling.codes, labelling.k).double()
+
+
+def _summed_distances(
+    rows: Float[Tensor, "n d"], indicators: Float[Tensor, "n c"], block_size: int
+) -> Float[Tensor, "n c"]:
+    """Sum of the distances of each row to the rows of each class; every pair of rows is taken once."""
+    sums = torch.zeros_like(indicators)
+    for left, right, apart in _blocks_of_distances(rows, block_size):
+        sums[left] += apart @ indicators[right]
+        if left != right:
+            sums[right] += apart.T @ indicators[left]
+    return sums
+
+
+def _blocks_of_distances(rows: Float[Tensor, "n d"], size: int) -> Iterator[tuple[slice, slice, Float[Tensor, "a b"]]]:
+    spans = [slice(start, min(start + size, len(rows))) for start in range(0, len(rows), size)]
+    centres = [rows[span].mean(0) for span in spans]
+    for i, left in enumerate(spans):
+        for j, right in enumerate(spans[: i + 1]):
+            block = rows[left]
+            other = block if i == j else rows[right]
+            yield left, right, distances(block, other, centre=(centres[i] + centres[j]) / 2).double()
+
+
+def _mean_silhouette(labelling: _Labelling, sums: Float[Tensor, "n k"]) -> Float[Tensor, ""]:
+    """Mean of (b − a)/max(a, b); 0 for the only row of a class, and where a = b = 0."""
+    mine = labelling.codes[:, None]
+    sizes = torch.bincount(labelling.codes, minlength=labelling.k).double()
+    others = sizes[labelling.codes] - 1
+    own = sums.gather(1, mine)[:, 0] / others.clamp(min=1)
+    nearest = (sums / sizes).scatter(1, mine, torch.inf).amin(1)
+    larger = torch.maximum(own, nearest)
+    defined = (others > 0) & (larger > 0)
+    return torch.where(defined, (nearest - own) / torch.where(defined, larger, 1), 0).mean()

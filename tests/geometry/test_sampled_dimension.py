@@ -1,0 +1,104 @@
+"""Neighbourhoods of some rows among all: the exact value with all rows, and its estimate with an error that holds."""
+
+import numpy as np
+import pytest
+
+from clip_geometry.geometry import local_intrinsic_dimension, two_nn
+from clip_geometry.geometry.sampled_dimension import neighbourhoods
+from clip_geometry.registry import InputError
+
+ESTIMATORS = ("mackay", "levina-bickel", "cai2021")
+
+
+def surface(n, seed, d=8):
+    """Rows on a bent three-dimensional surface away from the origin, denser on one side."""
+    rng = np.random.default_rng(seed)
+    flat = rng.beta(2, 5, size=(n, 3))
+    bent = np.concatenate([flat, np.sin(3 * flat), flat[:, :1] ** 2], axis=1)
+    return bent @ rng.normal(size=(7, d)) + 2
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_of_all_rows_it_is_the_measure(metric, estimator):
+    x = surface(300, 0)
+    x = np.concatenate([x, x[:5], 2 * x[5:9]])  # copies, and copies in direction
+    found = neighbourhoods(x, k=20, metric=metric)
+    expected = local_intrinsic_dimension(x, k=20, metric=metric, estimator=estimator)
+    assert float(found.dimension(estimator).value) == pytest.approx(float(expected), rel=1e-12)
+    assert found.among == (300 if metric == "cosine" else 304)
+
+
+@pytest.mark.parametrize("discard", [0.1, 0.5])
+def test_the_two_nearest_are_enough_for_two_nn(discard):
+    x = surface(300, 1)
+    x = np.concatenate([x, x[:5]])
+    found = neighbourhoods(x, k=5)
+    assert float(found.two_nn(discard=discard)) == pytest.approx(float(two_nn(x, discard=discard)), rel=1e-12)
+    with pytest.raises(InputError, match="equally far from every row that is kept, or none"):
+        neighbourhoods(np.eye(5), k=3).two_nn(discard=discard)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_some_rows_have_the_neighbourhoods_that_they_have_among_all(metric):
+    x = surface(400, 1)
+    every, some = (neighbourhoods(x, k=15, metric=metric, of=of, seed=3).logs.numpy() for of in (None, 60))
+    assert some.shape == (60, 15)
+    position = 0
+    for row in some:  # in the order of the rows, each once
+        while not np.allclose(every[position], row, rtol=1e-9, atol=1e-12):
+            position += 1
+        position += 1
+
+
+def test_other_seeds_ask_other_rows_and_too_many_ask_all():
+    x = surface(200, 0)
+    first, second, again = (neighbourhoods(x, k=10, of=50, seed=seed).logs for seed in (0, 1, 0))
+    assert (first == again).all() and not (first == second).all()
+    assert len(neighbourhoods(x, k=10, of=1000).logs) == 200
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_the_standard_error_is_how_far_the_estimates_lie_from_the_exact_value(estimator):
+    """200 draws of 40 rows: the spread of their estimates is known to 5 %, the mean error to less."""
+    x = surface(2000, 2)
+    exact = float(neighbourhoods(x, k=20).dimension(estimator).value)
+    draws = [neighbourhoods(x, k=20, of=40, seed=seed).dimension(estimator) for seed in range(200)]
+    values, errors = (np.array([float(part) for part in parts]) for parts in zip(*draws, strict=True))
+    assert abs(values.mean() - exact) < 4 * values.std() / np.sqrt(200) + 0.01 * exact
+    assert errors.mean() == pytest.approx(values.std(), rel=0.2)
+
+
+def test_among_fewer_rows_it_is_another_number():
+    """Why a sample of rows is no estimate of all: what 20 neighbours see of 20 dimensions depends on how near they are."""
+    x = np.random.default_rng(0).normal(size=(3000, 20))
+    every, estimate = (neighbourhoods(x, k=20, of=of).dimension("mackay") for of in (None, 300))
+    tenth = neighbourhoods(x[::10], k=20).dimension("mackay").value
+    assert abs(estimate.value - every.value) < 4 * estimate.standard_error
+    assert abs(tenth - every.value) > 10 * estimate.standard_error
+
+
+@pytest.mark.parametrize(
+    ("x", "options", "message"),
+    [
+        (np.eye(5), {"k": 5}, "x has 5 rows; expected at least 6 for k = 5"),
+        (np.ones((5, 2)), {"k": 2}, "x has 5 rows of 1 different rows; expected at least 3 different ones"),
+        (np.eye(5), {"k": 1}, "k = 1; expected at least 2 neighbours"),
+        (np.eye(5), {"k": 2, "of": 0}, "the neighbourhoods of 0 rows were asked for"),
+        (np.eye(5), {"k": 2, "metric": "manhattan"}, "metric 'manhattan' is unknown"),
+    ],
+)
+def test_unusable_input(x, options, message):
+    with pytest.raises(InputError, match=message):
+        neighbourhoods(x, **options)
+
+
+@pytest.mark.parametrize(("estimator", "whose"), [("mackay", "every row"), ("levina-bickel", "some row")])
+def test_equally_far_neighbours_have_no_dimension(estimator, whose):
+    with pytest.raises(InputError, match=f"the nearest rows of {whose} are equally far"):
+        neighbourhoods(np.eye(5), k=3).dimension(estimator)
+
+
+def test_one_neighbourhood_has_no_error():
+    with pytest.raises(InputError, match="needs the neighbourhoods of two rows"):
+        neighbourhoods(surface(50, 0), k=5, of=1).dimension("mackay")
