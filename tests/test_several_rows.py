@@ -238,13 +238,56 @@ def sharded():
         slice(0, 4),
         slice(None, 5),
         slice(None, 50),
+        (),
+        ...,
+        (3, 2),
+        (-1, slice(0, 2)),
+        (3, [0, 1]),
+        (3, None),
+        (3, None, [0, 1]),
+        (np.array(3), 1),
+        np.array(3),
+        [1, 9],
+        [],
+        ([1, 9], 0),
+        (np.array([1, 9]), None),
+        (np.array([1, 9]), ..., 0),
+        (np.arange(11) % 3 == 1, slice(None, None, -1)),
+        (slice(2, 7), [0, 1]),
+        (slice(2, 5), None, np.array([True, False, True])),
     ],
+    ids=repr,
 )
 def test_chosen_rows_are_those_of_the_whole(sharded, rows):
     parts, whole = sharded
     found = parts[rows]
     assert np.array_equal(np.asarray(found), whole[rows]) and found.dtype == np.float32
     assert found.shape == whole[rows].shape
+
+
+PAIRED = "rows and columns are both chosen by arrays, which numpy pairs one by one"
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ((np.arange(3), [0, 1, 2]), PAIRED),
+        ((np.arange(11) % 3 == 1, np.array([0])), PAIRED),
+        (([0, 1], slice(None), True), PAIRED),
+        (np.arange(4).reshape(4, 1), r"rows are chosen by an array of shape \(4, 1\); expected an integer, a slice"),
+        ((np.arange(4).reshape(4, 1), 0), r"array of shape \(4, 1\)"),
+        (np.zeros((11, 3), dtype=bool), r"array of shape \(11, 3\)"),
+        (None, "rows are chosen by None"),
+        (True, "rows are chosen by True"),
+        ((..., None), "rows are chosen by Ellipsis"),
+        ((0, 0, 0), "too many indices"),
+        (np.zeros(4, dtype=bool), "boolean index did not match"),
+        ([0.5], "only integers, slices"),
+    ],
+)
+def test_what_cannot_be_chosen_in_two_steps_is_refused(sharded, rows, message):
+    with pytest.raises(IndexError, match=message):
+        sharded[0][rows]
 
 
 def test_it_is_an_array_to_numpy_and_its_first_rows_are_a_view(sharded):

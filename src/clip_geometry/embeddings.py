@@ -13,7 +13,9 @@ from clip_geometry.registry import InputError
 class ShardedRows:
     """The rows of several memory maps, one after the other, without a copy of them all.
 
-    Chosen rows, and numpy.asarray of the whole, are read into an array of their own.
+    Chosen rows, and numpy.asarray of the whole, are read into an array of their own. Rows are chosen as numpy's are, by
+    an integer, a slice, a mask or indices (k,), and columns of them behind a comma. IndexError where
+    both are chosen by arrays, and for index arrays that are no vector.
     """
 
     ndim = 2
@@ -37,11 +39,29 @@ class ShardedRows:
         return ShardedRows([part for part in kept if len(part)] or kept[:1])
 
     def __getitem__(self, rows: Any) -> Any:
-        if isinstance(rows, tuple):
-            return self[rows[0]][(slice(None), *rows[1:])]
-        if isinstance(rows, int | np.integer):
-            return self[np.array([rows])][0]
-        return self._gathered(np.arange(len(self))[rows])
+        first, *rest = (rows or (slice(None),)) if isinstance(rows, tuple) else (rows,)
+        chosen = self._chosen(first, rest)
+        if chosen.ndim == 0:
+            return self._gathered(chosen.reshape(1))[(0, *rest)]
+        return self._gathered(chosen)[(slice(None), *rest)]
+
+    def _chosen(self, first: Any, rest: Sequence[Any]) -> np.ndarray:
+        """(k,) numbers of the rows, or () of one. Raises IndexError for what could not be done in two steps, rows
+        first and then columns, as numpy does it in one."""
+        shape = np.shape(first)
+        chosen = np.asarray(np.arange(len(self))[first]) if len(shape) < 2 else None
+        if chosen is None or chosen.ndim > 1 or (first is Ellipsis and rest):
+            given = f"an array of shape {shape}" if shape else repr(first)
+            raise IndexError(
+                f"rows are chosen by {given}; expected an integer, a slice, a mask or indices (k,), or "
+                "numpy.asarray of the whole, which reads all rows"
+            )
+        if shape and any(np.ndim(part) or isinstance(part, bool | np.bool_) for part in rest):
+            raise IndexError(
+                "rows and columns are both chosen by arrays, which numpy pairs one by one; choose rows first, "
+                "x[rows], and then of these"
+            )
+        return chosen
 
     def _gathered(self, rows: np.ndarray) -> np.ndarray:
         shard = np.searchsorted(self.starts, rows, side="right") - 1

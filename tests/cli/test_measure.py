@@ -105,6 +105,20 @@ def test_by_a_column(rows, tmp_path, sets):
     assert places["dog", "image"]["value"] == pytest.approx(float(average_cosine(image[10:])))
 
 
+def test_layers_that_are_mixed_are_said(cli, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    vectors = np.random.default_rng(0).normal(size=(60, 3))
+    for layers, name in (([0, 1, 2] * 20, "several"), ([4] * 60, "one")):
+        pq.write_table(pa.table({"embedding": list(vectors), "layer": layers}), tmp_path / f"{name}.parquet")
+    names = ("--measures", "average_cosine")
+    note = "3 layers together; --by layer measures each\n"
+    assert cli("measure", tmp_path / "several.parquet", *names).out.count(note) == 1
+    assert "layers together" not in cli("measure", tmp_path / "several.parquet", *names, "--by", "layer").out
+    assert "layers together" not in cli("measure", tmp_path / "one.parquet", *names).out
+
+
 def test_an_older_json_file_is_kept_and_an_empty_one_filled(rows, refused, sets, tmp_path):
     older, empty = tmp_path / "older.jsonl", tmp_path / "rows.jsonl"
     older.write_text("mine\n")

@@ -257,7 +257,10 @@ def test_the_description_says_which_layers(bert_pieces):
         ({"layers": [4]}, r"has layers 0 to 3 \(0: the embeddings\), but layers has 4"),
         ({"layers": [-5]}, "but layers has -5"),
         ({"layers": []}, "layers is an empty list"),
-        ({"layers": "some"}, "layers"),
+        ({"layers": "last"}, r'layers: it is "last"; expected all, or a list such as \[0, -1\]'),
+        ({"layers": 3}, r"layers: it is 3; expected all"),
+        ({"layers": [0, "last"]}, r'layers: it is \[0, "last"\]; expected all'),
+        ({"layers": [True]}, r"layers: it is \[true\]; expected all"),
         ({"words": "last"}, "words"),
         ({"seed": 1}, "seed and zero_bias are for freshly initialised models"),
         ({"quick_gelu": True}, "quick_gelu is for checkpoints of open_clip"),
@@ -274,6 +277,9 @@ def test_models_of_another_kind_are_refused(bert_pieces, hf_clip_folder, tmp_pat
     (tmp_path / "config.json").write_text('{"model_type": "t5", "is_encoder_decoder": true}')
     with pytest.raises(InputError, match="type 't5', not an encoder or decoder"):
         resolve_encoder(f"hidden-states:{tmp_path}")
+    for empty in ("hidden-states:", "hidden-states: "):
+        with pytest.raises(InputError, match=f"^{empty} lacks a name; expected hidden-states:ORG/NAME, a folder, or"):
+            resolve_encoder(empty)
     with pytest.raises(InputError, match="'a b' is neither an existing folder nor a name"):
         resolve_encoder("hidden-states:a b")
     encoder = load_encoder(resolve_encoder(f"hidden-states:{bert_pieces}"), device="cpu")

@@ -60,7 +60,7 @@ def test_the_last_layers_end_of_text_becomes_the_models_text_features(name, mode
 
 
 def test_the_last_layers_class_token_becomes_the_models_image_features(name, model, images):
-    encoder = states(name, layers=[-1])
+    encoder = states(name, layers=[-1], special_tokens=True)
     pixels = torch.stack([encoder.preprocess(image) for image in images])
     rows = encoder.image_rows(pixels)
     with torch.no_grad():
@@ -68,9 +68,21 @@ def test_the_last_layers_class_token_becomes_the_models_image_features(name, mod
     torch.testing.assert_close(found, model.image_features(pixels), rtol=1e-4, atol=1e-5)
 
 
+def test_the_class_token_is_a_row_only_where_special_tokens_are_asked_for(name, images):
+    plain, special = (states(name, special_tokens=asked) for asked in (False, True))
+    pixels = torch.stack([plain.preprocess(image) for image in images[:2]])
+    patches, all_rows = plain.image_rows(pixels), special.image_rows(pixels)
+    assert set(patches.columns["token"]) == {"patch"} and set(all_rows.columns["token"]) == {"class", "patch"}
+    inner = all_rows.columns["position"] >= 0
+    assert (~inner).sum() == 2 * len(plain.describe()["layers"]["image"])
+    assert torch.equal(patches.vectors, all_rows.vectors[inner])
+    assert list(patches.item) == list(all_rows.item[inner])
+    assert all(list(patches.columns[key]) == list(all_rows.columns[key][inner]) for key in all_rows.columns)
+
+
 def test_patches_are_in_their_places(name, images):
     """Layer 0 of a patch depends on its own pixels alone, before anything is mixed."""
-    encoder = states(name, layers=[0])
+    encoder = states(name, layers=[0], special_tokens=True)
     pixels = torch.stack([encoder.preprocess(image) for image in images[:2]])
     before = encoder.image_rows(pixels)
     side = int(before.columns["row"].max()) + 1
@@ -163,9 +175,13 @@ def test_options_of_the_model_itself():
 def test_a_resnet_has_words_only_and_a_tower_that_is_not_known_says_so():
     encoder = states("open_clip:tiny-resnet/fresh")
     assert encoder.modalities == {"text"}
-    with pytest.raises(InputError, match="embeds text only, it has no image tower"):
+    with pytest.raises(InputError, match="embeds text only: its image tower is a ResNet, which has no patches of one"):
         encoder.require("image")
-    assert states("open_clip:tiny-timm/fresh").modalities == {"text"}
+    encoder.require("text")
+    unknown = states("open_clip:tiny-timm/fresh")
+    assert unknown.modalities == {"text"}
+    with pytest.raises(InputError, match=r"embeds text only: the image tower of .* cannot be followed layer by layer"):
+        unknown.require("image")
 
 
 def test_a_tokenizer_with_tokens_of_its_own_is_refused(monkeypatch):

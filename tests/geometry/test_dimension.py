@@ -137,9 +137,9 @@ def test_equal_directions_are_copies_for_cosines_only():
 
 def test_too_few_different_rows():
     x = np.repeat(np.random.default_rng(0).normal(size=(2, 4)), 5, axis=0)
-    with pytest.raises(InputError, match="x has 10 rows of 2 different rows; expected at least 3 different ones"):
+    with pytest.raises(InputError, match="x has 10 rows, of which 2 are different; expected 3 such rows"):
         two_nn(x)
-    with pytest.raises(InputError, match="x has 10 rows of 2 different directions; expected at least 5"):
+    with pytest.raises(InputError, match="x has 10 rows, of which 2 are different in direction; expected 5 such rows"):
         local_intrinsic_dimension(x * np.arange(1, 11)[:, None], k=4, metric="cosine")
     with pytest.raises(InputError, match="x has 10 rows; expected at least 11 for k = 10 neighbours"):
         local_intrinsic_dimension(x, k=10)

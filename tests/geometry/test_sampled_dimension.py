@@ -82,7 +82,7 @@ def test_among_fewer_rows_it_is_another_number():
     ("x", "options", "message"),
     [
         (np.eye(5), {"k": 5}, "x has 5 rows; expected at least 6 for k = 5"),
-        (np.ones((5, 2)), {"k": 2}, "x has 5 rows of 1 different rows; expected at least 3 different ones"),
+        (np.ones((5, 2)), {"k": 2}, "x has 5 rows, of which 1 are different; expected 3 such rows"),
         (np.eye(5), {"k": 1}, "k = 1; expected at least 2 neighbours"),
         (np.eye(5), {"k": 2, "of": 0}, "the neighbourhoods of 0 rows were asked for"),
         (np.eye(5), {"k": 2, "metric": "manhattan"}, "metric 'manhattan' is unknown"),

@@ -39,6 +39,13 @@ def test_a_batch_may_be_layers_and_a_sample_may_have_a_mask():
     assert np.allclose(running.covariance, np.cov(torch.cat([hidden, 2 * hidden]).view(-1, 4).numpy().T))
     running.refresh(hidden, mask)
     assert np.allclose(running.covariance, np.cov(hidden[mask].numpy().T))
+    for batch in ([hidden, mask], [hidden, mask.long()], [[hidden, 2 * hidden], mask], [hidden, None]):
+        running.refresh([tuple(batch)])
+        expected = running.covariance
+        running.refresh([batch])  # a list, as a DataLoader gives them
+        assert torch.equal(running.covariance, expected)
+    running.refresh([[hidden, 2 * hidden]])
+    assert np.allclose(running.covariance, np.cov(torch.cat([hidden, 2 * hidden]).view(-1, 4).numpy().T))
 
 
 def test_no_gradient_goes_through_c_0():
@@ -70,6 +77,34 @@ def test_a_batch_is_scored_against_those_before_it():
     before = IStar(1.0, zeta=1.0)
     before.refresh(*first)
     assert float(found) == pytest.approx(float(before(*second)), abs=1e-14)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_batch_that_is_not_finite_leaves_c_0_as_it_is(value, at):
+    """As in half precision, where GradScaler skips such a step and the buffers go on."""
+    istar, without = IStar(1.0, momentum=0.5), IStar(1.0, momentum=0.5)
+    given = batches(3)
+    for k, (hidden, mask) in enumerate(given):
+        if k == at:
+            broken = hidden.clone()
+            broken[0, 0, 1] = value
+            assert not torch.isfinite(istar(broken))
+        found, expected = istar(hidden, mask), without(hidden, mask)
+        assert torch.isfinite(found) and float(found) == float(expected)
+    assert torch.equal(istar.state_dict()["running.covariance"], without.state_dict()["running.covariance"])
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e30])
+def test_a_sample_that_is_not_finite_is_refused_and_c_0_kept(value):
+    istar = IStar(1.0)
+    istar.refresh(batches())
+    before = istar.state_dict()["running.covariance"].clone()
+    rows = torch.ones(5, 4)
+    rows[2, 1] = value
+    with pytest.raises(InputError, match="the sample has entries that are not finite, or too large to be squared"):
+        istar.refresh([torch.ones(3, 4), rows])
+    assert torch.equal(istar.state_dict()["running.covariance"], before)
 
 
 def test_without_momentum_only_refresh_sets_c_0():
@@ -122,6 +157,10 @@ def test_a_buffer_elsewhere_follows_the_rows():
         (torch.ones(1, 3), "sample has 1 row; expected at least 2"),
         ([torch.ones(5, 3), torch.ones(5, 4)], "dimension 3 and 4 cannot be merged"),
         ([torch.ones(2)], r"shape \(2,\); expected floating point"),
+        ([(torch.ones(2, 3, 4), torch.ones(2, 3))], r"the mask is float32 of shape \(2, 3\); expected \(2, 3\), true"),
+        ([[torch.ones(2, 3, 4), torch.ones(2, 3)]], r"the mask is float32 of shape \(2, 3\); expected"),
+        ([[torch.ones(2, 3, 4), torch.ones(2, 2).bool()]], r"the mask is bool of shape \(2, 2\); expected"),
+        ([([torch.ones(2, 3, 4)] * 2, torch.ones(2, 3))], r"the mask is float32 of shape \(2, 3\); expected"),
     ],
 )
 def test_errors(sample, message):

@@ -55,6 +55,7 @@ def measure_files(
     with progress("measures", count) if sys.stderr.isatty() else quiet("measures", count) as advance:
         rows = [row for at, part in parts for row in _rows(part, at, pipeline, chosen, seed, blocks, advance)]
     print_rows(rows, unasked=steps is None)
+    _print_layers(sets, by)
     if json_file is not None:
         write_rows(json_file, rows)
 
@@ -198,6 +199,13 @@ def _print_notes(out: Console, rows: list[Row]) -> None:
             names += [row["measure"]] if row["measure"] not in names else []
     for (before, after), names in notes.items():
         say(out, f"{before}{', '.join(names)}{after}", style="dim")
+
+
+def _print_layers(sets: Mapping[str, Embeddings], by: str | None) -> None:
+    """Rows of several layers make one cloud unless they are told apart."""
+    layers = {layer for each in sets.values() if "layer" in each.metadata for layer in each.metadata["layer"].tolist()}
+    if by != "layer" and len(layers) > 1:
+        say(console(), f"{len(layers)} layers together; --by layer measures each", style="dim")
 
 
 def write_rows(path: Path, rows: list[Row]) -> None:

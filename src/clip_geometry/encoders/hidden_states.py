@@ -45,6 +45,11 @@ def check(config: HiddenStatesConfig) -> None:
         entry_of(inner.model).check(inner)
         return
     name = _named(config).model.partition(":")[2]
+    if not name.strip():
+        raise InputError(
+            f"{config.model} lacks a name; expected hidden-states:ORG/NAME, a folder, or a model of CLIP such as "
+            "hidden-states:scenes-clip/fresh"
+        )
     hub.check_name(name)
     if Path(name).expanduser().is_dir():
         find(config)

@@ -29,16 +29,26 @@ class ClipHiddenStates(HiddenStatesEncoder):
         self.inner = inner
         self.device = inner.device
         self.streams: dict[str, dict[int, Operation]] = {}
+        self._without: dict[str, str] = {}  # why a tower has no rows
         for modality in ("image", "text"):
-            if streams := _streams(inner, modality):
-                what = f"the {modality} tower of {config.model}"
-                layers = chosen_layers(config, len(streams), what)
-                self.streams[modality] = {layer: streams[layer] for layer in layers}
+            try:
+                streams = _streams(inner, modality)
+            except InputError as error:
+                self._without[modality] = str(error)
+                continue
+            layers = chosen_layers(config, len(streams), f"the {modality} tower of {config.model}")
+            self.streams[modality] = {layer: streams[layer] for layer in layers}
         if not self.streams:
-            tower_of(inner, "text")  # says why
+            raise InputError(self._without["text"])
         self.modalities = frozenset(self.streams)
         widths, tokens = _widths(inner), {"image": _patches(inner) + 1, "text": SENTENCE}
         self.item_bytes = max(len(each) * tokens[name] * widths[name] * 4 for name, each in self.streams.items())
+
+    def require(self, modality: str) -> None:
+        if modality not in self.modalities and modality in self._without:
+            has = " and ".join(sorted(self.modalities))
+            raise InputError(f"{self.config.model} embeds {has} only: {self._without[modality]}")
+        super().require(modality)
 
     def preprocess(self, image: Image.Image) -> Tensor:
         return self.inner.preprocess(image)
@@ -64,7 +74,8 @@ class ClipHiddenStates(HiddenStatesEncoder):
     def image_rows(self, pixels: Tensor) -> Rows:
         with inference(), _recorded(self.streams["image"]) as hidden:
             self.inner.image_features(pixels)
-            return image_rows(hidden(), list(self.streams["image"]), _grid(self.inner))
+            special = self.config.special_tokens
+            return image_rows(hidden(), list(self.streams["image"]), _grid(self.inner), special)
 
     def text_rows(self, tokens: Tokens) -> Rows:
         tokenizer = getattr(self.inner.tokenizer, "tokenizer", self.inner.tokenizer)
@@ -92,13 +103,10 @@ class ClipHiddenStates(HiddenStatesEncoder):
 
 
 def _streams(inner: Encoder, modality: str) -> dict[int, Operation]:
-    """Of each layer the operation whose rows are the stream; none for a tower that has no tokens."""
-    try:
-        tower: Tower = tower_of(inner, modality)
-    except InputError:
-        return {}
+    """Of each layer the operation whose rows are the stream. Raises InputError for a tower that has none."""
+    tower: Tower = tower_of(inner, modality)
     if modality == "image" and hasattr(_visual(inner), "attnpool"):
-        return {}  # ResNets have places of changing number and width
+        raise InputError("its image tower is a ResNet, which has no patches of one width")
     last = {operation.layer: operation for operation in tower.operations}
     last.pop(max(last))  # the final normalisation
     return last

@@ -1,9 +1,10 @@
 """The options of hidden-states:, and which model they are about."""
 
+import json
 import re
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
 from clip_geometry.config import validate
 from clip_geometry.encoders.base import EncoderConfig, EncoderEntry, encoders
@@ -20,7 +21,8 @@ class HiddenStatesConfig(HFConfig):
 
     layers: "all", or a list, 0 the embeddings, 1 the first block's result, -1 the last. words: a row per word, of its
     "first" sub-word or the "mean" of all, or "none": a row per sub-word. special_tokens: rows for [CLS], end of text
-    and the like too, at position -1. There is no projection after the layers: features=pooled are the same rows.
+    and the like too, and for the class token of an image, at position -1. There is no projection after the layers:
+    features=pooled are the same rows.
     """
 
     layers: Literal["all"] | tuple[int, ...] = "all"
@@ -32,6 +34,17 @@ class HiddenStatesConfig(HFConfig):
     def is_fresh(self) -> bool:
         inner = clip_config(self)
         return self.fresh if inner is None else inner.is_fresh
+
+    @field_validator("layers", mode="before")
+    @classmethod
+    def _all_or_a_list(cls, given: Any) -> Any:
+        """In one sentence what the two kinds would say in two."""
+        if given == "all":
+            return given
+        if isinstance(given, list | tuple) and all(type(layer) is int for layer in given):
+            return tuple(given)
+        said = json.dumps(given, ensure_ascii=False, default=str)[:80]
+        raise ValueError(f"it is {said}; expected all, or a list such as [0, -1]")
 
     @model_validator(mode="after")
     def _fresh_only(self) -> Self:

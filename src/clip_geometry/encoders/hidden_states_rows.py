@@ -114,14 +114,16 @@ def _pooled(hidden: Sequence[Tensor], units: Sequence[Units], words: Words) -> l
     return [each.cpu().numpy() for each in rows]
 
 
-def image_rows(hidden: Sequence[Tensor], layers: Sequence[int], grid: tuple[int, int]) -> Rows:
-    """Rows of the class token (position −1), if there is one, and of the patches, line by line: by image, by layer, by
-    position.
+def image_rows(hidden: Sequence[Tensor], layers: Sequence[int], grid: tuple[int, int], special: bool) -> Rows:
+    """Rows of the patches, line by line, and where special tokens are asked for of the class token (position −1), if
+    there is one: by image, by layer, by position.
 
     grid: patches from top to bottom and from left to right, whose place is in the columns row and column.
     """
-    n, tokens, d = hidden[0].shape
     patches = grid[0] * grid[1]
+    if not special:
+        hidden = [states[:, -patches:] for states in hidden]
+    n, tokens, d = hidden[0].shape
     ahead = tokens - patches
     position = np.arange(-ahead, patches, dtype=np.int32)
     is_patch = position >= 0

@@ -98,8 +98,8 @@ def different_rows(x: Float[Tensor, "n d"], metric: Metric, *, least: int) -> Fl
     rows, kept = _with_kept(x, metric)
     count = int(kept.sum())
     if count < least:
-        what = "rows" if metric == "euclidean" else "directions"
-        raise InputError(f"x has {len(x)} rows of {count} different {what}; expected at least {least} different ones")
+        how = "" if metric == "euclidean" else " in direction"
+        raise InputError(f"x has {len(x)} rows, of which {count} are different{how}; expected {least} such rows")
     return rows if count == len(rows) else rows[kept]
 
 

@@ -1,12 +1,10 @@
 """CosReg: a penalty on the average cosine of hidden states (Gao et al. 2019, as Rudman & Eickhoff 2024 use it)."""
 
-import math
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from clip_geometry.losses.hidden import Hidden, Layers
+from clip_geometry.losses.hidden import Hidden, Layers, require_weight
 from clip_geometry.registry import InputError
 
 
@@ -30,8 +28,7 @@ class CosReg(nn.Module):
 
     def __init__(self, lambda_: float):
         super().__init__()
-        if not math.isfinite(lambda_):
-            raise InputError(f"lambda_ is {lambda_}; expected a finite weight of the penalty")
+        require_weight(lambda_)
         self.lambda_ = lambda_
 
     def forward(self, hidden: Hidden, mask: Tensor | None = None) -> Float[Tensor, ""]:

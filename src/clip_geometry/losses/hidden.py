@@ -1,5 +1,6 @@
 """Hidden states as training loops have them: rows, a batch of token sequences, or all layers of one."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -10,6 +11,20 @@ from torch import Tensor
 from clip_geometry.registry import InputError
 
 Hidden: TypeAlias = Tensor | Sequence[Tensor]  # (n, d), (b, t, d), or several of either, one for each layer
+
+
+def is_finite(value: Any) -> bool:
+    """Whether it is a number, and a finite one."""
+    try:
+        return math.isfinite(value)
+    except (TypeError, ValueError, RuntimeError):  # of a string, an array, a tensor of several
+        return False
+
+
+def require_weight(lambda_: Any) -> None:
+    """Raises InputError for what is no finite number."""
+    if not is_finite(lambda_):
+        raise InputError(f"lambda_ is {lambda_!r}; expected a finite weight of the penalty")
 
 
 class Layers:

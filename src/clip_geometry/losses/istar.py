@@ -1,6 +1,5 @@
 """I-STAR: a penalty on the isotropy of hidden states, stable on small batches (Rudman & Eickhoff 2024)."""
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from clip_geometry.geometry.moments import Moments
-from clip_geometry.losses.hidden import Hidden, Layers
+from clip_geometry.losses.hidden import Hidden, Layers, is_finite, require_weight
 from clip_geometry.losses.running import Batch, RunningCovariance, reduced
 from clip_geometry.losses.second_moments import second_moments
 from clip_geometry.registry import InputError
@@ -23,7 +22,8 @@ class IStar(nn.Module):
 
     lambda_: λ; positive makes hidden states more isotropic, negative less. zeta: ζ in [0, 1]; 0 is IsoScore of the
     batch. C_0 comes from `refresh`, once an epoch, or with momentum m from the batches: after each one in training
-    mode C_0 ← (1 − m) C_0 + m C. Before there is any, it is the batch's own C, with its gradient: IsoScore.
+    mode C_0 ← (1 − m) C_0 + m C, unless C is not finite, as in a step that GradScaler skips. Before there is any, it is
+    the batch's own C, with its gradient: IsoScore.
     group: of torch.distributed processes, None: all. In training mode C is that of the rows of all of them, exactly,
     however many each has, and so is the gradient that DistributedDataParallel ends with; in eval mode it is of this
     process's rows.
@@ -48,10 +48,9 @@ class IStar(nn.Module):
 
     def __init__(self, lambda_: float, zeta: float = 0.2, *, momentum: float | None = None, group: Any = None):
         super().__init__()
-        if not math.isfinite(lambda_):
-            raise InputError(f"lambda_ is {lambda_}; expected a finite weight of the penalty")
-        if not 0 <= zeta <= 1:
-            raise InputError(f"zeta is {zeta}; expected a share from 0 (the batch alone) to 1 (C_0 alone)")
+        require_weight(lambda_)
+        if not is_finite(zeta) or not 0 <= zeta <= 1:
+            raise InputError(f"zeta is {zeta!r}; expected a share from 0 (the batch alone) to 1 (C_0 alone)")
         self.lambda_ = lambda_
         self.zeta = zeta
         self.group = group
@@ -71,7 +70,8 @@ class IStar(nn.Module):
 
     def refresh(self, sample: Tensor | Iterable[Batch], mask: Tensor | None = None) -> None:
         """Sets C_0 to the covariance of a sample: rows (n, d) or (b, t, d) with their mask, or an iterable of batches,
-        each as `forward` takes them or in a tuple with its mask. With several processes, of the samples of all."""
+        each as `forward` takes them or in a tuple (or list) with its mask. With several processes, of the samples of
+        all. Raises InputError for fewer than two rows and for entries that are not finite; C_0 is then as it was."""
         self.running.refresh(sample, mask, group=self.group)
 
     def extra_repr(self) -> str:

@@ -8,11 +8,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from clip_geometry.geometry.moments import Moments
-from clip_geometry.losses.hidden import Hidden, Layers
+from clip_geometry.losses.hidden import Hidden, Layers, is_finite
 from clip_geometry.losses.second_moments import second_moments
 from clip_geometry.registry import InputError
 
-Batch = Hidden | tuple[Hidden, Tensor]  # hidden states, or these and their mask
+Batch = Hidden | tuple[Hidden, Tensor] | list[Any]  # hidden states, or these and their mask
 
 
 class RunningCovariance(nn.Module):
@@ -26,8 +26,8 @@ class RunningCovariance(nn.Module):
 
     def __init__(self, momentum: float | None = None):
         super().__init__()
-        if momentum is not None and not 0 < momentum <= 1:
-            raise InputError(f"momentum is {momentum}; expected the weight of a new batch, above 0 and at most 1")
+        if momentum is not None and not (is_finite(momentum) and 0 < momentum <= 1):
+            raise InputError(f"momentum is {momentum!r}; expected the weight of a new batch, above 0 and at most 1")
         self.momentum = momentum
         self.register_buffer("covariance", None)
 
@@ -35,8 +35,9 @@ class RunningCovariance(nn.Module):
     def refresh(self, sample: Tensor | Iterable[Batch], mask: Tensor | None = None, *, group: Any = None) -> None:
         """C_0 of a sample: of rows (n, d) or (b, t, d) with their mask, or of all batches of an iterable.
 
-        A batch is hidden states as the loss takes them, or a tuple of these and their mask; batches are merged, so
-        that only one is in memory. group: as in `reduced`. Raises InputError for fewer than two rows in all.
+        A batch is hidden states as the loss takes them, or a tuple (or list) of these and their mask; batches are
+        merged, so that only one is in memory. group: as in `reduced`. Raises InputError for fewer than two rows in all
+        and for entries that are not finite; C_0 stays as it was.
         """
         batches = [(sample, mask)] if isinstance(sample, Tensor) else map(_with_mask, sample)
         merged: Moments | None = None
@@ -49,14 +50,21 @@ class RunningCovariance(nn.Module):
         merged = reduced(merged, group)
         if merged.n < 2:
             raise InputError("the sample has 1 row; expected at least 2, better more than dimensions")
-        self.covariance = merged.covariance
+        found = merged.covariance
+        if not found.isfinite().all():
+            raise InputError("the sample has entries that are not finite, or too large to be squared; leave them out")
+        self.covariance = found
 
     @torch.no_grad()
     def update(self, moments: Moments) -> None:
-        """With momentum m: C_0 becomes (1 − m) C_0 + m C, C the batch's covariance, about its own mean."""
-        if self.momentum is not None:
-            before = self.like(moments)
-            now = moments.covariance.detach()
+        """With momentum m: C_0 becomes (1 − m) C_0 + m C, C the batch's covariance, about its own mean.
+
+        Left as it is where C is not finite: a step in half precision that overflows is skipped, C_0 would be lost.
+        """
+        if self.momentum is None:
+            return
+        before, now = self.like(moments), moments.covariance.detach()
+        if now.isfinite().all():
             self.covariance = now.clone() if before is None else before.lerp(now, self.momentum)
 
     def like(self, moments: Moments) -> Float[Tensor, "d d"] | None:
@@ -90,10 +98,14 @@ def reduced(moments: Moments, group: Any = None) -> Moments:
 
 
 def _with_mask(batch: Batch) -> tuple[Hidden, Tensor | None]:
-    if isinstance(batch, tuple) and len(batch) == 2 and _is_mask(batch[1]):
-        return batch
+    if isinstance(batch, tuple | list) and len(batch) == 2 and _is_mask(*batch):
+        return batch[0], batch[1]
     return batch, None  # pyright: ignore[reportReturnType]
 
 
-def _is_mask(part: Any) -> bool:
-    return part is None or (isinstance(part, Tensor) and not part.is_floating_point())
+def _is_mask(hidden: Any, part: Any) -> bool:
+    """Whether it is one for these hidden states, if only by its shape, rather than a layer beside them."""
+    if not isinstance(part, Tensor):
+        return part is None
+    first = hidden[0] if isinstance(hidden, tuple | list) and hidden else hidden
+    return not part.is_floating_point() or part.shape == getattr(first, "shape", ())[:-1]

@@ -19,8 +19,8 @@ def second_moments(layers: Sequence[Float[Tensor, "n d"]], kept: Int[Tensor, " k
 
     kept: indices of the rows that count, the same in each layer; None: all. Products are in float32, in float64 for
     float64 rows, never in less, whatever autocast says; n, mean and M2 are float64 (float32 on devices without).
-    Each row is centred before it is multiplied, so that a mean far from the origin costs no digits. Once
-    differentiable in the rows: the gradient takes one product with a (d, d) matrix and no copy of the rows.
+    Each row is centred before it is multiplied, for the gradient too, so that a mean far from the origin costs no
+    digits. Once differentiable in the rows: the gradient takes one product with a (d, d) matrix and no copy of them.
     """
     rows = len(layers[0]) if kept is None else len(kept)
     mean, m2 = _SecondMoments.apply(kept, *layers)  # pyright: ignore[reportGeneralTypeIssues]
@@ -50,10 +50,10 @@ class _SecondMoments(torch.autograd.Function):
         mean, *layers = ctx.saved_tensors
         kept = layers.pop(0) if ctx.masked else None
         with torch.autocast(mean.device.type, enabled=False):
-            slope = G + G.T
-            offset = g / ctx.n - slope @ mean
+            centre, slope = mean.to(_products(layers[0])), G + G.T
+            offset = g / ctx.n + slope @ (centre - mean)  # what rounding the mean to the rows' precision misses
             needed = zip(layers, ctx.needs_input_grad[1:], strict=True)
-            return None, *(_gradient(rows, kept, slope, offset) if need else None for rows, need in needed)
+            return None, *(_gradient(rows, kept, centre, slope, offset) if need else None for rows, need in needed)
 
 
 def _mean_and_scatter(layers: Sequence[Tensor], kept: Tensor | None) -> tuple[Tensor, Tensor, int]:
@@ -90,15 +90,21 @@ def _add_upper_gram(gram: Float[Tensor, "d d"], x: Float[Tensor, "n d"]) -> None
         gram[start : start + STRIP, start:].addmm_(x[:, start : start + STRIP].T, x[:, start:])
 
 
-def _gradient(rows: Tensor, kept: Tensor | None, slope: Tensor, offset: Tensor) -> Tensor:
-    """0 for rows that do not count."""
-    kind = _products(rows)
-    offset, slope = offset.to(kind), slope.to(kind)
+def _gradient(rows: Tensor, kept: Tensor | None, centre: Tensor, slope: Tensor, offset: Tensor) -> Tensor:
+    """(x − centre) slope + offset, and 0 for rows that do not count."""
+    slope, offset = slope.to(centre), offset.to(centre)
     if kept is None:
-        return torch.addmm(offset, rows.to(kind), slope).to(rows.dtype)
+        found = torch.empty_like(rows)
+        for part, block in zip(found.split(BLOCK), rows.split(BLOCK), strict=True):
+            block = block.to(centre) - centre
+            if part.dtype == block.dtype:
+                torch.addmm(offset, block, slope, out=part)
+            else:
+                part.copy_(torch.addmm(offset, block, slope))
+        return found
     found = torch.zeros_like(rows)
-    for part in kept.split(BLOCK):
-        found.index_copy_(0, part, torch.addmm(offset, rows.index_select(0, part).to(kind), slope).to(rows.dtype))
+    for part, block in zip(kept.split(BLOCK), _blocks(rows, kept), strict=True):
+        found.index_copy_(0, part, torch.addmm(offset, block.to(centre) - centre, slope).to(rows.dtype))
     return found
 
 
