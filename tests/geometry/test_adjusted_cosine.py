@@ -54,8 +54,8 @@ def test_one_cluster_is_centring():
 def test_isolated_clusters_hide_isotropy(seed):
     """The claim of the paper, as a theorem: clusters of isotropic rows far out look like a cone until they are centred.
 
-    Every type lies in one cluster, and has rows of the cluster's Gaussian at random there, so that both cosines have the
-    expectation 0; of 3 × 700 rows in 40 dimensions their standard deviation is below .003.
+    Every type lies in one cluster, and has rows of the cluster's Gaussian at random there, so that both cosines have
+    the expectation 0; of 3 × 700 rows in 40 dimensions their standard deviation is below .003.
     """
     rng = np.random.default_rng(seed)
     clusters, types = np.arange(2100) % 3, np.arange(2100) % 60

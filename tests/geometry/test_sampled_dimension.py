@@ -70,7 +70,7 @@ def test_the_standard_error_is_how_far_the_estimates_lie_from_the_exact_value(es
 
 
 def test_among_fewer_rows_it_is_another_number():
-    """Why a sample of rows is no estimate of all: what 20 neighbours see of 20 dimensions depends on how near they are."""
+    """Why a sample of rows is no estimate of all: what 20 neighbours see of 20 dimensions depends on their distance."""
     x = np.random.default_rng(0).normal(size=(3000, 20))
     every, estimate = (neighbourhoods(x, k=20, of=of).dimension("mackay") for of in (None, 300))
     tenth = neighbourhoods(x[::10], k=20).dimension("mackay").value
