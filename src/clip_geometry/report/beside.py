@@ -21,7 +21,10 @@ UNLIKE = {
 }  # how a field is called where it is not the paper's
 MOST_DECIMALS = 4  # of a difference, however many are printed
 # of a place, which the published labels say too
-LABELS = ("row", "split", "modality", "source", "language", "classifier.seed", "layer", "of", "with")
+LABELS = (
+    "row", "split", "modality", "source", "language", "classifier.seed", "layer", "of", "with",
+    "method", "lambda", "training.seed", "metric",
+)  # fmt: skip
 SAME_ROWS = (*ORIGIN, "at", "n", "d")
 NOT_RUN = "not run here"
 
