@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from clip_geometry.experiments.finetune_data import Examples, hold_out, load_examples
-from clip_geometry.experiments.finetune_inputs import encode
-from clip_geometry.experiments.finetune_tiny import tiny_bert
+from clip_geometry.experiments.finetune_inputs import encode, require_cls
+from clip_geometry.experiments.finetune_tiny import tiny_bert, word_tokenizer
 from clip_geometry.registry import InputError
 from clip_geometry.tasks import resolve_task
 from clip_geometry.tasks.targets import resolve_any_task
@@ -103,6 +103,22 @@ def test_scores_are_numbers_and_long_texts_are_cut_and_counted():
     inputs, _ = encoded(Examples("stsb", "score", texts, np.array([1.5, 4.0]), (), "r", "train"), max_length=20)
     assert inputs.targets.dtype == torch.float32 and inputs.targets.tolist() == [1.5, 4.0]
     assert inputs.lengths.tolist() == [20, 5] and inputs.cut == 1
+
+
+def test_texts_without_a_cls_in_front_are_refused():
+    from tokenizers import processors
+
+    tokenizer = word_tokenizer(["a b"])
+    require_cls(tokenizer, "m", "do")
+    special = [(name, tokenizer.convert_tokens_to_ids(name)) for name in ("[CLS]", "[SEP]")]
+    last = processors.TemplateProcessing(single="$A [SEP] [CLS]", pair="$A $B", special_tokens=special)
+    tokenizer.backend_tokenizer.post_processor = last  # as XLNet has it
+    with pytest.raises(InputError, match=r"^m has no \[CLS\]; do$"):
+        require_cls(tokenizer, "m", "do")
+    tokenizer = word_tokenizer(["a b"])
+    tokenizer.cls_token = None  # the first token is one of every text, but that of decoders sees nothing of the rest
+    with pytest.raises(InputError, match="has no"):
+        require_cls(tokenizer, "m", "do")
 
 
 def test_a_sample_has_about_so_many_tokens():

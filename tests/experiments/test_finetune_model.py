@@ -9,7 +9,7 @@ import torch
 from clip_geometry.config import validate
 from clip_geometry.experiments.finetune_data import Examples
 from clip_geometry.experiments.finetune_inputs import encode
-from clip_geometry.experiments.finetune_model import FineTuned, TransformerConfig, load_transformer
+from clip_geometry.experiments.finetune_model import FineTuned, TransformerConfig, head_dropout, load_transformer
 from clip_geometry.experiments.finetune_tiny import tiny_bert, word_tokenizer
 from clip_geometry.registry import InputError
 
@@ -69,9 +69,8 @@ def test_other_families_have_first_layers_too(tmp_path, family):
         inputs = encode(examples, found, transformer, name="t", max_length=20, overlap=4)
         with torch.no_grad():
             output = model(inputs.batch([0, 1], torch.device("cpu"))[0])
-        assert output.scores.shape == (2, 2) and model.dropout.p == transformer.config.to_dict().get(
-            "hidden_dropout_prob", transformer.config.to_dict().get("dropout")
-        )
+        assert output.scores.shape == (2, 2)
+        assert model.dropout.p == {"DistilBert": 0.2, "Albert": 0.1, "Roberta": 0.1}[family]
         counts.append(len(output.hidden))
         assert ("token_type_ids" in inputs.parts) == (family != "DistilBert")
     assert counts == [3, 2]
@@ -176,6 +175,27 @@ def test_a_span_head_scores_every_token_twice():
         output = model(dict(tokenizer(["a red star"], return_tensors="pt")))
     assert output.scores.shape == (1, 5, 2) and output.sentences.shape == (1, 8)
     torch.testing.assert_close(output.scores[0, 2], model.head(output.hidden[-1][0, 2]).detach())
+
+
+@pytest.mark.parametrize(
+    ("family", "settings", "classes", "spans"),
+    [
+        ("Bert", {}, 0.1, 0.1),  # classifier_dropout is None: that of the layers
+        ("Bert", {"classifier_dropout": 0.3}, 0.3, 0.1),
+        ("Bert", {"classifier_dropout": 0.0}, 0.0, 0.1),
+        ("Roberta", {"hidden_dropout_prob": 0.05}, 0.05, 0.05),
+        ("Albert", {}, 0.1, 0.0),  # none in its layers
+        ("DistilBert", {}, 0.2, 0.1),
+        ("DistilBert", {"qa_dropout": 0.4, "dropout": 0.3}, 0.2, 0.4),
+        ("T5", {"dropout_rate": 0.3, "classifier_dropout": 0.25}, 0.25, 0.1),
+    ],
+)
+def test_dropout_before_the_head_is_that_of_the_family(family, settings, classes, spans):
+    """Defaults and names as the heads of transformers (…ForSequenceClassification, …ForQuestionAnswering) have them."""
+    import transformers
+
+    config = getattr(transformers, f"{family}Config")(**settings)
+    assert (head_dropout(config, spans=False), head_dropout(config, spans=True)) == (classes, spans)
 
 
 def test_what_is_set_before_the_head_moves_the_rows():

@@ -36,6 +36,13 @@ def encoded(examples, **options):
     return encode(examples, tokenizer, model, **{"name": "tiny", "max_length": 64, "overlap": 8, **options})
 
 
+def test_an_answer_needs_a_token_for_none():
+    model, tokenizer = tiny_bert(asked().texts, width=8, layers=1, seed=0)
+    tokenizer.cls_token = None
+    with pytest.raises(InputError, match=r"tiny has no \[CLS\]; answers in a passage need one .*; take another model"):
+        encode(asked(), tokenizer, model, name="tiny", max_length=64, overlap=8)
+
+
 # --- the two numbers, worked by hand
 
 

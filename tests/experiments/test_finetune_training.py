@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from clip_geometry.config import validate
-from clip_geometry.experiments import classify_checkpoint
+from clip_geometry.experiments import classify_checkpoint, finetune_training
 from clip_geometry.experiments.classify_checkpoint import Checkpoint
 from clip_geometry.experiments.finetune_config import OptimizerConfig
 from clip_geometry.experiments.finetune_data import Examples
@@ -22,6 +22,7 @@ from clip_geometry.geometry import average_cosine, isoscore
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import AllButTheTop
 
+FORMS = r"is not how a method is written; expected one of i_star\(λ\), cosreg\(λ\), all_but_the_top\(k\), none"
 WORDS = ("red", "blue", "green", "circle", "star", "ring", "left", "right")
 
 
@@ -132,6 +133,31 @@ def test_c_0_is_taken_anew_before_each_epoch_from_all_layers():
     assert not torch.equal(ours.penalty.loss.running.covariance, first)
 
 
+def test_c_0_is_of_other_sentences_in_each_epoch_and_for_each_seed():
+    """Five or so of 48 windows: equal draws by chance are rarer than one in a million."""
+    one, same, other = training("i_star(1)", refresh_sample=30), training(refresh_sample=30), training(
+        seed=1, refresh_sample=30)  # fmt: skip
+    first = one._sampled(0)
+    assert 30 <= one.inputs.lengths[first].sum() < 30 + one.inputs.lengths.max()
+    assert first.tolist() == same._sampled(0).tolist() and one._sampled(1).tolist() == same._sampled(1).tolist()
+    assert len({tuple(each) for each in (first, one._sampled(1), one._sampled(2), other._sampled(0))}) == 4
+    asked, sampled = [], one._sampled
+    one._sampled = lambda epoch: asked.append(epoch) or sampled(epoch)
+    train(one)
+    assert asked == [0, 1]
+
+
+def test_so_many_tokens_are_measured_and_all_examples_judged():
+    ours = training()
+    everything, some = (look(ours, ours.inputs, tokens=tokens, longest=30, seed=0) for tokens in (None, 100))
+    total, longest = ours.inputs.lengths.sum(), ours.inputs.lengths.max()
+    assert len(everything.last) == total > 3 * (100 + longest) and everything.layers.n == 2 * total
+    assert 100 <= len(some.last) < 100 + longest and some.layers.n == 2 * len(some.last)
+    assert len(some.sentences) == len(some.scores) == 48
+    other = look(ours, ours.inputs, tokens=100, longest=30, seed=1)
+    assert float(isoscore(other.layers)) != float(isoscore(some.layers))
+
+
 @pytest.mark.parametrize("kind", ["class", "score", "span"])
 def test_every_kind_of_target_is_learnt(kind):
     ours = training(kind=kind, pooling="mean", epochs=30, lr=3e-3)
@@ -164,7 +190,7 @@ def test_i_star_moves_isotropy_by_the_sign_of_lambda_and_cosreg_the_cone(seed):
 
 @pytest.mark.parametrize("kind", ["class", "span"])
 def test_all_but_the_top_is_a_plain_training_and_then_a_head_on_post_processed_rows(kind):
-    plain, ours = training(kind=kind), training("all_but_the_top(2)", kind=kind, refresh_sample=10**6)
+    plain, ours = training(kind=kind), training("all_but_the_top(2)", kind=kind, refresh_sample=10)
     train(plain)
     train(ours)
     assert (plain.steps, ours.steps) == (6, 9) and ours.losses[:6] == plain.losses
@@ -182,6 +208,22 @@ def test_all_but_the_top_is_a_plain_training_and_then_a_head_on_post_processed_r
     np.testing.assert_allclose(after.sentences.numpy(), expected, atol=2e-5)
 
 
+def test_all_but_the_top_is_fitted_on_all_sentences_and_of_spans_on_so_many_tokens(monkeypatch):
+    monkeypatch.setattr(finetune_training, "FITTED_TOKENS", 60)
+    monkeypatch.setattr(finetune_training, "AllButTheTop", lambda k: Recorded(k))
+    fitted = []
+
+    class Recorded(AllButTheTop):
+        def fit(self, x, y=None):
+            fitted.append(len(x))
+            return super().fit(x, y)
+
+    sentence, span = (training("all_but_the_top(2)", kind=kind, refresh_sample=10) for kind in ("class", "span"))
+    for each in (sentence, span):
+        each._fitted()
+    assert fitted[0] == 48 and 60 <= fitted[1] < 60 + span.inputs.lengths.max() < span.inputs.lengths.sum()
+
+
 def test_methods_are_read_as_they_are_written():
     names = ("none", "i_star(-1)", "i_star(0.5)", "cosreg(1)", "all_but_the_top(3)")
     assert [str(parse_method(name)) for name in names] == list(names)
@@ -194,11 +236,12 @@ def test_methods_are_read_as_they_are_written():
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("istar(1)", "unknown method 'istar\\(1\\)'; did you mean 'i_star'"),
-        ("dropout", "unknown method 'dropout'; known are none, i_star"),
-        ("i_star", "'i_star' is not how a method is written"),
-        ("none(1)", "'none\\(1\\)' is not how a method is written"),
-        ("i_star(x)", "has no number between its brackets"),
+        ("istar(-1)", f"'istar\\(-1\\)' {FORMS}"),
+        ("i_star(-1", f"'i_star\\(-1' {FORMS}"),
+        ("dropout", f"'dropout' {FORMS}"),
+        ("i_star", f"'i_star' {FORMS}"),
+        ("none(1)", f"'none\\(1\\)' {FORMS}"),
+        ("i_star(x)", "has no number between its brackets; expected one of i_star"),
         ("i_star(inf)", "has no number between its brackets"),
         ("all_but_the_top(1.5)", "removes 1.5 components; expected a whole number from 1 on"),
         ("all_but_the_top(0)", "removes 0 components"),

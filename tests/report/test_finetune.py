@@ -13,7 +13,7 @@ from clip_geometry.report.finetune_figures import (
     methods_figure,
     relation_figure,
 )
-from clip_geometry.report.finetune_rows import Way, chosen, lists, metric, over_seeds, ways
+from clip_geometry.report.finetune_rows import Way, chosen, lists, metric, over_seeds, visible, ways
 
 LAMBDAS = (-5.0, -1.0, 0.5, 3.0)
 NONE, COSREG, TOP = Way("none", 0.0), Way("cosreg", 1.0), Way("all_but_the_top", 3.0)
@@ -123,6 +123,28 @@ def test_activations_are_means_with_their_sign_on_one_scale():
     assert figure.axes[0].texts[0].get_text() == "5" and figure.axes[0].get_ylim() == figure.axes[1].get_ylim()
 
 
+def test_a_mean_that_is_gone_is_drawn_and_not_named(tmp_path):
+    """All-but-the-top leaves some hundredths of it."""
+    shrunk = [
+        {**row, "coordinates": [0.04 * each for each in row["coordinates"]]}
+        if "coordinates" in row and row["at"]["method"] == "all_but_the_top"
+        else row
+        for row in rows()
+    ]
+    means = lists(shrunk, "coordinates")
+    assert visible(means, ways(rows())) == [way for way in ways(rows()) if way != TOP] and TOP in means
+    assert visible({COSREG: np.array([1.0, 0.0]), TOP: np.array([0.0, -0.06])}, [TOP, COSREG]) == [TOP, COSREG]
+    heights = {COSREG: np.array([100.0]), NONE: np.array([1.0]), TOP: np.array([0.06])}
+    assert visible(heights, [NONE, TOP]) == [NONE, TOP]  # of what is shown
+    assert visible({}, []) == []
+    figure = activation_figure(means, [NONE, TOP])
+    assert [len(axes.texts) for axes in figure.axes] == [1, 0] and len(figure.axes[1].collections) == 1
+    _, _, told, _ = (entry.caption for entry in draw_finetune(shrunk, folder=tmp_path, origin="x."))
+    assert "all-but-the-top, 3: " not in told
+    assert "Less than a twentieth of the largest, and not named: all-but-the-top, 3. x." in told
+    assert "twentieth" not in draw_finetune(rows(), folder=tmp_path, origin="x.")[2].caption
+
+
 def test_cosines_are_densities_over_the_range_that_has_any():
     figure = cosine_figure(lists(rows(), "histogram"), [NONE, COSREG], {NONE: np.array([0.1, 0.2])})
     first = figure.axes[0].patches[0].get_data()
@@ -154,6 +176,7 @@ def test_figures_are_saved_and_captions_give_the_numbers(tmp_path):
     x = [0.2 + 0.03 * value + 0.01 * seed for value in (*LAMBDAS, 0) for seed in (0, 1)]
     y = [0.7 - 0.05 * value - 0.02 * seed for value in (*LAMBDAS, 0) for seed in (0, 1)]
     assert f"correlation −{-np.corrcoef(x, y)[0, 1]:.4f} over 10 trainings" in relation
+    assert "All-but-the-top stands at the IsoScore of plain training" in relation
     assert "I-STAR, λ = −5: 0.0550" in relation and "Matthews' correlation on validation examples" in relation
     assert "4.000 at λ = −5" in dimension and "none (λ = 0): 0.80" in activation
     assert "CosReg, λ = 1: 0.1000" in cosines
@@ -164,12 +187,14 @@ def test_what_was_not_recorded_is_not_drawn(tmp_path):
     only = [row for row in rows() if row["measure"] == "two_nn"]
     assert [entry.name for entry in draw_finetune(only, folder=tmp_path, origin="x.")] == ["finetune_dimension"]
     few = [row for row in rows(seeds=(0,)) if row["at"]["method"] == "none"]
-    assert "Pearson" not in draw_finetune(few, folder=tmp_path, origin="x.")[0].caption
+    caption = draw_finetune(few, folder=tmp_path, origin="x.")[0].caption
+    assert "Pearson" not in caption and "All-but-the-top" not in caption
 
 
 def test_several_tasks_are_drawn_under_what_differs(tmp_path):
     runs = {"cola, a model": rows(), "rte, a model": rows(shift=0.2)}
     methods, relation = draw_tasks(runs, folder=tmp_path, origin="Up to 2 seeds.")
     assert "Mean performance over 2 tasks: I-STAR, λ = −5: 1.040" in methods.caption
+    assert "All-but-the-top stands at" in relation.caption
     assert relation.group == "all runs together" and relation.svg_path.exists()
     assert draw_tasks({"cola, a model": []}, folder=tmp_path, origin="") == []

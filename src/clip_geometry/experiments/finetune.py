@@ -10,14 +10,14 @@ from clip_geometry.experiments.base import Cell, Experiment, experiments
 from clip_geometry.experiments.classify_checkpoint import Checkpoint
 from clip_geometry.experiments.finetune_config import FinetuneConfig
 from clip_geometry.experiments.finetune_data import Examples, train_and_validation
-from clip_geometry.experiments.finetune_inputs import Inputs, encode
+from clip_geometry.experiments.finetune_inputs import Inputs, encode, require_cls
 from clip_geometry.experiments.finetune_measuring import geometry_rows, look, loss_row
-from clip_geometry.experiments.finetune_method import Method
+from clip_geometry.experiments.finetune_method import TOP, Method
 from clip_geometry.experiments.finetune_model import FineTuned, load_transformer
 from clip_geometry.experiments.finetune_numbers import EXPLANATIONS
 from clip_geometry.experiments.finetune_rows import ALL, SEED, context, of_training, performance_rows, pooled_rows
 from clip_geometry.experiments.finetune_scores import performance
-from clip_geometry.experiments.finetune_training import Training, train
+from clip_geometry.experiments.finetune_training import FITTED_TOKENS, Training, train
 from clip_geometry.progress import progress
 from clip_geometry.results import Results, Row
 from clip_geometry.versions import library_versions
@@ -48,6 +48,8 @@ class Finetune(Experiment):
         """The same as tokens, which are those of any model of this config."""
         config = self.config
         model, tokenizer = load_transformer(config.model, self.examples[0].texts)
+        if config.model.pooling == "cls" and self.examples[0].kind != "span":
+            require_cls(tokenizer, config.model.model, "set pooling: mean")
         size = {"name": config.model.model, "max_length": config.max_length, "overlap": config.overlap}
         train, validation = (encode(each, tokenizer, model, **size) for each in self.examples)
         return train, validation
@@ -156,8 +158,18 @@ class Finetune(Experiment):
             "AdamW": f"{config.epochs} epochs of batches of {config.batch_size}, lr {config.lr:g}, {config.schedule}, "
             f"warm-up {config.warmup:g}, decay {config.weight_decay:g}, gradients up to norm {config.clip or 'any'}",
             "IsoScore*": f"ζ = {config.zeta:g}, C_0 of about {config.refresh_sample} tokens anew each epoch",
+            "all-but-the-top": self._fitted_on,
             "precision": config.precision,
         }
+
+    @property
+    def _fitted_on(self) -> str | None:
+        if all(method.name != TOP for method in self.config.each_method):
+            return None
+        inputs = self.inputs[0]
+        if self.examples[0].kind == "span":
+            return f"fitted on about {min(FITTED_TOKENS, inputs.lengths.sum())} tokens of the training examples"
+        return f"fitted on all {len(inputs)} training examples"
 
     @property
     def _model(self) -> str:

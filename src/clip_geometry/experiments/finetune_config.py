@@ -49,14 +49,14 @@ class OptimizerConfig(Config):
 
 class FinetuneConfig(RunConfig, OptimizerConfig):
     """model: a transformer and how it is used. task: what it is trained for; its validation: the task of another
-    section, by default its split "validation"; or held_out: a share of the examples of `task` that are validated on
-    instead, none of whose sentences is trained on.
+    section, by default its split "validation", all of it whatever the limit of `task` is; or held_out: a share of the
+    examples of `task` that are validated on instead, none of whose sentences is trained on.
 
-    methods: none, i_star(λ), cosreg(λ), all_but_the_top(k). seeds: of the head, the batches and the dropout; `seed` is
-    that of samples and of what is held out. zeta: of IsoScore*, whose C_0 comes anew before every epoch from training
-    sentences with refresh_sample tokens. max_length: tokens of an input, more are cut, null: 128; of questions with
-    their passages tokens of a window, null: 384, the next of which begins so that `overlap` tokens are in both.
-    max_answer: tokens of an answer.
+    methods: none, i_star(λ), cosreg(λ), all_but_the_top(k), which is fitted on all that is trained on, of spans on some
+    20 000 tokens of it. seeds: of the head, the batches and the dropout; `seed` is that of samples and of what is held
+    out. zeta: of IsoScore*, whose C_0 comes anew before every epoch from training sentences with refresh_sample tokens.
+    max_length: tokens of an input, more are cut, null: 128; of questions with their passages tokens of a window, null:
+    384, the next of which begins so that `overlap` tokens are in both. max_answer: tokens of an answer.
     measure_tokens: what is measured of tokens is of validation sentences with about so many, null: of all. precision:
     of the products on the way to the loss; parameters are float32, and what is added to the loss is.
     """
@@ -71,6 +71,13 @@ class FinetuneConfig(RunConfig, OptimizerConfig):
     overlap: int = Field(default=64, ge=0)
     max_answer: int = Field(default=30, ge=1)
     measure_tokens: int | None = Field(default=50_000, ge=2)
+
+    @field_validator("methods", mode="before")
+    @classmethod
+    def _several(cls, methods: Any) -> Any:
+        if isinstance(methods, str):
+            raise InputError(f"{methods!r} is no list of methods; write methods=[{methods}]")
+        return tuple(methods) if isinstance(methods, list) else methods
 
     @field_validator("methods")
     @classmethod
@@ -111,5 +118,6 @@ class FinetuneConfig(RunConfig, OptimizerConfig):
                 f"the task {self.task.name} has one set of examples here; set validation to another section, or "
                 "held_out to the share of examples to validate on"
             )
-        values: Mapping[str, Any] = self.task.model_dump(mode="json", serialize_as_any=True)
+        # a limit makes trainings short; of the validation split it would only make numbers less sure
+        values: Mapping[str, Any] = self.task.model_dump(mode="json", serialize_as_any=True, exclude={"limit"})
         return resolve_any_task({**values, "split": split})

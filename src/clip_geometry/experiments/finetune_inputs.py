@@ -73,19 +73,27 @@ class Inputs:
 def encode(
     examples: Examples, tokenizer: Any, model: Any, *, name: str, max_length: int | None, overlap: int
 ) -> Inputs:
-    """Raises InputError for more tokens than the model takes, and for texts without any."""
+    """Raises InputError for more tokens than the model takes, and for answers where no [CLS] stands for none."""
     limit = context_length(tokenizer, model, name)
     max_length = max_length or min(limit, WINDOW if examples.kind == "span" else LENGTH)
     if max_length > limit:
         raise InputError(f"max_length is {max_length}, but {name} takes {limit} tokens; lower max_length")
     if examples.kind == "span":
-        return _windows(examples, tokenizer, model, max_length, overlap)
+        return _windows(examples, tokenizer, model, name, max_length, overlap)
     first, *second = zip(*examples.texts, strict=True)
     encoded = tokenizer(list(first), *map(list, second), truncation=True, max_length=max_length)
     cut = _cut(tokenizer, examples, encoded["input_ids"], max_length)
     kind = torch.int64 if examples.kind == "class" else torch.float32
     targets = torch.as_tensor(examples.targets).to(kind)
     return Inputs(_parts(encoded, model), targets, np.arange(len(examples)), _padding(tokenizer), None, cut, max_length)
+
+
+def require_cls(tokenizer: Any, name: str, hint: str) -> None:
+    """Raises InputError where texts do not begin with [CLS], as those of decoders: what they begin with, the same word
+    or none, sees nothing of what follows."""
+    ids = tokenizer("a")["input_ids"]
+    if tokenizer.cls_token_id is None or ids[:1] != [tokenizer.cls_token_id]:
+        raise InputError(f"{name} has no [CLS]; {hint}")
 
 
 def _parts(encoded: Any, model: Any) -> dict[str, list[Tensor]]:
@@ -104,9 +112,10 @@ def _cut(tokenizer: Any, examples: Examples, ids: Sequence[Sequence[int]], limit
     return sum(len(tokenizer(*texts, truncation=False, verbose=False)["input_ids"]) > limit for texts in full)
 
 
-def _windows(examples: Examples, tokenizer: Any, model: Any, max_length: int, overlap: int) -> Inputs:
+def _windows(examples: Examples, tokenizer: Any, model: Any, name: str, max_length: int, overlap: int) -> Inputs:
     if not tokenizer.is_fast:
         raise InputError("answers are found by their characters, which only a fast tokenizer tells; take another model")
+    require_cls(tokenizer, name, "answers in a passage need one for windows without; take another model")
     questions, passages = (list(texts) for texts in zip(*examples.texts, strict=True))
     longest = max(len(ids) for ids in tokenizer(questions, add_special_tokens=False)["input_ids"])
     if longest + overlap + 8 > max_length:

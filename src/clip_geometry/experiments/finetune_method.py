@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from clip_geometry.losses import CosReg, IStar
 from clip_geometry.losses.running import Batch
-from clip_geometry.registry import InputError, did_you_mean
+from clip_geometry.registry import InputError
 
 NONE, I_STAR, COSREG, TOP = "none", "i_star", "cosreg", "all_but_the_top"
-KNOWN = (NONE, f"{I_STAR}(λ)", f"{COSREG}(λ)", f"{TOP}(k)")
+FORMS = f"{I_STAR}(λ), {COSREG}(λ), {TOP}(k), {NONE}"
 WRITTEN = re.compile(r"(\w+)(?:\(([^()]+)\))?")
 
 
@@ -40,14 +40,11 @@ class Method:
 
 
 def parse_method(text: str) -> Method:
-    """λ = 0 adds nothing, so that i_star(0) and cosreg(0) are none. Raises InputError for anything but KNOWN."""
+    """λ = 0 adds nothing, so that i_star(0) and cosreg(0) are none. Raises InputError for anything but FORMS."""
     match = WRITTEN.fullmatch(text.strip())
-    name = match[1] if match else text
-    if match is None or name not in (NONE, I_STAR, COSREG, TOP):
-        hint = did_you_mean(name, (NONE, I_STAR, COSREG, TOP)) or f"; known are {', '.join(KNOWN)}"
-        raise InputError(f"unknown method {text!r}{hint}")
-    if (match[2] is None) != (name == NONE):
-        raise InputError(f"{text!r} is not how a method is written; expected one of {', '.join(KNOWN)}")
+    name = match[1] if match else ""
+    if match is None or name not in (NONE, I_STAR, COSREG, TOP) or (match[2] is None) != (name == NONE):
+        raise InputError(f"{text!r} is not how a method is written; expected one of {FORMS}")
     return Method(name) if name == NONE else _with_value(name, match[2], text)
 
 
@@ -57,7 +54,7 @@ def _with_value(name: str, written: str, text: str) -> Method:
     except ValueError:
         value = float("nan")
     if not abs(value) < float("inf"):
-        raise InputError(f"{text!r} has no number between its brackets; expected one of {', '.join(KNOWN)}")
+        raise InputError(f"{text!r} has no number between its brackets; expected one of {FORMS}")
     if name == TOP and (value < 1 or value != int(value)):
         raise InputError(f"{text!r} removes {written} components; expected a whole number from 1 on")
     return Method(NONE) if value == 0 else Method(name, value)

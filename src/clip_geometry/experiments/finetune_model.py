@@ -18,6 +18,10 @@ from clip_geometry.encoders.token_pooling import POOLINGS
 from clip_geometry.registry import InputError
 
 TINY = "bert/fresh"
+# how the config of a transformer calls the dropout before its own head, and those that hold where it says nothing
+OF_CLASSES = ("classifier_dropout_prob", "classifier_dropout", "seq_classif_dropout")
+OF_SPANS = ("qa_dropout",)
+OF_LAYERS = ("hidden_dropout_prob", "dropout")
 
 
 class TransformerConfig(Config):
@@ -127,6 +131,12 @@ class Output(NamedTuple):
     scores: Tensor
 
 
+def head_dropout(settings: Any, *, spans: bool) -> float:
+    """That of the family's own head, which ALBERT and DistilBERT have apart; else that of the layers; else .1."""
+    rates = (getattr(settings, name, None) for name in (*(OF_SPANS if spans else OF_CLASSES), *OF_LAYERS))
+    return next((rate for rate in rates if rate is not None), 0.1)
+
+
 class FineTuned(nn.Module):
     """A linear head, after dropout, on the row of a sentence or (spans) on every token. weights, shift: rows go through
     rows @ weights + shift before the head, once they are set."""
@@ -139,8 +149,7 @@ class FineTuned(nn.Module):
         super().__init__()
         settings = transformer.config
         self.transformer, self.spans, self.pool = transformer, spans, POOLINGS[pooling]
-        dropped = (getattr(settings, name, None) for name in ("hidden_dropout_prob", "dropout"))
-        self.dropout = nn.Dropout(next((rate for rate in dropped if rate is not None), 0.1))
+        self.dropout = nn.Dropout(head_dropout(settings, spans=spans))
         self.head = nn.utils.skip_init(nn.Linear, settings.hidden_size, outputs)  # pyright: ignore
         generator = torch.Generator().manual_seed(seed)  # on the CPU: the same on every device
         with torch.no_grad():

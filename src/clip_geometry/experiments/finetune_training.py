@@ -19,6 +19,7 @@ from clip_geometry.experiments.finetune_spans import span_loss
 from clip_geometry.transforms import AllButTheTop
 
 ORDER, DROPOUT, SAMPLE = range(3)  # what a random number is for: each has streams of its own
+FITTED_TOKENS = 20_000  # of spans, whose rows are tokens: what all-but-the-top is fitted on
 
 
 class Training:
@@ -117,9 +118,8 @@ class Training:
 
     # --- what is taken of training sentences
 
-    def _sampled(self, epoch: int) -> Iterator[tuple[Any, Tensor]]:
-        """(output, mask) of random windows with about refresh_sample tokens, without dropout."""
-        rows = self.inputs.sample(self.config.refresh_sample, self._random(SAMPLE, epoch))
+    def _seen(self, rows: np.ndarray) -> Iterator[tuple[Any, Tensor]]:
+        """(output, mask) of windows, a batch at a time, without dropout."""
         self.model.eval()
         with torch.no_grad():
             for part in self.inputs.batches(rows, self.config.batch_size):
@@ -128,14 +128,20 @@ class Training:
                     output = self.model(given)
                 yield output, given["attention_mask"]
 
+    def _sampled(self, epoch: int) -> np.ndarray:
+        """Random windows with about refresh_sample tokens."""
+        return self.inputs.sample(self.config.refresh_sample, self._random(SAMPLE, epoch))
+
     def _hidden(self, epoch: int) -> Iterator[tuple[list[Tensor], Tensor]]:
-        for output, mask in self._sampled(epoch):
+        for output, mask in self._seen(self._sampled(epoch)):
             yield list(output.hidden), mask
 
     def _fitted(self) -> tuple[Tensor, Tensor]:
-        """All-but-the-top of what goes into the head, of training sentences: (W, b)."""
+        """All-but-the-top of what goes into the head: (W, b). Of all training sentences, or (spans) of the tokens of
+        random windows with about FITTED_TOKENS of them."""
         spans, rows = self.model.spans, []
-        for output, mask in self._sampled(self.config.epochs):
+        windows = self.inputs.sample(FITTED_TOKENS if spans else None, self._random(SAMPLE, self.config.epochs))
+        for output, mask in self._seen(windows):
             kept = output.hidden[-1][mask.bool()] if spans else output.sentences
             rows.append(kept.float().cpu())
         weights, shift = AllButTheTop(int(self.method.value)).fit(torch.cat(rows).numpy()).weights()

@@ -1,6 +1,6 @@
 """The figures of fine-tuning: drawn, captioned with what they show, saved."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,14 @@ from clip_geometry.report.finetune_figures import (
     methods_figure,
     relation_figure,
 )
-from clip_geometry.report.finetune_rows import PERFORMANCE, Way, chosen, lists, metric, over_seeds, ways
+from clip_geometry.report.finetune_rows import PERFORMANCE, Way, chosen, lists, metric, over_seeds, visible, ways
 from clip_geometry.report.gallery import FigureEntry
 from clip_geometry.report.numbers import number
 from clip_geometry.report.style import save_figure
 
 Row = Mapping[str, Any]
 TOKENS, SENTENCES = {"rows": "tokens"}, {"rows": "sentences"}
+TOP = "all_but_the_top"
 LEAST = 4  # trainings with which a correlation is told
 
 
@@ -42,7 +43,7 @@ def draw_finetune(
         figure = activation_figure(coordinates, shown)
         drawn["finetune_activation"] = ("Average activation", figure, _told_activation(coordinates, shown))
     if histograms:
-        tokens = [way for way in shown if way.method != "all_but_the_top"]  # whose tokens are those of plain training
+        tokens = [way for way in shown if way.method != TOP]  # whose tokens are those of plain training
         figure = cosine_figure(histograms, tokens or shown, cosine)
         drawn["finetune_cosines"] = ("Random cosines", figure, _told_cosines(cosine))
     return _saved(drawn, folder, prefix, group, origin)
@@ -69,7 +70,8 @@ def draw_tasks(runs: Mapping[str, Sequence[Row]], *, folder: str | Path, origin:
         "tasks_relation": (
             "Isotropy and performance of all tasks",
             relation_figure(found),
-            "Dots: trainings; signs and bars: mean and standard deviation over seeds.",
+            "Dots: trainings; signs and bars: mean and standard deviation over seeds."
+            + _told_top([way for each in found.values() for way in each[0]]),
         ),
     }
     return _saved(drawn, folder, "", "all runs together", origin)
@@ -105,8 +107,14 @@ def _told_relation(isoscore: Mapping[Way, Any], performance: Mapping[Way, Any], 
         told = f" Pearson correlation {number(np.corrcoef(x, y)[0, 1])} over {len(x)} trainings with any λ of I-STAR."
     return (
         f"IsoScore of the tokens of all layers: {', '.join(ends)}.{told} Against it the {metric(rows)} on validation "
-        "examples; dots: trainings, signs and bars: mean and standard deviation over seeds."
+        f"examples; dots: trainings, signs and bars: mean and standard deviation over seeds.{_told_top(isoscore)}"
     )
+
+
+def _told_top(found: Iterable[Way]) -> str:
+    if all(way.method != TOP for way in found):
+        return ""
+    return " All-but-the-top stands at the IsoScore of plain training: its map comes after these tokens."
 
 
 def _told_dimension(dimension: Mapping[Way, Any]) -> str:
@@ -123,13 +131,15 @@ def _told_dimension(dimension: Mapping[Way, Any]) -> str:
 
 
 def _told_activation(means: Mapping[Way, Any], shown: Sequence[Way]) -> str:
-    told = []
-    for way in (way for way in shown if way in means):
+    told, named = [], visible(means, shown)
+    for way in named:
         share = float(np.abs(means[way]).max() / np.linalg.norm(means[way]))
         told.append(f"{way.words}: {share:.2f}")
+    gone = [way.words for way in shown if way in means and way not in named]
+    rest = f" Less than a twentieth of the largest, and not named: {', '.join(gone)}." if gone else ""
     return (
         "Mean of each coordinate (with its sign) over the validation sentences' embeddings, as the head is given them, "
-        f"first seed; the largest is named. Its share of the mean's length: {', '.join(told)}."
+        f"first seed; the largest is named. Its share of the mean's length: {', '.join(told)}.{rest}"
     )
 
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from clip_geometry.report.finetune_rows import Way
+from clip_geometry.report.finetune_rows import Way, visible
 from clip_geometry.report.numbers import fixed
 from clip_geometry.report.style import HEIGHT, NEUTRAL, WIDTH, styled
 
@@ -106,15 +106,19 @@ def lambda_figure(values: Values, label: str) -> Figure:
 
 @styled
 def activation_figure(means: Values, shown: Sequence[Way]) -> Figure:
-    """Figure 1: the mean of every coordinate of the sentence embeddings, a panel for each method, one scale."""
+    """Figure 1: the mean of every coordinate of the sentence embeddings, a panel for each method, one scale; the
+    largest is named where there is anything to see."""
     shown = [way for way in shown if way in means]
+    named = visible(means, shown)
     figure = Figure(figsize=(WIDTH, 0.45 + 0.85 * len(shown)), layout="constrained")
     panels = figure.subplots(len(shown), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     for axes, way in zip(panels, shown, strict=True):
         mean = means[way]
         axes.vlines(np.arange(len(mean)), 0, mean, color=colour(way), linewidth=0.6)
-        top = int(np.abs(mean).argmax())
-        axes.annotate(f"{top}", (top, mean[top]), xytext=(3, 0), textcoords="offset points", fontsize=6.5, va="center")
+        if way in named:
+            top = int(np.abs(mean).argmax())
+            place = (top, mean[top])
+            axes.annotate(f"{top}", place, xytext=(3, 0), textcoords="offset points", fontsize=6.5, va="center")
         axes.margins(y=0.2)
         axes.set_title(way.words, loc="left", fontsize=7.5, pad=2)
     panels[-1].set_xlabel("coordinate")

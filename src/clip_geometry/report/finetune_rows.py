@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 Row = Mapping[str, Any]
 SEED, ALL = "training.seed", "all"
 PERFORMANCE = "finetune.performance"
+EMPTY = 0.05  # of the height of the tallest bar: nothing is to be seen on that scale
 
 
 class Way(NamedTuple):
@@ -58,6 +59,13 @@ def lists(rows: Iterable[Row], field: str) -> dict[Way, NDArray[np.float64]]:
         if field in row:
             found.setdefault(_way(row), np.array(row[field], dtype=float))
     return found
+
+
+def visible(means: Mapping[Way, NDArray[np.float64]], shown: Sequence[Way]) -> list[Way]:
+    """Those of the shown ones whose largest coordinate is above a few per cent of the largest of all: which one it is
+    is chance in the others (all-but-the-top takes the mean away)."""
+    largest = {way: float(np.abs(means[way]).max()) for way in shown if way in means}
+    return [way for way, height in largest.items() if height > EMPTY * max(largest.values())]
 
 
 def metric(rows: Iterable[Row]) -> str:
