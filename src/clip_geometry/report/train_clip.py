@@ -69,6 +69,7 @@ PANELS = (
     Panel("average cosine", _each("average_cosine")),
     Panel("isoscore", _each("isoscore"), log=True),
     Panel("I1", _each("isotropy_i1"), (None, 1.03)),
+    Panel("I2", _each("isotropy_i2"), (0, None)),
     Panel("uniformity", _each("uniformity")),
     Panel("alignment", (_both("alignment", "alignment"),), (0, None)),
     Panel(
@@ -116,9 +117,12 @@ def training_figure(arms: Arms, panels: Sequence[Panel] = PANELS) -> Figure:
                 axes.set_ylabel(panel.label)
             if k == 0 and not alone:
                 axes.set_title(arm, fontsize=7)
+            if column == 0 and len(panel.lines) > 1 and panel.lines[0].key[1] == "both":
+                axes.legend(loc="best", fontsize=6)
+        _scale(grid[divmod(k, 2)] if alone else grid[k, 0], panel)  # when all arms are drawn, which share it
     for axes in grid.ravel()[len(shown) :] if alone else ():
         axes.set_axis_off()
-    for axes in grid[-1]:
+    for axes in (grid.ravel()[: len(shown)] if alone else grid.ravel())[-columns:]:
         axes.set_xlabel("step")
         axes.tick_params(labelbottom=True)
     keys = [Line2D([], [], color=COLOUR[m], ls=LINE[m], label=f"{m}s") for m in ("image", "text")]
@@ -139,13 +143,14 @@ def _draw(axes: Axes, panel: Panel, curves: Curves, steps: NDArray[np.integer], 
     axes.set_xticks(ticks, [f"{tick}" for tick in ticks])
     axes.set_xlim(0, last)
     axes.xaxis.minorticks_off()
+
+
+def _scale(axes: Axes, panel: Panel) -> None:
+    drawn = [line.get_ydata() for each in axes.get_shared_y_axes().get_siblings(axes) for line in each.lines]
     if panel.log:
-        drawn = [curves[line.key] for line in panel.lines if line.key in curves]
         log_axis(axes.yaxis, np.concatenate([*drawn, np.zeros(0)]))
     else:
         axes.set_ylim(*panel.limits)
-    if len(panel.lines) > 1 and panel.lines[0].key[1] == "both":
-        axes.legend(loc="best", fontsize=6)
 
 
 # --- captions

@@ -1,0 +1,39 @@
+"""A small CLIP trained step by step as library calls: what its first steps do to the modality gap and the cone.
+
+python scripts/train_clip.py [--steps 40] [--arm clip] [--architecture byobnet] [--out runs/script]
+"""
+
+import argparse
+from pathlib import Path
+
+from clip_geometry.config import validate
+from clip_geometry.experiments.train_clip import Observer, TrainClip, TrainClipConfig, save_weights
+from clip_geometry.runner import RunFolder
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=40, help="of 64 pictures each")
+    parser.add_argument("--arm", default="clip", help="clip, siglip, fixed_temperature, istar, cosreg, classes")
+    parser.add_argument("--architecture", default="byobnet", help="resnet, resnet-wide, byobnet, vit, tiny")
+    parser.add_argument("--out", type=Path, default=Path("runs/script"), help="where the model is kept")
+    given = parser.parse_args()
+    told = {"arm": given.arm, "architecture": given.architecture, "steps": given.steps}
+    told |= {"batch_size": 64, "batch_norm": "batch"}
+    data = {"name": "scenes", "split": "train", "classes": "seen", "size": 2000}
+    measured = {"name": "scenes", "split": "test", "size": 200}
+    section = {"name": "train", "experiment": "train_clip", **told, "data": data, "measured": measured}
+    given.out.mkdir(parents=True, exist_ok=True)
+    experiment = TrainClip(validate(TrainClipConfig, section, "the command line"), RunFolder(given.out))
+
+    # the same pictures and captions, never trained on, are looked at in every measured state
+    measured = experiment.pairs("measured")
+    names = ("modality_gap", "average_cosine", "isoscore")
+    training, states = experiment.trained(Observer(measured, experiment.prompts(measured), names))
+    for place, values in states.items():
+        print(f"{' '.join(place):34} " + " ".join(f"{value:6.3f}" for value in values))
+    print(f"local-dir:{save_weights(training.model, experiment.model_folder).parent}")
+
+
+if __name__ == "__main__":
+    main()

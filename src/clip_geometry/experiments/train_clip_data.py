@@ -1,0 +1,179 @@
+"""What is trained and measured on: pictures as bytes in a file that is mapped into memory, captions as tokens."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from clip_geometry.config import digest
+from clip_geometry.data.base import Dataset, Side
+from clip_geometry.encoders.runtime import rgb
+from clip_geometry.files import exclusive, npy_bytes, remove_temporaries, write_atomically
+from clip_geometry.progress import note, progress
+from clip_geometry.registry import InputError
+
+SAMPLE = 2000  # pictures that mean and deviation of the channels are taken of
+CHUNK = 1000  # captions that are tokenized at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Pictures and their captions.
+
+    pixels: (n, s, s, 3) uint8, read when needed. labels: (n,). tokens: (m, t); the captions of picture k are the rows
+    first[k] to first[k] + count[k] of `order`, indices into tokens. item_id: (n,).
+    """
+
+    name: str
+    split: str
+    pixels: np.ndarray
+    labels: np.ndarray
+    tokens: np.ndarray
+    order: np.ndarray
+    first: np.ndarray
+    count: np.ndarray
+    item_id: np.ndarray
+    class_names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def head(self, size: int | None) -> "Pairs":
+        """The first pictures, None: all."""
+        parts = {name: getattr(self, name)[:size] for name in ("pixels", "labels", "first", "count", "item_id")}
+        return replace(self, **parts)
+
+    def pictures(self, rows: np.ndarray) -> Tensor:
+        """(b, 3, s, s) uint8, as channels last in memory, which convolutions on a CPU are faster with."""
+        return torch.from_numpy(np.ascontiguousarray(self.pixels[rows])).permute(0, 3, 1, 2)
+
+    def captions(self, rows: np.ndarray, number: np.ndarray) -> Tensor:
+        """(b, t) int64: of each picture the caption of this number, counted round and round."""
+        chosen = self.order[self.first[rows] + number % self.count[rows]]
+        return torch.from_numpy(self.tokens[chosen].astype(np.int64))
+
+
+def load_pairs(dataset: Dataset, folder: Path, transform: Callable[[Any], Any], tokenize: Any, key: dict) -> Pairs:
+    """The data set as `transform` and `tokenize` make it, from `folder`, where it is made once.
+
+    key: what both depend on. Raises InputError where the data set lacks pictures, captions, labels or class names.
+    """
+    image, text = _sides(dataset)
+    settings = dataset.config.model_dump(mode="json")
+    place = folder / f"{dataset.config.name}-{digest({'data': settings, 'revision': dataset.revision, **key})}"
+    place.mkdir(parents=True, exist_ok=True)
+    with exclusive(place, lambda: note(f"another process fills {place}; waiting for it")):
+        remove_temporaries(place)
+        if not (place / "tokens.npy").exists():
+            write_atomically(place / "tokens.npy", npy_bytes(_tokens(text, tokenize)))
+        if not (place / "pixels.npy").exists():
+            _render(image, place / "pixels.npy", transform)
+    order, first, count = caption_groups(image, text)
+    labels, names = image.labels, dataset.class_names
+    assert labels is not None and names is not None
+    return Pairs(
+        name=dataset.config.name,
+        split=dataset.config.split,
+        pixels=np.load(place / "pixels.npy", mmap_mode="r", allow_pickle=False),
+        labels=np.asarray(labels),
+        tokens=np.load(place / "tokens.npy", allow_pickle=False),
+        order=order,
+        first=first,
+        count=count,
+        item_id=np.asarray(image.item_id),
+        class_names=names,
+    )
+
+
+def _sides(dataset: Dataset) -> tuple[Side, Side]:
+    name, image, text = dataset.config.name, dataset.image, dataset.text
+    if image is None or text is None:
+        missing = "pictures" if image is None else "captions"
+        hint = "" if image is None or dataset.class_names is None else "; give it a prompt for captions of its classes"
+        raise InputError(f"a CLIP is trained on pictures with captions, and {name} has no {missing}{hint}")
+    if image.labels is None or dataset.class_names is None:
+        raise InputError(
+            f"{name} has no labels with class names, which zero-shot accuracy and silhouettes are taken by"
+        )
+    return image, text
+
+
+def caption_groups(image: Side, text: Side) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(order, first, count): the captions of picture k are order[first[k] : first[k] + count[k]]."""
+    by_label = text.pair_on == "label"
+    of: dict[Any, list[int]] = defaultdict(list)
+    for k, name in enumerate(np.asarray(text.labels).tolist() if by_label else text.item_id):
+        of[name].append(k)
+    starts = dict(zip(of, np.cumsum([0, *(len(group) for group in of.values())]).tolist(), strict=False))
+    wanted: Sequence[Any] = np.asarray(image.labels).tolist() if by_label else image.item_id
+    if alone := [str(name) for name in wanted if name not in of]:
+        raise InputError(f"{len(alone)} pictures have no caption, {alone[0]} is one; leave them out")
+    order = np.array([k for group in of.values() for k in group])
+    return order, np.array([starts[name] for name in wanted]), np.array([len(of[name]) for name in wanted])
+
+
+def _tokens(text: Side, tokenize: Any) -> np.ndarray:
+    parts = []
+    with progress("captions", total=len(text)) as advance:
+        for start in range(0, len(text), CHUNK):
+            texts = [text.load(k) for k in range(start, min(start + CHUNK, len(text)))]
+            parts.append(tokenize(texts).numpy().astype(np.int32))
+            advance(len(texts))
+    return np.concatenate(parts)
+
+
+def _render(image: Side, path: Path, transform: Callable[[Any], Any]) -> None:
+    """All pictures into a file, without holding them; it bears its name when it is whole."""
+    temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
+    shape = (len(image), *_bytes(image, 0, transform).shape)
+    pixels = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.uint8, shape=shape)
+    with progress("pictures", total=len(image)) as advance:
+        for k in range(len(image)):
+            pixels[k] = _bytes(image, k, transform)
+            advance(1)
+    pixels.flush()
+    del pixels
+    temporary.replace(path)
+
+
+def _bytes(image: Side, k: int, transform: Callable[[Any], Any]) -> np.ndarray:
+    try:
+        picture = image.load(k)
+    except OSError as error:
+        raise InputError(f"picture {image.item_id[k]} cannot be decoded ({error}); leave it out") from None
+    assert isinstance(picture, Image.Image)
+    return np.asarray(transform(rgb(picture)))
+
+
+@dataclass(frozen=True, eq=False)
+class Prompts:
+    """tokens: (k·p, t), p prompts of each of k classes, one class after the other. seen: (s,) classes in training."""
+
+    tokens: np.ndarray
+    classes: np.ndarray
+    seen: np.ndarray
+
+
+def prompt_tokens(templates: Sequence[str], names: Sequence[str], tokenize: Any, seen: np.ndarray) -> Prompts:
+    texts = [template.replace("{}", name.replace("_", " ")) for name in names for template in templates]
+    classes = np.repeat(np.arange(len(names)), len(templates))
+    return Prompts(tokenize(texts).numpy(), classes, seen)
+
+
+def channel_statistics(dataset: Dataset) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of each channel over the first pictures, in 0..1, to three places."""
+    image, _ = _sides(dataset)
+    sums, squares, n = np.zeros(3), np.zeros(3), 0
+    for k in range(min(SAMPLE, len(image))):
+        picture = _bytes(image, k, lambda each: each).reshape(-1, 3) / 255.0
+        sums, squares, n = sums + picture.sum(0), squares + np.square(picture).sum(0), n + len(picture)
+    mean = sums / n
+    deviation = np.sqrt(np.maximum(squares / n - mean**2, 1e-6))
+    return [round(float(each), 3) for each in mean], [round(float(each), 3) for each in deviation]
