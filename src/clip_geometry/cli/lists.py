@@ -75,12 +75,14 @@ def _tasks() -> Iterator[Block]:
 
 def _models() -> Iterator[Block]:
     from clip_geometry.encoders import encoders, models
+    from clip_geometry.encoders.shipped import MODELS
 
     families, architectures = models()
     options = {entry.pattern: sorted(set(entry.config.model_fields) - {"model"}) for entry in encoders.values()}
     for pattern, summary in families:
         yield f"{pattern}: {summary}", f"options (key=value): {', '.join(options[pattern])}"
     yield ("",)
+    yield "Trained models that the package brings:", *(f"{name}: {summary}" for name, summary in MODELS.items())
     yield ("NAMEs of open_clip and their TAGs, besides fresh:",)
     for name, tags in architectures.items():
         yield (f"{name}: {', '.join(tags)}",)

@@ -14,6 +14,7 @@ from clip_geometry.encoders.hf_fresh import HFConfig, build, revision_of, weight
 from clip_geometry.encoders.hf_loading import read_config
 from clip_geometry.encoders.hf_tokens import tokenize
 from clip_geometry.encoders.runtime import DTYPES, inference, parameter_count, rgb
+from clip_geometry.encoders.shipped import model_path
 from clip_geometry.files import first_line
 from clip_geometry.registry import InputError
 
@@ -33,7 +34,7 @@ def find(config: HFClipConfig) -> tuple[Path, Path | None]:
 def check(config: HFClipConfig) -> None:
     name = config.model.partition(":")[2]
     hub.check_name(name)
-    if Path(name).expanduser().is_dir():
+    if model_path(name).is_dir():
         find(config)
 
 

@@ -10,6 +10,7 @@ from clip_geometry.encoders.base import EncoderEntry, encoders
 from clip_geometry.encoders.hf_fresh import HFConfig, build, revision_of, weights_of
 from clip_geometry.encoders.hf_loading import load_tokenizer, read_config
 from clip_geometry.encoders.hf_tokens import context_length
+from clip_geometry.encoders.shipped import model_path
 from clip_geometry.encoders.text_encoder import TextEncoder, TextParts
 from clip_geometry.encoders.token_pooling import POOLINGS
 from clip_geometry.registry import InputError
@@ -48,7 +49,7 @@ def _check_config(folder: Path, name: str) -> None:
 def check(config: HFTextConfig) -> None:
     name = config.model.partition(":")[2]
     hub.check_name(name)
-    if Path(name).expanduser().is_dir():
+    if model_path(name).is_dir():
         find(config)
 
 

@@ -12,6 +12,7 @@ from clip_geometry.encoders.hidden_states_clip import ClipHiddenStates
 from clip_geometry.encoders.hidden_states_config import HiddenStatesConfig, clip_config, entry_of
 from clip_geometry.encoders.hidden_states_encoder import TextHiddenStates
 from clip_geometry.encoders.sentence import WHEELS, full_name
+from clip_geometry.encoders.shipped import model_path
 from clip_geometry.registry import InputError
 
 EXPECTED = "an encoder or decoder in transformers' layout"
@@ -51,7 +52,7 @@ def check(config: HiddenStatesConfig) -> None:
             "hidden-states:scenes-clip/fresh"
         )
     hub.check_name(name)
-    if Path(name).expanduser().is_dir():
+    if model_path(name).is_dir():
         find(config)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from clip_geometry.config import digest
+from clip_geometry.encoders.shipped import model_path
 from clip_geometry.files import sha256_of
 from clip_geometry.registry import InputError
 
@@ -13,7 +14,7 @@ TOKENIZER_FILES = ("*.json", "*.txt", "*.model")
 
 def check_name(name: str) -> None:
     """Raises InputError where `name` can be neither a folder that exists nor a name on the hub."""
-    if not Path(name).expanduser().is_dir() and not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", name):
+    if not model_path(name).is_dir() and not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", name):
         raise InputError(f"{name!r} is neither an existing folder nor a name ORG/NAME on the Hugging Face hub")
 
 
@@ -23,7 +24,7 @@ def folder(name: str, patterns: Sequence[str]) -> Path:
     Raises InputError where the hub has no such model, or cannot be reached and the cache does not have it either.
     """
     check_name(name)
-    path = Path(name).expanduser()
+    path = model_path(name)
     if path.is_dir():
         return path
     from huggingface_hub import snapshot_download
@@ -55,5 +56,5 @@ def first_file(name: str, candidates: Sequence[str]) -> Path:
         path = folder(name, [candidate]) / candidate
         if path.is_file():
             return path
-    where = "" if Path(name).expanduser().is_dir() else " on the hub (or, without network, in the local cache)"
+    where = "" if model_path(name).is_dir() else " on the hub (or, without network, in the local cache)"
     raise InputError(f"{name!r} has no weights: none of the files {', '.join(candidates)}{where}")

@@ -20,6 +20,7 @@ from clip_geometry.encoders.hf_loading import WEIGHTS, drop_pooler, load_model, 
 from clip_geometry.encoders.hf_tokens import context_length
 from clip_geometry.encoders.mclip_table import paired_image_model
 from clip_geometry.encoders.pickled_arrays import read_pickled_arrays
+from clip_geometry.encoders.shipped import model_path
 from clip_geometry.encoders.text_encoder import TextEncoder, TextParts
 from clip_geometry.encoders.token_pooling import mean_pooling
 from clip_geometry.files import existing_file, first_line, sha256_of
@@ -101,7 +102,7 @@ def _linear_file(config: MClipConfig, folder: Path) -> Path:
 def check(config: MClipConfig) -> None:
     name = config.model.partition(":")[2]
     hub.check_name(name)
-    folder = Path(name).expanduser()
+    folder = model_path(name)
     if folder.is_dir():
         values = read_config(folder, EXPECTED, key=None)
         if (folder / "base").is_dir() or _is_legacy(values):  # otherwise the base is on the hub

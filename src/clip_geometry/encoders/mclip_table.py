@@ -1,8 +1,7 @@
 """Which image model each text tower of Multilingual-CLIP was trained to match."""
 
-from pathlib import Path
-
 from clip_geometry.encoders.hf_loading import read_config
+from clip_geometry.encoders.shipped import model_path
 from clip_geometry.registry import InputError
 
 B32, L14, RN50X4 = "ViT-B-32-quickgelu/openai", "ViT-L-14-quickgelu/openai", "RN50x4-quickgelu/openai"
@@ -30,7 +29,7 @@ def paired_image_model(model: str) -> str:
     prefix, _, name = model.partition(":")
     if prefix != "mclip":
         raise InputError(f"{model} has no paired image model: only towers of Multilingual-CLIP, mclip:…, have one")
-    folder = Path(name).expanduser()
+    folder = model_path(name)
     if folder.is_dir():
         stated = read_config(folder, "a text tower of Multilingual-CLIP", key=None).get("image_model")
         if isinstance(stated, str) and stated:

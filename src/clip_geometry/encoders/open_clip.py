@@ -27,6 +27,7 @@ from clip_geometry.encoders.open_clip_source import (
 )
 from clip_geometry.encoders.pooled import Projection, TextTower, pooled, pooled_width, projection
 from clip_geometry.encoders.runtime import DTYPES, activations, inference, parameter_count, rgb
+from clip_geometry.encoders.shipped import model_path
 from clip_geometry.encoders.truncation import count_truncated
 from clip_geometry.files import first_line, sha256_of
 from clip_geometry.registry import InputError
@@ -105,7 +106,7 @@ def find(config: OpenClipConfig) -> Source:
     if isinstance(config, NamedConfig):
         return from_name(config.model, config.quick_gelu)
     if isinstance(config, FolderConfig):
-        return from_folder(Path(rest).expanduser(), config.fresh)
+        return from_folder(model_path(rest), config.fresh)
     if isinstance(config, ScenesConfig):
         return from_folder(scenes_folder(), fresh=True)
     return from_hub(rest)

@@ -8,11 +8,11 @@ import sys
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from clip_geometry.encoders import hub
+from clip_geometry.encoders.shipped import folder_of
 from clip_geometry.files import existing_file
 from clip_geometry.registry import InputError, did_you_mean
 
@@ -179,7 +179,7 @@ def check_repository(repository: str) -> None:
 
 def scenes_folder() -> Path:
     """The package's own small architecture and tokenizer, in open_clip's layout."""
-    return Path(str(files("clip_geometry").joinpath("assets", "scenes-clip")))
+    return folder_of("scenes-clip")
 
 
 def _read_config(folder: Path) -> Mapping[str, Any]:

@@ -18,6 +18,7 @@ from clip_geometry.encoders import checkpoint, hub
 from clip_geometry.encoders.base import EncoderConfig, EncoderEntry, encoders
 from clip_geometry.encoders.hf_loading import WEIGHTS, load_model, load_tokenizer
 from clip_geometry.encoders.hf_tokens import context_length
+from clip_geometry.encoders.shipped import model_path
 from clip_geometry.encoders.text_encoder import TextEncoder, TextParts
 from clip_geometry.encoders.token_pooling import POOLINGS, joined
 from clip_geometry.files import sha256_of
@@ -61,7 +62,7 @@ def full_name(config: EncoderConfig) -> str:
     """A bare name is one of sentence-transformers' own models, unless a folder is called so: that of an installed
     wheel, or on the hub."""
     name = config.model.partition(":")[2]
-    if "/" in name or Path(name).expanduser().is_dir():
+    if "/" in name or model_path(name).is_dir():
         return name
     wheel = find_spec(WHEELS[name]) if name in WHEELS else None
     if wheel is not None and wheel.origin is not None:
@@ -121,7 +122,7 @@ def _read_json(path: Path, kind: type) -> Any:
 def check(config: EncoderConfig) -> None:
     name = full_name(config)
     hub.check_name(name)
-    if Path(name).expanduser().is_dir():
+    if model_path(name).is_dir():
         find(config)
 
 

@@ -1,0 +1,33 @@
+"""The trained models that the package brings: `shipped/NAME`, wherever a path or ORG/NAME may stand."""
+
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+
+from clip_geometry.registry import InputError, did_you_mean
+
+PREFIX = "shipped/"
+MODELS: Mapping[str, str] = {
+    "local-dir:shipped/scenes-trained": "images and English texts, trained on the data set scenes",
+    "mclip:shipped/scenes-multilingual": "its texts in English, German, French and Russian",
+}
+NAMES = tuple(model.partition(PREFIX)[2] for model in MODELS)
+
+
+def model_path(name: str) -> Path:
+    """The path that a model's name stands for: of `shipped/NAME` the folder in this package, else the name itself.
+
+    Raises InputError for a model that the package does not bring.
+    """
+    if not name.startswith(PREFIX):
+        return Path(name).expanduser()
+    wanted = name.removeprefix(PREFIX)
+    if wanted not in NAMES:
+        hint = did_you_mean(wanted, NAMES) or f"; known are {', '.join(MODELS)}"
+        raise InputError(f"the package brings no model {wanted!r}{hint}")
+    return folder_of(wanted)
+
+
+def folder_of(name: str) -> Path:
+    """Of a model's files in this package."""
+    return Path(str(files("clip_geometry").joinpath("assets", name)))
