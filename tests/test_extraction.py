@@ -9,7 +9,7 @@ import pytest
 import support.embed_fakes as fakes
 from clip_geometry.embeddings import pair
 from clip_geometry.registry import InputError
-from clip_geometry.store import read_store
+from clip_geometry.store_reading import read_store
 from support.embed_fakes import FakeConfig, FakeDatasetConfig, fake_dataset, run
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clip_geometry.store import read_store
+from clip_geometry.store_reading import read_store
 from support import embed_fakes
 
 FAKES = Path(embed_fakes.__file__)

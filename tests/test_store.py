@@ -6,7 +6,8 @@ from clip_geometry.data.base import DatasetConfig
 from clip_geometry.encoders.base import EncoderConfig
 from clip_geometry.formats import export_clip_retrieval, export_parquet, read_any, read_embeddings
 from clip_geometry.registry import InputError
-from clip_geometry.store import Shard, Store, indices_within, read_store, recipe_of, summary
+from clip_geometry.store import Shard, Store, indices_within, recipe_of, summary
+from clip_geometry.store_reading import read_store
 
 MODEL, DATA = EncoderConfig(model="m"), DatasetConfig(name="d")
 RECIPE = recipe_of(MODEL, "w1", DATA, "r1")

@@ -71,7 +71,7 @@ _HOME = {
     "clip_geometry.registry": ["InputError"],
     "clip_geometry.results": ["Results", "read_rows", "to_frame"],
     "clip_geometry.runner": ["run"],
-    "clip_geometry.store": ["read_store"],
+    "clip_geometry.store_reading": ["read_store"],
     "clip_geometry.transforms": [
         "Affine",
         "AllButTheTop",

@@ -32,6 +32,10 @@ from clip_geometry.registry import InputError
         ("hf-hub:laion/CLIP", {"seed": 1}, "unknown key 'seed'"),
         ("hf-hub:CLIP", {}, "expected hf-hub:ORG/NAME"),
         ("hf-clip:/no/such/folder", {}, "neither an existing folder nor a name ORG/NAME"),
+        ("hf-clip:", {}, "'' is neither an existing folder nor a name ORG/NAME"),  # and not the current folder
+        ("hf-text:", {}, "'' is neither an existing folder nor a name ORG/NAME"),
+        ("mclip:", {}, "'' is neither an existing folder nor a name ORG/NAME"),
+        ("sentence:", {}, "'' is neither an existing folder nor a name ORG/NAME"),
         ("hf-clip:openai/clip", {"pooling": "cls"}, "unknown key 'pooling'"),
         ("local-dir:/no/such/folder", {}, "model folder /no/such/folder does not exist"),
         ("scenes-clip/trained", {}, "scenes-clip/fresh"),

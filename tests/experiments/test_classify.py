@@ -7,7 +7,6 @@ import pytest
 from scipy import stats
 
 from clip_geometry.config import validate
-from clip_geometry.experiments import classify_checkpoint
 from clip_geometry.experiments.classify import Classify, ClassifyConfig, _unlike
 from clip_geometry.experiments.classify_numbers import correlations, deviations
 from clip_geometry.experiments.classify_training import Training
@@ -145,8 +144,8 @@ def test_parameters_are_those_of_the_published_formula(pairs, tmp_path, bias):
 
 
 def test_a_run_stopped_in_a_cell_goes_on_bit_for_bit(tmp_path, monkeypatch):
-    monkeypatch.setattr(classify_checkpoint, "SECONDS", 0)
-    monkeypatch.setattr(classify_checkpoint, "SHARE", float("inf"))
+    monkeypatch.setattr("clip_geometry.experiments.checkpoint.SECONDS", 0)
+    monkeypatch.setattr("clip_geometry.experiments.checkpoint.SHARE", float("inf"))
     (tmp_path / "whole").mkdir()
     report, _ = ran(tmp_path / "whole", sample=20)
     step, steps = Training.step, []

@@ -7,7 +7,6 @@ import pytest
 from scipy import stats
 
 from clip_geometry.config import validate
-from clip_geometry.experiments import classify_checkpoint
 from clip_geometry.experiments.finetune import Finetune, FinetuneConfig
 from clip_geometry.experiments.finetune_data import Examples
 from clip_geometry.experiments.finetune_measuring import BINS, Seen, cosine_histogram, geometry_rows, loss_row
@@ -293,8 +292,8 @@ def test_a_decoder_has_no_cls_and_is_trained_on_means(tmp_path):
 
 
 def test_a_run_stopped_in_a_cell_goes_on_bit_for_bit(whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(classify_checkpoint, "SECONDS", 0)
-    monkeypatch.setattr(classify_checkpoint, "SHARE", float("inf"))
+    monkeypatch.setattr("clip_geometry.experiments.checkpoint.SECONDS", 0)
+    monkeypatch.setattr("clip_geometry.experiments.checkpoint.SHARE", float("inf"))
     step, steps = Training.step, []
 
     def stopping(self):

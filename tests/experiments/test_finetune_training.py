@@ -8,8 +8,8 @@ import torch
 from torch.nn import functional
 
 from clip_geometry.config import validate
-from clip_geometry.experiments import classify_checkpoint, finetune_training
-from clip_geometry.experiments.classify_checkpoint import Checkpoint
+from clip_geometry.experiments import finetune_training
+from clip_geometry.experiments.checkpoint import Checkpoint
 from clip_geometry.experiments.finetune_config import OptimizerConfig
 from clip_geometry.experiments.finetune_data import Examples
 from clip_geometry.experiments.finetune_inputs import encode
@@ -258,8 +258,8 @@ def test_another_method_is_one_sentence(text, says):
 @pytest.mark.parametrize("stop", [1, 3, 4, 6, 7])
 @pytest.mark.parametrize("method", ["none", "i_star(-1)", "all_but_the_top(2)"])
 def test_a_training_that_is_stopped_goes_on_bit_for_bit(tmp_path, monkeypatch, method, stop):
-    monkeypatch.setattr(classify_checkpoint, "SECONDS", 0)
-    monkeypatch.setattr(classify_checkpoint, "SHARE", float("inf"))
+    monkeypatch.setattr("clip_geometry.experiments.checkpoint.SECONDS", 0)
+    monkeypatch.setattr("clip_geometry.experiments.checkpoint.SHARE", float("inf"))
     whole = training(method)
     train(whole)
     stop = min(stop, whole.steps - 1)

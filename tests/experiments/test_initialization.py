@@ -311,6 +311,7 @@ def test_zero_rows_have_no_predicted_cosine():
         ({"models": [{"model": "scenes-clip/fresh", "seed": 1}]}, "scenes-clip/fresh has its own seed; set seeds"),
         ({"models": ["scenes-clip/fresh"] * 2}, "scenes-clip/fresh is there twice under 'models'"),
         ({"seeds": []}, "key 'seeds'"),
+        ({"seeds": [0, 0]}, "has a seed twice or below 0"),
         ({"biases": ["none"]}, r"key 'biases.0' is \"none\""),
     ],
 )

@@ -8,7 +8,7 @@ from clip_geometry import data, encoders
 from clip_geometry.config import parse_overrides
 from clip_geometry.extraction import embed
 from clip_geometry.registry import InputError, did_you_mean
-from clip_geometry.store import read_store
+from clip_geometry.store_reading import read_store
 
 EXPORTS = ("clip-retrieval", "parquet")
 

@@ -96,7 +96,7 @@ def _kind(path: Path) -> str:
         hint = did_you_mean(str(path), datasets) or f"; known are {', '.join(sorted(datasets))}, or give a path"
         raise InputError(f"{str(path)!r} is neither a data set nor an existing path{hint}")
     if path.is_dir():
-        if any(cifar100.layout_files(path, split) for split in cifar100.SPLITS):
+        if any(cifar100.layout_files(path, split) for split in cifar100.Cifar100Config.SPLITS):
             return "cifar100"
         if any(True for _ in folder.image_names(path)):
             return "folder"

@@ -14,40 +14,34 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from PIL import Image
-from pydantic import field_validator, model_validator
+from pydantic import model_validator
 
-from clip_geometry.data.base import Dataset, DatasetConfig, DatasetEntry, Side, datasets
+from clip_geometry.data.base import Dataset, DatasetEntry, Side, datasets
 from clip_geometry.data.cifar_pickle import read_pickle
 from clip_geometry.data.files import revision
 from clip_geometry.data.images import load_image
 from clip_geometry.data.prompts import class_prompts
 from clip_geometry.data.tables import readable_parquet
+from clip_geometry.data.traits import KnownSplits
 from clip_geometry.files import existing_folder
-from clip_geometry.registry import InputError, did_you_mean
+from clip_geometry.registry import InputError
 
-SPLITS = ("train", "test")
 LANGUAGES = ("en", "ru")
 PICKLES = "cifar-100-python"
 LAYOUTS = f"{PICKLES}/{{train,test,meta}} or {{train,test}}-00000-of-00001.parquet"
 
 
-class Cifar100Config(DatasetConfig):
+class Cifar100Config(KnownSplits):
     """path: a folder in one of the two LAYOUTS; default: $CLIP_GEOMETRY_DATA/cifar100 where that exists, otherwise
     ~/.cache/clip-geometry/cifar100, where torchvision downloads it to.
     labels: the 100 fine classes or the 20 coarse ones. language: of the class names in the prompts, "en", or "ru" for
     the fine classes.
     """
 
+    SPLITS = ("train", "test")
     name: str = "cifar100"
     path: Path | None = None
     labels: Literal["fine", "coarse"] = "fine"
-
-    @field_validator("split")
-    @classmethod
-    def _known_split(cls, split: str) -> str:
-        if split not in SPLITS:
-            raise ValueError(f"unknown split {split!r}{did_you_mean(split, SPLITS) or '; known are train, test'}")
-        return split
 
     @model_validator(mode="after")
     def _known_language(self) -> Self:

@@ -5,29 +5,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import field_validator
-
 from clip_geometry.data.base import Dataset, DatasetConfig, DatasetEntry, Side, datasets
 from clip_geometry.data.corpus_words import Sentence
 from clip_geometry.data.files import FilesConfig, is_unicode, read_lines
 from clip_geometry.data.tables import SUFFIXES, Table, read_table
+from clip_geometry.data.traits import OneSplit, WithoutClasses
 from clip_geometry.files import existing_file
 from clip_geometry.registry import InputError, did_you_mean
 
 TEXTS = (".txt", ".tokens")
 TRACE = "-NONE-"  # the tag of what a treebank adds where nothing is said
 WORD_COLUMNS, TAG_COLUMNS = ("tokens", "words", "sentence", "text"), ("tags", "pos_tags", "pos")
-
-
-class WithoutClasses(DatasetConfig):
-    """Sentences have no classes, so no prompts either."""
-
-    @field_validator("prompt")
-    @classmethod
-    def _no_classes(cls, prompt: str | None) -> str | None:
-        if prompt is not None:
-            raise ValueError("a prompt needs class names, and a corpus has sentences instead; leave it out")
-        return prompt
 
 
 class CorpusConfig(FilesConfig, WithoutClasses):
@@ -118,18 +106,10 @@ datasets.add(
 # --- those at hand
 
 
-class SharedCorpusConfig(WithoutClasses):
+class SharedCorpusConfig(OneSplit, WithoutClasses):
     """path: the parquet file; default: in $CLIP_GEOMETRY_DATA/text. split: "all"."""
 
     path: Path | None = None
-    split: str = "all"
-
-    @field_validator("split")
-    @classmethod
-    def _one_split(cls, split: str) -> str:
-        if split != "all":
-            raise ValueError(f"unknown split {split!r}; this corpus has no splits, leave it out")
-        return split
 
 
 class TreebankConfig(SharedCorpusConfig):

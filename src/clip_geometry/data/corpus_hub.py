@@ -5,30 +5,20 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from pydantic import field_validator
-
 from clip_geometry.data.base import Dataset, DatasetEntry, datasets
-from clip_geometry.data.corpus import WithoutClasses, dataset_of, sentences_of
+from clip_geometry.data.corpus import dataset_of, sentences_of
 from clip_geometry.data.corpus_words import Sentence
 from clip_geometry.data.tables import SUFFIXES, Table, read_table
+from clip_geometry.data.traits import KnownSplits, WithoutClasses
 from clip_geometry.files import existing_file, first_line
-from clip_geometry.registry import InputError, did_you_mean
-
-SPLITS = ("train", "validation", "test")
+from clip_geometry.registry import InputError
 
 
-class HubCorpusConfig(WithoutClasses):
+class HubCorpusConfig(KnownSplits, WithoutClasses):
     """path: a file with the split's text, in place of the one that is fetched. split: one of SPLITS."""
 
+    SPLITS = ("train", "validation", "test")
     path: Path | None = None
-
-    @field_validator("split")
-    @classmethod
-    def _known_split(cls, split: str) -> str:
-        if split not in SPLITS:
-            hint = did_you_mean(split, SPLITS) or f"; known are {', '.join(SPLITS)}"
-            raise ValueError(f"unknown split {split!r}{hint}")
-        return split
 
 
 class PTBConfig(HubCorpusConfig):

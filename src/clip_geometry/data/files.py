@@ -5,38 +5,21 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from pydantic import field_validator
-
 from clip_geometry.config import digest
-from clip_geometry.data.base import DatasetConfig
+from clip_geometry.data.traits import OneSplit, WithoutClasses
 from clip_geometry.registry import InputError
 
 
-class FilesConfig(DatasetConfig):
+class FilesConfig(OneSplit):
     """A set made of the user's own files, which come without splits: `split` stays "all"."""
 
     path: Path
-    split: str = "all"
-
-    @field_validator("split")
-    @classmethod
-    def _one_split(cls, split: str) -> str:
-        if split != "all":
-            raise ValueError(f"unknown split {split!r}; this data set has no splits, leave it out")
-        return split
 
 
-class CaptionsOnly(DatasetConfig):
+class CaptionsOnly(WithoutClasses):
     """Captions and, in the folder `images`, the images they name."""
 
     images: Path | None = None
-
-    @field_validator("prompt")
-    @classmethod
-    def _no_classes(cls, prompt: str | None) -> str | None:
-        if prompt is not None:
-            raise ValueError("a prompt needs class names, and this data set has captions instead; leave it out")
-        return prompt
 
 
 class CaptionedConfig(FilesConfig, CaptionsOnly):

@@ -5,18 +5,17 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import ClassVar
 
-from pydantic import field_validator
-
 from clip_geometry.data.aligned import language_files, read_aligned
 from clip_geometry.data.base import Dataset
 from clip_geometry.data.captions import captions_of
 from clip_geometry.data.files import CaptionsOnly
 from clip_geometry.data.tables import Table, read_table
+from clip_geometry.data.traits import KnownSplits
 from clip_geometry.files import existing_folder
 from clip_geometry.registry import InputError
 
 
-class ParallelConfig(CaptionsOnly):
+class ParallelConfig(KnownSplits, CaptionsOnly):
     """path: the folder of the set; default: the first of $CLIP_GEOMETRY_DATA/<name> and $CLIP_GEOMETRY_DATA/captions
     that holds it.
 
@@ -24,16 +23,8 @@ class ParallelConfig(CaptionsOnly):
     the folder of the captions itself.
     """
 
-    SPLITS: ClassVar[tuple[str, ...]]
     LAYOUT: ClassVar[str]  # what an error says was looked for
     path: Path | None = None
-
-    @field_validator("split")
-    @classmethod
-    def _known_split(cls, split: str) -> str:
-        if split not in cls.SPLITS:
-            raise ValueError(f"unknown split {split!r}; known are {', '.join(cls.SPLITS)}")
-        return split
 
 
 def load_parallel(config: ParallelConfig, find: Callable[[Path], Table | None]) -> Dataset:

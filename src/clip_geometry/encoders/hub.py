@@ -14,7 +14,8 @@ TOKENIZER_FILES = ("*.json", "*.txt", "*.model")
 
 def check_name(name: str) -> None:
     """Raises InputError where `name` can be neither a folder that exists nor a name on the hub."""
-    if not model_path(name).is_dir() and not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", name):
+    there = name and model_path(name).is_dir()  # no name would be the current folder
+    if not there and not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", name):
         raise InputError(f"{name!r} is neither an existing folder nor a name ORG/NAME on the Hugging Face hub")
 
 

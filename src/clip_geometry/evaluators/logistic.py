@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from clip_geometry.geometry.distances import single_is_exact
-from clip_geometry.geometry.rows import SMALLEST, blocks
+from clip_geometry.geometry.rows import blocks
+from clip_geometry.geometry.values import SMALLEST
 from clip_geometry.registry import InputError
 
 BLOCK = 8192  # rows whose logits are held at a time

@@ -59,9 +59,16 @@ def _steps(steps: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(str(step) for step in parse_pipeline(steps))
 
 
+def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    if len(set(seeds)) < len(seeds) or min(seeds) < 0:
+        raise InputError(f"{list(seeds)} has a seed twice or below 0")
+    return seeds
+
+
 Model = Annotated[SerializeAsAny[EncoderConfig], BeforeValidator(_encoder)]
 Data = Annotated[SerializeAsAny[DatasetConfig], BeforeValidator(_dataset)]
 Steps = Annotated[tuple[str, ...], AfterValidator(_steps)]
+Seeds = Annotated[tuple[int, ...], Field(min_length=1), AfterValidator(_distinct)]
 Source = Annotated[SerializeAsAny[DatasetConfig] | StoredConfig, BeforeValidator(_source)]
 
 
@@ -139,6 +146,12 @@ class Experiment(ABC):
         """Figures of several runs of this experiment in one, for a sweep."""
         return []
 
+    @classmethod
+    def sentences(cls, planned: Sequence[Any]) -> list[str]:
+        """What the rows of one run, or of several together, say, the most telling first; where there are none, the
+        report reads sentences off the measures of each run."""
+        return []
+
     def tabled(self, row: Row) -> bool:
         """Whether the report's table shows the row; results.jsonl has all."""
         return True
@@ -158,7 +171,9 @@ class Experiment(ABC):
     def fresh_models(self) -> Sequence[str]:
         """Models whose weights are untrained, which the report says at its head."""
         model = getattr(self.config, "model", None)
-        return [model.model] if model is not None and model.is_fresh else []
+        if model is None or not model.is_fresh:
+            return []
+        return [f"{model.model} (fresh)" if getattr(model, "fresh", False) else model.model]
 
 
 experiments: Registry[type[Experiment]] = Registry("experiment")

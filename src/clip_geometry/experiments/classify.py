@@ -9,14 +9,14 @@ import numpy as np
 
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.experiments.base import Cell, Experiment, experiments
-from clip_geometry.experiments.classify_checkpoint import Checkpoint
+from clip_geometry.experiments.checkpoint import Checkpoint, remove_finished, resume
 from clip_geometry.experiments.classify_config import ClassifyConfig, Loaded, load, revisions, task_of
 from clip_geometry.experiments.classify_numbers import EXPLANATIONS
 from clip_geometry.experiments.classify_rows import correlation_rows, curves_of, deviation_rows, size_rows, state_row
-from clip_geometry.experiments.classify_states import Observer
-from clip_geometry.experiments.classify_training import Training, Trajectory, recorded_updates, resume, train
+from clip_geometry.experiments.classify_states import Observer, Place
+from clip_geometry.experiments.classify_training import Training, Trajectory, recorded_updates, train
 from clip_geometry.progress import progress
-from clip_geometry.results import Results, Row
+from clip_geometry.results import Row
 from clip_geometry.tasks import Task
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ class Classify(Experiment):
         return cell
 
     def _seed_rows(self, key: str, seed: int) -> list[Row]:
-        self._remove_checkpoints()
-        trajectory = self._trained(Checkpoint(self._checkpoints / f"{key}.pt"), seed)
+        remove_finished(self.workspace.folder)
+        trajectory = self._trained(Checkpoint.of(self.workspace.folder, key), seed)
         rows = [state_row(self.config, self.loaded, place, values, seed) for place, values in trajectory.items()]
         rows += correlation_rows(self.config, curves_of(rows), seed)
         return [{**self.loaded.context, **row} for row in rows]
@@ -74,7 +74,7 @@ class Classify(Experiment):
         config, loaded = self.config, self.loaded
         device = resolve_device(getattr(self.workspace, "device", "auto"))
         training = Training(loaded.trained, config.training, seed=seed, unseen=loaded.unseen, device=device)
-        before = resume(training, checkpoint)
+        before = resume(training, checkpoint, Place)
         with progress(f"{loaded.task.name}, seed {seed}", total=config.updates, done=training.update) as advance:
             return train(
                 training,
@@ -95,18 +95,6 @@ class Classify(Experiment):
             *size_rows(self.config, self._sizes),
         ]
         return [{**self.loaded.context, **row} for row in rows]
-
-    @property
-    def _checkpoints(self) -> Path:
-        return self.workspace.folder / "checkpoints"
-
-    def _remove_checkpoints(self) -> None:
-        """Those of cells whose rows are written; until then they are needed."""
-        if self._checkpoints.is_dir():
-            finished = Results(self.workspace.folder / "results.jsonl").finished()
-            for path in self._checkpoints.glob("*.pt"):
-                if path.stem in finished:
-                    path.unlink()
 
     @property
     def _sizes(self) -> dict[str, int]:
@@ -161,7 +149,7 @@ class Classify(Experiment):
         from clip_geometry.report.classify import draw_classify
         from clip_geometry.report.origin import pipeline_words
 
-        self._remove_checkpoints()
+        remove_finished(self.workspace.folder)
         config, sizes = self.config, self._sizes
         told = (
             f"{self.loaded.task.name}, {sizes['examples']} examples of {sizes['items']} items",

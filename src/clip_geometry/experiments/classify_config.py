@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 
 from clip_geometry.config import validate
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.experiments.base import Model, RunConfig, Source, Workspace
+from clip_geometry.experiments.base import Model, RunConfig, Seeds, Source, Workspace
 from clip_geometry.experiments.classify_model import TrainingConfig
 from clip_geometry.experiments.classify_problem import Problem, hold_out
 from clip_geometry.experiments.classify_states import DEFAULT, known_measure
@@ -42,7 +42,7 @@ class ClassifyConfig(RunConfig, TrainingConfig):
     limit: int | None = Field(default=None, ge=3)
     updates: int = Field(default=1000, ge=1)
     measure_every: int = Field(default=1, ge=1)
-    seeds: tuple[int, ...] = Field(default=(0, 1, 2, 3, 4), min_length=1)
+    seeds: Seeds = (0, 1, 2, 3, 4)
     sample: int | None = Field(default=None, ge=3)
     held_out: float = Field(default=0.0, ge=0, lt=1)
     measures: tuple[str, ...] = Field(default=DEFAULT, min_length=1)
@@ -59,13 +59,6 @@ class ClassifyConfig(RunConfig, TrainingConfig):
         for name in names:
             known_measure(name)
         return tuple(dict.fromkeys(names))
-
-    @field_validator("seeds")
-    @classmethod
-    def _distinct(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
-        if len(set(seeds)) < len(seeds) or min(seeds) < 0:
-            raise InputError(f"{list(seeds)} has a seed twice or below 0")
-        return seeds
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:

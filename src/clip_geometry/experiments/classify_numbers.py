@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clip_geometry.experiments.explained import INFINITY, Explained
+from clip_geometry.experiments.explained import INFINITY, explainer
 
 SOURCE = "Mickus et al. 2024, arXiv:2402.03191"
 KINDS = ("silhouette", "isoscore")
@@ -47,11 +47,7 @@ def deviations(values: NDArray[np.float64]) -> dict[str, float]:
     return {"classify.largest_deviation": float(spread.max()), "classify.mean_deviation": float(spread.mean())}
 
 
-def _number(
-    name: str, title: str, summary: str, reading: str, trap: str, formula: str, low: float, high: float, **rest: Any
-) -> Explained:
-    rest = {"direction": "", "reference": SOURCE, "group": "training"} | rest
-    return Explained(f"classify.{name}", title, summary, reading, trap, formula, (low, high), **rest)
+_number = explainer("classify", reference=SOURCE, group="training")
 
 
 _STATES = (

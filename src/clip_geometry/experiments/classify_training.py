@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clip_geometry.experiments.classify_checkpoint import Checkpoint
+from clip_geometry.experiments.checkpoint import Checkpoint, save_measured
 from clip_geometry.experiments.classify_model import (
     Classifier,
     TrainingConfig,
@@ -106,15 +106,6 @@ def recorded_updates(updates: int, every: int) -> list[int]:
     return sorted({*range(0, updates + 1, every), updates})
 
 
-def resume(training: Training, checkpoint: Checkpoint) -> Trajectory:
-    """Puts the training where the checkpoint has it, and returns the states so far; none without a checkpoint."""
-    found = checkpoint.load()
-    if found is None:
-        return {}
-    training.restore(found["training"])
-    return {Place(*place): list(values) for place, values in found["trajectory"]}
-
-
 def train(
     training: Training,
     observer: Observer,
@@ -141,5 +132,4 @@ def train(
         training.step(loss)
         advance(1)
         if checkpoint is not None and checkpoint.is_due():
-            columns = [(tuple(place), values) for place, values in trajectory.items()]
-            checkpoint.save({"training": training.state(), "trajectory": columns})
+            save_measured(checkpoint, training, trajectory)

@@ -1,17 +1,11 @@
 """What the contextual experiment tells beside the registered measures."""
 
-from typing import Any
-
-from clip_geometry.experiments.explained import INFINITY, Explained
+from clip_geometry.experiments.explained import INFINITY, explainer
 
 SOURCE = "Cai et al. 2021, openreview:xYGNO86OWDH"
 
 
-def _number(
-    name: str, title: str, summary: str, reading: str, trap: str, formula: str, low: float, high: float, **rest: Any
-) -> Explained:
-    rest = {"direction": "", "reference": SOURCE, "group": "clusters"} | rest
-    return Explained(f"contextual.{name}", title, summary, reading, trap, formula, (low, high), **rest)
+_number = explainer("contextual", reference=SOURCE, group="clusters")
 
 
 _CLUSTERS = (

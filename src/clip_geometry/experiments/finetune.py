@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.experiments.base import Cell, Experiment, experiments
-from clip_geometry.experiments.classify_checkpoint import Checkpoint
+from clip_geometry.experiments.checkpoint import Checkpoint, remove_finished
 from clip_geometry.experiments.finetune_config import FinetuneConfig
 from clip_geometry.experiments.finetune_data import Examples, train_and_validation
 from clip_geometry.experiments.finetune_inputs import Inputs, encode, require_cls
@@ -19,7 +19,7 @@ from clip_geometry.experiments.finetune_rows import ALL, SEED, context, of_train
 from clip_geometry.experiments.finetune_scores import performance
 from clip_geometry.experiments.finetune_training import FITTED_TOKENS, Training, train
 from clip_geometry.progress import progress
-from clip_geometry.results import Results, Row
+from clip_geometry.results import Row
 from clip_geometry.versions import library_versions
 
 if TYPE_CHECKING:
@@ -82,8 +82,8 @@ class Finetune(Experiment):
         return cell
 
     def _training_rows(self, key: str, method: Method, seed: int) -> list[Row]:
-        self._remove_checkpoints()
-        training = self.trained(method, seed, Checkpoint(self._checkpoints / f"{key}.pt"))
+        remove_finished(self.workspace.folder)
+        training = self.trained(method, seed, Checkpoint.of(self.workspace.folder, key))
         config, validation, inputs = self.config, self.examples[1], self.inputs[1]
         seen = look(training, inputs, tokens=config.measure_tokens, longest=config.max_answer, seed=config.seed)
         rows = [
@@ -125,18 +125,6 @@ class Finetune(Experiment):
         """Of the trainings' rows, which are written by now."""
         rows = pooled_rows(row for row in self.finished_rows() if row["at"][SEED] != ALL)
         return [{**context(self.config, self.examples[1]), **row} for row in rows]
-
-    @property
-    def _checkpoints(self) -> Path:
-        return self.workspace.folder / "checkpoints"
-
-    def _remove_checkpoints(self) -> None:
-        """Those of cells whose rows are written; until then they are needed."""
-        if self._checkpoints.is_dir():
-            finished = Results(self.workspace.folder / "results.jsonl").finished()
-            for path in self._checkpoints.glob("*.pt"):
-                if path.stem in finished:
-                    path.unlink()
 
     # --- the report
 
@@ -180,7 +168,7 @@ class Finetune(Experiment):
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
         from clip_geometry.report.finetune import draw_finetune
 
-        self._remove_checkpoints()
+        remove_finished(self.workspace.folder)
         return draw_finetune(self.finished_rows(), folder=folder, origin=self._origin, prefix=prefix, group=group)
 
     @property

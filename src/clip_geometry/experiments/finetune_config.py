@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
 
 from clip_geometry.config import Config, validate
-from clip_geometry.experiments.base import RunConfig
+from clip_geometry.experiments.base import RunConfig, Seeds
 from clip_geometry.experiments.finetune_method import NONE, Method, parse_method
 from clip_geometry.experiments.finetune_model import TransformerConfig
 from clip_geometry.registry import InputError
@@ -66,7 +66,7 @@ class FinetuneConfig(RunConfig, OptimizerConfig):
     validation: AnyTask | None = None
     held_out: float = Field(default=0.0, ge=0, lt=1)
     methods: tuple[str, ...] = Field(default=(NONE, "i_star(-1)", "i_star(1)"), min_length=1)
-    seeds: tuple[int, ...] = Field(default=(0, 1, 2, 3, 4), min_length=1)
+    seeds: Seeds = (0, 1, 2, 3, 4)
     max_length: int | None = Field(default=None, ge=8)
     overlap: int = Field(default=64, ge=0)
     max_answer: int = Field(default=30, ge=1)
@@ -83,13 +83,6 @@ class FinetuneConfig(RunConfig, OptimizerConfig):
     @classmethod
     def _known_methods(cls, methods: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(str(parse_method(text)) for text in methods))
-
-    @field_validator("seeds")
-    @classmethod
-    def _distinct(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
-        if len(set(seeds)) < len(seeds) or min(seeds) < 0:
-            raise InputError(f"{list(seeds)} has a seed twice or below 0")
-        return seeds
 
     @model_validator(mode="after")
     def _something_to_validate_on(self) -> Self:

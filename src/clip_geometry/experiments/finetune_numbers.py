@@ -1,19 +1,13 @@
 """What the fine-tuning experiment says beyond the measures: performance, and how it goes with isotropy."""
 
-from typing import Any
-
-from clip_geometry.experiments.explained import INFINITY, Explained
+from clip_geometry.experiments.explained import INFINITY, explainer
 
 SOURCE = "Rudman & Eickhoff 2024, arXiv:2305.19358"
 GLUE = "Wang et al. 2018, arXiv:1804.07461"
 SQUAD = "Rajpurkar et al. 2016, arXiv:1606.05250"
 
 
-def _number(
-    name: str, title: str, summary: str, reading: str, trap: str, formula: str, low: float, high: float, **rest: Any
-) -> Explained:
-    rest = {"direction": "", "reference": SOURCE, "group": "training"} | rest
-    return Explained(f"finetune.{name}", title, summary, reading, trap, formula, (low, high), **rest)
+_number = explainer("finetune", reference=SOURCE, group="training")
 
 
 BETTER = {"direction": "higher is better"}

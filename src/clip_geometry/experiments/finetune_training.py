@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from clip_geometry.experiments.classify_checkpoint import Checkpoint
+from clip_geometry.experiments.adamw import decay_groups
+from clip_geometry.experiments.checkpoint import Checkpoint
 from clip_geometry.experiments.finetune_config import OptimizerConfig
 from clip_geometry.experiments.finetune_inputs import Inputs
 from clip_geometry.experiments.finetune_method import TOP, Method, Penalty
@@ -54,7 +55,9 @@ class Training:
         self.plain_steps = config.epochs * self.epoch_steps  # those of transformer and head
         self.steps = self.plain_steps + (self.epoch_steps if method.name == TOP else 0)
         # fused: one pass over all numbers
-        self.optimizer = torch.optim.AdamW(_groups(model, config), lr=config.lr, fused=True)
+        self.optimizer = torch.optim.AdamW(
+            decay_groups(model.parameters(), config.weight_decay), lr=config.lr, fused=True
+        )
 
     # --- a step
 
@@ -181,15 +184,6 @@ def task_loss(scores: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
     if targets.is_floating_point():
         return functional.mse_loss(scores.squeeze(-1), targets)
     return functional.cross_entropy(scores, targets)
-
-
-def _groups(model: nn.Module, config: OptimizerConfig) -> list[dict[str, Any]]:
-    """Matrices decay, vectors (biases, layer norms) do not."""
-    parameters = list(model.parameters())
-    return [
-        {"params": [each for each in parameters if each.ndim > 1], "weight_decay": config.weight_decay},
-        {"params": [each for each in parameters if each.ndim <= 1], "weight_decay": 0.0},
-    ]
 
 
 def train(

@@ -14,7 +14,7 @@ from clip_geometry.data.base import Dataset, DatasetConfig
 from clip_geometry.encoders import load_encoder
 from clip_geometry.encoders.base import Encoder, EncoderConfig
 from clip_geometry.experiments.architectures import Architecture, architecture, architectures_up_to, modalities
-from clip_geometry.experiments.base import Cell, Data, Experiment, Model, RunConfig, experiments
+from clip_geometry.experiments.base import Cell, Data, Experiment, Model, RunConfig, Seeds, experiments
 from clip_geometry.experiments.fresh_tower import UNCHANGED, FreshTower, has_biases, side_of, with_note
 from clip_geometry.files import npy_bytes, write_atomically
 from clip_geometry.registry import InputError
@@ -39,7 +39,7 @@ class InitializationConfig(RunConfig):
     architectures_up_to: float | None = Field(default=None, gt=0)
     images: Data
     captions: Data
-    seeds: tuple[int, ...] = Field(default=(0, 1, 2, 3, 4), min_length=1)
+    seeds: Seeds = (0, 1, 2, 3, 4)
     biases: tuple[Literal["initial", "zero"], ...] = Field(default=("initial", "zero"), min_length=1)
     batch_norm: tuple[Literal["eval", "batch"], ...] = Field(default=("eval", "batch"), min_length=1)
     limit: int | None = Field(default=None, ge=2)

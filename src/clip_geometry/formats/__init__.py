@@ -13,7 +13,8 @@ from clip_geometry.formats.parquet_files import read_parquet, write_parquet
 from clip_geometry.formats.safetensors_files import read_safetensors
 from clip_geometry.formats.vectors import UNNAMED
 from clip_geometry.registry import InputError, did_you_mean
-from clip_geometry.store import MODALITIES, is_store, read_store
+from clip_geometry.store import MODALITIES
+from clip_geometry.store_reading import is_store, read_store
 
 __all__ = ["export_clip_retrieval", "export_parquet", "read_any", "read_embeddings", "read_labels", "with_labels"]
 

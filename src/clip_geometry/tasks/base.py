@@ -11,7 +11,8 @@ from pydantic import AfterValidator, Field, field_validator
 from clip_geometry.config import Config, digest, validate
 from clip_geometry.data import path_of
 from clip_geometry.data.files import is_unicode
-from clip_geometry.registry import InputError, Registry, did_you_mean
+from clip_geometry.data.traits import known_split
+from clip_geometry.registry import InputError, Registry
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,10 +67,7 @@ class TaskConfig(Config):
     @field_validator("split")
     @classmethod
     def _known_split(cls, split: str) -> str:
-        if split not in cls.SPLITS:
-            hint = did_you_mean(split, cls.SPLITS) or f"; known are {', '.join(cls.SPLITS)}"
-            raise ValueError(f"unknown split {split!r}{hint}")
-        return split
+        return known_split(split, cls.SPLITS)
 
 
 class FileTaskConfig(TaskConfig):
@@ -90,13 +88,18 @@ tasks: Registry[TaskEntry] = Registry("task")
 
 def resolve_task(name_or_section: str | Mapping[str, Any] | TaskConfig) -> TaskConfig:
     """`wnli`, or a section {name: wnli, limit: 64, …}, as the task's config."""
+    return resolve_among(tasks, name_or_section)
+
+
+def resolve_among(known: Registry[Any], name_or_section: str | Mapping[str, Any] | TaskConfig) -> TaskConfig:
+    """The same of a registry, whose entries have a `config`."""
     if isinstance(name_or_section, TaskConfig):
         return name_or_section
     section = {"name": name_or_section} if isinstance(name_or_section, str) else name_or_section
     if not isinstance(section, Mapping) or not isinstance(section.get("name"), str):
-        raise InputError(f"expected the name of a task or a section with the key 'name'; known are {', '.join(tasks)}")
+        raise InputError(f"expected the name of a task or a section with the key 'name'; known are {', '.join(known)}")
     values = {key: str(value) if isinstance(value, Path) else value for key, value in section.items()}
-    return validate(tasks[section["name"]].config, values, f"task {section['name']}")
+    return validate(known[section["name"]].config, values, f"task {section['name']}")
 
 
 def load_task(config: TaskConfig) -> Task:

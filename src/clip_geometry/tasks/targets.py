@@ -2,14 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from clip_geometry.config import validate
-from clip_geometry.registry import InputError, Registry, did_you_mean
-from clip_geometry.tasks.base import TaskConfig, tasks
+from clip_geometry.registry import Registry
+from clip_geometry.tasks.base import TaskConfig, TaskEntry, resolve_among, tasks
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,15 +60,7 @@ target_tasks: Registry[TargetEntry] = Registry("task")
 
 def resolve_any_task(name_or_section: str | Mapping[str, Any] | TaskConfig) -> TaskConfig:
     """The config of a task of either registry, from its name or a section with the key `name`."""
-    if isinstance(name_or_section, TaskConfig):
-        return name_or_section
-    section = {"name": name_or_section} if isinstance(name_or_section, str) else name_or_section
-    known = (*tasks, *target_tasks)
-    if not isinstance(section, Mapping) or not isinstance(section.get("name"), str):
-        raise InputError(f"expected the name of a task or a section with the key 'name'; known are {', '.join(known)}")
-    name = section["name"]
-    if name not in known:
-        raise InputError(f"unknown task {name!r}" + (did_you_mean(name, known) or f"; known are {', '.join(known)}"))
-    values = {key: str(value) if isinstance(value, Path) else value for key, value in section.items()}
-    entry = tasks[name] if name in tasks else target_tasks[name]
-    return validate(entry.config, values, f"task {name}")
+    known: Registry[TaskEntry | TargetEntry] = Registry("task")
+    for name, entry in {**tasks, **target_tasks}.items():
+        known.add(name, entry)
+    return resolve_among(known, name_or_section)
