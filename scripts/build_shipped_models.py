@@ -193,7 +193,7 @@ def accuracies(rows: Rows) -> list[str]:
     lines = []
     for row in rows:
         at = row["at"]
-        if row["measure"] == "zero_shot.top_1" and at.get("pictures") == "tested":
+        if row["measure"] == "zero_shot.top_1" and at.get("pictures") == "tested" and at.get("tower") != "teacher":
             of = f"{at['classes']} classes" + (f", {at['language']} prompts" if "language" in at else "")
             error, chance = row["standard_error"], row["null_value"]
             lines.append(f"| {of} | {row['value']:.4f} ± {error:.4f} | {row['n']} | {chance:.4f} |")

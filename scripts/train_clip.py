@@ -19,7 +19,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/script"), help="where the model is kept")
     given = parser.parse_args()
     told = {"arm": given.arm, "architecture": given.architecture, "steps": given.steps}
-    told |= {"batch_size": 64, "batch_norm": "batch"}
+    told |= {"batch_size": 64}
     data = {"name": "scenes", "split": "train", "classes": "seen", "size": 2000}
     measured = {"name": "scenes", "split": "test", "size": 200}
     section = {"name": "train", "experiment": "train_clip", **told, "data": data, "measured": measured}
@@ -29,7 +29,7 @@ def main() -> None:
     # the same pictures and captions, never trained on, are looked at in every measured state
     measured = experiment.pairs("measured")
     names = ("modality_gap", "average_cosine", "isoscore")
-    training, states = experiment.trained(Observer(measured, experiment.prompts(measured), names))
+    training, states = experiment.trained(Observer(measured, experiment.prompts, names, batch_norm="batch"))
     for place, values in states.items():
         print(f"{' '.join(place):34} " + " ".join(f"{value:6.3f}" for value in values))
     print(f"local-dir:{save_weights(training.model, experiment.model_folder).parent}")

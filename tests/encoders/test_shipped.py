@@ -3,15 +3,18 @@
 import json
 import re
 from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 import clip_geometry as cg
+from clip_geometry.config import read_yaml
 from clip_geometry.encoders.shipped import MODELS, NAMES, folder_of, model_path
 from clip_geometry.files import sha256_of
 
+CONFIG = Path(__file__).parents[2] / "configs/train_multilingual.yaml"
 LARGEST = {"scenes-trained": 8e6, "scenes-multilingual": 4e6}  # bytes of weights and everything else
 
 
@@ -76,6 +79,20 @@ def test_the_trained_model_knows_pictures_of_seen_classes(pictures):
     right = zero_shot("local-dir:shipped/scenes-trained", "A picture of a {}.", "en", labels, image)
     assert right[seen].mean() >= 0.97
     assert right[~seen].mean() >= 0.9  # of .986
+
+
+PROMPTS = {language: templates[0] for language, templates in read_yaml(CONFIG)["prompts"].items()}
+
+
+def test_the_multilingual_tower_knows_them_by_prompts_in_its_languages(pictures):
+    """Asked for: 90 % of the accuracy of English prompts through the model's own tower."""
+    image, labels, seen = pictures
+    own = zero_shot("local-dir:shipped/scenes-trained", PROMPTS["en"], "en", labels, image)
+    assert set(PROMPTS) == {"en", "de", "fr", "ru"}
+    for language, prompt in PROMPTS.items():
+        right = zero_shot("mclip:shipped/scenes-multilingual", prompt, language, labels, image)
+        assert right[seen].mean() >= 0.9 * own[seen].mean(), language
+        assert right[~seen].mean() >= 0.7, language  # .86 to .99 of 496
 
 
 def test_an_unknown_model_is_refused():

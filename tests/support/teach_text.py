@@ -1,0 +1,46 @@
+"""A teaching so small that it takes a second, for the tests of teach_text."""
+
+import json
+
+from clip_geometry.config import validate
+from clip_geometry.experiments.teach_text import TeachText
+from clip_geometry.experiments.teach_text_config import TeachTextConfig
+from clip_geometry.results import Results
+from clip_geometry.runner import RunFolder, run
+
+LANGUAGES = ("en", "de", "fr", "ru")
+PROMPTS = {"en": ["A picture of a {}."], "de": ["Bild: {}."], "fr": ["Image : {}."], "ru": ["Изображение: {}."]}
+TINY = {
+    "name": "tiny",
+    "experiment": "teach_text",
+    "teacher": "scenes-clip/fresh",
+    "data": {"name": "scenes", "split": "train", "classes": "seen", "size": 30, "captions_per_image": 2},
+    "measured": {"name": "scenes", "split": "test", "size": 25},
+    "tested": {"name": "scenes", "split": "test", "seed": 3, "size": 40},
+    "languages": list(LANGUAGES),
+    "prompts": PROMPTS,
+    "student": {"width": 16, "layers": 1, "heads": 2, "hidden": 24},
+    "steps": 6,
+    "batch_size": 40,
+    "lr": 0.005,
+    "class_captions": 0.5,
+    "measurements": 4,
+}
+
+
+def configured(**changes):
+    return validate(TeachTextConfig, TINY | changes, "test")
+
+
+def planned(folder, **changes):
+    """The experiment, in a run folder of its own; the stores lie beside it."""
+    (folder / "run").mkdir(exist_ok=True)
+    return TeachText(configured(**changes), RunFolder(folder / "run", "cpu"))
+
+
+def ran(folder, **changes):
+    """(the report, rows) of a run."""
+    config = folder / "tiny.yaml"
+    config.write_text(json.dumps(TINY | changes))
+    report = run(config, {}, runs=folder / "runs", device="cpu")
+    return report, Results(report.parent / "results.jsonl").read()
