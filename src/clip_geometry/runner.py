@@ -2,15 +2,16 @@
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from clip_geometry.config import digest, expand_sweep, override, read_yaml, validate
+from clip_geometry.config import Config, digest, expand_sweep, read_yaml, validate
 from clip_geometry.data import load_dataset
 from clip_geometry.data.base import Dataset, DatasetConfig
 from clip_geometry.embeddings import Embeddings
@@ -18,16 +19,29 @@ from clip_geometry.encoders import encoder_revision
 from clip_geometry.encoders.base import EncoderConfig
 from clip_geometry.evaluators import evaluators
 from clip_geometry.experiments import Experiment, experiments
+from clip_geometry.experiments.base import Cell
 from clip_geometry.experiments.stored import StoredConfig, read_stored, stored_revision
 from clip_geometry.extraction import embed, recipe_for
 from clip_geometry.files import exclusive, write_atomically, write_json
 from clip_geometry.geometry import measures
+from clip_geometry.parts import PAGE, change, parts_of, spread
 from clip_geometry.progress import note, progress
 from clip_geometry.references import references
 from clip_geometry.registry import InputError
-from clip_geometry.results import CELLS, Results
-from clip_geometry.store import read_store
+from clip_geometry.results import CELLS, Results, Row
+from clip_geometry.store_reading import read_store
 from clip_geometry.versions import library_versions
+
+if TYPE_CHECKING:
+    from clip_geometry.report.page import Section
+
+
+class PageConfig(Config):
+    """What heads the report of all parts."""
+
+    name: str
+    title: str = ""
+    description: str = ""
 
 
 @dataclass
@@ -95,31 +109,30 @@ class RunFolder:
 
 
 def resolve(path: Path, overrides: Mapping[str, Any], *, smoke: bool) -> dict[str, Any]:
-    """The config as one mapping: the file, its `smoke:` section if asked for, and the command line's changes."""
+    """The config as one mapping: the file, its `smoke:` section if asked for, and the command line's changes. Of a
+    config with `parts`, each part whole."""
     values = read_yaml(path)
     small = values.pop("smoke", None)
     if smoke and not isinstance(small, dict):
         raise InputError(f"{path} has no section 'smoke' (dotted keys and their small values)")
+    values = spread(values, str(path))
     for changes in ((small or {}) if smoke else {}, overrides):
-        values = override(_without_swept(values, changes), changes)
+        values = change(values, changes, str(path))
     return values
 
 
-def _without_swept(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The config without the sweep of keys that are set to one value now, which the sweep would overrule."""
-    sweep = values.get("sweep")
-    if not isinstance(sweep, dict):
-        return values
-    left = {key: options for key, options in sweep.items() if not any(_covers(change, key) for change in changes)}
-    return {**values, "sweep": left}
-
-
-def _covers(change: str, key: str) -> bool:
-    return key == change or key.startswith(f"{change}.")
-
-
 def plan(values: Mapping[str, Any], context: str) -> list[tuple[type[Experiment], Any]]:
-    """(experiment, validated config) for each point of the sweep."""
+    """(experiment, validated config) for each point of the sweep, part by part."""
+    return [point for part in plan_parts(values, context) for point in part]
+
+
+def plan_parts(values: Mapping[str, Any], context: str) -> list[list[tuple[type[Experiment], Any]]]:
+    """The same, a list for each part; a config without `parts` is one."""
+    spread_values = spread(values, context)
+    return [_points(part, context) for part in parts_of(spread_values)]
+
+
+def _points(values: Mapping[str, Any], context: str) -> list[tuple[type[Experiment], Any]]:
     planned = []
     for point in expand_sweep(values):
         if not isinstance(point.get("experiment"), str):
@@ -143,13 +156,16 @@ def run(
     Everything lies in runs/<name>-<hash of the resolved config>/: config.yaml, results.jsonl, figures/, report.html,
     provenance.yaml. Raises InputError for anything wrong in the config.
     """
-    planned = plan(resolve(path, overrides, smoke=smoke), str(path))
-    resolved = [config.model_dump(mode="json", serialize_as_any=True) for _, config in planned]
-    name = f"{resolved[0]['name']}{'-smoke' if smoke else ''}-{digest(resolved, 10)}"
+    values = resolve(path, overrides, smoke=smoke)
+    planned = plan_parts(values, str(path))
+    page = validate(PageConfig, {key: values[key] for key in PAGE if key in values}, str(path))
+    resolved = [[config.model_dump(mode="json", serialize_as_any=True) for _, config in part] for part in planned]
+    name = f"{page.name}{'-smoke' if smoke else ''}-{digest(resolved if len(resolved) > 1 else resolved[0], 10)}"
     workspace = RunFolder(runs / name, device)
     workspace.folder.mkdir(parents=True, exist_ok=True)
     with exclusive(workspace.folder, lambda: note(f"another process runs {workspace.folder}; waiting for it")):
-        document = resolved[0] if len(resolved) == 1 else {"grid": resolved}
+        parts = [points[0] if len(points) == 1 else {"grid": points} for points in resolved]
+        document = parts[0] if len(parts) == 1 else {**page.model_dump(), "parts": parts}
         text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
         write_atomically(workspace.folder / "config.yaml", text.encode())
         provenance = {
@@ -159,17 +175,16 @@ def run(
             "versions": library_versions(),
         }
         write_atomically(workspace.folder / "provenance.yaml", yaml.safe_dump(provenance, sort_keys=False).encode())
-        planned_experiments = [kind(config, workspace) for kind, config in planned]
+        parts = [[kind(config, workspace) for kind, config in part] for part in planned]
         results = Results(workspace.folder / "results.jsonl")
-        _compute(planned_experiments, results)
-        cells = [cell.key for experiment in planned_experiments for cell in experiment.cells()]
-        write_json(workspace.folder / CELLS, {"finished": cells})
-        return _report(planned_experiments, results, text, command)
+        cells = {cell.key: cell for part in parts for experiment in part for cell in experiment.cells()}
+        _compute(cells, results)
+        write_json(workspace.folder / CELLS, {"finished": list(cells)})
+        return _report(page, parts, results, text, command)
 
 
-def _compute(planned: Sequence[Experiment], results: Results) -> None:
+def _compute(cells: Mapping[str, Cell], results: Results) -> None:
     """Computes the cells that are not finished, each written when it is done."""
-    cells = {cell.key: cell for experiment in planned for cell in experiment.cells()}
     finished = results.finished() & cells.keys()
     with progress("cells", total=len(cells), done=len(finished)) as advance:
         for key, cell in cells.items():
@@ -178,37 +193,52 @@ def _compute(planned: Sequence[Experiment], results: Results) -> None:
                 advance(1)
 
 
-def _report(planned: Sequence[Experiment], results: Results, config: str, command: str) -> Path:
-    from clip_geometry.report.beside import beside
+def _report(
+    page: PageConfig, parts: Sequence[Sequence[Experiment]], results: Results, config: str, command: str
+) -> Path:
     from clip_geometry.report.page import write_report
 
-    wanted = {cell.key: experiment for experiment in planned for cell in experiment.cells()}
-    folder = results.path.parent
-    figures, many = [], len(planned) > 1
-    for k, experiment in enumerate(planned, start=1):
-        prefix, group = (f"{k:02d}-", experiment.label()) if many else ("", "")
-        figures += experiment.figures(folder / "figures", prefix=prefix, group=group)
-    if many:
-        figures = type(planned[0]).together(planned, folder / "figures") + figures
-    first = planned[0]
-    rows = [row for row in results.read() if row["cell"] in wanted]
+    folder, several = results.path.parent, len(parts) > 1
+    drawn_in = [folder / "figures" / (f"part-{k}" if several else "") for k in range(1, len(parts) + 1)]
     return write_report(
         folder / "report.html",
-        title=first.config.title or first.config.name,
-        intro=first.config.description,
-        facts=_common([experiment.facts() for experiment in planned]),
-        rows=[row for row in rows if wanted[row["cell"]].tabled(row)],
-        beside=beside(rows, first.config.name),
-        figures=figures,
-        explanations={**measures, **evaluators, **references, **_own_explanations(planned)},
-        fresh_models=sorted({model for experiment in planned for model in experiment.fresh_models()}),
+        title=page.title or page.name,
+        intro=page.description,
+        sections=[_section(part, results.read(), where) for part, where in zip(parts, drawn_in, strict=True)],
+        explanations={**measures, **evaluators, **references, **_own_explanations(chain(*parts))},
         command=command or shlex.join(["clip-geometry", "run", "config.yaml"]),
         config=config,
         versions=library_versions(),
     )
 
 
-def _own_explanations(planned: Sequence[Experiment]) -> dict[str, Any]:
+def _section(planned: Sequence[Experiment], rows: Sequence[Row], figures_in: Path) -> "Section":
+    """What the report shows of one part."""
+    from clip_geometry.report.beside import beside
+    from clip_geometry.report.page import Section
+
+    first, many = planned[0], len(planned) > 1
+    wanted = {cell.key: experiment for experiment in planned for cell in experiment.cells()}
+    rows = [row for row in rows if row["cell"] in wanted]
+    figures = []
+    for k, experiment in enumerate(planned, start=1):
+        prefix, group = (f"{k:02d}-", experiment.label()) if many else ("", "")
+        figures += experiment.figures(figures_in, prefix=prefix, group=group)
+    if many:
+        figures = type(first).together(planned, figures_in) + figures
+    return Section(
+        title=first.config.title,
+        intro=first.config.description,
+        facts=_common([experiment.facts() for experiment in planned]),
+        sentences=type(first).sentences(planned),
+        rows=[row for row in rows if wanted[row["cell"]].tabled(row)],
+        beside=beside(rows, first.config.name),
+        figures=figures,
+        fresh_models=sorted({model for experiment in planned for model in experiment.fresh_models()}),
+    )
+
+
+def _own_explanations(planned: Iterable[Experiment]) -> dict[str, Any]:
     return {name: each for experiment in planned for name, each in experiment.explanations.items()}
 
 

@@ -11,15 +11,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from scipy import stats
 from torch.nn import functional
 
+from clip_geometry.config import validate
 from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.evaluators import evaluators, zero_shot
 from clip_geometry.experiments.train_clip import TrainClip
 from clip_geometry.experiments.train_clip_architecture import ARCHITECTURES
-from clip_geometry.experiments.train_clip_config import measured_steps
+from clip_geometry.experiments.train_clip_config import TrainClipConfig, measured_steps
 from clip_geometry.experiments.train_clip_geometry import NAMES, Observer, Place, encode, zero_shot_values
+from clip_geometry.experiments.train_clip_model import save_weights
 from clip_geometry.experiments.train_clip_rows import change_rows, curves_of
 from clip_geometry.experiments.train_clip_words import architecture_words, arm_words, data_words
 from clip_geometry.geometry import average_cosine, isoscore, measures, modality_gap, silhouette
@@ -147,7 +150,9 @@ def test_zero_shot_is_divided_by_what_was_seen():
 
 def test_a_run_draws_its_figure_and_explains_its_numbers(whole):
     report, rows = whole
-    assert sorted(path.name for path in (report.parent / "figures").iterdir()) == ["train_clip.png", "train_clip.svg"]
+    assert {path.name for path in (report.parent / "figures").iterdir()} == {
+        "train_clip.png", "train_clip.svg", "train_clip_more.png", "train_clip_more.svg",
+    }  # fmt: skip
     page = report.read_text()
     assert "Geometry over training" in page and "Loss on held-out pairs" in page and "ResNet 1-1-1-1 of width 4" in page
     own = {row["measure"] for row in rows if row["measure"].startswith("train_clip.")}
@@ -162,7 +167,7 @@ def test_a_run_draws_its_figure_and_explains_its_numbers(whole):
 def test_batch_statistics_are_used_but_not_kept(tmp_path):
     experiment = planned(tmp_path)
     pairs, training = experiment.pairs("measured"), experiment.training()
-    prompts = experiment.prompts(pairs)
+    prompts = experiment.prompts
     before = {name: value.clone() for name, value in training.model.state_dict().items()}
     running, _, _ = encode(training, pairs, prompts)
     batch, text, classes = encode(training, pairs, prompts, batch_norm="batch")
@@ -180,7 +185,7 @@ def test_batch_statistics_are_used_but_not_kept(tmp_path):
 def test_a_measure_that_is_not_defined_is_nan(tmp_path):
     experiment = planned(tmp_path, measured={"name": "scenes", "split": "test", "size": 4})
     pairs = experiment.pairs("measured")
-    observer = Observer(pairs, experiment.prompts(pairs), names=("modality_gap", NAMES[4]))
+    observer = Observer(pairs, experiment.prompts, names=("modality_gap", NAMES[4]))
     found = observer(experiment.training())
     assert np.isnan(found[Place(NAMES[4])]) and found[Place("modality_gap")] > 0  # five folds of four pictures
 
@@ -199,9 +204,38 @@ def test_all_arms_run(tmp_path, arm):
 def test_arms_are_drawn_side_by_side(tmp_path):
     report, rows = ran(tmp_path, steps=2, measurements=2, sweep={"arm": ["clip", "classes"]})
     names = {path.stem for path in (report.parent / "figures").iterdir()}
-    assert names == {"arms_train_clip", "01-train_clip", "02-train_clip"}
+    assert names == {"arms_train_clip", "arms_train_clip_more"}  # of a single one there is nothing to add
     assert {path.name.split("-")[0] for path in (report.parent / "models").iterdir()} == {"clip", "classes"}
     assert len([r for r in rows if r["measure"] == "modality_gap"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("vision", "said"),
+    [
+        ({"image_size": 32, "timm_model_name": "resnet_nope"}, "Unknown model"),
+        ({"image_size": 32, "patch_size": 16, "layers": 1, "width": 9, "head_width": 2}, "embed_dim must be divisible"),
+        ({"image_size": 32, "patch_sise": 16}, "unexpected keyword argument 'patch_sise'"),
+    ],
+)
+def test_an_architecture_that_cannot_be_built_is_said(tmp_path, vision, said):
+    with pytest.raises(InputError, match=f"open_clip cannot build .*{said}"):
+        planned(tmp_path, architecture={"vision_cfg": vision}).pairs("measured")
+
+
+def test_captions_that_are_cut_stand_in_the_rows(tmp_path, capsys):
+    short = {**RESNET, "text_cfg": {**RESNET["text_cfg"], "context_length": 9}}
+    report, rows = ran(tmp_path, architecture=short, steps=1, prompts=["{}"], class_captions=0.0)
+    assert all(0 < row["truncated"]["measured"] <= 40 < row["truncated"]["trained"] <= 150 for row in rows)
+    assert "captions that are cut" in report.read_text()
+    assert "150 captions of scenes are longer than the text tower reads; cut" in capsys.readouterr().err
+
+
+def test_weights_beyond_float16_are_kept(tmp_path):
+    model = torch.nn.Linear(2, 1)
+    model.weight.data[:] = torch.tensor([[7e4, 1 / 3]])
+    found = load_file(save_weights(model, tmp_path))
+    assert found["weight"].dtype == torch.float32 and found["weight"][0, 0] == 7e4
+    assert found["bias"].dtype == torch.float16
 
 
 # --- a killed run
@@ -210,9 +244,9 @@ def test_arms_are_drawn_side_by_side(tmp_path):
 KILLED = """
 import sys
 from pathlib import Path
-from clip_geometry.experiments import classify_checkpoint
+from clip_geometry.experiments import checkpoint
 from clip_geometry.runner import run
-classify_checkpoint.SECONDS, classify_checkpoint.SHARE = 0, float("inf")
+checkpoint.SECONDS, checkpoint.SHARE = 0, float("inf")
 run(Path(sys.argv[1]), {}, runs=Path(sys.argv[2]), device="cpu")
 """
 
@@ -271,10 +305,25 @@ def test_measured_steps_are_first_powers_of_two_then_even(steps, measurements):
             "architecture has the key 'vision'; known are embed_dim, vision_cfg, text_cfg",
         ),
         ({"architecture": {"embed_dim": 3}}, "architecture needs vision_cfg with image_size"),
-        ({"penalty": 2.0}, "penalty is the weight of istar and cosreg; the arm clip has none"),
-        ({"arm": "siglip", "temperature": 0.1}, "temperature is that of ClipLoss; the arm siglip starts at its own"),
+        ({"architecture": {"vision_cfg": 3}}, "architecture needs vision_cfg with image_size, one number"),
+        ({"architecture": {**RESNET, "text_cfg": 3}}, "text_cfg is 3; expected a mapping"),
+        ({"architecture": {**RESNET, "text_cfg": {"vocab_size": 9}}}, "vocab_size is 9; expected at least the 4000"),
+        (
+            {"architecture": {**RESNET, "text_cfg": {"hf_tokenizer_name": "x"}}},
+            "hf_tokenizer_name is 'x'; captions are tokenized by scenes-clip",
+        ),
+        ({"penalty": 2.0}, "penalty is the weight of the penalty of istar and cosreg; the arm clip has none"),
+        (
+            {"arm": "siglip", "tower": "image"},
+            "tower is where the penalty of istar and cosreg is taken; the arm siglip",
+        ),
+        ({"arm": "cosreg", "zeta": 0.5}, "zeta is the shrinkage of istar; the arm cosreg has none"),
+        (
+            {"arm": "siglip", "temperature": 0.1},
+            "temperature is that of ClipLoss at the start; the arm siglip has none",
+        ),
+        ({"temperature": 0.001}, "key 'temperature' is 0.001: input should be greater than or equal to 0.01"),
         ({"prompts": ["a thing"]}, "prompt 'a thing' contains {} 0 times; expected once"),
-        ({"measured": TINY["data"]}, "measured is the data that is trained on; expected pictures that are not"),
         ({"arm": "clipp"}, "key 'arm'"),
     ],
 )
@@ -289,6 +338,13 @@ def test_an_architecture_is_a_name_or_open_clips_own_sections():
     found = configured(architecture=RESNET).architecture
     assert found["text_cfg"]["width"] == 8 and found["text_cfg"]["hf_tokenizer_name"] == "scenes-clip"
     assert configured(architecture={"vision_cfg": {"image_size": 8}}).architecture["embed_dim"] == 256
+
+
+def test_siglip_has_a_rate_of_its_own_unless_told():
+    unsaid = {name: value for name, value in TINY.items() if name != "lr"}
+    rates = {arm: validate(TrainClipConfig, unsaid | {"arm": arm}, "test").lr for arm in ("clip", "siglip", "classes")}
+    assert rates == {"clip": 8e-3, "siglip": 2e-3, "classes": 8e-3}
+    assert configured(arm="siglip").optimizer.lr == TINY["lr"]
 
 
 def test_arms_have_names_to_read():

@@ -8,8 +8,15 @@ from PIL import Image
 from clip_geometry.data import load_dataset
 from clip_geometry.data.base import Dataset, DatasetConfig, Side
 from clip_geometry.encoders import load_encoder, resolve_encoder
+from clip_geometry.encoders.base import Tokens
 from clip_geometry.experiments import train_clip_data
-from clip_geometry.experiments.train_clip_data import caption_groups, channel_statistics, load_pairs, prompt_tokens
+from clip_geometry.experiments.train_clip_data import (
+    caption_groups,
+    channel_statistics,
+    load_pairs,
+    prompt_tokens,
+    require_apart,
+)
 from clip_geometry.registry import InputError
 from support.train_clip import planned
 
@@ -33,7 +40,7 @@ def made(**changes):
 
 def numbered(texts):
     """Each text as its two characters."""
-    return torch.tensor([[ord(text[0]), int(text[2])] for text in texts])
+    return Tokens(torch.tensor([[ord(text[0]), int(text[2])] for text in texts]), truncated=0)
 
 
 def loaded(folder, dataset):
@@ -71,9 +78,8 @@ def test_scenes_have_the_captions_that_the_data_set_says(tmp_path):
 
 
 def test_prompts_stand_class_by_class():
-    prompts = prompt_tokens(
-        ["a {}", "b {}"], ["0", "1_"], lambda texts: torch.tensor([[len(t)] for t in texts]), np.array([1])
-    )
+    lengths = lambda texts: Tokens(torch.tensor([[len(t)] for t in texts]), truncated=0)  # noqa: E731
+    prompts = prompt_tokens(["a {}", "b {}"], ["0", "1_"], lengths, np.array([1]))
     assert prompts.classes.tolist() == [0, 0, 1, 1] and prompts.tokens.ravel().tolist() == [3, 3, 4, 4]
 
 
@@ -125,6 +131,20 @@ def test_channel_statistics_are_those_of_all_pixels():
     assert deviation[1] == 0.001  # of a constant channel, so that nothing is divided by zero
 
 
+def test_captions_that_are_cut_are_counted(tmp_path):
+    """The count is kept with the tokens; without it they are made again."""
+
+    def cutting(texts):
+        return Tokens(numbered(texts).inputs, truncated=sum("1" in text for text in texts))
+
+    first = load_pairs(made(), tmp_path, lambda picture: picture.resize((8, 8)), cutting, {})
+    again = load_pairs(made(), tmp_path, None, None, {})
+    assert first.truncated == again.truncated == 2
+    (folder,) = tmp_path.iterdir()
+    (folder / "tokens.json").unlink()
+    assert load_pairs(made(), tmp_path, None, numbered, {}).truncated == 0
+
+
 # --- errors
 
 
@@ -156,6 +176,27 @@ def test_a_picture_that_cannot_be_decoded_is_named(tmp_path):
     image = side("image", ["a", "b", "c"], broken, labels=np.zeros(3, int))
     with pytest.raises(InputError, match=r"picture a cannot be decoded \(truncated\); leave it out"):
         loaded(tmp_path, made(image=image))
+
+
+def test_prompts_that_are_cut_are_refused():
+    with pytest.raises(InputError, match="1 of 2 prompts are longer than the 3 tokens that the text tower reads"):
+        prompt_tokens(["a {}"], ["x", "y"], lambda texts: Tokens(torch.zeros(len(texts), 3), 1), np.array([1]))
+
+
+def of_split(name, split="train", **changes):
+    return made(config=DatasetConfig(name=name, split=split), **changes)
+
+
+def test_what_is_measured_is_not_trained_on():
+    require_apart({"data": of_split("a"), "measured": of_split("a", "test"), "tested": of_split("b")})
+    few = side("image", ["x", "b"], str, labels=np.zeros(2, int))
+    with pytest.raises(InputError, match="1 pictures of tested are trained on, b is one; expected others, of another"):
+        require_apart({"data": of_split("a"), "tested": of_split("a", image=few)})
+
+
+def test_what_is_measured_has_the_trained_classes():
+    with pytest.raises(InputError, match="measured has other classes than data, b than a; expected the same in the"):
+        require_apart({"data": of_split("a"), "measured": of_split("b", class_names=("x", "z", "y"))})
 
 
 def test_another_revision_is_another_folder(tmp_path):

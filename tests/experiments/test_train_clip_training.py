@@ -1,6 +1,7 @@
 """The losses are those they are named after, a step depends on seed and number only, and what is stopped goes on."""
 
 import math
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -8,12 +9,11 @@ import torch
 from torch.nn import functional
 
 from clip_geometry.evaluators import contrastive_loss
-from clip_geometry.experiments import classify_checkpoint
-from clip_geometry.experiments.classify_checkpoint import Checkpoint
+from clip_geometry.experiments.checkpoint import Checkpoint, resume
 from clip_geometry.experiments.train_clip_config import ARMS, ObjectiveConfig
 from clip_geometry.experiments.train_clip_geometry import Observer
 from clip_geometry.experiments.train_clip_model import Objective, limit_scale
-from clip_geometry.experiments.train_clip_training import resume, train
+from clip_geometry.experiments.train_clip_training import Place, train
 from clip_geometry.geometry import average_cosine, isoscore
 from clip_geometry.registry import InputError
 from support.train_clip import planned
@@ -154,17 +154,53 @@ def test_more_pictures_in_a_batch_than_there_are_is_said(tmp_path):
         planned(tmp_path, batch_size=64).training()
 
 
+@pytest.mark.parametrize("arm", ["clip", "istar"])
+def test_a_training_that_diverges_is_said(tmp_path, arm):
+    experiment = planned(tmp_path, arm=arm, lr=1e30, steps=4, warmup=0.0, clip=None)
+    measured = experiment.pairs("measured")
+    observer = Observer(measured, experiment.prompts, names=("modality_gap",))
+    with pytest.raises(
+        InputError, match=r"has diverged: the .* is not finite; choose a lr below 1e\+30 or more warmup"
+    ):
+        train(experiment.training(), [0, 4], observer)
+    training = experiment.training()
+    next(training.model.parameters()).data.fill_(float("nan"))
+    with pytest.raises(InputError, match="an embedding after 0 steps is not finite"):
+        observer(training)
+
+
+def test_what_is_dropped_out_depends_on_the_step_only(tmp_path):
+    """Patches are, half of them; a training that begins at step 1 drops those of step 1."""
+    vision = {"image_size": 32, "patch_size": 8, "layers": 1, "width": 8, "head_width": 8, "patch_dropout": 0.5}
+    experiment = planned(tmp_path, architecture={"embed_dim": 12, "vision_cfg": vision, "text_cfg": {"layers": 1}})
+    first, again = experiment.training(), experiment.training()
+    first.step()
+    torch.rand(3)  # what else draws random numbers
+    again.step()
+    state = first.state()
+    resumed = experiment.training()
+    resumed.restore(state)
+    first.step()
+    torch.rand(3)
+    resumed.step()
+    assert again.losses == first.losses[:1] and resumed.losses == first.losses
+    other = experiment.training()
+    other._dropout = nullcontext
+    other.step()
+    assert other.losses != again.losses
+
+
 # --- its state
 
 
 @pytest.mark.parametrize("arm", ARMS)
 def test_a_training_that_is_stopped_goes_on_bit_for_bit(tmp_path, monkeypatch, arm):
-    monkeypatch.setattr(classify_checkpoint, "SECONDS", 0)
-    monkeypatch.setattr(classify_checkpoint, "SHARE", float("inf"))
+    monkeypatch.setattr("clip_geometry.experiments.checkpoint.SECONDS", 0)
+    monkeypatch.setattr("clip_geometry.experiments.checkpoint.SHARE", float("inf"))
     settings = {"arm": arm, "steps": 4}
     experiment = planned(tmp_path, **settings)
     measured = experiment.pairs("measured")
-    observer = Observer(measured, experiment.prompts(measured), names=("modality_gap", "isoscore", "silhouette"))
+    observer = Observer(measured, experiment.prompts, names=("modality_gap", "isoscore", "silhouette"))
     whole = experiment.training()
     expected = train(whole, [0, 1, 2, 4], observer)
     stopped, checkpoint = [], Checkpoint(tmp_path / "cells" / "a.pt")
@@ -177,7 +213,7 @@ def test_a_training_that_is_stopped_goes_on_bit_for_bit(tmp_path, monkeypatch, a
     with pytest.raises(KeyboardInterrupt):
         train(planned(tmp_path, **settings).training(), [0, 1, 2, 4], observer, checkpoint, stopping)
     training = planned(tmp_path, **settings).training()
-    before = resume(training, checkpoint)
+    before = resume(training, checkpoint, Place)
     assert training.number == 2
     found = train(training, [0, 1, 2, 4], observer, checkpoint, trajectory=before)
     assert repr(found) == repr(expected) and training.losses == whole.losses

@@ -5,7 +5,7 @@ import pytest
 import yaml
 
 from clip_geometry.files import write_json
-from clip_geometry.ledger import compare, read_recorded, record_run
+from clip_geometry.ledger import compare, read_recorded, record_run, record_training
 from clip_geometry.registry import InputError
 from clip_geometry.results import CELLS, Results
 
@@ -94,3 +94,23 @@ def test_a_damaged_file_says_where(tmp_path):
 
 def test_nothing_recorded(tmp_path):
     assert read_recorded(tmp_path / "none") == {}
+
+
+def test_a_training_is_recorded_whole(tmp_path):
+    folder = tmp_path / "train-0123456789"
+    folder.mkdir()
+    (folder / "config.yaml").write_text("name: train")
+    (folder / "provenance.yaml").write_text(yaml.safe_dump({"command": "clip-geometry run /a/configs/train.yaml"}))
+    states = {"trajectory": [1 / 3, None, 12345.678], "steps": [0, 1, 2], "null_value": 0.1, "cell": "c"}
+    Results(folder / "results.jsonl").append("c", [row("a", **states), row("b")])
+    write_json(folder / CELLS, {"finished": ["c"]})
+    path = record_training(folder, tmp_path / "docs")
+    first, second = map(json.loads, path.read_text().splitlines())
+    assert first["trajectory"] == [0.33333, None, 12346.0] and first["steps"] == [0, 1, 2]
+    assert first["null_value"] == 0.1 and second["at"]["row"] == "b" and first["run"] == "train"
+    assert first["command"] == "clip-geometry run configs/train.yaml"
+
+
+def test_a_run_without_states_is_no_training(run, tmp_path):
+    with pytest.raises(InputError, match="whose rows have no trajectory; expected a training"):
+        record_training(run, tmp_path / "docs")

@@ -177,3 +177,9 @@ def test_two_rows_of_one_column(tmp_path):
     entries = draw(np.array([[1.0], [2.0]]), np.array([[3.0], [5.0]]), None, tmp_path)
     assert list(entries) == NAMES
     assert "rows have 1 columns" in entries["singular_directions"].caption
+
+
+def test_only_the_figures_that_are_named_are_drawn(tmp_path):
+    names = ("singular_value_decay", "singular_directions")
+    assert tuple(draw(*clouds(), None, tmp_path, names=names)) == names
+    assert {path.stem for path in tmp_path.glob("*.svg")} == set(names)

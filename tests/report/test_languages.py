@@ -9,7 +9,15 @@ from matplotlib.colors import to_hex
 from sklearn.neighbors import KNeighborsClassifier
 
 from clip_geometry.report import languages
-from clip_geometry.report.languages import COLOURS, MARKERS, draw_languages, languages_map, ratio_dots, umap_plane
+from clip_geometry.report.languages import (
+    COLOURS,
+    MARKERS,
+    draw_languages,
+    languages_map,
+    ratio_dots,
+    tell,
+    umap_plane,
+)
 from clip_geometry.report.style import save_figure
 
 RNG = np.random.default_rng(11)
@@ -194,3 +202,30 @@ def test_umap_leaves_torch_its_threads():
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
+
+
+def told_rows(silhouette):
+    ratios = {"de": 0.087, "ru": 0.31}
+    rows = [
+        {"measure": "language_distance.ratio", "value": value, "at": {"source": "en", "language": name}}
+        for name, value in ratios.items()
+    ]
+    return [*rows, {"measure": "language_silhouette", "value": silhouette, "at": {"language": "all"}}]
+
+
+def test_what_is_told_of_languages():
+    assert tell(told_rows(-0.004)) == [
+        "From its English original a German caption lies at 0.087, a Russian one at 0.31 of the distance that English "
+        "captions of other pictures have: at 0 it lies in the same place, at 1 no nearer than any other.",
+        "With the language as label the silhouette is −0.004: where a caption lies does not tell its language.",
+    ]
+    assert tell(told_rows(0.4))[1] == "With the language as label the silhouette is 0.40: languages lie apart."
+    assert tell([]) == []
+
+
+def test_only_the_pictures_that_are_asked_for_are_drawn(tmp_path, monkeypatch):
+    monkeypatch.setattr(languages, "umap_plane", lambda *_, **__: pytest.fail("UMAP was run"))
+    (entry,) = draw_languages(
+        points(["en", "de"], d=5), {"de": (0.5, 0.01)}, source="en", folder=tmp_path, origin="Data", pictures=["ratios"]
+    )
+    assert entry.name == "language_ratio" and [path.name for path in tmp_path.glob("*.svg")] == ["language_ratio.svg"]

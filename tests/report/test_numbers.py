@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from clip_geometry.report.numbers import beside, bound, fixed, number, percent, plus_minus, to_error
+from clip_geometry.report.numbers import beside, bound, brief, fixed, number, percent, plus_minus, to_error
 
 
 @pytest.mark.parametrize(
@@ -110,3 +110,8 @@ def test_percent(share, text):
 )
 def test_bound(value, text):
     assert bound(value) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(1.193, "1.19"), (0.2387, "0.24"), (0.0174, "0.017"), (-0.014, "−0.014")])
+def test_running_text_has_few_digits(value, text):
+    assert brief(value) == text

@@ -7,7 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import pytest
 from clip_geometry.geometry import measures
 from clip_geometry.report.explained import facts
 from clip_geometry.report.gallery import FigureEntry, draw_figures
-from clip_geometry.report.page import render_report, write_report
+from clip_geometry.report.page import Section, render_report, write_report
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,12 @@ def figures(tmp_path_factory) -> list[FigureEntry]:
     return draw_figures(image, text, (np.arange(40), np.arange(40)), folder=folder, **about)
 
 
+PAGE = ("title", "intro", "explanations", "command", "config", "versions")
+
+
 def content(figures, **changes):
-    return {
+    """Of a page with one section."""
+    given = {
         "title": "A <title> & more",
         "intro": "What was measured.",
         "facts": {"model": "m", "pipeline": ["normalize", "center"], "nothing": None, "<script>": "x"},
@@ -102,6 +106,8 @@ def content(figures, **changes):
         "config": "name: a\nitem: <script>",
         "versions": {"torch": "2.6"},
     } | changes
+    own = {key: value for key, value in given.items() if key not in PAGE}
+    return {key: value for key, value in given.items() if key in PAGE} | {"sections": [Section(**own)]}
 
 
 def test_every_part_is_there(figures):
@@ -278,9 +284,62 @@ def test_figures_of_several_runs_get_headings(figures):
 
 
 def test_a_page_without_figures_findings_or_config():
-    bare = {"rows": [], "figures": [], "facts": {}, "command": "", "config": "", "versions": None}
-    source = render_report(**(content([]) | bare))
+    bare = {"rows": [], "facts": {}, "command": "", "config": "", "versions": None}
+    source = render_report(**content([], **bare))
     assert 'id="figures"' not in source and 'id="findings"' not in source and "<pre>" not in source
+
+
+def two_sections(figures):
+    """The one of `content`, and one with sentences of its own and no figures."""
+    page = content(figures)
+    (first,) = page["sections"]
+    own = {"title": "Languages & words", "intro": "Of the second.", "sentences": ["It is so.", "And so."]}
+    second = Section(facts={"captions": 7}, rows=[{**ROWS[0], "value": 0.21}], figures=figures[:1], **own)
+    named = replace(first, title="The first one", intro="Of the first.")
+    return {**page, "sections": [named, second]}
+
+
+def test_several_sections_stand_below_each_other_with_what_is_theirs(figures):
+    source = render_report(**two_sections(figures))
+    text = Parsed(source).text
+    places = [
+        text.index(part)
+        for part in ("What was measured.", "In brief", "1 The first one", "Of the first.", "2 Languages & words",
+                     "Of the second.", "And so.", "captions 7", "0.2100", "How to reproduce")
+    ]  # fmt: skip
+    assert places == sorted(places)
+    assert source.count('id="reading"') == text.count("How to reproduce") == 1
+    assert "Figure 5. The two main directions." in text  # counted through
+    ids = [attributes["id"] for _, attributes in Parsed(source).tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    targets = {a["href"][1:] for tag, a in Parsed(source).tags if tag == "a" and a["href"][0] == "#"}
+    assert {"part-1", "part-2"} <= targets <= set(ids)
+
+
+def test_the_opening_has_the_first_sentence_of_each_section(figures):
+    text = Parsed(render_report(**two_sections(figures))).text
+    opening = text[text.index("In brief") : text.index("1 The first one")]
+    assert "Languages & words It is so." in opening and "And so." not in opening
+
+
+def test_one_section_is_told_without_its_own_heading(figures):
+    page = content(figures)
+    named = {**page, "sections": [replace(page["sections"][0], title="Unseen", intro="Unheard.")]}
+    assert render_report(**named) == render_report(**page)
+
+
+def test_sentences_stand_in_the_place_of_those_of_single_runs():
+    gap = [{"measure": "modality_gap", "value": 0.5, "at": {"modality": "both"}}]
+    text = Parsed(render_report(**content([], rows=gap, sentences=["One and all."]))).text
+    assert "In brief One and all." in text and "lie 0.5" not in text
+
+
+def test_a_wide_figure_takes_both_columns(figures):
+    wide = replace(figures[0], wide=True)
+    tags = [
+        attributes for tag, attributes in Parsed(render_report(**content([wide, figures[1]]))).tags if tag == "figure"
+    ]
+    assert [attributes.get("class") for attributes in tags] == ["across", None]
 
 
 def test_write_report_makes_the_folder_and_repeats_itself(tmp_path, figures):

@@ -1,9 +1,9 @@
 """The geometry of one model on one set of pairs: every measure, and the pictures behind them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
 from pydantic import Field, field_validator, model_validator
@@ -21,10 +21,14 @@ if TYPE_CHECKING:
     from clip_geometry.report.gallery import FigureEntry
 
 
+Picture = Literal["singular_directions", "cosine_distributions", "singular_value_decay", "coordinate_spread"]
+PICTURES: tuple[Picture, ...] = get_args(Picture)
+
+
 class GeometryConfig(RunConfig):
     """model: an encoder, null for stored embeddings. pairs: a data set, or {embeddings: PATH}.
 
-    pipeline: steps before measuring. measures: names, null for all.
+    pipeline: steps before measuring. measures: names, null for all. pictures: which of the standard figures are drawn.
     limit: take the first so many items. batch_size: of the encoder. blocks: of the jackknife, 0 for no standard errors.
     """
 
@@ -35,6 +39,7 @@ class GeometryConfig(RunConfig):
     limit: int | None = Field(default=None, ge=2)
     batch_size: int = Field(default=64, ge=1)
     blocks: int = Field(default=BLOCKS, ge=0)
+    pictures: tuple[Picture, ...] = PICTURES
 
     @model_validator(mode="after")
     def _sources(self) -> Self:
@@ -66,7 +71,7 @@ class Geometry(Experiment):
     def settings(self) -> dict[str, Any]:
         """What the numbers of every cell depend on."""
         config = self.config
-        settings = config.model_dump(mode="json", exclude={"name", "title", "description", "measures"})
+        settings = config.model_dump(mode="json", exclude={"name", "title", "description", "measures", "pictures"})
         return settings | self.workspace.revisions(config.model, config.pairs)
 
     def _rows(self, measure: Measure, asked: bool) -> list[Row]:
@@ -105,7 +110,22 @@ class Geometry(Experiment):
             gaussian=next(iter(self.sets.null.rows.values())),
             prefix=prefix,
             group=group,
+            names=self.config.pictures,
         )
+
+    @classmethod
+    def sentences(cls, planned: "Sequence[Geometry]") -> list[str]:
+        """Of a model before and after its training, else none."""
+        from clip_geometry.report.findings import before_and_after
+
+        models = [each.config.model for each in planned]
+        if len(models) != 2 or None in models or models[0].model != models[1].model:
+            return []
+        fresh, trained = models
+        if not fresh.is_fresh or trained.is_fresh:
+            return []
+        before, after = (each.finished_rows() for each in planned)
+        return before_and_after(before, after, ("before training", "after training"))
 
     def label(self) -> str:
         from clip_geometry.report.origin import pipeline_words, with_options

@@ -1,9 +1,9 @@
 """The same captions in several languages: how near translations lie, and whether languages are clusters."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -26,7 +26,8 @@ class MultilingualConfig(RunConfig):
 
     languages: at least two; the others are compared with the first. pipeline: steps before measuring, fitted on all
     languages; none: rows as the model gives them. limit: take the first so many items. batch_size: of the encoder.
-    blocks: of the jackknife over captions, 0 for no standard errors.
+    blocks: of the jackknife over captions, 0 for no standard errors. pictures: a map of all rows by UMAP, and the
+    ratios of distances.
     """
 
     model: Model
@@ -36,6 +37,7 @@ class MultilingualConfig(RunConfig):
     limit: int | None = Field(default=None, ge=2)
     batch_size: int = Field(default=64, ge=1)
     blocks: int = Field(default=BLOCKS, ge=0)
+    pictures: tuple[Literal["map", "ratios"], ...] = ("map", "ratios")
 
     @field_validator("languages")
     @classmethod
@@ -96,7 +98,7 @@ class Multilingual(Experiment):
 
     def cells(self) -> Iterator[Cell]:
         config = self.config
-        settings = config.model_dump(mode="json", exclude={"name", "title", "description"})
+        settings = config.model_dump(mode="json", exclude={"name", "title", "description", "pictures"})
         datasets = dict.fromkeys(data for pair in config.pairs.values() for data in pair)
         shared = settings | {"revisions": [self.workspace.revisions(config.model, data) for data in datasets]}
         together = [None] if len(config.pairs) > 1 else []
@@ -132,6 +134,12 @@ class Multilingual(Experiment):
             "seed of blocks and UMAP": self.config.seed,
         }
 
+    @classmethod
+    def sentences(cls, planned: "Sequence[Multilingual]") -> list[str]:
+        from clip_geometry.report.languages import tell
+
+        return tell(planned[0].finished_rows()) if len(planned) == 1 else []
+
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
         from clip_geometry.report.languages import draw_languages
 
@@ -146,6 +154,7 @@ class Multilingual(Experiment):
             seed=self.config.seed,
             prefix=prefix,
             group=group,
+            pictures=self.config.pictures,
         )
 
     def label(self) -> str:

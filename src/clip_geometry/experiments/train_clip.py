@@ -14,15 +14,17 @@ from clip_geometry.encoders.base import Encoder
 from clip_geometry.encoders.checkpoint import load_state_dict, read_state_dict
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.experiments.base import Cell, Experiment, experiments
-from clip_geometry.experiments.classify_checkpoint import Checkpoint
+from clip_geometry.experiments.checkpoint import Checkpoint, remove_finished, resume
 from clip_geometry.experiments.train_clip_config import TrainClipConfig, measured_steps
-from clip_geometry.experiments.train_clip_data import Pairs, Prompts, channel_statistics, load_pairs, prompt_tokens
-from clip_geometry.experiments.train_clip_geometry import (
-    Observer,
-    Watch,
-    encode,
-    zero_shot_values,
+from clip_geometry.experiments.train_clip_data import (
+    Pairs,
+    Prompts,
+    channel_statistics,
+    load_pairs,
+    prompt_tokens,
+    require_apart,
 )
+from clip_geometry.experiments.train_clip_geometry import Observer, Watch, encode, zero_shot_values
 from clip_geometry.experiments.train_clip_model import Objective, fresh_encoder, make_folder, save_weights
 from clip_geometry.experiments.train_clip_numbers import EXPLANATIONS
 from clip_geometry.experiments.train_clip_rows import (
@@ -33,10 +35,10 @@ from clip_geometry.experiments.train_clip_rows import (
     state_rows,
     tested_rows,
 )
-from clip_geometry.experiments.train_clip_training import Training, Trajectory, resume, train
+from clip_geometry.experiments.train_clip_training import FULL, Place, Training, Trajectory, precision, train
 from clip_geometry.experiments.train_clip_words import architecture_words, arm_words, data_words
 from clip_geometry.progress import note, progress
-from clip_geometry.results import Results, Row
+from clip_geometry.results import Row
 from clip_geometry.versions import library_versions
 
 if TYPE_CHECKING:
@@ -55,7 +57,9 @@ class TrainClip(Experiment):
         configs: dict[str, DatasetConfig | None] = {
             name: getattr(self.config, name) for name in ("data", "measured", "tested")
         }
-        return {name: load_dataset(config) for name, config in configs.items() if config is not None}
+        found = {name: load_dataset(config) for name, config in configs.items() if config is not None}
+        require_apart(found)
+        return found
 
     def cells(self) -> Iterator[Cell]:
         yield self._cell
@@ -67,7 +71,17 @@ class TrainClip(Experiment):
         define |= {f"{name}_revision": dataset.revision for name, dataset in self._datasets.items()}
         versions = library_versions()
         define |= {"versions": {name: versions[name] for name in ("clip-geometry", "torch", "open_clip_torch")}}
+        if self._precision != FULL:  # auto depends on the device
+            define["precision"] = self._precision
         return Cell(define, self._rows)
+
+    @cached_property
+    def _device(self) -> torch.device:
+        return resolve_device(getattr(self.workspace, "device", "auto"))
+
+    @property
+    def _precision(self) -> str:
+        return precision(self.config.optimizer, self._device)
 
     @property
     def model_folder(self) -> Path:
@@ -97,7 +111,7 @@ class TrainClip(Experiment):
 
         key = {**size, "text_cfg": self.config.architecture["text_cfg"], "tokenizer": encoder.describe()["tokenizer"]}
         folder = self.workspace.folder.parent / "pictures"
-        found = load_pairs(self._datasets[name], folder, bytes_of, lambda texts: encoder.tokenize(texts).inputs, key)
+        found = load_pairs(self._datasets[name], folder, bytes_of, encoder.tokenize, key)
         return found.head(self.config.measured_pictures) if name == "measured" else found
 
     @cached_property
@@ -119,14 +133,14 @@ class TrainClip(Experiment):
             mean=torch.tensor(preprocess["mean"]),
             std=torch.tensor(preprocess["std"]),
             seed=config.seed,
-            device=resolve_device(getattr(self.workspace, "device", "auto")),
-            prompts=self.prompts(pairs),
+            device=self._device,
+            prompts=self.prompts,
         )
 
     def trained(self, observer: Observer, checkpoint: Checkpoint | None = None) -> tuple[Training, Trajectory]:
         """(after its last step, its states); from the checkpoint on, where there is one."""
         training = self.training()
-        before = {} if checkpoint is None else resume(training, checkpoint)
+        before = {} if checkpoint is None else resume(training, checkpoint, Place)
         watch = Watch(observer)
         with progress(self.config.arm, total=self.config.steps, done=training.number) as advance:
             states = train(training, self.steps, watch, checkpoint, advance, before)
@@ -138,23 +152,28 @@ class TrainClip(Experiment):
         """After which a state is measured; 0 is before the first."""
         return measured_steps(self.config.steps, self.config.measurements)
 
-    def prompts(self, pairs: Pairs) -> Prompts:
-        """One or several texts for each class of these pairs, and the classes that were trained."""
-        encoder = self.encoder
-        names, seen = pairs.class_names, np.unique(self._trained.labels)
-        return prompt_tokens(self.config.prompts, names, lambda texts: encoder.tokenize(texts).inputs, seen)
+    @cached_property
+    def prompts(self) -> Prompts:
+        """One or several texts for each class, and the classes that are trained."""
+        names, seen = self._trained.class_names, np.unique(self._trained.labels)
+        return prompt_tokens(self.config.prompts, names, self.encoder.tokenize, seen)
 
     def _rows(self) -> list[Row]:
         config, measured = self.config, self.pairs("measured")
-        checkpoint = Checkpoint(self.workspace.folder / "checkpoints" / f"{self._cell.key}.pt")
-        observer = Observer(measured, self.prompts(measured), batch_norm=config.batch_norm)
+        checkpoint = Checkpoint.of(self.workspace.folder, self._cell.key)
+        observer = Observer(measured, self.prompts, batch_norm=config.batch_norm)
         training, states = self.trained(observer, checkpoint)
-        rows = list(state_rows(config, measured, observer.prompts.seen, states, self.steps))
+        rows = list(state_rows(config, measured, self.prompts.seen, states, self.steps))
         rows += [loss_row(config, training.losses, self.steps), *change_rows(config, curves_of(rows)[0])]
-        rows = [{**context(config, config.measured), **row} for row in rows]
+        rows = [{**self._context(config.measured, measured), **row} for row in rows]
         weights = save_weights(training.model, self.model_folder)
         load_state_dict(training.model, read_state_dict(weights), str(weights))
         return rows + self._tested_rows(training)
+
+    def _context(self, data: DatasetConfig, pairs: Pairs) -> Row:
+        """What all rows of these pictures have in common."""
+        cut = {"trained": self._trained.truncated, "measured": pairs.truncated}
+        return context(self.config, data, self._precision) | ({"truncated": cut} if any(cut.values()) else {})
 
     def _tested_rows(self, training: Training) -> list[Row]:
         """Of the model as it is saved, in float16."""
@@ -162,25 +181,20 @@ class TrainClip(Experiment):
         if data is None:
             return []
         tested = self.pairs("tested")
-        prompts = self.prompts(tested)
-        image, _, classes = encode(training, tested, prompts)
-        values = zero_shot_values(image, classes, tested.labels, prompts.seen)
-        origin = {**context(config, data), "model_options": {}}  # batch norm as anybody has it
-        return [{**origin, **row} for row in tested_rows(config, tested, prompts.seen, values)]
-
-    def _remove_checkpoint(self) -> None:
-        """Once the rows are written; until then it is needed."""
-        if self._cell.key in Results(self.workspace.folder / "results.jsonl").finished():
-            Checkpoint(self.workspace.folder / "checkpoints" / f"{self._cell.key}.pt").remove()
+        image, _, classes = encode(training, tested, self.prompts)
+        values = zero_shot_values(image, classes, tested.labels, self.prompts.seen)
+        origin = self._context(data, tested)
+        origin["model_options"].pop("batch_norm", None)  # it is as anybody has it
+        return [{**origin, **row} for row in tested_rows(config, tested, self.prompts.seen, values)]
 
     # --- the report
 
     def tabled(self, row: Row) -> bool:
-        """Numbers of the last state and changes; the correlations stand in the caption."""
+        """Numbers of the last state and changes; of the correlations the sentences tell."""
         return row["measure"] not in ("train_clip.pearson", "train_clip.spearman")
 
     def facts(self) -> Mapping[str, Any]:
-        config = self.config
+        config, cut = self.config, [row["truncated"] for row in self.finished_rows() if "truncated" in row]
         return {
             "architecture": architecture_words(config.architecture),
             "arm": arm_words(config),
@@ -188,23 +202,35 @@ class TrainClip(Experiment):
             "measured on": data_words(config.measured),
             "tested on": None if config.tested is None else data_words(config.tested),
             "prompts": " | ".join(config.prompts),
-            "captions that are such": f"{config.class_captions:.0%}",
+            "class prompts among training captions": f"{config.class_captions:.0%}",
             "AdamW": f"{config.steps} steps of batches of {config.batch_size}, lr {config.lr:g}, warm-up "
             f"{config.warmup:g}, then a cosine, decay {config.weight_decay:g}, gradients up to norm "
             f"{config.clip or 'any'}",
-            "precision": config.precision,
+            "trained in": self._precision,
             "states measured": len(self.steps),
             "batch norm in these": config.batch_norm,
             "seed": config.seed,
+            "captions that are cut": cut[0] if cut else None,
             "model": f"local-dir:{self.model_folder}",
         }
 
+    @classmethod
+    def sentences(cls, planned: "Sequence[TrainClip]") -> list[str]:
+        from clip_geometry.report.train_clip_claims import train_clip_findings
+        from clip_geometry.report.train_clip_told import tell
+
+        alone = tell(planned[0].finished_rows()) if len(planned) == 1 else []
+        return [*train_clip_findings(row for each in planned for row in each.finished_rows()), *alone]
+
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+        """Of one training; those of a sweep stand side by side in the figures of `together`."""
         from clip_geometry.report.train_clip import draw_train_clip
 
-        self._remove_checkpoint()
+        remove_finished(self.workspace.folder)
+        if group:
+            return []
         arms = {self.label(): curves_of(self.finished_rows())}
-        return draw_train_clip(arms, folder=folder, origin=self._origin, prefix=prefix, group=group)
+        return draw_train_clip(arms, folder=folder, origin=self._origin, prefix=prefix)
 
     @classmethod
     def together(cls, planned: "Sequence[TrainClip]", folder: Path) -> "list[FigureEntry]":
@@ -221,6 +247,8 @@ class TrainClip(Experiment):
     def _origin(self) -> str:
         config, names = self.config, self._datasets["measured"].class_names or ()
         chance = f"zero-shot among {len(names)} classes, chance {1 / len(names):.4f}; " if names else ""
+        if config.class_captions:
+            chance += f"{config.class_captions:.0%} of the training captions name the class only; "
         return (
             f"{data_words(config.measured)}; {chance}{architecture_words(config.architecture)}, pipeline: normalize, "
             f"batch norm: {config.batch_norm}; seed {config.seed}."

@@ -50,7 +50,24 @@ def architecture(given: Any) -> dict[str, Any]:
         raise InputError(f"architecture is {given!r}; expected one of {', '.join(ARCHITECTURES)} or a mapping")
     if unknown := [key for key in given if key not in SECTIONS]:
         raise InputError(f"architecture has the key {unknown[0]!r}; known are {', '.join(SECTIONS)}")
-    if "image_size" not in given.get("vision_cfg", {}):
-        raise InputError("architecture needs vision_cfg with image_size, as open_clip's model_cfg has it")
-    text = {**TEXT, **given.get("text_cfg", {})}
-    return {"embed_dim": given.get("embed_dim", 256), "vision_cfg": dict(given["vision_cfg"]), "text_cfg": text}
+    vision, text = (given.get(name, {}) for name in ("vision_cfg", "text_cfg"))
+    if not isinstance(vision, Mapping) or not isinstance(vision.get("image_size"), int):
+        raise InputError("architecture needs vision_cfg with image_size, one number, as open_clip's model_cfg has it")
+    return {"embed_dim": given.get("embed_dim", 256), "vision_cfg": dict(vision), "text_cfg": _text(text)}
+
+
+def _text(given: Any) -> dict[str, Any]:
+    """Of the keys that are not given the small model's; its tokenizer is the one there is."""
+    if not isinstance(given, Mapping):
+        raise InputError(f"text_cfg is {given!r}; expected a mapping, as open_clip's model_cfg has it")
+    text = {**TEXT, **given}
+    if text["hf_tokenizer_name"] != TEXT["hf_tokenizer_name"]:
+        raise InputError(
+            f"hf_tokenizer_name is {text['hf_tokenizer_name']!r}; captions are tokenized by {TEXT['hf_tokenizer_name']}"
+        )
+    if text["vocab_size"] < TEXT["vocab_size"]:
+        raise InputError(
+            f"vocab_size is {text['vocab_size']}; expected at least the {TEXT['vocab_size']} tokens that "
+            f"{TEXT['hf_tokenizer_name']} has"
+        )
+    return text

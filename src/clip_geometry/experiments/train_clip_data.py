@@ -1,7 +1,7 @@
 """What is trained and measured on: pictures as bytes in a file that is mapped into memory, captions as tokens."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ from torch import Tensor
 
 from clip_geometry.config import digest
 from clip_geometry.data.base import Dataset, Side
+from clip_geometry.encoders.base import Tokens
 from clip_geometry.encoders.runtime import rgb
-from clip_geometry.files import exclusive, npy_bytes, remove_temporaries, write_atomically
+from clip_geometry.files import exclusive, npy_bytes, read_json, remove_temporaries, write_atomically, write_json
 from clip_geometry.progress import note, progress
 from clip_geometry.registry import InputError
 
@@ -28,7 +29,7 @@ class Pairs:
     """Pictures and their captions.
 
     pixels: (n, s, s, 3) uint8, read when needed. labels: (n,). tokens: (m, t); the captions of picture k are the rows
-    first[k] to first[k] + count[k] of `order`, indices into tokens. item_id: (n,).
+    first[k] to first[k] + count[k] of `order`, indices into tokens. item_id: (n,). truncated: captions that are cut.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Pairs:
     count: np.ndarray
     item_id: np.ndarray
     class_names: tuple[str, ...]
+    truncated: int
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -60,7 +62,13 @@ class Pairs:
         return torch.from_numpy(self.tokens[chosen].astype(np.int64))
 
 
-def load_pairs(dataset: Dataset, folder: Path, transform: Callable[[Any], Any], tokenize: Any, key: dict) -> Pairs:
+def load_pairs(
+    dataset: Dataset,
+    folder: Path,
+    transform: Callable[[Any], Any],
+    tokenize: Callable[[Sequence[str]], Tokens],
+    key: Mapping[str, Any],
+) -> Pairs:
     """The data set as `transform` and `tokenize` make it, from `folder`, where it is made once.
 
     key: what both depend on. Raises InputError where the data set lacks pictures, captions, labels or class names.
@@ -71,13 +79,18 @@ def load_pairs(dataset: Dataset, folder: Path, transform: Callable[[Any], Any], 
     place.mkdir(parents=True, exist_ok=True)
     with exclusive(place, lambda: note(f"another process fills {place}; waiting for it")):
         remove_temporaries(place)
-        if not (place / "tokens.npy").exists():
-            write_atomically(place / "tokens.npy", npy_bytes(_tokens(text, tokenize)))
+        counted = read_json(place / "tokens.json")
+        if counted is None or not (place / "tokens.npy").exists():
+            tokens, truncated = _tokens(text, tokenize)
+            write_atomically(place / "tokens.npy", npy_bytes(tokens))
+            write_json(place / "tokens.json", counted := {"truncated": truncated})
         if not (place / "pixels.npy").exists():
             _render(image, place / "pixels.npy", transform)
     order, first, count = caption_groups(image, text)
-    labels, names = image.labels, dataset.class_names
+    labels, names, truncated = image.labels, dataset.class_names, counted["truncated"]
     assert labels is not None and names is not None
+    if truncated:
+        note(f"{truncated} of {len(text)} captions of {dataset.config.name} are longer than the text tower reads; cut")
     return Pairs(
         name=dataset.config.name,
         split=dataset.config.split,
@@ -89,6 +102,7 @@ def load_pairs(dataset: Dataset, folder: Path, transform: Callable[[Any], Any], 
         count=count,
         item_id=np.asarray(image.item_id),
         class_names=names,
+        truncated=truncated,
     )
 
 
@@ -119,14 +133,44 @@ def caption_groups(image: Side, text: Side) -> tuple[np.ndarray, np.ndarray, np.
     return order, np.array([starts[name] for name in wanted]), np.array([len(of[name]) for name in wanted])
 
 
-def _tokens(text: Side, tokenize: Any) -> np.ndarray:
-    parts = []
+def require_apart(datasets: Mapping[str, Dataset]) -> None:
+    """Raises InputError where `measured` or `tested` has other classes than `data`, or pictures of it.
+
+    Pictures are told by item_id, which names one picture of a split.
+    """
+    trained = datasets["data"]
+    for name, other in datasets.items():
+        if name == "data" or other.image is None or trained.image is None:
+            continue
+        if other.class_names != trained.class_names:
+            raise InputError(
+                f"{name} has other classes than data, {other.config.name} than {trained.config.name}; expected the "
+                "same in the same order"
+            )
+        shared = set(other.image.item_id) & set(trained.image.item_id) if _origin(other) == _origin(trained) else ()
+        if shared:
+            raise InputError(
+                f"{len(shared)} pictures of {name} are trained on, {min(shared)} is one; expected others, of another "
+                "split say"
+            )
+
+
+def _origin(dataset: Dataset) -> tuple[Any, ...]:
+    config = dataset.config
+    return config.name, config.split, getattr(config, "path", None)
+
+
+def _tokens(text: Side, tokenize: Callable[[Sequence[str]], Tokens]) -> tuple[np.ndarray, int]:
+    """(token ids of all captions, how many captions are cut)."""
+    parts, truncated = [], 0
     with progress("captions", total=len(text)) as advance:
         for start in range(0, len(text), CHUNK):
-            texts = [text.load(k) for k in range(start, min(start + CHUNK, len(text)))]
-            parts.append(tokenize(texts).numpy().astype(np.int32))
+            texts = [str(text.load(k)) for k in range(start, min(start + CHUNK, len(text)))]
+            tokens = tokenize(texts)
+            parts.append(tokens.inputs.numpy().astype(np.int32))
+            truncated += tokens.truncated
             advance(len(texts))
-    return np.concatenate(parts)
+    return np.concatenate(parts), truncated
 
 
 def _render(image: Side, path: Path, transform: Callable[[Any], Any]) -> None:
@@ -161,10 +205,19 @@ class Prompts:
     seen: np.ndarray
 
 
-def prompt_tokens(templates: Sequence[str], names: Sequence[str], tokenize: Any, seen: np.ndarray) -> Prompts:
+def prompt_tokens(
+    templates: Sequence[str], names: Sequence[str], tokenize: Callable[[Sequence[str]], Tokens], seen: np.ndarray
+) -> Prompts:
+    """Raises InputError where a prompt is cut, since what is left might be that of another class."""
     texts = [template.replace("{}", name.replace("_", " ")) for name in names for template in templates]
     classes = np.repeat(np.arange(len(names)), len(templates))
-    return Prompts(tokenize(texts).numpy(), classes, seen)
+    tokens = tokenize(texts)
+    if tokens.truncated:
+        raise InputError(
+            f"{tokens.truncated} of {len(texts)} prompts are longer than the {tokens.inputs.shape[1]} tokens that the "
+            "text tower reads; shorten them or raise context_length"
+        )
+    return Prompts(tokens.inputs.numpy(), classes, seen)
 
 
 def channel_statistics(dataset: Dataset) -> tuple[list[float], list[float]]:

@@ -48,6 +48,7 @@ def encode(
         text = [model.encode_text(part.to(device)) for part in captions.split(BATCH)]
         classes = [model.encode_text(part.to(device)) for part in torch.from_numpy(prompts.tokens).split(BATCH)]
     image, text, classes = (torch.cat(each).float().cpu() for each in (image, text, classes))
+    training.require_finite(torch.cat([image, text, classes]), f"an embedding after {training.number} steps")
     return image, text, ensemble(classes, prompts.classes).float()
 
 

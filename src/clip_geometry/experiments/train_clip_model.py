@@ -16,8 +16,9 @@ from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.encoders.base import Encoder
 from clip_geometry.encoders.open_clip_source import CONFIG_FILE, HUB_WEIGHTS, scenes_folder
 from clip_geometry.experiments.train_clip_config import CLASSES, COSREG, FIXED, ISTAR, SIGLIP, ObjectiveConfig
-from clip_geometry.files import write_atomically
+from clip_geometry.files import first_line, write_atomically
 from clip_geometry.losses import CosReg, IStar
+from clip_geometry.registry import InputError
 
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 SIGLIP_START = {"init_logit_scale": math.log(10), "init_logit_bias": -10.0}  # Zhai et al. 2023
@@ -43,20 +44,28 @@ def make_folder(
 
 def fresh_encoder(folder: Path, seed: int) -> Encoder:
     """The encoder of a folder with first weights, on the CPU, so that they do not depend on a GPU."""
-    return load_encoder(resolve_encoder(f"local-dir:{folder}", fresh=True, seed=seed), "cpu")
+    try:
+        return load_encoder(resolve_encoder(f"local-dir:{folder}", fresh=True, seed=seed), "cpu")
+    except InputError:
+        raise
+    except Exception as error:  # open_clip, timm and torch raise what the settings lead to
+        raise InputError(f"open_clip cannot build this architecture: {first_line(error)}") from None
 
 
 def save_weights(model: nn.Module, folder: Path) -> Path:
     """The model in float16 beside its config: then `local-dir:FOLDER` is the trained model."""
     from safetensors.torch import save
 
-    half = {
-        name: value.detach().cpu().half() if value.is_floating_point() else value.detach().cpu()
-        for name, value in model.state_dict().items()
-    }
     path = folder / HUB_WEIGHTS[0]
-    write_atomically(path, save({name: value.contiguous() for name, value in half.items()}))
+    write_atomically(path, save({name: _halved(value) for name, value in model.state_dict().items()}))
     return path
+
+
+def _halved(value: Tensor) -> Tensor:
+    """In float16, unless it is a count or beyond what float16 holds."""
+    value = value.detach().cpu().contiguous()
+    half = value.half()
+    return half if value.is_floating_point() and bool(half.isfinite().all()) else value
 
 
 class Objective(nn.Module):

@@ -1,18 +1,12 @@
 """What the training of a CLIP says beyond measures and evaluators: losses, temperature, change, correlations."""
 
-from typing import Any
-
-from clip_geometry.experiments.explained import INFINITY, Explained
+from clip_geometry.experiments.explained import INFINITY, explainer
 
 SOURCE = "Radford et al. 2021, arXiv:2103.00020"
 CLUSTERS = "Mickus et al. 2024, arXiv:2402.03191"
 
 
-def _number(
-    name: str, title: str, summary: str, reading: str, trap: str, formula: str, low: float, high: float, **rest: Any
-) -> Explained:
-    rest = {"direction": "", "reference": SOURCE, "group": "training"} | rest
-    return Explained(f"train_clip.{name}", title, summary, reading, trap, formula, (low, high), **rest)
+_number = explainer("train_clip", reference=SOURCE, group="training")
 
 
 NUMBERS = (
@@ -21,7 +15,8 @@ NUMBERS = (
         "Loss on held-out pairs",
         "What the arm minimises, without what a penalty adds, on pictures and captions that are not trained on.",
         "At log(batch size) a contrastive loss knows nothing.",
-        "Of different arms different losses: compare curves of one arm. It depends on the batch size.",
+        "Of different arms different losses: compare curves of one arm. It depends on the batch size. With class "
+        "labels it rises in the end, since pictures of classes that are not trained are among those measured.",
         "mean over batches of the training's size",
         0,
         INFINITY,

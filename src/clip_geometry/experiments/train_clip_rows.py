@@ -12,6 +12,7 @@ from clip_geometry.experiments.classify_numbers import correlations
 from clip_geometry.experiments.train_clip_config import PENALTIES, TrainClipConfig
 from clip_geometry.experiments.train_clip_data import Pairs
 from clip_geometry.experiments.train_clip_geometry import PIPELINE, ZERO_SHOT, Place, known
+from clip_geometry.experiments.train_clip_training import FULL
 from clip_geometry.results import Row
 from clip_geometry.versions import library_versions
 
@@ -22,12 +23,13 @@ MODALITIES = ("image", "text")
 Curves = dict[Place, np.ndarray]  # of each place, (states,), NaN where it is not defined
 
 
-def context(config: TrainClipConfig, data: DatasetConfig) -> Row:
-    """What all rows of a data set have in common."""
+def context(config: TrainClipConfig, data: DatasetConfig, trained_in: str) -> Row:
+    """What all rows of a data set have in common. trained_in: the precision."""
+    model_options = {} if config.batch_norm == "eval" else {"batch_norm": config.batch_norm}
     options = data.model_dump(mode="json", serialize_as_any=True, exclude_defaults=True, exclude={"name", "split"})
     return {
         "model": "trained here",
-        "model_options": {} if config.batch_norm == "eval" else {"batch_norm": config.batch_norm},
+        "model_options": model_options | ({} if trained_in == FULL else {"trained_in": trained_in}),
         "dataset": data.name,
         "data_options": options,
         "split": data.split,

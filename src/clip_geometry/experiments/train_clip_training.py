@@ -1,21 +1,23 @@
 """The training itself: AdamW on both towers, resumable at any step with the identical continuation."""
 
 import math
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from clip_geometry.experiments.classify_checkpoint import Checkpoint
+from clip_geometry.experiments.adamw import decay_groups
+from clip_geometry.experiments.checkpoint import Checkpoint, save_measured
 from clip_geometry.experiments.train_clip_config import OptimizerConfig
 from clip_geometry.experiments.train_clip_data import Pairs, Prompts
 from clip_geometry.experiments.train_clip_model import Objective, limit_scale, prepare_scale
 from clip_geometry.registry import InputError
 
-ORDER, CAPTION = range(2)  # what a random number is for: each has streams of its own
+FULL = "fp32"
+ORDER, CAPTION, DROPOUT = range(3)  # what a random number is for: each has streams of its own
 
 
 class Place(NamedTuple):
@@ -33,9 +35,9 @@ Trajectory = dict[Place, list[float]]
 class Training:
     """number: how many steps there were; losses: of each of them, without what a penalty adds.
 
-    A step depends on the seed and its number only: the order of an epoch and the captions of a step have random
-    numbers of their own. Batches are whole, since a contrastive loss depends on their size: what is left of an epoch
-    is not used in it.
+    A step depends on the seed and its number only: the order of an epoch, the captions of a step and what a model drops
+    out in it have random numbers of their own. Batches are whole, since a contrastive loss depends on their size: what
+    is left of an epoch is not used in it.
     """
 
     def __init__(
@@ -64,9 +66,10 @@ class Training:
         self.epoch_steps = len(pairs) // config.batch_size
         self.number, self.losses = 0, []
         prepare_scale(model, objective.config.arm)
+        trained = (each for module in (model, objective) for each in module.parameters() if each.requires_grad)
         # fused: one pass over all numbers
         self.optimizer = torch.optim.AdamW(
-            _groups((model, objective), config), lr=config.lr, betas=(0.9, config.beta2), fused=True
+            decay_groups(trained, config.weight_decay), lr=config.lr, betas=(0.9, config.beta2), fused=True
         )
 
     # --- a step
@@ -75,7 +78,8 @@ class Training:
         rows = self.batch(self.number)
         self.model.train()
         self.objective.train()
-        image, text = self.embedded(rows, self.captions(rows, self.number))
+        with self._dropout():
+            image, text = self.embedded(rows, self.captions(rows, self.number))
         labels = torch.from_numpy(self.pairs.labels[rows]).to(self.device)
         loss, total = self.objective(image, text, labels, self.model)
         self.optimizer.zero_grad(set_to_none=True)
@@ -87,6 +91,7 @@ class Training:
         self.optimizer.step()
         limit_scale(self.model)
         self.losses.append(float(loss.detach()))
+        self.require_finite(loss, f"the loss of step {self.number + 1}")
         self.number += 1
 
     def captions(self, rows: np.ndarray, number: int) -> Tensor:
@@ -126,7 +131,21 @@ class Training:
         return np.sort(order[place * self.config.batch_size : (place + 1) * self.config.batch_size])
 
     def autocast(self) -> AbstractContextManager[Any]:
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=precision(self.config, self.device) == "bf16")
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=precision(self.config, self.device) != FULL)
+
+    def require_finite(self, values: Tensor, what: str) -> None:
+        """Raises InputError where the training has diverged."""
+        if not bool(values.isfinite().all()):
+            raise InputError(
+                f"the training has diverged: {what} is not finite; choose a lr below {self.config.lr:g} or more warmup"
+            )
+
+    @contextmanager
+    def _dropout(self) -> Iterator[None]:
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(int(self._random(DROPOUT, self.number).integers(2**62)))
+            yield
 
     def _random(self, purpose: int, number: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, purpose, number])
@@ -153,18 +172,10 @@ class Training:
 
 
 def precision(config: OptimizerConfig, device: torch.device) -> str:
+    """Of the products on the way to the loss."""
     if config.precision != "auto":
         return config.precision
-    return "bf16" if device.type == "cuda" else "fp32"
-
-
-def _groups(modules: tuple[nn.Module, ...], config: OptimizerConfig) -> list[dict[str, Any]]:
-    """Matrices decay; vectors (biases, norms) and numbers (temperature) do not."""
-    parameters = [each for module in modules for each in module.parameters() if each.requires_grad]
-    return [
-        {"params": [each for each in parameters if each.ndim > 1], "weight_decay": config.weight_decay},
-        {"params": [each for each in parameters if each.ndim <= 1], "weight_decay": 0.0},
-    ]
+    return "bf16" if device.type == "cuda" else FULL
 
 
 def train(
@@ -191,14 +202,4 @@ def train(
         training.step()
         advance(1)
         if checkpoint is not None and checkpoint.is_due():
-            columns = [(tuple(place), values) for place, values in trajectory.items()]
-            checkpoint.save({"training": training.state(), "trajectory": columns})
-
-
-def resume(training: Training, checkpoint: Checkpoint) -> Trajectory:
-    """Puts the training where the checkpoint has it, and returns the states so far; none without a checkpoint."""
-    found = checkpoint.load()
-    if found is None:
-        return {}
-    training.restore(found["training"])
-    return {Place(*place): list(values) for place, values in found["trajectory"]}
+            save_measured(checkpoint, training, trajectory)

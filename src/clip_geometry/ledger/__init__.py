@@ -3,7 +3,7 @@
 from clip_geometry.ledger.comparing import Line, Ours, compare
 from clip_geometry.ledger.entries import Entry, entries, findings, has_ledger
 from clip_geometry.ledger.published import Paper, Published, papers, published
-from clip_geometry.ledger.recorded import read_recorded, record_run
+from clip_geometry.ledger.recorded import read_recorded, record_run, record_training
 
 __all__ = [
     "Entry",
@@ -19,4 +19,5 @@ __all__ = [
     "published",
     "read_recorded",
     "record_run",
+    "record_training",
 ]

@@ -1,8 +1,9 @@
-"""Rows of a run that stand beside published numbers, kept in small files: docs/reproduction/<run>.jsonl."""
+"""Rows of a run, kept in small files: those beside published numbers in docs/reproduction/<run>.jsonl, those of a
+training in docs/training/<run>.jsonl."""
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -17,6 +18,8 @@ KEPT = (
     "measure", "value", "standard_error", "n", "d", "pipeline", "fitted_on", "model", "model_options", "dataset",
     "data_options", "split", "seed", "at",
 )  # fmt: skip
+KEPT_OF_TRAINING = (*KEPT, "null_value", "trajectory", "steps", "note")
+DIGITS = 5  # of the numbers of a trajectory
 
 
 def record_run(run: Path, folder: Path, *, label: str = "") -> Path:
@@ -26,14 +29,32 @@ def record_run(run: Path, folder: Path, *, label: str = "") -> Path:
     a smoke run, and a run of which the ledger knows nothing.
     """
     name = _name(run)
+    rows = selected(_finished(run), name)
+    if not rows:
+        raise InputError(f"{run} is a run of {name}, of which the ledger selects no row; nothing to record")
+    return _write([_compact(row, KEPT) for row in rows], run, folder, name, label)
+
+
+def record_training(run: Path, folder: Path, *, label: str = "") -> Path:
+    """Writes all rows of a training, which is shown by its states rather than beside a published number; the states to
+    five digits. Raises InputError as `record_run`, and for a run without such rows."""
+    name = _name(run)
+    rows = _finished(run)
+    if not any("trajectory" in row for row in rows):
+        raise InputError(f"{run} is a run of {name}, whose rows have no trajectory; expected a training")
+    return _write([_compact(row, KEPT_OF_TRAINING) for row in rows], run, folder, name, label)
+
+
+def _finished(run: Path) -> list[Row]:
     finished = set((read_json(run / CELLS) or {}).get("finished", ()))
     if not finished:
         raise InputError(f"{run} is no finished run; the same clip-geometry run continues it")
-    rows = selected((row for row in read_rows(run) if row["cell"] in finished), name)
-    if not rows:
-        raise InputError(f"{run} is a run of {name}, of which the ledger selects no row; nothing to record")
+    return [row for row in read_rows(run) if row["cell"] in finished]
+
+
+def _write(rows: Sequence[Row], run: Path, folder: Path, name: str, label: str) -> Path:
     shared = _origin(run) | {"run": name}
-    lines = [json.dumps(_compact(row) | shared, ensure_ascii=False) for row in rows]
+    lines = [json.dumps(row | shared, ensure_ascii=False) for row in rows]
     path = folder / f"{name}{'.' if label else ''}{label}.jsonl"
     folder.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -70,8 +91,10 @@ def _origin(run: Path) -> dict[str, Any]:
     return {"command": _portable(provenance.get("command")), "date": written.date().isoformat(), "version": version}
 
 
-def _compact(row: Mapping[str, Any]) -> Row:
-    kept = {key: _portable(row[key]) for key in KEPT if row.get(key) is not None}
+def _compact(row: Mapping[str, Any], keys: Sequence[str]) -> Row:
+    kept = {key: _portable(row[key]) for key in keys if row.get(key) is not None}
+    if "trajectory" in kept:
+        kept["trajectory"] = [None if each is None else float(f"{each:.{DIGITS}g}") for each in kept["trajectory"]]
     return {key: value for key, value in kept.items() if value != {}}
 
 

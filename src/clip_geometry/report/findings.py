@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from clip_geometry.report.numbers import as_number, fixed, plus_minus, to_error
+from clip_geometry.report.numbers import as_number, brief, fixed, plus_minus, to_error
 
 Row = Mapping[str, Any]
 CLEARLY = 0.9  # a cone is called one where its half angle is below this share of the null value
@@ -40,6 +40,70 @@ def findings(rows: Iterable[Row]) -> list[str]:
     values = Values(rows)
     sentences = (tell(values) for tell in _TELL)
     return [sentence for sentence in sentences if sentence]
+
+
+def before_and_after(before: Iterable[Row], after: Iterable[Row], when: tuple[str, str]) -> list[str]:
+    """What changed between two runs of the same rows, in round numbers. when: what the runs are called, as in "before
+    training"."""
+    both = Values(before), Values(after)
+    told = [sentence for tell in _TELL_BOTH if (sentence := tell(*both, when))]
+    return [f"{sentence[:1].upper()}{sentence[1:]}" for sentence in told]
+
+
+def _gap_then(before: Values, after: Values, when: tuple[str, str]) -> str | None:
+    gaps, null = _two(before, after, "modality_gap", "both"), after.get("modality_gap", key="null_value")
+    if gaps is None:
+        return None
+    without = "" if null is None else f"; without a gap it would be about {brief(null)}"
+    return f"{when[0]} the mean image and the mean text lie {gaps[0]} apart, {when[1]} {gaps[1]}{without}."
+
+
+def _pairs_then(before: Values, after: Values, when: tuple[str, str]) -> str | None:
+    own, other = _two(before, after, "matching_cosine", "both"), _two(before, after, "average_cosine", "image")
+    if own is None or other is None:
+        return None
+    told = []
+    for values, mine, random in zip((before, after), own, other, strict=True):
+        here, there = (f"its own caption (cosine {mine})", f"a picture at random (cosine {random})")
+        own_is_nearer = (values.get("matching_cosine") or 0) > (values.get("average_cosine", "image") or 0)
+        near, far = (here, there) if own_is_nearer else (there, here)
+        told.append(f"nearer to {near} than to {far}")
+    return f"{when[0]} a picture is {told[0]}, {when[1]} {told[1]}."
+
+
+def _cones_then(before: Values, after: Values, when: tuple[str, str]) -> str | None:
+    image, text = (_two(before, after, "average_cosine", name) for name in ("image", "text"))
+    if image is None or text is None:
+        return None
+    return (
+        f"{when[0]} two images at random have a cosine of {image[0]} and two texts of {text[0]}; {when[1]} {image[1]} "
+        f"and {text[1]}."
+    )
+
+
+def _classes_then(before: Values, after: Values, when: tuple[str, str]) -> str | None:
+    values = _two(before, after, "silhouette", "image")
+    if values is None:
+        return None
+    return f"With the class as label the silhouette of images is {values[0]} {when[0]} and {values[1]} {when[1]}."
+
+
+def _dimensions_then(before: Values, after: Values, when: tuple[str, str]) -> str | None:
+    d = after.get("participation_ratio", "image", "d")
+    image, text = (_two(before, after, "participation_ratio", name, _count) for name in ("image", "text"))
+    if image is None or text is None:
+        return None
+    return (
+        f"{when[1]} the variance of images spreads over the equivalent of {image[1]} of {d:.0f} directions and that of "
+        f"texts over {text[1]} ({when[0]} {image[0]} and {text[0]})."
+    )
+
+
+def _two(
+    before: Values, after: Values, measure: str, modality: str, words: Callable[[float], str] = brief
+) -> tuple[str, str] | None:
+    first, second = (values.get(measure, modality) for values in (before, after))
+    return None if first is None or second is None else (words(first), words(second))
 
 
 def _own_caption(values: Values) -> str | None:
@@ -125,3 +189,4 @@ def _count(ratio: float) -> str:
 
 
 _TELL: tuple[Callable[[Values], str | None], ...] = (_own_caption, _gap, _cone, _dimensions)
+_TELL_BOTH = (_gap_then, _pairs_then, _cones_then, _classes_then, _dimensions_then)

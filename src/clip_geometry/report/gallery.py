@@ -20,6 +20,7 @@ from clip_geometry.report.origin import pipeline_words, with_options
 from clip_geometry.report.style import save_figure
 
 RULING_SHARE = 0.25  # of the mean's squared length, from which on a caption points to one coordinate
+STANDARD = ("singular_directions", "cosine_distributions", "singular_value_decay", "coordinate_spread")
 ROUNDING = 1e-12  # of the root mean square row length; a shorter mean is what centring leaves
 
 Rows = NDArray[np.floating]
@@ -30,7 +31,8 @@ Pairs = tuple[NDArray[np.integer], NDArray[np.integer]]
 class FigureEntry:
     """A saved figure, or one that could not be drawn: without paths, the reason as its caption.
 
-    caption: what it shows, then n, model, pipeline and seed. group: a heading for a sweep.
+    caption: what it shows, then n, model, pipeline and seed. group: a heading for a sweep. wide: it takes the width of
+    two others.
     """
 
     name: str
@@ -39,6 +41,7 @@ class FigureEntry:
     svg_path: Path | None
     png_path: Path | None
     group: str = ""
+    wide: bool = False
 
 
 def draw_figures(
@@ -56,13 +59,15 @@ def draw_figures(
     gaussian: Rows | None = None,
     prefix: str = "",
     group: str = "",
+    names: Sequence[str] = STANDARD,
 ) -> list[FigureEntry]:
     """Draws the standard figures of rows as they are after the pipeline, and saves them as PNG and SVG.
 
     image: (n, d), text: (m, d), n, m ≥ 2, either may be None. pairs: index arrays, or None where nothing pairs.
     gaussian: rows of an isotropic Gaussian after the same pipeline, to compare with. model, dataset, their options,
-    pipeline, seed: for the captions. prefix: of the file names. What these rows do not allow (cosines of zero rows,
-    a common plane of sets of different dimension) is an entry without a file that says why.
+    pipeline, seed: for the captions. prefix: of the file names. names: those that are drawn. What these rows do not
+    allow (cosines of zero rows, a common plane of sets of different dimension) is an entry without a file that says
+    why.
     """
     sets = {name: rows for name, rows in (("image", image), ("text", text)) if rows is not None}
     sets = {name: as_rows(rows, name=name).numpy() for name, rows in sets.items()}
@@ -76,7 +81,8 @@ def draw_figures(
         "coordinate_spread": ("How unequal the coordinates are", partial(_spread, sets)),
     }
     entries = []
-    for name, (title, draw) in kinds.items():
+    for name in names:
+        title, draw = kinds[name]
         try:
             figure, caption = draw()
         except InputError as error:

@@ -1,9 +1,10 @@
 """Pictures of several languages: all rows on the plane that UMAP finds, and how near translations lie."""
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from clip_geometry.report.figures import MAX_VECTOR_POINTS
 from clip_geometry.report.gallery import FigureEntry
-from clip_geometry.report.numbers import plus_minus
+from clip_geometry.report.numbers import brief, plus_minus
 from clip_geometry.report.style import HEIGHT, NEUTRAL, WIDTH, save_figure, styled
 
 # Petroff 2021, arXiv:2107.02270: ten colours chosen to be told apart with colour vision deficiencies; black before
@@ -23,6 +24,8 @@ COLOURS = (
 )  # fmt: skip
 MARKERS = ("o", "^", "s", "D")  # a second sign beside the colour; together they tell 44 languages apart
 NEIGHBOURS, LEAST_DISTANCE = 15, 0.1  # of UMAP, its defaults
+SPOKEN = {"en": "English", "de": "German", "fr": "French", "ru": "Russian"}
+CLUSTERS = 0.1  # a silhouette from which on languages are called clusters
 FEW_ROWS = 20  # below which UMAP's spectral start is not possible or not worth it
 MAX_ROWS = 12_000  # more take UMAP minutes
 
@@ -40,8 +43,9 @@ def draw_languages(
     seed: int = 0,
     prefix: str = "",
     group: str = "",
+    pictures: Sequence[str] = ("map", "ratios"),
 ) -> list[FigureEntry]:
-    """Draws both figures of rows as they are after the pipeline, and saves them as PNG and SVG.
+    """Draws these pictures of rows as they are after the pipeline, and saves them as PNG and SVG.
 
     sets: (language, (n, d) rows) each, of one d, at least four rows together. ratios: language → language_distance's
     ratio to `source` and its standard error. origin: model, data and pipeline in words. prefix: of the file names.
@@ -55,14 +59,23 @@ def draw_languages(
         f"distance {LEAST_DISTANCE}, Euclidean). It keeps neighbours together; sizes of clusters and distances between "
         f"them mean little. n = {_listing(counts)}{some}; {where}"
     )
-    entries = []
-    drawn = {
-        "languages_umap": ("Languages on a plane", languages_map(umap_plane(kept, seed=seed)), caption),
-        "language_ratio": (f"How near translations lie to {source}", ratio_dots(ratios, source), _told(ratios, source)),
+    drawn: dict[str, tuple[str, str, Callable[[], Figure], str]] = {
+        "map": (
+            "languages_umap",
+            "Languages on a plane",
+            lambda: languages_map(umap_plane(kept, seed=seed)),
+            caption,
+        ),
+        "ratios": (
+            "language_ratio",
+            f"How near translations lie to {source}",
+            lambda: ratio_dots(ratios, source),
+            f"{_told(ratios, source)} {where}",
+        ),
     }
-    for name, (title, figure, words) in drawn.items():
-        png, svg = save_figure(figure, folder, prefix + name)
-        words = words if words is caption else f"{words} {where}"
+    entries = []
+    for name, title, draw, words in (drawn[picture] for picture in pictures):
+        png, svg = save_figure(draw(), folder, prefix + name)
         entries.append(FigureEntry(prefix + name, title, words, svg, png, group))
     return entries
 
@@ -103,6 +116,34 @@ def _told(ratios: Mapping[str, tuple[float, float | None]], source: str) -> str:
 
 def _ranked(ratios: Mapping[str, tuple[float, float | None]]) -> list[str]:
     return sorted(ratios, key=lambda language: ratios[language][0])
+
+
+def tell(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How far translations lie from each other, and whether a row tells its language: of one run."""
+    ratios = {row["at"]["language"]: row for row in rows if row["measure"] == "language_distance.ratio"}
+    silhouette = [row for row in rows if row["measure"] == "language_silhouette"]
+    told = []
+    if ratios:
+        source = next(iter(ratios.values()))["at"]["source"]
+        first, *others = [f"{spoken(name)} caption lies at {brief(row['value'])}" for name, row in ratios.items()]
+        others = [other.replace(" caption lies", " one") for other in others]
+        rest = "".join(f", a {other}" for other in others)
+        told.append(
+            f"From its {spoken(source)} original a {first}{rest} of the distance that {spoken(source)} captions of "
+            "other pictures have: at 0 it lies in the same place, at 1 no nearer than any other."
+        )
+    if silhouette:
+        least = silhouette[-1]
+        verdict = (
+            "languages lie apart" if least["value"] > CLUSTERS else "where a caption lies does not tell its language"
+        )
+        told.append(f"With the language as label the silhouette is {brief(least['value'])}: {verdict}.")
+    return told
+
+
+def spoken(language: str) -> str:
+    """English; of a language that is not among SPOKEN its code."""
+    return SPOKEN.get(language, language)
 
 
 def umap_plane(sets: Sets, *, seed: int = 0) -> list[tuple[str, NDArray[np.float64]]]:

@@ -72,6 +72,11 @@ def _exponent(value: float, digits: int) -> int:
     return int(f"{value:.{digits - 1}e}".partition("e")[2])
 
 
+def brief(value: float) -> str:
+    """For running text: 1.19, 0.24, and what is below a tenth with one decimal more, 0.017."""
+    return fixed(value, 2 if abs(value) >= 0.0995 else 3)
+
+
 def percent(share: float) -> str:
     """37%; "under 1%" and "over 99%" for what only rounds to nothing or to all."""
     if 1e-9 < share < 0.005:

@@ -2,7 +2,8 @@
 
 import base64
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from clip_geometry.report import explained
 from clip_geometry.report.beside import Table as BesideTable
 from clip_geometry.report.findings import findings
 from clip_geometry.report.gallery import FigureEntry
-from clip_geometry.report.origin import Row, told
+from clip_geometry.report.origin import Row, Run, told
 from clip_geometry.report.table import TRACK, Explanation, anchor, build_table, explain, group_order
 
 MAX_RUNS_TOLD = 4  # a sweep over more runs is read in the table
@@ -22,51 +23,85 @@ MAX_RUNS_TOLD = 4  # a sweep over more runs is read in the table
 _REFERENCE = re.compile(r"https?://[^\s<>\"]+|doi:[^\s,;]+|arXiv:\d{4}\.\d{4,5}", re.IGNORECASE)
 
 
+@dataclass(frozen=True)
+class Section:
+    """What the page shows of one part of a run.
+
+    title, intro: shown where there are several sections. facts: what was measured, in the order shown (model, data, n,
+    d, pipeline, seed, …); empty ones are left out. rows: of the results.jsonl beside the page; several runs (a sweep)
+    are labelled A, B, … sentences: what they say, else it is read off the measures of each run. beside: tables of
+    published numbers and ours. fresh_models: those with untrained weights, named in a banner.
+    """
+
+    facts: Mapping[str, Any]
+    rows: Sequence[Row]
+    figures: Sequence[FigureEntry]
+    title: str = ""
+    intro: str = ""
+    sentences: Sequence[str] = ()
+    fresh_models: Sequence[str] = ()
+    beside: Sequence[BesideTable] = ()
+
+
 def render_report(
     *,
     title: str,
     intro: str,
-    facts: Mapping[str, Any],
-    rows: Sequence[Row],
-    figures: Sequence[FigureEntry],
+    sections: Sequence[Section],
     explanations: Mapping[str, Explanation],
-    fresh_models: Sequence[str] = (),
-    beside: Sequence[BesideTable] = (),
     command: str = "",
     config: str = "",
     versions: Mapping[str, str] | None = None,
 ) -> str:
     """The page as text.
 
-    facts: what was measured, in the order shown (model, data, n, d, pipeline, seed, …); empty ones are left out.
-    rows: those of the results.jsonl beside the page; several runs (a sweep) are labelled A, B, … explanations: measure
-    name → measure, `geometry.measures` or the like. fresh_models: those with untrained weights, named in a banner.
-    beside: tables of published numbers and ours. command, config (YAML text), versions: how to reproduce.
+    explanations: measure name → measure, `geometry.measures` or the like. command, config (YAML text), versions: how to
+    reproduce.
     """
-    telling = [(part, sentences) for part in told(rows) if (sentences := findings(part.rows))]
-    table = build_table(rows, explanations)
+    numbers = count(1)  # figures are counted through
+    rows = [row for section in sections for row in section.rows]
     return (
         _environment()
         .get_template("template.html")
         .render(
             title=title,
             intro=intro,
-            facts=[(name, text) for name, value in facts.items() if (text := _fact(value))],
-            fresh_models=list(fresh_models),
-            findings=telling[:MAX_RUNS_TOLD],
-            with_errors=any("±" in sentence for _, sentences in telling for sentence in sentences),
-            untold=len(telling[MAX_RUNS_TOLD:]),
-            table=table,
-            moved_before=any(row.get("maps") for row in rows),
+            sections=[_shown(section, k, explanations, numbers) for k, section in enumerate(sections, start=1)],
+            several=len(sections) > 1,
             track_width=TRACK,
-            beside=list(beside),
-            figures=_numbered(figures),
             explained=_explained(rows, explanations),
             command=command,
             config=config,
             versions=dict(versions or {}),
         )
     )
+
+
+def _shown(
+    section: Section, number: int, explanations: Mapping[str, Explanation], numbers: Iterator[int]
+) -> dict[str, Any]:
+    """What the template says of a section. id: "" of the first, so that its anchors are short."""
+    if section.sentences:
+        telling, untold = [(Run("", ""), list(section.sentences))], 0
+    else:
+        found = [(part, sentences) for part in told(section.rows) if (sentences := findings(part.rows))]
+        telling, untold = found[:MAX_RUNS_TOLD], len(found[MAX_RUNS_TOLD:])
+    return {
+        "id": f"-{number}" if number > 1 else "",
+        "number": number,
+        "title": section.title,
+        "intro": section.intro,
+        "facts": [(name, text) for name, value in section.facts.items() if (text := _fact(value))],
+        "fresh_models": list(section.fresh_models),
+        "findings": telling,
+        "with_errors": any("±" in sentence for _, sentences in telling for sentence in sentences),
+        "untold": untold,
+        "table": build_table(section.rows, explanations),
+        "explained": bool(_explained(section.rows, explanations)),
+        "moved_before": any(row.get("maps") for row in section.rows),
+        "beside": list(section.beside),
+        "figures": _numbered(section.figures, numbers),
+    }
 
 
 def write_report(path: str | Path, **content: Any) -> Path:
@@ -124,9 +159,8 @@ def _address(reference: str) -> str:
     return known[scheme.lower()] + rest if scheme.lower() in known else reference
 
 
-def _numbered(figures: Iterable[FigureEntry]) -> list[tuple[int, FigureEntry, str]]:
+def _numbered(figures: Iterable[FigureEntry], numbers: Iterator[int]) -> list[tuple[int, FigureEntry, str]]:
     """(number, entry, data address); 0 and "" for what could not be drawn."""
-    numbers = count(1)
     return [(next(numbers), e, _data_uri(e.svg_path)) if e.svg_path else (0, e, "") for e in figures]
 
 

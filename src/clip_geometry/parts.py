@@ -1,0 +1,118 @@
+"""A config of several parts as one whole config for each: what is shared at the top reaches the parts that know it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from clip_geometry.config import override
+from clip_geometry.experiments import experiments
+from clip_geometry.registry import InputError, did_you_mean
+
+PAGE = (
+    "name",
+    "title",
+    "description",
+)  # of the page that all parts share; a part has a title and description of its own
+OF_PARTS = ("experiment", "sweep", "smoke")  # mean something inside a part only
+
+Values = Mapping[str, Any]
+
+
+def spread(values: Values, context: str) -> dict[str, Any]:
+    """`values` with every part as a whole config; a config without `parts` as it is.
+
+    A key beside `parts` reaches every part whose experiment has it, unless the part says it itself. `title` and
+    `description` are those of the page. Raises InputError for a key that no part has, and for parts that are none.
+    """
+    if "parts" not in values:
+        return dict(values)
+    page = {key: values[key] for key in PAGE if key in values}
+    shared = {key: value for key, value in values.items() if key not in (*PAGE, "parts")}
+    parts = _checked(values["parts"], context)
+    for key in shared:
+        if key in OF_PARTS:
+            raise InputError(f"{context}: {key!r} beside 'parts' belongs into one of the parts")
+        _require_known(key, parts, context)
+    named = {"name": page["name"]} if "name" in page else {}
+    whole = [
+        named | {key: value for key, value in shared.items() if key in _fields(part)} | dict(part) for part in parts
+    ]
+    return {**page, "parts": whole}
+
+
+def parts_of(values: Values) -> list[dict[str, Any]]:
+    """The whole config of each part of spread `values`; of a config without parts, itself."""
+    return [dict(part) for part in values["parts"]] if "parts" in values else [dict(values)]
+
+
+def change(values: Values, changes: Values, context: str) -> dict[str, Any]:
+    """Spread `values` with each dotted key of `changes` replaced.
+
+    `parts.0.pairs.size` is that of the first part; `pairs.size` that of every part that has pairs. A key that is set is
+    not swept any more. Raises InputError for a key that no part has.
+    """
+    if "parts" not in values:
+        return override(_without_swept(values, changes), changes)
+    page = {key: value for key, value in changes.items() if key in PAGE}
+    rest = {key: value for key, value in changes.items() if key not in PAGE}
+    if "parts" in rest:
+        raise InputError(f"{context}: 'parts' cannot be replaced whole; set a key of one part, as parts.0.seed")
+    parts = [dict(part) for part in values["parts"]]
+    for key, value in rest.items():
+        for number, own in _places(key, parts, context):
+            parts[number] = override(_without_swept(parts[number], {own: value}), {own: value})
+    named = {"name": page["name"]} if "name" in page else {}
+    return {**values, **page, "parts": [{**part, **named} for part in parts]}
+
+
+def _places(key: str, parts: Sequence[Values], context: str) -> list[tuple[int, str]]:
+    """(number of a part, the key in it) for each part that a changed key means."""
+    head, _, rest = key.partition(".")
+    if head == "parts":
+        number, _, own = rest.partition(".")
+        if not (number.isdigit() and int(number) < len(parts) and own):
+            raise InputError(
+                f"{context}: {key!r} names no key of a part; expected parts.0.… to parts.{len(parts) - 1}.…"
+            )
+        return [(int(number), own)]
+    if head in OF_PARTS:
+        raise InputError(f"{context}: {head!r} belongs to one part; say which, as parts.0.{key}")
+    _require_known(head, parts, context)
+    # a key inside a section is of the parts that have the section
+    meant = [k for k, part in enumerate(parts) if head in _fields(part) and (head == key or head in part)]
+    if not meant:
+        raise InputError(f"{context}: no part sets {head!r}, so {key!r} has no section to stand in")
+    return [(k, key) for k in meant]
+
+
+def _checked(parts: Any, context: str) -> list[dict[str, Any]]:
+    if not isinstance(parts, list) or not parts or not all(isinstance(part, dict) for part in parts):
+        raise InputError(f"{context}: 'parts' is {json.dumps(parts, default=str)[:60]}; expected a list of sections")
+    for number, part in enumerate(parts):
+        if not isinstance(part.get("experiment"), str):
+            known = ", ".join(sorted(experiments))
+            raise InputError(f"{context}: part {number} has no key 'experiment'; known are {known}")
+    return parts
+
+
+def _fields(part: Values) -> set[str]:
+    return set(experiments[part["experiment"]].Config.model_fields)
+
+
+def _require_known(key: str, parts: Sequence[Values], context: str) -> None:
+    known = sorted(set().union(*(_fields(part) for part in parts)))
+    if key not in known:
+        raise InputError(f"{context}: no part has the key {key!r}{did_you_mean(key, known)}")
+
+
+def _without_swept(values: Values, changes: Values) -> dict[str, Any]:
+    """The config without the sweep of keys that are set to one value now, which the sweep would overrule."""
+    sweep = values.get("sweep")
+    if not isinstance(sweep, dict):
+        return dict(values)
+    left = {key: options for key, options in sweep.items() if not any(_covers(change, key) for change in changes)}
+    return {**values, "sweep": left}
+
+
+def _covers(change: str, key: str) -> bool:
+    return key == change or key.startswith(f"{change}.")
