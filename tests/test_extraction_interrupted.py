@@ -61,12 +61,13 @@ def whole(server, tmp_path_factory):
 
 
 def contents(folder):
-    """All files but the lock, the manifest without its date (and the checksum, which covers the date)."""
+    """All files but the lock, the manifest without what is of a run and not of the rows: its date, where its time went
+    (and the checksum, which covers both)."""
     found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     found.pop(".lock")
     if "manifest.json" in found:
         manifest = json.loads(found["manifest.json"])
-        found["manifest.json"] = {k: v for k, v in manifest.items() if k not in ("date", "checksum")}
+        found["manifest.json"] = {k: v for k, v in manifest.items() if k not in ("date", "run", "checksum")}
     return found
 
 

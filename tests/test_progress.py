@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from clip_geometry.progress import PlainLines, progress, quiet
+from clip_geometry.progress import PlainLines, Throughput, progress, quiet
 
 
 class Terminal(io.StringIO):
@@ -58,3 +58,15 @@ def test_quiet_is_quiet(capsys):
     with quiet("image", total=8) as advance:
         advance(6)
     assert capsys.readouterr() == ("", "")
+
+
+def test_rows_that_are_read_again_and_again_have_passes_and_a_throughput(capsys):
+    now = [0.0]
+    watch = Throughput("image", rows=1_000_000, row_bytes=1000, clock=lambda: now[0])
+    for seconds, count in ((3, 200_000), (3, 400_000), (3, 400_000), (7, 260_000)):
+        now[0] += seconds
+        watch(count)
+    assert capsys.readouterr().err.splitlines() == [
+        "image: pass 1, 0.6 of 1.0 GB, 100 MB/s",
+        "image: pass 2, 0.3 of 1.0 GB, 66 MB/s",
+    ]

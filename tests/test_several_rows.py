@@ -174,10 +174,11 @@ def test_a_process_that_is_killed_leaves_its_finished_shards(install, tmp_path):
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-    assert len(list((tmp_path / "killed" / "text").glob("record-*.json"))) == 2
+    finished = len(list((tmp_path / "killed" / "text").glob("record-*.json")))
+    assert finished in (1, 2)  # the second was being written while the third was computed
     built = install()
     embedded(tmp_path / "killed")
-    assert len(built[0].batches) == 2  # the last shard, of 8 items
+    assert len(built[0].batches) == 10 - 4 * finished
     assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
 
 

@@ -1,13 +1,41 @@
 """Embeddings: rows with an identity; and pairing two of them."""
 
+import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from clip_geometry.registry import InputError
+
+MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
+
+
+def memory() -> int:
+    """Bytes that this machine, or container, has."""
+    if not hasattr(os, "sysconf"):
+        return 2**34
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = MEMORY_LIMIT.read_text().strip() if MEMORY_LIMIT.is_file() else "max"
+    return min(physical, int(limit)) if limit.isdecimal() else physical
+
+
+LARGE = memory() // 4  # bytes of float64 rows from which on they are streamed: two sets and their null values fit
+
+
+def is_large(*shapes: tuple[int, int]) -> bool:
+    """Whether sets of these shapes are not to be held in memory in float64."""
+    return sum(n * d * 8 for n, d in shapes) > LARGE
+
+
+def joined(parts: Sequence[np.ndarray]) -> Any:
+    """The rows of all parts, one after the other: an array, or ShardedRows of what is too large for that."""
+    if len(parts) == 1:
+        return parts[0]
+    return ShardedRows(parts) if is_large(*(part.shape for part in parts)) else np.concatenate(parts)
 
 
 class ShardedRows:
@@ -40,6 +68,8 @@ class ShardedRows:
 
     def __getitem__(self, rows: Any) -> Any:
         first, *rest = (rows or (slice(None),)) if isinstance(rows, tuple) else (rows,)
+        if isinstance(first, slice) and first.step in (None, 1):
+            return self._span(first)[(slice(None), *rest)]
         chosen = self._chosen(first, rest)
         if chosen.ndim == 0:
             return self._gathered(chosen.reshape(1))[(0, *rest)]
@@ -62,6 +92,11 @@ class ShardedRows:
                 "x[rows], and then of these"
             )
         return chosen
+
+    def _span(self, rows: slice) -> np.ndarray:
+        start, stop, _ = rows.indices(len(self))
+        spans = [slice(max(0, start - first), max(0, stop - first)) for first in self.starts[:-1]]
+        return np.concatenate([part[span] for part, span in zip(self.parts, spans, strict=True)])
 
     def _gathered(self, rows: np.ndarray) -> np.ndarray:
         shard = np.searchsorted(self.starts, rows, side="right") - 1

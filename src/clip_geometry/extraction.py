@@ -5,24 +5,26 @@ for. So a shard's bytes do not depend on when, or after how many interruptions, 
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from clip_geometry.config import Config
 from clip_geometry.data.base import Dataset, Side
 from clip_geometry.encoders.base import Encoder, EncoderConfig
-from clip_geometry.extraction_rows import embed_shard
+from clip_geometry.engines import open_engine
+from clip_geometry.engines.base import Engine, ShardMaker
 from clip_geometry.progress import Progress, note, progress
 from clip_geometry.registry import InputError
+from clip_geometry.shards.throughput import Throughput
 from clip_geometry.store import Shard, Store, indices_within, recipe_of, summary
 from clip_geometry.versions import library_versions
 
 SHARD_SIZE = 4096
+THROUGHPUT = Throughput()
 SHARD_BYTES = 2**27  # of the rows of a shard, about, where an item has many
 
 
@@ -36,6 +38,9 @@ def embed(
     shard_size: int | None = None,
     device: str = "auto",
     max_corrupt: float = 0.01,
+    throughput: Throughput = THROUGHPUT,
+    engine: str = "local",
+    address: str | None = None,
     progress: Progress = progress,
 ) -> dict[str, Any]:
     """Embeds both sides of `dataset` as far as the encoder can, and returns the store's manifest.
@@ -43,12 +48,16 @@ def embed(
     Only missing or damaged shards are computed; the encoder is built only if there are any. limit: the first so
     many items (`store.indices_within`); a store that already holds more keeps them. shard_size: items a shard;
     about 4096, a multiple of the batch size, if not given; fewer where an item has many rows. max_corrupt: the share of
-    a side's items that may be unreadable.
+    a side's items that may be unreadable. throughput: what is done to be fast; the manifest's "run" says what was, and
+    where the time went. engine, address: who computes (`open_engine`); a store that one began another may continue.
     """
     _check_options(batch_size, shard_size, max_corrupt)
-    store = Store(folder)
+    from clip_geometry.encoders import load_encoder
+
+    store, workers = Store(folder), open_engine(engine, address)
+    maker = ShardMaker(config, dataset, store.folder.absolute(), device, batch_size, throughput, load_encoder)
     with store.locked():
-        job = _Job(config, dataset, store, device, batch_size, max_corrupt, progress)
+        job = _Job(config, dataset, store, maker, workers, batch_size, max_corrupt, progress)
         job.open(shard_size, limit)
         return job.run(limit)
 
@@ -79,7 +88,8 @@ class _Job:
     config: EncoderConfig
     dataset: Dataset
     store: Store
-    device: str
+    maker: ShardMaker
+    workers: AbstractContextManager[Engine]
     batch_size: int
     max_corrupt: float
     progress: Progress
@@ -89,12 +99,9 @@ class _Job:
     def recipe(self) -> dict[str, Any]:
         return recipe_for(self.config, self.dataset, self.batch_size)
 
-    @cached_property
+    @property
     def encoder(self) -> Encoder:
-        """Built when first asked for: a complete store needs none."""
-        from clip_geometry.encoders import load_encoder
-
-        return load_encoder(self.config, device=self.device)
+        return self.maker.encoder
 
     @cached_property
     def sides(self) -> list[Side]:
@@ -157,8 +164,9 @@ class _Job:
                     self.check_corrupt(side, entries[side.modality]["skipped"], entries[side.modality]["items"])
                 return manifest
         self.store.unfinish()
-        entries = {side.modality: self.embed_side(side, limit) for side in self.sides}
-        return self.store.finish(self.facts(entries))
+        with self.workers as engine:
+            entries = {side.modality: self.embed_side(side, limit, engine) for side in self.sides}
+        return self.store.finish(self.facts(entries, engine.spent))
 
     def items(self, side: Side, limit: int | None) -> int:
         """How many leading indices the store shall hold: those within the limit and those it has already."""
@@ -169,22 +177,29 @@ class _Job:
     def missing(self, side: Side, limit: int | None) -> list[Shard]:
         return self.store.missing(side.modality, self.items(side, limit), self.shard_size)
 
-    def embed_side(self, side: Side, limit: int | None) -> dict[str, Any]:
+    def embed_side(self, side: Side, limit: int | None, engine: Engine) -> dict[str, Any]:
         items, missing = self.items(side, limit), self.missing(side, limit)
         again = {shard.start for shard in missing}
         records = [r for r in self.store.records(side.modality) if r["start"] not in again]
         done = items - sum(shard.stop - shard.start for shard in missing)
-        with self.progress(side.modality, items, done) as advance:
-            for shard in missing:
-                rows = embed_shard(self.encoder, side, shard, self.batch_size, advance)
-                facts = {**rows.facts(), "device": str(self.encoder.device)}
-                vectors = np.concatenate(rows.vectors) if rows.vectors else np.zeros((0, 0), np.float32)
-                records.append(self.store.write_shard(side.modality, shard, vectors, rows.columns(side), facts))
-                self.check_corrupt(side, [item for r in records for item in r["skipped"]], items)
+        if missing:
+            records += self.embed_missing(side, missing, items, done, records, engine)
         records.sort(key=lambda record: record["start"])
         entry = summary(records)
         self.check_corrupt(side, entry["skipped"], items)
         return {"language": side.language, "pair_on": side.pair_on, **entry}
+
+    def embed_missing(
+        self, side: Side, missing: list[Shard], items: int, done: int, there: list[dict], engine: Engine
+    ) -> list[dict[str, Any]]:
+        skipped, records = [item for record in there for item in record["skipped"]], []
+        shown = self.progress(side.modality, items, done)
+        with closing(engine.shards(self.maker, side, missing, shown)) as finished:
+            for record in finished:
+                records.append(record)
+                skipped += record["skipped"]
+                self.check_corrupt(side, skipped, items)
+        return records
 
     def check_corrupt(self, side: Side, skipped: Sequence[dict], items: int) -> None:
         what = f"{len(skipped)} of {items} {side.modality} items of {self.dataset.config.name} cannot be read"
@@ -197,7 +212,7 @@ class _Job:
                 "mend them, or raise max_corrupt to skip them"
             )
 
-    def facts(self, entries: dict[str, Any]) -> dict[str, Any]:
+    def facts(self, entries: dict[str, Any], spent: dict[str, Any]) -> dict[str, Any]:
         names = self.dataset.class_names
         return {
             "recipe": self.recipe,
@@ -209,5 +224,6 @@ class _Job:
             "batch_size": self.batch_size,
             "shard_size": self.shard_size,
             "versions": library_versions(),
+            "run": spent,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
         }

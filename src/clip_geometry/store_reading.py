@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from clip_geometry import files
-from clip_geometry.embeddings import Embeddings, ShardedRows
+from clip_geometry.embeddings import Embeddings, ShardedRows, joined
 from clip_geometry.registry import InputError
 from clip_geometry.store import MANIFEST, RECIPE, indices_within
 
@@ -19,7 +19,7 @@ def is_store(folder: Path) -> bool:
 def read_store(
     folder: str | Path, *, modality: str | None = None, limit: int | None = None, verify: bool = True
 ) -> dict[str, Embeddings]:
-    """The embeddings of a finished store by modality, memory-mapped where a side is one shard or items have many rows.
+    """The embeddings of a finished store by modality, memory-mapped where a side is one shard or large.
 
     limit: the first so many items, as `indices_within` counts them. verify: compare all checksums first.
     Raises InputError for a store that is unfinished or damaged, or lacks the modality asked for.
@@ -62,10 +62,8 @@ def _read_side(folder: Path, manifest: Mapping, modality: str, limit: int | None
             path = _sound_file(folder / modality, shard, "vectors", verify)
             parts.append(np.load(path, mmap_mode="r", allow_pickle=False))
     several = "lost" in side  # then they may be too many for the memory
-    if several and len(parts) > 1:
-        vectors: Any = ShardedRows(parts).first(rows)
-    else:
-        vectors = (parts[0] if len(parts) == 1 else np.concatenate(parts))[:rows]
+    vectors: Any = ShardedRows(parts) if several and len(parts) > 1 else joined(parts)
+    vectors = vectors.first(rows) if isinstance(vectors, ShardedRows) else vectors[:rows]
     columns = {name: column[:rows] for name, column in columns.items()}
     return Embeddings(
         vectors=vectors,

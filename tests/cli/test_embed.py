@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import open_clip
@@ -12,7 +13,7 @@ from clip_geometry.data import load_dataset, resolve_dataset
 from clip_geometry.embeddings import pair
 from clip_geometry.encoders.open_clip_source import scenes_folder
 from clip_geometry.formats import read_any
-from clip_geometry.store import read_store
+from clip_geometry.store_reading import read_store
 
 TINY = {
     "embed_dim": 24,
@@ -144,6 +145,20 @@ def test_exports_read_back_equal(embed, kind):
 )
 def test_options_that_nobody_takes(refused, option, message):
     assert message in refused("embed", "scenes-clip/fresh", "scenes", "-o", "out", option)
+
+
+def test_how_to_be_fast_is_asked_for_beside_the_rest(cli, refused):
+    command = ("embed", "scenes-clip/fresh", "scenes", "size=4", "-o")
+    assert cli(*command, "plain").status == 0
+    outcome = cli(*command, "out", "workers=1", "throughput.resize=device")
+    assert outcome.status == 0
+    for modality in ("image", "text"):
+        assert f"{modality}: 4 items in" in outcome.err
+    manifest = json.loads(Path("out/manifest.json").read_text())
+    assert manifest["run"]["image"]["workers"] == 1
+    assert manifest["recipe"] == json.loads(Path("plain/manifest.json").read_text())["recipe"]
+    assert "embed: key 'workers'" in refused(*command, "other", "workers=-1")
+    assert "known are 'model', 'data', 'throughput'" in refused(*command, "other", "speed.workers=1")
 
 
 def test_a_smaller_limit_is_a_view_that_is_told_and_exported(embed, cli):

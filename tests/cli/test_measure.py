@@ -247,3 +247,14 @@ def test_groups_come_in_the_order_of_their_numbers(cli, sets, tmp_path):
     out = cli("measure", sets[0], "--labels", tmp_path / "labels.json", "--by", "label", "--measures", "isoscore").out
     groups = [line.split()[1] for line in out.splitlines() if line.startswith("isoscore")]
     assert groups == ["9", "10", "a", "b"]
+
+
+def test_large_sets_are_streamed_and_say_so(cli, sets, tmp_path, monkeypatch):
+    names = ("--measures", "isoscore,average_cosine", "--json", tmp_path / "rows.jsonl")
+    expected = cli("measure", *sets, "--measures", "isoscore,average_cosine").out
+    monkeypatch.setattr("clip_geometry.embeddings.LARGE", 0)
+    out = cli("measure", *sets, *names).out
+    assert "rows were streamed: in float64 they take more than a quarter of the memory" in out
+    assert "no ± where one pass over streamed rows cannot tell it: measures of moments have it" in out
+    assert all(row["streamed"] for row in read_rows(tmp_path / "rows.jsonl"))
+    assert expected.split("isoscore")[1].split()[1:5] == out.split("isoscore")[1].split()[1:5]  # image, n, value, ±

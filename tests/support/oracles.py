@@ -149,6 +149,7 @@ ORACLES = {
     "silhouette": lambda x, labels: silhouette(x, labels, "euclidean"),
     "silhouette[sqeuclidean]": lambda x, labels: silhouette(x, labels, "sqeuclidean"),
     "silhouette[cosine]": lambda x, labels: silhouette(x, labels, "cosine"),
+    "silhouette[sampled]": lambda x, labels: silhouette(x, labels, "euclidean"),
     "modality_gap": lambda x, y: cdist(x.mean(0)[None], y.mean(0)[None])[0, 0],
     "modality_silhouette": lambda x, y: modality_silhouette(x, y, "euclidean"),
     "modality_silhouette[sqeuclidean]": lambda x, y: modality_silhouette(x, y, "sqeuclidean"),

@@ -25,6 +25,8 @@ app = typer.Typer(
 
 INTERRUPTED = 130
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", show_default=False)]
+EngineName = Annotated[str, typer.Option("--engine", help="local, or ray: processes of this machine or a cluster")]
+Address = Annotated[str | None, typer.Option(help="of a Ray cluster; auto on one of its machines")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …; auto takes a GPU if there is one")]
 
 
@@ -75,6 +77,8 @@ def measure(
     blocks: Annotated[
         int | None, typer.Option(help="of the jackknife behind ±; 0 for no standard errors", min=0, show_default="20")
     ] = None,
+    engine: EngineName = "local",
+    address: Address = None,
 ) -> None:
     """Measures embeddings: a table in seconds. Rows are made unit length first unless --raw."""
     from clip_geometry.cli.measure_files import measure_files
@@ -91,6 +95,8 @@ def measure(
         json_file=json_file,
         seed=seed,
         blocks=blocks,
+        engine=engine,
+        address=address,
     )
 
 
@@ -111,6 +117,8 @@ def embed_command(
     features: Annotated[str | None, typer.Option(help="projected (default) or pooled")] = None,
     export: Annotated[str | None, typer.Option(help="clip-retrieval or parquet, into OUT/export/")] = None,
     max_corrupt: Annotated[float, typer.Option(help="share of images that may fail to decode", min=0, max=1)] = 0.01,
+    engine: EngineName = "local",
+    address: Address = None,
 ) -> None:
     """Embeds a data set into a store; started again, it computes only what is missing.
 
@@ -134,6 +142,8 @@ def embed_command(
         shard_size=shard_size,
         device=device,
         max_corrupt=max_corrupt,
+        engine=engine,
+        address=address,
     )
 
 

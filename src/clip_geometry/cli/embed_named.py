@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from clip_geometry import data, encoders
-from clip_geometry.config import parse_overrides
+from clip_geometry.config import parse_overrides, validate
 from clip_geometry.extraction import embed
 from clip_geometry.registry import InputError, did_you_mean
+from clip_geometry.shards.throughput import Throughput
 from clip_geometry.store_reading import read_store
 
 EXPORTS = ("clip-retrieval", "parquet")
@@ -27,10 +28,11 @@ def embed_named(
     """Embeds `dataset` with `model` into `out`; settings are those of embed."""
     if export is not None and export not in EXPORTS:
         raise InputError(f"--export {export!r} is unknown; known are {', '.join(EXPORTS)}")
-    for_model, for_data = share_out(parse_overrides(overrides), model, dataset)
+    for_model, for_data, for_speed = share_out(parse_overrides(overrides), model, dataset)
+    throughput = validate(Throughput, for_speed, "embed")
     config = encoders.resolve_encoder(model, **{**model_options, **for_model})
     items = data.load_dataset(data.resolve_dataset(dataset, **{**data_options, **for_data}))
-    manifest = embed(config, items, out, **settings)
+    manifest = embed(config, items, out, throughput=throughput, **settings)
     for modality, side in manifest["sides"].items():
         print(f"{modality}: {side['n']} × {side['d']}{_lost(side)}")
     print(f"store: {out}")
@@ -54,24 +56,26 @@ def _lost(side: Mapping[str, Any]) -> str:
     return f" ({', '.join(words)})" if words else ""
 
 
-def share_out(options: Mapping[str, Any], model: str, dataset: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Which options are the encoder's and which the data set's: by prefix, else by who has the field.
+def share_out(options: Mapping[str, Any], model: str, dataset: str) -> tuple[dict[str, Any], ...]:
+    """Which options are the encoder's, the data set's and Throughput's: by prefix, else by who has the field.
 
-    Only the kinds of both configs are looked up: to be valid they may need the very options at hand.
+    Only the kinds of the configs are looked up: to be valid they may need the very options at hand.
     """
     fields = {
         "model": encoders.config_class(model).model_fields.keys() - {"model"},
         "data": data.config_class(dataset).model_fields.keys() - {"name"},
+        "throughput": Throughput.model_fields.keys(),
     }
     shares: dict[str, dict[str, Any]] = {owner: {} for owner in fields}
     for key, value in options.items():
         prefix, _, name = key.rpartition(".")
         if prefix not in ("", *fields):
-            raise InputError(f"option {key!r} has the unknown prefix {prefix!r}; known are 'model' and 'data'")
+            known = ", ".join(map(repr, fields))
+            raise InputError(f"option {key!r} has the unknown prefix {prefix!r}; known are {known}")
         asked = [prefix] if prefix else list(fields)
         owner = next((owner for owner in asked if name in fields[owner]), None)
         if owner is None:
             known = sorted(set().union(*(fields[each] for each in asked)))
             raise InputError(f"unknown option {key!r}{did_you_mean(name, known) or '; known are ' + ', '.join(known)}")
         shares[owner][name] = value
-    return shares["model"], shares["data"]
+    return tuple(shares.values())

@@ -13,6 +13,7 @@ from clip_geometry.cli.new_files import require_new_file
 from clip_geometry.cli.tables import bound, console, number, print_table, say, value_and_error
 from clip_geometry.config import digest
 from clip_geometry.embeddings import Embeddings
+from clip_geometry.engines import Engine, open_engine
 from clip_geometry.experiments.measuring import QUADRATIC_ROWS, MeasuredSets, measure_sets, named, split_by
 from clip_geometry.files import write_atomically
 from clip_geometry.formats import read_any, read_embeddings, read_labels, with_labels
@@ -37,10 +38,13 @@ def measure_files(
     json_file: Path | None,
     seed: int,
     blocks: int | None,
+    engine: str = "local",
+    address: str | None = None,
 ) -> None:
     """Measures what lies in the files, prints the table and writes the rows where asked to.
 
     steps, names, blocks: None for the pipeline, the measures and the blocks of the jackknife that nobody asked for.
+    engine, address: who makes the passes over the rows (`engines`).
     """
     if json_file is not None:
         json_file = require_new_file(json_file)
@@ -52,8 +56,10 @@ def measure_files(
     _require_labels(chosen or (), sets, image)
     parts = [({}, sets)] if by is None else [({by: value}, part) for value, part in split_by(sets, by)]
     count = len(parts) * len(by_group() if chosen is None else chosen)
-    with progress("measures", count) if sys.stderr.isatty() else quiet("measures", count) as advance:
-        rows = [row for at, part in parts for row in _rows(part, at, pipeline, chosen, seed, blocks, advance)]
+    shown = progress("measures", count) if sys.stderr.isatty() else quiet("measures", count)
+    with open_engine(engine, address) as opened, shown as advance:
+        passes = None if engine == "local" else opened  # in this process what fits is kept in memory
+        rows = [row for at, part in parts for row in _rows(part, at, pipeline, chosen, seed, blocks, advance, passes)]
     print_rows(rows, unasked=steps is None)
     _print_layers(sets, by)
     if json_file is not None:
@@ -68,10 +74,12 @@ def _rows(
     seed: int,
     blocks: int | None,
     advance: Advance,
+    engine: Engine | None,
 ) -> list[Row]:
     """The rows of one group; `at` says which, empty for all."""
     try:
-        measured = MeasuredSets(sets, pipeline, seed=seed, blocks=BLOCKS if blocks is None else blocks)
+        given = BLOCKS if blocks is None else blocks
+        measured = MeasuredSets(sets, pipeline, seed=seed, blocks=given, engine=engine)
         if blocks is not None:
             _require_items(sets, blocks)
         shared = measured.context()
@@ -156,6 +164,9 @@ def _legend(rows: list[Row], unasked: bool) -> Iterator[str]:
     if not rows:
         return
     first, maps = rows[0], any(row.get("maps") for row in rows)
+    if first.get("streamed"):
+        engine, large = first.get("engine"), "in float64 they take more than a quarter of the memory"
+        yield f"rows were streamed: {large if engine is None else f'engine {engine}'}"
     yield "null: the same on an isotropic Gaussian of this n and d, through this pipeline"
     if first["jackknife_blocks"]:
         yield from _errors_explained(rows, first["jackknife_blocks"])
@@ -180,6 +191,8 @@ def _why_no_error(row: Row, blocks: int) -> str:
     (measure,) = named([row["measure"]])
     if not measure.smooth:
         return "the jackknife does not fit the measure (list measures says so)"
+    if row.get("streamed"):
+        return "one pass over streamed rows cannot tell it: measures of moments have it, after steps that learn nothing"
     if measure.quadratic and row["n"] > QUADRATIC_ROWS:
         return f"time grows with n² and there are more than {QUADRATIC_ROWS} rows"
     return f"the rows are too few for {blocks} blocks; --blocks takes fewer"

@@ -11,6 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from clip_geometry.config import Config
+from clip_geometry.encoders.pixels import Pixels
 from clip_geometry.registry import InputError, Registry
 
 
@@ -69,6 +70,8 @@ class Encoder(ABC):
     config: EncoderConfig
     device: torch.device
     modalities: frozenset[str]  # of {"image", "text"}
+    pixels: Pixels | None = None  # the halves of `preprocess`, where it has such; `image_features` takes theirs, too
+    pads_to_longest: bool = False  # whether a batch of texts costs what its longest costs
     item_bytes: int = 0  # about what the rows of an input take, where they are many: shards hold fewer inputs then
 
     @abstractmethod
@@ -95,6 +98,10 @@ class Encoder(ABC):
 
     def text_features(self, tokens: Tokens) -> Tensor:
         raise NotImplementedError
+
+    def compile(self) -> None:
+        """Puts the towers through torch.compile."""
+        raise InputError(f"{self.config.model} is not made to be compiled; leave compile out")
 
     def image_rows(self, pixels: Tensor) -> Rows:
         return Rows(self.image_features(pixels))

@@ -25,6 +25,7 @@ from clip_geometry.encoders.open_clip_source import (
     parse,
     scenes_folder,
 )
+from clip_geometry.encoders.pixels import halves
 from clip_geometry.encoders.pooled import Projection, TextTower, pooled, pooled_width, projection
 from clip_geometry.encoders.runtime import DTYPES, activations, inference, parameter_count, rgb
 from clip_geometry.encoders.shipped import model_path
@@ -266,6 +267,7 @@ class OpenClipEncoder(Encoder):
         self.model = model
         self.device = model.logit_scale.device
         self.transform = transform
+        self.pixels = halves(transform)
         self.tokenizer = tokenizer
         self._architecture = source.architecture
         self._weights = weights
@@ -278,6 +280,11 @@ class OpenClipEncoder(Encoder):
     def tokenize(self, texts: Sequence[str]) -> Tokens:
         ids = self.tokenizer(list(texts))
         return Tokens(ids, count_truncated(self.tokenizer, texts, ids, self.tokenizer.context_length))
+
+    def compile(self) -> None:
+        self.model.visual.compile()
+        text = self.model.text if hasattr(self.model, "text") else self.model.transformer
+        text.compile()
 
     def image_features(self, pixels: Tensor) -> Tensor:
         pixels = pixels.to(self.device, DTYPES[self.config.precision])

@@ -38,6 +38,7 @@ class TextEncoder(Encoder):
     """A transformer's texts: features=pooled are the rows of its pooling, features=projected those of its head."""
 
     modalities = frozenset({"text"})
+    pads_to_longest = True
 
     def __init__(self, config: EncoderConfig, parts: TextParts, device: torch.device):
         self.config = config

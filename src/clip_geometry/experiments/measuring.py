@@ -11,12 +11,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from clip_geometry.embeddings import Embeddings
+from clip_geometry.embeddings import Embeddings, is_large, memory
+from clip_geometry.engines import Engine
 from clip_geometry.evaluators import ensemble, evaluators
 from clip_geometry.experiments.provenance import context, origin_of
+from clip_geometry.experiments.streaming import AGGREGATED, error_from_moments, gaussian, has_error, stream
 from clip_geometry.experiments.views import TAKES, View
 from clip_geometry.geometry import Measure, by_group, measures
 from clip_geometry.geometry.rows import as_rows
+from clip_geometry.geometry.streamed import StreamedRows
 from clip_geometry.geometry.uncertainty import BLOCKS, deal, jackknife
 from clip_geometry.references import references
 from clip_geometry.registry import InputError, did_you_mean
@@ -35,35 +38,72 @@ class MeasuredSets:
     """Image and/or text embeddings after a pipeline, ready to be measured.
 
     sets: modality → Embeddings. seed: of the Gaussian behind the null values and of the dealing into blocks. blocks:
-    of the jackknife behind the standard errors, 0 for none. One call of a function serves all measures that read its
-    result, I1 and I2, say. Raises InputError for sets that no measure can use: fewer than two rows, NaN, infinity.
+    of the jackknife behind the standard errors, 0 for none. name: beside the modality, where progress is told. One call
+    of a function serves all measures that read its result, I1 and I2, say. Raises InputError for sets that no measure
+    can use: fewer than two rows, NaN, infinity.
+
+    Sets that take more than a quarter of the memory in float64 (`embeddings.LARGE`) are streamed: read block by block
+    as often as measures walk through them, NaN being found on the way. Measures that need all rows at once are then
+    left out, and standard errors are those of functions of the moments after steps that learn nothing.
+    engine: streams the sets, whatever their size, and makes the passes for means, moments and class sums.
     """
 
-    def __init__(self, sets: Mapping[str, Embeddings], steps: Sequence[Step], *, seed: int = 0, blocks: int = BLOCKS):
+    def __init__(
+        self,
+        sets: Mapping[str, Embeddings],
+        steps: Sequence[Step],
+        *,
+        seed: int = 0,
+        blocks: int = BLOCKS,
+        name: str = "",
+        engine: Engine | None = None,
+    ):
         self.embeddings = dict(sets)
         self.steps = tuple(steps)
         self.seed = seed
         self.blocks = blocks
-        for modality, each in self.embeddings.items():
-            as_rows(each.vectors, name=modality)
-        self._view, prepared = View.through(self.steps, self.embeddings, origin=origin_of(self.embeddings))
+        self.engine = engine
+        self.streamed = engine is not None or is_large(*(each.vectors.shape for each in self.embeddings.values()))
+        self._raw = stream(self.embeddings, name, engine) if self.streamed else None
+        if not self.streamed:
+            for modality, each in self.embeddings.items():
+                as_rows(each.vectors, name=modality)
+        origin = origin_of(self.embeddings)
+        self._view, prepared = View.through(self.steps, self.embeddings, origin=origin, rows=self._raw)
         self.rows, self.refusal, self.fitted_on = prepared.sets, prepared.refusal, prepared.fitted.fitted_on
         self._values: dict[tuple[str, str, int | None], float] = {}  # numbers, not what the functions returned
         self._views: dict[int, View] = {}
 
     def context(self) -> Row:
         """What every row of these sets has in common."""
-        return context(self.embeddings, steps=self.steps, fitted_on=self.fitted_on, seed=self.seed, blocks=self.blocks)
+        shared = context(
+            self.embeddings, steps=self.steps, fitted_on=self.fitted_on, seed=self.seed, blocks=self.blocks
+        )
+        shared |= {"streamed": True} if self.streamed else {}
+        return shared | ({"engine": self.engine.name} if self.engine is not None else {})
 
     @cached_property
     def null(self) -> "MeasuredSets":
-        """The same with isotropic Gaussian rows: equal n, d, labels, pairs, steps and mean squared row length."""
+        """The same with isotropic Gaussian rows: equal n, d, labels, pairs, steps and mean squared row length.
+
+        Of streamed sets these are streamed, too: as many rows, made when they are asked for.
+        """
+        if self._raw is not None:
+            return self._streamed_null(self._raw)
         generator = torch.Generator().manual_seed(self.seed)
         sets = {}
         for modality, each in self.embeddings.items():
             rows = torch.randn(each.vectors.shape, generator=generator, dtype=torch.float64)
             sets[modality] = replace(each, vectors=(_coordinate_rms(each.vectors) * rows).numpy())
         return MeasuredSets(sets, self.steps, seed=self.seed, blocks=0)
+
+    def _streamed_null(self, raw: Mapping[str, StreamedRows]) -> "MeasuredSets":
+        any_scale = bool(self.steps) and self.steps[0].name == "normalize"
+        sets = {}
+        for k, (modality, rows) in enumerate(raw.items()):
+            noise: Any = gaussian(rows, self.seed + k, any_scale=any_scale)
+            sets[modality] = replace(self.embeddings[modality], vectors=noise)
+        return MeasuredSets(sets, self.steps, seed=self.seed, blocks=0, name=" (null)", engine=self.engine)
 
     @cached_property
     def _by_class(self) -> "MeasuredSets":
@@ -78,7 +118,8 @@ class MeasuredSets:
         ids = np.array([f"class-{label}" for label in classes])
         rows = ensemble(text.vectors, codes).numpy()
         one = replace(text, vectors=rows, item_id=ids, labels=classes, metadata={})
-        return MeasuredSets({**self.embeddings, "text": one}, self.steps, seed=self.seed, blocks=self.blocks)
+        sets = {**self.embeddings, "text": one}
+        return MeasuredSets(sets, self.steps, seed=self.seed, blocks=self.blocks, engine=self.engine)
 
     @property
     def pairs(self) -> tuple[np.ndarray, np.ndarray]:
@@ -87,6 +128,14 @@ class MeasuredSets:
 
     def places(self, measure: Measure) -> list[str]:
         """Where the measure can be taken: "both", or some of the modalities. Raises InputError where nowhere."""
+        if self.engine is not None and not measure.streams:
+            raise InputError(f"{measure.name} needs all rows in memory; leave --engine out")
+        if self.streamed and not measure.streams:
+            size = sum(8 * rows.shape[0] * rows.shape[1] for rows in self.rows.values())
+            raise InputError(
+                f"{measure.name} needs all rows in memory, where they would take {size / 1e9:.3g} GB of "
+                f"{memory() / 1e9:.3g}; measure a part of them"
+            )
         if measure.takes not in TAKES:
             call = f"clip_geometry.{measure.function.__name__}"
             raise InputError(f"{measure.name} needs {measure.needs[0]}, which are not at hand here; call {call}")
@@ -119,10 +168,11 @@ class MeasuredSets:
             return self._by_class.row(measure, place) | {"note": said}
         arguments = self._view.arguments(measure, place)
         counts = [len(part) for part in arguments]
+        error = self.standard_error(measure, place)  # before the value: its moments are those of all rows, too
         row = {
             "measure": measure.name,
             "value": self.value(measure, place),
-            "standard_error": self.standard_error(measure, place),
+            "standard_error": error,
             "null_value": self.null.value(measure, place),
             "n": sum(counts) if measure.takes == "two sets" else counts[0],
             "d": next(iter(self.rows.values())).shape[1] if place == "both" else self.rows[place].shape[1],
@@ -138,8 +188,10 @@ class MeasuredSets:
         """By the jackknife over blocks of items, the pipeline fitted anew without each; None where there is none.
 
         Not of measures that are not smooth, where the jackknife is wrong, and not where `blocks` rounds of O(n²)
-        would take long (more than QUADRATIC_ROWS rows).
+        would take long (more than QUADRATIC_ROWS rows). Of streamed rows only where one pass serves all blocks.
         """
+        if self.streamed:
+            return self._streamed_error(measure, place)
         large = measure.quadratic and max(map(len, self.rows.values())) > QUADRATIC_ROWS
         if not measure.smooth or large or self.blocks < 2 or len(self._items) < self.blocks:
             return None
@@ -148,6 +200,13 @@ class MeasuredSets:
         except InputError:  # too small without a block
             return None
         return float(jackknife([torch.tensor(value, dtype=torch.float64) for value in without]))
+
+    def _streamed_error(self, measure: Measure, place: str) -> float | None:
+        rows, fits = self.rows.get(place), any(transforms[step.name].fits for step in self.steps)
+        enough = 2 <= self.blocks <= len(self._items)
+        if not (has_error(measure, fits) and enough and isinstance(rows, StreamedRows)):
+            return None
+        return error_from_moments(measure, rows, self._block_of[place], self.blocks)
 
     def _value(self, measure: Measure, place: str, block: int | None) -> float:
         """Of all rows, or of those outside of a block."""
@@ -168,17 +227,19 @@ class MeasuredSets:
         outside = {modality: blocks != block for modality, blocks in self._block_of.items()}  # prompts lie in none
         kept = {modality: each.take(outside[modality]) for modality, each in self.embeddings.items()}
         if not any(transforms[step.name].fits for step in self.steps):
-            return View(kept, {modality: rows[outside[modality]] for modality, rows in self.rows.items()})
+            return View(kept, {name: np.asarray(rows)[outside[name]] for name, rows in self.rows.items()})
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # said once, of all rows
             view, _ = View.through(self.steps, kept)
-        if self.blocks * sum(rows.nbytes for rows in view.rows.values()) < KEPT_BYTES:
+        if self.blocks * sum(rows.nbytes for rows in view.rows.values() if isinstance(rows, np.ndarray)) < KEPT_BYTES:
             self._views[block] = view
         return view
 
     @cached_property
-    def _items(self) -> dict[Any, int]:
+    def _items(self) -> Mapping[Any, int] | range:
         """Every item, numbered: an image and all its captions are one, and lie in one block."""
+        if all(each.item_id is None and not _is_prompts(each) for each in self.embeddings.values()):
+            return range(max(map(len, self.embeddings.values())))
         keys = (_item_keys(each) for each in self.embeddings.values() if not _is_prompts(each))
         return {key: number for number, key in enumerate(dict.fromkeys(key for part in keys for key in part))}
 
@@ -186,9 +247,14 @@ class MeasuredSets:
     def _block_of(self) -> dict[str, np.ndarray]:
         dealt = deal(len(self._items), self.blocks, self.seed).numpy()
         return {
-            name: np.full(len(e), -1) if _is_prompts(e) else dealt[[self._items[key] for key in _item_keys(e)]]
+            name: np.full(len(e), -1) if _is_prompts(e) else self._dealt_to(e, dealt)
             for name, e in self.embeddings.items()
         }
+
+    def _dealt_to(self, embeddings: Embeddings, dealt: np.ndarray) -> np.ndarray:
+        if isinstance(self._items, range):
+            return dealt[: len(embeddings)]
+        return dealt[[self._items[key] for key in _item_keys(embeddings)]]
 
 
 def _is_prompts(embeddings: Embeddings) -> bool:
@@ -249,6 +315,12 @@ def _measure(name: str) -> Measure:
 def rows_or_notes(sets: MeasuredSets, measure: Measure, *, named: bool) -> list[Row]:
     """The measure's rows; where it cannot be taken, a row with a note instead of a value, unless it was named."""
     rows = []
+    if sets.streamed and measure.streams and measure.quadratic and not named:
+        why = f"time grows with n² and the rows are streamed; --measures {measure.name} takes it all the same"
+        return [_note(measure, {}, InputError(why))]
+    if sets.engine is not None and not named and measure.function not in AGGREGATED:
+        why = "no function of moments and class sums, which the engine takes; without --engine it is taken here"
+        return [_note(measure, {}, InputError(why))]
     try:
         places = sets.places(measure)
     except InputError as error:

@@ -8,10 +8,12 @@ import numpy as np
 
 from clip_geometry.embeddings import Embeddings, pair
 from clip_geometry.geometry import Measure
+from clip_geometry.geometry.streamed import StreamedRows
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import Prepared, Step, prepare
+from clip_geometry.transforms.pipeline import taken
 
-Rows = Mapping[str, np.ndarray]
+Rows = Mapping[str, np.ndarray | StreamedRows]
 
 
 class View:
@@ -23,10 +25,18 @@ class View:
 
     @classmethod
     def through(
-        cls, steps: Sequence[Step], embeddings: Mapping[str, Embeddings], *, origin: str = "these rows"
+        cls,
+        steps: Sequence[Step],
+        embeddings: Mapping[str, Embeddings],
+        *,
+        origin: str = "these rows",
+        rows: Rows | None = None,
     ) -> tuple["View", Prepared]:
-        """The rows after a pipeline that is fitted on them, and what came of fitting it."""
-        raw = cls(embeddings, {modality: each.vectors for modality, each in embeddings.items()})
+        """The rows after a pipeline that is fitted on them, and what came of fitting it.
+
+        rows: what is to be taken for those of the embeddings, StreamedRows of them.
+        """
+        raw = cls(embeddings, rows or {modality: each.vectors for modality, each in embeddings.items()})
         prepared = prepare(steps, raw.rows, lambda: raw.pairs, origin=origin)
         return cls(embeddings, prepared.sets), prepared
 
@@ -62,7 +72,7 @@ def _pairs(view: View, measure: Measure, place: str) -> tuple:
         i, j = view.pairs if measure.takes == "pairs" else view.distinct_pairs
     except InputError as error:
         raise InputError(f"{measure.name} needs pairs: {error}") from None
-    return view.rows["image"][i], view.rows["text"][j]
+    return taken(view.rows["image"], i), taken(view.rows["text"], j)
 
 
 def _classes(view: View, measure: Measure, place: str) -> tuple:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from clip_geometry.embeddings import Embeddings, pair
+from clip_geometry.embeddings import Embeddings, joined, pair
 from clip_geometry.files import existing_file, npy_bytes, parquet_bytes, write_atomically
 from clip_geometry.formats.numpy_files import load_npy
 from clip_geometry.formats.parquet_files import columns_of, read_table
@@ -24,7 +24,7 @@ def is_clip_retrieval(folder: Path) -> bool:
 
 
 def read_clip_retrieval(folder: Path) -> dict[str, Embeddings]:
-    """Both sides as stored, float16 too; a single shard is memory-mapped.
+    """Both sides as stored, float16 too; a single shard, and shards too large for the memory, are memory-mapped.
 
     The metadata's item_id (or image_path) identifies the rows if its values are distinct. Where an image comes with
     several captions they are not, and the rows pair by position, as the layout means it.
@@ -78,8 +78,7 @@ def _load_shards(shards: Mapping[int, Path]) -> dict[int, np.ndarray]:
 
 
 def _joined(arrays: Mapping[str, Mapping[int, np.ndarray]]) -> dict[str, np.ndarray]:
-    parts = {modality: list(shards.values()) for modality, shards in arrays.items()}
-    return {name: part[0] if len(part) == 1 else np.concatenate(part) for name, part in parts.items()}
+    return {modality: joined(list(shards.values())) for modality, shards in arrays.items()}
 
 
 def _read_metadata(folder: Path, arrays: Mapping[str, Mapping[int, np.ndarray]]) -> dict[str, np.ndarray]:

@@ -6,7 +6,18 @@ from torch import Tensor
 
 from clip_geometry.geometry.measure import Measure, add_measure
 from clip_geometry.geometry.neighbours import as_rows_with_neighbours, nearest
-from clip_geometry.geometry.rows import BLOCK, Rows, as_aligned, mean_row, require_spread, unit_rows
+from clip_geometry.geometry.rows import (
+    BLOCK,
+    Matrix,
+    Rows,
+    as_aligned_matrices,
+    blocks,
+    mean_row,
+    require_spread,
+    total,
+    unit_rows,
+)
+from clip_geometry.geometry.streamed import StreamedRows
 from clip_geometry.registry import InputError
 
 ROUNDING = 1e-10  # of the squared sum of squared norms: smaller is made of last digits
@@ -22,20 +33,24 @@ def linear_cka(x: Rows, y: Rows) -> Float[Tensor, ""]:
     for fewer rows, unequal numbers, and where HSIC(x, x) or HSIC(y, y) is 0: rows that are all equal but one, or all
     equally far apart.
     """
-    x, y = as_aligned(x, y, ("image", "text"), least=4, one_space=False)
+    x, y = as_aligned_matrices(x, y, ("image", "text"), least=4, one_space=False)
     x, y = _standardised(x, "image"), _standardised(y, "text")
     own_x, own_y = _own_hsic(x, "image"), _own_hsic(y, "text")
     return (_hsic(x, y) / (own_x.sqrt() * own_y.sqrt())).clamp(-1, 1)
 
 
-def _standardised(x: Float[Tensor, "n d"], name: str) -> Float[Tensor, "n d"]:
+def _standardised(x: Float[Matrix, "n d"], name: str) -> Float[Matrix, "n d"]:
     """Rows less their mean, of mean square length 1: neither changes CKA, and fourth powers stay in range."""
     require_spread(x, name=name)
-    rows = x.double() - mean_row(x)
+    mean = mean_row(x)
+    if isinstance(x, StreamedRows):
+        size = (total((block - mean).square().sum() for block in blocks(x)) / len(x)).sqrt()
+        return x.map(lambda block, _: (block.double() - mean) / size, len(mean))
+    rows = x.double() - mean
     return rows / rows.square().sum(1).mean().sqrt()
 
 
-def _own_hsic(x: Float[Tensor, "n d"], name: str) -> Float[Tensor, ""]:
+def _own_hsic(x: Float[Matrix, "n d"], name: str) -> Float[Tensor, ""]:
     hsic = _hsic(x, x)
     if hsic <= ROUNDING * len(x) ** 2:
         raise InputError(
@@ -44,25 +59,31 @@ def _own_hsic(x: Float[Tensor, "n d"], name: str) -> Float[Tensor, ""]:
     return hsic
 
 
-def _hsic(x: Float[Tensor, "n d"], y: Float[Tensor, "n e"]) -> Float[Tensor, ""]:
+def _hsic(x: Float[Matrix, "n d"], y: Float[Matrix, "n e"]) -> Float[Tensor, ""]:
     """n(n − 3) times the unbiased HSIC, of centred rows.
 
     Centring changes nothing: the estimate is a U-statistic in which every function of one row alone cancels. It makes
     the row sums of K̃ and L̃ equal to −‖x_i‖² and −‖y_i‖².
     """
     n = len(x)
-    lengths_x, lengths_y = x.square().sum(1), y.square().sum(1)
+    lengths_x, lengths_y = _squares(x), _squares(y)
     both = lengths_x @ lengths_y
-    total = lengths_x.sum() * lengths_y.sum()
-    return _off_diagonal_product(x, y) + total / ((n - 1) * (n - 2)) - 2 / (n - 2) * both
+    every = lengths_x.sum() * lengths_y.sum()
+    return _off_diagonal_product(x, y) + every / ((n - 1) * (n - 2)) - 2 / (n - 2) * both
 
 
-def _off_diagonal_product(x: Float[Tensor, "n d"], y: Float[Tensor, "n e"]) -> Float[Tensor, ""]:
+def _squares(x: Float[Matrix, "n d"]) -> Float[Tensor, " n"]:
+    return torch.cat([block.square().sum(1) for block in blocks(x)])
+
+
+def _off_diagonal_product(x: Float[Matrix, "n d"], y: Float[Matrix, "n e"]) -> Float[Tensor, ""]:
     """tr K̃L̃ = Σ_{i≠j} ⟨x_i, x_j⟩⟨y_i, y_j⟩, from the smaller of the n × n and the d × e matrix."""
     if len(x) ** 2 <= x.shape[1] * y.shape[1]:
+        x, y = x[:], y[:]
         products = (x @ x.T) * (y @ y.T)
         return products.sum() - products.trace()
-    return (x.T @ y).square().sum() - (x.square().sum(1) * y.square().sum(1)).sum()
+    cross = total(a.T @ b for a, b in zip(blocks(x), blocks(y), strict=True))
+    return cross.square().sum() - (_squares(x) * _squares(y)).sum()
 
 
 def mutual_knn(x: Rows, y: Rows, *, k: int = 10) -> Float[Tensor, ""]:
@@ -74,7 +95,7 @@ def mutual_knn(x: Rows, y: Rows, *, k: int = 10) -> Float[Tensor, ""]:
     the sets are independent. Raises InputError for zero rows, all rows equal, unequal numbers of rows, smaller n, d, e
     and k < 1.
     """
-    x, y = as_aligned(x, y, ("image", "text"), one_space=False)
+    x, y = as_aligned_matrices(x, y, ("image", "text"), one_space=False)
     found = []
     for rows, name in ((x, "image"), (y, "text")):
         rows = as_rows_with_neighbours(rows, k, name=name, least_d=2)
@@ -90,6 +111,7 @@ def mutual_knn(x: Rows, y: Rows, *, k: int = 10) -> Float[Tensor, ""]:
 add_measure(
     Measure(
         name="cka",
+        streams=True,
         title="Linear CKA, unbiased",
         group="matching",
         function=linear_cka,
@@ -112,6 +134,7 @@ add_measure(
 add_measure(
     Measure(
         name="mutual_knn",
+        streams=True,
         title="Mutual nearest neighbours",
         group="matching",
         function=mutual_knn,

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from clip_geometry.geometry.distances import count_cancelled, distances, single_is_exact
+from clip_geometry.geometry.fused_distances import DEFAULT, Products, fused_is_possible, fused_mean_distances
 
 SAMPLE = 9  # rows of a class whose median is its centre: near most rows, however far away some are
 
@@ -52,33 +53,60 @@ class _Pair(NamedTuple):
 
 
 def mean_distances(
-    x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, block_size: int = 1024, ahead: bool | None = None
+    x: Float[Tensor, "n d"],
+    codes: Int[Tensor, " n"],
+    k: int,
+    *,
+    block_size: int = 1024,
+    ahead: bool | None = None,
+    products: Products | None = None,
 ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
     """Mean distance of each row to the others of its class (0 for the only row) and to the nearest other class.
 
     Both in one unit of length, which is not that of x. codes: 0..k − 1, each at least once, k ≥ 2. Products are
     float32 unless x is float64 or has a gradient. Memory: a copy of x, and blocks; with a gradient n². ahead: count
     the products that cancel before they are used, so that no step waits for the device (unless told, on a GPU only).
+    Large float32 sets on a GPU go through one kernel instead, in the given products (see fused_mean_distances).
     """
-    data = _sort(x, codes, k)
-    own = x.new_zeros(len(x), dtype=torch.float64)
+    fused = fused_is_possible(x, products)
+    data = _sort(x, codes, k, single=fused or _is_single(x))
+    if fused:
+        own, nearest = fused_mean_distances(data.rows, data.codes, data.bounds, products=products)
+    else:
+        own, nearest = _in_blocks(data, block_size, x.is_cuda if ahead is None else ahead)
+    others = (data.sizes - 1).clamp(min=1)[data.codes]
+    back = data.order.argsort()
+    return (own / others)[back], nearest[back]
+
+
+def products_of(x: Float[Tensor, "n d"], products: Products | None = None) -> str:
+    """How mean_distances multiplies these rows: the products of the kernel, or "float32" or "float64"."""
+    if fused_is_possible(x, products):
+        return products or DEFAULT
+    return "float32" if _is_single(x) else "float64"
+
+
+def _in_blocks(data: _Rows, block_size: int, ahead: bool) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """Sum of distances within the own class, and mean distance to the nearest other one."""
+    own = data.rows.new_zeros(len(data.rows), dtype=torch.float64)
     nearest = torch.full_like(own, torch.inf)
-    for pair in _plan(data, block_size, x.is_cuda if ahead is None else ahead):
+    for pair in _plan(data, block_size, ahead):
         if pair.left != pair.right:
             nearest = _lower_between(nearest, data, pair)
         elif len(pair.left) == 1:
             own = _add_within(own, data, pair)
         else:
             own, nearest = _among_small(own, nearest, data, pair)
-    others = (data.sizes - 1).clamp(min=1)[data.codes]
-    back = data.order.argsort()
-    return (own / others)[back], nearest[back]
+    return own, nearest
 
 
-def _sort(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int) -> _Rows:
+def _is_single(x: Float[Tensor, "n d"]) -> bool:
+    return x.dtype != torch.float64 and not x.requires_grad and single_is_exact(x.device)
+
+
+def _sort(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, single: bool) -> _Rows:
     sizes, by_size = torch.bincount(codes, minlength=k).sort(descending=True, stable=True)
     codes, order = by_size.argsort()[codes].sort(stable=True)
-    single = x.dtype != torch.float64 and not x.requires_grad and single_is_exact(x.device)
     # float16 and bfloat16 rows are float32 rows
     rows = x[order].to(torch.float32 if single else torch.float64)
     return _Rows(_scaled(rows), codes, sizes.double(), [0, *sizes.cumsum(0).tolist()], order)

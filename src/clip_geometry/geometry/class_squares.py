@@ -7,13 +7,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from clip_geometry.geometry.distances import single_is_exact, squared_distances
-from clip_geometry.geometry.rows import unit_rows
+from clip_geometry.geometry.rows import Matrix, unit_blocks
 
 SIZE = 512  # rows a block: 2 MB of float64 at d = 512 stay in the cache from one step to the next
 
 
 def mean_squared_distances(
-    x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, unit: bool = False
+    x: Float[Matrix, "n d"], codes: Int[Tensor, " n"], k: int, *, unit: bool = False
 ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
     """Mean squared distance of each row to the others of its class (0 for the only row) and to the nearest other class.
 
@@ -41,7 +41,7 @@ def mean_squared_distances(
 class _Blocks:
     """Rows in float64 and their classes, block by block, as often as asked for."""
 
-    def __init__(self, x: Float[Tensor, "n d"], codes: Int[Tensor, " n"]):
+    def __init__(self, x: Float[Matrix, "n d"], codes: Int[Tensor, " n"]):
         self.x, self.codes = x, codes
 
     def rows(self, index: slice | Int[Tensor, " b"]) -> Float[Tensor, "b d"]:
@@ -56,11 +56,12 @@ class _Blocks:
 class _Directions(_Blocks):
     """The same of the rows made unit length, which are not kept."""
 
-    def __init__(self, x: Float[Tensor, "n d"], codes: Int[Tensor, " n"]):
+    def __init__(self, x: Float[Matrix, "n d"], codes: Int[Tensor, " n"]):
         super().__init__(x, codes)
         self.lengths = torch.cat([_lengths(part) for part in x.split(SIZE)])
         if (self.lengths == 0).any():
-            unit_rows(x)  # says which row
+            for _ in unit_blocks(x):  # says which row
+                pass
 
     def rows(self, index: slice | Int[Tensor, " b"]) -> Float[Tensor, "b d"]:
         return super().rows(index) / self.lengths[index]

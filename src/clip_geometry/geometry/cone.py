@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clip_geometry.geometry.measure import Measure, add_measure
-from clip_geometry.geometry.rows import Rows, as_rows, unit_rows
+from clip_geometry.geometry.rows import Rows, as_matrix, blocks, total, unit_rows
 from clip_geometry.registry import InputError
 
 
@@ -27,13 +27,13 @@ def cone(x: Rows) -> Cone:
     x: (n, d), n ≥ 2. Small angles are a narrow cone, angles beyond 90° none. Raises InputError for zero rows and
     where the directions cancel (‖Σu‖ ≤ 1e-7 n), so that there is no axis.
     """
-    u = unit_rows(as_rows(x))
-    total = u.sum(0)
-    if total.norm() <= 1e-7 * len(u):  # the axis would be made of rounding errors
+    u = unit_rows(as_matrix(x))
+    summed = total(block.sum(0) for block in blocks(u))
+    if summed.norm() <= 1e-7 * len(u):  # the axis would be made of rounding errors
         raise InputError("the directions of the rows cancel (their sum is zero); there is no cone axis")
-    axis = total / total.norm()
+    axis = summed / summed.norm()
     # 1 − cos = ‖u − axis‖²/2 keeps its digits in a narrow cone, where arccos(cos) would lose half of them
-    defect = (u - axis).square().sum(1) / 2
+    defect = torch.cat([(block - axis).square().sum(1) for block in blocks(u)]) / 2
     widest = defect.max()
     return Cone(
         axis=axis,
@@ -60,6 +60,7 @@ def _quantile(values: Float[Tensor, " n"], q: float) -> Float[Tensor, ""]:
 
 _MEAN = Measure(
     name="cone_mean_cosine",
+    streams=True,
     title="Mean cosine to the cone's axis",
     group="cone",
     function=cone,
@@ -77,6 +78,7 @@ _MEAN = Measure(
 )
 _MIN = Measure(
     name="cone_min_cosine",
+    streams=True,
     title="Smallest cosine to the cone's axis",
     group="cone",
     function=cone,
@@ -95,6 +97,7 @@ _MIN = Measure(
 )
 _ANGLE = Measure(
     name="cone_half_angle",
+    streams=True,
     title="Half angle of the cone",
     group="cone",
     function=cone,

@@ -1,10 +1,11 @@
 """Conformity: how much a row points where the others point (Levi & Gilboa 2025). Linear in n."""
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from clip_geometry.geometry.measure import Measure, add_measure
-from clip_geometry.geometry.rows import Rows, as_rows, unit_rows
+from clip_geometry.geometry.rows import Matrix, Rows, as_matrix, blocks, total, unit_rows
 
 
 def conformity(x: Rows) -> Float[Tensor, " n"]:
@@ -15,7 +16,7 @@ def conformity(x: Rows) -> Float[Tensor, " n"]:
     x: (n, d), n ≥ 2 → (n,). In [−1, 1]; high for common rows, low for unusual ones. Raises InputError for zero rows.
     Source: Levi & Gilboa 2025.
     """
-    squares = _squares_from_mean(as_rows(x))
+    squares = _squares_from_mean(as_matrix(x))
     n = len(squares)
     return 1 - (n * squares + squares.sum()) / (2 * (n - 1))
 
@@ -27,20 +28,22 @@ def conformity_std(x: Rows) -> Float[Tensor, ""]:
     x: (n, d), n ≥ 3: two rows always conform alike. In [0, 1], 0 where all rows are equally common. Raises InputError
     for zero rows.
     """
-    squares = _squares_from_mean(as_rows(x, least=3))
+    squares = _squares_from_mean(as_matrix(x, least=3))
     n = len(squares)
     return squares.std(correction=0) * (n / (2 * (n - 1)))
 
 
-def _squares_from_mean(x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+def _squares_from_mean(x: Float[Matrix, "n d"]) -> Float[Tensor, " n"]:
     """‖u_i − ū‖² of the unit rows u."""
     u = unit_rows(x)
-    return (u - u.mean(0)).square().sum(1)
+    mean = total(block.sum(0) for block in blocks(u)) / len(u)
+    return torch.cat([(block - mean).square().sum(1) for block in blocks(u)])
 
 
 add_measure(
     Measure(
         name="conformity_std",
+        streams=True,
         title="Spread of conformity",
         group="cone",
         function=conformity_std,

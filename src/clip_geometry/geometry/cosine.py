@@ -1,21 +1,47 @@
 """Cosines within one set and between two. Everything but the minimum is linear in n."""
 
+import operator
+from collections.abc import Iterator
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from clip_geometry.geometry.measure import Measure, add_measure
-from clip_geometry.geometry.rows import Rows, as_aligned, as_rows, unit_blocks, unit_rows
+from clip_geometry.geometry.rows import (
+    BLOCK,
+    Matrix,
+    Rows,
+    as_aligned_matrices,
+    as_matrix,
+    mean_row,
+    total,
+    unit_blocks,
+    unit_rows,
+)
+from clip_geometry.geometry.streamed import StreamedRows
 
 
-def mean_cosine_distance(x: Float[Tensor, "n d"], *, name: str = "x") -> Float[Tensor, ""]:
+def mean_cosine_distance(x: Float[Matrix, "n d"], *, name: str = "x") -> Float[Tensor, ""]:
     """Mean of 1 − cos over the pairs of different rows.
 
     1 − cos = ‖u − v‖²/2 of the unit rows, whose mean over pairs is Σ‖u_i − ū‖²/(n − 1), the trace of the covariance:
     linear in n, in blocks, and exact to the last digits where all rows nearly coincide.
     """
+    if isinstance(x, StreamedRows):
+        return _streamed_distance(unit_rows(x, name=name))
     mean = torch.stack([u.sum(0) for u in unit_blocks(x, name=name)]).sum(0) / len(x)
     return torch.stack([(u - mean).square().sum() for u in unit_blocks(x, name=name)]).sum() / (len(x) - 1)
+
+
+def _streamed_distance(unit: StreamedRows) -> Float[Tensor, ""]:
+    mean = mean_row(unit)
+
+    def accumulate(found: Tensor, block: Tensor, along: Tensor | None) -> Tensor:
+        return found + (block - mean).square().sum()
+
+    squares = unit.aggregate(lambda: mean.new_zeros(()), accumulate, operator.add, BLOCK)
+    return squares / (len(unit) - 1)
 
 
 def average_cosine(x: Rows) -> Float[Tensor, ""]:
@@ -25,7 +51,7 @@ def average_cosine(x: Rows) -> Float[Tensor, ""]:
     x: (n, d), n ≥ 2. In [−1/(n − 1), 1]; 0 without a common direction, 1 where all rows point the same way.
     Raises InputError for zero rows. Source: Ethayarajh 2019.
     """
-    return 1 - mean_cosine_distance(as_rows(x))
+    return 1 - mean_cosine_distance(as_matrix(x))
 
 
 def min_pairwise_cosine(x: Rows, *, block_size: int = 2048) -> Float[Tensor, ""]:
@@ -34,9 +60,11 @@ def min_pairwise_cosine(x: Rows, *, block_size: int = 2048) -> Float[Tensor, ""]
     x: (n, d), n ≥ 2. In [−1, 1]; positive means that all rows lie within 90° of each other.
     Raises InputError for zero rows. Source: Tyshchuk et al. 2023.
     """
-    parts = unit_rows(as_rows(x)).split(block_size)
-    least = torch.stack([(a @ b.T).min() for i, a in enumerate(parts) for b in parts[i:]]).min()
-    return least.clamp(-1, 1)
+    u = unit_rows(as_matrix(x))
+    spans = [slice(start, start + block_size) for start in range(0, len(u), block_size)]
+    parts = enumerate(u.split(block_size))
+    least = [torch.stack([(a @ u[span].T).min() for span in spans[i:]]).min() for i, a in parts]
+    return torch.stack(least).min().clamp(-1, 1)
 
 
 def matching_cosine(x: Rows, y: Rows) -> Float[Tensor, ""]:
@@ -45,9 +73,8 @@ def matching_cosine(x: Rows, y: Rows) -> Float[Tensor, ""]:
     x, y: (n, d) aligned rows, n ≥ 1. In [−1, 1], 1 where each pair points the same way. Raises InputError for
     zero rows or unequal numbers of rows.
     """
-    x, y = as_aligned(x, y, ("image", "text"), least=1)
-    u, v = unit_rows(x, name="image"), unit_rows(y, name="text")
-    return (1 - (u - v).square().sum() / (2 * len(u))).clamp(-1, 1)
+    x, y = as_aligned_matrices(x, y, ("image", "text"), least=1)
+    return (1 - unit_differences(x, y) / (2 * len(x))).clamp(-1, 1)
 
 
 def random_cosine(x: Rows, y: Rows) -> Float[Tensor, ""]:
@@ -56,15 +83,26 @@ def random_cosine(x: Rows, y: Rows) -> Float[Tensor, ""]:
     (⟨Σu, Σv⟩ − Σ⟨u_i, v_i⟩)/(n(n − 1)). x, y: (n, d) aligned rows, n ≥ 2. In [−1, 1]; to be read beside
     matching_cosine. Raises InputError for zero rows or unequal numbers of rows.
     """
-    x, y = as_aligned(x, y, ("image", "text"))
-    u, v = unit_rows(x, name="image"), unit_rows(y, name="text")
-    n = len(u)
-    return ((u.sum(0) @ v.sum(0) - (u * v).sum()) / (n * (n - 1))).clamp(-1, 1)
+    x, y = as_aligned_matrices(x, y, ("image", "text"))
+    sums = (torch.stack([u.sum(0), v.sum(0), (u * v).sum(0)]) for u, v in _unit_pairs(x, y))
+    u_sum, v_sum, own = total(sums)
+    n = len(x)
+    return ((u_sum @ v_sum - own.sum()) / (n * (n - 1))).clamp(-1, 1)
+
+
+def unit_differences(x: Float[Matrix, "n d"], y: Float[Matrix, "n d"]) -> Float[Tensor, ""]:
+    """Σ‖u_i − v_i‖² of the unit rows of aligned images and texts."""
+    return total((u - v).square().sum() for u, v in _unit_pairs(x, y))
+
+
+def _unit_pairs(x: Float[Matrix, "n d"], y: Float[Matrix, "n d"]) -> Iterator[tuple[Tensor, Tensor]]:
+    return zip(unit_blocks(x, name="image"), unit_blocks(y, name="text"), strict=True)
 
 
 add_measure(
     Measure(
         name="average_cosine",
+        streams=True,
         title="Average cosine",
         group="cone",
         function=average_cosine,
@@ -84,6 +122,7 @@ add_measure(
 add_measure(
     Measure(
         name="min_pairwise_cosine",
+        streams=True,
         title="Smallest pairwise cosine",
         group="cone",
         function=min_pairwise_cosine,
@@ -104,6 +143,7 @@ add_measure(
 add_measure(
     Measure(
         name="matching_cosine",
+        streams=True,
         title="Cosine of matching pairs",
         group="matching",
         function=matching_cosine,
@@ -123,6 +163,7 @@ add_measure(
 add_measure(
     Measure(
         name="random_cosine",
+        streams=True,
         title="Cosine of random pairs",
         group="matching",
         function=random_cosine,

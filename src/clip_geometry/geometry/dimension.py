@@ -10,7 +10,8 @@ from torch import Tensor
 from clip_geometry.geometry.distinct import SAME_DIRECTION, distinct_rows
 from clip_geometry.geometry.measure import Measure, add_measure, variant
 from clip_geometry.geometry.neighbours import as_rows_with_neighbours, nearest
-from clip_geometry.geometry.rows import Rows, as_rows, unit_rows
+from clip_geometry.geometry.rows import Matrix, Rows, as_matrix, unit_rows
+from clip_geometry.geometry.streamed import StreamedRows
 from clip_geometry.registry import InputError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def two_nn(x: Rows, *, discard: float | int = 0.1) -> Float[Tensor, ""]:
     """
     if not 0 <= discard < 1:
         raise InputError(f"discard = {discard}; expected a share of the rows, at least 0 and below 1")
-    x = different_rows(as_rows(x, least=3), "euclidean", least=3)
+    x = different_rows(as_matrix(x, least=3), "euclidean", least=3)
     distances, _ = nearest(x, 2)
     n = len(x)
     kept = min(int(n * (1 - discard)), n - 1)
@@ -93,17 +94,19 @@ def _positive(inverses: Tensor, k: int, whose: str) -> Tensor:
     return inverses
 
 
-def different_rows(x: Float[Tensor, "n d"], metric: Metric, *, least: int) -> Float[Tensor, "m d"]:
+def different_rows(x: Float[Matrix, "n d"], metric: Metric, *, least: int) -> Float[Matrix, "m d"]:
     """x, or its unit rows, without duplicates. Raises InputError where fewer than `least` are left."""
     rows, kept = _with_kept(x, metric)
     count = int(kept.sum())
     if count < least:
         how = "" if metric == "euclidean" else " in direction"
         raise InputError(f"x has {len(x)} rows, of which {count} are different{how}; expected {least} such rows")
-    return rows if count == len(rows) else rows[kept]
+    if count == len(rows):
+        return rows
+    return rows.take(kept.nonzero()[:, 0]) if isinstance(rows, StreamedRows) else rows[kept]
 
 
-def _with_kept(x: Float[Tensor, "n d"], metric: Metric):
+def _with_kept(x: Float[Matrix, "n d"], metric: Metric):
     if metric == "euclidean":
         return x, distinct_rows(x)
     rows = unit_rows(x)
@@ -114,7 +117,7 @@ def _duplicates(metric: Metric) -> Callable[..., str | None]:
     """The remark of a measure that drops duplicates."""
 
     def remark(x: Rows, **_) -> str | None:
-        _, kept = _with_kept(as_rows(x), metric)
+        _, kept = _with_kept(as_matrix(x), metric)
         dropped = len(kept) - int(kept.sum())
         what = "" if metric == "euclidean" else " in direction"
         return f"{dropped} duplicated {'row' if dropped == 1 else 'rows'}{what} dropped" if dropped else None
@@ -124,6 +127,7 @@ def _duplicates(metric: Metric) -> Callable[..., str | None]:
 
 _TWO_NN = Measure(
     name="two_nn",
+    streams=True,
     title="Intrinsic dimension (TwoNN)",
     group="neighbours",
     function=two_nn,
@@ -146,6 +150,7 @@ _TWO_NN = Measure(
 )
 _LID = Measure(
     name="lid",
+    streams=True,
     title="Local intrinsic dimension",
     group="neighbours",
     function=local_intrinsic_dimension,

@@ -4,13 +4,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from clip_geometry.geometry.rows import blocks
+from clip_geometry.geometry.rows import Matrix, blocks
 
 SAME_DIRECTION = 1e-13  # unit rows of equal direction differ by their last digits
 
 
 @torch.no_grad()
-def distinct_rows(x: Float[Tensor, "n d"], *, tolerance: float = 0.0) -> Bool[Tensor, " n"]:
+def distinct_rows(x: Float[Matrix, "n d"], *, tolerance: float = 0.0) -> Bool[Tensor, " n"]:
     """Marks one of each group of rows whose Euclidean distance is at most `tolerance`, and all other rows.
 
     Rows that are near have near projections on any line, so that in the order of the projections only runs need be
@@ -33,7 +33,7 @@ def distinct_rows(x: Float[Tensor, "n d"], *, tolerance: float = 0.0) -> Bool[Te
     return kept
 
 
-def _projections(x: Float[Tensor, "n d"], tolerance: float) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+def _projections(x: Float[Matrix, "n d"], tolerance: float) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
     """Products with one fixed vector, and how far apart those of equal rows can be, rounding included."""
     d = x.shape[1]
     line = torch.randn(d, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(x.device)
@@ -44,11 +44,12 @@ def _projections(x: Float[Tensor, "n d"], tolerance: float) -> tuple[Float[Tenso
 
 
 def squared_distances_of_pairs(
-    x: Float[Tensor, "n d"], y: Float[Tensor, "m d"], i: Int[Tensor, " p"], j: Int[Tensor, " p"]
+    x: Float[Matrix, "n d"], y: Float[Matrix, "m d"], i: Int[Tensor, " p"], j: Int[Tensor, " p"]
 ) -> Float[Tensor, " p"]:
     """‖x_i − y_j‖² of the pairs (i, j), from differences in float64: near rows keep all digits."""
     step = max(1, entries_at_a_time(x.device) // x.shape[1])
-    squares = x.new_empty(len(i), dtype=torch.float64)  # one piece: thousands of small ones would scatter the heap
+    # one piece: thousands of small ones would scatter the heap
+    squares = torch.empty(len(i), dtype=torch.float64, device=x.device)
     for start in range(0, len(i), step):
         part = slice(start, start + step)
         squares[part] = (x[i[part]].double() - y[j[part]].double()).square().sum(1)

@@ -4,10 +4,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry.cosine import mean_cosine_distance
+from clip_geometry.geometry.cosine import mean_cosine_distance, unit_differences
 from clip_geometry.geometry.measure import Measure, add_measure, variant
-from clip_geometry.geometry.rows import Rows, as_aligned, as_two_sets, mean_row, unit_rows
+from clip_geometry.geometry.rows import Rows, as_aligned_matrices, as_two_matrices, mean_row
 from clip_geometry.geometry.silhouette import Metric, silhouette
+from clip_geometry.geometry.streamed import StreamedRows, cat
 from clip_geometry.registry import InputError
 
 ROUNDING = 1e-29  # squared distance of unit rows that are equal but for a few last digits
@@ -19,7 +20,7 @@ def modality_gap(image: Rows, text: Rows) -> Float[Tensor, ""]:
     image: (n, d), text: (m, d); n, m ≥ 2. In [0, 2] on unit rows; larger is wider apart. Raises InputError for
     different dimensions.
     """
-    image, text = as_two_sets(image, text, ("image", "text"))
+    image, text = as_two_matrices(image, text, ("image", "text"))
     return (mean_row(image) - mean_row(text)).norm()
 
 
@@ -29,9 +30,11 @@ def modality_silhouette(image: Rows, text: Rows, *, metric: Metric = "euclidean"
     image: (n, d), text: (m, d); n, m ≥ 2. In [−1, 1]; 0 where the modalities are mixed, towards 1 where each is a
     cluster of its own. Raises InputError for different dimensions.
     """
-    image, text = as_two_sets(image, text, ("image", "text"))
+    image, text = as_two_matrices(image, text, ("image", "text"))
     labels = torch.cat([torch.zeros(len(image)), torch.ones(len(text))])
-    return silhouette(torch.cat([image, text]), labels, metric=metric)
+    if isinstance(image, StreamedRows) and isinstance(text, StreamedRows):
+        return silhouette(cat([image, text]), labels, metric=metric)
+    return silhouette(torch.cat([image[:], text[:]]), labels, metric=metric)
 
 
 def relative_modality_gap(image: Rows, text: Rows) -> Float[Tensor, ""]:
@@ -42,9 +45,8 @@ def relative_modality_gap(image: Rows, text: Rows) -> Float[Tensor, ""]:
     where they are as far apart as random rows of one modality. Raises InputError for zero rows, for unequal
     numbers of rows and where all directions are equal (0/0).
     """
-    image, text = as_aligned(image, text, ("image", "text"))
-    u, v = unit_rows(image, name="image"), unit_rows(text, name="text")
-    between = (u - v).square().sum() / (2 * len(u))  # twice D, as both others; the factor cancels
+    image, text = as_aligned_matrices(image, text, ("image", "text"))
+    between = unit_differences(image, text) / (2 * len(image))  # twice D, as both others; the factor cancels
     within = (mean_cosine_distance(image, name="image") + mean_cosine_distance(text, name="text")) / 2
     if between + within <= ROUNDING:
         raise InputError("all rows of image and text point the same way; their relative gap is 0/0")
@@ -54,6 +56,7 @@ def relative_modality_gap(image: Rows, text: Rows) -> Float[Tensor, ""]:
 add_measure(
     Measure(
         name="modality_gap",
+        streams=True,
         title="Modality gap",
         group="modality gap",
         function=modality_gap,
@@ -111,6 +114,7 @@ add_measure(
 add_measure(
     Measure(
         name="relative_modality_gap",
+        streams=True,
         title="Relative modality gap",
         group="modality gap",
         function=relative_modality_gap,

@@ -28,6 +28,7 @@ def hubness(x: Rows, *, k: int = 10) -> Float[Tensor, ""]:
 add_measure(
     Measure(
         name="hubness",
+        streams=True,
         title="Hubness",
         group="neighbours",
         function=hubness,

@@ -97,6 +97,7 @@ def _unbiased_ratio(moments: Moments) -> Float[Tensor, ""]:
 add_measure(
     Measure(
         name="participation_ratio",
+        streams=True,
         title="Participation ratio",
         group="isotropy",
         function=participation_ratio,
@@ -115,6 +116,7 @@ add_measure(
 )
 _ISOSCORE = Measure(
     name="isoscore",
+    streams=True,
     title="IsoScore",
     group="isotropy",
     function=isoscore,

@@ -43,7 +43,8 @@ class Measure:
     remark: of the same arguments, what the number leaves out, or None. quadratic: time grows with n².
     smooth: False for extremes, arbitrary bases and distances to near neighbours, of whose error the
     jackknife says too little or too much (of two_nn and hubness twice the true one).
-    by_default: False where it is taken only by those who name it. one_space: False where the two sets may have
+    by_default: False where it is taken only by those who name it. streams: whether it takes StreamedRows, in a bounded
+    number of blocks (False: it needs all rows in memory). one_space: False where the two sets may have
     different dimensions and come from different models.
     """
 
@@ -80,6 +81,7 @@ class Measure:
     quadratic: bool = False
     smooth: bool = True
     by_default: bool = True
+    streams: bool = False
     one_space: bool = True
 
     @property

@@ -1,15 +1,21 @@
 """Moments of the rows up to the fourth, in one object that can be merged: across blocks, folders and processes."""
 
+import functools
 import math
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from clip_geometry.geometry.distances import single_is_exact
-from clip_geometry.geometry.rows import Rows, as_rows, blocks, mean_row, require_spread
+from clip_geometry.geometry.rows import Rows, as_matrix, as_rows, blocks, mean_row, require_spread
+from clip_geometry.geometry.single import WIDE, block_sums, gram
+from clip_geometry.geometry.streamed import StreamedRows
+from clip_geometry.geometry.threads import in_threads
 from clip_geometry.registry import InputError
 
 if TYPE_CHECKING:
@@ -18,7 +24,9 @@ else:
     RowsOrMoments = Any
 
 SINGLE_BLOCK = 512  # rows whose products are summed in float32: of few distinct values more would add up errors
-WIDE = 256  # columns from which on float32 is faster, and two halves are
+STREAMED_BLOCK = 8192  # rows read at a time: merging them costs little beside their products
+THREADED = 4096  # rows of these about one mean: on every machine the same, and so are the roundings of their products
+GROUPED_BLOCK = 32768  # the same, where each block falls apart into groups
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +44,12 @@ class Moments:
 
     @classmethod
     def of(cls, x: Rows) -> "Moments":
-        """The moments of the rows of x, (n, d), n ≥ 1, in two passes. Raises InputError for unusable input."""
-        x = as_rows(x, least=1)
+        """The moments of the rows of x, (n, d), n ≥ 1, in two passes; of StreamedRows in one, each block about its own
+        mean, by float32 products where d ≥ 256 and the rows are stored as float16 or float32 (to 1e-6 of each norm).
+        Raises InputError for unusable input."""
+        x = as_matrix(x, least=1)
+        if isinstance(x, StreamedRows):
+            return _of_streamed(x)
         mean = mean_row(x)
         parts = [_sums(block - mean) for block in blocks(x)]
         m2, t, q = (torch.stack(part).sum(0) for part in zip(*parts, strict=True))
@@ -107,11 +119,57 @@ def _sums(centred: Float[Tensor, "b d"]) -> tuple[Tensor, Tensor, Tensor]:
     return centred.T @ centred, squares @ centred, squares.square().sum()
 
 
+def _of_streamed(x: StreamedRows) -> Moments:
+    if "moments" not in x.known:
+        of_block = _of_which_block(x)
+
+        def accumulate(found: Moments | None, block: Tensor, along: Tensor | None) -> Moments:
+            return of_block(block) if found is None else found + of_block(block)
+
+        x.known["moments"] = x.aggregate(lambda: None, accumulate, operator.add, STREAMED_BLOCK)
+    return x.known["moments"]
+
+
+def moments_of_groups(x: StreamedRows, codes: Int[Tensor, " n"], k: int) -> list[Moments]:
+    """The moments of the rows of each code 0..k − 1, all of which occur, in one pass; and so those of all rows."""
+    of_block = _of_which_block(x)
+
+    def accumulate(found: dict[int, Moments], block: Tensor, own: Tensor) -> dict[int, Moments]:
+        return _merged(found, {code: of_block(block[own == code]) for code in own.unique().tolist()})
+
+    found = x.aggregate(dict, accumulate, _merged, GROUPED_BLOCK, codes)
+    moments = [found[code] for code in range(k)]
+    x.known["moments"] = functools.reduce(operator.add, moments)
+    return moments
+
+
+def _merged(a: dict[int, Moments], b: dict[int, Moments]) -> dict[int, Moments]:
+    return a | {code: a[code] + moments if code in a else moments for code, moments in b.items()}
+
+
+def _of_which_block(x: StreamedRows) -> Callable[[Tensor], Moments]:
+    single = x.stored != torch.float64 and x.shape[1] >= WIDE and single_is_exact(x.device)
+    return _of_block_in_single if single else _of_block
+
+
+def _of_block(block: Float[Tensor, "b d"]) -> Moments:
+    centred = block.double() - block[0].double()  # exactly 0 where all rows are equal
+    rest = centred.mean(0)
+    return Moments(len(block), block[0].double() + rest, *_sums(centred - rest))
+
+
+def _of_block_in_single(block: Float[Tensor, "b d"]) -> Moments:
+    parts = in_threads(lambda part: Moments(len(part), *block_sums(part)), block, THREADED)
+    return functools.reduce(operator.add, parts)
+
+
 def as_moments(x: RowsOrMoments, *, least: int = 2, least_d: int = 1) -> Moments:
     """The moments of rows, or moments as they are: of at least `least` rows that are not all equal."""
     if isinstance(x, Moments) and (x.n < least or x.d < least_d):
         raise InputError(f"the moments are of {x.n} × {x.d} numbers; expected at least {least} rows, {least_d} columns")
-    moments = x if isinstance(x, Moments) else Moments.of(as_rows(x, least=least, least_d=least_d))
+    if isinstance(x, StreamedRows):  # float32 products of equal rows may leave a rest
+        require_spread(as_matrix(x, least=least, least_d=least_d))
+    moments = x if isinstance(x, Moments) else Moments.of(as_matrix(x, least=least, least_d=least_d))
     if moments.M2.trace() == 0:  # exact for equal rows: their mean is exact
         raise InputError(f"all {moments.n} rows of x are equal; the measure is undefined without spread")
     return moments
@@ -123,7 +181,7 @@ def scatter(x: RowsOrMoments, *, least_d: int = 1) -> Float[Tensor, "d d"]:
 
     Raises InputError as as_moments does.
     """
-    if isinstance(x, Moments):
+    if isinstance(x, Moments | StreamedRows):
         return as_moments(x, least_d=least_d).M2
     x = as_rows(x, least_d=least_d)
     require_spread(x)
@@ -144,20 +202,10 @@ def _single_scatter(x: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:
         block = block * scale
         centre = block.mean(0)
         block -= centre
-        total += _gram(block)
+        total += gram(block)
         rests.append(block.mean(0, dtype=torch.float64))  # what the centre missed
         means.append(centre.double() + rests[-1])
         counts.append(len(block))
     rest, mean, count = torch.stack(rests), torch.stack(means), total.new_tensor(counts)[:, None]
     mean = mean - (count * mean).sum(0) / len(x)
     return (total + (count * mean).T @ mean - (count * rest).T @ rest) / scale**2
-
-
-def _gram(x: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:
-    """xᵀx with the products of two halves of the columns taken once: three quarters of the work, and less below."""
-    d = x.shape[1]
-    if d < WIDE:
-        return x.T @ x
-    left, right = x[:, : d // 2], x[:, d // 2 :]
-    mixed = left.T @ right
-    return torch.cat([torch.cat([_gram(left), mixed], dim=1), torch.cat([mixed.T, _gram(right)], dim=1)])

@@ -15,18 +15,20 @@ from torch import Tensor
 
 from clip_geometry.geometry.distances import single_is_exact
 from clip_geometry.geometry.distinct import entries_at_a_time, squared_distances_of_pairs
-from clip_geometry.geometry.rows import Rows, as_rows, blocks, mean_row
+from clip_geometry.geometry.rows import Matrix, Rows, as_matrix, blocks, mean_row
+from clip_geometry.geometry.streamed import StreamedRows
 from clip_geometry.registry import InputError
 
 QUERIES, COLUMNS = 512, 16384  # of a block of products: 32 MB of float32
+STREAMED = 4  # times as many queries where every block of columns is read again for them
 POSSIBLE = 2**22  # pairs that are looked at at a time where products cannot tell
 DENSE = 8  # from one possible neighbour in so many rows on, no row is looked up
 GROUP = 8  # columns whose minimum is taken before the least are looked for
 
 
-def as_rows_with_neighbours(x: Rows, k: int, *, name: str = "x", least_d: int = 1) -> Float[Tensor, "n d"]:
-    """as_rows with at least k + 1 rows."""
-    x = as_rows(x, name=name, least_d=least_d)
+def as_rows_with_neighbours(x: Rows, k: int, *, name: str = "x", least_d: int = 1) -> Float[Matrix, "n d"]:
+    """as_matrix with at least k + 1 rows."""
+    x = as_matrix(x, name=name, least_d=least_d)
     if not isinstance(k, int) or isinstance(k, bool):
         raise InputError(f"k is {k!r}; expected a whole number of neighbours")
     if len(x) <= k:
@@ -36,20 +38,21 @@ def as_rows_with_neighbours(x: Rows, k: int, *, name: str = "x", least_d: int = 
 
 @torch.no_grad()
 def nearest(
-    x: Float[Tensor, "n d"], k: int, *, y: Float[Tensor, "m d"] | None = None
+    x: Float[Matrix, "n d"], k: int, *, y: Float[Matrix, "m d"] | None = None
 ) -> tuple[Float[Tensor, "n k"], Int[Tensor, "n k"]]:
     """Euclidean distances to the k nearest rows, ascending, and the indices of these rows.
 
     Among the other rows of x (no row is its own neighbour, its copies are), or among the rows of y. x, y: checked rows
     of any precision; the distances are those of the rows as given, float64 to the last digits. Equally near rows come
     in the order of their indices, and where they compete for the k-th place the lowest index wins.
-    O(nmd) time; beside the result the memory of one copy of the rows searched in and of a few blocks. Without
-    gradient. Raises InputError for k outside 1 … number of rows to choose from.
+    O(nmd) time; beside the result the memory of one copy of the rows searched in (of StreamedRows none: they are read
+    once for every QUERIES · STREAMED rows) and of a few blocks. Without gradient. Raises InputError for k outside
+    1 … number of rows to choose from.
     """
     choice = len(x) - 1 if y is None else len(y)
     if not 1 <= k <= choice:
         raise InputError(f"k = {k} nearest of {choice} rows were asked for; expected k between 1 and {choice}")
-    squares = x.new_empty((len(x), k), dtype=torch.float64)
+    squares = torch.empty((len(x), k), dtype=torch.float64, device=x.device)
     indices = torch.empty_like(squares, dtype=torch.long)
     rows = torch.arange(len(x), device=x.device)  # those whose neighbours are not proved yet
     if single_is_exact(x.device):
@@ -72,7 +75,7 @@ class _Bounds:
     in whatever order it is taken (Higham 2002, section 3.1; subtracting any vector rounds relative to its result).
     """
 
-    def __init__(self, x: Float[Tensor, "n d"], y: Float[Tensor, "m d"] | None, dtype: torch.dtype):
+    def __init__(self, x: Float[Matrix, "n d"], y: Float[Matrix, "m d"] | None, dtype: torch.dtype):
         self.x, self.y = x, x if y is None else y
         self.among_themselves = y is None
         self.dtype = dtype
@@ -84,7 +87,18 @@ class _Bounds:
         terms = x.shape[1] + 20  # the last digits of entries, norms and ε included
         self.epsilon, self.exact_epsilon = (1.03 * terms * torch.finfo(kind).eps / 2 for kind in (dtype, torch.float64))
         self.underflow = 4 * terms * torch.finfo(dtype).tiny
-        self.columns = tuple(self._right(part) for part in self.y.split(COLUMNS))
+        streamed = isinstance(self.y, StreamedRows)
+        self._kept = None if streamed else tuple(self._right(part) for part in self.y.split(COLUMNS))
+
+    @property
+    def numbers(self) -> range:
+        """Of the blocks of columns."""
+        return range(-(-len(self.y) // COLUMNS))
+
+    def columns(self, number: int) -> Float[Tensor, "c d2"]:
+        if self._kept is not None:
+            return self._kept[number]
+        return self._right(self.y[number * COLUMNS : (number + 1) * COLUMNS])
 
     def centred(self, rows: Float[Tensor, "b d"]) -> Float[Tensor, "b d"]:
         return (rows.double() - self.centre) * self.scale
@@ -107,7 +121,7 @@ class _Bounds:
 
     def block(self, left: Float[Tensor, "b d2"], number: int, rows: Int[Tensor, " b"]) -> Float[Tensor, "b c"]:
         """The products with one block of columns; a row and itself are infinitely far apart."""
-        products = left @ self.columns[number].T
+        products = left @ self.columns(number).T
         if self.among_themselves:
             own = rows - number * COLUMNS
             there = (own >= 0) & (own < products.shape[1])
@@ -128,7 +142,7 @@ class _Found(NamedTuple):
 
 def _by_products(bounds: _Bounds, rows: Int[Tensor, " b"], k: int) -> _Found:
     """The k nearest of some more candidates; proved where every other row's bound exceeds their distance."""
-    queries = QUERIES * 8 if rows.is_cuda else QUERIES
+    queries = QUERIES * (8 if rows.is_cuda else STREAMED if isinstance(bounds.y, StreamedRows) else 1)
     found = [_nearest_candidates(bounds, part, k) for part in rows.split(queries)]
     return _Found(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
@@ -148,13 +162,13 @@ def _nearest_candidates(bounds: _Bounds, rows: Int[Tensor, " b"], k: int) -> _Fo
 
 
 def _squared_differences(
-    x: Float[Tensor, "b d"], y: Float[Tensor, "m d"], indices: Int[Tensor, "b k"]
+    x: Float[Tensor, "b d"], y: Float[Matrix, "m d"], indices: Int[Tensor, "b k"]
 ) -> Float[Tensor, "b k"]:
     """‖x_i − y_j‖² of each row and its candidates, from differences in float64: near rows keep all digits."""
     step = max(1, entries_at_a_time(x.device) // (x.shape[1] * indices.shape[1]))
     parts = []
     for rows, near in zip(x.split(step), indices.split(step), strict=True):
-        differences = y[near].double()
+        differences = y[near.flatten()].double().unflatten(0, near.shape)
         differences -= rows.double()[:, None]
         parts.append(differences.square_().sum(-1))
     return torch.cat(parts)
@@ -166,7 +180,7 @@ def _candidates(
     """The least bounds of each row and their indices, in no order."""
     least = left.new_empty((len(rows), 0))
     indices = rows.new_empty((len(rows), 0))
-    for number in range(len(bounds.columns)):
+    for number in bounds.numbers:
         new, columns = _least(bounds.block(left, number, rows), count)
         least, indices = torch.cat((least, new), 1), torch.cat((indices, columns + number * COLUMNS), 1)
         least, kept = least.topk(min(count, least.shape[1]), dim=1, largest=False, sorted=False)
@@ -210,7 +224,7 @@ def _nearest_possible(
 ) -> tuple[Float[Tensor, "b k"], Int[Tensor, "b k"]]:
     left, add = bounds.left(rows)
     limit = (bounds.scaled(known[:, -1]) - add)[:, None]
-    possible = torch.cat([bounds.block(left, n, rows) <= limit for n in range(len(bounds.columns))], dim=1)
+    possible = torch.cat([bounds.block(left, n, rows) <= limit for n in bounds.numbers], dim=1)
     i, j = possible.nonzero(as_tuple=True)
     if len(i) > possible.numel() // DENSE:  # many ties: all distances are faster than gathering most of them
         every = torch.arange(len(bounds.y), device=rows.device).expand(len(rows), -1)

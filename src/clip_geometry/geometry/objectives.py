@@ -16,7 +16,7 @@ from clip_geometry.geometry.distances import squared_distances
 from clip_geometry.geometry.isoscore import participation_ratio
 from clip_geometry.geometry.measure import Measure, add_measure
 from clip_geometry.geometry.moments import RowsOrMoments, as_moments
-from clip_geometry.geometry.rows import Labels, Rows, as_codes, as_rows, mean_row
+from clip_geometry.geometry.rows import Labels, Matrix, Rows, as_codes, as_matrix, as_rows, mean_row
 from clip_geometry.registry import InputError
 
 DISTANCES = 2**20  # distances at a time: 8 MB
@@ -30,7 +30,7 @@ def silhouette(x: Rows, labels: Labels) -> Float[Tensor, ""]:
     x: (n, d), n ≥ 2; labels: (n,) of at least two values. Unbounded both ways; 0 where all rows are equal. Raises
     InputError for a single label. Source: Mickus et al. 2024.
     """
-    x = as_rows(x)
+    x = as_matrix(x)
     sums = class_sums(x, *as_codes(labels, len(x)))
     n = len(x)
     within = ((n - 2 * sums.counts) * sums.scatters).sum()
@@ -59,7 +59,7 @@ def classifier(x: Rows, labels: Labels, class_vectors: Rows | None = None) -> Fl
     Depends on the origin. Differentiable in rows and class vectors. Raises InputError for labels that do not fit.
     Source: Mickus et al. 2024.
     """
-    x = as_rows(x)
+    x = as_matrix(x)
     if class_vectors is None:
         codes, k = as_codes(labels, len(x))
         sums = class_sums(x, codes, k)
@@ -168,7 +168,7 @@ def _distances(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> Float[Tensor
     return squares.masked_fill(at_zero, 1).sqrt().masked_fill(at_zero, 0)
 
 
-def _class_vectors(vectors: Rows, x: Float[Tensor, "n d"]) -> Float[Tensor, "k d"]:
+def _class_vectors(vectors: Rows, x: Float[Matrix, "n d"]) -> Float[Tensor, "k d"]:
     vectors = as_rows(vectors, name="class_vectors")
     if vectors.shape[1] != x.shape[1]:
         raise InputError(f"x has dimension {x.shape[1]} and class_vectors has {vectors.shape[1]}; expected the same")
@@ -191,6 +191,7 @@ def _indices(labels: Any, n: int, k: int) -> Int[Tensor, " n"]:
 _SOURCE = "Mickus et al. 2024, arXiv:2402.03191"
 _SILHOUETTE = Measure(
     name="objective_silhouette",
+    streams=True,
     title="Silhouette objective",
     group="objectives",
     function=silhouette,
@@ -211,6 +212,7 @@ _SILHOUETTE = Measure(
 )
 _ISOTROPY = Measure(
     name="objective_isotropy",
+    streams=True,
     title="Isotropy objective",
     group="objectives",
     function=isotropy,
@@ -230,6 +232,7 @@ _ISOTROPY = Measure(
 )
 _CLASSIFIER = Measure(
     name="objective_classifier",
+    streams=True,
     title="Linear classifier objective",
     group="objectives",
     function=classifier,

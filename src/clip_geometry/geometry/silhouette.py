@@ -7,11 +7,12 @@ each pair of rows once, never an n × n matrix.
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from clip_geometry.geometry.class_distances import mean_distances
 from clip_geometry.geometry.class_squares import mean_squared_distances
+from clip_geometry.geometry.fused_distances import Products
 from clip_geometry.geometry.measure import Measure, add_measure, variant
 from clip_geometry.geometry.rows import Labels, Rows, as_codes, as_rows
 from clip_geometry.registry import InputError
@@ -22,36 +23,49 @@ else:  # an unknown one is our sentence, not a type checker's
     Metric = str
 
 
-def silhouette(x: Rows, labels: Labels, *, metric: Metric = "euclidean") -> Float[Tensor, ""]:
+def silhouette(
+    x: Rows, labels: Labels, *, metric: Metric = "euclidean", products: Products | None = None
+) -> Float[Tensor, ""]:
     """Mean of silhouette_samples over the rows, in [−1, 1]; higher means tighter, better separated classes."""
-    return silhouette_samples(x, labels, metric=metric).mean()
+    return silhouette_samples(x, labels, metric=metric, products=products).mean()
 
 
-def silhouette_samples(x: Rows, labels: Labels, *, metric: Metric = "euclidean") -> Float[Tensor, " n"]:
+def silhouette_samples(
+    x: Rows, labels: Labels, *, metric: Metric = "euclidean", products: Products | None = None
+) -> Float[Tensor, " n"]:
     """Silhouette of each row: (b − a)/max(a, b).
 
     a is the mean distance to the other rows of its class (the row itself excluded), b the smallest mean distance
     to the rows of another class; 0 for the only row of a class and where a = b = 0, as in scikit-learn.
     metric: "euclidean", "sqeuclidean" or "cosine" (1 − cos). Beside a copy of x memory is that of a few blocks; with a
     gradient, of n² distances for "euclidean". Float32 rows are twice as fast as float64 ones, for an error of 1e-6.
+    products: of "euclidean" on a GPU, how large float32 sets are multiplied (see fused_mean_distances; by default as
+    exactly as in float32; checked_silhouette tells the error).
     x: (n, d); labels: (n,) of at least two values, at most n − 1, so n ≥ 3. Raises InputError otherwise and, for
     "cosine", for zero rows.
     """
     if metric not in ("euclidean", "sqeuclidean", "cosine"):
         raise InputError(f"metric {metric!r} is unknown; known are 'euclidean', 'sqeuclidean', 'cosine'")
+    if products is not None and metric != "euclidean":
+        raise InputError(f"products {products!r} were asked for with metric {metric!r}; only 'euclidean' has a choice")
     x = as_rows(x)
+    codes, k = as_classes(labels, x)
+    if metric == "euclidean":
+        own, nearest = mean_distances(x, codes, k, products=products)
+    else:
+        own, nearest = mean_squared_distances(x, codes, k, unit=metric == "cosine")
+    return from_means(own, nearest, alone=torch.bincount(codes)[codes] == 1)
+
+
+def as_classes(labels: Labels, x: Float[Tensor, "n d"]) -> tuple[Int[Tensor, " n"], int]:
+    """as_codes where x is; an InputError where each row has a label of its own."""
     codes, k = as_codes(labels, len(x))
     if k == len(x):
         raise InputError(f"each of the {k} rows has a label of its own; a silhouette needs a class of two")
-    codes = codes.to(x.device)
-    if metric == "euclidean":
-        own, nearest = mean_distances(x, codes, k)
-    else:
-        own, nearest = mean_squared_distances(x, codes, k, unit=metric == "cosine")
-    return _from_means(own, nearest, alone=torch.bincount(codes)[codes] == 1)
+    return codes.to(x.device), k
 
 
-def _from_means(
+def from_means(
     own: Float[Tensor, " n"], nearest: Float[Tensor, " n"], *, alone: Bool[Tensor, " n"]
 ) -> Float[Tensor, " n"]:
     """(b − a)/max(a, b); 0 for the only row of a class, and where both are 0."""

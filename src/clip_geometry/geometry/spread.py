@@ -6,15 +6,18 @@ from torch import Tensor
 
 from clip_geometry.geometry.measure import Measure, add_measure, variant
 from clip_geometry.geometry.moments import Moments, RowsOrMoments, as_moments
-from clip_geometry.geometry.rows import Rows, as_rows, blocks, mean_row, require_spread
+from clip_geometry.geometry.rows import Rows, as_matrix, blocks, mean_row, require_spread
+from clip_geometry.geometry.streamed import StreamedRows
+from clip_geometry.geometry.triangle import triangle
 from clip_geometry.registry import InputError
 
 
 def coordinate_std(x: RowsOrMoments) -> Float[Tensor, " d"]:
     """Standard deviation of each coordinate over the rows (population, ddof 0). x: (n, d) or Moments, n ≥ 2 → (d,)."""
-    if isinstance(x, Moments):
-        return (as_moments(x).M2.diagonal() / x.n).sqrt()
-    x = as_rows(x)
+    if isinstance(x, Moments | StreamedRows):
+        moments = as_moments(x)
+        return (moments.M2.diagonal() / moments.n).sqrt()
+    x = as_matrix(x)
     mean = mean_row(x)
     squares = torch.stack([(block - mean).square().sum(0) for block in blocks(x)]).sum(0)
     return (squares / len(x)).sqrt()
@@ -29,7 +32,7 @@ def coordinate_spread(x: RowsOrMoments) -> Float[Tensor, ""]:
     if isinstance(x, Moments):
         x = as_moments(x, least_d=2)
     else:
-        x = as_rows(x, least_d=2)
+        x = as_matrix(x, least_d=2)
         require_spread(x)
     std = coordinate_std(x)
     return std.std(correction=0) / std.mean()
@@ -40,7 +43,9 @@ def singular_values(x: Rows, *, center: bool = False) -> Float[Tensor, " k"]:
 
     x: (n, d), n ≥ 1 (2 with center). σ²/n are the second moments along the principal directions.
     """
-    x = as_rows(x, least=2 if center else 1)
+    x = as_matrix(x, least=2 if center else 1)
+    if isinstance(x, StreamedRows):
+        return torch.linalg.svdvals(triangle(x, mean_row(x) if center else 0.0))
     rows = x.double() - mean_row(x) if center else x.double()
     return torch.linalg.svdvals(rows)
 
@@ -59,7 +64,7 @@ def effective_rank(x: RowsOrMoments, *, center: bool = True) -> Float[Tensor, ""
             raise InputError("moments are about the mean; the uncentred effective rank needs the rows")
         values = torch.linalg.eigvalsh(as_moments(x).M2).flip(0)[: x.n - 1].clamp(min=0).sqrt()
     else:
-        x = as_rows(x)
+        x = as_matrix(x)
         if center:
             require_spread(x)
         values = singular_values(x, center=center)
@@ -72,6 +77,7 @@ def effective_rank(x: RowsOrMoments, *, center: bool = True) -> Float[Tensor, ""
 add_measure(
     Measure(
         name="coordinate_spread",
+        streams=True,
         title="Coordinate spread",
         group="spread",
         function=coordinate_spread,
@@ -90,6 +96,7 @@ add_measure(
 )
 _RANK = Measure(
     name="effective_rank",
+    streams=True,
     title="Effective rank",
     group="isotropy",
     function=effective_rank,

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from clip_geometry.geometry.class_sums import ClassSums, class_sums
 from clip_geometry.geometry.measure import Measure, add_measure
-from clip_geometry.geometry.rows import Labels, Rows, as_codes, as_rows, unit_rows
+from clip_geometry.geometry.rows import Labels, Rows, as_codes, as_matrix, unit_rows
 from clip_geometry.registry import InputError
 
 
@@ -47,7 +47,7 @@ def skipped_types(x: Rows, types: Labels) -> str | None:
 
 
 def _unit_sums(x: Rows, types: Labels, *, least: int) -> ClassSums:
-    x = as_rows(x, least=least)
+    x = as_matrix(x, least=least)
     codes, count = as_codes(types, len(x))
     return class_sums(unit_rows(x), codes, count)
 
@@ -55,6 +55,7 @@ def _unit_sums(x: Rows, types: Labels, *, least: int) -> ClassSums:
 add_measure(
     Measure(
         name="inter_type_cosine",
+        streams=True,
         title="Cosine between types",
         group="clusters",
         function=inter_type_cosine,
@@ -74,6 +75,7 @@ add_measure(
 add_measure(
     Measure(
         name="intra_type_cosine",
+        streams=True,
         title="Cosine within types",
         group="clusters",
         function=intra_type_cosine,

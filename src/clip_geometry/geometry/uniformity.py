@@ -1,6 +1,7 @@
 """Alignment and uniformity (Wang & Isola 2020): pairs close together, all rows spread out."""
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -9,7 +10,8 @@ from torch import Tensor
 
 from clip_geometry.geometry.distances import squared_distances
 from clip_geometry.geometry.measure import Measure, add_measure
-from clip_geometry.geometry.rows import Rows, as_aligned, as_rows, blocks, mean_row
+from clip_geometry.geometry.rows import Matrix, Rows, as_aligned_matrices, as_matrix, blocks, mean_row
+from clip_geometry.geometry.streamed import StreamedRows
 from clip_geometry.registry import InputError
 
 
@@ -19,7 +21,7 @@ def alignment(x: Rows, y: Rows) -> Float[Tensor, ""]:
     x, y: (n, d) aligned rows, n ≥ 1. At least 0, where pairs coincide; on unit rows at most 4 and equal to
     2 − 2 matching_cosine. Raises InputError for unequal numbers of rows or dimensions. Source: Wang & Isola 2020.
     """
-    x, y = as_aligned(x, y, ("image", "text"), least=1)
+    x, y = as_aligned_matrices(x, y, ("image", "text"), least=1)
     return torch.stack([(a - b).square().sum() for a, b in zip(blocks(x), blocks(y), strict=True)]).sum() / len(x)
 
 
@@ -32,12 +34,25 @@ def uniformity(x: Rows, *, t: float | int = 2.0, block_size: int = 1024) -> Floa
     """
     if not 0 < t < math.inf:
         raise InputError(f"t = {t}; expected a positive, finite number")
-    rows = as_rows(x)
-    # near rows far from the origin would cancel in products
-    parts = (rows.double() - mean_row(rows)).split(block_size)
-    blocks = ((a, b, i == j) for i, a in enumerate(parts) for j, b in enumerate(parts[i:], start=i))
-    sums = [_sums(t * _pairs(*block)) for block in blocks if len(block[0]) > 1 or not block[2]]  # one row has no pairs
+    rows = _centred(as_matrix(x))
+    pairs = _block_pairs(rows, block_size)
+    sums = [_sums(t * _pairs(*block)) for block in pairs if len(block[0]) > 1 or not block[2]]  # one row has no pairs
     return _log_mean(_Sums(*(torch.stack(each) for each in zip(*sums, strict=True))))
+
+
+def _centred(x: Float[Matrix, "n d"]) -> Float[Matrix, "n d"]:
+    """Near rows far from the origin would cancel in products."""
+    mean = mean_row(x)
+    if isinstance(x, StreamedRows):
+        return x.map(lambda block, _: block.double() - mean, len(mean))
+    return x.double() - mean
+
+
+def _block_pairs(x: Float[Matrix, "n d"], size: int) -> Iterator[tuple[Tensor, Tensor, bool]]:
+    """Every two blocks once, and whether they are the same."""
+    for first, block in zip(range(0, len(x), size), x.split(size), strict=True):
+        for start in range(first, len(x), size):
+            yield block, x[start : start + size], start == first
 
 
 class _Sums(NamedTuple):
@@ -82,6 +97,7 @@ def _log_mean(blocks: _Sums) -> Float[Tensor, ""]:
 add_measure(
     Measure(
         name="alignment",
+        streams=True,
         title="Alignment",
         group="matching",
         function=alignment,
@@ -102,6 +118,7 @@ add_measure(
 add_measure(
     Measure(
         name="uniformity",
+        streams=True,
         title="Uniformity",
         group="spread",
         function=uniformity,

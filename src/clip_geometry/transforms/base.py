@@ -1,16 +1,20 @@
 """What a transform is: fitted on one set, applied to any; scikit-learn's conventions, float64 inside."""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar, Self, TypeAlias, overload
 
 import numpy as np
+import torch
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from clip_geometry.geometry.rows import as_rows
+from clip_geometry.geometry import rows
+from clip_geometry.geometry.streamed import StreamedRows
 from clip_geometry.registry import InputError, Registry
+
+Rows: TypeAlias = np.ndarray | StreamedRows
 
 
 class RankWarning(UserWarning):
@@ -21,7 +25,10 @@ class Transform(TransformerMixin, BaseEstimator):
     """Base of all transforms. `fit(x)` learns attributes that end in _, `transform(x)` gives new float64 rows.
 
     A subclass says in `_learn` what it learns and in `_map` what it does; parameters are checked when it is fitted,
-    as scikit-learn has it. Attributes: n_features_in_ (d), fitted_on_ (the number of rows it was fitted on).
+    as scikit-learn has it. StreamedRows are learned from block by block, and `transform` makes others of them, whose
+    blocks are moved when they are read.
+
+    Attributes: n_features_in_ (d), fitted_on_ (the number of rows it was fitted on).
     """
 
     name: ClassVar[str]
@@ -29,33 +36,41 @@ class Transform(TransformerMixin, BaseEstimator):
     n_features_in_: int
     fitted_on_: int
 
-    def fit(self, x: np.ndarray, y: np.ndarray | None = None) -> Self:
+    def fit(self, x: Rows, y: Rows | None = None) -> Self:
         """Learns from the rows of x, (n, d)."""
         self.check()
-        x = as_matrix(x, least=self.least)
+        x = as_learnable(x, least=self.least)
         self.fitted_on_, self.n_features_in_ = x.shape
         self._learn(x)
         return self
 
-    def transform(self, x: np.ndarray) -> np.ndarray:
+    @overload
+    def transform(self, x: np.ndarray) -> np.ndarray: ...
+    @overload
+    def transform(self, x: StreamedRows) -> StreamedRows: ...
+
+    def transform(self, x: Rows) -> Rows:
         """New rows, a float64 array without gradient; x, an array or a tensor, is not changed.
 
         Raises InputError where the dimension is not that of the fit.
         """
         check_is_fitted(self)
-        x = as_matrix(x)
+        x = as_learnable(x)
         if x.shape[1] != self.n_features_in_:
             raise InputError(
                 f"rows have dimension {x.shape[1]}, but {self.name} was fitted on dimension {self.n_features_in_}"
             )
-        return self._map(x)
+        if not isinstance(x, StreamedRows):
+            return self._map(x)
+        width = self._map(x[:1].double().numpy()).shape[1]
+        return x.map(lambda block, _: torch.from_numpy(self._map(block.double().numpy())), width)
 
     def check(self) -> None:
         """Raises InputError for parameters that no data could make sense of."""
         return
 
     @abstractmethod
-    def _learn(self, x: np.ndarray) -> None: ...
+    def _learn(self, x: Rows) -> None: ...
 
     @abstractmethod
     def _map(self, x: np.ndarray) -> np.ndarray: ...
@@ -74,12 +89,12 @@ class PairedTransform(Transform):
     W_: np.ndarray
     rank_: int
 
-    def fit(self, x: np.ndarray, y: np.ndarray | None = None) -> Self:
+    def fit(self, x: Rows, y: Rows | None = None) -> Self:
         """Learns from source rows x, (n, d), and target rows y, (n, e), row i belonging to row i."""
         self.check()
         if y is None:
             raise InputError(f"{self.name} maps one set onto another: fit it on both, fit(source, target)")
-        source, target = as_matrix(x, name="source"), as_matrix(y, name="target")
+        source, target = as_learnable(x, name="source"), as_learnable(y, name="target")
         if len(source) != len(target):
             raise InputError(
                 f"source has {len(source)} rows and target has {len(target)}; expected pairs, row i with row i"
@@ -88,11 +103,11 @@ class PairedTransform(Transform):
         self._learn_pairs(source, target)
         return self
 
-    def _learn(self, x: np.ndarray) -> None:
+    def _learn(self, x: Rows) -> None:
         raise NotImplementedError("pairs are learned from, not rows")
 
     @abstractmethod
-    def _learn_pairs(self, source: np.ndarray, target: np.ndarray) -> None: ...
+    def _learn_pairs(self, source: Rows, target: Rows) -> None: ...
 
     def _map(self, x: np.ndarray) -> np.ndarray:
         return x @ self.W_
@@ -103,7 +118,25 @@ class PairedTransform(Transform):
 
 def as_matrix(x: np.ndarray, *, name: str = "rows", least: int = 1) -> np.ndarray:
     """`x` as a finite float64 matrix of at least `least` rows."""
-    return as_rows(x, name=name, least=least).detach().cpu().double().numpy()
+    return rows.as_rows(x, name=name, least=least).detach().cpu().double().numpy()
+
+
+def as_learnable(x: Rows, *, name: str = "rows", least: int = 1) -> Rows:
+    """The same, or StreamedRows of that size as they are."""
+    if isinstance(x, StreamedRows):
+        rows.as_matrix(x, name=name, least=least)
+        return x
+    return as_matrix(x, name=name, least=least)
+
+
+def as_blocks(x: Rows) -> Iterator[np.ndarray]:
+    """The rows in float64, some at a time."""
+    return (block.numpy() for block in rows.blocks(x if isinstance(x, StreamedRows) else torch.from_numpy(x)))
+
+
+def mean_of(x: Rows) -> np.ndarray:
+    """Their mean, (d,)."""
+    return rows.mean_row(x if isinstance(x, StreamedRows) else torch.from_numpy(x)).numpy()
 
 
 def require_count(value: object, name: str) -> None:

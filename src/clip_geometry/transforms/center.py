@@ -1,10 +1,8 @@
 """Centring."""
 
 import numpy as np
-import torch
 
-from clip_geometry.geometry.rows import mean_row
-from clip_geometry.transforms.base import Transform, TransformEntry, transforms
+from clip_geometry.transforms.base import Rows, Transform, TransformEntry, mean_of, transforms
 
 
 class Center(Transform):
@@ -13,8 +11,8 @@ class Center(Transform):
     name = "center"
     mean_: np.ndarray
 
-    def _learn(self, x: np.ndarray) -> None:
-        self.mean_ = mean_row(torch.from_numpy(x)).numpy()
+    def _learn(self, x: Rows) -> None:
+        self.mean_ = mean_of(x)
 
     def _map(self, x: np.ndarray) -> np.ndarray:
         return x - self.mean_

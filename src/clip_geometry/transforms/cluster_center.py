@@ -5,8 +5,9 @@ import warnings
 import numpy as np
 
 from clip_geometry.geometry.rows import BLOCK
+from clip_geometry.geometry.streamed import StreamedRows
 from clip_geometry.registry import InputError
-from clip_geometry.transforms.base import Transform, TransformEntry, require_count, transforms
+from clip_geometry.transforms.base import Rows, Transform, TransformEntry, require_count, transforms
 
 
 class ClusterCenter(Transform):
@@ -28,10 +29,12 @@ class ClusterCenter(Transform):
         if isinstance(self.seed, bool) or not isinstance(self.seed, int | np.integer) or not 0 <= self.seed < 2**32:
             raise InputError(f"seed of {self.name} is {self.seed!r}; expected a whole number from 0 to 2³² − 1")
 
-    def _learn(self, x: np.ndarray) -> None:
+    def _learn(self, x: Rows) -> None:
         from sklearn.cluster import KMeans
         from sklearn.exceptions import ConvergenceWarning
 
+        if isinstance(x, StreamedRows):
+            raise InputError(f"{self.name} needs its {len(x)} rows in memory, and they are streamed; fit it on fewer")
         if len(x) < self.k:
             raise InputError(f"{self.name}({self.k}) needs {self.k} different rows, but it is fitted on {len(x)} rows")
         mean = x.mean(0)  # squared distances far from the origin would cancel

@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from clip_geometry.registry import InputError
 from clip_geometry.transforms.affine import affine_chain
-from clip_geometry.transforms.base import PairedTransform, Transform, as_matrix
+from clip_geometry.transforms.base import PairedTransform, Rows, Transform, as_learnable
 
 
 class Compose(Transform):
@@ -29,9 +29,9 @@ class Compose(Transform):
         if not all(isinstance(step, Transform) for step in self.steps):
             raise InputError(f"steps of {self.name} are {list(self.steps)!r}; expected transforms, not yet fitted")
 
-    def fit(self, x: np.ndarray, y: np.ndarray | None = None) -> Self:
+    def fit(self, x: Rows, y: Rows | None = None) -> Self:
         self.check()
-        x = as_matrix(x)
+        x = as_learnable(x)
         self.fitted_on_, self.n_features_in_ = x.shape
         self.steps_ = []
         for step in self.steps:
@@ -40,7 +40,7 @@ class Compose(Transform):
             x = fitted.transform(x)
         return self
 
-    def _learn(self, x: np.ndarray) -> None:
+    def _learn(self, x: Rows) -> None:
         self.fit(x)
 
     def _map(self, x: np.ndarray) -> np.ndarray:

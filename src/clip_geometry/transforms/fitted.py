@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from clip_geometry.registry import InputError
 from clip_geometry.transforms.affine import Affine, affine_chain
-from clip_geometry.transforms.base import Transform
+from clip_geometry.transforms.base import Rows, Transform
 from clip_geometry.transforms.step import Step
 
 ANY = "any"  # the name of a set that is not told apart by modality: its chain serves every modality
@@ -29,7 +30,7 @@ class FittedPipeline:
     fitted_on: str | None
     refusal: str | None
 
-    def transform(self, sets: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def transform(self, sets: Mapping[str, Rows]) -> dict[str, Any]:
         """The sets after the pipeline, float64 (as given where it has no steps). Raises InputError for a modality
         that it was not fitted for, and for rows of another dimension."""
         return {modality: self._moved(x, modality) for modality, x in as_sets(sets).items()}
@@ -61,19 +62,19 @@ class FittedPipeline:
 
         return read_map(Path(path))
 
-    def _moved(self, x: np.ndarray, modality: str) -> np.ndarray:
+    def _moved(self, x: Rows, modality: str) -> Rows:
         key = self.key(modality)
         expected = self.dimensions[key][0]
-        if np.ndim(x) == 2 and np.shape(x)[1] != expected:
+        if len(shape := np.shape(x)) == 2 and shape[1] != expected:
             raise InputError(
-                f"{modality} rows have dimension {np.shape(x)[1]}, but the pipeline was fitted on dimension {expected}"
+                f"{modality} rows have dimension {shape[1]}, but the pipeline was fitted on dimension {expected}"
             )
         for transform in self.chains[key]:
             x = transform.transform(x)
         return x
 
 
-def as_sets(sets: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+def as_sets(sets: Mapping[str, Rows]) -> Mapping[str, Rows]:
     """The sets; an InputError where rows were given without saying what they are."""
     if not isinstance(sets, Mapping):
         raise InputError(

@@ -6,8 +6,9 @@ from numbers import Real
 
 import numpy as np
 
+from clip_geometry.geometry.streamed import StreamedRows
 from clip_geometry.registry import InputError
-from clip_geometry.transforms.base import PairedTransform, RankWarning, TransformEntry, transforms
+from clip_geometry.transforms.base import PairedTransform, RankWarning, Rows, TransformEntry, as_blocks, transforms
 
 
 class LeastSquares(PairedTransform):
@@ -31,10 +32,10 @@ class LeastSquares(PairedTransform):
         if isinstance(rcond, bool) or not isinstance(rcond, Real) or not (math.isfinite(rcond) and 0 <= rcond < 1):
             raise InputError(f"rcond of {self.name} is {rcond!r}; expected a number from 0 to below 1")
 
-    def _learn_pairs(self, source: np.ndarray, target: np.ndarray) -> None:
+    def _learn_pairs(self, source: Rows, target: Rows) -> None:
         d = source.shape[1]
         self.rcond_ = float(max(source.shape) * np.finfo(np.float64).eps if self.rcond is None else self.rcond)
-        self.W_, _, rank, _ = np.linalg.lstsq(source, target, rcond=self.rcond_)
+        self.W_, _, rank, _ = np.linalg.lstsq(*_reduced(source, target), rcond=self.rcond_)
         self.rank_ = int(rank)
         if self.rank_ < d:
             warnings.warn(
@@ -43,6 +44,18 @@ class LeastSquares(PairedTransform):
                 RankWarning,
                 stacklevel=3,
             )
+
+
+def _reduced(source: Rows, target: Rows) -> tuple[np.ndarray, np.ndarray]:
+    """The rows as they are; of streamed ones R and QᵀB of A = QR: the same problem in d rows, to all digits."""
+    if not isinstance(source, StreamedRows) and not isinstance(target, StreamedRows):
+        return source, target
+    d = source.shape[1]
+    triangle = np.zeros((0, d + target.shape[1]))
+    for a, b in zip(as_blocks(source), as_blocks(target), strict=True):
+        rows = np.concatenate([triangle, np.concatenate([a, b], axis=1)])
+        triangle = np.asarray(np.linalg.qr(rows, mode="r"))
+    return triangle[:d, :d], triangle[:d, d:]
 
 
 transforms.add(

@@ -1,9 +1,12 @@
 """Unit length."""
 
+from typing import overload
+
 import numpy as np
 
 from clip_geometry.geometry.rows import as_rows, unit_rows
-from clip_geometry.transforms.base import Transform, TransformEntry, transforms
+from clip_geometry.geometry.streamed import StreamedRows
+from clip_geometry.transforms.base import Rows, Transform, TransformEntry, transforms
 
 
 class Normalize(Transform):
@@ -11,10 +14,17 @@ class Normalize(Transform):
 
     name = "normalize"
 
-    def transform(self, x: np.ndarray) -> np.ndarray:
+    @overload
+    def transform(self, x: np.ndarray) -> np.ndarray: ...
+    @overload
+    def transform(self, x: StreamedRows) -> StreamedRows: ...
+
+    def transform(self, x: Rows) -> Rows:
+        if isinstance(x, StreamedRows):
+            return unit_rows(x, name="rows")
         return unit_rows(as_rows(x, name="rows", least=1).detach().cpu(), name="rows").numpy()
 
-    def _learn(self, x: np.ndarray) -> None:
+    def _learn(self, x: Rows) -> None:
         return
 
     def _map(self, x: np.ndarray) -> np.ndarray:

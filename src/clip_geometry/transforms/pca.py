@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from clip_geometry.transforms.base import Transform, TransformEntry, require_count, transforms
+from clip_geometry.transforms.base import Rows, Transform, TransformEntry, require_count, transforms
 from clip_geometry.transforms.principal import principal_axes
 
 
@@ -28,7 +28,7 @@ class PCA(Transform):
     def check(self) -> None:
         require_count(self.k, f"k of {self.name}")
 
-    def _learn(self, x: np.ndarray) -> None:
+    def _learn(self, x: Rows) -> None:
         found = principal_axes(x, center=self.center)
         self.rank_ = found.rank
         self.components_ = found.first(self.k, f"{self.name}({self.k})", len(x))

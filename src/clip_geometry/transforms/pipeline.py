@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+import torch
 
+from clip_geometry.geometry.streamed import StreamedRows, cat
 from clip_geometry.registry import InputError
-from clip_geometry.transforms.base import Transform, as_matrix, transforms
+from clip_geometry.transforms.base import Rows, Transform, as_matrix, transforms
 from clip_geometry.transforms.fitted import ANY, FittedPipeline, as_sets
 from clip_geometry.transforms.step import Step, parse_pipeline
 
-Sets: TypeAlias = Mapping[str, np.ndarray]
+Sets: TypeAlias = Mapping[str, Rows]
 Indices: TypeAlias = tuple[np.ndarray, np.ndarray]
 Pairs: TypeAlias = Indices | Callable[[], Indices] | None
 
@@ -36,7 +38,7 @@ class Pipeline:
 
     def fit_transform(
         self, sets: Sets, pairs: Pairs = None, *, origin: str = "these rows"
-    ) -> tuple[FittedPipeline, dict[str, np.ndarray]]:
+    ) -> tuple[FittedPipeline, dict[str, Any]]:
         """The fitted pipeline and what it makes of the sets it was fitted on (float64; as given without steps)."""
         rows = dict(as_sets(sets))
         chains: dict[str, tuple[Transform, ...]] = dict.fromkeys(rows, ())
@@ -56,9 +58,10 @@ class Pipeline:
 
 @dataclass(frozen=True)
 class Prepared:
-    """The sets after the pipeline; `refusal` says why measures across sets may not be taken, if so."""
+    """The sets after the pipeline, arrays or StreamedRows as they were given; `refusal` says why measures across sets
+    may not be taken, if so."""
 
-    sets: Mapping[str, np.ndarray]
+    sets: Mapping[str, Any]
     refusal: str | None
     fitted: FittedPipeline
 
@@ -79,7 +82,7 @@ def _fit(step: Step, rows: Sets, pairs: Pairs) -> dict[str, Transform]:
     if step.scope == "pooled":
         if len({x.shape[1] for x in rows.values()}) > 1:
             raise InputError(f"{step} needs one space, but the sets have different dimensions")
-        shared = step.make().fit(np.concatenate([as_matrix(x) for x in rows.values()]))
+        shared = step.make().fit(_pooled(list(rows.values())))
     else:
         _require(step, step.scope or "", rows)
         shared = step.make().fit(rows[step.scope or ""])
@@ -101,7 +104,21 @@ def _fit_pairs(step: Step, rows: Sets, pairs: Pairs) -> dict[str, Transform]:
         raise InputError(f"{step} needs pairs: {error}") from None
     if source == "text":  # pairs are (image, text)
         left, right = right, left
-    return {source: step.make().fit(rows[source][left], rows[target][right])}
+    return {source: step.make().fit(taken(rows[source], left), taken(rows[target], right))}
+
+
+def _pooled(sets: Sequence[Rows]) -> Rows:
+    streamed = [x for x in sets if isinstance(x, StreamedRows)]
+    if len(streamed) == len(sets):
+        return cat([x.double() for x in streamed])
+    return np.concatenate([as_matrix(x) for x in sets if not isinstance(x, StreamedRows)])
+
+
+def taken(x: Rows, rows: np.ndarray) -> Rows:
+    """Those rows, in this order; of StreamedRows they are not read yet."""
+    if not isinstance(x, StreamedRows):
+        return x[rows]
+    return x if np.array_equal(rows, np.arange(len(x))) else x.take(torch.from_numpy(rows))
 
 
 def _require(step: Step, modality: str, rows: Sets) -> None:

@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
-from clip_geometry.geometry.rows import BLOCK, mean_row
 from clip_geometry.registry import InputError
+from clip_geometry.transforms.base import Rows, as_blocks, mean_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +28,7 @@ class PrincipalAxes:
         return self.axes[:k]
 
 
-def principal_axes(x: np.ndarray, *, center: bool) -> PrincipalAxes:
+def principal_axes(x: Rows, *, center: bool) -> PrincipalAxes:
     """The right singular vectors of the (centred) rows of x, (n, d) float64, by blockwise QR and an SVD of R.
 
     The sign of an axis is arbitrary in the SVD; here the row that lies farthest along it lies on its positive side
@@ -38,7 +37,7 @@ def principal_axes(x: np.ndarray, *, center: bool) -> PrincipalAxes:
     the rows leaves of a zero, such as the direction that centring takes from n ≤ d rows.
     """
     n, d = x.shape
-    mean = mean_row(torch.from_numpy(x)).numpy() if center else np.zeros(d)
+    mean = mean_of(x) if center else np.zeros(d)
     triangle = np.zeros((0, d))
     for block in _centred(x, mean):
         triangle = np.linalg.qr(np.concatenate([triangle, block]), mode="r")
@@ -47,12 +46,11 @@ def principal_axes(x: np.ndarray, *, center: bool) -> PrincipalAxes:
     return PrincipalAxes(mean, axes * _signs(x, mean, axes)[:, None], values, int((values > noise).sum()))
 
 
-def _centred(x: np.ndarray, mean: np.ndarray) -> Iterator[np.ndarray]:
-    for start in range(0, len(x), BLOCK):
-        yield x[start : start + BLOCK] - mean
+def _centred(x: Rows, mean: np.ndarray) -> Iterator[np.ndarray]:
+    return (block - mean for block in as_blocks(x))
 
 
-def _signs(x: np.ndarray, mean: np.ndarray, axes: np.ndarray) -> np.ndarray:
+def _signs(x: Rows, mean: np.ndarray, axes: np.ndarray) -> np.ndarray:
     """+1 or −1 for each axis: the sign of its largest score."""
     largest = np.zeros(len(axes))
     for block in _centred(x, mean):

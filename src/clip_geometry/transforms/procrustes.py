@@ -5,8 +5,9 @@ from typing import Literal
 
 import numpy as np
 
+from clip_geometry.geometry.streamed import StreamedRows
 from clip_geometry.registry import InputError
-from clip_geometry.transforms.base import PairedTransform, RankWarning, TransformEntry, transforms
+from clip_geometry.transforms.base import PairedTransform, RankWarning, Rows, TransformEntry, as_blocks, transforms
 
 
 class Procrustes(PairedTransform):
@@ -31,15 +32,16 @@ class Procrustes(PairedTransform):
         if self.completion not in ("identity", "lapack"):
             raise InputError(f"completion of {self.name} is {self.completion!r}; expected 'identity' or 'lapack'")
 
-    def _learn_pairs(self, source: np.ndarray, target: np.ndarray) -> None:
+    def _learn_pairs(self, source: Rows, target: Rows) -> None:
         n, d = source.shape
         if target.shape[1] != d:
             raise InputError(
                 f"source has dimension {d} and target has {target.shape[1]}; {self.name} needs one space, "
                 "least_squares does not"
             )
-        u, values, vt = np.linalg.svd(source.T @ target)
-        noise = max(n, d) * np.finfo(np.float64).eps * np.linalg.norm(source) * np.linalg.norm(target)
+        product, lengths = _product(source, target)
+        u, values, vt = np.linalg.svd(product)
+        noise = max(n, d) * np.finfo(np.float64).eps * lengths
         self.rank_ = r = int((values > noise).sum())
         if self.completion == "identity":
             u[:, r:] = u[:, r:] @ nearest_orthogonal(u[:, r:].T @ vt[r:].T)
@@ -52,6 +54,17 @@ class Procrustes(PairedTransform):
                 RankWarning,
                 stacklevel=3,
             )
+
+
+def _product(source: Rows, target: Rows) -> tuple[np.ndarray, float]:
+    """AᵀB and ‖A‖_F ‖B‖_F."""
+    if not isinstance(source, StreamedRows) and not isinstance(target, StreamedRows):
+        return source.T @ target, float(np.linalg.norm(source) * np.linalg.norm(target))
+    product, squares = np.zeros((source.shape[1], target.shape[1])), np.zeros(2)
+    for a, b in zip(as_blocks(source), as_blocks(target), strict=True):
+        product += a.T @ b
+        squares += np.square(a).sum(), np.square(b).sum()
+    return product, float(np.sqrt(squares).prod())
 
 
 def nearest_orthogonal(matrix: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from clip_geometry.registry import InputError
-from clip_geometry.transforms.base import Transform, TransformEntry, transforms
+from clip_geometry.transforms.base import Rows, Transform, TransformEntry, transforms
 
 
 class Scale(Transform):
@@ -21,7 +21,7 @@ class Scale(Transform):
         if isinstance(self.factor, bool) or not isinstance(self.factor, int | float) or not 0 < self.factor < np.inf:
             raise InputError(f"factor of scale is {self.factor!r}; expected a positive number")
 
-    def _learn(self, x: np.ndarray) -> None:
+    def _learn(self, x: Rows) -> None:
         return
 
     def _map(self, x: np.ndarray) -> np.ndarray:

@@ -1,18 +1,18 @@
 """The items of a shard through an encoder, batch by batch: their rows, and what happened to those without one."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 
 from clip_geometry.data.base import Side
 from clip_geometry.encoders.base import Encoder, Rows
 from clip_geometry.progress import Advance, note
 from clip_geometry.registry import InputError
+from clip_geometry.shards.supply import Inputs, Supply
 from clip_geometry.store import Shard
 
 
@@ -39,6 +39,19 @@ class ShardRows:
         self.truncated += batch.truncated
         self.lost += batch.lost
 
+    def sort(self) -> None:
+        """Into the order of the data set; the rows of an item stay as they are."""
+        order = np.argsort(np.array(self.index, dtype=np.int64), kind="stable")
+        self.skipped.sort(key=lambda item: item["index"])
+        if not len(order):
+            return
+        self.vectors = [np.concatenate(self.vectors)[order]]
+        self.index = [self.index[k] for k in order]
+        self.text = [self.text[k] for k in order] if self.text else []
+        if self.further:
+            whole = {name: np.concatenate([each[name] for each in self.further]) for name in self.further[0]}
+            self.further = [{name: column[order] for name, column in whole.items()}]
+
     def columns(self, side: Side) -> dict[str, Any]:
         columns: dict[str, Any] = {"item_id": [str(side.item_id[k]) for k in self.index]}
         columns["index"] = self.index
@@ -61,24 +74,31 @@ class ShardRows:
         return facts | ({"lost": self.lost} if self.further else {})
 
 
-def embed_shard(encoder: Encoder, side: Side, shard: Shard, batch_size: int, advance: Advance) -> ShardRows:
-    rows, position, size = ShardRows(), shard.start, batch_size
-    while position < shard.stop:
-        stop = min(position + size, shard.stop)
-        batch = _try_batch(encoder, side, range(position, stop))
+def embed_shard(
+    encoder: Encoder, side: Side, shard: Shard, batch_size: int, advance: Advance, supply: Supply | None = None
+) -> ShardRows:
+    """The rows of one shard, whose bytes depend on nothing but the arguments. supply: default: the plain one."""
+    supply = supply or Supply(encoder, side)
+    rows, order, position, size = ShardRows(), supply.order(shard), 0, batch_size
+    while position < len(order):
+        indices = order[position : position + size]
+        batch = _try_batch(encoder, side, indices, supply)
         if batch is None:
-            size = _halved(encoder, stop - position)
+            size = _halved(encoder, len(indices))
             continue
         rows.extend(batch)
-        advance(stop - position)
-        position = stop
+        advance(len(indices))
+        position += len(indices)
+    if not isinstance(order, range):
+        rows.sort()
+    supply.spent.items += len(order)
     return rows
 
 
-def _try_batch(encoder: Encoder, side: Side, indices: range) -> ShardRows | None:
+def _try_batch(encoder: Encoder, side: Side, indices: Sequence[int], supply: Supply) -> ShardRows | None:
     """None if memory ran out. Returning lets go of the traceback, which holds the batch's tensors."""
     try:
-        return _embed_batch(encoder, side, indices)
+        return _embed_batch(encoder, side, supply.batch(indices), supply)
     except (MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):
             raise
@@ -109,26 +129,24 @@ def _halved(encoder: Encoder, size: int) -> int:
     return size // 2
 
 
-def _embed_batch(encoder: Encoder, side: Side, indices: range) -> ShardRows:
-    rows, inputs = ShardRows(), []
-    for k in indices:
-        try:
-            item = side.load(k)
-            inputs.append(encoder.preprocess(item) if isinstance(item, Image.Image) else item)
-        except OSError as error:
-            rows.skipped.append({"index": k, "item_id": str(side.item_id[k]), "reason": _reason(error)})
-            continue
-        rows.index.append(k)
-    if not inputs:
+def _embed_batch(encoder: Encoder, side: Side, inputs: Inputs, supply: Supply) -> ShardRows:
+    rows = ShardRows(index=inputs.index)
+    rows.skipped = [{"index": k, "item_id": str(side.item_id[k]), "reason": why} for k, why in inputs.failed]
+    if not inputs.index:
         return rows
     if side.modality == "image":
-        given = encoder.image_rows(torch.stack(inputs))
+        with supply.spent.doing("compute"):
+            given = encoder.image_rows(inputs.values)
     else:
-        tokens = encoder.tokenize(inputs)
-        given = encoder.text_rows(tokens)
+        with supply.spent.doing("decode"):
+            tokens = encoder.tokenize(inputs.values)
+        with supply.spent.doing("compute"):
+            given = encoder.text_rows(tokens)
         rows.truncated = tokens.truncated
-    rows.sizes.append(len(inputs))
-    return _several(rows, side, given) if given.item is not None else _one_each(rows, side, given, inputs, encoder)
+    rows.sizes.append(len(inputs.index))
+    if given.item is not None:
+        return _several(rows, side, given)
+    return _one_each(rows, side, given, inputs.values, encoder)
 
 
 def _one_each(rows: ShardRows, side: Side, given: Rows, inputs: list[Any], encoder: Encoder) -> ShardRows:
@@ -152,7 +170,3 @@ def _several(rows: ShardRows, side: Side, given: Rows) -> ShardRows:
         rows.vectors.append(given.vectors.numpy())
         rows.further.append(given.columns)
     return rows
-
-
-def _reason(error: OSError) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:200]

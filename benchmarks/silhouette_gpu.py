@@ -1,0 +1,224 @@
+"""The Euclidean silhouette on one GPU: the fused kernel alone at a million rows, and against torch.cdist in blocks.
+
+Prints seconds, the share of the matrix rate that torch.matmul reaches on the same device, and the error against
+float64 on a sample of the rows. Exit status 1 where a million rows of 512 take ten seconds or more, or the values
+differ. --tune: how long other shapes of blocks take. --quick: tiny sizes, without a GPU in Triton's interpreter.
+"""
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+
+GOAL = 10.0  # seconds, for
+MILLION = {"n": 1_000_000, "d": 512, "k": 100}
+BESIDE = {"n": 100_000, "d": 512, "k": 100}  # with the peer
+TINY = {"n": 150, "d": 24, "k": 4}
+PRODUCTS = {"fp16x3": ("float16", 3), "tf32x3": ("tf32", 3), "tf32": ("tf32", 1), "fp16": ("float16", 1)}
+PRODUCTS |= {"bf16": ("bfloat16", 1), "ieee": ("float32", 1)}  # in which type, and how many of them
+TOLERANCE = {"fp16x3": 1e-6, "tf32x3": 1e-6, "ieee": 1e-6, "tf32": 1e-5, "fp16": 1e-5, "bf16": 1e-4}
+SHAPES = [(128, 128, 32, 8, 2), (128, 128, 32, 8, 3), (128, 128, 32, 8, 4), (128, 128, 64, 8, 2), (128, 128, 64, 8, 3)]
+SHAPES += [(64, 128, 64, 4, 3), (64, 256, 32, 8, 3), (128, 256, 32, 8, 3), (128, 256, 64, 8, 3), (256, 128, 32, 8, 3)]
+
+
+def setup(device, n, d, k):
+    """Gaussian classes whose centres are as far apart as their rows."""
+    import torch
+
+    generator = torch.Generator(device).manual_seed(0)
+    labels = torch.randint(k, (n,), generator=generator, device=device)
+    centres = torch.randn(k, d, generator=generator, device=device)
+    return torch.randn(n, d, generator=generator, device=device).add_(centres[labels]), labels
+
+
+def peer(rows, labels, block=4096):
+    """Plain torch: distances of a block of rows to all, times the indicators of the classes."""
+    import torch
+
+    indicators = torch.nn.functional.one_hot(labels).float()
+    sizes = indicators.sum(0)
+    values = []
+    for part, mine in zip(rows.split(block), labels.split(block), strict=True):
+        sums = torch.cdist(part, rows) @ indicators
+        own = sums.gather(1, mine[:, None])[:, 0] / (sizes[mine] - 1)
+        nearest = (sums / sizes).scatter(1, mine[:, None], torch.inf).amin(1)
+        values.append((nearest - own) / torch.maximum(own, nearest))
+    return torch.cat(values).mean()
+
+
+def timed(function, *arguments, **options):
+    """Seconds, megabytes of the device's memory, and the value."""
+    import torch
+
+    gpu = torch.cuda.is_available()
+    if gpu:
+        torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated() if gpu else 0
+    start = time.perf_counter()
+    value = float(function(*arguments, **options))  # waits for the device
+    seconds = time.perf_counter() - start
+    return seconds, ((torch.cuda.max_memory_allocated() - before) if gpu else 0) / 2**20, value
+
+
+def rate(kind, size):
+    """Operations per second of torch.matmul on this device in this type."""
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.set_float32_matmul_precision("high" if kind == "tf32" else "highest")
+    dtype = getattr(torch, {"tf32": "float32"}.get(kind, kind))
+    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    wait = torch.cuda.synchronize if device == "cuda" else int
+    for _ in range(3):
+        a @ b
+    wait()
+    start = time.perf_counter()
+    for _ in range(10):
+        a @ b
+    wait()
+    torch.set_float32_matmul_precision("highest")
+    return 20 * size**3 / (time.perf_counter() - start)
+
+
+def alone(products, size, device, matrix_size):
+    """Ours, its share of the matrix rate, and its error."""
+    from clip_geometry import silhouette
+    from clip_geometry.geometry.checked_silhouette import checked_silhouette
+
+    rows, labels = setup(device, **size)
+    silhouette(rows[: size["n"] // 50 + 20], labels[: size["n"] // 50 + 20], products=products)  # compiles
+    seconds, megabytes, value = timed(silhouette, rows, labels, products=products)
+    kind, count = PRODUCTS[products]
+    operations = 2 * count * size["n"] ** 2 * size["d"]
+    reached = rate(kind, matrix_size)
+    checked = checked_silhouette(rows, labels, products=products)
+    row = {
+        "products": products,
+        "size": size,
+        "seconds": seconds,
+        "megabytes": megabytes,
+        "value": value,
+        "operations_per_second": operations / seconds,
+        "matmul_operations_per_second": reached,
+        "share": operations / seconds / reached,
+        "error": float(checked.error),
+        "largest_error": float(checked.largest_error),
+        "checked": checked.checked,
+    }
+    rest = f"{row['share']:6.1%} of {reached / 1e12:.4g} TFLOP/s ({kind})"
+    print(
+        f"{products:8}{_words(size):30}{seconds:9.3f} s{megabytes:8.0f} MB  {rest}  "
+        f"error {row['error']:.0e}, at most {row['largest_error']:.0e} of {checked.checked} rows",
+        flush=True,
+    )
+    return row
+
+
+def beside(products, size, device):
+    """Ours and the peer, in turn, on the same rows."""
+    from clip_geometry import silhouette
+
+    rows, labels = setup(device, **size)
+    runs = {"ours": [], "peer": []}
+    for _ in range(2):  # the first warms up
+        runs["ours"].append(timed(silhouette, rows, labels, products=products))
+        runs["peer"].append(timed(peer, rows, labels))
+    ours, other = runs["ours"][-1], runs["peer"][-1]
+    row = {
+        "contest": f"silhouette, {products}",
+        "size": size,
+        "peer": "torch",
+        "seconds": {"ours": ours[0], "peer": other[0]},
+        "ratio": other[0] / ours[0],
+        "megabytes": {"ours": ours[1], "peer": other[1]},
+        "difference": abs(ours[2] - other[2]),
+        # the peer's distances are float32 products about the origin
+        "tolerance": max(TOLERANCE[products], 1e-5),
+        "claims": {"faster": None, "memory": None},
+        "held": True,
+    }
+    print(
+        f"{products:8}{_words(size):30}{ours[0]:9.3f} s  torch.cdist{other[0]:9.3f} s  {row['ratio']:.1f} × "
+        f"difference {row['difference']:.0e}",
+        flush=True,
+    )
+    return row
+
+
+def tune(products, size, device):
+    """Seconds of other shapes of blocks; a shape that does not fit the device says so."""
+    from clip_geometry.geometry.class_distances import _sort
+    from clip_geometry.geometry.fused_distances import Tiles, fused_mean_distances
+
+    rows, labels = setup(device, **size)
+    data = _sort(rows, labels, size["k"], single=True)
+
+    def total(tiles):
+        own, nearest = fused_mean_distances(data.rows, data.codes, data.bounds, products=products, tiles=tiles)
+        return (own.sum() + nearest.sum()).item()
+
+    for shape in SHAPES:
+        try:
+            total(Tiles(*shape))
+            seconds, _, value = timed(total, Tiles(*shape))
+            print(f"{products:8}{_words(size):30}{seconds:9.3f} s  {Tiles(*shape)}  sum {value:.8g}", flush=True)
+        except Exception as error:  # of Triton: too many registers, too much shared memory
+            print(f"{products:8}{Tiles(*shape)}: {type(error).__name__}: {str(error).splitlines()[0]}", flush=True)
+
+
+def _words(size):
+    return " ".join(f"{key}={value}" for key, value in size.items())
+
+
+def machine():
+    import torch
+
+    return {
+        "cpu": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or "no GPU",
+        "cores": os.cpu_count(),
+        "date": date.today().isoformat(),
+        "python": platform.python_version(),
+        "versions": {package: version(package) for package in ("clip-geometry", "torch", "triton")},
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", "--smoke", action="store_true", help="tiny sizes; in the interpreter without a GPU")
+    parser.add_argument("--products", nargs="+", default=["fp16x3"], choices=PRODUCTS, help="how rows are multiplied")
+    parser.add_argument("--tune", action="store_true", help="other shapes of blocks, and nothing else")
+    parser.add_argument("--json", type=Path, help="write the rows to this file")
+    given = parser.parse_args()
+    import torch
+
+    gpu = torch.cuda.is_available()
+    if not gpu and not given.quick:
+        sys.exit("no NVIDIA GPU was found; expected one, or --quick, which runs tiny sizes in Triton's interpreter")
+    if not gpu:
+        os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
+    device = "cuda" if gpu else "cpu"
+    large, small = (TINY, TINY) if given.quick else (MILLION, BESIDE)
+    if given.tune:
+        for products in given.products:
+            tune(products, small, device)
+        return
+    print(machine()["cpu"])
+    rows = [beside(products, small, device) for products in given.products]
+    found = [alone(products, large, device, 128 if given.quick else 8192) for products in given.products]
+    if given.json:
+        given.json.write_text(json.dumps({"machine": machine(), "rows": rows, "alone": found}, indent=1) + "\n")
+    agree = all(row["difference"] <= row["tolerance"] for row in rows)
+    agree &= all(row["error"] <= 10 * TOLERANCE[row["products"]] for row in found)  # of rows, not of their mean
+    fast = given.quick or found[0]["seconds"] < GOAL
+    if not given.quick:
+        print(f"{_words(MILLION)} under {GOAL:g} s: {'held' if fast else 'NOT held'}")
+    sys.exit(not (agree and fast))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""open_clip's evaluation transform in two halves: what happens to a PIL image, and the arithmetic on its pixels.
+
+Between the halves an image is bytes, a quarter of what it is as float32: that is what another process or a GPU is sent.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from clip_geometry.encoders.runtime import rgb
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """`normalize(cut(image))` is what the transform gives, bit for bit, on any device.
+
+    `normalize(resize(raw(image)))` is nearly that: the same interpolation, computed by torch on a batch instead of by
+    Pillow on an image. steps: of the transform, on a PIL image. size: (height, width) of what they give.
+    """
+
+    steps: tuple[Any, ...]
+    size: tuple[int, int]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def cut(self, image: Image.Image) -> Tensor:
+        """(3, height, width) uint8."""
+        image = rgb(image)
+        for step in self.steps:
+            image = step(image)
+        return self.raw(image)
+
+    def raw(self, image: Image.Image) -> Tensor:
+        """(3, h, w) uint8, in the size the image has."""
+        from torchvision.transforms.functional import pil_to_tensor
+
+        return pil_to_tensor(rgb(image)).contiguous()
+
+    def can_resize(self, height: int, width: int) -> bool:
+        """Whether `resize` takes images of this size: no larger than the model's, so that bytes are saved and not cost,
+        and by steps that torch has, too."""
+        plain = all(type(step).__name__ in ("Resize", "CenterCrop") for step in self.steps)
+        return plain and height <= self.size[0] and width <= self.size[1]
+
+    def resize(self, pixels: Tensor) -> Tensor:
+        """(n, 3, h, w) uint8 → (n, 3, height, width) uint8; rounded to bytes, as Pillow does."""
+        from torchvision.transforms.v2 import functional
+
+        for step in self.steps:
+            size = [step.size] if isinstance(step.size, int) else list(step.size)
+            if type(step).__name__ == "Resize":
+                pixels = functional.resize(pixels, size, interpolation=step.interpolation, antialias=True)
+            else:
+                pixels = functional.center_crop(pixels, size)
+        return pixels
+
+    def normalize(self, pixels: Tensor) -> Tensor:
+        """uint8 → float32. Divided by tensors: by a plain number a GPU multiplies with the rounded inverse."""
+        whole, mean, std = (
+            torch.tensor(values, dtype=torch.float32, device=pixels.device)
+            for values in ((255.0,), self.mean, self.std)
+        )
+        return pixels.to(torch.float32).div_(whole).sub_(mean[:, None, None]).div_(std[:, None, None])
+
+
+def halves(transform: Any) -> Pixels | None:
+    """The halves of open_clip's evaluation transform; None for a transform that is made of other steps."""
+    steps: list[Any] = list(getattr(transform, "transforms", ()))
+    names = [type(step).__name__ for step in steps]
+    if len(steps) < 4 or names[-3:] != ["MaybeConvertMode", "MaybeToTensor", "Normalize"]:
+        return None
+    if not set(names[:-3]) <= {"Resize", "CenterCrop", "ResizeKeepRatio", "CenterCropOrPad"}:
+        return None
+    size = steps[-4].size  # both of the steps that may come last give exactly this size
+    if isinstance(size, int) or len(size) != 2:
+        return None
+    mean, std = (tuple(float(value) for value in values) for values in (steps[-1].mean, steps[-1].std))
+    return Pixels(tuple(steps[:-3]), (int(size[0]), int(size[1])), mean, std)

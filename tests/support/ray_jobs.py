@@ -1,0 +1,151 @@
+"""Run as a script: what the tests of the Ray engine look at, made on two worker processes and in this one.
+
+A process of its own, since Ray pickles functions of geometry, which the tests' own process has wrapped by type checks.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import ray
+import torch
+
+import clip_geometry.encoders
+from clip_geometry.cli import app
+from clip_geometry.engines import actors, open_engine, spans
+from clip_geometry.extraction import embed
+from clip_geometry.geometry import Moments, average_cosine, inter_type_cosine, modality_gap, objectives
+from clip_geometry.geometry.moments import moments_of_groups
+from clip_geometry.geometry.streamed import StreamedRows, cat
+from clip_geometry.progress import quiet
+from clip_geometry.registry import InputError
+from support.embed_fakes import FakeConfig, fake_dataset
+from support.engine_fakes import Always, Fatal, Loading, Refuses, die_once
+
+CLASSES = 5
+spans.LEAST = 1  # as many spans as there are blocks, where there are few rows
+
+
+def embedded(folder, data, on_batch=None, **options):
+    clip_geometry.encoders.load_encoder = Loading(on_batch)
+    clip_geometry.encoders.encoder_revision = lambda config: "w1"
+    options = {"batch_size": 4, "shard_size": 16, "progress": quiet, "device": "cpu", "max_corrupt": 0.1} | options
+    return embed(FakeConfig(), data, folder, **options)
+
+
+def continued(folder):
+    """A store begun in this process, continued by workers of whom one is killed, finished in this process; and one
+    that is made in this process alone."""
+    data = fake_dataset(100, captions=2, corrupt={3})
+    embedded(folder / "whole", data)
+    embedded(folder / "store", data, limit=20)
+    run = embedded(folder / "store", data, Fatal(folder), limit=80, engine="ray")["run"]
+    embedded(folder / "store", data)
+    return {"run": run}
+
+
+def refused(folder):
+    return embedded(folder / "refused", fake_dataset(), Refuses(), engine="ray")
+
+
+def dying(folder):
+    actors.RETRIES = 0
+    return embedded(folder / "dying", fake_dataset(), Always(), engine="ray")
+
+
+def three_files(folder, n=7000, d=300):
+    """Memory maps, the last one a part of its file; classes that are apart, far from the origin."""
+    generator, parts = np.random.default_rng(0), []
+    for k in range(3):
+        rows = generator.normal(size=(n, d)) * np.linspace(0.1, 2, d) + 3 * np.eye(CLASSES, d)[np.arange(n) % CLASSES]
+        np.save(folder / f"{k}.npy", (rows + 1).astype(np.float16))
+        parts.append(np.load(folder / f"{k}.npy", mmap_mode="r"))
+    return [*parts[:2], parts[2][11:-100]]
+
+
+def streamed(parts):
+    return cat([StreamedRows.of(part, name="image") for part in parts])
+
+
+def numbers(rows):
+    codes = torch.arange(len(rows)) % CLASSES
+    moments = Moments.of(rows)
+    found = {name: getattr(moments, name) for name in ("mean", "M2", "T", "Q")}
+    found |= {f"group {k}": part.M2 for k, part in enumerate(moments_of_groups(rows, codes, CLASSES))}
+    found |= {each.__name__: each(rows, codes) for each in (inter_type_cosine, objectives.silhouette)}
+    found["average_cosine"] = average_cosine(rows)
+    return found | {"gap": modality_gap(rows, rows.map(lambda block, _: block.double() * 2, rows.shape[1]))}
+
+
+def statistics(folder):
+    parts = three_files(folder)
+    with open_engine("ray") as engine:
+        np.savez(folder / "ray.npz", **numbers(engine.stream(streamed(parts))))
+    np.savez(folder / "local.npz", **numbers(streamed(parts)))
+    np.savez(folder / "rows.npz", rows=np.concatenate(parts))
+
+
+def killed_in_a_pass(folder):
+    flag = folder / "killed-in-a-pass"
+
+    def add(found, block, along):
+        die_once(flag)
+        return found + block.double().sum(0)
+
+    with open_engine("ray") as engine:
+        rows = engine.stream(streamed(three_files(folder)))
+        return rows.aggregate(lambda: torch.zeros(300, dtype=torch.float64), add, torch.add, 1000).tolist()
+
+
+def dying_in_a_pass(folder):
+    spans.RETRIES = 0
+    with open_engine("ray") as engine:
+        rows = engine.stream(StreamedRows.of(np.ones((3000, 2)), name="image"))
+        rows.aggregate(int, lambda found, block, along: Always()(), int.__add__, 1000)
+
+
+def bad_row(folder):
+    rows = np.ones((9000, 3))
+    rows[8500, 1] = np.nan
+    with open_engine("ray") as engine:
+        Moments.of(engine.stream(StreamedRows.of(rows, name="image")))
+
+
+def measured(folder):
+    generator, sets = np.random.default_rng(0), folder / "sets"
+    sets.mkdir()
+    for modality in ("image", "text"):
+        np.save(sets / f"{modality}.npy", generator.normal(size=(500, 6)).astype(np.float32))
+    np.save(folder / "labels.npy", np.arange(500) % 3)
+    names = "isoscore,isoscore[unbiased],modality_gap,inter_type_cosine,coordinate_spread,average_cosine"
+    asked = ["measure", str(sets), "--labels", str(folder / "labels.npy"), "--measures", names, "--blocks", "4"]
+    asked += ["--pipeline", "normalize,center[pooled]"]
+    for engine in ("local", "ray"):
+        out = str(folder / f"{engine}.jsonl")
+        app([*asked, "--engine", engine, "--json", out], standalone_mode=False)
+
+
+def begin() -> None:
+    # what workers import, and what conftest.py and its type checks are kept out of
+    os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
+    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", object_store_memory=100 * 2**20)
+
+
+def outcome(job, folder):
+    try:
+        return {"result": job(folder)}
+    except InputError as error:
+        return {"error": str(error)}
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    begin()
+    jobs = [continued, refused, dying, statistics, killed_in_a_pass, dying_in_a_pass, bad_row, measured]
+    found = {job.__name__: outcome(job, folder) for job in jobs}
+    found["still there"] = ray.is_initialized()
+    found["pid"] = os.getpid()
+    (folder / "found.json").write_text(json.dumps(found, default=str))
+    ray.shutdown()
