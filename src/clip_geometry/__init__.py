@@ -25,6 +25,9 @@ _HOME = {
     ],
     "clip_geometry.experiments.measuring": ["MeasuredSets", "measure_sets"],
     "clip_geometry.formats": ["export_clip_retrieval", "export_parquet", "read_any", "read_embeddings"],
+    "clip_geometry.geometry.checked_silhouette": ["checked_silhouette"],
+    "clip_geometry.geometry.sampled_silhouette": ["sampled_silhouette"],
+    "clip_geometry.engines": ["open_engine"],
     "clip_geometry.geometry": [
         "Measure",
         "Moments",

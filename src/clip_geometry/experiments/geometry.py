@@ -13,6 +13,7 @@ from clip_geometry.experiments.measuring import MeasuredSets, named, rows_or_not
 from clip_geometry.experiments.stored import check_sources
 from clip_geometry.geometry import Measure, by_group
 from clip_geometry.geometry.uncertainty import BLOCKS
+from clip_geometry.progress import note
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.transforms import parse_pipeline
@@ -95,6 +96,9 @@ class Geometry(Experiment):
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
         from clip_geometry.report.gallery import draw_figures
 
+        if self.sets.streamed:
+            note("figures are left out: these rows do not fit into memory; limit=5000 draws those of the first items")
+            return []
         shared = self.sets.context()
         return draw_figures(
             self.sets.rows.get("image"),

@@ -96,6 +96,7 @@ add_measure(
     variant(
         _SILHOUETTE,
         "sqeuclidean",
+        streams=True,
         title="Silhouette of the modalities, squared distances",
         formula="silhouette of [image; text], label = modality, squared Euclidean",
         options={"metric": "sqeuclidean"},
@@ -104,6 +105,7 @@ add_measure(
     variant(
         _SILHOUETTE,
         "cosine",
+        streams=True,
         title="Silhouette of the modalities, cosine",
         formula="silhouette of [image; text], label = modality, 1 − cos",
         options={"metric": "cosine"},

@@ -14,7 +14,7 @@ from clip_geometry.geometry.class_distances import mean_distances
 from clip_geometry.geometry.class_squares import mean_squared_distances
 from clip_geometry.geometry.fused_distances import Products
 from clip_geometry.geometry.measure import Measure, add_measure, variant
-from clip_geometry.geometry.rows import Labels, Rows, as_codes, as_rows
+from clip_geometry.geometry.rows import Labels, Matrix, Rows, as_codes, as_matrix, as_rows
 from clip_geometry.registry import InputError
 
 if TYPE_CHECKING:
@@ -48,16 +48,18 @@ def silhouette_samples(
         raise InputError(f"metric {metric!r} is unknown; known are 'euclidean', 'sqeuclidean', 'cosine'")
     if products is not None and metric != "euclidean":
         raise InputError(f"products {products!r} were asked for with metric {metric!r}; only 'euclidean' has a choice")
-    x = as_rows(x)
-    codes, k = as_classes(labels, x)
     if metric == "euclidean":
+        x = as_rows(x)
+        codes, k = as_classes(labels, x)
         own, nearest = mean_distances(x, codes, k, products=products)
     else:
+        x = as_matrix(x)
+        codes, k = as_classes(labels, x)
         own, nearest = mean_squared_distances(x, codes, k, unit=metric == "cosine")
     return from_means(own, nearest, alone=torch.bincount(codes)[codes] == 1)
 
 
-def as_classes(labels: Labels, x: Float[Tensor, "n d"]) -> tuple[Int[Tensor, " n"], int]:
+def as_classes(labels: Labels, x: Float[Matrix, "n d"]) -> tuple[Int[Tensor, " n"], int]:
     """as_codes where x is; an InputError where each row has a label of its own."""
     codes, k = as_codes(labels, len(x))
     if k == len(x):
@@ -99,6 +101,7 @@ add_measure(
     variant(
         _SILHOUETTE,
         "sqeuclidean",
+        streams=True,
         title="Silhouette of the labels, squared distances",
         formula="mean_i (b_i − a_i)/max(a_i, b_i), a within, b to the nearest other class, squared Euclidean",
         options={"metric": "sqeuclidean"},
@@ -107,6 +110,7 @@ add_measure(
     variant(
         _SILHOUETTE,
         "cosine",
+        streams=True,
         title="Silhouette of the labels, cosine",
         formula="mean_i (b_i − a_i)/max(a_i, b_i), a within, b to the nearest other class, 1 − cos",
         options={"metric": "cosine"},
