@@ -18,6 +18,8 @@ from support.clouds import cone
 N, D = 9000, 12  # several blocks of every size that is read but the largest
 # passes over each set: what a measure may read, whatever n is
 PASSES = {"cka": 11, "isotropy_i1": 3, "isotropy_i2": 3, "relative_modality_gap": 3}
+# the means of the classes, their variances, the distances; before, for directions, the lengths
+PASSES |= {"silhouette": 4, "modality_silhouette": 4}
 
 
 class Source:
