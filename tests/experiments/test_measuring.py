@@ -4,7 +4,8 @@ import torch
 from scipy.linalg import orthogonal_procrustes
 
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.experiments.measuring import MeasuredSets, measure_sets, split_by
+from clip_geometry.experiments.measuring import MeasuredSets, measure_sets
+from clip_geometry.experiments.splitting import split_by
 from clip_geometry.geometry import (
     average_cosine,
     linear_cka,

@@ -10,10 +10,11 @@ from clip_geometry.data import dataset_from, load_dataset
 from clip_geometry.data.scenes import HELD_OUT, class_names
 from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.experiments.checkpoint import Checkpoint, resume
+from clip_geometry.experiments.measured_training import train
 from clip_geometry.experiments.schedule import rate
 from clip_geometry.experiments.teach_text_data import aligned
 from clip_geometry.experiments.teach_text_measuring import COSINE, LOSS, UNEXPLAINED, nearness
-from clip_geometry.experiments.teach_text_training import Place, teach
+from clip_geometry.experiments.teach_text_training import Place
 from clip_geometry.registry import InputError
 from support.teach_text import LANGUAGES, PROMPTS, TINY, configured, planned
 
@@ -154,20 +155,20 @@ def test_the_rate_rises_and_falls_along_a_cosine():
 
 
 def test_what_is_stopped_goes_on_from_its_checkpoint(folder, tmp_path):
-    def observe(student):
-        weights = student.LinearTransformation.weight
+    def observe(teaching):
+        weights = teaching.student.LinearTransformation.weight
         return {Place("norm", "en"): float(weights.detach().norm())}
 
     whole = planned(folder).teaching()
-    expected = teach(whole, [0, 2, 4, 6], observe)
+    expected = train(whole, [0, 2, 4, 6], observe)
     stopped, checkpoint = planned(folder).teaching(), Checkpoint(tmp_path / "c.pt")
     checkpoint.is_due = lambda: stopped.number == 3
     with pytest.raises(KeyboardInterrupt):
-        teach(stopped, [0, 2, 4, 6], observe, checkpoint, lambda done: interrupt(stopped.number == 4))
+        train(stopped, [0, 2, 4, 6], observe, checkpoint, lambda done: interrupt(stopped.number == 4))
     again = planned(folder).teaching()
     states = resume(again, checkpoint, Place)
     assert again.number == 3 and len(states[Place("norm", "en")]) == 2
-    assert teach(again, [0, 2, 4, 6], observe, None, trajectory=states) == expected
+    assert train(again, [0, 2, 4, 6], observe, None, trajectory=states) == expected
     assert again.losses == whole.losses
     for name, value in whole.student.state_dict().items():
         assert torch.equal(value, again.student.state_dict()[name])

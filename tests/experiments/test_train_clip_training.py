@@ -10,10 +10,12 @@ from torch.nn import functional
 
 from clip_geometry.evaluators import contrastive_loss
 from clip_geometry.experiments.checkpoint import Checkpoint, resume
+from clip_geometry.experiments.measured_training import train
+from clip_geometry.experiments.schedule import rate
 from clip_geometry.experiments.train_clip_config import ARMS, ObjectiveConfig
 from clip_geometry.experiments.train_clip_geometry import Observer
 from clip_geometry.experiments.train_clip_model import Objective, limit_scale
-from clip_geometry.experiments.train_clip_training import Place, train
+from clip_geometry.experiments.train_clip_training import Place
 from clip_geometry.geometry import average_cosine, isoscore
 from clip_geometry.registry import InputError
 from support.train_clip import planned
@@ -133,9 +135,9 @@ def test_captions_are_those_of_the_pictures_or_of_their_classes(tmp_path):
 
 def test_the_rate_rises_and_falls_along_a_cosine(tmp_path):
     training = planned(tmp_path, steps=40, warmup=0.25, lr=0.2).training()
-    assert [training.rate(k) for k in (0, 4, 9)] == pytest.approx([0.02, 0.1, 0.2])
-    assert training.rate(10) == pytest.approx(0.2) and training.rate(25) == pytest.approx(0.1)
-    assert 0 < training.rate(39) < 0.001
+    assert [rate(training.config, k) for k in (0, 4, 9)] == pytest.approx([0.02, 0.1, 0.2])
+    assert rate(training.config, 10) == pytest.approx(0.2) and rate(training.config, 25) == pytest.approx(0.1)
+    assert 0 < rate(training.config, 39) < 0.001
     assert training.optimizer.param_groups[1]["weight_decay"] == 0
     assert all(each.ndim > 1 for each in training.optimizer.param_groups[0]["params"])
 

@@ -14,7 +14,8 @@ from clip_geometry.cli.tables import bound, console, number, print_table, say, v
 from clip_geometry.config import digest
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.engines import Engine, open_engine
-from clip_geometry.experiments.measuring import QUADRATIC_ROWS, MeasuredSets, measure_sets, named, split_by
+from clip_geometry.experiments.measuring import QUADRATIC_ROWS, MeasuredSets, measure_sets, named
+from clip_geometry.experiments.splitting import split_by
 from clip_geometry.files import write_atomically
 from clip_geometry.formats import read_any, read_embeddings, read_labels, with_labels
 from clip_geometry.geometry import by_group

@@ -16,6 +16,7 @@ from clip_geometry.encoders.open_clip_source import scenes_folder
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.experiments.base import Cell, Experiment, experiments
 from clip_geometry.experiments.checkpoint import Checkpoint, remove_finished, resume
+from clip_geometry.experiments.measured_training import train
 from clip_geometry.experiments.teach_text_config import TeachTextConfig, parallel
 from clip_geometry.experiments.teach_text_data import Texts
 from clip_geometry.experiments.teach_text_measuring import (
@@ -32,7 +33,7 @@ from clip_geometry.experiments.teach_text_measuring import (
 from clip_geometry.experiments.teach_text_model import Student, fresh_student, make_folder, save_student
 from clip_geometry.experiments.teach_text_numbers import EXPLANATIONS
 from clip_geometry.experiments.teach_text_sources import Sources
-from clip_geometry.experiments.teach_text_training import Place, Teaching, Trajectory, teach
+from clip_geometry.experiments.teach_text_training import Place, Teaching, Trajectory
 from clip_geometry.experiments.train_clip_config import measured_steps
 from clip_geometry.experiments.train_clip_geometry import ZERO_SHOT
 from clip_geometry.experiments.train_clip_words import data_words
@@ -110,7 +111,9 @@ class TeachText(Experiment):
         teaching = self.teaching()
         before = {} if checkpoint is None else resume(teaching, checkpoint, Place)
         with progress("teaching", total=self.config.steps, done=teaching.number) as advance:
-            return teaching, teach(teaching, self.steps, observer, checkpoint, advance, before)
+            return teaching, train(
+                teaching, self.steps, lambda each: observer(each.student), checkpoint, advance, before
+            )
 
     @property
     def steps(self) -> list[int]:

@@ -1,7 +1,7 @@
 """Teacher learning (Carlsson et al. 2022): the student's rows of texts in any language go to the teacher's rows of what
 they say, by mean squared error; resumable at any step with the identical continuation."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from clip_geometry.experiments.adamw import decay_groups
-from clip_geometry.experiments.checkpoint import Checkpoint, save_measured
 from clip_geometry.experiments.schedule import rate
 from clip_geometry.experiments.teach_text_data import Texts
 from clip_geometry.experiments.teach_text_model import Student
@@ -128,30 +127,3 @@ class Teaching:
         self.number, self.losses = state["number"], list(state["losses"])
         self.student.load_state_dict(state["student"])
         self.optimizer.load_state_dict(state["optimizer"])
-
-
-def teach(
-    teaching: Teaching,
-    steps: list[int],
-    observe: Callable[[Student], Mapping[Place, float]],
-    checkpoint: Checkpoint | None = None,
-    advance: Callable[[int], object] = lambda done: None,
-    trajectory: Trajectory | None = None,
-) -> Trajectory:
-    """Place → its values in the states of `steps`, 0 being the one before the first step.
-
-    trajectory: of the states before teaching.number, as `resume` has them. checkpoint: written when it is due, and not
-    removed at the end. advance: called with 1 after each step.
-    """
-    trajectory = {} if trajectory is None else trajectory
-    wanted = set(steps)
-    while True:
-        if teaching.number in wanted:
-            for place, value in observe(teaching.student).items():
-                trajectory.setdefault(place, []).append(value)
-        if teaching.number == teaching.config.steps:
-            return trajectory
-        teaching.step()
-        advance(1)
-        if checkpoint is not None and checkpoint.is_due():
-            save_measured(checkpoint, teaching, trajectory)

@@ -15,6 +15,7 @@ from clip_geometry.encoders.checkpoint import load_state_dict, read_state_dict
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.experiments.base import Cell, Experiment, experiments
 from clip_geometry.experiments.checkpoint import Checkpoint, remove_finished, resume
+from clip_geometry.experiments.measured_training import train
 from clip_geometry.experiments.train_clip_config import TrainClipConfig, measured_steps
 from clip_geometry.experiments.train_clip_data import (
     Pairs,
@@ -35,7 +36,7 @@ from clip_geometry.experiments.train_clip_rows import (
     state_rows,
     tested_rows,
 )
-from clip_geometry.experiments.train_clip_training import FULL, Place, Training, Trajectory, precision, train
+from clip_geometry.experiments.train_clip_training import FULL, Place, Training, Trajectory, precision
 from clip_geometry.experiments.train_clip_words import architecture_words, arm_words, data_words
 from clip_geometry.progress import note, progress
 from clip_geometry.results import Row

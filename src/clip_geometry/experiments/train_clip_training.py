@@ -1,7 +1,6 @@
 """The training itself: AdamW on both towers, resumable at any step with the identical continuation."""
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from clip_geometry.experiments.adamw import decay_groups
-from clip_geometry.experiments.checkpoint import Checkpoint, save_measured
+from clip_geometry.experiments.schedule import rate
 from clip_geometry.experiments.train_clip_config import OptimizerConfig
 from clip_geometry.experiments.train_clip_data import Pairs, Prompts
 from clip_geometry.experiments.train_clip_model import Objective, limit_scale, prepare_scale
@@ -87,7 +86,7 @@ class Training:
         if self.config.clip is not None:
             nn.utils.clip_grad_norm_(self._parameters(), self.config.clip)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.rate(self.number)
+            group["lr"] = rate(self.config, self.number)
         self.optimizer.step()
         limit_scale(self.model)
         self.losses.append(float(loss.detach()))
@@ -115,14 +114,6 @@ class Training:
 
     def pixels(self, pictures: Tensor) -> Tensor:
         return (pictures.to(self.device).float() - self.mean) / self.std
-
-    def rate(self, number: int) -> float:
-        """The learning rate of a step: up from 0 over the warm-up, then down to 0 along a cosine."""
-        config = self.config
-        warm = round(config.warmup * config.steps)
-        if number < warm:
-            return config.lr * (number + 1) / warm
-        return config.lr * (1 + math.cos(math.pi * (number - warm) / (config.steps - warm))) / 2
 
     def batch(self, number: int) -> np.ndarray:
         """The pictures of a step."""
@@ -176,30 +167,3 @@ def precision(config: OptimizerConfig, device: torch.device) -> str:
     if config.precision != "auto":
         return config.precision
     return "bf16" if device.type == "cuda" else FULL
-
-
-def train(
-    training: Training,
-    steps: list[int],
-    observe: Callable[[Training], Mapping[Place, float]],
-    checkpoint: Checkpoint | None = None,
-    advance: Callable[[int], object] = lambda done: None,
-    trajectory: Trajectory | None = None,
-) -> Trajectory:
-    """Place → its values in the states of `steps`, 0 being the one before the first step.
-
-    trajectory: of the states before training.number, as `resume` has them. checkpoint: written when it is due, and not
-    removed at the end. advance: called with 1 after each step.
-    """
-    trajectory = {} if trajectory is None else trajectory
-    wanted = set(steps)
-    while True:
-        if training.number in wanted:
-            for place, value in observe(training).items():
-                trajectory.setdefault(place, []).append(value)
-        if training.number == training.config.steps:
-            return trajectory
-        training.step()
-        advance(1)
-        if checkpoint is not None and checkpoint.is_due():
-            save_measured(checkpoint, training, trajectory)

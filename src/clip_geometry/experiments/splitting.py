@@ -1,0 +1,44 @@
+"""The rows of sets, split by the values of a column."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.registry import InputError
+
+
+def split_by(sets: Mapping[str, Embeddings], column: str) -> Iterator[tuple[Any, dict[str, Embeddings]]]:
+    """(value, the rows with that value of `column` in every set) for each value, numbers first and in their order.
+
+    column: "label", "language" or a metadata column. Raises InputError where a set lacks it.
+    """
+    columns = {modality: _column(each, column) for modality, each in sets.items()}
+    values = dict.fromkeys(value for column in columns.values() for value in column.tolist())
+    for value in sorted(values, key=_as_sorted):
+        yield value, {modality: sets[modality].take(values == value) for modality, values in columns.items()}
+
+
+def _as_sorted(value: Any) -> tuple[float, str]:
+    """2 before 10, also where they are text; what is no number after all numbers, as text."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.inf
+    return (number if math.isfinite(number) else math.inf), str(value)
+
+
+def _column(embeddings: Embeddings, column: str) -> np.ndarray:
+    if column == "label" and embeddings.labels is not None:
+        return np.asarray(embeddings.labels)
+    if column == "language" and embeddings.language is not None:
+        return np.full(len(embeddings), embeddings.language)
+    if column in embeddings.metadata:
+        return np.asarray(embeddings.metadata[column])
+    known = [*embeddings.metadata, *(["label"] if embeddings.labels is not None else [])]
+    raise InputError(
+        f"{embeddings.modality} embeddings have no column {column!r} to group by; "
+        + (f"they have {', '.join(known)}" if known else "they carry no columns at all")
+    )
