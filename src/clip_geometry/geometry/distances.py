@@ -144,11 +144,19 @@ def _single_squares(
 
 def _product(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> Callable[[Tensor], Tensor]:
     """Gives −2 ⟨x_i, y_j⟩ of some of the rows of x: for blocks that are worth the conversion by oneDNN, whose kernels
-    are chosen for the processor at hand and up to twice as fast as the BLAS of torch."""
+    are chosen for the processor at hand and up to twice as fast as the BLAS of torch.
+
+    It keeps megabytes for every shape that it has met, so blocks are filled up with zeros to a few shapes.
+    """
     if min(len(x), len(y), x.shape[1]) < SLAB or not torch.backends.mkldnn.is_available():
         return lambda rows: rows.mul(-2) @ y.T
-    columns = y.to_mkldnn()
-    return lambda rows: F.linear(rows.mul(-2).to_mkldnn(), columns).to_dense()
+    columns = _filled(y).to_mkldnn()
+    return lambda rows: F.linear(_filled(rows.mul(-2)).to_mkldnn(), columns).to_dense()[: len(rows), : len(y)]
+
+
+def _filled(x: Float[Tensor, "a d"]) -> Float[Tensor, "b d"]:
+    """Rows of zeros behind, up to a multiple of a slab."""
+    return F.pad(x, (0, 0, 0, -len(x) % SLAB))
 
 
 def _smallest(values: Float[Tensor, "a b"], count: int) -> tuple[Int[Tensor, " p"], Int[Tensor, " p"]]:
