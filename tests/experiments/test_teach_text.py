@@ -1,11 +1,6 @@
 """The experiment: its rows, the tower it leaves, a run that is killed, and what cannot be taught."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -24,7 +19,7 @@ from clip_geometry.experiments.teach_text_model import fresh_student, make_folde
 from clip_geometry.experiments.teach_text_training import Place
 from clip_geometry.experiments.train_clip_config import measured_steps
 from clip_geometry.registry import InputError
-from clip_geometry.results import Results
+from support.killed import kill_after_a_checkpoint
 from support.teach_text import LANGUAGES, PROMPTS, TINY, configured, planned, ran
 
 
@@ -227,35 +222,10 @@ def test_captions_without_classes_are_taught_too(tmp_path):
     assert only(rows, "language_distance.ratio", language="de")["n"] == 20
 
 
-KILLED = """
-import sys
-from pathlib import Path
-from clip_geometry.experiments import checkpoint
-from clip_geometry.runner import run
-checkpoint.SECONDS, checkpoint.SHARE = 0, float("inf")
-run(Path(sys.argv[1]), {}, runs=Path(sys.argv[2]), device="cpu")
-"""
-
-
 def test_a_run_that_is_killed_ends_as_if_it_had_not_been(tmp_path):
     """By SIGKILL, some time after its first checkpoint."""
     settings = TINY | {"steps": 40, "tested": None}
-    config = tmp_path / "tiny.yaml"
-    config.write_text(json.dumps(settings))
-    started = subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(config), str(tmp_path / "runs")],
-        env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())},
-        stderr=subprocess.DEVNULL,
-    )
-    until = time.monotonic() + 60
-    while not (found := list((tmp_path / "runs").glob("*/checkpoints/*.pt"))) and time.monotonic() < until:
-        assert started.poll() is None
-        time.sleep(0.01)
-    started.send_signal(signal.SIGKILL)
-    started.wait()
-    assert found and not Results(found[0].parents[1] / "results.jsonl").read()
-    stopped = torch.load(found[0], weights_only=True)["training"]["number"]
-    assert 0 < stopped < 40
+    assert 0 < kill_after_a_checkpoint(tmp_path, settings) < 40
     report, rows = ran(tmp_path, **settings)
     (tmp_path / "other").mkdir()
     again, expected = ran(tmp_path / "other", **settings)

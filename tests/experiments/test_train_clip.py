@@ -1,11 +1,6 @@
 """The experiment: its config, what it measures, the model it leaves, and a run that is killed."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +22,7 @@ from clip_geometry.experiments.train_clip_rows import change_rows, curves_of
 from clip_geometry.experiments.train_clip_words import architecture_words, arm_words, data_words
 from clip_geometry.geometry import average_cosine, isoscore, measures, modality_gap, silhouette
 from clip_geometry.registry import InputError
-from clip_geometry.results import Results
+from support.killed import kill_after_a_checkpoint
 from support.train_clip import RESNET, TINY, configured, planned, ran
 
 TESTED = {"name": "scenes", "split": "test", "seed": 3, "size": 30}
@@ -241,35 +236,10 @@ def test_weights_beyond_float16_are_kept(tmp_path):
 # --- a killed run
 
 
-KILLED = """
-import sys
-from pathlib import Path
-from clip_geometry.experiments import checkpoint
-from clip_geometry.runner import run
-checkpoint.SECONDS, checkpoint.SHARE = 0, float("inf")
-run(Path(sys.argv[1]), {}, runs=Path(sys.argv[2]), device="cpu")
-"""
-
-
 def test_a_run_that_is_killed_ends_as_if_it_had_not_been(tmp_path):
     """By SIGKILL, some time after its first checkpoint; the pictures are there from the run before."""
     settings = TINY | {"steps": 25, "measured": {"name": "scenes", "split": "test", "size": 12}}
-    config = tmp_path / "tiny.yaml"
-    config.write_text(json.dumps(settings))
-    started = subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(config), str(tmp_path / "runs")],
-        env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())},
-        stderr=subprocess.DEVNULL,
-    )
-    until = time.monotonic() + 60
-    while not (found := list((tmp_path / "runs").glob("*/checkpoints/*.pt"))) and time.monotonic() < until:
-        assert started.poll() is None
-        time.sleep(0.01)
-    started.send_signal(signal.SIGKILL)
-    started.wait()
-    assert found and not Results(found[0].parents[1] / "results.jsonl").read()
-    stopped = torch.load(found[0], weights_only=True)["training"]["number"]
-    assert 0 < stopped < 25
+    assert 0 < kill_after_a_checkpoint(tmp_path, settings) < 25
     report, rows = ran(tmp_path, **settings)
     (tmp_path / "other").mkdir()
     (again, expected) = ran(tmp_path / "other", **settings)

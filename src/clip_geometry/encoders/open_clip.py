@@ -1,9 +1,7 @@
 """Encoders of open_clip: by name and tag, fresh, from a checkpoint, from the hub, from a folder."""
 
-import logging
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -27,7 +25,7 @@ from clip_geometry.encoders.open_clip_source import (
 )
 from clip_geometry.encoders.pixels import halves
 from clip_geometry.encoders.pooled import Projection, TextTower, pooled, pooled_width, projection
-from clip_geometry.encoders.runtime import DTYPES, activations, inference, parameter_count, rgb
+from clip_geometry.encoders.runtime import DTYPES, activations, inference, parameter_count, quiet_logging, rgb
 from clip_geometry.encoders.shipped import model_path
 from clip_geometry.encoders.truncation import count_truncated
 from clip_geometry.files import first_line, sha256_of
@@ -230,23 +228,6 @@ def _tokenizer(source: Source) -> Any:
         )
     except (OSError, ValueError) as error:
         raise InputError(f"{folder} holds no tokenizer that transformers can load: {first_line(error)}") from None
-
-
-@contextmanager
-def quiet_logging() -> Iterator[None]:
-    """open_clip logs to the root logger, which would configure it and print that a fresh model is fresh."""
-    root, silent = logging.getLogger(), logging.NullHandler()
-
-    def errors_only(record: logging.LogRecord) -> bool:
-        return record.levelno >= logging.ERROR
-
-    root.addHandler(silent)
-    root.addFilter(errors_only)
-    try:
-        yield
-    finally:
-        root.removeFilter(errors_only)
-        root.removeHandler(silent)
 
 
 class OpenClipEncoder(Encoder):

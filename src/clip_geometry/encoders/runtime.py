@@ -1,5 +1,6 @@
 """What every encoder needs of the machine: a device, exact float32, RGB pixels."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -66,3 +67,20 @@ def activations(model: torch.nn.Module) -> str:
     """The activation functions in a model by the names of their classes: "QuickGELU", "GELU, ReLU"."""
     names = {type(module).__name__.removesuffix("Activation") for module in model.modules()}
     return ", ".join(sorted(name for name in names if name.lower().endswith(("gelu", "relu", "silu"))))
+
+
+@contextmanager
+def quiet_logging() -> Iterator[None]:
+    """open_clip logs to the root logger, which would configure it and print that a fresh model is fresh."""
+    root, silent = logging.getLogger(), logging.NullHandler()
+
+    def errors_only(record: logging.LogRecord) -> bool:
+        return record.levelno >= logging.ERROR
+
+    root.addHandler(silent)
+    root.addFilter(errors_only)
+    try:
+        yield
+    finally:
+        root.removeFilter(errors_only)
+        root.removeHandler(silent)

@@ -15,17 +15,18 @@ NAMES = tuple(model.partition(PREFIX)[2] for model in MODELS)
 
 
 def model_path(name: str) -> Path:
-    """The path that a model's name stands for: of `shipped/NAME` the folder in this package, else the name itself.
+    """The path that a model's name stands for: of `shipped/NAME` the folder in this package, of `shipped/NAME/FILE` a
+    file in it, else the name itself.
 
     Raises InputError for a model that the package does not bring.
     """
     if not name.startswith(PREFIX):
         return Path(name).expanduser()
-    wanted = name.removeprefix(PREFIX)
+    wanted, _, inside = name.removeprefix(PREFIX).partition("/")
     if wanted not in NAMES:
         hint = did_you_mean(wanted, NAMES) or f"; known are {', '.join(MODELS)}"
         raise InputError(f"the package brings no model {wanted!r}{hint}")
-    return folder_of(wanted)
+    return folder_of(wanted) / inside
 
 
 def folder_of(name: str) -> Path:

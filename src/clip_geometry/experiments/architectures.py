@@ -8,7 +8,8 @@ from torch import nn
 from clip_geometry.encoders import models, resolve_encoder
 from clip_geometry.encoders.base import EncoderConfig
 from clip_geometry.encoders.hf_text import HFTextConfig
-from clip_geometry.encoders.open_clip import FreshConfig, find, quiet_logging
+from clip_geometry.encoders.open_clip import FreshConfig, find
+from clip_geometry.encoders.runtime import quiet_logging
 
 
 class Architecture(NamedTuple):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from clip_geometry.encoders.shipped import PREFIX, model_path
+from clip_geometry.encoders.shipped import model_path
 from clip_geometry.experiments.base import Cell, Experiment, RunConfig, experiments
 from clip_geometry.experiments.train_clip_numbers import EXPLANATIONS
 from clip_geometry.experiments.train_clip_rows import curves_of
@@ -39,11 +39,7 @@ class Recorded(Experiment):
 
     @cached_property
     def path(self) -> Path:
-        name = self.config.rows
-        if not name.startswith(PREFIX):
-            return Path(name).expanduser()
-        model, _, file = name.removeprefix(PREFIX).partition("/")
-        return model_path(PREFIX + model) / file
+        return model_path(self.config.rows)
 
     @cached_property
     def _file(self) -> Path:
