@@ -13,9 +13,11 @@ says how to run them.
 GPU = """
 ## On a GPU
 
-Not measured yet: no machine with a GPU was at hand when these figures were taken. The measures run there by the same
-functions, on whatever device the rows are; the Euclidean silhouette is written not to wait for the device inside its
-loops, which was traced on a CPU only.
+Not measured yet: no machine with a GPU was at hand when these figures were taken. What waits for one, and is tested
+in the Triton interpreter or on a CPU until then:
+
+    python benchmarks/silhouette_gpu.py --tune      # exact Euclidean silhouette of 10⁶ × 512 rows: under 10 s claimed
+    python benchmarks/embed.py                      # CIFAR-100 through ViT-B/32: 5 × the plain loop claimed
 """
 
 
@@ -38,7 +40,8 @@ def _section(name: str, output: dict) -> str:
         f"Peer: {peers}. {machine['date']}, {machine['cores']}-core {machine['cpu']}, "
         f"Python {machine['python']}, {versions}.",
     ]
-    return "\n".join(lines) + "\n"
+    notes = [f"- {row['contest']}: {note}" for row in output["rows"] for note in row.get("notes", [])]
+    return "\n".join([*lines, *([""] if notes else []), *notes]) + "\n"
 
 
 def _line(row: dict) -> str:

@@ -1,0 +1,95 @@
+"""The engine on Ray, with a process for each processor of this machine, against one process: embedding, and passes over
+rows that lie on the disk. What a million would cost is a line's slope: docs/scaling.md takes it from two sizes.
+
+The cluster is there before the clock starts, and processes that have made the same passes. Actors, their libraries and
+the model are started within: two sizes tell that apart.
+"""
+
+import os
+import tempfile
+
+from contest import Contest, main
+from streaming import FOLDER, QUICK, shards, streamed
+
+CLASSES = 1000
+TRAVEL = 1e-9  # sums of float64 numbers in another order
+
+
+def cluster():
+    import ray
+
+    if not ray.is_initialized():
+        ray.init(include_dashboard=False, logging_level="ERROR")
+
+
+def setup_embed(n, wide=1):
+    from clip_geometry import resolve_encoder
+    from clip_geometry.data import Dataset, load_dataset, resolve_dataset
+
+    whole = load_dataset(resolve_dataset("scenes", size=max(n, 8)))
+    images = Dataset(whole.config, whole.revision, whole.image)
+    return resolve_encoder("open_clip:ViT-B-32/fresh" if wide else "scenes-clip/fresh"), images, n
+
+
+def embedded(engine):
+    def rows(config, images, n):
+        from clip_geometry import embed
+        from clip_geometry.progress import quiet
+        from clip_geometry.store_reading import read_store
+
+        if engine == "ray":
+            cluster()
+        with tempfile.TemporaryDirectory() as folder:
+            embed(config, images, folder, limit=n, batch_size=32, shard_size=32, engine=engine, progress=quiet)
+            return read_store(folder)["image"].vectors[: 2 * n : n].copy()
+
+    return rows
+
+
+def setup_rows(n, d):
+    import torch
+
+    return shards(n, d), torch.arange(n) % CLASSES
+
+
+def passed(function, engine):
+    def values(maps, codes):
+        from clip_geometry.engines import open_engine
+
+        if engine == "ray":
+            cluster()
+        with open_engine(engine) as workers:
+            return function(workers.stream(streamed(maps)), codes)
+
+    return values
+
+
+def moments(rows, _):
+    from clip_geometry import Moments
+
+    return Moments.of(rows).mean
+
+
+def class_sums(rows, codes):
+    from clip_geometry.geometry.class_sums import class_sums
+
+    found = class_sums(rows, codes, CLASSES)
+    return (found.sums + found.counts[:, None] * found.mean)[:, 0]
+
+
+def contest(name, setup, make, sizes, quick, tolerance):
+    return Contest(name, setup, make("ray"), make("local"), "clip-geometry", sizes, quick, tolerance)
+
+
+if __name__ == "__main__":
+    wide, rows = [{"n": 64}, {"n": 640}], [{"n": 2**18, "d": 512}, {"n": 2**21, "d": 512}]
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ.setdefault(FOLDER, folder)
+        main(
+            [
+                # rows of a model in one thread and in several
+                contest("embed ViT-B-32", setup_embed, embedded, wide, {"n": 8, "wide": 0}, 1e-5),
+                contest("moments", setup_rows, lambda engine: passed(moments, engine), rows, QUICK, TRAVEL),
+                contest("class sums", setup_rows, lambda engine: passed(class_sums, engine), rows, QUICK, TRAVEL),
+            ]
+        )
