@@ -13,6 +13,7 @@ import sys
 import time
 from datetime import date
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 GOAL = 10.0  # seconds, for
@@ -199,6 +200,8 @@ def main():
     gpu = torch.cuda.is_available()
     if not gpu and not given.quick:
         sys.exit("no NVIDIA GPU was found; expected one, or --quick, which runs tiny sizes in Triton's interpreter")
+    if find_spec("triton") is None:
+        sys.exit("Triton was not found, in which the kernel is written; expected it beside torch, as on Linux")
     if not gpu:
         os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
     device = "cuda" if gpu else "cpu"

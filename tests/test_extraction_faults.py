@@ -23,7 +23,7 @@ def vectors_of(folder, **options):
 @pytest.mark.parametrize("damage", ["flip", "truncate", "delete"])
 def test_a_damaged_shard_is_found_and_computed_alone(loader, tmp_path, name, damage):
     loader()
-    run(tmp_path)
+    manifest = run(tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.glob("*/*")}
     path = tmp_path / "image" / name
     data = bytearray(path.read_bytes())
@@ -36,7 +36,7 @@ def test_a_damaged_shard_is_found_and_computed_alone(loader, tmp_path, name, dam
         with pytest.raises(InputError, match=f"{name} is .*run the same embed command again"):
             read_store(tmp_path)
     repair = loader()
-    run(tmp_path)
+    assert run(tmp_path)["sides"] == manifest["sides"]  # its shards in order, too: rows are read in it
     assert repair.batches == [("image", 4)] * 4
     assert {path: path.read_bytes() for path in tmp_path.glob("*/*")} == before
 
@@ -139,6 +139,15 @@ def test_many_corrupt_images_are_an_error_unless_allowed(loader, tmp_path):
     assert {modality for modality, _ in again.batches} == {"text"}  # the images were all done
     with pytest.raises(InputError, match="3 of 200 image items"):
         run(tmp_path, fake_dataset(200, corrupt=corrupt))
+
+
+def test_too_many_corrupt_images_stop_the_work_where_they_are_found(loader, tmp_path):
+    """Not after all of it: the third is in the third of thirteen shards, and the fourth is begun meanwhile."""
+    for _ in range(2):  # of the second run what the first has found counts, too
+        fake = loader()
+        with pytest.raises(InputError, match="3 of 200 image items"):
+            run(tmp_path, fake_dataset(200, corrupt={5, 20, 40}))
+        assert 0 < len(fake.batches) <= 4 * 4
 
 
 def test_a_shard_of_corrupt_images_only_is_empty(loader, tmp_path):

@@ -70,3 +70,17 @@ def test_rows_that_are_read_again_and_again_have_passes_and_a_throughput(capsys)
         "image: pass 1, 0.6 of 1.0 GB, 100 MB/s",
         "image: pass 2, 0.3 of 1.0 GB, 66 MB/s",
     ]
+
+
+def test_a_pass_that_has_just_ended_is_told_as_whole(capsys):
+    """After the last row of a pass it is that pass, all of it, not the next one, of which nothing is read."""
+    now = [0.0]
+    watch = Throughput("image", rows=4, row_bytes=10**9, clock=lambda: now[0])
+    for count in (4, 3, 1):
+        now[0] += 8
+        watch(count)
+    assert capsys.readouterr().err.splitlines() == [
+        "image: pass 1, 4.0 of 4.0 GB, 500 MB/s",
+        "image: pass 2, 3.0 of 4.0 GB, 375 MB/s",
+        "image: pass 2, 4.0 of 4.0 GB, 125 MB/s",
+    ]

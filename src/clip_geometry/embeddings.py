@@ -2,7 +2,7 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,19 +11,43 @@ import numpy as np
 
 from clip_geometry.registry import InputError
 
-MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
+CGROUPS = Path("/sys/fs/cgroup")  # where Linux tells what a container, or a job of a cluster, may take
+OWN_CGROUPS = Path("/proc/self/cgroup")  # which of them this process is in
 
 
 def memory() -> int:
-    """Bytes that this machine, or container, has."""
+    """Bytes that this machine has, or that the container or job in which this process runs may take."""
     if not hasattr(os, "sysconf"):
         return 2**34
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = MEMORY_LIMIT.read_text().strip() if MEMORY_LIMIT.is_file() else "max"
-    return min(physical, int(limit)) if limit.isdecimal() else physical
+    return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_limits()])
 
 
-LARGE = memory() // 4  # bytes of float64 rows from which on they are streamed: two sets and their null values fit
+def _limits() -> Iterator[int]:
+    """Those of the process's groups and of all groups around them, of either version of cgroups."""
+    for file in _limit_files():
+        try:
+            limit = file.read_text().strip()
+        except OSError:  # there is none, or it is not ours to read
+            continue
+        if limit.isdecimal():  # "max" is none
+            yield int(limit)
+
+
+def _limit_files() -> Iterator[Path]:
+    lines = OWN_CGROUPS.read_text().splitlines() if OWN_CGROUPS.is_file() else []
+    for _, controllers, group in (line.split(":", 2) for line in lines):
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root, name = (CGROUPS / "memory", "memory.limit_in_bytes") if controllers else (CGROUPS, "memory.max")
+        # inside a container the path may be the host's, where nothing is: its own group is then the root
+        path = Path("/", group)
+        for part in (path, *path.parents):
+            yield root / part.relative_to("/") / name
+
+
+# bytes of float64 rows from which on they are streamed: measuring 1:1 pairs in memory took 6 times that at its peak,
+# five captions an image 8.4 times (36 000 × 256)
+LARGE = memory() // 12
 
 
 def is_large(*shapes: tuple[int, int]) -> bool:
@@ -52,7 +76,7 @@ class ShardedRows:
         self.parts = list(parts)
         self.starts = np.cumsum([0, *(len(part) for part in parts)])
         self.shape = (int(self.starts[-1]), parts[0].shape[1])
-        self.dtype = parts[0].dtype
+        self.dtype = np.result_type(*(part.dtype for part in parts))
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -65,6 +89,16 @@ class ShardedRows:
         """The first `count` rows, not read yet."""
         kept = [part[: max(0, count - start)] for start, part in zip(self.starts, self.parts, strict=False)]
         return ShardedRows([part for part in kept if len(part)] or kept[:1])
+
+    @classmethod
+    def chosen(cls, vectors: Any, numbers: np.ndarray) -> "ShardedRows":
+        """The rows of these numbers, ascending, of an array or ShardedRows; not read yet."""
+        parts = vectors.parts if isinstance(vectors, ShardedRows) else [vectors]
+        starts = np.cumsum([0, *(len(part) for part in parts)])
+        bounds = np.searchsorted(numbers, starts)
+        spans = zip(parts, starts, bounds, bounds[1:], strict=False)
+        kept = [_Chosen(part, numbers[low:high] - start) for part, start, low, high in spans if low < high]
+        return cls(kept or [parts[0][:0]])
 
     def __getitem__(self, rows: Any) -> Any:
         first, *rest = (rows or (slice(None),)) if isinstance(rows, tuple) else (rows,)
@@ -110,6 +144,25 @@ class ShardedRows:
         return np.concatenate(self.parts).astype(dtype or self.dtype, copy=False)
 
 
+class _Chosen:
+    """Rows of an array by their numbers, read when they are asked for: a part of ShardedRows."""
+
+    ndim = 2
+
+    def __init__(self, part: Any, numbers: np.ndarray):
+        self.part, self.numbers = part, numbers
+        self.shape, self.dtype = (len(numbers), part.shape[1]), part.dtype
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        return self.part[self.numbers[rows]]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self[:].astype(dtype or self.dtype, copy=False)
+
+
 @dataclass(frozen=True, eq=False)
 class Embeddings:
     """One set of embeddings, raw as the encoder gave them.
@@ -149,14 +202,14 @@ class Embeddings:
     def dim(self) -> int:
         return self.vectors.shape[1]
 
-    def take(self, rows: np.ndarray | slice) -> "Embeddings":
-        """The chosen rows, with everything that belongs to them."""
+    def take(self, rows: np.ndarray | slice, *, vectors: Any = None) -> "Embeddings":
+        """The chosen rows, with everything that belongs to them. vectors: those rows, where they are at hand."""
 
         def pick(column):
             return None if column is None else column[rows]
 
         return Embeddings(
-            vectors=self.vectors[rows],
+            vectors=self.vectors[rows] if vectors is None else vectors,
             modality=self.modality,
             item_id=pick(self.item_id),
             labels=pick(self.labels),

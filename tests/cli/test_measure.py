@@ -254,7 +254,7 @@ def test_large_sets_are_streamed_and_say_so(cli, sets, tmp_path, monkeypatch):
     expected = cli("measure", *sets, "--measures", "isoscore,average_cosine").out
     monkeypatch.setattr("clip_geometry.embeddings.LARGE", 0)
     out = cli("measure", *sets, *names).out
-    assert "rows were streamed: in float64 they take more than a quarter of the memory" in out
+    assert "rows were streamed: in float64 they take more than a twelfth of the memory" in out
     assert "no ± where one pass over streamed rows cannot tell it: measures of moments have it" in out
     assert all(row["streamed"] for row in read_rows(tmp_path / "rows.jsonl"))
     assert expected.split("isoscore")[1].split()[1:5] == out.split("isoscore")[1].split()[1:5]  # image, n, value, ±

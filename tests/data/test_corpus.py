@@ -1,6 +1,7 @@
 """Corpora: sentences that know their words."""
 
 import json
+import pickle
 from collections import Counter
 
 import huggingface_hub
@@ -207,3 +208,10 @@ def test_the_contract(name, tmp_path):
     explained = " ".join(kind.__doc__ or "" for kind in type(config).__mro__ if issubclass(kind, DatasetConfig))
     assert all(option in explained for option in type(config).model_fields)
     assert datasets[name].summary and "\n" not in datasets[name].summary
+
+
+def test_a_sentence_is_sent_to_another_process_with_its_words_and_tags():
+    sent = Sentence(TOKENS[0], TAGS[0])
+    arrived = pickle.loads(pickle.dumps(sent))
+    assert arrived == sent == " ".join(TOKENS[0])
+    assert (words_of(arrived), tags_of(arrived)) == (tuple(TOKENS[0]), tuple(TAGS[0]))

@@ -1,23 +1,27 @@
 """What engines are made of, without Ray."""
 
 import operator
+import os
 import pickle
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from clip_geometry.data.base import Dataset
-from clip_geometry.engines import actors, open_engine, spans
+from clip_geometry.encoders.base import EncoderEntry, encoders
+from clip_geometry.engines import actors, alike, cluster, open_engine, spans
+from clip_geometry.engines.alike import Likeness
 from clip_geometry.engines.base import ShardMaker
 from clip_geometry.engines.mapped import described, opened
 from clip_geometry.geometry.streamed import StreamedRows, aggregate_blocks
 from clip_geometry.registry import InputError
 from clip_geometry.shards.throughput import Throughput
 from clip_geometry.store import Shard
-from support.embed_fakes import FakeConfig, fake_dataset
+from support.embed_fakes import FakeConfig, FakeEncoder, fake_dataset
 from support.engine_fakes import Loading
 
 
@@ -42,6 +46,28 @@ def test_a_memory_map_travels_by_its_name(mapped, part):
 @pytest.mark.parametrize("part", [np.s_[::2], np.s_[:, 1:], np.s_[[3, 1]], np.s_[:0]])
 def test_what_is_no_run_of_rows_travels_by_its_values(mapped, part):
     assert np.array_equal(opened(pickle.loads(pickle.dumps(described(mapped[part])))), mapped[part])
+
+
+def test_what_was_changed_in_this_process_only_travels_by_its_values(tmp_path):
+    np.save(tmp_path / "rows.npy", np.zeros((5, 2)))
+    changed = np.load(tmp_path / "rows.npy", mmap_mode="c")
+    changed[3] = 7
+    assert opened(described(changed))[3, 0] == 7
+
+
+def test_a_map_that_a_worker_cannot_open_is_an_error_when_rows_are_asked_for(mapped, tmp_path):
+    sent = described(mapped)
+    (tmp_path / "rows.npy").unlink()
+    there = opened(sent)
+    with pytest.raises(InputError, match=r"a worker cannot read .*rows\.npy \(.*No such file.*all machines"):
+        there[:3]
+
+
+def test_labels_of_a_span_travel_without_those_of_all_rows():
+    along = torch.arange(100_000)
+    part = spans._of(along, range(40, 50))
+    assert part.tolist() == list(range(40, 50)) and len(pickle.dumps(part)) < 2000
+    assert spans._of(None, range(3)) is None
 
 
 def test_a_maker_travels_without_its_encoder(tmp_path):
@@ -90,10 +116,55 @@ class Reads:
 
 
 def test_actors_are_as_many_as_there_are_gpus_or_processors():
-    assert actors._capacity({"CPU": 64.0, "GPU": 8.0}, "auto") == (8, {"num_gpus": 1, "num_cpus": 8})
-    assert actors._capacity({"CPU": 4.0, "GPU": 8.0}, "cuda") == (8, {"num_gpus": 1, "num_cpus": 1})
-    assert actors._capacity({"CPU": 64.0, "GPU": 8.0}, "cpu") == (64, {"num_cpus": 1})
-    assert actors._capacity({"CPU": 2.0}, "auto") == (2, {"num_cpus": 1})
+    large, small, none = {"CPU": 64.0, "GPU": 8.0}, {"CPU": 8.0, "GPU": 4.0}, {"CPU": 100.0}
+    assert actors._capacity([large], "auto") == (8, {"num_gpus": 1, "num_cpus": 8})
+    # what an actor needs is there on every machine with GPUs: otherwise it would wait for ever
+    assert actors._capacity([none, large, small], "auto") == (12, {"num_gpus": 1, "num_cpus": 2})
+    assert actors._capacity([{"CPU": 4.0, "GPU": 8.0}], "cuda") == (8, {"num_gpus": 1, "num_cpus": 0})
+    assert actors._capacity([large, none], "cpu") == (164, {"num_cpus": 1})
+    assert actors._capacity([{"CPU": 2.0}], "auto") == (2, {"num_cpus": 1})
+    assert actors._capacity([{}], "auto") == (1, {"num_cpus": 1})  # one that grows when it is asked
+
+
+def test_a_worker_takes_on_the_folder_and_the_variables_it_lacks(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "yes")
+    monkeypatch.setenv("HF_HOME", "/of/the/driver")
+    monkeypatch.setenv("SECRET", "s")
+    here = pickle.loads(pickle.dumps(Likeness.here(FakeEncoder(FakeConfig()))))
+    assert "SECRET" not in here.variables and here.families == {}
+    monkeypatch.chdir("/")
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    monkeypatch.setenv("HF_HOME", "/of/the/worker")
+    here.take_on()
+    assert Path.cwd() == tmp_path
+    assert (os.environ["HF_HUB_OFFLINE"], os.environ["HF_HOME"]) == ("yes", "/of/the/worker")
+    replace(here, folder=str(tmp_path / "not there")).take_on()
+
+
+def test_a_worker_knows_the_encoders_that_the_user_added(monkeypatch):
+    entry = EncoderEntry(FakeConfig, lambda *_: None, lambda _: "", "own:NAME", "")
+    monkeypatch.setattr(encoders, "_members", {**encoders._members, "own": entry})
+    here = Likeness.here(FakeEncoder(FakeConfig()))
+    assert here.families == {"own": entry}
+    here.take_on()  # where it is known already
+    monkeypatch.setattr(encoders, "_members", {})
+    here.take_on()
+    assert encoders["own"] is entry
+
+
+def test_a_worker_with_other_libraries_or_weights_is_refused(monkeypatch):
+    encoder = FakeEncoder(FakeConfig())
+    here = Likeness.here(encoder)
+    here.require(encoder)
+    sentence = r"weights of fake:linear is older here and fake on .*make all machines alike"
+    with pytest.raises(InputError, match=sentence):
+        replace(here, weights="older").require(encoder)
+    with monkeypatch.context() as there:
+        there.setattr(alike, "library_versions", lambda: {"torch": "2.15.0+cu132"})
+        replace(here, versions={"torch": "2.15.0"}).take_on()  # however it was built
+    with pytest.raises(InputError, match=r"the version of numpy is 1\.0 here and \d.* on "):
+        replace(here, versions={"numpy": "1.0"}).take_on()
 
 
 def test_an_actor_decodes_on_its_own_processors_only(tmp_path):
@@ -126,6 +197,26 @@ def test_nobody_at_the_address():
     pytest.importorskip("ray", reason='Ray is not installed: pip install "clip-geometry[scale]"')
     with pytest.raises(InputError, match=r"no Ray cluster answers at 127\.0\.0\.1:1 \(.*refused"):
         open_engine("ray", "127.0.0.1:1").__enter__()
+
+
+def test_an_address_from_the_environment_is_knocked_at_too(monkeypatch):
+    pytest.importorskip("ray", reason='Ray is not installed: pip install "clip-geometry[scale]"')
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    for address in (None, "auto"):
+        with pytest.raises(InputError, match=r"no Ray cluster answers at 127\.0\.0\.1:1 \(.*refused"):
+            open_engine("ray", address).__enter__()
+    assert cluster._chosen("10.0.0.1:6379") == "10.0.0.1:6379"
+    monkeypatch.delenv("RAY_ADDRESS")
+    assert (cluster._chosen(None), cluster._chosen("auto")) == ("local", "auto")
+
+
+def test_a_failed_connection_tells_what_began_it():
+    told = "Failed. Last error: Traceback (most recent call last):\n  File x\nAuthenticationError: token is missing\n\n"
+    try:
+        raise ConnectionError("Failed to connect") from RuntimeError(told)
+    except ConnectionError as error:
+        assert cluster._reason(error) == "AuthenticationError: token is missing"
+    assert cluster._reason(ValueError("two\nlines")) == "two lines"
 
 
 def test_unknown_engine_and_address_without_cluster():

@@ -1,12 +1,18 @@
 """Sets too large for the memory are measured as they would be in it, from blocks."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from clip_geometry import embeddings
 from clip_geometry.embeddings import Embeddings, ShardedRows, is_large, joined, memory
+from clip_geometry.engines import open_engine
+from clip_geometry.experiments import streaming
 from clip_geometry.experiments.measuring import MeasuredSets, measure_sets
+from clip_geometry.experiments.splitting import split_by
+from clip_geometry.experiments.streaming import stream
 from clip_geometry.geometry.streamed import StreamedRows
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import LeastSquares, Procrustes, RankWarning, parse_pipeline
@@ -69,7 +75,7 @@ def test_what_is_left_out_says_why(rows_of):
     notes = {measure: row["note"] for (measure, _), row in found.items() if row["value"] is None}
     assert notes["silhouette"].startswith("needs all rows in memory, where they would take 0.00064 GB of")
     assert notes["uniformity"] == (
-        "time grows with n² and the rows are streamed; --measures uniformity takes it all the same"
+        "time grows with n² and the rows are streamed; named in --measures it is taken all the same"
     )
     taken = {key for key, row in found.items() if row["value"] is not None}
     assert len(taken) > 30
@@ -120,6 +126,22 @@ def test_context_says_that_rows_were_streamed(sets, monkeypatch):
     assert "streamed" not in MeasuredSets(sets, ()).context()
 
 
+def test_progress_is_told_of_all_bytes_that_are_read(sets, monkeypatch):
+    told = {}
+
+    class Told:
+        def __init__(self, description, rows, row_bytes):
+            told[description], self.description = [rows, row_bytes, 0], description
+
+        def __call__(self, count):
+            told[self.description][2] += count
+
+    monkeypatch.setattr(streaming, "Throughput", Told)
+    for rows in stream(sets, " (null)").values():
+        assert sum(len(block) for block in rows.split(999)) == N
+    assert told == {f"{modality} (null)": [N, 2 * D, N] for modality in ("image", "text")}
+
+
 def test_nan_is_found_on_the_way(sets, monkeypatch):
     monkeypatch.setattr(embeddings, "LARGE", 0)
     sets["image"].vectors[4200, 3] = np.nan
@@ -151,12 +173,113 @@ def test_shards_stay_on_disk_where_they_are_large(monkeypatch):
     assert joined(parts[:1]) is parts[0]
 
 
-def test_the_memory_is_that_of_the_container(tmp_path, monkeypatch):
-    limit = tmp_path / "memory.max"
-    monkeypatch.setattr(embeddings, "MEMORY_LIMIT", limit)
+@pytest.fixture
+def groups(tmp_path, monkeypatch):
+    """Writes limits into the files of a system with such lines in /proc/self/cgroup; gives the memory."""
+
+    def told(lines, limits):
+        monkeypatch.setattr(embeddings, "CGROUPS", tmp_path / "cgroup")
+        monkeypatch.setattr(embeddings, "OWN_CGROUPS", tmp_path / "own")
+        (tmp_path / "own").write_text("\n".join(lines))
+        for name, limit in limits.items():
+            (tmp_path / "cgroup" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "cgroup" / name).write_text(f"{limit}\n")
+        return memory()
+
+    return told
+
+
+def test_the_memory_is_that_of_the_machine_where_nothing_limits_it(groups, tmp_path, monkeypatch):
+    monkeypatch.setattr(embeddings, "OWN_CGROUPS", tmp_path / "none")
     physical = memory()
     assert physical > 2**28
-    limit.write_text("max\n")
-    assert memory() == physical
-    limit.write_text("1000000\n")
-    assert memory() == 1_000_000
+    assert groups(["0::/"], {"memory.max": "max"}) == physical
+    assert groups(["0::/job"], {"job/memory.max": 2**60}) == physical  # more than there is
+    assert groups(["5:cpu:/a", "0::/gone"], {"cpu/a/memory.max": 2**20}) == physical
+
+
+@pytest.mark.parametrize(
+    ("lines", "limits"),
+    [
+        (["0::/"], {"memory.max": 2**20}),  # a container
+        (["0::/slurm/job/step"], {"slurm/job/memory.max": 2**20, "slurm/job/step/memory.max": "max"}),
+        (["0::/a/b"], {"a/memory.max": 2**21, "a/b/memory.max": 2**20}),
+        (["0::/a/b"], {"a/memory.max": 2**20, "a/b/memory.max": 2**21}),
+        (["4:cpu,memory:/docker/7", "0::/"], {"memory/docker/7/memory.limit_in_bytes": 2**20}),
+        (["4:memory:/docker/7", "0::/"], {"memory/memory.limit_in_bytes": 2**20}),  # seen from within
+    ],
+)
+def test_the_memory_is_that_of_the_container_or_the_job(groups, lines, limits):
+    assert groups(lines, limits) == 2**20
+
+
+def test_shards_of_several_precisions_are_read_in_one_that_holds_all():
+    parts = [np.full((3, 2), 1.001, np.float16), np.full((2, 2), 1e6, np.float32)]
+    rows = ShardedRows(parts)
+    assert rows.dtype == np.float32
+    assert rows[[4, 0]].tolist() == np.concatenate(parts)[[4, 0]].tolist()
+
+
+@pytest.mark.parametrize("place", ["prompts", "few", "one item"])
+def test_standard_errors_where_blocks_have_none_of_the_rows(sets, rows_of, place):
+    """Prompts lie in no block, few texts not in each, and two captions of one image in one."""
+    few = sets["text"].take(slice(4))
+    sets["text"] = {
+        "prompts": replace(few, item_id=None, labels=np.arange(4), pair_on="label"),
+        "few": few,
+        "one item": replace(few, item_id=few.item_id[[0, 0, 0, 0]]),
+    }[place]
+    found, expected = (rows_of("normalize", large=large, names=["isoscore"]) for large in (True, False))
+    for key, row in found.items():
+        if expected[key]["standard_error"] is None:
+            assert row["standard_error"] is None
+        else:
+            assert row["standard_error"] == pytest.approx(expected[key]["standard_error"], rel=1e-6, abs=1e-12)
+    assert (found["isoscore", "text"]["standard_error"] is None) == (place == "one item")
+
+
+def test_no_standard_error_where_rows_without_a_block_are_all_equal(sets, rows_of):
+    vectors = np.ones((20, D), np.float32)
+    vectors[7] += np.arange(D)
+    sets.clear()
+    sets["image"] = Embeddings(vectors, "image")
+    for large in (True, False):
+        row = rows_of("", large=large, names=["isoscore"])["isoscore", "image"]
+        assert row["standard_error"] is None and abs(row["value"]) < 1e-12
+
+
+def test_groups_of_large_sets_are_not_read_before_they_are_measured(sets, monkeypatch):
+    expected = dict(split_by({"image": sets["image"]}, "label"))
+    monkeypatch.setattr(embeddings, "LARGE", 0)
+    halves = ShardedRows([sets["image"].vectors[:101], sets["image"].vectors[101:]])
+    for vectors in (sets["image"].vectors, halves):
+        found = dict(split_by({"image": replace(sets["image"], vectors=vectors)}, "label"))
+        assert found.keys() == expected.keys() == {0, 1, 2, 3}
+        for label, part in found.items():
+            rows, whole = part["image"].vectors, expected[label]["image"]
+            assert isinstance(rows, ShardedRows) and rows.shape == whole.vectors.shape
+            assert np.array_equal(np.asarray(rows), whole.vectors)
+            assert np.array_equal(rows[[700, 3]], whole.vectors[[700, 3]])
+            assert part["image"].item_id.tolist() == whole.item_id.tolist()
+            assert torch.equal(stream(part)["image"][:], torch.from_numpy(whole.vectors))
+
+
+def test_no_rows_may_be_chosen(sets):
+    chosen = ShardedRows.chosen(sets["text"].vectors, np.array([], dtype=int))
+    assert chosen.shape == (0, D) and np.asarray(chosen).shape == (0, D)
+
+
+def test_an_engine_gives_the_numbers_of_memory_where_the_sets_would_fit(rng=np.random.default_rng(0)):
+    """At 256 columns, from which on products of what is too large are float32: some 1e-9 away."""
+    image = Embeddings(cone(3000, 256, rng).astype(np.float32), "image", np.arange(3000).astype(str))
+    names = ["isoscore", "participation_ratio", "average_cosine"]
+    with open_engine("local") as engine:
+        found, expected = (
+            MeasuredSets({"image": image}, parse_pipeline("normalize"), blocks=5, engine=each)
+            for each in (engine, None)
+        )
+        assert found.streamed and not expected.streamed
+        for row, other in zip(measure_sets(found, names), measure_sets(expected, names), strict=True):
+            assert row["value"] == pytest.approx(other["value"], rel=1e-11)
+            if row["standard_error"] is not None:
+                assert row["standard_error"] == pytest.approx(other["standard_error"], rel=1e-7)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import silhouette_samples as sklearn_samples
+from triton.runtime import interpreter
 
 from clip_geometry.geometry import fused_distances, silhouette, silhouette_samples
 from clip_geometry.geometry.checked_silhouette import checked_silhouette
@@ -63,6 +64,41 @@ def test_each_kind_of_products_has_its_error_and_no_less(products):
         error = (one - other).abs().max() / other.mean()
         assert error < bound
         assert bound < 1e-5 or error > bound / 100  # it does round, and the bound says something
+
+
+def _cutting_off(builder, a, b, c, *_):
+    """Tensor cores: of each sum of 16 products and what was there the first 24 bits, towards 0."""
+    total, a, b = c.data.astype("float64"), a.data.astype("float64"), b.data.astype("float64")
+    for k in range(0, a.shape[1], 16):
+        mantissa, exponent = np.frexp(total + a[:, k : k + 16] @ b[k : k + 16])
+        total = np.ldexp(np.trunc(mantissa * 2**24) / 2**24, exponent)
+    return interpreter.TensorHandle(total.astype("float32"), c.dtype.scalar)
+
+
+def test_sums_that_tensor_cores_cut_off_stay_short(monkeypatch):
+    """Two classes far from the middle of all, whose products have one sign: 96 sums cut off, one after the other, make
+    distances between them 4e-6 too long, and distances within, which are taken about their own centres, not at all."""
+    rng = np.random.default_rng(0)
+    codes = np.repeat(np.arange(5), 12)
+    rows = 2 * rng.normal(size=(4, 512))[np.array([0, 0, 1, 2, 3])][codes] + rng.normal(size=(60, 512))
+    rows, codes = torch.from_numpy(rows / np.abs(rows).max()).float(), torch.from_numpy(codes)
+    bounds = list(range(0, 61, 12))
+    monkeypatch.setattr(interpreter.InterpreterBuilder, "create_dot", _cutting_off)
+    expected = definition(rows, codes, bounds)
+    for one, other in zip(
+        fused_mean_distances(rows, codes, bounds, tiles=Tiles(64, 64, 32, 4, 1)), expected, strict=True
+    ):
+        assert torch.allclose(one, other, rtol=1e-6, atol=0)
+
+
+def test_differences_in_many_dimensions_stay_in_range():
+    """Two outlying rows as far apart as rows can be, whose products do not fit float16."""
+    rng = np.random.default_rng(0)
+    x = 1e-3 * rng.normal(size=(9, 2048))
+    x[3], x[4] = 1.9, -1.9
+    x, labels = torch.from_numpy(x).float(), np.arange(9) % 2
+    expected = silhouette_samples(x.double(), labels)
+    assert torch.allclose(silhouette_samples(x, labels, products="fp16x3"), expected, rtol=0, atol=3e-6)
 
 
 def test_rounding_moves_rows_and_nothing_cancels():

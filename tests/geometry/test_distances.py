@@ -69,6 +69,16 @@ def test_one_cancelled_product_is_found_wherever_it_is(n):
     assert torch.allclose(found, of_differences(x, x).sqrt(), rtol=FLOAT32, atol=0)
 
 
+def test_products_that_lose_two_digits_are_taken_again():
+    """Ten times their spread from the centre squared distances are a hundredth of ‖x‖² + ‖y‖²."""
+    rng = torch.Generator().manual_seed(0)
+    x, y = 10 + torch.randn(90, 300, generator=rng), 10 + torch.randn(40, 300, generator=rng)
+    plain = (x.square().sum(1)[:, None] + y.square().sum(1) - 2 * x @ y.T).sqrt().double()
+    exact = of_differences(x, y).sqrt()
+    assert not torch.allclose(plain, exact, rtol=FLOAT32, atol=0)
+    assert torch.allclose(distances(x, y).double(), exact, rtol=FLOAT32, atol=0)
+
+
 @pytest.mark.parametrize("name", ["ONEDNN", "DNNL"])
 def test_where_onednn_may_use_bfloat16_products_are_not_trusted(name, monkeypatch):
     assert single_is_exact(torch.device("cpu"))

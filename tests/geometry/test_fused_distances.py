@@ -1,6 +1,7 @@
 """The GPU's kernel: its cases in Triton's interpreter, that it compiles for Hopper, and who takes it."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ COMPILED = """
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 
-from clip_geometry.geometry.fused_distances import LIFT, _tiles
+from clip_geometry.geometry.fused_distances import _tiles, lift_of
 from clip_geometry.geometry.fused_operands import FORMS
 from clip_geometry.geometry.kernels.distance_sums import distance_sums
 
@@ -27,11 +28,12 @@ types = {"high": "*fp16", "low": "*fp16", "norms": "*fp32", "exact": "*fp32", "u
          "bounds": "*i32", "spans": "*i32", "out": "*fp64",
          "classes": "i32", "share": "fp32", "least": "fp32", "d": "i32"}
 constants = {"BLOCK_M": tiles.rows, "BLOCK_N": tiles.columns, "BLOCK_K": tiles.dimensions, "SPLIT": True,
-             "WITHIN": False, "PRECISION": "ieee", "LIFT": LIFT}
+             "WITHIN": False, "PRECISION": "ieee", "LIFT": lift_of(512)}
 aligned = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(types) if "*" in types[name] or name == "d"}
 source = ASTSource(distance_sums, {**types, **dict.fromkeys(constants, "constexpr")}, constants, aligned)
 options = {"num_warps": tiles.warps, "num_stages": tiles.stages}
-print(compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"])
+compiled = compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+print(compiled.metadata.shared, compiled.asm["ttir"], compiled.asm["ttgir"], compiled.asm["ptx"])
 """
 
 
@@ -57,6 +59,12 @@ def test_the_kernel_compiles_for_the_tensor_cores_of_hopper(tmp_path):
     assert ran.returncode == 0, ran.stderr
     assert ".target sm_90a" in ran.stdout
     assert "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16" in ran.stdout
+    assert int(ran.stdout.split()[0]) <= 99 * 1024  # of any GPU from Ampere on
+    # where the rows of a tile begin, and those of its columns: a million rows of 4096 are more than 2³¹ entries
+    assert len(re.findall(r"arith\.muli .* : i64", ran.stdout.partition("ttg.")[0])) == 2
+    # each chain of three products begins at 0, and the tensor cores add nothing to the sum of all
+    products = re.findall(r"(%\S+) = ttng\.warp_group_dot \S+ \S+ (%\S+) ", ran.stdout)
+    assert len(products) == 3 and products[0][1].startswith("%cst")
 
 
 class OnGpu:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.geometry import row_sums
+from clip_geometry.geometry import distances, row_sums
 from clip_geometry.geometry.row_sums import sums_of_distances
 
 
@@ -26,3 +26,16 @@ def test_sums_are_those_of_the_definition(block, kept, dtype, exact, error, monk
     assert torch.equal(rows, of)
     unit = 2.0 ** torch.frexp(x.abs().max().double()).exponent  # a power of two
     assert torch.allclose(sums * unit, expected, rtol=error, atol=0)
+
+
+def test_a_row_and_itself_are_no_reason_to_measure_a_block_again(monkeypatch):
+    """Their product cancels, wherever among the rows compared with they are."""
+
+    def again(*_, **__):
+        raise AssertionError("products of a block were given up")
+
+    monkeypatch.setattr(row_sums, "BLOCK", 16)
+    monkeypatch.setattr(distances, "squared_distances", again)
+    x = torch.randn(90, 12, generator=torch.Generator().manual_seed(0))
+    found = list(sums_of_distances(x, torch.arange(0, 90, 3), torch.arange(90), torch.arange(90) % 2, 2))
+    assert sum(len(rows) for rows, _ in found) == 30

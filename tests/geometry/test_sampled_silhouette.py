@@ -66,6 +66,16 @@ def test_the_standard_error_is_how_far_the_estimates_lie_from_the_exact_value(of
     assert np.sqrt((errors**2).mean()) == pytest.approx(values.std(), rel=0.25)
 
 
+def test_references_of_half_of_the_own_class_are_an_error_of_half():
+    """Every row is averaged, and the other classes are equally far whichever of their rows are drawn: what is left is
+    the mean distance to 50 of 99 rows. 60 draws: their spread is known to 9 %."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(3), 100)
+    x = 30 * rng.normal(size=(3, 5))[labels] + rng.normal(size=(300, 5))
+    values, errors = draws(x, labels, of=300, references=50, seeds=60)
+    assert np.sqrt((errors**2).mean()) == pytest.approx(values.std(), rel=0.15)
+
+
 def test_the_jackknife_takes_away_that_the_nearest_of_estimated_classes_is_too_near():
     """Many classes that are equally near: without the correction the estimate is more than ten errors too low."""
     rng = np.random.default_rng(0)
@@ -109,6 +119,8 @@ def test_the_measure_says_what_it_drew_where_it_draws(monkeypatch):
     measure = measures["silhouette[sampled]"]
     assert measure.remark(x, labels) is None
     assert float(measure(x, labels)) == pytest.approx(float(silhouette(x, labels)), abs=1e-12)
+    monkeypatch.setattr(module, "ROWS", 400)
+    assert measure.remark(x, labels) is None
     monkeypatch.setattr(module, "ROWS", 100)
     error = float(sampled_silhouette(x, labels, of=100).standard_error)
     said = measure.remark(x, labels)

@@ -2,11 +2,13 @@
 
 import gc
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from clip_geometry.embeddings import ShardedRows
 from clip_geometry.geometry import Moments, isoscore, measures
 from clip_geometry.geometry.class_sums import class_sums
 from clip_geometry.geometry.moments import moments_of_groups
@@ -117,6 +119,20 @@ def test_moments_of_float16_rows_by_float32_products(d, offset):
     assert relative(found.Q, expected.Q) < 1e-6
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("alike", [False, True])
+def test_moments_of_columns_of_two_values(seed, alike):
+    """Equal products round alike, so that their errors add up instead of cancelling: the worst case of the bound."""
+    rng = np.random.default_rng(seed)
+    low, high = rng.random(2)
+    x = np.where(rng.random((8192, 1 if alike else 256)) < 0.5, low, high) * (rng.random(256) if alike else 1)
+    x = x.astype(np.float16)
+    found, expected = Moments.of(StreamedRows.of(x)), Moments.of(x)
+    assert relative(found.M2, expected.M2) < 1e-6
+    assert relative(found.T, expected.T, float(expected.Q) ** 0.75 * expected.n**0.25) < 1e-6
+    assert relative(found.Q, expected.Q) < 1e-6
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("offset", [0, 1000])
 def test_moments_of_many_rows(offset):
@@ -139,7 +155,9 @@ def test_moments_at_the_ends_of_the_range(scale, dtype):
 def test_unit_rows_of_float16_rows_far_from_the_origin():
     rng = np.random.default_rng(0)
     x = (cone(9000, 256, rng) + 50 * rng.normal(size=256)).astype(np.float16)
-    found, expected = Moments.of(unit_rows(StreamedRows.of(x))), Moments.of(unit_rows(torch.from_numpy(x)))
+    rows = unit_rows(StreamedRows.of(x))
+    assert rows.stored == torch.float16  # and so by float32 products
+    found, expected = Moments.of(rows), Moments.of(unit_rows(torch.from_numpy(x)))
     assert 0 < relative(found.M2, expected.M2) < 1e-6
 
 
@@ -199,6 +217,15 @@ def test_bad_values_are_found_as_they_are_read_and_named_by_their_row(rows):
         Moments.of(parts)
 
 
+def test_rows_that_were_skipped_are_not_taken_for_checked():
+    x = cone(9000, 4, np.random.default_rng(0))
+    x[4999, 2] = np.nan
+    rows = StreamedRows.of(x)
+    assert len(rows[6000:7000]) == 1000
+    with pytest.raises(InputError, match="NaN or infinity in row 4999"):
+        rows[4000:5000]
+
+
 def test_zero_rows_are_named_by_their_row():
     x = cone(9000, 4, np.random.default_rng(0))
     x[5001] = 0
@@ -216,9 +243,86 @@ def test_rows_that_are_taken_and_joined():
     expected = torch.from_numpy(x).float()
     assert torch.equal(both[:], expected)
     assert torch.equal(both[15:25], expected[15:25])
+    assert torch.equal(both[3:7], expected[3:7]) and both[3:7].dtype == torch.float32
     assert torch.equal(both.take(order)[:], expected[order])
     assert torch.equal(both[order], expected[order])
     assert torch.equal(both.take(order)[3], expected[order][3])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        slice(None, None, 3),
+        slice(40, 4, -7),
+        slice(9, 9),
+        slice(9, 2),
+        slice(9, 9, 2),
+        slice(-4, 90),
+        -1,
+        np.int64(-50),
+        np.zeros(0, dtype=int),
+        [49, -1, 0],
+        np.arange(50) % 7 == 2,
+    ],
+    ids=str,
+)
+def test_rows_are_chosen_as_numpy_chooses_them(rows):
+    x = cone(50, 4, np.random.default_rng(0)).astype(np.float16)
+    both = cat([StreamedRows.of(x[:20]), StreamedRows.of(x[20:])])
+    shifted = both.map(lambda block, numbers: block.double() + torch.as_tensor(list(numbers))[:, None], 4)
+    numbered = x.astype(float) + np.arange(50)[:, None]
+    for given, expected in ((StreamedRows.of(x), x), (both, x), (shifted, numbered)):
+        assert np.array_equal(given[rows].numpy(), expected[rows])
+
+
+@pytest.mark.parametrize("rows", [50, -51, [3, 50], [-51]])
+def test_rows_that_are_not_there_are_an_error(rows):
+    """They were what the memory happened to hold."""
+    both = cat([StreamedRows.of(cone(25, 4, np.random.default_rng(k))) for k in range(2)])
+    with pytest.raises(IndexError, match=r"row -?5[01] was asked for; expected one of 50 rows"):
+        both[rows]
+    with pytest.raises(IndexError, match=r"a mask of shape \(49,\) was given for 50 rows"):
+        both[torch.ones(49, dtype=torch.bool)]
+
+
+def test_arrays_in_orders_that_torch_does_not_have():
+    x = cone(50, 4, np.random.default_rng(0)).astype(np.float32)
+    for array in (x[::-1], x.astype(">f4"), np.asfortranarray(x)):
+        rows = StreamedRows.of(array)
+        assert rows.dtype == torch.float32
+        assert np.array_equal(rows[3:9].numpy(), array[3:9])
+        assert np.array_equal(rows[[8, 3]].numpy(), array[[8, 3]])
+
+
+def test_joined_rows_hold_the_numbers_of_all():
+    """float16 and bfloat16 are equally long, and neither holds the other."""
+    parts = [torch.full((2, 3), 1.001, dtype=torch.float16), torch.full((2, 3), 1e20, dtype=torch.bfloat16)]
+    both = cat([StreamedRows.of(part) for part in parts])
+    assert both.dtype == both.stored == torch.float32
+    assert torch.equal(both[:], torch.cat([part.float() for part in parts]))
+
+
+def resident(path):
+    """kB of the file that are mapped into this process."""
+    lines = Path("/proc/self/smaps").read_text().splitlines()
+    found = [k for k, line in enumerate(lines) if line.endswith(str(path))]
+    return sum(int(next(line for line in lines[k:] if line.startswith("Rss:")).split()[1]) for k in found)
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").is_file(), reason="only Linux says what is resident")
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_pass_leaves_no_pages_in_the_process(tmp_path, order):
+    """Rows of 8 MB; of arrays in Fortran's order each block lies everywhere in the file."""
+    np.save(tmp_path / "rows.npy", np.asarray(np.random.default_rng(0).normal(size=(8192, 128)), order=order))
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    assert float(mapped.sum()) != 0 and resident(tmp_path / "rows.npy") > 8000
+    rows = StreamedRows.of(mapped)
+    for block in rows.split(1000):
+        assert len(block) and resident(tmp_path / "rows.npy") < 100
+    assert len(rows[[5, 8000]]) == 2 and resident(tmp_path / "rows.npy") < 100
+    (chosen,) = ShardedRows.chosen(mapped, np.arange(0, 8192, 3)).parts
+    assert np.array_equal(StreamedRows.of(chosen)[10:2000].numpy(), np.asarray(chosen)[10:2000])
+    assert len(StreamedRows.of(chosen)[:2000]) == 2000 and resident(tmp_path / "rows.npy") < 100
 
 
 def test_a_memory_map_leaves_no_pages_behind(tmp_path):
@@ -234,6 +338,14 @@ def test_a_memory_map_leaves_no_pages_behind(tmp_path):
     assert (changed == 1).all()
 
 
+@pytest.mark.parametrize("scale", [1e-60, 1e60])
+def test_noise_of_a_scale_that_float32_does_not_hold(scale):
+    noise, plain = GaussianRows((5000, 3), 1, scale), GaussianRows((5000, 3), 1)
+    expected = plain[0:5000].double() * scale
+    assert torch.allclose(noise[0:5000] / scale, expected / scale, rtol=1e-12)
+    assert torch.equal(noise[[7, 4999]], noise[0:5000][[7, 4999]])
+
+
 def test_noise_is_the_same_whenever_it_is_asked_for():
     noise, other = GaussianRows((9000, 5), 1, 2.0), GaussianRows((9000, 5), 2, 2.0)
     every = noise[0:9000]
@@ -241,5 +353,13 @@ def test_noise_is_the_same_whenever_it_is_asked_for():
     assert torch.equal(noise[torch.tensor([8999, 0, 4096])], every[[8999, 0, 4096]])
     assert float(every.std()) == pytest.approx(2, rel=0.02)  # 45 000 numbers: 1/√90 000 = 0.3 %
     assert len(every.unique(dim=0)) == 9000  # no block comes twice
+    assert len(torch.cat([every, other[0:9000]]).unique(dim=0)) == 18_000  # nor for another seed
     for seed in (other, GaussianRows((9000, 5), 0, 2.0)):
         assert abs(float((every * seed[0:9000]).mean())) < 0.1  # 4 × 1/√45 000 = .02
+
+
+def test_rows_put_together_keep_the_engine_that_makes_their_passes():
+    asked = []
+    parts = [StreamedRows.of(np.ones((3, 2))).aggregated_by(lambda x, *job: asked.append(len(x))) for _ in range(2)]
+    cat(parts).map(lambda block, _: block, 2).aggregate(int, max, max, 4)
+    assert asked == [6]

@@ -6,7 +6,9 @@ A process of its own, since Ray pickles functions of geometry, which the tests' 
 import json
 import os
 import sys
+from contextlib import chdir
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 import ray
@@ -14,6 +16,9 @@ import torch
 
 import clip_geometry.encoders
 from clip_geometry.cli import app
+from clip_geometry.data.base import Dataset, Side
+from clip_geometry.encoders.base import EncoderEntry, Tokens
+from clip_geometry.encoders.base import encoders as families
 from clip_geometry.engines import actors, open_engine, spans
 from clip_geometry.extraction import embed
 from clip_geometry.geometry import Moments, average_cosine, inter_type_cosine, modality_gap, objectives
@@ -21,7 +26,7 @@ from clip_geometry.geometry.moments import moments_of_groups
 from clip_geometry.geometry.streamed import StreamedRows, cat
 from clip_geometry.progress import quiet
 from clip_geometry.registry import InputError
-from support.embed_fakes import FakeConfig, fake_dataset
+from support.embed_fakes import FakeConfig, FakeDatasetConfig, FakeEncoder, fake_dataset
 from support.engine_fakes import Always, Fatal, Loading, Refuses, die_once
 
 CLASSES = 5
@@ -53,6 +58,50 @@ def refused(folder):
 def dying(folder):
     actors.RETRIES = 0
     return embedded(folder / "dying", fake_dataset(), Always(), engine="ray")
+
+
+def unsendable(folder):
+    lock = Lock()
+    side = Side("text", ["a"], lambda k: str(lock))
+    return embedded(folder / "unsendable", Dataset(FakeDatasetConfig(), "r1", None, side), engine="ray")
+
+
+def unsendable_rows(folder):
+    lock = Lock()
+    with open_engine("ray") as engine:
+        x = StreamedRows.of(np.ones((3000, 2)), name="image").map(lambda block, _: (lock, block)[1], 2)
+        Moments.of(engine.stream(x))
+
+
+def gone(folder):
+    np.save(folder / "gone.npy", np.ones((3000, 2)))
+    with open_engine("ray") as engine:
+        rows = engine.stream(StreamedRows.of(np.load(folder / "gone.npy", mmap_mode="r"), name="image"))
+        (folder / "gone.npy").unlink()
+        rows.aggregate(int, lambda found, block, along: found, int.__add__, 1000)
+
+
+class OwnConfig(FakeConfig):
+    pass
+
+
+class OwnEncoder(FakeEncoder):
+    def text_features(self, tokens):
+        return tokens.inputs
+
+    def tokenize(self, texts):
+        return Tokens(torch.tensor([[float(len(text))] for text in texts]), 0)
+
+
+def elsewhere(folder):
+    (folder / "elsewhere").mkdir()
+    clip_geometry.encoders.encoder_revision = lambda config: "w1"
+    families.add("own", EncoderEntry(OwnConfig, lambda config, device: OwnEncoder(config), str, "own:NAME", "ours"))
+    with chdir(folder / "elsewhere"):
+        Path("text").write_text("relative")
+        side = Side("text", [str(k) for k in range(12)], lambda k: f"{Path('text').read_text()} {k}")
+        data, config = Dataset(FakeDatasetConfig(), "r1", None, side), OwnConfig(model="own:mine")
+        return embed(config, data, "store", engine="ray", progress=quiet)["sides"]["text"]["n"]
 
 
 def three_files(folder, n=7000, d=300):
@@ -143,7 +192,8 @@ def outcome(job, folder):
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     begin()
-    jobs = [continued, refused, dying, statistics, killed_in_a_pass, dying_in_a_pass, bad_row, measured]
+    jobs = [elsewhere, continued, refused, dying, unsendable]  # before load_encoder is a fake's
+    jobs += [statistics, killed_in_a_pass, dying_in_a_pass, bad_row, unsendable_rows, gone, measured]
     found = {job.__name__: outcome(job, folder) for job in jobs}
     found["still there"] = ray.is_initialized()
     found["pid"] = os.getpid()

@@ -166,7 +166,7 @@ def _legend(rows: list[Row], unasked: bool) -> Iterator[str]:
         return
     first, maps = rows[0], any(row.get("maps") for row in rows)
     if first.get("streamed"):
-        engine, large = first.get("engine"), "in float64 they take more than a quarter of the memory"
+        engine, large = first.get("engine"), "in float64 they take more than a twelfth of the memory"
         yield f"rows were streamed: {large if engine is None else f'engine {engine}'}"
     yield "null: the same on an isotropic Gaussian of this n and d, through this pipeline"
     if first["jackknife_blocks"]:

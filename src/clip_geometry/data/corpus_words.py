@@ -23,6 +23,10 @@ class Sentence(str):
         sentence.tags = ("",) * len(words) if tags is None else tuple(tags)
         return sentence
 
+    def __reduce__(self) -> tuple[type["Sentence"], tuple[tuple[str, ...], tuple[str, ...]]]:
+        """str's own would take the text for the words when it is sent to another process."""
+        return Sentence, (self.words, self.tags)
+
 
 def words_of(text: str) -> tuple[str, ...]:
     """The words of a sentence as the corpus has them, of any other text by WORDS: punctuation marks are words."""

@@ -1,17 +1,20 @@
 """Shards embedded by actors of a Ray cluster: each holds the encoder, and computes a shard at a time."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from clip_geometry import files
+from clip_geometry.engines.alike import Likeness
 from clip_geometry.engines.base import Record, ShardMaker
+from clip_geometry.engines.jobs import result, send, told_to_wait
 from clip_geometry.progress import Advance
 from clip_geometry.registry import InputError
 from clip_geometry.store import Shard
 
 RETRIES = 3  # of a shard whose worker died: a machine may be taken away, but what kills each of its workers is a bug
+ADVICE = "give it more memory or a smaller batch size, and run the same command again; finished shards are kept"
 
 
 class Embedder:
@@ -19,18 +22,27 @@ class Embedder:
 
     maker: Any = None
 
+    def ready(self) -> None:
+        """Answers as soon as there is a process."""
+
     def make(self, sent: list[Any], modality: str, shard: Shard) -> Record:
-        """sent: a reference to the maker, in a list, so that Ray does not fetch it anew for every shard."""
+        """sent: references to a Likeness and to the maker, in a list, so that Ray does not fetch them for every
+        shard, nor the one before the other has been taken on."""
         if self.maker is None:
             import ray
 
-            self.maker = ray.get(sent[0])
+            likeness: Any = ray.get(sent[0])
+            likeness.take_on()
+            maker: Any = ray.get(sent[1])
+            likeness.require(maker.encoder)
+            self.maker = maker
         return self.maker.make(modality, shard)
 
 
 class ShardActors:
     """Actors for one maker, as many as the cluster has GPUs, or else processors, and no more than shards.
 
+    A shard is given to an actor that has answered: one that waits for a place on the cluster holds up none.
     Ray starts a dead actor anew and gives it its shard again. A shard may so be written twice, by the old process and
     the new; it is renamed into its place and has the same bytes both times.
     """
@@ -38,66 +50,68 @@ class ShardActors:
     def __init__(self, ray: Any):
         self.ray = ray
         self.maker: ShardMaker | None = None
-        self.sent: Any = None  # the maker, once for all actors
+        self.sent: list[Any] = []  # once for all actors
         self.actors: list[Any] = []
 
     def records(
         self, maker: ShardMaker, modality: str, shards: Sequence[Shard], advance: Advance
     ) -> Generator[Record, None, None]:
         self._hire(maker, len(shards))
-        waiting, idle, busy = list(reversed(shards)), list(self.actors), {}
-        while waiting or busy:
-            while waiting and idle:
-                shard, actor = waiting.pop(), idle.pop()
-                busy[actor.make.remote([self.sent], modality, shard)] = shard, actor
+        waiting, left = list(reversed(shards)), len(shards)
+        busy: dict[Any, tuple[Shard | None, Any]] = {actor.ready.remote(): (None, actor) for actor in self.actors}
+        told_to_wait(self.ray, list(busy))
+        while left:
             (done,), _ = self.ray.wait(list(busy), num_returns=1)
             shard, actor = busy.pop(done)
-            idle.append(actor)
             record = self._record(done, shard, modality)
-            _require_shared(maker, modality, shard)
-            advance(shard.stop - shard.start)
-            yield record
+            if waiting:
+                following = waiting.pop()
+                busy[actor.make.remote(self.sent, modality, following)] = following, actor
+            if shard is not None:
+                left -= 1
+                _require_shared(maker, modality, shard)
+                advance(shard.stop - shard.start)
+                yield record
 
     def __len__(self) -> int:
         return len(self.actors)
 
-    def end(self) -> None:
-        for actor in self.actors:
+    def end(self, disconnected: bool = False) -> None:
+        """disconnected: from the cluster, which ends the actors without a word about shards that they were at."""
+        for actor in () if disconnected else self.actors:
             self.ray.kill(actor)
         if self.maker is not None:  # what dead workers left
             for side in self.maker.dataset.sides:
                 files.remove_temporaries(self.maker.folder / side.modality)
-        self.actors, self.maker, self.sent = [], None, None
+        self.actors, self.maker, self.sent = [], None, []
 
     def _hire(self, maker: ShardMaker, shards: int) -> None:
-        count, needs = _capacity(self.ray.cluster_resources(), maker.device)
+        machines = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+        count, needs = _capacity(machines, maker.device)
         if self.maker is not maker:
             self.end()
-            self.maker, self.sent = maker, self.ray.put(with_readers(maker, needs["num_cpus"] - 1))
+            given = with_readers(maker, max(0, needs["num_cpus"] - 1))
+            what = f"the data set {maker.dataset.config.name} or the model {maker.config.model}"
+            self.sent = [send(self.ray, each, what) for each in (Likeness.here(maker.encoder), given)]
+            self.maker = maker
         missing = min(count, shards) - len(self.actors)
         if missing > 0:
             hired = self.ray.remote(max_restarts=-1, max_task_retries=RETRIES, **needs)(Embedder)
             self.actors += [hired.remote() for _ in range(missing)]
 
-    def _record(self, done: Any, shard: Shard, modality: str) -> Record:
-        try:
-            return self.ray.get(done)
-        except self.ray.exceptions.RayTaskError as error:
-            raise (error.cause if isinstance(error.cause, InputError) else error) from None
-        except self.ray.exceptions.RayActorError as error:
-            said = " ".join(str(error).split())[:200]
-            raise InputError(
-                f"the worker of {modality} shard {shard.number} died {RETRIES + 1} times ({said}): give it more memory "
-                "or a smaller batch size, and run the same command again; finished shards are kept"
-            ) from None
+    def _record(self, done: Any, shard: Shard | None, modality: str) -> Record:
+        worker = f"the worker of {modality} shard {shard.number}" if shard is not None else "a worker"
+        return result(self.ray, done, worker, RETRIES + 1, ADVICE)
 
 
-def _capacity(resources: dict[str, float], device: str) -> tuple[int, dict[str, int]]:
-    """How many actors there is room for, and what one needs: a GPU and its share of the processors, or a processor."""
-    processors, gpus = int(resources.get("CPU", 1)), int(resources.get("GPU", 0))
-    if device != "cpu" and gpus:
-        return gpus, {"num_gpus": 1, "num_cpus": max(1, processors // gpus)}
-    return max(1, processors), {"num_cpus": 1}
+def _capacity(machines: Sequence[Mapping[str, float]], device: str) -> tuple[int, dict[str, int]]:
+    """How many actors there is room for, and what one needs: a GPU and its share of its machine's processors, which
+    every machine with GPUs has; or a processor."""
+    with_gpus = [machine for machine in machines if machine.get("GPU", 0) >= 1]
+    if device != "cpu" and with_gpus:
+        share = min(int(machine.get("CPU", 0) // machine["GPU"]) for machine in with_gpus)
+        return sum(int(machine["GPU"]) for machine in with_gpus), {"num_gpus": 1, "num_cpus": share}
+    return max(1, sum(int(machine.get("CPU", 0)) for machine in machines)), {"num_cpus": 1}
 
 
 def with_readers(maker: ShardMaker, count: int) -> ShardMaker:

@@ -6,6 +6,7 @@ cut batches otherwise than at the shards' beginnings, on which their bytes depen
 """
 
 import logging
+import os
 import socket
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,13 +15,13 @@ from typing import Any
 from clip_geometry.data.base import Side
 from clip_geometry.engines.actors import ShardActors
 from clip_geometry.engines.base import Engine, Record, ShardMaker, Shown
-from clip_geometry.engines.mapped import send_maps_by_name
 from clip_geometry.engines.spans import aggregate
 from clip_geometry.geometry.streamed import StreamedRows
 from clip_geometry.registry import InputError
 from clip_geometry.store import Shard
 
 KNOCK = 10.0  # seconds
+HERE = "local"  # Ray's name for a cluster of this machine's processors, which it starts
 
 
 class RayCluster:
@@ -44,20 +45,19 @@ class RayCluster:
 
 @contextmanager
 def ray_cluster(address: str | None = None) -> Iterator[Engine]:
-    """The cluster at the address, or the one this process is connected to; otherwise one of this machine's processors,
-    which ends with the `with`. Raises InputError where Ray is missing or nothing answers at the address."""
+    """The cluster this process is connected to, or the one at the address or RAY_ADDRESS; otherwise one of this
+    machine's processors, which ends with the `with`. Raises InputError where Ray is missing or nothing answers."""
     ray = _installed()
     begun = not ray.is_initialized()
     if begun:
         _connect(ray, address)
-    send_maps_by_name(ray)
     cluster = RayCluster(ray)
     try:
         yield cluster
     finally:
-        cluster.actors.end()
         if begun:
             ray.shutdown()
+        cluster.actors.end(disconnected=begun)
 
 
 def _installed() -> Any:
@@ -69,13 +69,27 @@ def _installed() -> Any:
 
 
 def _connect(ray: Any, address: str | None) -> None:
-    settings: dict[str, Any] = {} if address else {"include_dashboard": False}
+    where = _chosen(address)
     try:
-        _knock(address or "")
-        ray.init(address=address, logging_level=logging.ERROR, **settings)
-    except (OSError, RuntimeError, ValueError) as error:
-        said = " ".join(str(error).split())[:200]
-        raise InputError(f"no Ray cluster answers at {address or 'this machine'} ({said}): ray status tells") from None
+        _knock(where)
+        ray.init(address=where, logging_level=logging.ERROR, **({"include_dashboard": False} if where == HERE else {}))
+    except (OSError, RuntimeError, ValueError, ImportError, ray.exceptions.RayError) as error:
+        raise InputError(f"no Ray cluster answers at {where} ({_reason(error)}): ray status tells") from None
+
+
+def _reason(error: BaseException) -> str:
+    """What began it: a refused token, say, is told as a failed connection that has a traceback for its text."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    told = str(error).strip()
+    return " ".join((told.splitlines()[-1] if "Traceback" in told else told).split())[:200]
+
+
+def _chosen(address: str | None) -> str:
+    """RAY_ADDRESS where no other address is given, as in Ray itself; but never a cluster that nobody named."""
+    if address is None or address == "auto":
+        return os.environ.get("RAY_ADDRESS") or address or HERE
+    return address
 
 
 def _knock(address: str) -> None:

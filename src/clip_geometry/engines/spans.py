@@ -1,13 +1,14 @@
 """A pass over rows as an aggregation: spans of rows on the workers, their sums put together here, in order."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from torch import Tensor
 
+from clip_geometry.engines.jobs import result, send, told_to_wait
 from clip_geometry.geometry.streamed import Accumulate, StreamedRows, aggregate_blocks
 from clip_geometry.progress import Throughput
-from clip_geometry.registry import InputError
 from clip_geometry.shards.workers import in_order
 
 SPANS = 1024  # at most: a worker that dies has little to be done again
@@ -28,33 +29,37 @@ def aggregate(
     """`x.aggregate`, whose arguments these are. The spans are the same for every number of workers, and so are the
     sums, bit for bit. A span whose worker died is read again by another one."""
     row_bytes = x.shape[1] * x.stored.itemsize
-    sent, step = ray.put((x, zero, accumulate, size)), _span(len(x), size, row_bytes)
+    sent, step = send(ray, (x, zero, accumulate, size), f"the rows of {x.name}"), _span(len(x), size, row_bytes)
     spans = [range(start, min(start + step, len(x))) for start in range(0, len(x), step)]
-    task = ray.remote(max_retries=RETRIES, num_cpus=1)(_of_span)
+    task = _task(ray).options(max_retries=RETRIES, num_cpus=1)
 
     def submit(span: range) -> Any:
-        return span, task.remote(sent, span, None if along is None else along[span.start : span.stop])
+        return span, task.remote(sent, span, _of(along, span))
 
-    def result(job: Any) -> Any:
-        return job[0], _result(ray, x, *job)
+    def found(job: Any) -> Any:
+        span, reference = job
+        if span.start == 0:
+            told_to_wait(ray, [reference])
+        worker = f"the worker of rows {span.start} to {span.stop} of {x.name}"
+        return span, result(ray, reference, worker, RETRIES + 1, "give it more memory")
 
     tell = Throughput(x.name, len(x), row_bytes)
     total, ahead = None, AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
-    for span, found in in_order(submit, spans, ahead, result):
-        total = found if span.start == 0 else merge(total, found)
+    for span, part in in_order(submit, spans, ahead, found):
+        total = part if span.start == 0 else merge(total, part)
         tell(len(span))
     return total
 
 
-def _result(ray: Any, x: StreamedRows, span: range, job: Any) -> Any:
-    try:
-        return ray.get(job)
-    except ray.exceptions.RayTaskError as error:
-        raise (error.cause if isinstance(error.cause, InputError) else error) from None
-    except ray.exceptions.WorkerCrashedError:
-        raise InputError(
-            f"the worker of rows {span.start} to {span.stop} of {x.name} died {RETRIES + 1} times: give it more memory"
-        ) from None
+@cache
+def _task(ray: Any) -> Any:
+    """Made once: Ray keeps each remote function that a process makes."""
+    return ray.remote(_of_span)
+
+
+def _of(along: Tensor | None, span: range) -> Tensor | None:
+    """A copy: pickle takes the memory that a part of a tensor lies in, which is that of all rows."""
+    return None if along is None else along[span.start : span.stop].clone()
 
 
 def _span(rows: int, size: int, row_bytes: int) -> int:

@@ -41,7 +41,7 @@ class MeasuredSets:
     of a function serves all measures that read its result, I1 and I2, say. Raises InputError for sets that no measure
     can use: fewer than two rows, NaN, infinity.
 
-    Sets that take more than a quarter of the memory in float64 (`embeddings.LARGE`) are streamed: read block by block
+    Sets that take more than a twelfth of the memory in float64 (`embeddings.LARGE`) are streamed: read block by block
     as often as measures walk through them, NaN being found on the way. Measures that need all rows at once are then
     left out, and standard errors are those of functions of the moments after steps that learn nothing.
     engine: streams the sets, whatever their size, and makes the passes for means, moments and class sums.
@@ -315,7 +315,7 @@ def rows_or_notes(sets: MeasuredSets, measure: Measure, *, named: bool) -> list[
     """The measure's rows; where it cannot be taken, a row with a note instead of a value, unless it was named."""
     rows = []
     if sets.streamed and measure.streams and measure.quadratic and not named:
-        why = f"time grows with n² and the rows are streamed; --measures {measure.name} takes it all the same"
+        why = "time grows with n² and the rows are streamed; named in --measures it is taken all the same"
         return [_note(measure, {}, InputError(why))]
     if sets.engine is not None and not named and measure.function not in AGGREGATED:
         why = "no function of moments and class sums, which the engine takes; without --engine it is taken here"

@@ -6,19 +6,26 @@ from typing import Any
 
 import numpy as np
 
-from clip_geometry.embeddings import Embeddings
+from clip_geometry.embeddings import Embeddings, ShardedRows, is_large
 from clip_geometry.registry import InputError
 
 
 def split_by(sets: Mapping[str, Embeddings], column: str) -> Iterator[tuple[Any, dict[str, Embeddings]]]:
     """(value, the rows with that value of `column` in every set) for each value, numbers first and in their order.
 
-    column: "label", "language" or a metadata column. Raises InputError where a set lacks it.
+    column: "label", "language" or a metadata column. Rows of sets that are too large for the memory are not read yet.
+    Raises InputError where a set lacks it.
     """
+    large = is_large(*(each.vectors.shape for each in sets.values()))
     columns = {modality: _column(each, column) for modality, each in sets.items()}
     values = dict.fromkeys(value for column in columns.values() for value in column.tolist())
     for value in sorted(values, key=_as_sorted):
-        yield value, {modality: sets[modality].take(values == value) for modality, values in columns.items()}
+        rows = {modality: np.flatnonzero(values == value) for modality, values in columns.items()}
+        yield value, {modality: _taken(sets[modality], numbers, large) for modality, numbers in rows.items()}
+
+
+def _taken(embeddings: Embeddings, numbers: np.ndarray, large: bool) -> Embeddings:
+    return embeddings.take(numbers, vectors=ShardedRows.chosen(embeddings.vectors, numbers) if large else None)
 
 
 def _as_sorted(value: Any) -> tuple[float, str]:

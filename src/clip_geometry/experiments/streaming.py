@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from clip_geometry.embeddings import Embeddings, ShardedRows
+from clip_geometry.embeddings import Embeddings, ShardedRows, is_large
 from clip_geometry.engines import Engine
 from clip_geometry.geometry import (
     Measure,
@@ -27,6 +27,7 @@ from clip_geometry.geometry.rows import BLOCK, as_matrix
 from clip_geometry.geometry.streamed import GaussianRows, StreamedRows, cat
 from clip_geometry.geometry.uncertainty import jackknife
 from clip_geometry.progress import Throughput
+from clip_geometry.registry import InputError
 
 OF_MOMENTS = (participation_ratio, isoscore, coordinate_spread, objectives.isotropy)  # functions that take Moments
 # functions of Moments, means and class sums, whose passes an engine makes
@@ -43,8 +44,12 @@ AGGREGATED = (
 
 def stream(sets: Mapping[str, Embeddings], note: str = "", engine: Engine | None = None) -> dict[str, StreamedRows]:
     """The rows of each set, to be read block by block; how fast, is told on stderr. engine: who makes the passes that
-    are aggregations, and tells itself how fast."""
-    return {modality: _streamed(each.vectors, modality, note, engine) for modality, each in sets.items()}
+    are aggregations, and tells itself how fast; of sets that are not large in float64, as in memory."""
+    rows = {modality: _streamed(each.vectors, modality, note, engine) for modality, each in sets.items()}
+    if not is_large(*(each.vectors.shape for each in sets.values())):
+        for each in rows.values():
+            each.stored = torch.float64
+    return rows
 
 
 def _streamed(vectors: Any, modality: str, note: str, engine: Engine | None) -> StreamedRows:
@@ -75,10 +80,18 @@ def has_error(measure: Measure, fits: bool) -> bool:
     return measure.function in OF_MOMENTS and not fits
 
 
-def error_from_moments(measure: Measure, rows: StreamedRows, block_of: np.ndarray, blocks: int) -> float:
-    """The jackknife's standard error from the moments of each block, which one pass over the rows gives."""
+def error_from_moments(measure: Measure, rows: StreamedRows, block_of: np.ndarray, blocks: int) -> float | None:
+    """The jackknife's standard error from the moments of each block, which one pass over the rows gives; None where
+    the rows are too few without a block. block_of: of each row, −1 for those that stay; a block may have none."""
     if "moments of blocks" not in rows.known:
-        rows.known["moments of blocks"] = moments_of_groups(rows, torch.from_numpy(block_of), blocks)
+        present, codes = np.unique(block_of, return_inverse=True)
+        found = moments_of_groups(rows, torch.from_numpy(codes), len(present))
+        rows.known["moments of blocks"] = dict(zip(present.tolist(), found, strict=True))
     parts = rows.known["moments of blocks"]
-    without = (functools.reduce(operator.add, parts[:k] + parts[k + 1 :]) for k in range(blocks))
-    return float(jackknife([measure(moments) for moments in without]))
+    if len(parts) == 1 and -1 not in parts:
+        return None
+    without = ((each for number, each in parts.items() if number != block) for block in range(blocks))
+    try:
+        return float(jackknife([measure(functools.reduce(operator.add, rest)) for rest in without]))
+    except InputError:
+        return None

@@ -25,7 +25,6 @@ else:  # an unknown one is our sentence, not a type checker's
 DEFAULT = "fp16x3"
 WORTH_IT = 8192  # rows from which on a GPU takes the kernel: below, compiling it takes longer than all else
 SHARE = 0.1  # of ‖x‖² + ‖y‖² below which a squared distance is taken from differences, as distances.CANCELLED
-LIFT = 2.0**58  # of differences, so that their float32 squares stay in range
 
 
 class Tiles(NamedTuple):
@@ -91,9 +90,10 @@ def fused_mean_distances(
 
     rows: float32, with entries up to 1; codes: ascending from 0, class c in the rows bounds[c] … bounds[c + 1] − 1.
     products: "fp16x3" (the default), "tf32x3" and "ieee" (without tensor cores) have the error of float32 ones;
-    "tf32" and "fp16" round the entries of the rows to 11 bits, "bf16" to 8, and are as good for the rounded rows.
-    Where products cancel differences of the rows themselves are taken. A distance is float32, sums are float64.
-    Memory: three copies of the rows.
+    "tf32" and "fp16" round the entries of the rows to 11 bits, "bf16" to 8. Where products cancel differences of the
+    rows themselves are taken, element by element: right, and slow where it is so for a large share of the blocks
+    (copies, rows more than 128 times as far out as the median one). A distance is float32, sums are float64.
+    Memory: three copies of the rows, and the same for 65 536 of them in float64.
     """
     form = FORMS[products or DEFAULT]
     tiles = tiles or _tiles(form)
@@ -103,22 +103,29 @@ def fused_mean_distances(
     # numpy, in which Triton interprets a kernel, has no bfloat16
     dtype = torch.float32 if _interpreted() and form.dtype == torch.bfloat16 else None
     centres = class_centres(rows, bounds)
-    found = []
-    for within in (True, False):
+
+    def sums(within: bool) -> Float[Tensor, " n"]:
         about, which = (centres, codes) if within else (middle(centres)[None], torch.zeros_like(codes))
         given = operands(rows, about, which, form, shape, dtype=dtype)
         spans = _spans_within(codes, bounds, tiles) if within else _spans_between(codes, bounds, tiles)
         out = _launch(given, exact, codes, bounds, spans, form, tiles, within=within)
-        found.append((out / given.scale.double())[: len(rows)])
-    return found[0], found[1]
+        return (out / given.scale.double())[: len(rows)]
+
+    return sums(within=True), sums(within=False)
 
 
 def _tiles(form: Form) -> Tiles:
-    """For Hopper: no more registers than a thread has, as the compiler says; not measured on a GPU yet, which
+    """For Hopper, in the shared memory of every GPU from Ampere on (99 KB); not measured on a GPU yet, which
     benchmarks/silhouette_gpu.py --tune does."""
     if _interpreted():
         return Tiles(32, 32, 16, 4, 1)
     return Tiles(128, 128, 32 if form.split or form.dtype == torch.float32 else 64, 8, 3)
+
+
+def lift_of(d: int) -> float:
+    """The power of two that differences are multiplied with: d of them are up to 2, and their float32 squares, whose
+    sum is up to 4 d times its square, stay in range, the smallest as well."""
+    return 2.0 ** ((125 - math.ceil(math.log2(d))) // 2)
 
 
 def _up(count: int, block: int) -> int:
@@ -165,7 +172,8 @@ def _launch(
     (padded, d), k = exact.shape, len(bounds) - 1
     labels = torch.nn.functional.pad(codes.int(), (0, padded - len(codes)), value=k)
     edges = torch.tensor(bounds, dtype=torch.int32, device=exact.device)
-    units = given.scale / LIFT
+    lift = lift_of(d)
+    units = given.scale / lift
     out = exact.new_zeros(padded, dtype=torch.float64)
     with torch.cuda.device_of(exact):
         _kernel()[(len(spans),)](
@@ -177,8 +185,9 @@ def _launch(
             SPLIT=form.split,
             WITHIN=within,
             PRECISION=form.precision,
-            LIFT=LIFT,
+            LIFT=lift,
             num_warps=tiles.warps,
             num_stages=tiles.stages,
+            enable_fp_fusion=True,  # Triton's default changes with its version
         )
     return out

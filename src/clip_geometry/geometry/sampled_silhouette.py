@@ -13,7 +13,7 @@ from torch import Tensor
 
 from clip_geometry.geometry.measure import add_measure, measures, variant
 from clip_geometry.geometry.row_sums import sums_of_distances
-from clip_geometry.geometry.rows import Labels, Rows, as_rows
+from clip_geometry.geometry.rows import Labels, Matrix, Rows, as_matrix
 from clip_geometry.geometry.silhouette import as_classes, from_means
 from clip_geometry.geometry.strata import in_proportion, random_ranks, strata
 from clip_geometry.registry import InputError
@@ -52,10 +52,11 @@ def sampled_silhouette(
     little. The standard error is that of both draws, without replacement, hence 0 where everything is drawn and the
     value is the exact one; it says nothing of other data. of ≥ 2; references ≥ 40, two for each group. Float64,
     without gradient; float32 rows as in `silhouette`. O(of · d · rows compared with); memory: blocks, and 16 million
-    sums. Raises InputError for unusable numbers, and as silhouette does. Sources: Cochran 1977, Sampling Techniques,
+    sums. StreamedRows are read in order, twice where `of` is no more than 8192 and the sums are. Raises InputError for
+    unusable numbers, and as silhouette does. Sources: Cochran 1977, Sampling Techniques,
     chapter 5; Shao & Tu 1995, The Jackknife and Bootstrap, chapter 6.
     """
-    x = as_rows(x, least=3)
+    x = as_matrix(x, least=3)
     codes, k = as_classes(labels, x)
     if of < 2:
         raise InputError(f"the silhouette of {of} rows was asked for; expected at least 2, for a standard error")
@@ -88,7 +89,7 @@ def _references(codes: Int[Tensor, " n"], k: int, most: int | None, generator: t
 
 
 def _estimates(
-    x: Float[Tensor, "n d"],
+    x: Float[Matrix, "n d"],
     chosen: Int[Tensor, " m"],
     codes: Int[Tensor, " n"],
     sizes: Int[Tensor, " k"],
@@ -155,7 +156,7 @@ def _stratified(
 
 def _said(x: Rows, labels: Labels, **_) -> str | None:
     """The remark of the measure."""
-    n = len(as_rows(x))
+    n = len(as_matrix(x))
     if n <= ROWS:
         return None
     found = sampled_silhouette(x, labels, of=ROWS)
@@ -173,6 +174,7 @@ add_measure(
         reading="As the silhouette, whose unbiased estimate it is; up to that many rows it is the silhouette.",
         trap="A sample of one seed: the note says of how many rows, and its standard error.",
         quadratic=False,
+        streams=True,
         smooth=False,  # a block fewer draws another sample
         by_default=False,
         remark=_said,

@@ -1,6 +1,7 @@
 """Rows that are too many for the memory: read block by block, as often as a measure walks through them."""
 
 import copy
+import functools
 import mmap
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -58,10 +59,9 @@ class StreamedRows:
         """
 
         def read(rows: Any) -> Tensor:
-            indices = isinstance(rows, Tensor) and not isinstance(source, Tensor)
-            part: Any = source[rows.numpy() if indices else rows]
+            part: Any = source[rows if isinstance(source, Tensor) or isinstance(rows, slice) else rows.numpy()]
             block = _as_tensor(part if _mapping(part) is None else part.copy())  # the pages are given back
-            release(source if indices else part)
+            release(getattr(source, "part", source))  # of chosen rows, what they are chosen from
             if watch is not None:
                 watch(len(block))
             return block
@@ -73,17 +73,32 @@ class StreamedRows:
         return self.shape[0]
 
     def __getitem__(self, rows: Any) -> Tensor:
-        if isinstance(rows, int):
-            return self[rows : rows + 1][0]
         if isinstance(rows, slice):
-            start, stop, _ = rows.indices(len(self))
-            block = self._read(slice(start, stop))
-            if stop > self._checked:
-                self._check(block, start)
-                self._checked = stop if start <= self._checked else self._checked
-            return block
+            start, stop, step = rows.indices(len(self))
+            if step == 1:
+                return self._span(start, max(start, stop))
+            rows = range(start, stop, step)
+        rows = torch.tensor(rows, dtype=torch.long) if isinstance(rows, range) else torch.as_tensor(rows)
+        return self._chosen(rows) if rows.ndim else self._chosen(rows[None])[0]
+
+    def _span(self, start: int, stop: int) -> Tensor:
+        block = self._read(slice(start, stop))
+        if stop > self._checked:
+            self._check(block, start)
+            self._checked = stop if start <= self._checked else self._checked
+        return block
+
+    def _chosen(self, rows: Tensor) -> Tensor:
+        """The rows of a mask or of indices, those below 0 counted from the end."""
+        n = len(self)
         if rows.dtype == torch.bool:
+            if rows.shape != (n,):
+                raise IndexError(f"a mask of shape {tuple(rows.shape)} was given for {n} rows; expected ({n},)")
             rows = rows.nonzero()[:, 0]
+        outside = (rows < -n) | (rows >= n)
+        if outside.any():
+            raise IndexError(f"row {int(rows[outside][0])} was asked for; expected one of {n} rows")
+        rows = torch.where(rows < 0, rows + n, rows)
         block = self._read(rows)
         check_values(block, self.name, rows)
         return block
@@ -167,7 +182,7 @@ def cat(parts: Sequence[StreamedRows]) -> StreamedRows:
     for part in parts:
         starts.append(starts[-1] + len(part))
     dtype, stored = (
-        max((getattr(part, kind) for part in parts), key=lambda each: each.itemsize) for kind in ("dtype", "stored")
+        functools.reduce(torch.promote_types, (getattr(part, kind) for part in parts)) for kind in ("dtype", "stored")
     )
 
     def read(rows: Any) -> Tensor:
@@ -182,7 +197,8 @@ def cat(parts: Sequence[StreamedRows]) -> StreamedRows:
             out[here] = part._read(rows[here] - a).to(dtype)
         return out
 
-    return StreamedRows(read, (starts[-1], parts[0].shape[1]), dtype, stored=stored, name=parts[0].name)
+    rows = StreamedRows(read, (starts[-1], parts[0].shape[1]), dtype, stored=stored, name=parts[0].name)
+    return rows.aggregated_by(parts[0].engine)
 
 
 class GaussianRows:
@@ -196,6 +212,7 @@ class GaussianRows:
 
     def __init__(self, shape: tuple[int, int], seed: int, scale: float = 1.0):
         self.shape, self.seed, self.scale = shape, seed, scale
+        self.dtype = torch.float32 if 1e-30 < scale < 1e30 else torch.float64  # which holds the numbers
         self._last: tuple[int, Tensor] | None = None
 
     def __len__(self) -> int:
@@ -208,7 +225,7 @@ class GaussianRows:
             made = torch.cat([self._block(k) for k in range(first, max(last, first + 1))])
             return made[start - first * self.SIZE : stop - first * self.SIZE]
         rows = torch.as_tensor(rows)
-        out = torch.empty((len(rows), self.shape[1]))
+        out = torch.empty((len(rows), self.shape[1]), dtype=self.dtype)
         for k in (rows // self.SIZE).unique().tolist():
             here = rows // self.SIZE == k
             out[here] = self._block(k)[rows[here] - k * self.SIZE]
@@ -219,20 +236,15 @@ class GaussianRows:
             seed = (k * 0x9E3779B1 + self.seed * 0x85EBCA6B) % 2**32  # of which torch takes 32 bits
             generator = torch.Generator().manual_seed(seed)
             count = min(self.SIZE, len(self) - k * self.SIZE)
-            self._last = k, torch.randn((count, self.shape[1]), generator=generator) * self.scale
+            self._last = k, torch.randn((count, self.shape[1]), generator=generator).to(self.dtype) * self.scale
         return self._last[1]
 
 
-def release(part: Any) -> None:
+def release(source: Any) -> None:
     """Gives the pages of a read-only memory map back: they stay in the system's cache, but not in this process."""
-    mapped = _mapping(part)
-    if mapped is None or part.flags.writeable or part.nbytes == 0 or not hasattr(mmap, "MADV_DONTNEED"):
-        return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # we do not write
-        start = _as_tensor(part).data_ptr() - torch.frombuffer(mapped, dtype=torch.uint8).data_ptr()
-    page = start - start % mmap.PAGESIZE
-    mapped.madvise(mmap.MADV_DONTNEED, page, start - page + part.nbytes)
+    mapped = _mapping(source)
+    if mapped is not None and not source.flags.writeable and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def _mapping(part: Any) -> Any:
@@ -243,6 +255,8 @@ def _mapping(part: Any) -> Any:
 def _as_tensor(part: Any) -> Tensor:
     if isinstance(part, Tensor):
         return part
+    if any(stride < 0 for stride in part.strides) or not part.dtype.isnative:  # which torch does not have
+        part = part.astype(part.dtype.newbyteorder("="), order="C")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # we only read
         return torch.from_numpy(part)

@@ -39,6 +39,7 @@ def _pool(count: int, process: int) -> ThreadPoolExecutor:
     pool, all_started, before = ThreadPoolExecutor(count), threading.Barrier(count), torch.get_num_threads()
 
     def start(_: int) -> None:
+        torch.get_num_threads()  # a thread's first question to torch gives it the number that all have
         torch.set_num_threads(1)  # of this thread, and of those that begin later, which is taken back below
         all_started.wait()
 

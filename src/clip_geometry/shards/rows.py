@@ -12,6 +12,7 @@ from clip_geometry.data.base import Side
 from clip_geometry.encoders.base import Encoder, Rows
 from clip_geometry.progress import Advance, note
 from clip_geometry.registry import InputError
+from clip_geometry.shards.memory import is_out_of_memory
 from clip_geometry.shards.supply import Inputs, Supply
 from clip_geometry.store import Shard
 
@@ -100,16 +101,9 @@ def _try_batch(encoder: Encoder, side: Side, indices: Sequence[int], supply: Sup
     try:
         return _embed_batch(encoder, side, supply.batch(indices), supply)
     except (MemoryError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         return None
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """torch has a class for CUDA only; on the CPU and on Apple's GPUs the message tells."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return any(sign in str(error) for sign in ("not enough memory", "can't allocate memory", "out of memory"))
 
 
 def _halved(encoder: Encoder, size: int) -> int:

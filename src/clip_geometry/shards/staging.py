@@ -12,7 +12,8 @@ from clip_geometry.shards.images import ReadBatch
 
 @dataclass
 class Staged:
-    """A batch on its way. events: begin and end of the copy, of a GPU's; seconds: it took, once it has arrived."""
+    """A batch on its way. events: before it is pinned and after it is copied, to a GPU; seconds: between them, once it
+    has arrived."""
 
     batch: ReadBatch
     pixels: Tensor | None

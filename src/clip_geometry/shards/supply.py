@@ -1,5 +1,6 @@
 """What the embed loop is given, batch by batch: read when it is asked for, or ahead."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -59,7 +60,7 @@ class Ahead(Supply):
     def __init__(self, encoder: Encoder, side: Side, spent: Spent, reader: ImageReader, stage: Callable[..., Staged]):
         super().__init__(encoder, side, spent)
         self.reader, self.stage = reader, stage
-        self.planned: list[range] = []
+        self.planned: deque[range] = deque()
         self.coming: Iterator[Staged | None] = iter(())
 
     def batch(self, indices: Sequence[int]) -> Inputs:
@@ -75,11 +76,11 @@ class Ahead(Supply):
         self.spent.worked["transfer"] += staged.seconds
         if pixels is None:
             return Inputs(batch.index, None, batch.failed)
-        with self.spent.waiting("decode"):
+        with self.spent.doing("decode"):
             return Inputs(batch.index, self.reader.finish(pixels, batch.form), batch.failed)
 
     def _next(self) -> Staged | None:
-        self.planned.pop(0)
+        self.planned.popleft()
         return next(self.coming)
 
 
@@ -95,7 +96,6 @@ def supply(
         return
     images = sum(shard.stop - shard.start for shard in shards)
     workers = default_workers(images) if how.workers is None else how.workers
-    workers = workers if images else 0
     gpu = encoder.device.type == "cuda"
     facts = {"workers": workers, **resize.facts()}
     if not (workers or gpu or resize.raw):
@@ -109,7 +109,7 @@ def supply(
     with ExitStack() as stack:
         read = stack.enter_context(reading_ahead(reader, planned, workers)) if workers else map(reader, planned)
         ahead = Ahead(encoder, side, spent, reader, staging(encoder.device))
-        ahead.planned, ahead.coming = list(planned), _staged(stack, read, ahead.stage, len(planned), thread=gpu)
+        ahead.planned, ahead.coming = deque(planned), _staged(stack, read, ahead.stage, len(planned), thread=gpu)
         yield ahead, facts
 
 

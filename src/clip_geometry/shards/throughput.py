@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from pydantic import Field
 
@@ -11,6 +10,8 @@ from clip_geometry.config import Config
 from clip_geometry.data.base import Side
 from clip_geometry.encoders.base import Encoder
 from clip_geometry.shards.images import ImageReader
+from clip_geometry.shards.memory import is_out_of_memory
+from clip_geometry.shards.staging import staging
 
 ENOUGH = 0.999  # cosine of the rows of a first batch
 FIRST = 64  # images of that batch, at most
@@ -58,41 +59,46 @@ def choose_resize(throughput: Throughput, encoder: Encoder, side: Side, batch_si
     wanted = throughput.resize == "device" or (throughput.resize == "auto" and encoder.device.type != "cpu")
     if not wanted or side.modality != "image" or encoder.pixels is None or encoder.config.depends_on_batch:
         return Resize()
-    first = range(min(batch_size, FIRST, len(side)))
-    size = _common_size(side, first)
+    readable, size = _common_size(side, range(min(batch_size, FIRST, len(side))))
     if size is None or not encoder.pixels.can_resize(*size):
         return Resize()
-    cosine = _least_cosine(encoder, side, first, size)
-    return Resize(size if cosine >= ENOUGH else None, cosine)  # a NaN is not enough
+    cosine = None
+    while readable and cosine is None:  # of fewer images where memory runs out
+        cosine = _least_cosine(encoder, side, readable, size)
+        readable = readable[: len(readable) // 2]
+    return Resize(size if cosine is not None and cosine >= ENOUGH else None, cosine)  # a NaN is not enough
 
 
-def _least_cosine(encoder: Encoder, side: Side, indices: range, size: tuple[int, int]) -> float:
-    """Of exact rows and those resized on the device; of fewer images where memory runs out."""
-    try:
-        exact, fast = (
-            _rows(encoder, ImageReader(side.load, None, encoder.pixels, raw), indices) for raw in (None, size)
-        )
-    except torch.OutOfMemoryError:
-        if len(indices) == 1:
-            raise
-        return _least_cosine(encoder, side, indices[: len(indices) // 2], size)
-    return float(torch.nn.functional.cosine_similarity(exact.double(), fast.double()).min())
-
-
-def _common_size(side: Side, indices: range) -> tuple[int, int] | None:
-    """(height, width) of all images that can be read; None where there are several, or none."""
-    sizes = set()
+def _common_size(side: Side, indices: range) -> tuple[list[int], tuple[int, int] | None]:
+    """The images that can be read, and (height, width) of all of them; None where there are several, or none."""
+    sizes: dict[int, tuple[int, int]] = {}
     for k in indices:
         try:
             image: Any = side.load(k)
         except OSError:
             continue
-        sizes.add((image.height, image.width))
-    return sizes.pop() if len(sizes) == 1 else None
+        sizes[k] = image.height, image.width
+    common = set(sizes.values())
+    return list(sizes), common.pop() if len(common) == 1 else None
 
 
-def _rows(encoder: Encoder, reader: ImageReader, indices: range) -> torch.Tensor:
-    batch = reader(indices)
-    assert isinstance(batch.pixels, np.ndarray)
-    pixels = torch.from_numpy(batch.pixels).to(encoder.device)
-    return encoder.image_rows(reader.finish(pixels, batch.form)).vectors
+def _least_cosine(encoder: Encoder, side: Side, indices: list[int], size: tuple[int, int]) -> float | None:
+    """Of exact rows and those resized on the device. None if memory ran out: returning lets go of the traceback, which
+    holds the batch's tensors."""
+    try:
+        exact, fast = (
+            _rows(encoder, ImageReader(side.load, None, encoder.pixels, raw), indices) for raw in (None, size)
+        )
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return None
+    return float(torch.nn.functional.cosine_similarity(exact.double(), fast.double()).min())
+
+
+def _rows(encoder: Encoder, reader: ImageReader, indices: list[int]) -> torch.Tensor:
+    """On the way that all batches take."""
+    staged = staging(encoder.device)(reader(indices))
+    pixels = staged.arrived()
+    assert pixels is not None
+    return encoder.image_rows(reader.finish(pixels, staged.batch.form)).vectors

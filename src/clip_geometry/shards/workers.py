@@ -1,7 +1,9 @@
 """Batches read ahead by other processes, in order.
 
-A process that decodes never holds up the one that embeds for longer than a batch takes: it ignores Ctrl-C, which the
-main process answers, and it ends by itself when the main process was killed, so that the store's lock is free.
+A process that decodes never holds up the one that embeds: it ignores Ctrl-C, which the main process answers, it is
+killed when nobody reads any more, and it ends by itself when the main process was killed, so that the store's lock is
+free. Each has a pipe of its own, which ends with it: in a queue for all, half of what a killed one was sending would
+stop everyone.
 """
 
 import multiprocessing
@@ -12,10 +14,11 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from threading import Thread
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from threading import Lock, Thread, current_thread, main_thread
 from typing import Any, TypeVar
 
 import torch
@@ -29,8 +32,6 @@ MOST = 16
 TINY = 512  # images that are read sooner than processes start
 T = TypeVar("T")
 R = TypeVar("R")
-
-_reader: ImageReader  # of a worker
 
 
 def default_workers(images: int) -> int:
@@ -47,12 +48,14 @@ def reading_ahead(
 ) -> Iterator[Iterator[ReadBatch | None]]:
     """Iterates over what `reader` makes of the batches. None: the process could not, so the caller reads that batch
     itself, where the same error rises in plain sight. `workers` + 2 batches are read or waiting at any time."""
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context(start), _begin, (reader, os.getpid()))
+    crew, threads = _Crew(), ThreadPoolExecutor(workers, "ask-readers")
     try:
-        pool.submit(int)  # forks now, while no thread of ours runs
-        yield in_order(lambda batch: _submit(pool, batch), batches, workers + 2, _Results())
+        with _interrupt_later():
+            crew.begin(reader, workers, start)  # forks now, while no thread of ours runs
+        yield in_order(lambda batch: threads.submit(crew.read, batch), batches, workers + 2)
     finally:
-        pool.shutdown(cancel_futures=True)
+        crew.end()
+        threads.shutdown(cancel_futures=True)
 
 
 def can_be_sent(reader: ImageReader, start: str = START) -> bool:
@@ -85,45 +88,88 @@ def in_order(
         yield get(waiting.popleft())
 
 
-def _submit(pool: Executor, batch: range) -> "Future[ReadBatch]":
-    try:
-        return pool.submit(_read, batch)
-    except BrokenProcessPool as error:
-        broken: Future[ReadBatch] = Future()
-        broken.set_exception(error)
-        return broken
+class _Crew:
+    """Processes that read, and the ends of their pipes, each asked by one thread at a time."""
 
+    def __init__(self) -> None:
+        self.processes: list[Any] = []
+        self.idle: SimpleQueue[Connection | None] = SimpleQueue()  # None: there is no process any more
+        self.left, self.lock, self.ended = 0, Lock(), False
 
-class _Results:
-    """The result, or None where there is an error; a death is told once."""
+    def begin(self, reader: ImageReader, count: int, start: str) -> None:
+        context: Any = multiprocessing.get_context(start)
+        for _ in range(count):
+            here, there = context.Pipe()
+            process = context.Process(target=_work, args=(there, reader, os.getpid()), daemon=True)
+            process.start()
+            there.close()  # so that only the process has it
+            self.processes.append(process)
+            self.left += 1
+            self.idle.put(here)
 
-    told = False
-
-    def __call__(self, future: "Future[ReadBatch]") -> ReadBatch | None:
+    def read(self, batch: range) -> ReadBatch | None:
+        connection, answer = self.idle.get(), None
         try:
-            return future.result()
-        except BrokenProcessPool:
-            if not self.told:
-                note("a process that decodes images died, of too little memory perhaps: this one decodes the rest")
-            self.told = True
-        except Exception:
-            pass
-        return None
+            if connection is not None:
+                connection.send(batch)
+                answer = connection.recv()
+        except Exception:  # the pipe has ended, or there is no memory for what comes out of it
+            self._lose()
+            return None
+        self.idle.put(connection)
+        return answer
+
+    def _lose(self) -> None:
+        with self.lock:
+            self.left -= 1
+            if not self.left:
+                self.idle.put(None)
+            if not self.ended:
+                rest = f"the others ({self.left}) go on" if self.left else "this one decodes the rest"
+                note(f"a process that decodes images died, of too little memory perhaps: {rest}")
+
+    def end(self) -> None:
+        """At once: they have nothing to finish."""
+        self.ended = True
+        for process in self.processes:
+            process.kill()
+        for process in self.processes:
+            process.join()
 
 
-def _begin(reader: ImageReader, parent: int) -> None:
-    global _reader
+@contextmanager
+def _interrupt_later() -> Iterator[None]:
+    """Ctrl-C rises when the block ends: what Python does around a fork would swallow it."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if pressed:
+            signal.raise_signal(signal.SIGINT)
+
+
+def _work(connection: Connection, reader: ImageReader, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     Thread(target=_end_with, args=(parent,), daemon=True).start()
-    _reader = reader
+    with suppress(EOFError, OSError):  # the main process is gone
+        while True:
+            connection.send(_read(reader, connection.recv()))
+
+
+def _read(reader: ImageReader, batch: range) -> ReadBatch | None:
+    try:
+        return reader(batch)
+    except Exception:
+        return None
 
 
 def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(0.1)
     os._exit(1)
-
-
-def _read(batch: range) -> ReadBatch:
-    return _reader(batch)

@@ -1,7 +1,7 @@
 """Shards written in the background: the next one is computed while the last one goes to the disk."""
 
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Self
 
 from clip_geometry.shards.timing import Spent
@@ -41,7 +41,5 @@ class Writer:
         try:
             if kind is None:
                 self._finish()
-            elif self._waiting is not None:
-                wait([self._waiting])  # its error, if any, is not the first
         finally:
-            self._thread.shutdown()
+            self._thread.shutdown()  # waits for what is being written, whose error, if any, would not be the first

@@ -116,9 +116,9 @@ def _pooled(sets: Sequence[Rows]) -> Rows:
 
 def taken(x: Rows, rows: np.ndarray) -> Rows:
     """Those rows, in this order; of StreamedRows they are not read yet."""
-    if not isinstance(x, StreamedRows):
-        return x[rows]
-    return x if np.array_equal(rows, np.arange(len(x))) else x.take(torch.from_numpy(rows))
+    if np.array_equal(rows, np.arange(len(x))):
+        return x
+    return x.take(torch.from_numpy(rows)) if isinstance(x, StreamedRows) else x[rows]
 
 
 def _require(step: Step, modality: str, rows: Sets) -> None:
