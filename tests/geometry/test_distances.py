@@ -118,6 +118,16 @@ def test_gradients():
     assert torch.autograd.gradcheck(lambda rows: squared_distances(rows, rows), (x,))
 
 
+def test_the_gradient_of_the_second_rows_alone():
+    """float32 rows, of which the plain path has no gradient."""
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.randn((5, 3), generator=generator) for _ in range(2))
+    distances(x, y.requires_grad_()).sum().backward()
+    apart = y.detach().double()[None] - x.double()[:, None]
+    assert y.grad is not None
+    assert y.grad.double().numpy() == pytest.approx((apart / apart.norm(dim=2, keepdim=True)).sum(0).numpy(), abs=1e-5)
+
+
 @pytest.mark.parametrize("precision", ["high", "medium"])
 def test_single_precision_is_not_trusted_where_it_was_lowered(precision):
     before = torch.get_float32_matmul_precision()
