@@ -6,6 +6,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from clip_geometry.losses import IStar
+from support.distributed import leave
 
 LAYERS = 2
 
@@ -51,4 +52,4 @@ def istar_of_several(rank, world, port, folder):
     if rank == 0:  # of this process alone: nobody waits
         found["alone"] = istar.eval()(layers_of(network(), rows), mask).detach()
     torch.save(found, f"{folder}/{rank}.pt")
-    torch.distributed.destroy_process_group()
+    leave()
