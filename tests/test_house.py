@@ -1,12 +1,16 @@
 """The house: imports run downwards only, and the public names resolve."""
 
 import ast
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import clip_geometry
 
+ROOT = Path(__file__).parents[1]
 PACKAGE = Path(clip_geometry.__file__).parent
 # Each layer may import those below it, and itself. DESIGN.md's picture, with what supports it.
 LAYERS = [
@@ -61,3 +65,16 @@ def test_importing_the_package_is_light():
     code = "import sys, clip_geometry; print([m for m in ('torch', 'numpy', 'pydantic') if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
+
+
+def test_the_shipped_models_are_the_only_binaries():
+    """And one picture for the README; whatever else is tracked has come in by mistake."""
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        pytest.skip("no git checkout")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip(listed.stderr)  # a checkout of another user's, say
+    files = [ROOT / name for name in listed.stdout.split("\0") if name]
+    binary = {path.relative_to(ROOT).as_posix() for path in files if path.is_file() and b"\0" in path.read_bytes()}
+    models = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("src/clip_geometry/assets/*/*.safetensors")}
+    assert binary == models | {"docs/report.png"} and len(models) == 2
