@@ -32,10 +32,10 @@ def peer(metric):
 
 
 def trained_by_us(metric, rows, pairs, labels, updates):
-    from clip_geometry.experiments.classify_model import TrainingConfig
-    from clip_geometry.experiments.classify_problem import Problem
-    from clip_geometry.experiments.classify_states import Observer, Place
-    from clip_geometry.experiments.classify_training import Training, train
+    from clip_geometry.experiments.mickus2024.classify.model import TrainingConfig
+    from clip_geometry.experiments.mickus2024.classify.problem import Problem
+    from clip_geometry.experiments.mickus2024.classify.states import Observer, Place
+    from clip_geometry.experiments.mickus2024.classify.training import Training, train
 
     names = (f"silhouette[{metric}]".replace("[euclidean]", ""), "isoscore")
     problem = Problem.of(rows, pairs, labels)

@@ -48,10 +48,10 @@ def peer(encoder, side, count, batch_size):
 
 def ours(encoder, dataset, count, batch_size, workers):
     """`clip-geometry embed` without building the model, and where its time went."""
-    from clip_geometry.extraction import embed
+    from clip_geometry.embedding.loop import embed
+    from clip_geometry.embedding.reading import read_store
+    from clip_geometry.embedding.shards.throughput import Throughput
     from clip_geometry.progress import quiet
-    from clip_geometry.shards.throughput import Throughput
-    from clip_geometry.store_reading import read_store
 
     built_before = patch("clip_geometry.encoders.load_encoder", lambda config, device="auto": encoder)
     options = {"batch_size": batch_size, "throughput": Throughput(workers=workers), "progress": quiet}
@@ -99,9 +99,9 @@ def contest(model, dataset, given):
     import torch
 
     from clip_geometry.data import Dataset, load_dataset, resolve_dataset
+    from clip_geometry.embedding.shards.timing import told
     from clip_geometry.encoders import load_encoder, resolve_encoder
     from clip_geometry.encoders.runtime import DTYPES
-    from clip_geometry.shards.timing import told
 
     encoder = built(load_encoder, resolve_encoder, model, given.precision)
     size = {"size": given.images} if dataset == "scenes" else {}

@@ -34,8 +34,8 @@ def setup_embed(n, wide=1):
 def embedded(engine):
     def rows(config, images, n):
         from clip_geometry import embed
+        from clip_geometry.embedding.reading import read_store
         from clip_geometry.progress import quiet
-        from clip_geometry.store_reading import read_store
 
         if engine == "ray":
             cluster()
@@ -54,7 +54,7 @@ def setup_rows(n, d):
 
 def passed(function, engine):
     def values(maps, codes):
-        from clip_geometry.engines import open_engine
+        from clip_geometry.embedding.engines import open_engine
 
         if engine == "ray":
             cluster()
@@ -71,7 +71,7 @@ def moments(rows, _):
 
 
 def class_sums(rows, codes):
-    from clip_geometry.geometry.class_sums import class_sums
+    from clip_geometry.geometry._core.class_sums import class_sums
 
     found = class_sums(rows, codes, CLASSES)
     return (found.sums + found.counts[:, None] * found.mean)[:, 0]

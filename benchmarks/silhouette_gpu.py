@@ -153,8 +153,8 @@ def beside(products, size, device):
 
 def tune(products, size, device):
     """Seconds of other shapes of blocks; a shape that does not fit the device says so."""
-    from clip_geometry.geometry.class_distances import _sort
-    from clip_geometry.geometry.fused_distances import Tiles, fused_mean_distances
+    from clip_geometry.geometry._core.class_distances import _sort
+    from clip_geometry.geometry._kernels.fused_distances import Tiles, fused_mean_distances
 
     rows, labels = setup(device, **size)
     data = _sort(rows, labels, size["k"], single=True)

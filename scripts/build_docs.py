@@ -1,5 +1,6 @@
 """Write the documentation pages that are made: docs/measures.md from the registry, docs/performance.md from
-benchmarks/results/, docs/reproduction.md from the ledger and docs/reproduction/.
+benchmarks/results/, docs/reproduction.md from the ledger and docs/reproduction/; the lists of the command line; and the
+type stub of the package, whose names are lazy.
 
 python scripts/build_docs.py
 """
@@ -8,6 +9,8 @@ import argparse
 import json
 from pathlib import Path
 
+from clip_geometry import _HOME
+from clip_geometry.cli.lists import shipped_lists
 from clip_geometry.ledger import read_recorded
 from clip_geometry.report.explained import measures_page
 from clip_geometry.report.performance import performance_page
@@ -20,10 +23,19 @@ def pages() -> dict[Path, str]:
     results = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
     outputs = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in results}
     return {
+        Path("src/clip_geometry/cli/lists.json"): shipped_lists(),
+        Path("src/clip_geometry/__init__.pyi"): stub(),
         Path("docs/measures.md"): measures_page(),
         Path("docs/performance.md"): performance_page(outputs),
         Path("docs/reproduction.md"): reproduction_page(read_recorded(ROOT / "docs" / "reproduction")),
     }
+
+
+def stub() -> str:
+    """What type checkers and editors see of `import clip_geometry`."""
+    head = "# Made from __init__.py by `python scripts/build_docs.py`."
+    names = [f"from {home} import {name} as {name}" for home, several in _HOME.items() for name in several]
+    return "\n".join([head, "", *sorted(names)]) + "\n"
 
 
 def main() -> None:

@@ -68,7 +68,8 @@ occurred in none. Pictures go through `local-dir:shipped/scenes-trained`.""",
         languages=("en", "de", "fr", "ru"),
     ),
 }
-LICENCE = "MIT, as the package. The data are drawn and worded by the package itself; nothing else was used."
+LICENCE = """MIT, as the package, whose own drawings and captions are the training data. The tokenizer's vocabulary was
+  trained in part on names from Unicode's CLDR (Unicode-3.0, licenses/Unicode-3.0.txt)."""
 CARD = """# {heading}
 
 `{name}`, wherever a model is named.

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 
 from clip_geometry.config import Config, digest, expand_sweep, override, parse_overrides, read_yaml, validate
@@ -37,8 +39,8 @@ def test_a_key_inside_a_list_of_sections_names_its_neighbours():
         ({"name": "a", "inner": {"dept": 1}}, "here: unknown key 'inner.dept'; did you mean 'depth'?"),
         ({"name": "a", "zzz": 1}, "here: unknown key 'zzz'; known are inner, name, rate, sizes"),
         ({"name": 1}, "here: key 'name' is 1: input should be a valid string"),
-        ({"name": "a", "sizes": ["1"]}, "here: key 'sizes.0' is \"1\": input should be a valid integer"),
-        ({"name": "a", "rate": "fast"}, "here: key 'rate' is \"fast\": input should be a valid number"),
+        ({"name": "a", "sizes": ["1"]}, "here: key 'sizes.0' is '1': input should be a valid integer"),
+        ({"name": "a", "rate": "fast"}, "here: key 'rate' is 'fast': input should be a valid number"),
     ],
 )
 def test_mistakes_are_one_sentence(values, message):
@@ -46,6 +48,9 @@ def test_mistakes_are_one_sentence(values, message):
         validate(Outer, values, "here")
     assert str(error.value).startswith(message)
     assert "\n" not in str(error.value)
+
+
+BOMB = "a: &a [1, 1]\n" + "".join(f"{b}: &{b} [*{a}, *{a}, *{a}]\n" for a, b in pairwise("abcdefghijklmnop"))
 
 
 @pytest.mark.parametrize(
@@ -56,8 +61,18 @@ def test_mistakes_are_one_sentence(values, message):
         ("a: [1, 2", "line"),
         ("a: 1\na: 2", "line 1: key 'a' appears twice"),
         ("b:\n  a: 1\n  a: 2", "key 'a' appears twice"),
+        ("a: &a [*a]", "its aliases .* stand for more than"),
+        (
+            "a: &a [1, 1]\n" + "".join(f"{b}: &{b} [*{a}, *{a}, *{a}]\n" for a, b in pairwise("abcdefghijklmnop")),
+            "stand for",
+        ),
+        ("a: " + "[" * 500, "nested more than 100 levels"),
+        ("{" * 500, "nested more than 100 levels"),
+        ("? [1]\n: 2", "a key is .1.; a name was expected"),
+        ("a: " + "9" * 5000, "Exceeds the limit"),
+        ("a: 2020-13-45", "month must be in"),
         ("- 1", "holds list; a YAML mapping was expected"),
-        ("", "holds NoneType; a YAML mapping was expected"),
+        ("", "is empty"),
     ],
 )
 def test_unusable_yaml(tmp_path, text, message):

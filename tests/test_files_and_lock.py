@@ -1,7 +1,9 @@
+import errno
 import hashlib
 import json
 import os
 import threading
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +12,6 @@ import pytest
 
 from clip_geometry.files import (
     exclusive,
-    first_line,
     npy_bytes,
     parquet_bytes,
     read_json,
@@ -18,7 +19,10 @@ from clip_geometry.files import (
     sha256_of,
     write_atomically,
     write_json,
+    writing,
+    writing_folder,
 )
+from clip_geometry.reading import first_line
 
 
 def test_content_of_arrays_and_tables(tmp_path):
@@ -74,6 +78,35 @@ def test_only_temporaries_are_removed(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "notes.tmp", "x.npy"]
 
 
+def test_temporaries_of_one_name_are_removed_but_for_those_that_are_being_written(tmp_path):
+    (tmp_path / ".[x].0123.tmp").touch()
+    (tmp_path / ".[x]y.0123.tmp").touch()
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below/.z.0123.tmp").mkdir()
+    (tmp_path / "below/.z.0123.tmp/half").touch()
+    with writing(tmp_path / "[x]") as file, writing_folder(tmp_path / "folder") as folder:
+        file.write(b"whole")
+        (folder / "part").touch()
+        remove_temporaries(tmp_path, "[x]")
+        assert {path.name for path in tmp_path.iterdir()} == {
+            ".[x]y.0123.tmp",
+            "below",
+            Path(file.name).name,
+            folder.name,
+        }
+        remove_temporaries(tmp_path)
+        assert list((tmp_path / "below").iterdir()) == []
+    assert (tmp_path / "[x]").read_bytes() == b"whole" and (tmp_path / "folder/part").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"below", "[x]", "folder"}
+
+
+def test_a_folder_is_written_whole_or_not_at_all(tmp_path):
+    with pytest.raises(KeyboardInterrupt), writing_folder(tmp_path / "folder") as folder:
+        (folder / "part").touch()
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_json_carries_its_checksum(tmp_path):
     path, values = tmp_path / "x.json", {"b": [1, 2.5, None], "a": "ё"}
     write_json(path, values)
@@ -90,6 +123,17 @@ def test_damaged_json_reads_as_none(tmp_path, content):
     (tmp_path / "x.json").write_bytes(content)
     assert read_json(tmp_path / "x.json") is None
     assert read_json(tmp_path / "y.json") is None
+
+
+def test_json_that_a_disk_does_not_give_is_no_damage(tmp_path, monkeypatch):
+    write_json(tmp_path / "x.json", {"a": 1})
+
+    def fail(path):
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        read_json(tmp_path / "x.json")
 
 
 def test_the_lock_admits_one_at_a_time_and_tells_the_other(tmp_path):

@@ -3,7 +3,8 @@
 import pytest
 import yaml
 
-from clip_geometry.experiments import Geometry, experiments
+from clip_geometry.experiments.geometry import Geometry
+from clip_geometry.experiments.kit.base import experiments
 from clip_geometry.parts import change, parts_of, spread
 from clip_geometry.registry import InputError
 from clip_geometry.results import Results
@@ -111,7 +112,10 @@ def test_a_key_that_is_set_is_not_swept_in_its_part(config):
         (shared(parts=[]), "c: 'parts' is \\[\\]; expected a list of sections"),
         (shared(parts={"experiment": "geometry"}), "expected a list of sections"),
         (shared(parts=["geometry"]), "expected a list of sections"),
-        (shared(parts=[{"pairs": "scenes"}]), "c: part 0 has no key 'experiment'; known are .*geometry"),
+        (
+            shared(parts=[{"pairs": "scenes"}]),
+            "c: part 0 has no key 'experiment'; clip-geometry list experiments names all",
+        ),
         (shared(parts=[{"experiment": "geometri"}]), "geometri.*did you mean 'geometry'"),
         (shared(piplines=["center"]), "c: no part has the key 'piplines'; did you mean 'pipeline'"),
         (shared(sweep={"seed": [0, 1]}), "c: 'sweep' beside 'parts' belongs into one of the parts"),

@@ -1,8 +1,9 @@
+import importlib
 import sys
 
 import pytest
 
-from clip_geometry.registry import InputError, Registry, did_you_mean, import_all
+from clip_geometry.registry import MOST, InputError, Registry, did_you_mean, import_all, shown
 
 
 @pytest.fixture
@@ -51,3 +52,37 @@ def test_a_file_in_the_folder_is_all_that_a_new_member_needs(tmp_path, monkeypat
     import_all("shapes_of_test")  # again is no second registration
     for name in [name for name in sys.modules if name.startswith("shapes_of_test")]:
         monkeypatch.delitem(sys.modules, name)
+
+
+def test_a_message_is_one_printable_line_of_bounded_length():
+    for quoted in ("x" * 999, "\x1b[31m\n" * 200, "é\u202e" * 300):
+        message = str(InputError(f"{quoted} is unknown; do this"))
+        assert message.isprintable() and len(message) == MOST and message.endswith(" is unknown; do this")
+        assert len(shown(quoted)) == 80
+    assert str(InputError("two\nlines")) == "two\\nlines"
+    assert shown("x" * 78) == f"'{'x' * 78}'" and "at 0x" not in shown(object())
+
+
+def test_a_name_with_a_home_is_imported_when_it_is_asked_for(tmp_path, monkeypatch):
+    for name, text in {
+        "shape": "from kinds import known\nclass Shape: pass\nknown.add('shape', Shape)",
+        "empty": "",
+    }.items():
+        (tmp_path / "slices" / "paper" / name).mkdir(parents=True)
+        (tmp_path / "slices" / "paper" / name / "__init__.py").write_text(text)
+    for folder in ("slices", "slices/paper", "slices/kit"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "__init__.py").write_text("")
+    (tmp_path / "kinds.py").write_text(
+        "from clip_geometry.registry import Registry, homes_in\n"
+        "known = Registry('slice', homes=homes_in('slices', without=['kit']))"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    known = importlib.import_module("kinds").known
+    assert list(known) == ["empty", "shape"] and len(known) == 2 and "shape" in known
+    assert "slices.paper.shape" not in sys.modules
+    assert known["shape"].__name__ == "Shape" and "slices.paper.shape" in sys.modules
+    with pytest.raises(ValueError, match=r"slices\.paper\.empty does not register the slice 'empty'"):
+        known["empty"]
+    with pytest.raises(InputError, match=r"unknown slice 'shap'; did you mean 'shape'"):
+        known["shap"]

@@ -68,5 +68,50 @@ def test_read_rows_says_what_is_missing(tmp_path):
     with pytest.raises(InputError, match="does not exist; give a run folder"):
         read_rows(tmp_path / "x.jsonl")
     (tmp_path / "y.jsonl").write_text(json.dumps({"some": "json"}))
+    with pytest.raises(InputError, match=r"line 1 of .* lacks cell"):
+        read_rows(tmp_path / "y.jsonl")
+    (tmp_path / "y.jsonl").write_text(json.dumps({"cell": "a", "cell_row": 0, "cell_rows": 2}))
     with pytest.raises(InputError, match="holds no finished result rows"):
         read_rows(tmp_path / "y.jsonl")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"cell_row": "0"},
+        {"cell_row": -1},
+        {"value": "1.5"},
+        {"value": [1.5]},
+        {"at": ["layer"]},
+        {"at": {"layer": [1]}},
+        {"n": 1.5},
+        {"pipeline": "normalize"},
+        {"measure": 3},
+    ],
+)
+def test_lines_that_are_no_rows(results, wrong):
+    """The cell is computed again; a reader who has nothing else says which line."""
+    (row,) = rows(1.5)
+    results.append("a", [{**row, "measure": "m"}])
+    results.append("b", [row])
+    line = json.loads(results.path.read_text().splitlines()[1])
+    with results.path.open("a") as file:
+        file.write(json.dumps({**line, "cell": "c", **wrong}) + "\n")
+    assert results.finished() == {"a", "b"}
+    with pytest.raises(InputError, match="line 3 of "):
+        read_rows(results.path)
+
+
+@pytest.mark.parametrize("text", ['{"cell": NaN}', "[" * 100_000, '{"cell": ' + "9" * 5000 + "}", "\x1b[2J", "{}}"])
+def test_lines_that_are_no_json_count_as_torn(results, text):
+    results.append("a", rows(1.5))
+    with results.path.open("a") as file:
+        file.write(text + "\n")
+    assert values(results) == [1.5]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_number_that_is_none_is_not_written(results, value):
+    with pytest.raises(InputError, match="are not finite"):
+        results.append("a", rows(value))
+    assert not results.path.exists()

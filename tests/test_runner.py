@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from clip_geometry import runner
-from clip_geometry.experiments import Geometry
+from clip_geometry.experiments.geometry import Geometry
 from clip_geometry.registry import InputError
 from clip_geometry.results import Results
 from clip_geometry.runner import plan, resolve, run

@@ -13,10 +13,10 @@ import clip_geometry.encoders
 import support.embed_fakes as fakes
 from clip_geometry.data.base import Dataset, Side
 from clip_geometry.data.corpus_words import Sentence, words_of
+from clip_geometry.embedding.reading import read_store
 from clip_geometry.embeddings import ShardedRows
 from clip_geometry.encoders.base import Rows
 from clip_geometry.registry import InputError
-from clip_geometry.store_reading import read_store
 from support.embed_fakes import FakeConfig, FakeDatasetConfig, FakeEncoder, run
 
 LAYERS = 3

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 import clip_geometry as cg
-from clip_geometry.experiments.classify_numbers import correlations
-from clip_geometry.experiments.classify_training import Observer, Place, Problem, Training, TrainingConfig, train
+from clip_geometry.experiments.mickus2024.classify import training as steps
+from clip_geometry.experiments.mickus2024.classify.numbers import correlations
 
 
 def main() -> None:
@@ -26,12 +26,12 @@ def main() -> None:
     cg.embed(cg.resolve_encoder(given.model), data, folder, limit=given.limit)
     rows = cg.read_store(folder, limit=given.limit)["image"]
 
-    # every row is an example of its own, and its embedding a parameter
-    classes = np.unique(rows.labels, return_inverse=True)[1]
+    classes = np.unique(rows.labels, return_inverse=True)[1]  # each row is an example, its embedding a parameter
     unit = rows.vectors / np.linalg.norm(rows.vectors, axis=1, keepdims=True)
-    training = Training(Problem.of(unit, np.arange(len(unit))[:, None], classes), TrainingConfig(), seed=0)
-    states = train(training, Observer(["silhouette", "isoscore"]), updates=given.updates)
-    silhouette, isoscore = (np.array(states[Place(name)]) for name in ("silhouette", "isoscore"))
+    problem = steps.Problem.of(unit, np.arange(len(unit))[:, None], classes)
+    training = steps.Training(problem, steps.TrainingConfig(), seed=0)
+    states = steps.train(training, steps.Observer(["silhouette", "isoscore"]), updates=given.updates)
+    silhouette, isoscore = (np.array(states[steps.Place(name)]) for name in ("silhouette", "isoscore"))
     print(f"silhouette {silhouette[0]:.3f} → {silhouette[-1]:.3f}  IsoScore {isoscore[0]:.4f} → {isoscore[-1]:.4f}")
     print("  ".join(f"{name.partition('.')[2]} {value:.4f}" for name, value in correlations(silhouette, isoscore)))
 

@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 
 from clip_geometry.config import validate
-from clip_geometry.experiments.finetune import Finetune, FinetuneConfig, Method, look, performance
+from clip_geometry.experiments.rudman2024.finetune import Finetune, FinetuneConfig, Method, look, performance
 from clip_geometry.geometry import isoscore
 from clip_geometry.runner import RunFolder
 

@@ -8,7 +8,7 @@ from typing import Any
 
 _HOME = {
     "clip_geometry.data": ["load_dataset", "resolve_dataset"],
-    "clip_geometry.extraction": ["embed"],
+    "clip_geometry.embedding.loop": ["embed"],
     "clip_geometry.embeddings": ["Embeddings", "pair"],
     "clip_geometry.encoders": ["load_encoder", "paired_image_model", "resolve_encoder"],
     "clip_geometry.evaluators": [
@@ -23,11 +23,11 @@ _HOME = {
         "retrieval",
         "zero_shot",
     ],
-    "clip_geometry.experiments.measuring": ["MeasuredSets", "measure_sets"],
+    "clip_geometry.measuring.sets": ["MeasuredSets", "measure_sets"],
     "clip_geometry.formats": ["export_clip_retrieval", "export_parquet", "read_any", "read_embeddings"],
     "clip_geometry.geometry.checked_silhouette": ["checked_silhouette"],
     "clip_geometry.geometry.sampled_silhouette": ["sampled_silhouette"],
-    "clip_geometry.engines": ["open_engine"],
+    "clip_geometry.embedding.engines": ["open_engine"],
     "clip_geometry.geometry": [
         "Measure",
         "Moments",
@@ -74,7 +74,7 @@ _HOME = {
     "clip_geometry.registry": ["InputError"],
     "clip_geometry.results": ["Results", "read_rows", "to_frame"],
     "clip_geometry.runner": ["run"],
-    "clip_geometry.store_reading": ["read_store"],
+    "clip_geometry.embedding.reading": ["read_store"],
     "clip_geometry.transforms": [
         "Affine",
         "AllButTheTop",

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from clip_geometry.registry import InputError, did_you_mean
+from clip_geometry import reading
+from clip_geometry.registry import InputError, did_you_mean, listed, printable, shown
 
 
 class Config(BaseModel):
     """Base of all configs: unknown keys and wrong types are errors, objects are immutable."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 C = TypeVar("C", bound=Config)
@@ -41,14 +41,14 @@ def _first_problem(kind: type[BaseModel], error: ValidationError) -> str:
     if problem["type"] == "extra_forbidden":
         known = _fields_at(kind, problem["loc"][:-1])
         near = did_you_mean(str(problem["loc"][-1]), known)
-        return f"unknown key {key!r}{near or '; known are ' + ', '.join(known)}"
+        return f"unknown key {shown(key)}{near or '; known are ' + listed(known, 12)}"
     if problem["type"] == "missing":
-        return f"key {key!r} is missing"
+        return f"key {shown(key)} is missing"
     if problem["type"] == "value_error":  # raised by a validator of ours: already a sentence
         sentence = problem["msg"].removeprefix("Value error, ")
-        return f"{key}: {sentence}" if key else sentence
-    given = json.dumps(problem["input"], ensure_ascii=False, default=str)
-    return f"key {key!r} is {given[:80]}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
+        return f"{printable(key)}: {sentence}" if key else sentence
+    given = shown(problem["input"])
+    return f"key {shown(key)} is {given}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
 
 
 def _fields_at(kind: type[BaseModel], location: Iterable[Any]) -> list[str]:
@@ -69,38 +69,11 @@ def _is_model(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
-class _PlainLoader(yaml.SafeLoader):
-    """SafeLoader that also refuses duplicate keys, which YAML would let the last one win."""
-
-
-def _unique_mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict:
-    keys = [loader.construct_object(key) for key, _ in node.value]
-    for key in keys:
-        if keys.count(key) > 1:
-            raise InputError(f"line {node.start_mark.line + 1}: key {key!r} appears twice")
-    return loader.construct_mapping(node, deep=True)
-
-
-_PlainLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique_mapping)
-
-
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file; tags, duplicate keys and anything but a mapping are errors."""
-    if path.is_dir():
-        raise InputError(f"{path} is a directory; a YAML config file was expected")
-    if not path.exists():
-        raise InputError(f"config {path} does not exist")
-    try:
-        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_PlainLoader)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark else ""
-        what = getattr(error, "problem", None) or "not a text file in UTF-8"
-        raise InputError(f"{path}{where}: {what}") from None
+    """The mapping in a YAML file; tags, aliases, duplicate keys and anything but a mapping are errors."""
+    values = reading.read_yaml(path, "a YAML config file")
     if not isinstance(values, dict):
-        raise InputError(f"{path} holds {type(values).__name__}; a YAML mapping was expected")
+        raise InputError(f"{shown(path)} holds {type(values).__name__}; a YAML mapping was expected")
     return values
 
 
@@ -110,11 +83,8 @@ def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not (equals and key):
-            raise InputError(f"{pair!r} is not of the form key=value")
-        try:
-            overrides[key.strip()] = yaml.load(value, Loader=_PlainLoader)
-        except yaml.YAMLError:
-            raise InputError(f"the value of {pair!r} is not plain YAML") from None
+            raise InputError(f"{shown(pair)} is not of the form key=value")
+        overrides[key.strip()] = reading.parse_yaml(value, f"the value of {shown(pair)} is not plain YAML")
     return overrides
 
 
@@ -128,8 +98,8 @@ def override(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
             target = target.setdefault(parent, {})
             if not isinstance(target, dict):
                 raise InputError(
-                    f"cannot set {dotted!r}: {parent!r} is {json.dumps(target)}, not a section; write it as one, or "
-                    f"replace it whole with {parent}={{…}}"
+                    f"cannot set {shown(dotted)}: {shown(parent)} is {shown(target)}, not a section; write it as one, "
+                    f"or replace it whole with {parent}={{…}}"
                 )
         target[last] = value
     return result

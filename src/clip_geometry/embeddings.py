@@ -1,53 +1,19 @@
 """Embeddings: rows with an identity; and pairing two of them."""
 
-import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from clip_geometry.registry import InputError
-
-CGROUPS = Path("/sys/fs/cgroup")  # where Linux tells what a container, or a job of a cluster, may take
-OWN_CGROUPS = Path("/proc/self/cgroup")  # which of them this process is in
-
-
-def memory() -> int:
-    """Bytes that this machine has, or that the container or job in which this process runs may take."""
-    if not hasattr(os, "sysconf"):
-        return 2**34
-    return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_limits()])
-
-
-def _limits() -> Iterator[int]:
-    """Those of the process's groups and of all groups around them, of either version of cgroups."""
-    for file in _limit_files():
-        try:
-            limit = file.read_text().strip()
-        except OSError:  # there is none, or it is not ours to read
-            continue
-        if limit.isdecimal():  # "max" is none
-            yield int(limit)
-
-
-def _limit_files() -> Iterator[Path]:
-    lines = OWN_CGROUPS.read_text().splitlines() if OWN_CGROUPS.is_file() else []
-    for _, controllers, group in (line.split(":", 2) for line in lines):
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        root, name = (CGROUPS / "memory", "memory.limit_in_bytes") if controllers else (CGROUPS, "memory.max")
-        # inside a container the path may be the host's, where nothing is: its own group is then the root
-        path = Path("/", group)
-        for part in (path, *path.parents):
-            yield root / part.relative_to("/") / name
-
+from clip_geometry.memory import memory
+from clip_geometry.registry import InputError, shown
 
 # bytes of float64 rows from which on they are streamed: measuring 1:1 pairs in memory took 6 times that at its peak,
-# five captions an image 8.4 times (36 000 × 256)
-LARGE = memory() // 12
+# five captions an image 8.4 times (36 000 × 256); and from 1 GB on, as what the others cost grows with n²
+LARGE = min(memory() // 12, 10**9)
+SIDES = "source", "target"
 
 
 def is_large(*shapes: tuple[int, int]) -> bool:
@@ -167,11 +133,15 @@ class _Chosen:
 class Embeddings:
     """One set of embeddings, raw as the encoder gave them.
 
-    vectors: (n, d) floating point, possibly a memory map or ShardedRows. modality: "image" or "text".
+    vectors: (n, d) floating point; what is not in memory (a memory map, ShardedRows, StreamedRows) stays as it is, and
+    tensors, tables and lists become arrays. modality: "image" or "text"; "" where a file does not say; one of SIDES
+    where a map of any rows is fitted.
     item_id: (n,) strings; two sets pair where their ids agree. None: rows pair by position.
     labels: (n,) of anything comparable, or None. pair_on: "label" for class prompts, which stand for
     every image of their class; "item_id" otherwise. metadata: further columns (text, path, …), each of n values.
     provenance: model, data set, split, seed, … as the store's manifest has them.
+    Raises InputError for anything else, for columns of another length, and for ids that are missing or empty, which
+    would pair with each other.
     """
 
     vectors: np.ndarray
@@ -184,16 +154,34 @@ class Embeddings:
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self):
-        if self.vectors.ndim != 2:
+        from clip_geometry.geometry._core.arguments import one_of
+
+        if not isinstance(self.modality, str) or self.modality:
+            one_of(self.modality, "modality", ("image", "text", *SIDES))
+        one_of(self.pair_on, "pair_on", ("item_id", "label"))
+        if not isinstance(self.metadata, Mapping) or not isinstance(self.provenance, Mapping):
+            raise InputError(f"metadata = {shown(self.metadata)}; expected columns by name, and so for the provenance")
+        whose = f"{self.modality} embeddings".lstrip()
+        own = {"item_id": self.item_id, "labels": self.labels}
+        self._set(vectors=_vectors(self.vectors, f"the set of {whose}"))
+        ids, labels = (None if each is None else self._column(each, name, whose, 1) for name, each in own.items())
+        metadata = {name: self._column(each, name, whose) for name, each in self.metadata.items() if each is not None}
+        self._set(item_id=None if ids is None else _as_ids(ids, whose), labels=labels, metadata=metadata)
+
+    def _column(self, values: Any, name: str, whose: str, most: int = 32) -> np.ndarray:
+        """One value for each row, as an array of at most `most` dimensions."""
+        column = _as_column(values)
+        if column is None or not 1 <= column.ndim <= most:
             raise InputError(
-                f"{self.modality} embeddings have shape {self.vectors.shape}; expected rows and columns (n, d)"
+                f"{shown(name)} of {whose} is {shown(values)}; expected an array or a list, one value for each row"
             )
-        columns = {"item_id": self.item_id, "labels": self.labels, **self.metadata}
-        for name, column in columns.items():
-            if column is not None and len(column) != len(self.vectors):
-                raise InputError(
-                    f"{self.modality} embeddings have {len(self.vectors)} rows but {len(column)} values of {name}"
-                )
+        if len(column) != len(self.vectors):
+            raise InputError(f"{whose} have {len(self.vectors)} rows but {len(column)} values of {name}")
+        return column
+
+    def _set(self, **fields: Any) -> None:
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -220,6 +208,58 @@ class Embeddings:
         )
 
 
+def _vectors(x: Any, name: str) -> Any:
+    """An array in memory, or what is read when it is asked for, as it is."""
+    from clip_geometry.geometry._core.arrays import as_tensor
+    from clip_geometry.geometry._core.streamed import GaussianRows, StreamedRows
+
+    if isinstance(x, np.ndarray | ShardedRows | _Chosen | StreamedRows | GaussianRows):
+        as_tensor(x[:0] if x.ndim == 2 else x, name)  # its shape and type; nothing is read
+        return x
+    tensor = as_tensor(x, name).detach().cpu()
+    return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
+
+
+def _as_column(values: Any) -> np.ndarray | None:
+    """An array of what a list, a tensor, a table's column or an array holds; None of anything else."""
+    if isinstance(values, list | tuple | range):
+        kinds = set(map(type, values))
+        plain = len(kinds) == 1 and kinds <= {int, float, bool}
+        return np.array(values) if plain else np.fromiter(values, object, len(values))
+    if isinstance(values, type) or not hasattr(values, "__array__"):
+        return None
+    try:
+        return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
+    except Exception:  # of a tensor without values, or whatever a foreign __array__ raises
+        return None
+
+
+def _as_ids(column: np.ndarray, whose: str) -> np.ndarray:
+    """An object array of strings, none of them missing."""
+    values = column.tolist()
+    if not set(map(type, values)) <= {str} or column.dtype != object:
+        column = np.fromiter((_as_id(value) for value in values), object, len(values))
+        values = column.tolist()
+    if "" in values or None in values:
+        row = next(k for k, value in enumerate(values) if not value)
+        raise InputError(
+            f"item_id of {whose} is missing or empty in row {row}, and missing ids would pair with each other; give "
+            "every row an id, or none to any, and rows pair by position"
+        )
+    return column
+
+
+def _as_id(value: Any) -> str | None:
+    from clip_geometry.geometry._core.values import is_missing
+
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    try:
+        return value if isinstance(value, str) else None if is_missing(value) else str(value)
+    except Exception:  # whatever a foreign __str__ raises
+        return None
+
+
 def pair(image: Embeddings, text: Embeddings, *, distinct: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Index arrays (i, j) such that image row i[k] and text row j[k] belong to the same item.
 
@@ -229,9 +269,14 @@ def pair(image: Embeddings, text: Embeddings, *, distinct: bool = False) -> tupl
     text row.
     Raises InputError where nothing pairs.
     """
+    from clip_geometry.geometry._core.arguments import flag
+
+    for each in (image, text):
+        if not isinstance(each, Embeddings):
+            raise InputError(f"{shown(each)} was to be paired; expected two sets of Embeddings")
+    distinct = flag(distinct, "distinct")
     on_label = "label" in (image.pair_on, text.pair_on)
-    left = image.labels if on_label else image.item_id
-    right = text.labels if on_label else text.item_id
+    left, right = (_labels(each) if on_label else each.item_id for each in (image, text))
     if left is None or right is None:
         if on_label or len(image) != len(text):
             raise InputError(
@@ -252,3 +297,18 @@ def pair(image: Embeddings, text: Embeddings, *, distinct: bool = False) -> tupl
         )
     i, j = np.array(matches).T
     return i, j
+
+
+def _labels(side: Embeddings) -> list | None:
+    """Labels to pair on; missing ones, which would pair with each other, are an error."""
+    from clip_geometry.geometry._core.rows import as_values
+
+    if side.labels is None:
+        return None
+    name = f"labels of {side.modality} embeddings"
+    labels = as_values(side.labels, name=name)
+    try:
+        set(labels)
+    except Exception:  # of a list, say, or whatever a foreign __hash__ raises
+        raise InputError(f"{name} are not single values that can be compared; expected one label per row") from None
+    return labels

@@ -1,51 +1,27 @@
-"""Files: present or one clear error, there whole or not at all, and a lock that dies with its process."""
+"""Files that are written: there whole or not at all, and a lock that dies with its process."""
 
 import hashlib
 import io
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 from uuid import uuid4
 
 import numpy as np
 
 from clip_geometry.config import digest
-from clip_geometry.registry import InputError
+from clip_geometry.reading import checked, parse_json
+from clip_geometry.registry import InputError, shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 LOCK = ".lock"
-
-
-def existing_file(path: Path, what: str) -> Path:
-    """`path` with "~" expanded, if it is a file that is not empty; `what` names it in the error."""
-    path = path.expanduser()
-    if path.is_dir():
-        raise InputError(f"{path} is a directory; {what} was expected")
-    if not path.exists():
-        raise InputError(f"{path} does not exist; {what} was expected")
-    if path.stat().st_size == 0:
-        raise InputError(f"{path} is empty (0 bytes); {what} was expected")
-    return path
-
-
-def existing_folder(path: Path, what: str) -> Path:
-    """`path` with "~" expanded, if it is a directory; `what` names it in the error."""
-    path = path.expanduser()
-    if not path.exists():
-        raise InputError(f"{path} does not exist; {what} was expected")
-    if not path.is_dir():
-        raise InputError(f"{path} is a file; {what} was expected")
-    return path
-
-
-def first_line(error: Exception) -> str:
-    """What a library complains of, short enough for one sentence of ours."""
-    return str(error).strip().partition("\n")[0]
 
 
 def npy_bytes(array: np.ndarray) -> bytes:
@@ -65,26 +41,86 @@ def parquet_bytes(table: "pa.Table") -> bytes:
 
 
 def write_atomically(path: Path, data: bytes) -> str:
-    """Writes `data` under a temporary name in the same folder, flushes it to the disk and renames it.
+    """Writes `data` as `writing` does and returns its SHA-256."""
+    with writing(path) as file:
+        file.write(data)
+    return hashlib.sha256(data).hexdigest()
 
-    Whoever opens `path` sees the old content or the new, whenever the process is killed. Returns the SHA-256. An
-    OSError names `path`, not the temporary file.
+
+@contextmanager
+def writing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to, which is named `path` once the block ends without an error.
+
+    It has a temporary name in the same folder and is flushed to the disk before it is renamed, so whoever opens `path`
+    sees the old content or the new, whenever the process is killed. An OSError names `path`, not the temporary file.
     """
-    temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
+    with _renamed(path, Path.touch) as temporary, temporary.open("wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def writing_folder(path: Path) -> Iterator[Path]:
+    """A folder to write into, which is named `path` once the block ends without an error."""
+    with _renamed(path, Path.mkdir) as temporary:
+        yield temporary
+
+
+@contextmanager
+def _renamed(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
+    """What `make` makes beside `path`, renamed at the end. Until then a lock says that somebody writes it."""
+    temporary, lock = path.with_name(f".{path.name}.{uuid4().hex}.tmp"), None
     try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException as error:
+        with naming(path):
+            while lock is None:
+                make(temporary)
+                lock = _lock(temporary)
+            yield temporary
+            temporary.replace(path)
+            sync_folder(path.parent)
+    except BaseException:
         with suppress(OSError):
-            temporary.unlink()
-        if isinstance(error, OSError):
+            _remove(temporary)
+        raise
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """An OSError in the block that names no file, or a temporary one, names `path`."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None or is_temporary(Path(os.fsdecode(error.filename))):
             error.filename = str(path)
         raise
-    sync_folder(path.parent)
-    return hashlib.sha256(data).hexdigest()
+
+
+def _lock(path: Path) -> int | None:
+    """A descriptor that has the lock of the file or folder; None where another process removed it before."""
+    import fcntl
+
+    descriptor = _descriptor(path)
+    with suppress(OSError):  # a file system without locks: then `remove_temporaries` removes nothing either
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    if os.fstat(descriptor).st_nlink:
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _descriptor(path: Path) -> int:
+    return os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def sync_folder(folder: Path) -> None:
@@ -100,10 +136,18 @@ def is_temporary(path: Path) -> bool:
     return path.name.startswith(".") and path.suffix == ".tmp"
 
 
-def remove_temporaries(folder: Path) -> None:
-    """Removes what killed writers left. Only for the holder of the lock: any temporary is stale then."""
-    for path in folder.glob(".*.tmp"):
-        path.unlink(missing_ok=True)
+def remove_temporaries(folder: Path, name: str | None = None) -> None:
+    """Removes what killed writers left of the file or folder `name`; None: of any in the folder or below."""
+    import fcntl
+
+    for path in list(folder.rglob(".*.tmp") if name is None else folder.glob(f".{escape(name)}.*.tmp")):
+        with suppress(OSError):  # it is being written, or gone
+            descriptor = _descriptor(path)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _remove(path)
+            finally:
+                os.close(descriptor)
 
 
 def sha256_of(path: Path) -> str:
@@ -117,15 +161,16 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
     write_atomically(path, f"{text}\n".encode())
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """What `write_json` wrote; None where the file is absent or damaged."""
+def read_json(path: Path, schema: Any = dict[str, Any]) -> dict[str, Any] | None:
+    """What `write_json` wrote; None where the file is absent, damaged or not of the schema.
+
+    An OSError of another kind rises, as of a disk that fails: what cannot be read now may be sound.
+    """
     try:
-        values = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        values = parse_json(path.read_bytes(), shown(path), dict[str, Any])
+        return checked(values, shown(path), schema) if values.pop("checksum", None) == digest(values) else None
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, InputError):
         return None
-    if not isinstance(values, dict) or values.pop("checksum", None) != digest(values):
-        return None
-    return values
 
 
 @contextmanager
@@ -136,10 +181,12 @@ def exclusive(folder: Path, on_wait: Callable[[], None]) -> Iterator[None]:
     """
     import fcntl  # POSIX only: reading works without it
 
-    with (folder / LOCK).open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            on_wait()
-            fcntl.flock(file, fcntl.LOCK_EX)
+    path = folder / LOCK
+    with path.open("ab") as file:
+        with naming(path):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                on_wait()
+                fcntl.flock(file, fcntl.LOCK_EX)
         yield

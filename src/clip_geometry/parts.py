@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clip_geometry.config import override
-from clip_geometry.experiments import experiments
+from clip_geometry.experiments.kit.base import experiments
 from clip_geometry.registry import InputError, did_you_mean
 
 PAGE = (
@@ -90,8 +90,8 @@ def _checked(parts: Any, context: str) -> list[dict[str, Any]]:
         raise InputError(f"{context}: 'parts' is {json.dumps(parts, default=str)[:60]}; expected a list of sections")
     for number, part in enumerate(parts):
         if not isinstance(part.get("experiment"), str):
-            known = ", ".join(sorted(experiments))
-            raise InputError(f"{context}: part {number} has no key 'experiment'; known are {known}")
+            known = did_you_mean("", experiments, listed_by=experiments.listed_by)
+            raise InputError(f"{context}: part {number} has no key 'experiment'{known}")
     return parts
 
 

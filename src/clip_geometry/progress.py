@@ -3,8 +3,10 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Protocol
+
+from clip_geometry.registry import printable
 
 INTERVAL = 5.0  # seconds between plain lines
 
@@ -18,14 +20,16 @@ class Progress(Protocol):
 
 
 def note(message: str) -> None:
-    """One line for the user; stderr, because stdout is for results."""
-    print(message, file=sys.stderr, flush=True)
+    """One line for the user; stderr, because stdout is for results. Nothing where stderr is closed."""
+    if sys.stderr is not None:
+        with suppress(OSError):
+            print(printable(message), file=sys.stderr, flush=True)
 
 
 @contextmanager
 def progress(description: str, total: int, done: int = 0) -> Iterator[Advance]:
     """A rich bar where stderr is a terminal, plain lines otherwise. `done` of `total` were there before."""
-    show = _bar if sys.stderr.isatty() else _lines
+    show = _bar if sys.stderr is not None and sys.stderr.isatty() else _lines
     with show(description, total, done) as advance:
         yield advance
 

@@ -5,10 +5,10 @@ from jaxtyping import Float
 from torch import Tensor, tensor
 
 from clip_geometry.geometry import Measure, measures, variant
-from clip_geometry.geometry.rows import Rows, as_rows, require_spread
+from clip_geometry.geometry._core.rows import Rows, as_rows, require_spread
 from clip_geometry.registry import Registry
 
-references: Registry[Measure] = Registry("published implementation")
+references: Registry[Measure] = Registry("published implementation", "clip-geometry list measures")
 
 
 def isoscore_package(x: Rows) -> Float[Tensor, ""]:

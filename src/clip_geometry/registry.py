@@ -1,61 +1,136 @@
 """Names to things, with an error that helps. No dependencies."""
 
+import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+MOST = 400  # characters of a message
 
 
 class InputError(ValueError):
     """What the user gave is wrong: one sentence saying what was given, what was expected and what to do.
 
-    The command line prints the sentence and exits with status 2; everything else is a bug and keeps its traceback.
+    It is one printable line of at most 400 characters, whatever it quotes. The command line prints it and exits with
+    status 2; everything else is a bug and keeps its traceback.
     """
 
+    def __init__(self, sentence: str):
+        super().__init__(shortened(printable(sentence), MOST))
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`"; did you mean 'isoscore'?"`, or an empty string where nothing is near."""
+
+def shortened(text: str, most: int) -> str:
+    """`text` cut to `most` characters by leaving out its middle."""
+    return text if len(text) <= most else f"{text[: most // 3]}…{text[most // 3 + 1 - most :]}"
+
+
+def printable(text: str) -> str:
+    """`text` in one line without anything that a terminal obeys: escape codes, controls, marks that reverse text."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def shown(value: Any, most: int = 80) -> str:
+    """`value` as a message quotes it: one printable line, the middle left out where it is long, no addresses.
+
+    A path is not quoted and may be twice as long.
+    """
+    is_path = hasattr(value, "__fspath__")
+    try:
+        text = str(value) if is_path else repr(value)
+    except Exception:  # whatever a foreign __repr__ raises
+        text = f"<{type(value).__name__}>"
+    text, most = printable(re.sub(r" at 0x[0-9a-fA-F]+", "", text)), most * 2 if is_path else most
+    return shortened(text, most)
+
+
+def listed(names: Iterable[object], most: int = 6) -> str:
+    """The first names, printable and shortened, and how many more there are; "none" without any."""
+    given = [printable(str(name)) for name in names]
+    first = ", ".join(name if len(name) <= 40 else f"{name[:40]}…" for name in given[:most]) or "none"
+    return first if len(given) <= most else f"{first} and {len(given) - most} more"
+
+
+def did_you_mean(name: str, known: Iterable[str], *, listed_by: str | None = None) -> str:
+    """The end of a message about an unknown name: `"; did you mean 'isoscore'?"`, or "" where nothing is near.
+
+    listed_by: the command that lists all names. It adds the three nearest names, and the command or all of a few.
+    """
     folded = {candidate.casefold(): candidate for candidate in known}
-    near = get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
-    return f"; did you mean {folded[near[0]]!r}?" if near else ""
+    near = [folded[each] for each in get_close_matches(name[:100].casefold(), folded, n=3, cutoff=0.6)]
+    if listed_by is None:
+        return f"; did you mean {near[0]!r}?" if near else ""
+    if near:
+        return f"; did you mean {' or '.join(map(repr, near))}? ({listed_by} names all)"
+    names = ", ".join(sorted(folded.values()))
+    return f"; known are {names}" if len(names) <= 100 else f"; {listed_by} names all {len(folded)}"
+
+
+def unknown(kind: str, name: object, known: Iterable[str], listed_by: str) -> InputError:
+    """The error for a name that a registry does not have."""
+    return InputError(f"unknown {kind} {shown(name)}{did_you_mean(str(name), known, listed_by=listed_by)}")
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """A dictionary of one kind of thing ("measure", "data set", …) whose members are added once, under one name."""
+    """A dictionary of one kind of thing ("measure", "data set", …) whose members are added once, under one name.
 
-    def __init__(self, kind: str):
-        self.kind = kind
+    homes: names whose members are added by a module, which is imported when its name is asked for.
+    """
+
+    def __init__(self, kind: str, listed_by: str = "the documentation", homes: Mapping[str, str] | None = None):
+        self.kind, self.listed_by, self.homes = kind, listed_by, homes or {}
         self._members: dict[str, T] = {}
 
     def add(self, name: str, member: T) -> T:
-        if name in self._members:
+        home = self.homes.get(name)
+        if name in self._members or (home and not getattr(member, "__module__", home).startswith(home)):
             raise ValueError(f"{self.kind} {name!r} is registered twice")
         self._members[name] = member
         return member
 
     def __getitem__(self, name: str) -> T:
+        if name not in self:
+            raise unknown(self.kind, name, self, self.listed_by)
         if name not in self._members:
-            near = did_you_mean(name, self._members)
-            hint = near or f"; known are {', '.join(sorted(self._members))}"
-            raise InputError(f"unknown {self.kind} {name!r}{hint}")
+            import_module(self.homes[name])
+            if name not in self._members:
+                raise ValueError(
+                    f"{self.homes[name]} does not register the {self.kind} {name!r}, which it is named for"
+                )
         return self._members[name]
 
     # Mapping's own versions rely on KeyError, which __getitem__ does not raise
     def __contains__(self, name: object) -> bool:
-        return name in self._members
+        return isinstance(name, str) and (name in self._members or name in self.homes)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._members)
+        return iter(dict.fromkeys((*self.homes, *self._members)))
 
     def __len__(self) -> int:
-        return len(self._members)
+        return len({*self.homes, *self._members})
 
 
 def import_all(package: str) -> None:
-    """Imports every module of a package that is being imported itself, so that each registers what it has."""
+    """Imports every module of a package that is being imported itself, and of the packages in it, so that each
+    registers what it has; those whose name begins with an underscore register nothing."""
     for module in iter_modules(sys.modules[package].__path__):
-        import_module(f"{package}.{module.name}")
+        if not module.name.startswith("_"):
+            import_module(name := f"{package}.{module.name}")
+            if module.ispkg:
+                import_all(name)
+
+
+def homes_in(package: str, *, without: Iterable[str] = ()) -> dict[str, str]:
+    """The packages inside `package` that hold no packages themselves, at any depth: name → module, nothing imported."""
+    return dict(sorted(_leaves(Path(import_module(package).__path__[0]), package, frozenset(without))))
+
+
+def _leaves(folder: Path, package: str, without: Container[str]) -> Iterator[tuple[str, str]]:
+    for child in folder.iterdir():
+        if child.name not in without and (child / "__init__.py").is_file():
+            inside = list(_leaves(child, f"{package}.{child.name}", without))
+            yield from inside or [(child.name, f"{package}.{child.name}")]

@@ -14,22 +14,21 @@ import yaml
 from clip_geometry.config import Config, digest, expand_sweep, read_yaml, validate
 from clip_geometry.data import load_dataset
 from clip_geometry.data.base import Dataset, DatasetConfig
+from clip_geometry.embedding.loop import embed, recipe_for
+from clip_geometry.embedding.reading import read_store
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders import encoder_revision
 from clip_geometry.encoders.base import EncoderConfig
 from clip_geometry.evaluators import evaluators
-from clip_geometry.experiments import Experiment, experiments
-from clip_geometry.experiments.base import Cell
-from clip_geometry.experiments.stored import StoredConfig, read_stored, stored_revision
-from clip_geometry.extraction import embed, recipe_for
-from clip_geometry.files import exclusive, write_atomically, write_json
+from clip_geometry.experiments.kit.base import Cell, Experiment, experiments
+from clip_geometry.experiments.kit.stored import StoredConfig, read_stored, stored_revision
+from clip_geometry.files import exclusive, remove_temporaries, write_atomically, write_json
 from clip_geometry.geometry import measures
 from clip_geometry.parts import PAGE, change, parts_of, spread
 from clip_geometry.progress import note, progress
 from clip_geometry.references import references
-from clip_geometry.registry import InputError
+from clip_geometry.registry import InputError, did_you_mean
 from clip_geometry.results import CELLS, Results, Row
-from clip_geometry.store_reading import read_store
 from clip_geometry.versions import library_versions
 
 if TYPE_CHECKING:
@@ -136,7 +135,8 @@ def _points(values: Mapping[str, Any], context: str) -> list[tuple[type[Experime
     planned = []
     for point in expand_sweep(values):
         if not isinstance(point.get("experiment"), str):
-            raise InputError(f"{context}: key 'experiment' is missing; known are {', '.join(sorted(experiments))}")
+            known = did_you_mean("", experiments, listed_by=experiments.listed_by)
+            raise InputError(f"{context}: key 'experiment' is missing{known}")
         kind = experiments[point["experiment"]]
         planned.append((kind, validate(kind.Config, point, context)))
     return planned
@@ -164,6 +164,7 @@ def run(
     workspace = RunFolder(runs / name, device)
     workspace.folder.mkdir(parents=True, exist_ok=True)
     with exclusive(workspace.folder, lambda: note(f"another process runs {workspace.folder}; waiting for it")):
+        remove_temporaries(workspace.folder)
         parts = [points[0] if len(points) == 1 else {"grid": points} for points in resolved]
         document = parts[0] if len(parts) == 1 else {**page.model_dump(), "parts": parts}
         text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)

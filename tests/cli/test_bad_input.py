@@ -179,7 +179,7 @@ CONFIG = "name: t\nexperiment: geometry\nmodel: scenes-clip/fresh\npairs: {name:
     ("text", "message"),
     [
         (CONFIG + "pipline: [normalize]", "unknown key 'pipline'; did you mean 'pipeline'"),
-        (CONFIG + "seed: one", "key 'seed' is \"one\": input should be a valid integer"),
+        (CONFIG + "seed: one", "key 'seed' is 'one': input should be a valid integer"),
         (CONFIG + "batch_size: 0", "batch_size"),
         (CONFIG + "seed: -1", "key 'seed' is -1"),
         (CONFIG + "measures: []", "key 'measures' is []"),
@@ -203,7 +203,7 @@ def test_wrong_configs(refused, tmp_path, text, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["none.yaml"], "config none.yaml does not exist"),
+        (["none.yaml"], "none.yaml does not exist"),
         (["."], "is a directory"),
         (["c.yaml", "seed"], "'seed' is not of the form key=value"),
         (["c.yaml", "--smoke"], "has no section 'smoke'"),
@@ -220,7 +220,8 @@ def test_wrong_arguments_of_compare_and_list(refused, sets, cli, tmp_path):
     cli("measure", sets[0], "--json", tmp_path / "a.jsonl")
     assert "1 run given; compare needs at least two" in refused("compare", tmp_path / "a.jsonl")
     (tmp_path / "b.jsonl").write_text(json.dumps({"a": 1}))
-    assert "holds no finished result rows" in refused("compare", tmp_path / "a.jsonl", tmp_path / "b.jsonl")
+    said = refused("compare", tmp_path / "a.jsonl", tmp_path / "b.jsonl")
+    assert "lacks cell: it is damaged or another kind of file" in said
 
 
 def test_rows_of_another_kind_cannot_be_compared(refused, sets, cli, tmp_path):

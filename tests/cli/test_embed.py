@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from clip_geometry.data import load_dataset, resolve_dataset
+from clip_geometry.embedding.reading import read_store
 from clip_geometry.embeddings import pair
-from clip_geometry.encoders.open_clip_source import scenes_folder
+from clip_geometry.encoders.open_clip.source import scenes_folder
 from clip_geometry.formats import read_any
-from clip_geometry.store_reading import read_store
 
 TINY = {
     "embed_dim": 24,
@@ -140,7 +140,7 @@ def test_exports_read_back_equal(embed, kind):
         ("name=x", "unknown option 'name'"),
         ("data.name=x", "unknown option 'data.name'"),
         ("a.b.seed=1", "unknown prefix 'a.b'"),
-        ("data.seed=x", "key 'seed' is \"x\""),
+        ("data.seed=x", "key 'seed' is 'x'"),
     ],
 )
 def test_options_that_nobody_takes(refused, option, message):

@@ -251,7 +251,7 @@ def test_where_a_map_cannot_be_written(refused, sets, out, message):
     ("arguments", "message"),
     [
         (["none.safetensors", "image.npy"], "none.safetensors does not exist; a map (.safetensors) written by fit was"),
-        (["image.npy", "image.npy"], "image.npy is no readable map (.safetensors), damaged or something else"),
+        (["image.npy", "image.npy"], "image.npy is no readable .safetensors file, damaged or cut short"),
         (["m.safetensors", "none.npy"], "none.npy does not exist"),
         (["m.safetensors", "other.npy"], "add --as image or --as text"),
         (["m.safetensors", "other.npy", "--as", "sound"], "--as 'sound' is unknown; known are image, text"),
@@ -312,6 +312,16 @@ def test_a_folder_is_there_whole_or_not_at_all(cli, refused, sets, monkeypatch):
     assert sorted(path.name for path in Path().iterdir()) == before
 
 
+def test_what_killed_commands_left_is_removed(cli, sets):
+    np.savez("both.npz", **{path.stem: np.load(path) for path in sets})
+    Path(".m.safetensors.0123.tmp").touch()
+    ok(cli("fit", "center[each]", "both.npz", "-o", "m.safetensors"))
+    Path(".moved.0123.tmp").mkdir()
+    Path(".moved.0123.tmp/image.parquet").touch()
+    ok(cli("apply", "m.safetensors", "both.npz", "-o", "moved"))
+    assert not list(Path().glob(".*"))
+
+
 def test_in_a_process_of_its_own(sets, tmp_path):
     """The installed command, with a warning on its own line of standard error."""
     command = str(Path(sys.executable).with_name("clip-geometry"))
@@ -322,3 +332,29 @@ def test_in_a_process_of_its_own(sets, tmp_path):
     assert found.stderr.startswith("clip-geometry: warning: procrustes") and found.stderr.count("\n") == 1
     apply = [command, "apply", "m.safetensors", "few.npy", "-o", "moved"]
     assert subprocess.run(apply, capture_output=True, text=True, cwd=tmp_path).stdout.startswith("image: 4 × 6\n")
+
+
+def test_large_sets_are_fitted_and_moved_in_blocks(cli, sets, x, monkeypatch):
+    """In the order of the rows, a row group at a time, to the numbers of the rows in memory."""
+    monkeypatch.setattr("clip_geometry.formats.parquet_files.GROUP", 16)
+    steps = "normalize,whiten(4)[pooled],procrustes[text-to-image]"
+    for name, large in (("memory", 2**60), ("blocks", 0)):
+        monkeypatch.setattr("clip_geometry.embeddings.LARGE", large)
+        ok(cli("fit", steps, sets[0].parent, "-o", f"{name}.safetensors"))
+        ok(cli("apply", f"{name}.safetensors", sets[0].parent, "-o", name))
+    found, expected = read_any("blocks"), Pipeline(steps).fit(x, (np.arange(40),) * 2).transform(x)
+    for modality, side in read_any("memory").items():
+        assert np.allclose(side.vectors, expected[modality], atol=1e-6)
+        assert np.allclose(found[modality].vectors, expected[modality], atol=1e-6)
+
+
+def test_a_map_that_leaves_the_range_of_float32_writes_nothing(cli, refused, sets, x):
+    """The 35th of 40 rows, after some have been written."""
+    rows = x["image"].astype(np.float32)
+    rows[34] = 3e38
+    np.save("huge.npy", rows)
+    ok(cli("fit", "scale(100)", sets[0], "-o", "m.safetensors"))
+    before = sorted(path.name for path in Path.cwd().iterdir())
+    said = refused("apply", "m.safetensors", "huge.npy", "-o", "moved")
+    assert "image after the map has NaN or infinity in row 34" in said
+    assert sorted(path.name for path in Path.cwd().iterdir()) == before

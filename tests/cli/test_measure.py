@@ -139,6 +139,60 @@ def test_links_are_followed_and_devices_written_to(rows, cli, sets, tmp_path):
     assert Path("/dev/null").is_char_device()
 
 
+def values_of(outcome):
+    assert outcome.status == 0, outcome.err
+    return [line.split()[:4] for line in outcome.out.splitlines() if line.startswith("average_cosine")]
+
+
+NAMED = ("--measures", "average_cosine", "--blocks", "0")
+
+
+def test_exchanged_files_go_where_their_names_say(cli, sets, tmp_path):
+    image, text = sets
+    straight, exchanged = (cli("measure", *paths, *NAMED) for paths in ((image, text), (text, image)))
+    assert values_of(straight) == values_of(exchanged)
+    said = f"{text} holds texts and {image} images: they are taken as such, whatever their order\n"
+    assert (straight.err, exchanged.err) == ("", said)
+    assert [line[1] for line in values_of(cli("measure", text, *NAMED))] == ["text"]
+    for modality, rows in zip(("image", "text"), sets, strict=True):
+        (tmp_path / modality).mkdir()
+        rows.rename(tmp_path / modality / rows.name)
+    folders = cli("measure", tmp_path / "text", tmp_path / "image", *NAMED)
+    assert values_of(folders) == values_of(straight) and "whatever their order" in folders.err
+
+
+def test_a_name_that_contradicts_is_refused_and_two_of_one_kind_are_compared(cli, refused, sets, tmp_path):
+    image, text = sets
+    other = tmp_path / "rows.npy"
+    other.write_bytes(image.read_bytes())
+    for given, what in (((text, other), "text rows and was given as image"), ((other, image), "image rows and was")):
+        assert what in refused("measure", *given, *NAMED)
+    values_of(cli("measure", other, text, *NAMED))
+    (tmp_path / "b").mkdir()
+    alike = cli("measure", image, other.rename(tmp_path / "b" / "image.npy"), *NAMED)
+    assert [line[1] for line in values_of(alike)] == ["image", "text"]
+    assert "both paths hold image rows: those of" in alike.err
+
+
+def test_labels_of_one_side_only_are_told(cli, sets, tmp_path):
+    np.save(tmp_path / "text.npy", np.load(sets[1])[:30])
+    (tmp_path / "l.txt").write_text("".join(f"{k % 3}\n" for k in range(40)))
+    outcome = cli("measure", *sets, "--labels", tmp_path / "l.txt", "--measures", "silhouette", "--blocks", "0")
+    assert outcome.err == "the 40 labels are not those of the 30 text rows, which get none\n"
+
+
+def test_remarks_stand_below_the_table_and_in_the_rows(cli, sets, tmp_path):
+    np.save(sets[1], np.random.default_rng(0).permutation(np.load(sets[1])))
+    outcome = cli("measure", *sets, *NAMED, "--json", tmp_path / "rows.jsonl")
+    (remark,) = (line for line in outcome.out.splitlines() if line.startswith("remark: "))
+    assert "the pairs match no better than random ones" in remark
+    found = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert all(row["remarks"] == [remark.removeprefix("remark: ")] for row in found)
+    (tmp_path / "l.txt").write_text("".join(f"{k % 2}\n" for k in range(40)))
+    grouped = cli("measure", *sets, "--labels", tmp_path / "l.txt", "--by", "label", *NAMED)
+    assert "remark on 0: the pairs" in grouped.out and "remark on 1: the pairs" in grouped.out
+
+
 def test_every_row_shows_its_n(cli, sets, tmp_path):
     short = tmp_path / "s.npy"
     np.save(short, np.load(sets[1])[:30])
@@ -148,13 +202,15 @@ def test_every_row_shows_its_n(cli, sets, tmp_path):
 
 @pytest.mark.parametrize(
     ("command", "ending"),
-    [("measure x.npy", ""), ("embed x y -o z", "; the same embed command continues")],
+    [(f"measure {__file__}", ""), ("embed x y -o z", "; the same embed command continues")],
+    ids=["measure", "embed"],
 )
 def test_ctrl_c_is_one_sentence(command, ending):
     """A process that is interrupted while it works; only what was embedded is found again."""
     code = (
         "import os, signal, sys; from clip_geometry.cli import main\n"
         "import clip_geometry.cli.measure_files as m, clip_geometry.cli.embed_named as e\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # which jobs in the background ignore
         "m.read_sets = e.embed_named = lambda *_, **__: os.kill(os.getpid(), signal.SIGINT)\n"
         f"sys.argv = ['clip-geometry', *{command.split()}]; main()"
     )
@@ -254,7 +310,7 @@ def test_large_sets_are_streamed_and_say_so(cli, sets, tmp_path, monkeypatch):
     expected = cli("measure", *sets, "--measures", "isoscore,average_cosine").out
     monkeypatch.setattr("clip_geometry.embeddings.LARGE", 0)
     out = cli("measure", *sets, *names).out
-    assert "rows were streamed: in float64 they take more than a twelfth of the memory" in out
+    assert "rows were streamed: in float64 they take more than 1 GB or a twelfth of the memory" in out
     assert "no ± where one pass over streamed rows cannot tell it: measures of moments have it" in out
     assert all(row["streamed"] for row in read_rows(tmp_path / "rows.jsonl"))
     assert expected.split("isoscore")[1].split()[1:5] == out.split("isoscore")[1].split()[1:5]  # image, n, value, ±

@@ -1,3 +1,4 @@
+import errno
 import gzip
 import os
 from pathlib import Path
@@ -5,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from clip_geometry.data.files import read_lines, read_text, revision
-from clip_geometry.files import existing_file, existing_folder
+from clip_geometry.paths import existing_file, existing_folder
 from clip_geometry.registry import InputError
 
 
@@ -54,6 +55,15 @@ def test_what_cannot_be_a_file_name_counts_as_missing(three_files):
     assert revision(three_files, ["a\0"]) != revision(three_files, ["a"])
 
 
+def test_a_file_that_a_disk_does_not_give_is_not_missing(three_files, monkeypatch):
+    def fail(path):
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    monkeypatch.setattr(Path, "stat", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        revision(three_files, "abc")
+
+
 def test_file_errors(tmp_path):
     (tmp_path / "empty").touch()
     with pytest.raises(InputError, match="is a directory; a table was expected"):
@@ -74,14 +84,14 @@ def test_folder_errors(three_files):
 def test_text_errors(tmp_path):
     (tmp_path / "latin1").write_bytes("Gruß".encode("latin1"))
     with pytest.raises(InputError, match="is not a text file in UTF-8"):
-        read_text(tmp_path / "latin1")
-    with pytest.raises(InputError, match="cannot be read"):
-        read_text(tmp_path / "missing")
+        read_text(tmp_path / "latin1", "a text")
+    with pytest.raises(InputError, match="does not exist"):
+        read_text(tmp_path / "missing", "a text")
 
 
 def test_a_byte_order_mark_is_no_text(tmp_path):
     (tmp_path / "bom").write_bytes(b"\xef\xbb\xbfGru\xc3\x9f\r\n")
-    assert read_text(tmp_path / "bom") == "Gruß\r\n"
+    assert read_text(tmp_path / "bom", "a text") == "Gruß\r\n"
 
 
 def test_home_is_expanded(tmp_path, monkeypatch):
@@ -94,12 +104,12 @@ def test_home_is_expanded(tmp_path, monkeypatch):
 def test_a_gzip_file_is_unpacked(tmp_path):
     whole = gzip.compress("\ufeffГрусть\n".encode())
     (tmp_path / "t.txt.gz").write_bytes(whole)
-    assert read_text(tmp_path / "t.txt.gz") == "Грусть\n"
+    assert read_text(tmp_path / "t.txt.gz", "a text") == "Грусть\n"
     damaged = whole[:12] + b"\xff\xff" + whole[14:]
     for broken in (b"no gzip", whole[:20], damaged):
         (tmp_path / "t.txt.gz").write_bytes(broken)
         with pytest.raises(InputError, match="cannot be unpacked, it is truncated or no gzip file"):
-            read_text(tmp_path / "t.txt.gz")
+            read_text(tmp_path / "t.txt.gz", "a text")
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
 import io
+import subprocess
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 
-from clip_geometry.data.images import listed_images, load_image
+from clip_geometry.data.images import listed_images, load_image, rgb
 from clip_geometry.registry import InputError
 
 
@@ -60,12 +61,68 @@ def test_other_content_missing_files_and_impossible_names_are_oserrors(tmp_path)
             load_image(tmp_path / name)
 
 
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")  # as it is outside of tests
 @pytest.mark.parametrize("limit", [10, 20])  # Pillow warns above its limit and raises above twice that
 def test_a_decompression_bomb_is_an_oserror(tmp_path, write_image, monkeypatch, limit):
     write_image(tmp_path / "a.png", size=(6, 5))
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
     with pytest.raises(OSError, match="decompression bomb"):
         load_image(tmp_path / "a.png")
+
+
+def test_postscript_is_no_image_whatever_its_name(tmp_path, monkeypatch):
+    def start(*arguments, **options):
+        raise AssertionError(f"started {arguments}")
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", start)
+    (tmp_path / "a.png").write_bytes(
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n(canary) print\n%%EOF\n"
+    )
+    with pytest.raises(OSError, match="cannot identify image file"):
+        load_image(tmp_path / "a.png")
+
+
+GREY = np.array([[0, 128, 257, 30000], [32768, 65278, 65534, 65535]], dtype=np.uint16)
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.tif", "big-endian.tif", "a.pgm", "white-is-zero.tif"])
+def test_sixteen_bits_of_grey_are_scaled_to_eight(tmp_path, name):
+    path, expected = tmp_path / name, np.rint(GREY / 257)
+    if name == "big-endian.tif":
+        Image.frombytes("I;16B", (4, 2), GREY.astype(">u2").tobytes()).save(path)
+    else:
+        Image.fromarray(GREY).save(path, **({"tiffinfo": {262: 0}} if name == "white-is-zero.tif" else {}))
+    if name == "white-is-zero.tif":
+        with Image.open(path) as image:
+            assert image.tag_v2[262] == 0
+        expected = 255 - expected
+    assert np.array_equal(np.asarray(load_image(path)), np.repeat(expected[:, :, None], 3, axis=2))
+
+
+@pytest.mark.parametrize("suffix", ["tif", "pfm"])
+def test_floating_point_from_0_to_1_is_scaled(tmp_path, suffix):
+    values = np.array([[0, 0.25, 0.5], [0.75, 0.999, 1]], dtype=np.float32)
+    Image.fromarray(values).save(tmp_path / f"a.{suffix}")
+    assert np.array_equal(np.asarray(load_image(tmp_path / f"a.{suffix}"))[:, :, 0], np.rint(values * 255))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (np.float32([[0, 255]]), "floating point from 0.0 to 255.0; 8 or 16 bits, or floating point from 0 to 1, were"),
+        (np.float32([[-1, 1]]), "floating point from -1.0 to 1.0"),
+        (np.float32([[0, np.nan]]), "floating point from nan to nan"),
+        (np.int32([[0, 70000]]), "integers from 0 to 70000"),
+        (np.int32([[0, 200]]), "integers from 0 to 200"),
+    ],
+)
+def test_pixels_of_an_unknown_range_are_unreadable(tmp_path, values, said):
+    Image.fromarray(values).save(tmp_path / "a.tif")
+    with pytest.raises(OSError, match=said):
+        load_image(tmp_path / "a.tif")
+    with pytest.raises(InputError, match=said):
+        rgb(Image.fromarray(values))
 
 
 def test_missing_images_stay_listed_and_fail_when_loaded(tmp_path, write_image):

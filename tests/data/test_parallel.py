@@ -115,7 +115,7 @@ def test_wikicaps_errors(wikicaps_folder):
             {"language": "ru", "pair": "de-en"},
             "pair de-en of wikicaps has no captions in 'ru'; its languages are de, en$",
         ),
-        ({"language": "ru", "pair": "en-ru"}, "key 'pair' is \"en-ru\""),
+        ({"language": "ru", "pair": "en-ru"}, "key 'pair' is 'en-ru'"),
         ({"language": "ru", "split": "train"}, "unknown split 'train'; known are dev, test$"),
     ):
         with pytest.raises(InputError, match=message):

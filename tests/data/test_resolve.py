@@ -52,7 +52,7 @@ def test_options_may_be_paths(path):
 def test_what_is_no_data_set(tmp_path):
     with pytest.raises(InputError, match="is neither a data set nor an existing path; did you mean 'cifar100'"):
         resolve_dataset("cifar10")
-    with pytest.raises(InputError, match="nor an existing path; known are brown, captions, cifar100"):
+    with pytest.raises(InputError, match="nor an existing path; clip-geometry list datasets names all"):
         resolve_dataset("/xyzzy/q")
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="holds no images"):

@@ -9,7 +9,7 @@ import torch
 from clip_geometry.data.corpus_words import Sentence, words_of
 from clip_geometry.encoders import encoder_revision, load_encoder, resolve_encoder
 from clip_geometry.encoders.base import encoders
-from clip_geometry.encoders.hidden_states_text import SPECIAL
+from clip_geometry.encoders.hidden_states.text import SPECIAL
 from clip_geometry.registry import InputError
 
 PIECES = ["un", "##related", "cat", "##s", "##like", "dog", ".", ",", "the", "red", "##dish", "sat", "a", "'", "s"]

@@ -15,7 +15,7 @@ from multilingual_clip.pt_multilingual_clip import MultilingualCLIP
 from safetensors.torch import load_file, save_file
 
 from clip_geometry.encoders import encoder_revision, load_encoder, resolve_encoder
-from clip_geometry.encoders.mclip_table import PAIRS, paired_image_model
+from clip_geometry.encoders.mclip.table import PAIRS, paired_image_model
 from clip_geometry.registry import InputError
 
 LINEAR = "M-BERT Distil 40 Linear Weights.pkl"
@@ -325,16 +325,18 @@ def test_folders_that_hold_no_tower(folder, tmp_path):
 
     settings = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**settings, "numDims": "ten"}))
-    expect(r"transformerDimensions 24 and numDims 'ten'; a name and two positive numbers were expected")
+    expect(
+        r"numDims of the config\.json of a text tower of Multilingual-CLIP is 'ten': input should be a valid integer"
+    )
     (folder / "config.json").write_text("[]")
     expect(r"config\.json is no JSON object; a text tower of Multilingual-CLIP was expected")
     (folder / "config.json").write_text("{")
-    expect(r"config\.json is no JSON object; a text tower of Multilingual-CLIP was expected")
+    expect(r"config\.json is no readable JSON")
     (folder / "config.json").write_text(json.dumps(settings))
     (folder / "base" / "config.json").write_text('{"model_type": "no such thing"}')
     expect(r"base holds no config of a transformer")
     (folder / "base" / "config.json").unlink()
-    expect(r"base holds no config of a transformer")
+    expect(r"base has no config\.json; a config of transformers was expected")
     with pytest.raises(InputError, match=r"base/config\.json does not exist; the config of the base transformer was"):
         encoder_revision(resolve_encoder(f"mclip:{folder}"))
     (folder / "model.safetensors").unlink()

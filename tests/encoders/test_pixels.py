@@ -6,8 +6,8 @@ import torch
 from open_clip.transform import PreprocessCfg, image_transform_v2
 from PIL import Image
 
+from clip_geometry.data.images import rgb
 from clip_geometry.encoders.pixels import halves
-from clip_geometry.encoders.runtime import rgb
 
 FORMS = [
     {"size": 32},

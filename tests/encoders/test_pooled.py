@@ -42,7 +42,8 @@ def test_projecting_the_pooled_features_gives_the_projected(
         torch.testing.assert_close(project_text(pooled.model, text), expected_text, rtol=1e-4, atol=1e-5)
         # both can be had from one instance
         assert torch.equal(pooled.model.encode_image(pixels, normalize=False), expected_image)
-    assert all(torch.equal(value, before[key]) for key, value in pooled.model.state_dict().items())
+    for key, value in pooled.model.state_dict().items():  # parameters that CoCa leaves uninitialized may hold NaN
+        assert torch.equal(value.nan_to_num(), before[key].nan_to_num())
     assert not any(module._forward_pre_hooks for module in pooled.model.modules())
 
 

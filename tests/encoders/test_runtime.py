@@ -10,9 +10,10 @@ import pytest
 import torch
 from PIL import Image
 
+from clip_geometry.data.images import rgb
 from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.encoders.base import Encoder
-from clip_geometry.encoders.runtime import inference, resolve_device, rgb
+from clip_geometry.encoders.runtime import inference, resolve_device
 from clip_geometry.registry import InputError
 
 

@@ -146,7 +146,7 @@ def test_a_pickle_that_would_run_code_is_refused_unexecuted(tmp_path, model_fold
     ("filename", "content", "sentence"),
     [
         ("w.safetensors", b"", r"is empty \(0 bytes\); a checkpoint file was expected"),
-        ("w.safetensors", b"\x10\x00\x00\x00\x00\x00\x00\x00{}", "is not a readable safetensors file"),
+        ("w.safetensors", b"\x10\x00\x00\x00\x00\x00\x00\x00{}", "is no readable .safetensors file"),
         ("w.pt", b"", r"is empty \(0 bytes\); a checkpoint file was expected"),
         ("w.pt", b"just text", "cannot be read as a checkpoint of tensors"),
     ],
@@ -183,10 +183,10 @@ def test_folders_that_are_no_models(tmp_path, model_folder):
     with pytest.raises(InputError, match=r"has no open_clip_config\.json"):
         resolve_encoder(f"local-dir:{tmp_path}", fresh=True)
     (tmp_path / "open_clip_config.json").write_text("{}")
-    with pytest.raises(InputError, match="is no JSON object with the key 'model_cfg'"):
+    with pytest.raises(InputError, match=r"open_clip_config\.json lacks '?model_cfg"):
         resolve_encoder(f"local-dir:{tmp_path}", fresh=True)
     (tmp_path / "open_clip_config.json").write_text('{"model_cfg": {"embed_dim": 4}}')
-    with pytest.raises(InputError, match="must have the keys embed_dim, vision_cfg and text_cfg"):
+    with pytest.raises(InputError, match=r"open_clip_config\.json lacks '?model_cfg\.vision_cfg"):
         resolve_encoder(f"local-dir:{tmp_path}", fresh=True)
     (tmp_path / "open_clip_config.json").write_text(
         '{"model_cfg": {"embed_dim": 4, "vision_cfg": {"widht": 8}, "text_cfg": {}}}'

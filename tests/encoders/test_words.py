@@ -162,18 +162,18 @@ def test_arrays_that_do_not_fit_their_words(tmp_path):
     (tmp_path / "v.json").write_text(json.dumps(WORDS[1:]))
     expect(path, r"float32 of shape \(6, 5\); one row .* for each of the 5 words in v\.json was expected")
     (tmp_path / "v.json").write_text('{"cat": 0}')
-    expect(path, "is no JSON list of words")
+    expect(path, "input should be a valid list")
     (tmp_path / "v.json").write_text("[")
-    expect(path, "is no JSON list of words")
+    expect(path, "is no readable JSON")
     (tmp_path / "v.json").write_bytes(b"\xff\xfe")
-    expect(path, "is no text in UTF-8; a list of words was expected")
+    expect(path, "is not a text file in UTF-8; a list of words was expected")
     (tmp_path / "v.json").write_text(json.dumps(WORDS))
     np.save(path, VECTORS.astype(int))
     expect(path, "holds int64 of shape")
     np.save(path, np.array([{"a": 1}]), allow_pickle=True)
-    expect(path, r"is no readable \.npy file")
+    expect(path, "holds pickled Python objects, which are not loaded because they can run code")
     path.write_bytes(b"nonsense")
-    expect(path, r"is no readable \.npy file")
+    expect(path, r"is no \.npy file")
 
 
 def test_binary_files_that_are_damaged(tmp_path):
@@ -184,6 +184,10 @@ def test_binary_files_that_are_damaged(tmp_path):
     path.write_bytes(b"\x80\x04nonsense")
     expect(path, r"does not begin with the number of its words and columns, as word2vec's \.bin do")
     path.write_bytes(b"cat 1 2 3\n")
+    expect(path, "does not begin with the number of its words and columns")
+    path.write_bytes(b"999999999999999 300\ncat ")
+    expect(path, "announces 999999999999999 words of 300 columns, more than its 24 bytes hold")
+    path.write_bytes(b"1" * 5000 + b" 3\ncat ")
     expect(path, "does not begin with the number of its words and columns")
 
 

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy.stats import mannwhitneyu
 
 from clip_geometry.evaluators.cosine_distributions import cosine_distributions, cosine_histograms
 from clip_geometry.geometry import matching_cosine, random_cosine
@@ -26,10 +27,12 @@ def test_agrees_with_all_cosines(seed, bins, kind):
     assert {n: found[n] for n in found if n not in binned | {"auc"}} == pytest.approx(
         {n: expected[n] for n in expected if n not in binned | {"auc"}}, abs=1e-12
     )
-    width = 2 / bins
+    apart = ~np.eye(80, dtype=bool)
+    cosines = (oracles.unit(image.astype(float)) @ oracles.unit(text.astype(float)).T)[apart]
+    width = np.ptp(cosines) / bins
     gap = 1.5e-3  # where the cosines themselves are this far apart, numpy's quantile lies between two of them
     assert all(abs(found[name] - expected[name]) < width + gap for name in binned)
-    assert found["auc"] == pytest.approx(expected["auc"], abs=0.6 * width)
+    assert found["auc"] == pytest.approx(expected["auc"], abs=1e-12)
     assert list(found) == list(expected)
 
 
@@ -74,6 +77,38 @@ def test_pairs_that_lead_have_an_area_of_one_and_shuffled_ones_of_a_half():
     assert found["random.q50"] == pytest.approx(1, abs=1e-3)
 
 
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("spread", [1e-2, 1e-4, 1e-6])
+def test_a_narrow_cone_keeps_its_area(seed, spread):
+    """All rows within `spread` of one axis: a histogram over [−1, 1] put all cosines into its last bin, area 0.5."""
+    rng = np.random.default_rng(seed)
+    axis, x = rng.normal(size=16), rng.normal(size=(60, 16))
+    image, text = axis + spread * x, axis + spread * (x + 0.1 * rng.normal(size=x.shape))
+    found = cosine_distributions(image, text)
+    assert found["auc"] == pytest.approx(1, abs=1e-3)
+    assert found["random.q50"] < found["matching.q50"]
+    noisy = axis + spread * (x + 2 * rng.normal(size=x.shape))
+    far = np.square(oracles.unit(image)[:, None] - oracles.unit(noisy)).sum(2)
+    expected = mannwhitneyu(-np.diag(far), -far[~np.eye(60, dtype=bool)]).statistic / (60 * 60 * 59)
+    assert 0.6 < expected < 0.9
+    assert cosine_distributions(image, noisy)["auc"] == pytest.approx(expected, abs=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("block_size", [1, 7, 1024])
+def test_equal_cosines_count_half(seed, block_size):
+    """Rows of few directions, each of any length: most cosines are tied, and rounding must not part them."""
+    rng = np.random.default_rng(seed)
+    rows = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0]])
+    image, text = rows[rng.integers(4, size=40)], rows[rng.integers(4, size=40)]
+    cosines = np.round(oracles.unit(image) @ oracles.unit(text).T, 9)
+    apart = ~np.eye(40, dtype=bool)
+    expected = mannwhitneyu(np.diag(cosines), cosines[apart]).statistic / (40 * 40 * 39)
+    lengths = rng.uniform(0.1, 10, size=(2, 40, 1))
+    found = cosine_distributions(image * lengths[0], text * lengths[1], block_size=block_size)
+    assert found["auc"] == pytest.approx(expected, abs=1e-12)
+
+
 def test_torch_is_numpy():
     image, text = pairs()
     assert cosine_distributions(torch.from_numpy(image), torch.from_numpy(text)) == cosine_distributions(image, text)
@@ -82,9 +117,9 @@ def test_torch_is_numpy():
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"bins": 0}, "bins = 0; expected a whole number from 1 on"),
-        ({"bins": 2.5}, "bins = 2.5; expected a whole number from 1 on"),
-        ({"bins": "x"}, "bins = 'x'; expected a whole number from 1 on"),
+        ({"bins": 0}, "bins = 0; expected a whole number from 1 to 1000000"),
+        ({"bins": 2.5}, "bins = 2.5; expected a whole number from 1 to 1000000"),
+        ({"bins": "x"}, "bins = 'x'; expected a whole number from 1 to 1000000"),
         ({"text": np.ones((3, 6))}, "image has 80 rows and text has 3; expected pairs, row i with row i"),
         ({"image": np.zeros((80, 6))}, "image has a zero row"),
     ],

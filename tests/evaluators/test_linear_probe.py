@@ -252,14 +252,14 @@ def test_too_few_iterations_warn(solver):
         ({"C": ["a", 1]}, "C = 'a'; expected a positive, finite number, several"),
         ({"max_iter": 10.5}, "max_iter = 10.5; expected a whole number from 1 on"),
         ({"seed": "a"}, "seed = 'a'; expected a whole number from 0"),
-        ({"test_y": None}, "test_y is a NoneType; expected a list, an array or a tensor, one per row"),
-        ({"test_y": 3}, "test_y is a int; expected a list, an array or a tensor, one per row"),
-        ({"train_y": None}, "labels are a NoneType; expected a list, an array or a tensor"),
+        ({"test_y": None}, "labels in test_y = None; expected a list, an array or a tensor, one label per row"),
+        ({"test_y": 3}, "labels in test_y = 3; expected a list, an array or a tensor, one label per row"),
+        ({"train_y": None}, "labels in train_y = None; expected a list, an array or a tensor"),
         ({"train_x": np.full((400, 10), np.nan)}, "train_x has NaN or infinity in row 0"),
         ({"test_y": ["a"] * 999 + ["z"]}, r"test_y has the label 'z' \(row 999\), which train_y lacks"),
         ({"test_y": ["a"] * 3}, "3 labels in test_y for 1000 rows; expected one label per row"),
-        ({"train_y": ["a"] * 400}, "all 400 labels are equal; expected at least two different labels"),
-        ({"train_y": ["a", "b"]}, "2 labels for 400 rows; expected one label per row"),
+        ({"train_y": ["a"] * 400}, "all 400 labels in train_y are equal; expected at least two different"),
+        ({"train_y": ["a", "b"]}, "2 labels in train_y for 400 rows; expected one label per row"),
         ({"test_x": np.ones((1000, 3))}, "train_x has dimension 10 and test_x has 3; expected the same dimension"),
     ],
 )
@@ -273,3 +273,13 @@ def test_too_few_rows_to_choose_from():
     x = np.eye(8)
     with pytest.raises(InputError, match="no class has 5 rows, so that none can be held out to choose C on; give one"):
         linear_probe(x, [0, 1] * 4, x, [0, 1] * 4, C=(1.0, 2.0))
+
+
+@pytest.mark.parametrize("scale", [1e30, 1e80, 1e139])
+def test_scikit_learn_takes_rows_of_any_scale(scale):
+    """Weights of 1/scale; beyond 1e40 L-BFGS gave up at its start."""
+    train_x, train_y, test_x, test_y = task()
+    found = linear_probe(scale * train_x, train_y, scale * test_x, test_y)
+    expected = linear_probe(1e9 * train_x, train_y, 1e9 * test_x, test_y)
+    assert found["top_1"] == pytest.approx(expected["top_1"], abs=0.01)
+    assert found["loss"] == pytest.approx(expected["loss"], abs=0.01)

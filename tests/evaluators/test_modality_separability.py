@@ -86,8 +86,8 @@ def test_kinds_of_input_do_not_matter(kind):
         ({"folds": 1}, "folds = 1; expected a whole number from 2 to 45, the rows of the smaller set"),
         ({"folds": 46}, "folds = 46; expected a whole number from 2 to 45, the rows of the smaller set"),
         ({"folds": 2.5}, "folds = 2.5; expected a whole number from 2 to 45"),
-        ({"draws": 0}, "draws = 0; expected a whole number from 1 on"),
-        ({"draws": 1.5}, "draws = 1.5; expected a whole number from 1 on"),
+        ({"draws": 0}, "draws = 0; expected a whole number from 1 to 100000"),
+        ({"draws": 1.5}, "draws = 1.5; expected a whole number from 1 to 100000"),
         ({"seed": -1}, "seed = -1; expected a whole number from 0 to 4294967295"),
         ({"seed": "x"}, "seed = 'x'; expected a whole number from 0"),
         ({"text": np.ones((9, 4))}, "image has dimension 5 and text has 4; expected the same dimension"),
@@ -97,3 +97,16 @@ def test_errors(change, sentence):
     image, text = sets()
     with pytest.raises(InputError, match=sentence):
         modality_separability(**({"image": image, "text": text} | change))
+
+
+@pytest.mark.parametrize("scale", [1e30, 1e80, 1e139])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_of_any_scale_are_separated_alike(scale, dtype):
+    """At 1e80 squares of products leave float64: LIBLINEAR never returned, and L-BFGS gave 0.5."""
+    rng = np.random.default_rng(0)
+    image, text = rng.normal(size=(40, 6)) + 0.5, rng.normal(size=(30, 6))
+    scale = min(scale, 1e30) if dtype == np.float32 else scale
+    found = modality_separability((scale * image).astype(dtype), (scale * text).astype(dtype), draws=1)
+    expected = modality_separability((1e9 * image).astype(dtype), (1e9 * text).astype(dtype), draws=1)
+    assert found == pytest.approx(expected, abs=0.06)
+    assert all(0 <= value <= 1 for value in modality_separability(image / scale, text / scale, draws=1).values())

@@ -19,6 +19,7 @@ def arguments(takes, seed=0):
     labels = np.arange(63) % CLASSES
     return {
         "distinct pairs": (image, text),
+        "matched sets": (image, text),
         "languages": (image, text),
         "two sets": (image, text[:40]),
         "classes": (image, labels, text[:CLASSES]),

@@ -134,3 +134,62 @@ def test_errors(change, sentence):
     image, text = pairs()
     with pytest.raises(InputError, match=sentence):
         retrieval(**({"image": image, "text": text} | change))
+
+
+def captioned(n=40, seed=0):
+    """Images with one to five captions each, in any order, some captions of two images."""
+    rng = np.random.default_rng(seed)
+    image = rng.normal(size=(n, 6))
+    i = np.concatenate([np.arange(n).repeat(rng.integers(1, 6, size=n)), [3, 5]])
+    j = np.concatenate([rng.permutation(len(i) - 2), [0, 1]])
+    text = np.empty((len(i) - 2, 6))
+    text[j[:-2]] = image[i[:-2]] + 1.2 * rng.normal(size=(len(i) - 2, 6))
+    order = rng.permutation(len(i))
+    return image + 0.3, text - 0.3, np.stack((i, j))[:, order]
+
+
+@pytest.mark.parametrize("index", INDICES)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("block_size", [7, 1024])
+def test_every_caption_counts(index, seed, block_size):
+    image, text, pairs = captioned(seed=seed)
+    found = retrieval(image, text, pairs, k=(1, 3, 10), index=index, block_size=block_size)
+    assert found == pytest.approx(oracles.retrieval(image, text, (1, 3, 10), index, pairs), abs=1e-12)
+    kinds = (pairs.tolist(), torch.from_numpy(pairs), pairs.astype(np.int32))
+    assert all(retrieval(image, text, each, k=(1, 3, 10), index=index) == found for each in kinds)
+
+
+@pytest.mark.parametrize("index", INDICES)
+def test_one_pair_each_is_the_aligned_case(index):
+    image, text = pairs()
+    own, order = np.arange(60), np.random.default_rng(0).permutation(60)
+    assert retrieval(image, text, (own, own), index=index) == retrieval(image, text, index=index)
+    assert retrieval(image[order], text, (own, order), index=index) == retrieval(image, text, index=index)
+
+
+def test_a_copy_of_the_right_caption_costs_nothing_and_that_of_another_image_does():
+    image = np.eye(12)
+    twice, own = np.repeat(image, 2, axis=0), np.arange(12)
+    both = (np.arange(12).repeat(2), np.arange(24))
+    assert retrieval(image, twice, both)["image_to_text.r_at_1"] == 1
+    first = (np.concatenate((own, own[:1])), np.concatenate((own, own[1:2])))  # caption 1 is of image 0, too
+    found = retrieval(image, image, first)
+    assert (found["image_to_text.r_at_1"], found["text_to_image.r_at_1"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ([[0, 1]], "pairs are no two lists of equally many row numbers"),
+        ([[0, 1], [0]], "pairs are no two lists of equally many row numbers"),
+        (3, "pairs are no two lists"),
+        ([["a"], ["b"]], "pairs are no two lists"),
+        ([0, 1], "pairs are no two lists"),
+        ([[*range(59), 0], list(range(60))], "pairs do not name each of the 60 image rows"),
+        ([list(range(60)), list(range(1, 61))], "pairs do not name each of the 60 text rows"),
+        (np.ones((2, 60)), "pairs are no two lists"),
+    ],
+)
+def test_pairs_that_are_wrong(given, sentence):
+    with pytest.raises(InputError, match=sentence):
+        retrieval(*pairs(), given)

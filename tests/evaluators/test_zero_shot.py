@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from clip_geometry.evaluators import evaluators
 from clip_geometry.evaluators.zero_shot import ensemble, zero_shot
 from clip_geometry.registry import InputError
 from support import oracles_evaluators as oracles
@@ -28,6 +29,11 @@ def test_agrees_with_scikit_learn(logits, k):
     found = zero_shot(image, labels, text, logits=logits)
     assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-12)
     assert ("top_5" in found) == (k > 5)
+
+
+def test_a_number_that_few_classes_do_not_have_is_an_error():
+    with pytest.raises(InputError, match=r"^zero_shot\.top_5 does not exist for sets as small as these"):
+        evaluators["zero_shot.top_5"](*task(k=4))
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32])
@@ -89,16 +95,16 @@ def test_many_rows_go_in_blocks():
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"logits": "euclidean"}, "logits 'euclidean' are unknown; known are 'cosine', 'dot', 'neg_distance'"),
-        ({"labels": [0.0, 1.0]}, "labels are of type float64; expected whole numbers, the indices 0 to 2 of the rows"),
-        ({"labels": ["cat", "dog"]}, "expected whole numbers, the indices 0 to 2 of the rows of class_text"),
-        ({"labels": [True, False]}, "labels are of type bool; expected whole numbers"),
+        ({"logits": "euclidean"}, "logits 'euclidean' is unknown; known are 'cosine', 'dot', 'neg_distance'"),
+        ({"labels": [0.0, 1.0]}, r"labels\[0\] is 0.0; expected a whole number, the index 0 to 2 of the rows"),
+        ({"labels": ["cat", "dog"]}, r"labels\[0\] is 'cat'; expected a whole number, the index 0 to 2 of the rows"),
+        ({"labels": [True, False]}, r"labels\[0\] is True; expected a whole number"),
         ({"labels": [0, 3]}, r"labels\[1\] is 3; expected an index 0 to 2 of the rows of class_text"),
         ({"labels": [-1, 0]}, r"labels\[0\] is -1; expected an index 0 to 2"),
-        ({"labels": [0, 1, 2]}, r"labels have shape \(3,\) for 2 rows of image; expected one label per row"),
-        ({"labels": [[0], [1]]}, r"labels have shape \(2, 1\) for 2 rows of image"),
-        ({"labels": [[0], [1, 2]]}, "labels are no single values; expected whole numbers, one label per row of image"),
-        ({"labels": None}, r"labels have shape \(\) for 2 rows of image; expected one label per row"),
+        ({"labels": [0, 1, 2]}, "3 labels for 2 rows; expected one label per row of image"),
+        ({"labels": [[0], [1]]}, r"labels\[0\] is \[0\]; expected a whole number"),
+        ({"labels": [[0], [1, 2]]}, r"labels\[0\] is \[0\]; expected a whole number"),
+        ({"labels": None}, "labels = None; expected a list, an array or a tensor, one label per row of image"),
         ({"class_text": np.ones((3, 5))}, "image has dimension 4 and class_text has 5; expected the same dimension"),
         ({"class_text": np.ones((1, 4))}, "class_text has 1 row; expected at least 2"),
         ({"class_text": np.zeros((3, 4))}, "class_text has a zero row"),
@@ -131,15 +137,15 @@ def test_ensemble(kind):
     ("rows", "classes", "sentence"),
     [
         (np.ones((3, 3)), [0, 2, 2], "class 1 of 0 to 2 has no prompt; expected at least one of each class"),
-        (np.ones((2, 3)), [0], r"classes have shape \(1,\) for 2 rows of prompts"),
-        (np.ones((2, 3)), [], r"classes have shape \(0,\) for 2 rows of prompts"),
+        (np.ones((2, 3)), [0], "1 classes for 2 rows; expected one label per row of prompts"),
+        (np.ones((2, 3)), [], "0 classes for 2 rows"),
         (
             np.ones((2, 3)),
             [0, 2],
             r"classes\[1\] is 2; expected an index 0 to 1 of the classes, of which 2 prompts make at most 2",
         ),
-        (np.ones((2, 3)), ["cat", "dog"], "classes are of type <U3; expected whole numbers"),
-        (np.ones((2, 3)), [0.5, 1.0], "classes are of type float64; expected whole numbers"),
+        (np.ones((2, 3)), ["cat", "dog"], r"classes\[0\] is 'cat'; expected a whole number"),
+        (np.ones((2, 3)), [0.5, 1.0], r"classes\[0\] is 0.5; expected a whole number"),
         (np.zeros((2, 3)), [0, 1], "rows has a zero row"),
         (np.array([[1.0, 0], [-1.0, 0], [0, 1.0]]), [0, 0, 1], r"the mean prompts has a zero row \(row 0\)"),
     ],

@@ -129,3 +129,44 @@ def test_parquet_without_proper_vectors(tmp_path, columns, message):
     pq.write_table(pa.table(columns), tmp_path / "x.parquet")
     with pytest.raises(InputError, match=message):
         read_any(tmp_path / "x.parquet")
+
+
+@pytest.mark.parametrize("ids", [["a", None, None], [1, None, 2], ["a", "", "b"], [0.5, float("nan"), 1.0]])
+def test_missing_ids_are_refused(tmp_path, ids):
+    """They were the string "None" and paired with each other."""
+    table = pa.table({"item_id": ids, "embedding": cloud(3).tolist()})
+    pq.write_table(table, tmp_path / "x.parquet")
+    with pytest.raises(InputError, match="missing ids would pair with each other"):
+        read_any(tmp_path / "x.parquet")
+
+
+@pytest.mark.parametrize(
+    "facts",
+    ["{", "[]", '{"modality": "sound"}', '{"pair_on": 3}', '{"provenance": "mine"}', "[" * 10_000, "\ud800"],
+)
+def test_facts_of_a_table_that_somebody_else_wrote(tmp_path, facts):
+    table = pa.table({"embedding": cloud(3).tolist()})
+    metadata = {b"clip_geometry": facts.encode(errors="surrogatepass")}
+    pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "x.parquet")
+    with pytest.raises(InputError, match=r"the metadata of .*x\.parquet"):
+        read_any(tmp_path / "x.parquet")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("l.json", "[" + "9" * 5000 + "]", "digits"),
+        ("l.json", "[" * 100_000, "is nested too deeply"),
+        ("l.json", f"[{2**70}, 1]", "integers beyond 64 bits"),
+        ("l.json", "[1, NaN]", "NaN is no JSON number"),
+        ("l.csv", "label\n" + "x" * 200_000 + "\n", "field larger than field limit"),
+        ("l.txt", "a\0b\nc", None),
+    ],
+)
+def test_labels_of_every_kind_of_damage(tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    if message is None:
+        assert read_labels(tmp_path / name).tolist() == ["a\0b", "c"]
+        return
+    with pytest.raises(InputError, match=message):
+        read_labels(tmp_path / name)

@@ -74,6 +74,35 @@ def test_a_side_that_the_file_names_otherwise_is_not_taken_for_the_one_asked_for
         read_embeddings(tmp_path / "x.npz", modality="image")
 
 
+@pytest.mark.parametrize("name", ["text.npy", "TXT.npy", "text_emb.parquet", "text_features.npz"])
+def test_a_file_that_names_no_side_goes_by_its_own_name(tmp_path, name):
+    path = write(tmp_path / name, cloud())
+    if name.endswith(".npz"):
+        np.savez(path, rows=cloud())
+    assert [*read_any(path)] == ["text"]
+    with pytest.raises(InputError, match="holds text embeddings; image embeddings were expected"):
+        read_embeddings(path, modality="image")
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ({"labels": np.arange(6)}, r"has labels of shape \(6,\) for 7 rows; expected one label per row"),
+        ({"Label": np.ones((7, 1))}, r"has labels of shape \(7, 1\) for 7 rows"),
+        ({"label": np.arange(7), "labels": np.arange(7)}, "has several arrays of labels: label, labels; keep one"),
+    ],
+)
+def test_labels_that_are_not_those_of_the_rows_are_refused(tmp_path, suffix, labels, message):
+    path, arrays = tmp_path / f"x{suffix}", {"rows": cloud(), **labels}
+    if suffix == ".npz":
+        np.savez(path, **arrays)
+    else:
+        save_file({name: torch.from_numpy(array) for name, array in arrays.items()}, path)
+    with pytest.raises(InputError, match=message):
+        read_any(path)
+
+
 @pytest.mark.parametrize("arrays", [("a", "b"), ("image", "images")])
 def test_arrays_whose_names_do_not_say_enough(tmp_path, arrays):
     np.savez(tmp_path / "x.npz", **{name: cloud() for name in arrays})

@@ -8,9 +8,10 @@ import torch
 from sklearn.metrics import silhouette_samples as sklearn_samples
 from triton.runtime import interpreter
 
-from clip_geometry.geometry import fused_distances, silhouette, silhouette_samples
+from clip_geometry.geometry import silhouette, silhouette_samples
+from clip_geometry.geometry._kernels import fused_distances
+from clip_geometry.geometry._kernels.fused_distances import Tiles, fused_mean_distances
 from clip_geometry.geometry.checked_silhouette import checked_silhouette
-from clip_geometry.geometry.fused_distances import Tiles, fused_mean_distances
 from clip_geometry.registry import InputError
 from geometry.test_silhouette import CLOUDS, classes_of
 from support.oracles import silhouette as oracle

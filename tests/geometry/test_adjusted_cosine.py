@@ -90,9 +90,9 @@ def test_float32_rows_and_tensors():
 @pytest.mark.parametrize(
     ("types", "clusters", "message"),
     [
-        ([0, 1, 0], [0, 0, 0, 0], "3 labels for 4 rows"),
-        ([0, 0, 0, 0], [0, 0, 0, 0], "all 4 labels are equal"),
-        ([0, 1, 0, 1], [0, 0, 0], "3 clusters for 4 rows; expected the cluster of each row"),
+        ([0, 1, 0], [0, 0, 0, 0], "3 types for 4 rows"),
+        ([0, 0, 0, 0], [0, 0, 0, 0], "all 4 types are equal"),
+        ([0, 1, 0, 1], [0, 0, 0], "3 clusters for 4 rows; expected one label per row"),
     ],
 )
 def test_unusable_labels(types, clusters, message):

@@ -34,5 +34,5 @@ def test_some_rows_are_checked():
     found = [checked_silhouette(torch.from_numpy(x), labels, of=10, seed=seed) for seed in (0, 0, 1)]
     assert [each.checked for each in found] == [10, 10, 10]
     assert found[0].error == found[1].error != found[2].error
-    with pytest.raises(InputError, match="0 rows were to be checked; expected at least 1"):
+    with pytest.raises(InputError, match="of = 0; expected a whole number from 1 on, of rows to check"):
         checked_silhouette(x, labels, of=0)

@@ -2,8 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
 
-from clip_geometry.geometry import GROUPS, INVARIANCES, by_group, measures, null_value
+from clip_geometry.geometry import GROUPS, INVARIANCES, by_group, measures, null_value, variant
+from clip_geometry.geometry._core.moments import Moments
+from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.registry import InputError
 from support.clouds import arguments, cone, labels_for, rotation
 from support.oracles import ORACLES
@@ -94,6 +97,45 @@ def test_value_lies_in_the_range(name):
         assert low - 1e-12 <= float(measure(*sets)) <= high + 1e-12
 
 
+@pytest.mark.parametrize("name", [name for name, m in measures.items() if m.from_moments])
+def test_moments_stand_for_rows(name):
+    (x,) = arguments(measures[name], "plain")
+    assert measures[name].streams
+    assert float(measures[name](Moments.of(x))) == pytest.approx(float(measures[name](x)), rel=1e-12)
+
+
+def test_a_variant_with_another_function_streams_only_if_it_says_so():
+    other = variant(measures["isoscore"], "other", function=len)
+    assert not (other.streams or other.aggregated or other.from_moments)
+    assert variant(measures["isoscore"], "unbiased", options={"unbiased": True}).from_moments
+
+
+@pytest.mark.parametrize("name", [name for name, m in measures.items() if m.aggregated or m.from_moments])
+def test_passes_that_are_aggregations_are_run_by_an_engine(name, monkeypatch):
+    """Every block is read inside of `aggregate`: what an engine does not see it cannot run."""
+    measure, inside = measures[name], []
+    count = 2 if measure.across else 1
+    sets = arguments(measure, "plain")
+    x = [torch.as_tensor(each) for each in sets[:count]]
+    rows = [StreamedRows(lambda part, each=each: each[part], tuple(each.shape), each.dtype) for each in x]
+    aggregate, read = StreamedRows.aggregate, StreamedRows._span
+
+    def watched(self, *given):
+        inside.append(True)
+        try:
+            return aggregate(self, *given)
+        finally:
+            inside.pop()
+
+    def only_inside(self, start, stop):
+        assert inside or stop - start <= 2, "a block was read outside of a pass"
+        return read(self, start, stop)
+
+    monkeypatch.setattr(StreamedRows, "aggregate", watched)
+    monkeypatch.setattr(StreamedRows, "_span", only_inside)
+    assert float(measure(*rows, *sets[count:])) == pytest.approx(float(measure(*sets)), rel=1e-9)
+
+
 @pytest.mark.parametrize("name", [name for name, m in measures.items() if m.at_gaussian is not None])
 def test_value_on_an_isotropic_gaussian(name):
     measure = measures[name]
@@ -138,7 +180,8 @@ BAD = {
     "strings": (np.array([["a", "b"]] * 1000), "dtype <U1; expected floating point"),
     "objects": (np.array([[None, 1]] * 1000), "dtype object; expected floating point"),
     "integers": (np.ones((1000, 2), dtype=int), "dtype int64; expected floating point"),
-    "a list": ([[1.0, 2.0]] * 1000, "is a list; expected a numpy array or a torch tensor"),
+    "a ragged list": ([[1.0, 2.0]] * 999 + [[1.0]], "is a list that is no table of numbers; expected rows of one"),
+    "a number": (3.0, "is a float; expected a numpy array or a torch tensor"),
     "NaN": (np.array([[1.0, 2.0], [3.0, np.nan], *[[1.0, 1.0]] * 998]), "NaN or infinity in row 1"),
     "infinity": (np.array([[1.0, 2.0], [3.0, 1.0], [-np.inf, 1.0], *[[1.0, 1.0]] * 997]), "NaN or infinity in row 2"),
 }
@@ -183,3 +226,21 @@ def test_every_measure_is_explained():
             assert text[0].isupper() or text[0].isdigit()
             assert text.endswith(".")
         assert measure.formula and measure.reference and measure.direction and measure.title
+
+
+@pytest.mark.parametrize("scale", [1e-310, 1e-120, 1e120, 1e200])
+@pytest.mark.parametrize("name", measures)
+def test_rows_of_extreme_scale_have_a_value_in_the_range_or_are_an_error(name, scale):
+    """All rows, and one row and one column among others of scale 1."""
+    measure = measures[name]
+    low, high = measure.range[0], float("inf") if measure.range[1] == "d" else measure.range[1]
+    for part in (..., (3,), (slice(None), 1)):
+        sets = arguments(measure, "plain")
+        for rows in sets[: 2 if measure.across else 1]:
+            rows[part] *= scale
+        try:
+            value = float(measure(*sets))
+        except InputError as error:
+            assert len(str(error)) <= 400
+        else:
+            assert np.isfinite(value) and low - 1e-9 <= value <= high

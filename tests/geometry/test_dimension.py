@@ -3,7 +3,8 @@ import pytest
 import torch
 from skdim.id import MLE, TwoNN
 
-from clip_geometry.geometry import distinct, local_intrinsic_dimension, measures, two_nn
+from clip_geometry.geometry import local_intrinsic_dimension, measures, two_nn
+from clip_geometry.geometry._core import distinct
 from clip_geometry.registry import InputError
 from support.clouds import cone, rotation
 
@@ -177,7 +178,7 @@ def test_unknown_options():
         local_intrinsic_dimension(x, k=5, metric="l1")  # pyright: ignore
     with pytest.raises(InputError, match="estimator 'mle' is unknown; known are 'mackay'"):
         local_intrinsic_dimension(x, k=5, estimator="mle")  # pyright: ignore
-    with pytest.raises(InputError, match="k = 1; expected at least 2 neighbours"):
+    with pytest.raises(InputError, match="k = 1; expected a whole number from 2 on, of neighbours"):
         local_intrinsic_dimension(x, k=1)
 
 

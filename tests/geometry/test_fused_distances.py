@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.geometry import fused_distances, silhouette
-from clip_geometry.geometry.fused_distances import WORTH_IT, fused_is_possible
+from clip_geometry.geometry import silhouette
+from clip_geometry.geometry._kernels import fused_distances
+from clip_geometry.geometry._kernels.fused_distances import WORTH_IT, fused_is_possible
 from clip_geometry.registry import InputError
 
 CASES = Path(__file__).with_name("interpreted_fused_distances.py")
@@ -19,9 +20,9 @@ COMPILED = """
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 
-from clip_geometry.geometry.fused_distances import _tiles, lift_of
-from clip_geometry.geometry.fused_operands import FORMS
-from clip_geometry.geometry.kernels.distance_sums import distance_sums
+from clip_geometry.geometry._kernels.fused_distances import _tiles, lift_of
+from clip_geometry.geometry._kernels.fused_operands import FORMS
+from clip_geometry.geometry._kernels.distance_sums import distance_sums
 
 tiles = _tiles(FORMS["fp16x3"])
 types = {"high": "*fp16", "low": "*fp16", "norms": "*fp32", "exact": "*fp32", "units": "*fp32", "codes": "*i32",
@@ -100,7 +101,7 @@ def test_large_float32_sets_on_a_gpu_take_the_kernel(capability, cuda, given, po
 
 def test_without_triton_rows_are_measured_as_elsewhere(monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)
-    monkeypatch.delitem(sys.modules, "clip_geometry.geometry.kernels.distance_sums", raising=False)
+    monkeypatch.delitem(sys.modules, "clip_geometry.geometry._kernels.distance_sums", raising=False)
     assert fused_distances._kernel() is None
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     with pytest.raises(InputError, match="expected Triton"):
@@ -112,7 +113,7 @@ def test_without_triton_rows_are_measured_as_elsewhere(monkeypatch):
     [
         (
             {"products": "fp8"},
-            "products 'fp8' are unknown; known are 'fp16x3', 'tf32x3', 'ieee', 'tf32', 'fp16', 'bf16'",
+            "products 'fp8' is unknown; known are 'fp16x3', 'tf32x3', 'ieee', 'tf32', 'fp16', 'bf16'",
         ),
         ({"products": "tf32"}, "asked for of rows on cpu; expected Triton and rows on an NVIDIA GPU"),
         ({"products": "tf32", "metric": "cosine"}, "only 'euclidean' has a choice"),

@@ -46,7 +46,7 @@ def test_too_few_rows_columns_and_neighbours():
         hubness(x)
     with pytest.raises(InputError, match="x has 1 column; expected at least 2"):
         hubness(x[:, :1], k=3)
-    with pytest.raises(InputError, match="k = 0 nearest of 9 rows"):
+    with pytest.raises(InputError, match="k = 0; expected a whole number from 1 on, of neighbours"):
         hubness(x, k=0)
 
 

@@ -131,7 +131,7 @@ def test_star_is_the_score_of_the_shrunken_covariance(zeta, seed):
     ("covariance", "zeta", "message"),
     [
         (torch.eye(3), 0.5, r"shape \(3, 3\); expected \(2, 2\)"),
-        (torch.eye(2), 1.5, "zeta is 1.5; expected a share from 0"),
+        (torch.eye(2), 1.5, "zeta = 1.5; expected a share from 0"),
         (torch.zeros(2, 2), 1, "no positive trace"),
     ],
 )

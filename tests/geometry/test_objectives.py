@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from clip_geometry.geometry import isoscore, measures, null_value, objectives
-from clip_geometry.geometry.moments import Moments
+from clip_geometry.geometry._core.moments import Moments
 from clip_geometry.registry import InputError
 from support.clouds import cone, labels_for
 from support.oracles_objectives import bound_terms, classifier_terms, sign, silhouette_terms, triplet_terms
@@ -244,11 +244,11 @@ VECTORS = torch.eye(3, dtype=torch.float64)
         ([0, 1, 2, 0], torch.eye(2), "x has dimension 3 and class_vectors has 2; expected the same"),
         ([0, 1, 2, 0], torch.ones(3), r"class_vectors has shape \(3,\); expected a matrix"),
         ([0, 1, 2, 0], torch.tensor([[1.0, 2, 3], [1, 2, torch.nan]]), "class_vectors has NaN or infinity in row 1"),
-        (["a", "b", "a", "b"], VECTORS, r"labels are integers 0\.\.2, one for each of the 4 rows"),
-        ([0.0, 1.0, 2.0, 0.0], VECTORS, "labels are integers"),
-        ([0, 1, 2], VECTORS, "one for each of the 4 rows"),
-        ([0, 1, 3, 0], VECTORS, r"a label is 0 or 3; the 3 class vectors are 0\.\.2"),
-        ([0, 1, -1, 0], VECTORS, "a label is -1 or 1"),
+        (["a", "b", "a", "b"], VECTORS, r"labels\[0\] is 'a'; expected a whole number, the index 0 to 2 of the rows"),
+        ([0.0, 1.0, 2.0, 0.0], VECTORS, r"labels\[0\] is 0.0; expected a whole number"),
+        ([0, 1, 2], VECTORS, "3 labels for 4 rows; expected one label per row"),
+        ([0, 1, 3, 0], VECTORS, r"labels\[2\] is 3; expected an index 0 to 2"),
+        ([0, 1, -1, 0], VECTORS, r"labels\[2\] is -1; expected an index 0 to 2"),
         ([0, 0, 0, 0], None, "all 4 labels are equal"),
     ],
 )

@@ -166,7 +166,10 @@ def test_tanh_of_small_rows_is_the_identity(K):
         (lambda: theory.relu(torch.ones(2, 2)), r"kernel is \(2, 2\) of torch.float32; expected \(n, n\) of float64"),
         (lambda: theory.relu(torch.full((2, 2), math.nan, dtype=torch.float64)), "NaN, infinity or a negative"),
         (lambda: theory.relu(-torch.eye(2, dtype=torch.float64)), "negative diagonal"),
-        (lambda: theory.linear(torch.eye(2, dtype=torch.float64), fan_in=3, weight=-1.0), "weight -1.0 and bias 0.0"),
+        (
+            lambda: theory.linear(torch.eye(2, dtype=torch.float64), fan_in=3, weight=-1.0),
+            "weight = -1.0; expected a mean square",
+        ),
         (lambda: theory.layer_norm(torch.zeros(2, 2, dtype=torch.float64)), "no variance over its coordinates"),
         (lambda: theory.kernel_average_cosine(torch.eye(1, dtype=torch.float64)), "of one row; .* at least 2"),
         (lambda: theory.kernel_average_cosine(torch.diag(torch.tensor([1.0, 0]).double())), "a row is zero"),

@@ -83,8 +83,8 @@ def test_among_fewer_rows_it_is_another_number():
     [
         (np.eye(5), {"k": 5}, "x has 5 rows; expected at least 6 for k = 5"),
         (np.ones((5, 2)), {"k": 2}, "x has 5 rows, of which 1 are different; expected 3 such rows"),
-        (np.eye(5), {"k": 1}, "k = 1; expected at least 2 neighbours"),
-        (np.eye(5), {"k": 2, "of": 0}, "the neighbourhoods of 0 rows were asked for"),
+        (np.eye(5), {"k": 1}, "k = 1; expected a whole number from 2 on, of neighbours"),
+        (np.eye(5), {"k": 2, "of": 0}, "of = 0; expected a whole number from 1 on, of rows, or None for all"),
         (np.eye(5), {"k": 2, "metric": "manhattan"}, "metric 'manhattan' is unknown"),
     ],
 )

@@ -130,8 +130,8 @@ def test_the_measure_says_what_it_drew_where_it_draws(monkeypatch):
 @pytest.mark.parametrize(
     ("labels", "options", "message"),
     [
-        ([0, 0, 1, 1], {"of": 1}, "the silhouette of 1 rows was asked for; expected at least 2"),
-        ([0, 0, 1, 1], {"references": 39}, "39 references of a class were asked for; expected at least 40 or None"),
+        ([0, 0, 1, 1], {"of": 1}, "of = 1; expected a whole number from 2 on, of rows, for a standard error"),
+        ([0, 0, 1, 1], {"references": 39}, "references = 39; expected a whole number from 40 on, of a class"),
         ([0, 1, 2, 3], {}, "each of the 4 rows has a label of its own"),
         ([0, 0, 0, 0], {}, "all 4 labels are equal"),
     ],

@@ -152,13 +152,13 @@ def test_lower_precision_of_others_does_not_reach_the_products(metric):
         ([0, 0, 0, 0], "all 4 labels are equal"),
         ([0, 1, 2, 3], "each of the 4 rows has a label of its own"),
         ([0, 1, 0], "3 labels for 4 rows"),
-        ([0, 1, None, 0], "missing values"),
-        (np.array([0, 1, np.nan, 0]), "missing values"),
+        ([0, 1, None, 0], r"labels lack a value in row 2 \(None\)"),
+        (np.array([0, 1, np.nan, 0]), r"labels lack a value in row 2 \(nan\)"),
         (np.zeros((4, 2)), "not single values"),
         ([[0, 1], [1, 0], [0, 1], [1, 1]], "not single values"),
-        (3, "labels are a int; expected a list"),
-        (np.array(1), "labels are a ndarray; expected a list"),
-        ({0: 1}, "labels are a dict; expected a list"),
+        (3, "labels = 3; expected a list"),
+        (np.array(1), r"labels = array\(1\); expected a list"),
+        ({0: 1}, "labels = {0: 1}; expected a list"),
     ],
 )
 def test_unusable_labels(labels, message):

@@ -68,9 +68,9 @@ def test_extremes_have_none(name):
 
 def test_errors_of_the_jackknife():
     x = cone(10, 3, np.random.default_rng(0))
-    with pytest.raises(InputError, match="20 blocks of 10 rows"):
+    with pytest.raises(InputError, match="blocks = 20; expected a whole number from 2 to 10, one for each row"):
         standard_error("isoscore", x)
-    with pytest.raises(InputError, match="1 blocks of 10 rows"):
+    with pytest.raises(InputError, match="blocks = 1; expected a whole number from 2 to 10"):
         standard_error("isoscore", x, blocks=1)
 
 
@@ -123,7 +123,7 @@ def test_seed_decides():
     [
         ({"measure": "isoscore"}, "isoscore takes one set of rows; there are no labels"),
         ({"alternative": "larger"}, "alternative 'larger' is unknown"),
-        ({"draws": 0}, "0 draws were asked for"),
+        ({"draws": 0}, "draws = 0; expected a whole number"),
     ],
 )
 def test_errors_of_the_permutation_test(options, message):
@@ -207,3 +207,12 @@ def test_class_texts_stay_whole():
         InputError, match=r"zero_shot.top_1 needs labels and class prompts; expected a measure of label"
     ):
         permutation_test(measure, image, labels)
+
+
+def test_the_error_of_huge_values_is_that_of_small_ones_or_none(x=np.random.default_rng(5).normal(size=(40, 3))):
+    """Squares of the values leave float64 from 1e154 on."""
+    small = standard_error(lambda rows: torch.as_tensor(rows).sum(), x)
+    huge = standard_error(lambda rows: torch.as_tensor(rows).sum() * 1e200, x)
+    assert float(huge) == pytest.approx(float(small) * 1e200, rel=1e-12)
+    with pytest.raises(InputError, match="the standard error exceeds float64"):
+        standard_error(lambda rows: 1.6e308 * torch.sign(torch.as_tensor(rows.sum() - x.sum())), x, blocks=40)

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from clip_geometry.experiments.contextual_dimension import NAMES
-from clip_geometry.experiments.contextual_rows import row, size_rows
+from clip_geometry.experiments.cai2021.contextual.dimension import NAMES
+from clip_geometry.experiments.cai2021.contextual.rows import row, size_rows
 from clip_geometry.ledger import compare
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "cai2021"

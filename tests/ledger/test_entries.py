@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from clip_geometry.evaluators import evaluators
-from clip_geometry.experiments import experiments
+from clip_geometry.experiments.kit.base import experiments
 from clip_geometry.geometry import measures
 from clip_geometry.ledger import entries, findings, papers, published
 from clip_geometry.ledger.entries import all_entries, has_ledger
@@ -42,7 +42,11 @@ def test_every_config_exists_and_its_run_has_the_name(paper):
 def test_every_selected_measure_exists():
     named = {variant.where["measure"] for entry in all_entries() if entry.runs for variant in entry.variants}
     assert len(named) > 10
-    of_isotropy = {"isotropy_i1[random]", "isotropy_i2[random]", "isotropy_i2[mean]"}  # experiments/isotropy.py
+    of_isotropy = {
+        "isotropy_i1[random]",
+        "isotropy_i2[random]",
+        "isotropy_i2[mean]",
+    }  # experiments/tyshchuk2023/isotropy.py
     explained = {name for kind in experiments.values() for name in kind.explanations}
     assert named - {*measures, *evaluators} - of_isotropy <= explained
     assert {"classify.pearson", "stability.bias", "finetune.performance"} <= named & explained

@@ -69,9 +69,13 @@ def test_half_precision_autocast_and_rows_of_any_scale(scale):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: CosReg(float("inf")), "lambda_ is inf; expected a finite weight"),
-        (lambda: CosReg("a"), "lambda_ is 'a'; expected a finite weight"),
+        (lambda: CosReg(float("inf")), "lambda_ = inf; expected a finite weight"),
+        (lambda: CosReg("a"), "lambda_ = 'a'; expected a finite weight"),
         (lambda: CosReg(1.0)(torch.eye(3) * torch.tensor([[1.0], [0.0], [1.0]])), "row 1 of the hidden states is zero"),
+        (
+            lambda: CosReg(1.0)(torch.eye(3) * torch.tensor([[1.0], [1e-40], [1.0]])),
+            "row 1 of the hidden states is so short",
+        ),
         (lambda: CosReg(1.0)(cloud(2, 3, 4), torch.zeros(2, 3).int()), "mask leaves none of 6 rows"),
     ],
 )

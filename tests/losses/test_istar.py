@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from clip_geometry.geometry import isoscore, isoscore_star
-from clip_geometry.losses import IStar, cosreg, istar
+from clip_geometry.losses import CosReg, IStar, cosreg, istar
 from clip_geometry.registry import InputError
 from support.clouds import cone, rotation
 from support.distributed_losses import istar_of_several, layers_of, network, tokens
@@ -230,13 +230,22 @@ def close(found, expected, scale=None):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: IStar(float("nan")), "lambda_ is nan; expected a finite weight"),
-        (lambda: IStar("x"), "lambda_ is 'x'; expected a finite weight"),
-        (lambda: IStar(torch.ones(2)), "lambda_ is tensor.*; expected a finite weight"),
-        (lambda: IStar(1.0, zeta="x"), "zeta is 'x'; expected a share from 0"),
-        (lambda: IStar(1.0, momentum="x"), "momentum is 'x'; expected the weight"),
-        (lambda: IStar(1.0, zeta=1.2), "zeta is 1.2; expected a share from 0"),
-        (lambda: IStar(1.0, momentum=0.0), "momentum is 0.0; expected the weight"),
+        (lambda: IStar(float("nan")), "lambda_ = nan; expected a finite weight"),
+        (lambda: IStar("x"), "lambda_ = 'x'; expected a finite weight"),
+        (lambda: IStar(torch.ones(2)), "lambda_ = tensor.*; expected a finite weight"),
+        (lambda: IStar(1.0, zeta="x"), "zeta = 'x'; expected a share from 0"),
+        (lambda: IStar(1.0, momentum="x"), "momentum = 'x'; expected the weight"),
+        (lambda: IStar(1.0, zeta=1.2), "zeta = 1.2; expected a share from 0"),
+        (lambda: IStar(1.0, momentum=0.0), "momentum = 0.0; expected the weight"),
+        (lambda: IStar(True), "lambda_ = True; expected a finite weight"),
+        (lambda: IStar(1.0)(1e-30 * torch.eye(3)), "all 3 hidden states are equal, or nearer than their squares"),
+        (lambda: IStar(1.0)(None), "hidden states are a NoneType; expected a tensor, or one for each layer"),
+        (lambda: IStar(1.0)(torch.eye(3).to_sparse()), "hidden states are a sparse, quantized, masked or meta"),
+        (lambda: IStar(1.0)(torch.eye(3).to(torch.float8_e5m2)), "float8_e5m2 of shape .*expected floating point"),
+        (lambda: IStar(1.0)([torch.eye(3), torch.ones(3, 3, device="meta")]), "masked or meta tensor; expected a"),
+        (lambda: IStar(1.0)(torch.eye(3), [1, 1, 1]), r"the mask is \[1, 1, 1\]; expected a tensor"),
+        (lambda: IStar(1.0).refresh(3), "the sample is a int; expected a tensor, or batches"),
+        (lambda: IStar(1.0).refresh([torch.eye(3)], torch.ones(3).bool()), "each with its own"),
         (lambda: IStar(1.0)(torch.ones(4, 3)), "all 4 hidden states are equal"),
         (lambda: IStar(1.0)(torch.eye(3)[:1]), "are 1 × 3 numbers; expected at least 2 rows"),
         (lambda: IStar(1.0)(torch.eye(3)[:, :1]), "are 3 × 1 numbers; expected at least 2 rows"),
@@ -254,6 +263,35 @@ def close(found, expected, scale=None):
 def test_errors(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+@pytest.mark.parametrize("bad", [float("inf"), float("nan"), 1e25])
+@pytest.mark.parametrize("make", [lambda: IStar(-1.0, momentum=0.5), lambda: CosReg(1.0)], ids=["i_star", "cosreg"])
+def test_a_step_that_overflows_is_skipped_by_the_grad_scaler(make, bad):
+    """As in half precision: the weights, the optimizer and C_0 stay as they were, and the scale is halved."""
+    if bad == 1e25 and isinstance(make(), CosReg):
+        return  # which has a value for rows of any scale
+    torch.manual_seed(0)
+    model, penalty, x = torch.nn.Linear(4, 4), make(), torch.randn(8, 4)
+    optimizer, scaler = torch.optim.Adam(model.parameters()), torch.amp.GradScaler("cpu", init_scale=1024.0)
+
+    def step(rows):
+        optimizer.zero_grad()
+        loss = penalty(model(rows))
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        return loss.detach()
+
+    assert step(x).isfinite() and scaler.get_scale() == 1024
+    before = {name: value.clone() for name, value in [*model.state_dict().items(), *penalty.state_dict().items()]}
+    spoilt = x.clone()
+    spoilt[2, 1] = bad
+    assert step(spoilt).isnan() and scaler.get_scale() == 512
+    after = {**model.state_dict(), **penalty.state_dict()}
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+    assert step(x).isfinite() and scaler.get_scale() == 512
+    assert not torch.equal(model.weight, before["weight"])
 
 
 @pytest.mark.parametrize("module", [istar, cosreg])

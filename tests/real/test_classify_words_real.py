@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from clip_geometry.encoders import load_encoder, resolve_encoder
-from clip_geometry.experiments.classify_numbers import correlations
-from clip_geometry.experiments.classify_problem import Problem
-from clip_geometry.experiments.classify_states import Observer, Place
-from clip_geometry.experiments.classify_training import Training, TrainingConfig, train
+from clip_geometry.experiments.mickus2024.classify.numbers import correlations
+from clip_geometry.experiments.mickus2024.classify.problem import Problem
+from clip_geometry.experiments.mickus2024.classify.states import Observer, Place
+from clip_geometry.experiments.mickus2024.classify.training import Training, TrainingConfig, train
 from clip_geometry.tasks import load_task, resolve_task
 
 pytestmark = pytest.mark.slow

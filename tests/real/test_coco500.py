@@ -1,6 +1,8 @@
 """Real CLIP embeddings (ViT-B/16, 500 COCO pairs): the numbers of the specification, papers/README A.1."""
 
+import runpy
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +11,8 @@ from clip_geometry import geometry as g
 from clip_geometry.cli import main
 from clip_geometry.results import read_rows
 from clip_geometry.transforms import parse_pipeline, prepare
+
+ROOT = Path(__file__).parents[2]
 
 # (measure, set) → value; the digits given are those that hold, ± 1 in the last
 TABLE = {
@@ -99,3 +103,18 @@ def test_null_values_show_the_bias_of_small_samples(coco500):
     """IsoScore of an isotropic Gaussian at n = 500, d = 512 is about n/(n + d), not 1."""
     assert float(g.null_value("isoscore", 500, 512)) == pytest.approx(500 / 1012, abs=0.01)
     assert float(g.isoscore(coco500[0])) < 0.1
+
+
+@pytest.mark.filterwarnings("ignore:procrustes was fitted on pairs of rank")
+def test_the_readme_says_what_procrustes_does_to_held_out_pairs(coco500):
+    """Five of the twenty splits of README's command. The size of the index decides, not the number of fitted pairs."""
+    shares = runpy.run_path(str(ROOT / "scripts" / "held_out_pairs.py"))["shares"]
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    guide = " ".join((ROOT / "docs" / "guide.md").read_text(encoding="utf-8").split())
+    for page in (readme, guide):
+        assert "it is 68 ± 2% of an index of 250 pairs and 56 ± 3% of one of 100" in page
+        assert "R@1 falls from 64 to 20% and from 74 to 34%" in page
+    for fit, held_out, percent in ((250, 250, (64, 20, 68)), (400, 100, (74, 34, 56)), (250, 100, (75, 33, 56))):
+        found = shares(*coco500, fit, held_out, 5, "normalize,procrustes[text-to-image]")
+        (before, after), _, (_, own) = found.values()
+        assert [100 * each.mean() for each in (before, after, own)] == pytest.approx(percent, abs=4)

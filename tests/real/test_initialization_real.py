@@ -3,7 +3,7 @@
 import pytest
 
 from clip_geometry.config import validate
-from clip_geometry.experiments.initialization import Initialization, InitializationConfig
+from clip_geometry.experiments.tyshchuk2023.initialization import Initialization, InitializationConfig
 from clip_geometry.runner import RunFolder
 
 pytestmark = pytest.mark.slow

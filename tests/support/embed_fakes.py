@@ -7,9 +7,7 @@ import hashlib
 import json
 import os
 import signal
-import sys
 import time
-import traceback
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +16,10 @@ from PIL import Image
 
 import clip_geometry.encoders
 from clip_geometry.data.base import Dataset, DatasetConfig, Side
+from clip_geometry.embedding.loop import embed
 from clip_geometry.encoders.base import Encoder, EncoderConfig, Tokens
-from clip_geometry.extraction import embed
 from clip_geometry.progress import quiet
+from support.forks import serve
 
 DIM = 5
 CONTEXT = 12  # characters a text may have
@@ -44,12 +43,13 @@ class FakeDatasetConfig(DatasetConfig):
 class FakeEncoder(Encoder):
     """Linear maps of mean pixels and of letter counts, and the mean row of the batch where asked for."""
 
-    def __init__(self, config, *, modalities=("image", "text"), fits=None, on_batch=None):
+    def __init__(self, config, *, modalities=("image", "text"), fits=None, on_batch=None, bad=None):
         self.config = config
         self.device = torch.device("cpu")
         self.modalities = frozenset(modalities)
         self.fits = fits
         self.on_batch = on_batch
+        self.bad = bad or {}  # modality → (number of the batch, row, value), what damaged weights give
         self.batches = []  # (modality, rows) of every batch that was embedded
         generator = torch.Generator().manual_seed(config.seed)
         self.weights = {
@@ -80,6 +80,9 @@ class FakeEncoder(Encoder):
         if self.on_batch:
             self.on_batch()
         rows = inputs @ self.weights[modality]
+        batch, row, value = self.bad.get(modality, (None, 0, 0.0))
+        if [name for name, _ in self.batches].count(modality) == batch:
+            rows[row, 1] = value
         return rows + rows.mean(0) if self.config.batch_statistics else rows
 
 
@@ -188,25 +191,7 @@ def _embed_in_child(job):
         Path(job["report"]).write_text(json.dumps(loader.batches))
 
 
-def serve():
-    """For each line, a JSON list of jobs: forks a child for each, prints their ids, then their exit statuses."""
+if __name__ == "__main__":
     import pyarrow.parquet  # noqa: F401 (so that the children need not)
 
-    for line in sys.stdin:
-        children = []
-        for job in json.loads(line):
-            child = os.fork()
-            if child == 0:
-                try:
-                    _embed_in_child(job)
-                    os._exit(0)
-                except BaseException:
-                    traceback.print_exc()
-                    os._exit(1)
-            children.append(child)
-        print(json.dumps(children), flush=True)
-        print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]), flush=True)
-
-
-if __name__ == "__main__":
-    serve()
+    serve(_embed_in_child)

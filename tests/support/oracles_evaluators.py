@@ -92,24 +92,34 @@ def sklearn_probe(train_x, train_y, test_x, test_y, C):
 
 
 def ranks(query, gallery, pairs, excluded):
-    """1 + how many rows of the gallery, but the pair and the excluded one, are at least as near as the pair."""
+    """1 + how many rows of the gallery, but pairs of the query and the excluded one, are as near as its nearest pair.
+
+    pairs: for each query a list of rows of the gallery.
+    """
     u, v = unit(query), unit(gallery)
     found = []
     for i, row in enumerate(u):
-        others = [j for j in range(len(v)) if j not in (pairs[i], excluded[i])]
-        found.append(1 + sum(row @ v[j] >= row @ v[pairs[i]] - 1e-15 for j in others))
+        others = [j for j in range(len(v)) if j not in (*pairs[i], excluded[i])]
+        nearest = max(row @ v[j] for j in pairs[i])
+        found.append(1 + sum(row @ v[j] >= nearest - 1e-15 for j in others))
     return np.array(found)
 
 
-def retrieval(image, text, k, index):
-    n = len(image)
+def retrieval(image, text, k, index, pairs=None):
+    pairs = [(i, i) for i in range(len(image))] if pairs is None else list(zip(*pairs, strict=True))
+    back = [(j, i) for i, j in pairs]
     found = {}
-    for own, other, name, way in ((image, text, "image", "image_to_text"), (text, image, "text", "text_to_image")):
+    for own, other, those, name, way in (
+        (image, text, pairs, "image", "image_to_text"),
+        (text, image, back, "text", "text_to_image"),
+    ):
+        n = len(own)
+        right = [[j for i, j in those if i == query] for query in range(n)]
         if index == "cross":
-            places = ranks(own, other, range(n), [None] * n)
+            places = ranks(own, other, right, [None] * n)
         else:
             both = np.vstack([own, other])
-            places = ranks(own, both, range(n, 2 * n), range(n))
+            places = ranks(own, both, [[n + j for j in each] for each in right], range(n))
             cosines = unit(own) @ unit(both).T
             cosines[np.arange(n), np.arange(n)] = -np.inf
             for top in k:

@@ -3,8 +3,8 @@
 import numpy as np
 
 from clip_geometry.config import validate
-from clip_geometry.experiments.classify_model import TrainingConfig
-from clip_geometry.experiments.classify_problem import Problem
+from clip_geometry.experiments.mickus2024.classify.model import TrainingConfig
+from clip_geometry.experiments.mickus2024.classify.problem import Problem
 
 CONFIG = TrainingConfig()
 NAMES = ("silhouette", "isoscore")

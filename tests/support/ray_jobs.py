@@ -17,13 +17,13 @@ import torch
 import clip_geometry.encoders
 from clip_geometry.cli import app
 from clip_geometry.data.base import Dataset, Side
+from clip_geometry.embedding.engines import actors, open_engine, spans
+from clip_geometry.embedding.loop import embed
 from clip_geometry.encoders.base import EncoderEntry, Tokens
 from clip_geometry.encoders.base import encoders as families
-from clip_geometry.engines import actors, open_engine, spans
-from clip_geometry.extraction import embed
 from clip_geometry.geometry import Moments, average_cosine, inter_type_cosine, modality_gap, objectives
-from clip_geometry.geometry.moments import moments_of_groups
-from clip_geometry.geometry.streamed import StreamedRows, cat
+from clip_geometry.geometry._core.moments import moments_of_groups
+from clip_geometry.geometry._core.streamed import StreamedRows, cat
 from clip_geometry.progress import quiet
 from clip_geometry.registry import InputError
 from support.embed_fakes import FakeConfig, FakeDatasetConfig, FakeEncoder, fake_dataset

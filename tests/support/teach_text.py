@@ -4,7 +4,7 @@ import json
 
 from clip_geometry.config import validate
 from clip_geometry.experiments.teach_text import TeachText
-from clip_geometry.experiments.teach_text_config import TeachTextConfig
+from clip_geometry.experiments.teach_text.config import TeachTextConfig
 from clip_geometry.results import Results
 from clip_geometry.runner import RunFolder, run
 

@@ -4,7 +4,7 @@ import json
 
 from clip_geometry.config import validate
 from clip_geometry.experiments.train_clip import TrainClip
-from clip_geometry.experiments.train_clip_config import TrainClipConfig
+from clip_geometry.experiments.train_clip.config import TrainClipConfig
 from clip_geometry.results import Results
 from clip_geometry.runner import RunFolder, run
 

@@ -98,7 +98,7 @@ def test_a_wrong_table_is_one_sentence(tmp_path, rows, says):
 )
 def test_another_json_is_one_sentence(tmp_path, content):
     (tmp_path / "a.json").write_text(content)
-    with pytest.raises(InputError, match="no JSON in the layout of SQuAD"):
+    with pytest.raises(InputError, match="questions in the layout of SQuAD"):
         load(path=tmp_path / "a.json")
 
 

@@ -61,9 +61,11 @@ def test_tasks_of_both_registries_are_known_by_name():
     assert resolve_any_task(config) is config
     with pytest.raises(InputError, match="unknown task 'stsc'; did you mean 'stsb'"):
         resolve_any_task("stsc")
-    with pytest.raises(InputError, match="unknown task 'xyzzy'; known are "):
+    with pytest.raises(InputError, match="unknown task 'xyzzy'; clip-geometry list tasks names all "):
         resolve_any_task("xyzzy")
-    with pytest.raises(InputError, match="expected the name of a task or a section with the key 'name'; known are "):
+    with pytest.raises(
+        InputError, match="expected the name of a task or a section with the key 'name'; clip-geometry list tasks"
+    ):
         resolve_any_task({"split": "train"})
     with pytest.raises(InputError, match="unknown key 'splot'; did you mean 'split'"):
         resolve_any_task({"name": "stsb", "splot": "train"})

@@ -79,12 +79,17 @@ def test_supersenses_from_pairs_of_words(tmp_path):
     [
         ("pos", "en.train.json", '[{"id": "en.train.1", "gloss": "g"}]', "has no 'word' and 'pos', which the files of"),
         ("pos", "a.csv", "word,gloss\nx,y", "take full_dataset/en.complete.csv in https://codwoe.atilf.fr/data/full_"),
-        ("pos", "a.json", '{"word": "x"}', "is no JSON list of definitions"),
-        ("pos", "b.json", "[1]", "is no JSON list of definitions"),
-        ("pos", "c.json", "[", "is no JSON list of definitions"),
-        ("supersense", "a.json", '{"dog": "animal"}', "is no JSON object of words and the lists of their supersenses"),
-        ("supersense", "b.json", "[]", "is no JSON object of words and the lists of their supersenses"),
-        ("supersense", "c.json", "{", "is no JSON object of words and the lists of their supersenses"),
+        ("pos", "a.json", '{"word": "x"}', "a JSON list of definitions was expected"),
+        ("pos", "b.json", "[1]", "a JSON list of definitions was expected"),
+        ("pos", "c.json", "[", "a JSON list of definitions was expected"),
+        (
+            "supersense",
+            "a.json",
+            '{"dog": "animal"}',
+            "of words and the lists of their supersenses was expected",
+        ),
+        ("supersense", "b.json", "[]", "of words and the lists of their supersenses was expected"),
+        ("supersense", "c.json", "{", "of words and the lists of their supersenses was expected"),
         ("supersense", "a.csv", "word1,word2\na,b", "lacks word1, word2 or wordN.attrs.supersenses.is_X; words_feat"),
     ],
 )

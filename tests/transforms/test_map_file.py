@@ -145,10 +145,15 @@ def no_metadata(tensors, metadata):
     metadata.clear()
 
 
-def a_later_format(tensors, metadata):
-    facts = {**json.loads(metadata[KEY]), "format": 2}
-    del facts["checksum"]
-    metadata[KEY] = json.dumps({**facts, "checksum": checksum(facts, tensors)})
+def with_facts(**changes):
+    """Facts that somebody else wrote, whose checksum holds."""
+
+    def change(tensors, metadata):
+        facts = {**json.loads(metadata[KEY]), **changes}
+        del facts["checksum"]
+        metadata[KEY] = json.dumps({**facts, "checksum": checksum(facts, tensors)})
+
+    return change
 
 
 @pytest.mark.parametrize(
@@ -158,7 +163,19 @@ def a_later_format(tensors, metadata):
         (a_parameter, "is damaged, its checksum does not hold"),
         (a_lost_tensor, "is damaged, its checksum does not hold"),
         (no_metadata, "is a .safetensors file but no map of clip-geometry: give one that fit wrote"),
-        (a_later_format, "has format 2 of clip-geometry .*, and this version reads format 1"),
+        (with_facts(format=2), "has format 2 of clip-geometry .*, and this version reads format 1"),
+        (
+            with_facts(chains={"image": "01"}),
+            "chains.image of the metadata of .* is '01': input should be a valid list",
+        ),
+        (with_facts(chains={"image": [99]}), "contradicts itself"),
+        (with_facts(chains={}, dimensions={}), "contradicts itself"),
+        (with_facts(dimensions={"image": [2, 2], "text": [2, 2]}), "contradicts itself"),
+        (with_facts(dimensions={"image": [10**15, 2]}), "input should be less than or equal to 1000000"),
+        (with_facts(transforms=[{"name": "os.system", "parameters": {}, "attributes": {}}]), "contradicts itself"),
+        (with_facts(steps=["normalize)("]), "contradicts itself"),
+        (with_facts(transforms=[]), "contradicts itself"),
+        (with_facts(steps=None), "steps of the metadata of .* is None"),
     ],
 )
 def test_changed_files(saved, change, message):
@@ -185,9 +202,9 @@ def test_no_flipped_bit_goes_unnoticed(saved):
 def test_files_that_are_no_maps(saved, tmp_path):
     _, path = saved()
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(InputError, match=r"is no readable map \(\.safetensors\), damaged or something else"):
+    with pytest.raises(InputError, match=r"is no readable \.safetensors file, damaged or cut short"):
         FittedPipeline.load(path)
-    for content, message in ((b"hello, this is no map", "no readable map"), (b"", "is empty")):
+    for content, message in ((b"hello, this is no map", "no readable .safetensors file"), (b"", "is empty")):
         path.write_bytes(content)
         with pytest.raises(InputError, match=message):
             FittedPipeline.load(path)

@@ -168,6 +168,16 @@ def test_fitted_on_in_words(sets, steps, expected):
     assert Pipeline(steps).fit(sets, PAIRS, origin="coco/train").fitted_on == expected
 
 
+def test_without_steps_lists_become_arrays_and_what_is_no_matrix_is_an_error(sets):
+    fitted = Pipeline("").fit({"image": [[1.0, 2.0], [3.0, 4.0]]})
+    assert fitted.dimensions == {"image": (2, 2)}
+    for rows in ([], np.ones(3), [[1.0], [1.0, 2.0]], None):
+        with pytest.raises(InputError, match="image"):
+            Pipeline("").fit({"image": rows})
+        with pytest.raises(InputError, match="image"):
+            fitted.transform({"image": rows})
+
+
 def test_fitted_on_of_one_set(sets):
     assert Pipeline("center").fit({"text": sets["text"]}).fitted_on == "these rows:text"
     assert Pipeline("center").fit({"any": sets["text"]}, origin="x.npy").fitted_on == "x.npy"

@@ -155,18 +155,18 @@ def test_bad_rows(case, x, message):
 @pytest.mark.parametrize(
     ("transform", "message"),
     [
-        (Whiten(0), "k of whiten is 0; expected a whole number from 1 on"),
-        (PCA(2.0), r"k of pca is 2\.0; expected a whole number"),
-        (AllButTheTop(True), "k of all_but_the_top is True; expected a whole number"),
-        (ClusterCenter("two"), "k of cluster_center is 'two'; expected a whole number"),
-        (ClusterCenter(2, seed=-1), "seed of cluster_center is -1; expected a whole number from 0"),
-        (Procrustes("nearest"), "completion of procrustes is 'nearest'; expected 'identity' or 'lapack'"),
-        (LeastSquares(1.0), r"rcond of least_squares is 1\.0; expected a number from 0 to below 1"),
-        (LeastSquares("small"), "rcond of least_squares is 'small'; expected a number"),
-        (Scale(0), "factor of scale is 0; expected a positive number"),
-        (Scale(True), "factor of scale is True; expected a positive number"),
-        (Scale(float("inf")), "factor of scale is inf; expected a positive number"),
-        (Compose([Center(), "whiten"]), "steps of compose are .*expected transforms"),
+        (Whiten(0), "k of whiten = 0; expected a whole number from 1 on"),
+        (PCA(2.0), r"k of pca = 2\.0; expected a whole number"),
+        (AllButTheTop(True), "k of all_but_the_top = True; expected a whole number"),
+        (ClusterCenter("two"), "k of cluster_center = 'two'; expected a whole number"),
+        (ClusterCenter(2, seed=-1), "seed of cluster_center = -1; expected a whole number from 0"),
+        (Procrustes("nearest"), "completion of procrustes 'nearest' is unknown; known are 'identity', 'lapack'"),
+        (LeastSquares(1.0), r"rcond of least_squares = 1\.0; expected a number from 0 to below 1"),
+        (LeastSquares("small"), "rcond of least_squares = 'small'; expected a number"),
+        (Scale(0), "factor of scale = 0; expected a positive, finite number"),
+        (Scale(True), "factor of scale = True; expected a positive, finite number"),
+        (Scale(float("inf")), "factor of scale = inf; expected a positive, finite number"),
+        (Compose([Center(), "whiten"]), "steps of compose are .*expected a list of transforms"),
     ],
 )
 def test_wrong_parameters_are_found_when_fitting(transform, message, x):
@@ -194,3 +194,16 @@ def test_center_subtracts_the_mean_of_the_fitting_set():
     assert np.allclose(center.transform(y), y - x.mean(0), rtol=1e-12)
     equal = np.tile(x[0], (7, 1))
     assert not Center().fit(equal).transform(equal).any()
+
+
+@pytest.mark.parametrize("value", [np.int64(2), np.uint8(2), torch.tensor(2)])
+def test_parameters_of_any_integer_type(value, x):
+    for make in (Whiten, PCA, AllButTheTop, ClusterCenter):
+        assert np.allclose(make(value).fit(x).transform(x), make(2).fit(x).transform(x), atol=1e-12)
+    assert np.allclose(Scale(torch.tensor(2)).fit(x).transform(x), 2 * x)
+
+
+@pytest.mark.parametrize("transform", [Scale(1e300), Compose([Center(), Scale(1e200)]), Scale(1e-300)])
+def test_rows_that_leave_the_range_are_an_error_instead_of_infinity(transform, x):
+    with pytest.raises(InputError, match=r"the result of .* has (NaN or infinity|entries up to)"):
+        transform.fit(1e100 * x.astype(float)).transform(x * (1e-10 if getattr(transform, "factor", 1) < 1 else 1e10))

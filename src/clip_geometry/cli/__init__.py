@@ -1,17 +1,21 @@
 """The command line. Everything heavy is imported by the command that needs it."""
 
+import io
 import os
 import shlex
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from clip_geometry.registry import InputError
+from clip_geometry.cli.early import check_config, check_embeddings, check_measures, check_pipeline
+from clip_geometry.progress import note
+from clip_geometry.registry import MOST, InputError, printable, shortened, shown
 
 app = typer.Typer(
     name="clip-geometry",
@@ -55,12 +59,17 @@ def run_command(
     device: Device = "auto",
 ) -> None:
     """Runs a config to results.jsonl, figures and report.html; started again, it continues."""
+    check_config(config, overrides or [])
+
     from clip_geometry.config import parse_overrides
+    from clip_geometry.paths import expanded
     from clip_geometry.runner import run
 
     command = shlex.join(["clip-geometry", *sys.argv[1:]])
-    report = run(config, parse_overrides(overrides or []), smoke=smoke, runs=runs, device=device, command=command)
-    print(f"report: {report}")
+    report = run(
+        config, parse_overrides(overrides or []), smoke=smoke, runs=expanded(runs), device=device, command=command
+    )
+    print(printable(f"report: {report}"))
 
 
 @app.command()
@@ -81,23 +90,29 @@ def measure(
     address: Address = None,
 ) -> None:
     """Measures embeddings: a table in seconds. Rows are made unit length first unless --raw."""
-    from clip_geometry.cli.measure_files import measure_files
-
     if raw and pipeline is not None:
         raise InputError("--raw and --pipeline were both given; --raw is the empty pipeline")
-    measure_files(
-        image,
-        text,
-        labels=labels,
-        steps="" if raw else pipeline,
-        names=measures,
-        by=by,
-        json_file=json_file,
-        seed=seed,
-        blocks=blocks,
-        engine=engine,
-        address=address,
-    )
+    check_pipeline(pipeline)
+    check_measures(measures)
+    check_embeddings(image, text)
+
+    from clip_geometry.cli.measure_files import measure_files
+    from clip_geometry.cli.new_files import claimed
+
+    with nullcontext() if json_file is None else claimed(json_file) as target:
+        measure_files(
+            image,
+            text,
+            labels=labels,
+            steps="" if raw else pipeline,
+            names=measures,
+            by=by,
+            json_file=target,
+            seed=seed,
+            blocks=blocks,
+            engine=engine,
+            address=address,
+        )
 
 
 @app.command("embed")
@@ -109,7 +124,7 @@ def embed_command(
     split: Annotated[str | None, typer.Option(help="of the data set")] = None,
     prompt: Annotated[str | None, typer.Option(help='class names as texts, e.g. "a photo of a {}"')] = None,
     language: Annotated[str | None, typer.Option(help="of the captions")] = None,
-    limit: Annotated[int | None, typer.Option(help="take the first so many items", min=1)] = None,
+    limit: Annotated[int | None, typer.Option(help="use only the first N items", min=1)] = None,
     batch_size: Annotated[int, typer.Option(min=1)] = 64,
     shard_size: Annotated[int | None, typer.Option(help="items a shard", min=1)] = None,
     device: Device = "auto",
@@ -160,9 +175,14 @@ def fit_command(
     on as in measure: whiten(128)[pooled], procrustes[text-to-image]. With a TARGET, procrustes and least_squares map
     SOURCE onto it; rows are paired by item_id, or by position where there are none.
     """
-    from clip_geometry.cli.maps import fit_map
+    check_pipeline(pipeline)
+    check_embeddings(source, target)
 
-    fit_map(pipeline, source, target, out)
+    from clip_geometry.cli.maps import fit_map
+    from clip_geometry.cli.new_files import claimed
+
+    with claimed(out) as mine:
+        fit_map(pipeline, source, target, mine)
 
 
 @app.command("apply")
@@ -174,8 +194,9 @@ def apply_command(
 ) -> None:
     """Applies a map to embeddings: OUT/image.parquet and OUT/text.parquet, with ids, labels and the map's origin."""
     from clip_geometry.cli.maps import apply_map
+    from clip_geometry.paths import expanded
 
-    apply_map(map_file, source, out, modality)
+    apply_map(map_file, source, expanded(out), modality)
 
 
 @app.command()
@@ -201,9 +222,43 @@ def list_command(
 def main() -> None:
     """Runs the command line: errors of the user are one sentence and status 2, a traceback only with --debug."""
     _let_waiting_threads_sleep()
+    _prepare_streams()
     with warnings.catch_warnings():
-        warnings.showwarning = partial(_show_warning, shown=set(), otherwise=warnings.showwarning)
-        _run()
+        warnings.showwarning = partial(_show_warning, before=set(), otherwise=warnings.showwarning)
+        try:
+            _run()
+        finally:
+            _flush()
+
+
+def _prepare_streams() -> None:
+    """Closed ones become /dev/null, so that no file that is opened takes their number and what is written to them; and
+    characters that the terminal's encoding lacks become question marks."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            with suppress(OSError):
+                os.fstat(number)
+                continue
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r" if number == 0 else "w"))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _flush() -> None:
+    """Flushes before Python does so at exit, where an error could no longer be reported."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):  # which is `| head`, and no error
+            _complain(f"standard output cannot be written to: {error.strerror}")
+        raise SystemExit(1 if isinstance(error, BrokenPipeError) else 2) from None
+
+
+def _complain(message: str) -> None:
+    """One line, however long the names in it are."""
+    note(f"clip-geometry: {shortened(printable(message), MOST)}")
 
 
 def _let_waiting_threads_sleep() -> None:
@@ -221,37 +276,62 @@ def _show_warning(
     message: Warning | str,
     category: type[Warning],
     *place: object,
-    shown: set[str],
+    before: set[str],
     otherwise: Callable[..., None],
     **more: object,
 ) -> None:
     """Our own warnings are one line, like our errors, and the same line comes once."""
     if not category.__module__.startswith("clip_geometry."):
         otherwise(message, category, *place, **more)
-    elif str(message) not in shown:
-        shown.add(str(message))
-        print(f"clip-geometry: warning: {message}", file=sys.stderr)
+    elif str(message) not in before:
+        before.add(str(message))
+        _complain(f"warning: {message}")
 
 
 def _run() -> None:
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     debug = len(arguments) < len(sys.argv) - 1
     try:
-        app(args=arguments, prog_name="clip-geometry")
+        status = app(args=arguments, prog_name="clip-geometry", standalone_mode=False)
     except InputError as error:
         if debug:
             raise
-        print(f"clip-geometry: {error}", file=sys.stderr)
+        _complain(str(error))
         raise SystemExit(2) from None
-    except SystemExit as end:
-        if end.code == INTERRUPTED:  # typer's way of Ctrl-C
-            print(f"clip-geometry: interrupted{_how_to_continue(arguments)}", file=sys.stderr)
-        raise
+    except BrokenPipeError:  # `| head` has seen enough
+        raise SystemExit(1) from None
     except OSError as error:  # permissions, a full disk
         if debug:
             raise
-        what = f"cannot use {error.filename}" if error.filename else "a file cannot be written or read"
-        print(f"clip-geometry: {what}: {error.strerror or error}", file=sys.stderr)
+        _complain_of_memory(error)
+        what = (
+            f"cannot use {shown(Path(str(error.filename)))}" if error.filename else "a file cannot be written or read"
+        )
+        _complain(f"{what}: {error.strerror or error}")
+        raise SystemExit(2) from None
+    except Exception as error:
+        usage = getattr(error, "format_message", None)  # typer's, of a command line that it cannot read
+        if usage is None:
+            if not debug:
+                _complain_of_memory(error)
+            raise
+        command = getattr(getattr(error, "ctx", None), "command_path", "clip-geometry")
+        if "\n" in usage():  # the help, where no command was given
+            print(usage())
+        else:
+            _complain(f"{usage().rstrip('.')} (see {command} --help)")
+        raise SystemExit(2) from None
+    if status == INTERRUPTED:  # typer's way of Ctrl-C
+        _complain(f"interrupted{_how_to_continue(arguments)}")
+    raise SystemExit(status)  # None, as a command gives, is success
+
+
+def _complain_of_memory(error: Exception) -> None:
+    """Ends the command where memory ran out, which libraries say by errors of several kinds."""
+    from clip_geometry.memory import is_out_of_memory, out_of_memory
+
+    if is_out_of_memory(error):
+        _complain(out_of_memory(error))
         raise SystemExit(2) from None
 
 

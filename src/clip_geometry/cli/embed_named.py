@@ -6,12 +6,14 @@ from typing import Any
 
 from clip_geometry import data, encoders
 from clip_geometry.config import parse_overrides, validate
-from clip_geometry.extraction import embed
-from clip_geometry.registry import InputError, did_you_mean
-from clip_geometry.shards.throughput import Throughput
-from clip_geometry.store_reading import read_store
+from clip_geometry.embedding.loop import embed
+from clip_geometry.embedding.reading import read_store
+from clip_geometry.embedding.shards.throughput import Throughput
+from clip_geometry.paths import expanded
+from clip_geometry.registry import InputError, did_you_mean, printable, shown
 
 EXPORTS = ("clip-retrieval", "parquet")
+LISTED = "clip-geometry list models, and list datasets,"
 
 
 def embed_named(
@@ -27,7 +29,8 @@ def embed_named(
 ) -> None:
     """Embeds `dataset` with `model` into `out`; settings are those of embed."""
     if export is not None and export not in EXPORTS:
-        raise InputError(f"--export {export!r} is unknown; known are {', '.join(EXPORTS)}")
+        raise InputError(f"--export {shown(export)} is unknown; known are {', '.join(EXPORTS)}")
+    out = expanded(out)
     for_model, for_data, for_speed = share_out(parse_overrides(overrides), model, dataset)
     throughput = validate(Throughput, for_speed, "embed")
     config = encoders.resolve_encoder(model, **{**model_options, **for_model})
@@ -35,7 +38,7 @@ def embed_named(
     manifest = embed(config, items, out, throughput=throughput, **settings)
     for modality, side in manifest["sides"].items():
         print(f"{modality}: {side['n']} × {side['d']}{_lost(side)}")
-    print(f"store: {out}")
+    print(printable(f"store: {out}"))
     limit = settings.get("limit")
     sides = read_store(out, limit=limit)
     if any(len(sides[modality]) < side["n"] for modality, side in manifest["sides"].items()):
@@ -45,7 +48,7 @@ def embed_named(
 
         write = formats.export_clip_retrieval if export == "clip-retrieval" else formats.export_parquet
         write(sides, out / "export" / export)
-        print(f"{export}: {out / 'export' / export}")
+        print(printable(f"{export}: {out / 'export' / export}"))
 
 
 def _lost(side: Mapping[str, Any]) -> str:
@@ -71,11 +74,11 @@ def share_out(options: Mapping[str, Any], model: str, dataset: str) -> tuple[dic
         prefix, _, name = key.rpartition(".")
         if prefix not in ("", *fields):
             known = ", ".join(map(repr, fields))
-            raise InputError(f"option {key!r} has the unknown prefix {prefix!r}; known are {known}")
+            raise InputError(f"option {shown(key)} has the unknown prefix {shown(prefix)}; known are {known}")
         asked = [prefix] if prefix else list(fields)
         owner = next((owner for owner in asked if name in fields[owner]), None)
         if owner is None:
             known = sorted(set().union(*(fields[each] for each in asked)))
-            raise InputError(f"unknown option {key!r}{did_you_mean(name, known) or '; known are ' + ', '.join(known)}")
+            raise InputError(f"unknown option {shown(key)}{did_you_mean(name, known, listed_by=LISTED)}")
         shares[owner][name] = value
     return tuple(shares.values())

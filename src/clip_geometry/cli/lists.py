@@ -1,10 +1,12 @@
 """`clip-geometry list …`: what there is, out of the registries."""
 
+import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from clip_geometry.cli.early import shipped
 from clip_geometry.cli.tables import console, say
-from clip_geometry.registry import InputError, did_you_mean
+from clip_geometry.registry import InputError, did_you_mean, listed, shown
 
 if TYPE_CHECKING:
     from clip_geometry.geometry import Measure
@@ -16,11 +18,13 @@ Block = tuple[str, ...]  # a head and what is said below it
 def print_list(what: str) -> None:
     """Prints one of the lists; an unknown one is an InputError."""
     if what not in LISTS:
-        near = did_you_mean(what, LISTS)
-        raise InputError(f"there is no list of {what!r}{near or '; known are ' + ', '.join(LISTS)}")
+        raise InputError(
+            f"there is no list of {shown(what)}{did_you_mean(what, LISTS) or f'; known are {listed(LISTS, 9)}'}"
+        )
     out = console()
     out.width = min(out.width, WIDEST)
-    for number, (head, *parts) in enumerate(LISTS[what]()):
+    blocks = LISTS[what]() if what == "models" else shipped()["blocks"][what]  # the models are those of open_clip
+    for number, (head, *parts) in enumerate(blocks):
         if number and parts:
             out.print()
         say(out, head, indent="    ")
@@ -89,7 +93,7 @@ def _models() -> Iterator[Block]:
 
 
 def _experiments() -> Iterator[Block]:
-    from clip_geometry.experiments import experiments
+    from clip_geometry.experiments.kit.base import experiments
 
     for name, kind in experiments.items():
         yield f"{name}: {kind.summary}", f"keys of its config: {', '.join(kind.Config.model_fields)}"
@@ -104,3 +108,21 @@ LISTS: dict[str, Callable[[], Iterator[Block]]] = {
     "transforms": _transforms,
     "experiments": _experiments,
 }
+
+
+def shipped_lists() -> str:
+    """lists.json, from the registries: so that lists and wrong names are answered without any of them."""
+    from clip_geometry.evaluators import evaluators
+    from clip_geometry.experiments.kit.base import experiments
+    from clip_geometry.geometry import measures
+    from clip_geometry.references import references
+    from clip_geometry.transforms import transforms
+
+    numbers = [*evaluators, *dict.fromkeys(name.partition(".")[0] for name in evaluators)]
+    names = {
+        "measure": [*measures, *references, *numbers],
+        "pipeline step": list(transforms),
+        "experiment": list(experiments),
+    }
+    blocks = {what: list(make()) for what, make in LISTS.items() if what != "models"}
+    return json.dumps({"names": names, "blocks": blocks}, ensure_ascii=False, indent=1) + "\n"

@@ -1,22 +1,23 @@
 """`clip-geometry fit` and `clip-geometry apply`: a pipeline learned from some embeddings, then applied to others."""
 
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
+import torch
 
 from clip_geometry.cli.new_files import require_folders_above, require_new_file
-from clip_geometry.embeddings import Embeddings, pair
-from clip_geometry.experiments.provenance import origin_of
-from clip_geometry.files import existing_file
-from clip_geometry.formats import READERS, export_parquet, read_any
+from clip_geometry.embeddings import Embeddings, is_large, pair
+from clip_geometry.files import remove_temporaries, writing_folder
+from clip_geometry.formats import export_parquet, read_sides
 from clip_geometry.formats.vectors import NAMES, UNNAMED
-from clip_geometry.registry import InputError
+from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.measuring.provenance import origin_of
+from clip_geometry.measuring.streaming import stream
+from clip_geometry.registry import InputError, printable, shown
 from clip_geometry.transforms import ANY, FittedPipeline, Pipeline, Step, parse_pipeline, transforms
 from clip_geometry.versions import library_versions
 
@@ -31,17 +32,18 @@ def fit_map(pipeline: str, source: Path, target: Path | None, out: Path) -> None
         raise InputError("the pipeline is empty, so there is nothing to fit; give steps, e.g. normalize,center[pooled]")
     steps, sets = _one_side(steps, source) if target is None else _both_sides(steps, source, target)
     pairs = partial(pair, *_paired(sets)) if len(sets) == 2 else None
-    rows = {modality: each.vectors for modality, each in sets.items()}
+    large = is_large(*(each.vectors.shape for each in sets.values()))
+    rows = stream(sets) if large else {modality: each.vectors for modality, each in sets.items()}
     fitted = Pipeline(steps).fit(rows, pairs, origin=origin_of(sets))
     if fitted.refusal:
         raise InputError(fitted.refusal)
     fitted = _of_the_source(fitted) if "source" in sets else fitted
     fitted.save(out)
-    print(f"pipeline: {_words(fitted)}")
-    print(f"fitted on: {fitted.fitted_on or 'nothing, no step learns'}")
+    print(printable(f"pipeline: {_words(fitted)}"))
+    print(printable(f"fitted on: {fitted.fitted_on or 'nothing, no step learns'}"))
     for modality in fitted.chains:
-        print(f"{'rows' if modality == ANY else modality}: {_shape(fitted, modality)}")
-    print(f"map: {out}")
+        print(printable(f"{'rows' if modality == ANY else modality}: {_shape(fitted, modality)}"))
+    print(printable(f"map: {out}"))
 
 
 def apply_map(map_file: Path, source: Path, out: Path, modality: str | None) -> None:
@@ -52,22 +54,9 @@ def apply_map(map_file: Path, source: Path, out: Path, modality: str | None) -> 
     moved = {name: _moved(side, name, fitted, map_file) for name, side in sides.items()}
     _write_folder(moved, out)
     for name, side in moved.items():
-        print(f"{name}: {len(side)} × {side.dim}")
-    print(f"pipeline: {_words(fitted)}")
-    print(f"embeddings: {out}")
-
-
-def read_sides(path: Path) -> dict[str, Embeddings]:
-    """The sets at `path` by modality, as `read_any` finds them; a file that names none goes by its own name
-    (image.npy, text_emb.npy) and is UNNAMED where that says nothing."""
-    if path.is_dir() or path.suffix.lower() not in READERS:
-        return read_any(path)
-    path = existing_file(path, "a file of embeddings")
-    sides = READERS[path.suffix.lower()](path)
-    if set(sides) != {UNNAMED}:
-        return sides
-    modality = next((name for name, stems in NAMES.items() if path.stem.casefold() in stems), UNNAMED)
-    return {modality: replace(sides[UNNAMED], modality=modality)}
+        print(printable(f"{name}: {len(side)} × {side.dim}"))
+    print(printable(f"pipeline: {_words(fitted)}"))
+    print(printable(f"embeddings: {out}"))
 
 
 def _one_side(steps: tuple[Step, ...], source: Path) -> tuple[tuple[Step, ...], dict[str, Embeddings]]:
@@ -78,10 +67,13 @@ def _one_side(steps: tuple[Step, ...], source: Path) -> tuple[tuple[Step, ...], 
     modality, side = next(iter(sides.items()))
     for step in steps:
         if transforms[step.name].paired:
-            raise InputError(f"{step} maps one set onto another, but only {source} was given: give the TARGET too")
+            raise InputError(
+                f"{step} maps one set onto another, but only {shown(source)} was given: give the TARGET too"
+            )
         if step.scope in NAMES and modality != step.scope:
             raise InputError(
-                f"{step} is to be fitted on {step.scope} rows, but {source} holds {modality or 'unnamed'} rows only"
+                f"{step} is to be fitted on {step.scope} rows, but {shown(source)} holds {modality or 'unnamed'} rows "
+                "only"
             )
     # one set is what every step is fitted on, whatever its scope says of several
     return tuple(replace(step, scope=None) for step in steps), {ANY: side}
@@ -95,8 +87,8 @@ def _both_sides(steps: tuple[Step, ...], source: Path, target: Path) -> tuple[tu
     maps = any(transforms[step.name].paired for step in steps)
     if names[0] == "source" and not maps:
         raise InputError(
-            f"it is not clear which of {source} and {target} holds images and which texts: call the files image.npy "
-            "and text.npy, or give one folder with both"
+            f"it is not clear which of {shown(source)} and {shown(target)} holds images and which texts: call the "
+            "files image.npy and text.npy, or give one folder with both"
         )
     steps = tuple(replace(s, scope="-to-".join(names)) if transforms[s.name].paired else s for s in steps)
     if names[0] == "source":
@@ -125,10 +117,10 @@ def _only(path: Path, modality: str | None) -> Embeddings:
     if modality in sides:
         return sides[modality]
     if len(sides) > 1:
-        raise InputError(f"{path} holds {' and '.join(sides)} rows; say which, e.g. procrustes[text-to-image]")
+        raise InputError(f"{shown(path)} holds {' and '.join(sides)} rows; say which, e.g. procrustes[text-to-image]")
     name, side = next(iter(sides.items()))
     if modality in NAMES and name != UNNAMED:
-        raise InputError(f"{path} holds {name} rows, but the pipeline takes it for {modality} rows")
+        raise InputError(f"{shown(path)} holds {name} rows, but the pipeline takes it for {modality} rows")
     return side
 
 
@@ -159,29 +151,34 @@ def _named(sides: Sides, source: Path, fitted: FittedPipeline, modality: str | N
     """The sides under the modalities that the map is to see in them."""
     if modality is not None:
         if modality not in NAMES:
-            raise InputError(f"--as {modality!r} is unknown; known are {', '.join(NAMES)}")
+            raise InputError(f"--as {shown(modality)} is unknown; known are {', '.join(NAMES)}")
         if len(sides) > 1:
-            raise InputError(f"--as {modality} was given, but {source} holds {' and '.join(sides)} rows: give one file")
+            raise InputError(
+                f"--as {modality} was given, but {shown(source)} holds {' and '.join(sides)} rows: give one file"
+            )
         return {modality: replace(next(iter(sides.values())), modality=modality)}
     if len(sides) > 1 and fitted.refusal:
         raise InputError(fitted.refusal)
     if len(sides) > 1 and ANY in fitted.chains and any(transforms[step.name].paired for step in fitted.steps):
         raise InputError(
-            f"the map moves one set onto another ({_words(fitted)}), but {source} holds {' and '.join(sides)} rows: "
-            "give the file to be moved"
+            f"the map moves one set onto another ({_words(fitted)}), but {shown(source)} holds {' and '.join(sides)} "
+            "rows: give the file to be moved"
         )
     if UNNAMED in sides and ANY not in fitted.chains:
         raise InputError(
-            f"{source} does not say whether its rows are images or texts, and the map treats them differently: "
+            f"{shown(source)} does not say whether its rows are images or texts, and the map treats them differently: "
             "add --as image or --as text"
         )
     return {name or "image": replace(side, modality=name or "image") for name, side in sides.items()}
 
 
 def _moved(side: Embeddings, modality: str, fitted: FittedPipeline, map_file: Path) -> Embeddings:
-    """The side after the map: float64 stays float64, everything else becomes float32."""
-    rows = fitted.transform({modality: side.vectors})[modality]
-    dtype = np.float64 if side.vectors.dtype == np.float64 else np.float32
+    """The side after the map, which is read and moved as it is written: float64 stays float64, everything else becomes
+    float32."""
+    rows: StreamedRows = fitted.transform(stream({modality: side}))[modality]
+    dtype = torch.float64 if side.vectors.dtype == np.float64 else torch.float32
+    moved = rows.map(lambda block, _: block.to(dtype), rows.shape[1], dtype=dtype)
+    moved.name = f"{modality} after the map"
     applied = {
         "file": str(map_file),
         "pipeline": [str(step) for step in fitted.steps],
@@ -190,35 +187,35 @@ def _moved(side: Embeddings, modality: str, fitted: FittedPipeline, map_file: Pa
     }
     provenance: dict[str, Any] = dict(side.provenance)
     provenance["maps"] = [*provenance.get("maps", ()), applied]
-    return replace(side, vectors=rows.astype(dtype), provenance=provenance)
+    return replace(side, vectors=moved, provenance=provenance)
 
 
 def _write_folder(sides: Sides, out: Path) -> None:
     """All tables or none: written into a folder beside it, which is then renamed."""
-    temporary = out.with_name(f".{out.name}.{uuid4().hex}.tmp")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        export_parquet(sides, temporary)
-        temporary.replace(out)
+        remove_temporaries(out.parent, out.name)
+        with writing_folder(out) as temporary:
+            export_parquet(sides, temporary)
     except OSError as error:
-        raise InputError(f"cannot write to {out}: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        raise InputError(f"cannot write to {shown(out)}: {error.strerror or error}") from None
 
 
 def _new_map(out: Path) -> Path:
     out = out.expanduser()
     if out.suffix != ".safetensors":
-        raise InputError(f"-o {out} is no .safetensors file, which is what a map is; call it {out.name}.safetensors")
+        raise InputError(
+            f"-o {shown(out)} is no .safetensors file, which is what a map is; call it {out.name}.safetensors"
+        )
     return require_new_file(out)
 
 
 def _require_new(out: Path) -> None:
     require_folders_above(out)
     if out.exists() and not out.is_dir():
-        raise InputError(f"{out} is a file; a new folder for the embeddings was expected")
+        raise InputError(f"{shown(out)} is a file; a new folder for the embeddings was expected")
     if out.is_dir() and any(out.iterdir()):
-        raise InputError(f"{out} is not empty, and nothing is overwritten; choose a new folder")
+        raise InputError(f"{shown(out)} is not empty, and nothing is overwritten; choose a new folder")
 
 
 def _words(fitted: FittedPipeline) -> str:

@@ -9,19 +9,21 @@ from typing import Any
 
 from rich.console import Console
 
-from clip_geometry.cli.new_files import require_new_file
+from clip_geometry.cli.new_files import is_device
 from clip_geometry.cli.tables import bound, console, number, print_table, say, value_and_error
 from clip_geometry.config import digest
+from clip_geometry.embedding.engines import Engine, open_engine
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.engines import Engine, open_engine
-from clip_geometry.experiments.measuring import QUADRATIC_ROWS, MeasuredSets, measure_sets, named
-from clip_geometry.experiments.splitting import split_by
 from clip_geometry.files import write_atomically
-from clip_geometry.formats import read_any, read_embeddings, read_labels, with_labels
+from clip_geometry.formats import read_any, read_labels, read_sides, with_labels
+from clip_geometry.formats.vectors import UNNAMED
 from clip_geometry.geometry import by_group
 from clip_geometry.geometry.uncertainty import BLOCKS
-from clip_geometry.progress import Advance, progress, quiet
-from clip_geometry.registry import InputError
+from clip_geometry.measuring.sets import QUADRATIC_ROWS, MeasuredSets, measure_sets, named
+from clip_geometry.measuring.splitting import split_by
+from clip_geometry.paths import expanded
+from clip_geometry.progress import Advance, note, progress, quiet
+from clip_geometry.registry import InputError, listed, shown
 from clip_geometry.results import Row, lines_of
 from clip_geometry.transforms import Step, parse_pipeline
 
@@ -42,23 +44,25 @@ def measure_files(
     engine: str = "local",
     address: str | None = None,
 ) -> None:
-    """Measures what lies in the files, prints the table and writes the rows where asked to.
+    """Measures what lies in the files, prints the table and writes the rows where asked to, over what is there.
 
     steps, names, blocks: None for the pipeline, the measures and the blocks of the jackknife that nobody asked for.
     engine, address: who makes the passes over the rows (`engines`).
     """
-    if json_file is not None:
-        json_file = require_new_file(json_file)
     pipeline = parse_pipeline(DEFAULT_STEPS if steps is None else steps)
     chosen = None if names is None else [each.name for each in named(name.strip() for name in _split_names(names))]
     sets = read_sets(image, text)
     if labels is not None:
-        sets = with_labels(sets, read_labels(labels))
+        values = read_labels(labels)
+        sets = with_labels(sets, values)
+        for modality, rows in sets.items():
+            if len(rows) != len(values):
+                note(f"the {len(values)} labels are not those of the {len(rows)} {modality} rows, which get none")
     _require_labels(chosen or (), sets, image)
     parts = [({}, sets)] if by is None else [({by: value}, part) for value, part in split_by(sets, by)]
     count = len(parts) * len(by_group() if chosen is None else chosen)
-    shown = progress("measures", count) if sys.stderr.isatty() else quiet("measures", count)
-    with open_engine(engine, address) as opened, shown as advance:
+    bar = progress("measures", count) if sys.stderr.isatty() else quiet("measures", count)
+    with open_engine(engine, address) as opened, bar as advance:
         passes = None if engine == "local" else opened  # in this process what fits is kept in memory
         rows = [row for at, part in parts for row in _rows(part, at, pipeline, chosen, seed, blocks, advance, passes)]
     print_rows(rows, unasked=steps is None)
@@ -84,6 +88,8 @@ def _rows(
         if blocks is not None:
             _require_items(sets, blocks)
         shared = measured.context()
+        if remarks := measured.remarks():
+            shared["remarks"] = remarks
         return [{**shared, **row, "at": {**at, **row["at"]}} for row in measure_sets(measured, names, advance)]
     except InputError as error:
         if not at:
@@ -93,20 +99,27 @@ def _rows(
 
 
 def read_sets(image: Path, text: Path | None) -> dict[str, Embeddings]:
-    """The sets in one or two files or folders. A folder may hold both; of two paths the second is the text."""
+    """The sets in one or two files or folders. A folder may hold both; of two paths the second is the text.
+
+    What files, folders and their names say of the modality goes before the order of the paths: two that are exchanged
+    are put right, two of one modality are compared as they were given, and one alone that contradicts is an InputError.
+    """
     if text is None:
         return dict(read_any(image))
-    return {"image": _side(image, "image"), "text": _side(text, "text")}
-
-
-def _side(path: Path, modality: str) -> Embeddings:
-    """The set of the modality where a folder has both, otherwise the one that is there, taken as the modality."""
-    if not path.is_dir():
-        return read_embeddings(path, modality=modality)
-    found = read_any(path)
-    if modality in found:
-        return found[modality]
-    return replace(next(iter(found.values())), modality=modality)
+    first, second = read_sides(image), read_sides(text)
+    if set(first) == {"text"} and set(second) == {"image"}:
+        note(f"{shown(image)} holds texts and {shown(text)} images: they are taken as such, whatever their order")
+        image, text, first, second = text, image, second, first
+    alike = set(first) == set(second) and len(first) == 1
+    found = {}
+    for modality, sides, path in (("image", first, image), ("text", second, text)):
+        own = modality if modality in sides else next(iter(sides))
+        if own not in (modality, UNNAMED):
+            if not alike:
+                raise InputError(f"{shown(path)} holds {own} rows and was given as {modality}: give IMAGE, then TEXT")
+            note(f"both paths hold {own} rows: those of {shown(path)} stand in the place of {modality} rows")
+        found[modality] = replace(sides[own], modality=modality)
+    return found
 
 
 def _split_names(names: str) -> list[str]:
@@ -128,8 +141,9 @@ def _require_labels(names: Sequence[str], sets: Mapping[str, Embeddings], image:
     """Says how to give the labels that a named measure needs, and where some lie."""
     needing = [each.name for each in named(names) if each.takes == "labelled rows"]
     if needing and all(each.labels is None for each in sets.values()):
-        folder = image.expanduser() if image.expanduser().is_dir() else image.expanduser().parent
-        beside = "".join(f"; {path} lies beside" for path in sorted(folder.glob("labels.*"))[:1])
+        image = expanded(image)
+        folder = image if image.is_dir() else image.parent
+        beside = "".join(f"; {shown(path)} lies beside" for path in sorted(folder.glob("labels.*"))[:1])
         raise InputError(f"{needing[0]} needs labels: add --labels FILE with one label per row{beside}")
 
 
@@ -145,10 +159,10 @@ def print_rows(rows: list[Row], *, unasked: bool = False) -> None:
         say(out, f"moved before by: {first['maps']}")
     say(out, f"pipeline: {' → '.join(first['pipeline']) or 'raw (rows as they are)'}")
     columns = [key for key in first["at"] if key != "modality"]
-    shown = [row for row in rows if row["value"] is not None]
+    taken = [row for row in rows if row["value"] is not None]
     heads = ("measure", *columns, "set", ">n", ">value", ">null", "range", "direction")
-    print_table(out, heads, [_cells(row, columns) for row in shown], spare=("range", "direction"))
-    for line in _legend(shown, unasked):
+    print_table(out, heads, [_cells(row, columns) for row in taken], spare=("range", "direction"))
+    for line in (*_legend(taken, unasked), *_remarks(rows)):
         say(out, line, style="dim")
     _print_notes(out, rows)
 
@@ -166,7 +180,7 @@ def _legend(rows: list[Row], unasked: bool) -> Iterator[str]:
         return
     first, maps = rows[0], any(row.get("maps") for row in rows)
     if first.get("streamed"):
-        engine, large = first.get("engine"), "in float64 they take more than a twelfth of the memory"
+        engine, large = first.get("engine"), "in float64 they take more than 1 GB or a twelfth of the memory"
         yield f"rows were streamed: {large if engine is None else f'engine {engine}'}"
     yield "null: the same on an isotropic Gaussian of this n and d, through this pipeline"
     if first["jackknife_blocks"]:
@@ -178,6 +192,17 @@ def _legend(rows: list[Row], unasked: bool) -> Iterator[str]:
         )
     if maps and unasked:
         yield "rows were made unit length after the map; --raw takes them as it left them"
+
+
+def _remarks(rows: list[Row]) -> Iterator[str]:
+    """Those on the sets, each once with the groups that it is about."""
+    groups: dict[str, dict[str, None]] = {}
+    for row in rows:
+        group = " ".join(str(value) for key, value in row["at"].items() if key != "modality")
+        for remark in row.get("remarks", ()):
+            groups.setdefault(remark, {})[group] = None
+    for remark, names in groups.items():
+        yield f"remark{f' on {listed(names)}' if any(names) else ''}: {remark}"
 
 
 def _errors_explained(rows: list[Row], blocks: int) -> Iterator[str]:
@@ -224,8 +249,10 @@ def _print_layers(sets: Mapping[str, Embeddings], by: str | None) -> None:
 
 def write_rows(path: Path, rows: list[Row]) -> None:
     """The rows as a results file of their own, replacing an older one; a link is followed, a device written to."""
-    path, text = path.resolve(), lines_of(digest(rows), rows)
-    if path.exists() and not path.is_file():
-        path.write_text(text, encoding="utf-8")
+    text = lines_of(digest(rows), rows)
+    if is_device(path):
+        sys.stdout.flush()  # it may be the same one
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text)
     else:
-        write_atomically(path, text.encode())
+        write_atomically(path.resolve(), text.encode())

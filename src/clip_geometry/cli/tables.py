@@ -4,12 +4,16 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from shutil import get_terminal_size
 from textwrap import wrap
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.console import Console
 
+from clip_geometry.registry import printable
 from clip_geometry.report import numbers as report_numbers
-from clip_geometry.results import Row
+
+if TYPE_CHECKING:
+    from clip_geometry.results import Row
 
 UNKNOWN_WIDTH = 200  # wide, so that a piped table keeps its lines
 LEAST_WIDTH = 12  # of a folded column; narrower ones cannot be read
@@ -24,6 +28,7 @@ def console() -> Console:
 def say(out: Console, text: str, *, style: str = "", indent: str = "") -> None:
     """A sentence, folded between words; `indent` stands before all lines but the first."""
     width = max(out.width, LEAST_WIDTH + len(indent))
+    text = printable(text.replace("\n", " "))
     for line in wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) or [""]:
         out.print(line, style=style, soft_wrap=True)
 
@@ -34,7 +39,8 @@ def print_table(out: Console, columns: Sequence[str], rows: Sequence[Sequence[st
     spare: columns that are left out, one after the other, as long as the table is too wide without folding. Where
     folding does not help either, the table is wider than the terminal: no number is ever cut.
     """
-    for number, line in _lines([columns, *rows], spare, out.width):
+    safe = [[printable(cell) for cell in row] for row in rows]
+    for number, line in _lines([columns, *safe], spare, out.width):
         out.print(line, style="bold" if number == 0 else "", soft_wrap=True)
 
 
@@ -88,7 +94,7 @@ def bound(value: float | str) -> str:
     return report_numbers.bound(value).replace("−", "-")
 
 
-def value_and_error(row: Row) -> str:
+def value_and_error(row: "Row") -> str:
     """0.8514 ± 0.0061; the value alone where there is no standard error."""
     if row.get("standard_error") is None:
         return number(row["value"])

@@ -12,7 +12,8 @@ from clip_geometry.data.aligned import PLACE
 from clip_geometry.data.base import Dataset, DatasetConfig, DatasetEntry, Side, datasets
 from clip_geometry.data.images import IMAGE_SUFFIXES
 from clip_geometry.data.tables import SUFFIXES
-from clip_geometry.registry import InputError, did_you_mean, import_all
+from clip_geometry.paths import expanded
+from clip_geometry.registry import InputError, did_you_mean, import_all, shown
 
 __all__ = [
     "Dataset",
@@ -81,11 +82,12 @@ def _name(name_or_path: str | Path) -> str:
 
 def path_of(path: str | Path) -> Path:
     """The path with ~ and environment variables put in; as it is where it exists so."""
-    if Path(path).exists():
-        return Path(path)
-    place = os.path.expandvars(Path(path).expanduser())
+    place = expanded(path)
+    if place.exists():
+        return place
+    place = os.path.expandvars(place)
     if unset := re.search(r"\$\{?(\w+)", place):
-        raise InputError(f"the path {str(path)!r} needs the environment variable {unset[1]}, which is not set")
+        raise InputError(f"the path {shown(str(path))} needs the environment variable {unset[1]}, which is not set")
     return Path(place)
 
 
@@ -93,8 +95,8 @@ def _kind(path: Path) -> str:
     if PLACE in str(path):
         return "captions"
     if not path.exists():
-        hint = did_you_mean(str(path), datasets) or f"; known are {', '.join(sorted(datasets))}, or give a path"
-        raise InputError(f"{str(path)!r} is neither a data set nor an existing path{hint}")
+        hint = did_you_mean(str(path), datasets, listed_by=datasets.listed_by)
+        raise InputError(f"{shown(str(path))} is neither a data set nor an existing path{hint}")
     if path.is_dir():
         if any(cifar100.layout_files(path, split) for split in cifar100.Cifar100Config.SPLITS):
             return "cifar100"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from clip_geometry.data.files import read_lines
 from clip_geometry.data.tables import Table
-from clip_geometry.files import existing_file
+from clip_geometry.paths import existing_file
 from clip_geometry.registry import InputError
 
 PLACE = "{language}"

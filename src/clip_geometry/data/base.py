@@ -75,4 +75,4 @@ class DatasetEntry:
     summary: str
 
 
-datasets: Registry[DatasetEntry] = Registry("data set")
+datasets: Registry[DatasetEntry] = Registry("data set", "clip-geometry list datasets")

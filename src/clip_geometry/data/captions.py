@@ -10,7 +10,7 @@ from clip_geometry.data.base import Dataset, DatasetEntry, Side, datasets
 from clip_geometry.data.files import CaptionedConfig, CaptionsOnly, revision
 from clip_geometry.data.images import listed_images
 from clip_geometry.data.tables import Table, read_table
-from clip_geometry.files import existing_folder
+from clip_geometry.paths import existing_folder
 from clip_geometry.registry import InputError
 
 IMAGE_COLUMNS = ("image", "file_name", "filename", "filepath", "image_path", "path", "image_id")

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from PIL import Image
-from pydantic import model_validator
+from pydantic import BaseModel, model_validator
 
 from clip_geometry.data.base import Dataset, DatasetEntry, Side, datasets
 from clip_geometry.data.cifar_pickle import read_pickle
@@ -23,8 +23,9 @@ from clip_geometry.data.images import load_image
 from clip_geometry.data.prompts import class_prompts
 from clip_geometry.data.tables import readable_parquet
 from clip_geometry.data.traits import KnownSplits
-from clip_geometry.files import existing_folder
-from clip_geometry.registry import InputError
+from clip_geometry.paths import existing_folder
+from clip_geometry.reading import parse_json
+from clip_geometry.registry import InputError, shown
 
 LANGUAGES = ("en", "ru")
 PICKLES = "cifar-100-python"
@@ -153,6 +154,14 @@ def _image_of_row(pixels: np.ndarray, k: int) -> Image.Image:
     return Image.fromarray(np.ascontiguousarray(pixels[k].reshape(3, 32, 32).transpose(1, 2, 0)))
 
 
+class _Info(BaseModel):
+    features: dict[str, Any]
+
+
+class _Schema(BaseModel):
+    info: _Info
+
+
 def _from_parquet(config: Cifar100Config, file: Path) -> _Rows:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -165,11 +174,14 @@ def _from_parquet(config: Cifar100Config, file: Path) -> _Rows:
         if missing:
             raise InputError(f"{file} has no column {missing[0]!r}; it has {', '.join(names)}")
         table = opened.read(columns=["img", label_column])
+    facts = (table.schema.metadata or {}).get(b"huggingface", b"{}")
     try:
-        features = json.loads(table.schema.metadata[b"huggingface"])["info"]["features"]
+        features = parse_json(facts, f"the schema of {shown(file)}", _Schema).info.features
         class_names = tuple(features[label_column]["names"])
-    except (KeyError, TypeError, ValueError):
-        raise InputError(f"{file} has no class names in its schema; Hugging Face's file has them") from None
+    except (InputError, KeyError, TypeError):
+        raise InputError(f"{shown(file)} has no class names in its schema; Hugging Face's file has them") from None
+    if not all(isinstance(name, str) for name in class_names):
+        raise InputError(f"{shown(file)} has class names that are no text in its schema")
     images = table["img"].combine_chunks()
     if not pa.types.is_struct(images.type):
         raise InputError(f"{file} has {images.type} in the column 'img'; a struct with the PNG bytes was expected")

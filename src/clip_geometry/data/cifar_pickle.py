@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from clip_geometry.registry import InputError
+from clip_geometry.reading import first_line
+from clip_geometry.registry import InputError, shown
 
 _ALLOWED = {
     ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
@@ -33,7 +34,8 @@ def read_pickle(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             content = _ArrayUnpickler(file, encoding="latin1").load()
     except Exception as error:  # a damaged pickle raises anything
-        raise InputError(f"{path} is not one of CIFAR's pickles: {error or 'it is truncated'}") from None
+        why = first_line(error) or "it is truncated"
+        raise InputError(f"{shown(path)} is not one of CIFAR's pickles: {why}") from None
     if not isinstance(content, dict):
-        raise InputError(f"{path} is not one of CIFAR's pickles: it holds no dictionary")
+        raise InputError(f"{shown(path)} is not one of CIFAR's pickles: it holds no dictionary")
     return content

@@ -1,18 +1,18 @@
 """COCO captions: the official annotation file and a folder of images."""
 
-import json
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from clip_geometry.config import digest
 from clip_geometry.data.base import Dataset, DatasetEntry, Side, datasets
-from clip_geometry.data.files import CaptionedConfig, is_unicode, read_text, revision
+from clip_geometry.data.files import CaptionedConfig, revision
 from clip_geometry.data.images import listed_images
-from clip_geometry.files import existing_file, existing_folder
-from clip_geometry.registry import InputError
+from clip_geometry.paths import existing_file, existing_folder
+from clip_geometry.reading import read_json
+from clip_geometry.registry import InputError, shown
 
 WHAT = "a COCO captions annotation file, such as captions_val2017.json,"
 
@@ -29,17 +29,35 @@ class CocoConfig(CaptionedConfig):
     captions_per_image: int | None = Field(default=None, ge=1)
 
 
+class _Image(BaseModel):
+    model_config = ConfigDict(strict=True)
+    id: int
+    file_name: str
+
+
+class _Caption(BaseModel):
+    model_config = ConfigDict(strict=True)
+    id: int
+    image_id: int
+    caption: str
+
+
+class _Annotations(BaseModel):
+    images: Annotated[list[_Image], Field(min_length=1)]
+    annotations: Annotated[list[_Caption], Field(min_length=1)]
+
+
 def load(config: CocoConfig) -> Dataset:
     """Images in the order of the file, captions image by image in order of annotation id.
 
     item_id is the COCO image id. The image side is None where none of the images is there.
     """
     path = existing_file(config.path, WHAT)
-    images, annotations = _read(path)
-    file_names = {_field(path, entry, "id", int): _field(path, entry, "file_name", str) for entry in images}
-    if len(file_names) < len(images):
-        raise InputError(f"{path} lists an image id twice; {WHAT} has each once")
-    captions = _captions(path, annotations, file_names)
+    content: _Annotations = read_json(path, WHAT, _Annotations)
+    file_names = {entry.id: entry.file_name for entry in content.images}
+    if len(file_names) < len(content.images):
+        raise InputError(f"{shown(path)} lists an image id twice; {WHAT} has each once")
+    captions = _captions(path, content.annotations, file_names)
     kept = [(str(i), text) for i in file_names for text in captions[i][: config.captions_per_image]]
     texts = [text for _, text in kept]
 
@@ -54,37 +72,13 @@ def load(config: CocoConfig) -> Dataset:
     return Dataset(config=config, revision=files_revision, image=image, text=text)
 
 
-def _read(path: Path) -> tuple[list[dict], list[dict]]:
-    try:
-        content = json.loads(read_text(path))
-    except (json.JSONDecodeError, RecursionError):
-        raise InputError(f"{path} is not JSON; {WHAT} was expected") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{path} is not a JSON object; {WHAT} was expected")
-    for key in ("images", "annotations"):
-        if not (isinstance(content.get(key), list) and content[key]):
-            raise InputError(f"{path} has no entries under {key!r}; {WHAT} was expected")
-    return content["images"], content["annotations"]
-
-
-def _field(path: Path, entry: Any, key: str, kind: type) -> Any:
-    value = entry.get(key) if isinstance(entry, dict) else None
-    if not isinstance(value, kind) or isinstance(value, bool) or not is_unicode(str(value)):
-        raise InputError(f"{path} has an entry without {key!r} ({str(entry)[:60]}); {WHAT} was expected")
-    return value
-
-
-def _captions(path: Path, annotations: list[dict], known: dict[int, str]) -> dict[int, list[str]]:
+def _captions(path: Path, annotations: "list[_Caption]", known: dict[int, str]) -> dict[int, list[str]]:
     """Captions of each image id, in order of annotation id."""
-    rows = [
-        (_field(path, entry, "id", int), _field(path, entry, "image_id", int), _field(path, entry, "caption", str))
-        for entry in annotations
-    ]
     captions = defaultdict(list)
-    for _, image_id, caption in sorted(rows):
-        if image_id not in known:
-            raise InputError(f"{path} has a caption of image {image_id}, which it does not list under 'images'")
-        captions[image_id].append(caption)
+    for each in sorted(annotations, key=lambda each: (each.id, each.image_id, each.caption)):
+        if each.image_id not in known:
+            raise InputError(f"{shown(path)} has a caption of image {each.image_id}, which its 'images' lack")
+        captions[each.image_id].append(each.caption)
     return captions
 
 

@@ -10,7 +10,7 @@ from clip_geometry.data.corpus_words import Sentence
 from clip_geometry.data.files import FilesConfig, is_unicode, read_lines
 from clip_geometry.data.tables import SUFFIXES, Table, read_table
 from clip_geometry.data.traits import OneSplit, WithoutClasses
-from clip_geometry.files import existing_file
+from clip_geometry.paths import existing_file
 from clip_geometry.registry import InputError, did_you_mean
 
 TEXTS = (".txt", ".tokens")

@@ -10,7 +10,8 @@ from clip_geometry.data.corpus import dataset_of, sentences_of
 from clip_geometry.data.corpus_words import Sentence
 from clip_geometry.data.tables import SUFFIXES, Table, read_table
 from clip_geometry.data.traits import KnownSplits, WithoutClasses
-from clip_geometry.files import existing_file, first_line
+from clip_geometry.paths import existing_file
+from clip_geometry.reading import first_line
 from clip_geometry.registry import InputError
 
 

@@ -1,13 +1,15 @@
 """Files behind a data set: their configs, their text, and a revision that changes when they do."""
 
-import gzip
-import zlib
 from collections.abc import Iterable
+from errno import EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR
 from pathlib import Path
 
 from clip_geometry.config import digest
 from clip_geometry.data.traits import OneSplit, WithoutClasses
-from clip_geometry.registry import InputError
+from clip_geometry.reading import read_text
+
+# Errors of a file that is missing. Others rise, as of a disk that fails: a sound file would count as missing for good.
+NOT_THERE = (ENOENT, ENOTDIR, EISDIR, ELOOP, ENAMETOOLONG)
 
 
 class FilesConfig(OneSplit):
@@ -26,23 +28,10 @@ class CaptionedConfig(FilesConfig, CaptionsOnly):
     """Captions from the user's own files."""
 
 
-def read_text(path: Path) -> str:
-    """The UTF-8 text of a file, unpacked if it is a .gz, without a byte order mark; line ends as they are."""
-    try:
-        content = path.read_bytes()
-        return (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is not a text file in UTF-8") from None
-    except (gzip.BadGzipFile, EOFError, zlib.error):
-        raise InputError(f"{path} cannot be unpacked, it is truncated or no gzip file") from None
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
-
-
 def read_lines(path: Path) -> list[str]:
     """The lines of a text file, which end at line feeds only (captions may hold rarer line ends); blank ones at the
     end are none."""
-    return [line.removesuffix("\r") for line in read_text(path).rstrip("\r\n").split("\n")]
+    return [line.removesuffix("\r") for line in read_text(path, "a text file").rstrip("\r\n").split("\n")]
 
 
 def is_unicode(text: str) -> bool:
@@ -62,6 +51,10 @@ def revision(root: Path, names: Iterable[str]) -> str:
 def _size_and_time(path: Path) -> tuple[int, int] | tuple[()]:
     try:
         status = path.stat()
-    except (OSError, ValueError):  # ValueError: a NUL in the name
+    except ValueError:  # a NUL in the name
+        return ()
+    except OSError as error:
+        if error.errno not in NOT_THERE:
+            raise
         return ()
     return status.st_size, status.st_mtime_ns

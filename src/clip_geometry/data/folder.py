@@ -11,7 +11,7 @@ from clip_geometry.data.base import Dataset, DatasetEntry, Side, datasets
 from clip_geometry.data.files import FilesConfig, is_unicode, revision
 from clip_geometry.data.images import IMAGE_SUFFIXES, load_listed
 from clip_geometry.data.prompts import class_prompts
-from clip_geometry.files import existing_folder
+from clip_geometry.paths import existing_folder
 from clip_geometry.registry import InputError
 
 

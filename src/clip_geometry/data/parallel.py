@@ -11,7 +11,7 @@ from clip_geometry.data.captions import captions_of
 from clip_geometry.data.files import CaptionsOnly
 from clip_geometry.data.tables import Table, read_table
 from clip_geometry.data.traits import KnownSplits
-from clip_geometry.files import existing_folder
+from clip_geometry.paths import existing_folder
 from clip_geometry.registry import InputError
 
 

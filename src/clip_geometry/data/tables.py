@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clip_geometry.data.files import is_unicode, read_lines, read_text, revision
-from clip_geometry.files import existing_file, first_line
-from clip_geometry.registry import InputError, did_you_mean
+from clip_geometry.data.files import is_unicode, read_lines, revision
+from clip_geometry.paths import existing_file
+from clip_geometry.reading import damaged, parse_json, read_text
+from clip_geometry.registry import InputError, did_you_mean, listed, shown
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl")
 
@@ -44,8 +44,8 @@ class Table:
         Raises InputError for an unknown column and for the first other cell.
         """
         if name not in self.names:
-            hint = did_you_mean(name, self.names) or f"; it has {', '.join(self.names)}"
-            raise InputError(f"{self.path} has no column {name!r}{hint}")
+            hint = did_you_mean(name, self.names) or f"; it has {listed(self.names)}"
+            raise InputError(f"{shown(self.path)} has no column {shown(name)}{hint}")
         return [self._string(name, row, cell, numbers) for row, cell in enumerate(self.values(name), start=1)]
 
     def _string(self, name: str, row: int, cell: Any, numbers: bool) -> str:
@@ -75,7 +75,7 @@ def read_table(path: Path) -> Table:
 
 
 def _read_csv(path: Path) -> Table:
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    reader = csv.reader(io.StringIO(read_text(path, "a table"), newline=""), strict=True)
     try:
         header, *rows = [(reader.line_num, row) for row in reader if row] or [(1, [])]
     except csv.Error as error:
@@ -105,16 +105,10 @@ def read_tsv(path: Path, names: Sequence[str] | None = None, between: re.Pattern
 
 def _read_jsonl(path: Path) -> Table:
     rows = []
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
+    for number, line in enumerate(read_text(path, "a table").split("\n"), start=1):
         if not line.strip():
             continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            raise InputError(f"{path}, line {number}, is not JSON") from None
-        if not isinstance(row, dict):
-            raise InputError(f"{path}, line {number}, is not a JSON object")
-        rows.append(row)
+        rows.append(parse_json(line, f"{shown(path)}, line {number},", dict[str, Any]))
     return _table(path, dict.fromkeys(name for row in rows for name in row), rows)
 
 
@@ -146,7 +140,5 @@ def readable_parquet(path: Path) -> Iterator[None]:
 
     try:
         yield
-    except (ArrowException, OSError) as error:
-        raise InputError(
-            f"{path} cannot be read as parquet, it is truncated or another format: {first_line(error)}"
-        ) from None
+    except (ArrowException, OSError, ValueError, KeyError, MemoryError, OverflowError) as error:
+        raise error if isinstance(error, InputError) else damaged(path, ".parquet", error) from None

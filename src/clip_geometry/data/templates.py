@@ -1,8 +1,8 @@
 """Prompts as data: {} is where the class name goes.
 
 CLIP_CIFAR: the templates that CLIP's authors used for CIFAR-10 and CIFAR-100 alike, from data/prompts.md of
-github.com/openai/CLIP (commit 04f4dc2), MIT licence, copyright (c) 2021 OpenAI; an ensemble averages them as their
-notebook Prompt_Engineering_for_ImageNet.ipynb does (`zero_shot.ensemble`).
+github.com/openai/CLIP (commit 04f4dc2), copyright (c) 2021 OpenAI, licenses/MIT-OpenAI-CLIP.txt; an ensemble averages
+them as their notebook Prompt_Engineering_for_ImageNet.ipynb does (`zero_shot.ensemble`).
 PAPER, PAPER_RUSSIAN: those of Tyshchuk et al. 2023 (sections 4 and 7). The English one was chosen by test accuracy.
 """
 

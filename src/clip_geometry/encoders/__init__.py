@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from clip_geometry.config import validate
 from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, Tokens, encoders
-from clip_geometry.encoders.mclip_table import paired_image_model
-from clip_geometry.encoders.open_clip_source import list_names
+from clip_geometry.encoders.mclip.table import paired_image_model
+from clip_geometry.encoders.open_clip.source import list_names
 from clip_geometry.encoders.runtime import resolve_device
-from clip_geometry.registry import InputError, import_all
+from clip_geometry.registry import InputError, import_all, shown
 
 __all__ = [
     "Encoder",
@@ -45,7 +45,7 @@ def resolve_encoder(model: str, **options: Any) -> EncoderConfig:
     missing file, and for an option that the model does not take. Nothing is downloaded.
     """
     entry = _family(model)
-    config = validate(entry.config, {"model": model, **options}, f"model {model}")
+    config = validate(entry.config, {"model": model, **options}, f"model {shown(model)}")
     entry.check(config)
     return config
 
@@ -75,8 +75,8 @@ def models() -> ModelList:
 
 
 def _family(model: str) -> EncoderEntry:
-    prefix = re.split("[:/]", model, maxsplit=1)[0]
+    prefix = re.split("[:/]", model, maxsplit=1)[0] if isinstance(model, str) else model
     if prefix == model:
-        known = ", ".join(entry.pattern for entry in encoders.values())
-        raise InputError(f"model {model!r} is no family and a name with a colon between; expected one of {known}")
+        known = ", ".join(encoders)
+        raise InputError(f"model {shown(model)} is no family and a name with a colon between; expected one of {known}")
     return encoders[prefix]

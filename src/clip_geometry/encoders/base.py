@@ -122,4 +122,4 @@ class EncoderEntry:
     check: Callable[[Any], None] = lambda config: None  # (config): InputError on a wrong name, without network
 
 
-encoders: Registry[EncoderEntry] = Registry("encoder")
+encoders: Registry[EncoderEntry] = Registry("encoder", "clip-geometry list models")

@@ -1,15 +1,12 @@
 """State dicts from files: tensors only, never code; checked against the model before they go in."""
 
-import pickle
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 
-from clip_geometry.files import existing_file
-from clip_geometry.registry import InputError
+from clip_geometry.reading import first_line, read_checkpoint, read_safetensors
+from clip_geometry.registry import InputError, shown
 
 
 def read_state_dict(path: Path) -> dict[str, Tensor]:
@@ -17,35 +14,19 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
 
     A training checkpoint ({"state_dict": …, …}) and names prefixed by DistributedDataParallel are unwrapped.
     """
-    values = _read(existing_file(path, "a checkpoint file"))
+    if path.suffix == ".safetensors":
+        values = read_safetensors(path, "a checkpoint file", framework="pt")[1]
+    else:
+        values = read_checkpoint(path)
     if isinstance(values, Mapping) and isinstance(values.get("state_dict"), Mapping):
         values = values["state_dict"]
-    if not isinstance(values, Mapping) or not all(isinstance(value, Tensor) for value in values.values()):
-        raise InputError(f"{path} holds no state dict: a mapping from parameter names to tensors was expected")
+    if not isinstance(values, Mapping) or not all(
+        isinstance(name, str) and isinstance(value, Tensor) for name, value in values.items()
+    ):
+        raise InputError(f"{shown(path)} holds no state dict: a mapping from parameter names to tensors was expected")
     if values and all(name.startswith("module.") for name in values):
         return {name.removeprefix("module."): value for name, value in values.items()}
     return dict(values)
-
-
-def _read(path: Path):
-    if path.suffix == ".safetensors":
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
-        try:
-            return load_file(path)
-        except (SafetensorError, OSError) as error:
-            raise InputError(f"{path} is not a readable safetensors file ({error})") from None
-    try:
-        with warnings.catch_warnings():
-            for message in ("Detected pickle protocol", ".*TorchScript archive"):  # if it matters, an error follows
-                warnings.filterwarnings("ignore", message=message)
-            return torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, OSError):
-        raise InputError(
-            f"{path} cannot be read as a checkpoint of tensors: it is damaged, no PyTorch file, a TorchScript archive, "
-            "or pickles other objects, which is refused; save the model's state_dict() as .safetensors or .pt"
-        ) from None
 
 
 def load_state_dict(model: nn.Module, state: Mapping[str, Tensor], origin: str) -> None:
@@ -59,11 +40,19 @@ def load_state_dict(model: nn.Module, state: Mapping[str, Tensor], origin: str) 
         what = "lacks" if missing else "has, but the model has not,"
         names = missing or extra
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        raise InputError(f"{origin} does not fit the architecture: the file {what} {names[0]!r}{more}")
+        raise InputError(f"{origin} does not fit the architecture: the file {what} {shown(names[0])}{more}")
     for name, value in given.items():
         if value.shape != expected[name].shape:
             raise InputError(
-                f"{origin} does not fit the architecture: {name!r} has shape {tuple(value.shape)} in the file, "
+                f"{origin} does not fit the architecture: {shown(name)} has shape {tuple(value.shape)} in the file, "
                 f"{tuple(expected[name].shape)} in the model"
             )
-    model.load_state_dict(given)
+        if value.is_floating_point() != expected[name].is_floating_point() or value.is_meta:
+            raise InputError(
+                f"{origin} does not fit the architecture: {shown(name)} is {value.dtype} on {value.device} in the "
+                f"file, {expected[name].dtype} in the model"
+            )
+    try:
+        model.load_state_dict(given)
+    except (RuntimeError, NotImplementedError) as error:  # sparse or quantized tensors
+        raise InputError(f"{origin} does not fit the architecture: {first_line(error)}") from None

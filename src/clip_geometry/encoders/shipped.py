@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
-from clip_geometry.registry import InputError, did_you_mean
+from clip_geometry.paths import expanded
+from clip_geometry.registry import InputError, did_you_mean, shown
 
 PREFIX = "shipped/"
 MODELS: Mapping[str, str] = {
@@ -21,11 +22,11 @@ def model_path(name: str) -> Path:
     Raises InputError for a model that the package does not bring.
     """
     if not name.startswith(PREFIX):
-        return Path(name).expanduser()
+        return expanded(name)
     wanted, _, inside = name.removeprefix(PREFIX).partition("/")
     if wanted not in NAMES:
         hint = did_you_mean(wanted, NAMES) or f"; known are {', '.join(MODELS)}"
-        raise InputError(f"the package brings no model {wanted!r}{hint}")
+        raise InputError(f"the package brings no model {shown(wanted)}{hint}")
     return folder_of(wanted) / inside
 
 

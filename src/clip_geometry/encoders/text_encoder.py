@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from clip_geometry.encoders.base import Encoder, EncoderConfig, Tokens
-from clip_geometry.encoders.hf_tokens import tokenize
+from clip_geometry.encoders.hf.loading import apply
+from clip_geometry.encoders.hf.tokens import check_ids, tokenize
 from clip_geometry.encoders.runtime import DTYPES, activations, inference, parameter_count
 from clip_geometry.encoders.token_pooling import Pooling
 
@@ -51,6 +52,7 @@ class TextEncoder(Encoder):
         return tokenize(self.parts.tokenizer, prepared, self.parts.context_length, padding="longest")
 
     def text_features(self, tokens: Tokens) -> Tensor:
+        check_ids(tokens.inputs["input_ids"], self.parts.transformer.get_input_embeddings(), self.config.model)
         inputs = {name: value.to(self.device) for name, value in tokens.inputs.items()}
         with inference():
             hidden = self._tokens(inputs)
@@ -60,9 +62,10 @@ class TextEncoder(Encoder):
             return rows.float().cpu()
 
     def _tokens(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        transformer, name = self.parts.transformer, self.config.model
         if self.parts.layer == -1:
-            return self.parts.transformer(**inputs).last_hidden_state
-        return self.parts.transformer(**inputs, output_hidden_states=True).hidden_states[self.parts.layer]
+            return apply(transformer, name, inputs).last_hidden_state
+        return apply(transformer, name, inputs, output_hidden_states=True).hidden_states[self.parts.layer]
 
     def _dim(self) -> int:
         linear = [module for module in self.parts.head.modules() if isinstance(module, nn.Linear)]

@@ -7,7 +7,7 @@ from typing import Any
 from clip_geometry.geometry import Measure
 from clip_geometry.registry import Registry
 
-evaluators: Registry[Measure] = Registry("evaluator")
+evaluators: Registry[Measure] = Registry("evaluator", "clip-geometry list evaluators")
 
 
 def add_evaluator(shared: Measure, numbers: Mapping[str, Mapping[str, Any]]) -> None:

@@ -8,12 +8,12 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from clip_geometry.evaluators.accuracy import class_indices, share
+from clip_geometry.evaluators.accuracy import share
 from clip_geometry.evaluators.base import add_evaluator
-from clip_geometry.evaluators.checks import members, positive_number, seed_number
 from clip_geometry.evaluators.zero_shot import zero_shot_ranks
+from clip_geometry.geometry._core.arguments import members, positive_number, seed_number
+from clip_geometry.geometry._core.rows import Rows, as_rows, class_indices
 from clip_geometry.geometry.measure import Measure
-from clip_geometry.geometry.rows import Rows, as_rows
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import Compose, Pipeline, Transform
 from clip_geometry.transforms.base import PairedTransform, as_matrix

@@ -5,9 +5,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clip_geometry.evaluators.base import add_evaluator
-from clip_geometry.evaluators.checks import positive_number, whole_number
+from clip_geometry.geometry._core.arguments import block_number, positive_number, whole_number
+from clip_geometry.geometry._core.rows import Rows, as_aligned, unit_rows
 from clip_geometry.geometry.measure import Measure
-from clip_geometry.geometry.rows import Rows, as_aligned, unit_rows
 
 NEVER = -1e30  # a logit that adds nothing; finite, so that its gradient is 0 instead of NaN
 
@@ -34,7 +34,7 @@ def contrastive_loss(
     Source: Radford et al. 2021, arXiv:2103.00020, figure 3; evaluated at temperature 100 by Tyshchuk et al. 2023.
     """
     image, text = as_aligned(image, text, ("image", "text"))
-    number, block_size = positive_number(logit_scale, "logit_scale"), whole_number(block_size, "block_size")
+    number, block_size = positive_number(logit_scale, "logit_scale"), block_number(block_size)
     scale = logit_scale if isinstance(logit_scale, Tensor) else number  # a tensor may carry a gradient
     n = len(image)
     all_in_one = f", the pairs there are, or None for all {n} in one"

@@ -8,10 +8,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clip_geometry.evaluators.base import add_evaluator
-from clip_geometry.evaluators.checks import whole_number
-from clip_geometry.geometry.distances import single_is_exact, squared_distances
+from clip_geometry.geometry._core.arguments import block_number, flag
+from clip_geometry.geometry._core.distances import single_is_exact, squared_distances
+from clip_geometry.geometry._core.rows import Rows, as_aligned, blocks, mean_row
 from clip_geometry.geometry.measure import Measure
-from clip_geometry.geometry.rows import Rows, as_aligned, blocks, mean_row
 from clip_geometry.registry import InputError
 
 
@@ -30,7 +30,7 @@ def language_distance(source: Rows, target: Rows, *, squared: bool = False, bloc
     i = j among the global ones too, which of n captions changes these by a share of less than 1/n.
     """
     source, target = as_aligned(source, target, ("source", "target"))
-    block_size = whole_number(block_size, "block_size")
+    squared, block_size = flag(squared, "squared"), block_number(block_size)
     x, y, unit = _comparable(source, target)
     power = 2 if squared else 1
     pairs = sum(float((a - b).norm(dim=1).pow(power).sum()) for a, b in zip(blocks(x), blocks(y), strict=True)) / len(x)

@@ -1,7 +1,7 @@
 """Linear probe: logistic regression on frozen rows, as CLIP's authors and Tyshchuk et al. 2023 (Table 5) have it."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
@@ -10,18 +10,19 @@ from torch import Tensor
 
 from clip_geometry.evaluators.accuracy import accuracies, label_ranks, share
 from clip_geometry.evaluators.base import add_evaluator
-from clip_geometry.evaluators.checks import members, positive_number, seed_number, whole_number
-from clip_geometry.evaluators.logistic import Logistic, fit_logistic, objective
+from clip_geometry.evaluators.logistic import Logistic, fit_logistic, into_range, objective
+from clip_geometry.geometry._core.arguments import members, one_of, positive_number, seed_number, whole_number
+from clip_geometry.geometry._core.rows import Rows, as_codes, as_two_sets, as_values
 from clip_geometry.geometry.measure import Measure
-from clip_geometry.geometry.rows import Rows, as_codes, as_two_sets
-from clip_geometry.registry import InputError
+from clip_geometry.registry import InputError, shown
 
 if TYPE_CHECKING:
     Solver: TypeAlias = Literal["sklearn", "torch"]
 else:  # an unknown one is our sentence, not a type checker's
-    Solver = str
+    Solver = Any
 
 GRID = tuple(10.0**power for power in range(-2, 5))  # rows of unit length want more than 1, of length 10 less
+STRONGEST = 1e300  # C that is no penalty at all, and a float
 HELD_OUT = 0.2  # of each class, to choose C on
 
 
@@ -53,8 +54,7 @@ def linear_probe(
     large for the length of the rows ("torch") or the fit is not finite.
     Source: Radford et al. 2021; Tyshchuk et al. 2023.
     """
-    if solver not in _SOLVERS:
-        raise InputError(f"solver {solver!r} is unknown; known are 'sklearn', 'torch'")
+    solver = one_of(solver, "solver", _SOLVERS)
     max_iter, seed = whole_number(max_iter, "max_iter"), seed_number(seed)
     train, test = as_two_sets(train_x, test_x, ("train_x", "test_x"), least=1)
     train, test = _in_products(train), _in_products(test)
@@ -88,8 +88,11 @@ def _logits(x: Float[Tensor, "n d"], fit: Logistic) -> Float[Tensor, "n k"]:
 def _sklearn(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, C: float, max_iter: int) -> Logistic:
     from sklearn.linear_model import LogisticRegression
 
-    model = LogisticRegression(C=C, max_iter=max_iter).fit(x.cpu().numpy(), codes.cpu().numpy())
+    scale = into_range(x)  # the same problem for rows s x and the penalty C/s², whose weights are 1/s of those of x
+    strength = min(C / scale**2, STRONGEST)
+    model = LogisticRegression(C=strength, max_iter=max_iter).fit((x * scale).cpu().numpy(), codes.cpu().numpy())
     weights, bias = (torch.from_numpy(part).to(x.device) for part in (model.coef_.T.copy(), model.intercept_))
+    weights = weights if scale == 1 else weights.double() * scale
     if k == 2:  # one logit, against 0
         weights, bias = (torch.nn.functional.pad(part, (1, 0)) for part in (weights, bias))
     return Logistic(weights, bias, int(model.n_iter_[0]))
@@ -100,16 +103,14 @@ _SOLVERS = {"sklearn": _sklearn, "torch": fit_logistic}
 
 def _codes(train_y: Any, test_y: Any, n: int, m: int) -> tuple[Int[Tensor, " n"], Int[Tensor, " m"], int]:
     """Both sets of labels as the codes of the training labels."""
-    _, k = as_codes(train_y, n)
-    train, test = (y.tolist() if hasattr(y, "tolist") else y for y in (train_y, test_y))
-    if not isinstance(test, Sequence) or isinstance(test, str):
-        raise InputError(f"test_y is a {type(test_y).__name__}; expected a list, an array or a tensor, one per row")
-    if len(test) != m:
-        raise InputError(f"{len(test)} labels in test_y for {m} rows; expected one label per row")
+    train, test = as_values(train_y, n, name="labels in train_y"), as_values(test_y, m, name="labels in test_y")
+    _, k = as_codes(train, n, name="labels in train_y")
     codes, _ = as_codes([*train, *test], n + m)
     if (codes >= k).any():
         row = int((codes[n:] >= k).nonzero()[0, 0])
-        raise InputError(f"test_y has the label {test[row]!r} (row {row}), which train_y lacks; nothing can predict it")
+        raise InputError(
+            f"test_y has the label {shown(test[row])} (row {row}), which train_y lacks; nothing can predict it"
+        )
     return codes[:n], codes[n:], k
 
 
@@ -120,7 +121,7 @@ def _strengths(C: Any) -> list[float]:
     given = members(C)
     given = [C] if given is None else given
     if not given:
-        raise InputError(f"C = {C!r} is empty; expected a positive number, several, or 'validation'")
+        raise InputError(f"C = {shown(C)} is empty; expected a positive number, several, or 'validation'")
     return sorted(positive_number(each, "C", of=", several, or 'validation'") for each in given)
 
 

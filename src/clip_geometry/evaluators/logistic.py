@@ -11,11 +11,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
-from clip_geometry.geometry.distances import single_is_exact
-from clip_geometry.geometry.rows import blocks
-from clip_geometry.geometry.values import SMALLEST
+from clip_geometry.geometry._core.distances import single_is_exact
+from clip_geometry.geometry._core.rows import blocks
+from clip_geometry.geometry._core.values import SMALLEST
 from clip_geometry.registry import InputError
 
+REACH = 33  # binary orders: 1e10
 BLOCK = 8192  # rows whose logits are held at a time
 SAMPLE = 8192  # evenly spaced rows for the centre and the preconditioner, which need not be exact
 FLOOR = 1e-12  # of the variance along a direction, relative to the largest: rounding is not amplified further
@@ -24,6 +25,12 @@ ROUGH = 1e-4  # the same on the way to a weak penalty
 STRONG = 1e-2  # penalties from this on, relative to the mean curvature, are solved at once
 WEAKER = 1e4  # weaker ones in steps of at most this factor
 WEAKEST = 1e-30  # weaker ones, relative to the mean curvature, have losses that float32 does not hold
+
+
+def into_range(x: Float[Tensor, "n d"]) -> float:
+    """The power of two that brings the largest entry of rows down to 1e10, 1 for smaller ones: products of four
+    entries, which scikit-learn's solvers form, would leave float64, and some of these then never return."""
+    return 2.0 ** min(0, REACH - math.frexp(float(x.abs().amax()))[1])
 
 
 class Logistic(NamedTuple):

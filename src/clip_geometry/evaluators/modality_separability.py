@@ -7,9 +7,10 @@ import numpy as np
 import torch
 
 from clip_geometry.evaluators.base import add_evaluator
-from clip_geometry.evaluators.checks import seed_number, whole_number
+from clip_geometry.evaluators.logistic import into_range
+from clip_geometry.geometry._core.arguments import DRAWS, seed_number, whole_number
+from clip_geometry.geometry._core.rows import Rows, as_two_sets, blocks, mean_row
 from clip_geometry.geometry.measure import Measure
-from clip_geometry.geometry.rows import Rows, as_two_sets, blocks, mean_row
 
 SAME = 1e-3  # means of two sets that lie nearer, relative to their standard error, were made the same
 
@@ -28,16 +29,19 @@ def modality_separability(
     captions of one image may fall into different folds and be recognised there, which raises .cross_validated above
     what new items would give; hand over one caption per image. Rows that were moved by a map fitted on all of them
     held nothing out: after centring each set by its own mean, held-out rows lie on the side of the other set, and
-    .cross_validated falls far below .null (.19 beside .5). In [0, 1]; 1 is fully separable.
-    Seeded. Raises InputError for folds outside 2..min(n, m), draws < 1 and different dimensions. Source: Tyshchuk et
-    al. 2023, on the training rows only.
+    .cross_validated falls far below .null (.19 beside .5). In [0, 1]; 1 is fully separable. Rows whose largest entry
+    exceeds 1e10 are scaled down to that, where the penalty has no say left: the solvers would leave float64. A
+    classifier that has not converged warns (ConvergenceWarning), and its accuracy counts. Seeded. Raises InputError
+    for folds outside 2..min(n, m), draws < 1 and different dimensions. Source: Tyshchuk et al. 2023, on the training
+    rows only.
     """
     image, text = as_two_sets(image, text, ("image", "text"))
     fewest = min(len(image), len(text))
     folds = whole_number(folds, "folds", least=2, most=fewest, of=", the rows of the smaller set")
-    draws, seed = whole_number(draws, "draws"), seed_number(seed)
+    draws, seed = whole_number(draws, "draws", most=DRAWS), seed_number(seed)
     kind = torch.float64 if torch.float64 in (image.dtype, text.dtype) else torch.float32
-    x = torch.cat([image.to(kind), text.to(kind)]).detach().cpu().numpy()
+    x = torch.cat([image.to(kind), text.to(kind)]).detach()
+    x = (x * into_range(x)).cpu().numpy()
     modality = np.repeat([0, 1], [len(image), len(text)])
     rng = np.random.default_rng(seed)
     shuffled = [rng.permutation(modality) for _ in range(draws)]

@@ -8,16 +8,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.evaluators.accuracy import accuracies, class_indices, label_ranks
+from clip_geometry.evaluators.accuracy import accuracies, label_ranks
 from clip_geometry.evaluators.base import add_evaluator
+from clip_geometry.geometry._core.arguments import one_of
+from clip_geometry.geometry._core.rows import Rows, as_rows, blocks, class_indices, mean_row, unit_blocks, unit_rows
 from clip_geometry.geometry.measure import Measure
-from clip_geometry.geometry.rows import Rows, as_rows, blocks, mean_row, unit_blocks, unit_rows
 from clip_geometry.registry import InputError
 
 if TYPE_CHECKING:
     Logits: TypeAlias = Literal["cosine", "dot", "neg_distance"]
 else:  # an unknown one is our sentence, not a type checker's
-    Logits = str
+    Logits = Any
 
 BLOCK = 1024  # images whose logits are held at a time
 
@@ -43,8 +44,7 @@ def zero_shot_ranks(
     image: Rows, labels: Any, class_text: Rows, *, logits: Logits = "cosine"
 ) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"], int]:
     """How many classes come before the right one, for each image; the labels; and K."""
-    if logits not in ("cosine", "dot", "neg_distance"):
-        raise InputError(f"logits {logits!r} are unknown; known are 'cosine', 'dot', 'neg_distance'")
+    logits = one_of(logits, "logits", ("cosine", "dot", "neg_distance"))
     image, text = as_rows(image, name="image", least=1), as_rows(class_text, name="class_text")
     if image.shape[1] != text.shape[1]:
         raise InputError(

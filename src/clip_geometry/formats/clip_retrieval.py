@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from clip_geometry.embeddings import Embeddings, joined, pair
-from clip_geometry.files import existing_file, npy_bytes, parquet_bytes, write_atomically
-from clip_geometry.formats.numpy_files import load_npy
-from clip_geometry.formats.parquet_files import columns_of, read_table
+from clip_geometry.files import npy_bytes, parquet_bytes, write_atomically
+from clip_geometry.formats.parquet_files import columns_of
 from clip_geometry.formats.vectors import LABEL_NAMES, check_vectors
-from clip_geometry.registry import InputError
+from clip_geometry.reading import read_npy, read_table
+from clip_geometry.registry import InputError, shown
 
 FOLDERS = {"image": "img_emb", "text": "text_emb"}
 
@@ -66,8 +66,7 @@ def _check_complete(folder: Path, parts: Mapping[str, Mapping[int, Path]]) -> No
 def _load_shards(shards: Mapping[int, Path]) -> dict[int, np.ndarray]:
     arrays: dict[int, np.ndarray] = {}
     for number, path in shards.items():
-        existing_file(path, "a file of embeddings")
-        arrays[number] = check_vectors(load_npy(path), str(path))
+        arrays[number] = check_vectors(read_npy(path), shown(path))
         first = next(iter(arrays))
         if arrays[number].shape[1] != arrays[first].shape[1]:
             raise InputError(
@@ -94,7 +93,6 @@ def _read_metadata(folder: Path, arrays: Mapping[str, Mapping[int, np.ndarray]])
             if number not in shards:
                 raise InputError(f"{folder} has shard {number} of {FOLDERS[modality]} but not of metadata")
             if number not in tables:
-                existing_file(shards[number], "a table")
                 tables[number] = read_table(shards[number])
             if tables[number].num_rows != len(rows):
                 raise InputError(
@@ -109,7 +107,7 @@ def _side(modality: str, vectors: np.ndarray, columns: dict[str, np.ndarray], fo
     names = next((name for name in ("item_id", "image_path") if name in columns), None)
     item_id = None
     if names is not None and len(set(columns[names])) == len(columns[names]):
-        item_id = np.array([str(item) for item in columns.pop(names)], dtype=object)
+        item_id = columns.pop(names)
     label = next((name for name in LABEL_NAMES if name in columns), None)
     if modality == "text" and "caption" in columns:
         columns["text"] = columns.pop("caption")

@@ -1,7 +1,7 @@
 """Label files: .npy, .txt (one a line), .json (a list), .csv and .parquet (a column)."""
 
 import csv
-import json
+import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.files import existing_file
-from clip_geometry.formats.vectors import damaged
-from clip_geometry.geometry.rows import as_codes
-from clip_geometry.registry import InputError
+from clip_geometry.geometry._core.rows import as_codes
+from clip_geometry.paths import existing_file
+from clip_geometry.reading import damaged, read_json, read_npy, read_table, read_text
+from clip_geometry.registry import InputError, listed, shown
 
 COLUMNS = ("label", "labels", "class", "class_name", "category", "target")
 
@@ -25,17 +25,19 @@ def read_labels(path: str | Path) -> np.ndarray:
     """
     path = existing_file(Path(path), "a file of labels")
     if path.suffix.lower() not in READERS:
-        raise InputError(f"{path} is no label file; expected {', '.join(READERS)}")
+        raise InputError(f"{shown(path)} is no label file; expected {', '.join(READERS)}")
     try:
         values = READERS[path.suffix.lower()](path)
-    except (UnicodeDecodeError, csv.Error) as error:
+    except csv.Error as error:
         raise damaged(path, "text", error) from None
     array = np.asarray(values)
     if array.ndim != 1 or array.dtype.kind not in "iufUOb":
-        raise InputError(f"{path} holds {array.dtype} values of shape {array.shape}; labels are one value a row")
+        raise InputError(f"{shown(path)} holds {array.dtype} values of shape {array.shape}; labels are one value a row")
     missing = [k for k, value in enumerate(array.tolist()) if value is None or value == "" or value != value]
     if missing:
-        raise InputError(f"{path} has no label for {len(missing)} of {len(array)} rows, the first is row {missing[0]}")
+        raise InputError(
+            f"{shown(path)} has no label for {len(missing)} of {len(array)} rows, the first is row {missing[0]}"
+        )
     return array
 
 
@@ -57,36 +59,32 @@ def _integers_if_all_are(texts: Sequence[str]) -> np.ndarray:
 
 
 def _read_npy(path: Path) -> np.ndarray:
-    from clip_geometry.formats.numpy_files import load_npy
-
-    return load_npy(path, mmap=False)
+    return read_npy(path, mmap=False, what="a file of labels")
 
 
 def _read_txt(path: Path) -> np.ndarray:
-    return _integers_if_all_are([line.strip() for line in path.read_text(encoding="utf-8").rstrip().splitlines()])
+    return _integers_if_all_are([line.strip() for line in read_text(path, "a file of labels").rstrip().splitlines()])
 
 
 def _read_json(path: Path) -> np.ndarray:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise damaged(path, ".json", error) from None
+    values = read_json(path, "a file of labels")
     kinds = {type(value) for value in values} if isinstance(values, list) else set()
     if kinds not in ({int}, {str}):
-        raise InputError(f"{path} holds no list of integers or of strings; labels are one of these")
+        raise InputError(f"{shown(path)} holds no list of integers or of strings; labels are one of these")
+    if kinds == {int} and not all(-(2**63) <= value < 2**63 for value in values):
+        raise InputError(f"{shown(path)} holds integers beyond 64 bits; write such labels as strings")
     return np.array(values, dtype=np.int64 if kinds == {int} else object)
 
 
 def _read_csv(path: Path) -> np.ndarray:
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
-        name = _label_column(list(reader.fieldnames or ()), path)
-        rows = list(reader)
+    reader = csv.DictReader(io.StringIO(read_text(path, "a file of labels"), newline=""))
+    name = _label_column(list(reader.fieldnames or ()), path)
+    rows = list(reader)
     return _integers_if_all_are([row[name] or "" for row in rows])
 
 
 def _read_parquet(path: Path) -> np.ndarray:
-    from clip_geometry.formats.parquet_files import columns_of, read_table
+    from clip_geometry.formats.parquet_files import columns_of
 
     columns = columns_of(read_table(path))
     return columns[_label_column(list(columns), path)]
@@ -95,8 +93,7 @@ def _read_parquet(path: Path) -> np.ndarray:
 def _label_column(names: list[str], path: Path) -> str:
     chosen = [name for name in names if str(name).casefold() in COLUMNS] or names
     if len(chosen) != 1:
-        given = ", ".join(map(str, names)) or "none"
-        raise InputError(f"{path} has the columns {given}; expected a single one, or one called 'label'")
+        raise InputError(f"{shown(path)} has the columns {listed(names)}; expected a single one, or one called 'label'")
     return chosen[0]
 
 

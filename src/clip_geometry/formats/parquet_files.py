@@ -2,29 +2,29 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from pydantic import BaseModel
 
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.files import parquet_bytes, write_atomically
-from clip_geometry.formats.vectors import LABEL_NAMES, check_vectors, damaged, sides_by_name
-from clip_geometry.registry import InputError
+from clip_geometry.files import writing
+from clip_geometry.formats.vectors import LABEL_NAMES, check_vectors, sides_by_name
+from clip_geometry.reading import parse_json, read_table
+from clip_geometry.registry import InputError, listed, shown
 
 VECTORS = "embedding"
+GROUP = 2**14  # rows of a row group, which are moved and written at a time
 FACTS = b"clip_geometry"  # key of the file's own metadata, where an export says what a table cannot
 
 
-def read_table(path: Path):
-    """A pyarrow table; a damaged file is one sentence."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+class Facts(BaseModel):
+    """What an export says of its side there."""
 
-    try:
-        with pq.ParquetFile(path) as file:
-            return file.read()
-    except (pa.ArrowException, OSError) as error:
-        raise damaged(path, ".parquet", error) from None
+    modality: Literal["image", "text"] | None = None
+    language: str | None = None
+    pair_on: Literal["item_id", "label"] = "item_id"
+    provenance: dict[str, Any] = {}
 
 
 def columns_of(table) -> dict[str, np.ndarray]:
@@ -50,11 +50,12 @@ def read_parquet(path: Path) -> dict[str, Embeddings]:
     vector_columns = [field.name for field in table.schema if _is_vector(field.type)]
     if not vector_columns:
         raise InputError(
-            f"{path} has no vector column: none of {', '.join(table.column_names)} is a list of floating point numbers"
+            f"{shown(path)} has no vector column: none of {listed(table.column_names)} is a list of "
+            "floating point numbers"
         )
-    facts = json.loads((table.schema.metadata or {}).get(FACTS, b"{}"))
-    if "modality" in facts and len(vector_columns) == 1:
-        found = {facts["modality"]: vector_columns[0]}
+    facts = parse_json((table.schema.metadata or {}).get(FACTS, b"{}"), f"the metadata of {shown(path)}", Facts)
+    if facts.modality is not None and len(vector_columns) == 1:
+        found = {facts.modality: vector_columns[0]}
     else:
         found = sides_by_name(vector_columns, path, "vector columns")
     others = columns_of(table.drop_columns(vector_columns))
@@ -65,19 +66,18 @@ def read_parquet(path: Path) -> dict[str, Embeddings]:
 
 
 def _embeddings(
-    vectors: np.ndarray, columns: dict[str, np.ndarray], modality: str, path: Path, facts: dict[str, Any]
+    vectors: np.ndarray, columns: dict[str, np.ndarray], modality: str, path: Path, facts: "Facts"
 ) -> Embeddings:
-    item_id = columns.pop("item_id", None)
     label = next((name for name in LABEL_NAMES if name in columns), None)
     return Embeddings(
         vectors,
         modality,
-        item_id=None if item_id is None else np.array([str(item) for item in item_id], dtype=object),
+        item_id=columns.pop("item_id", None),
         labels=None if label is None else columns.pop(label),
-        language=facts.get("language"),
-        pair_on=facts.get("pair_on", "item_id"),
+        language=facts.language,
+        pair_on=facts.pair_on,
         metadata=columns,
-        provenance={**facts.get("provenance", {}), "source": str(path), "dtype": str(vectors.dtype)},
+        provenance={**facts.provenance, "source": str(path), "dtype": str(vectors.dtype)},
     )
 
 
@@ -92,7 +92,7 @@ def _vectors(column, path: Path, name: str) -> np.ndarray:
     """The lists of a column as one (n, d) array."""
     import pyarrow.compute as pc
 
-    source = f"{path}, column {name!r},"
+    source = f"{shown(path)}, column {shown(name)},"
     if column.null_count:
         raise InputError(f"{source} has no vector in {column.null_count} of {len(column)} rows; drop those rows")
     lengths = pc.call_function("list_value_length", [column]).to_numpy()
@@ -109,12 +109,20 @@ def _vectors(column, path: Path, name: str) -> np.ndarray:
 def write_parquet(embeddings: Embeddings, path: Path) -> None:
     """A table with the vectors in the column "embedding", beside item_id, label and the rest."""
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
     columns = {"item_id": embeddings.item_id, "label": embeddings.labels, **embeddings.metadata}
     arrays = {name: pa.array(column) for name, column in columns.items() if column is not None}
-    flat = pa.array(np.ascontiguousarray(embeddings.vectors).reshape(-1))
-    arrays[VECTORS] = pa.FixedSizeListArray.from_arrays(flat, embeddings.dim)
     facts = {name: getattr(embeddings, name) for name in ("modality", "language", "pair_on")}
     facts["provenance"] = dict(embeddings.provenance)
-    table = pa.table(arrays).replace_schema_metadata({FACTS: json.dumps(facts, default=str)})
-    write_atomically(path, parquet_bytes(table))
+
+    def group(start: int) -> pa.Table:
+        vectors = np.ascontiguousarray(embeddings.vectors[start : start + GROUP])
+        part = {name: array[start : start + GROUP] for name, array in arrays.items()}
+        part[VECTORS] = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), embeddings.dim)
+        return pa.table(part).replace_schema_metadata({FACTS: json.dumps(facts, default=str)})
+
+    # numbers that hardly repeat need no dictionary
+    with writing(path) as file, pq.ParquetWriter(file, group(0).schema, use_dictionary=list(arrays)) as writer:  # pyright: ignore
+        for start in range(0, len(embeddings), GROUP):
+            writer.write_table(group(start))

@@ -4,23 +4,19 @@ from pathlib import Path
 
 import numpy as np
 
+from clip_geometry import reading
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.formats.vectors import damaged, from_arrays
-from clip_geometry.registry import InputError
+from clip_geometry.formats.vectors import from_arrays
+from clip_geometry.registry import InputError, shown
 
 
 def read_safetensors(path: Path) -> dict[str, Embeddings]:
     """The tensors "image" and "text" (`vectors.NAMES`), or a single one of any name; and "labels"."""
-    from safetensors import SafetensorError, safe_open
-
     arrays: dict[str, np.ndarray] = {}
     dtypes: dict[str, str] = {}
-    try:
-        with safe_open(str(path), framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118 (no mapping)
-                arrays[name], dtypes[name] = _array(file.get_tensor(name), f"{path}, tensor {name!r},")
-    except (SafetensorError, OSError) as error:
-        raise damaged(path, ".safetensors", error) from None
+    _, tensors = reading.read_safetensors(path, framework="pt")
+    for name, tensor in tensors.items():
+        arrays[name], dtypes[name] = _array(tensor, f"{shown(path)}, tensor {shown(name)},")
     return from_arrays(arrays, path, dtypes)
 
 

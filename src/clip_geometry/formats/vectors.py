@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.files import first_line
-from clip_geometry.registry import InputError
+from clip_geometry.registry import InputError, listed, shown
 
 KINDS = ("emb", "embedding", "embeddings", "embeds", "features")
 NAMES = {
@@ -16,13 +15,6 @@ NAMES = {
 }
 LABEL_NAMES = ("label", "labels")
 UNNAMED = ""  # the modality of a file that does not say which it is
-
-
-def damaged(path: Path, kind: str, error: Exception) -> InputError:
-    """The sentence for a file that its library cannot read."""
-    return InputError(
-        f"{path} is no readable {kind} file, damaged or cut short ({first_line(error)}): copy or write it again"
-    )
 
 
 def check_vectors(array: np.ndarray, source: str) -> np.ndarray:
@@ -50,27 +42,34 @@ def sides_by_name(names: Iterable[str], source: Path, what: str) -> dict[str, st
     for modality, known in NAMES.items():
         matching = [name for name in names if name.casefold() in known]
         if len(matching) > 1:
-            raise InputError(f"{source} has several {what} for {modality}: {', '.join(matching)}; keep one")
+            raise InputError(f"{shown(source)} has several {what} for {modality}: {listed(matching)}; keep one")
         found |= {modality: matching[0]} if matching else {}
     if found:
         return found
     if len(names) == 1:
         return {UNNAMED: names[0]}
-    given = ", ".join(names) if names else "none"
-    raise InputError(f"{source} has these {what}: {given}; expected a single one, or 'image' and 'text'")
+    raise InputError(f"{shown(source)} has these {what}: {listed(names)}; expected a single one, or 'image' and 'text'")
 
 
 def from_arrays(arrays: Mapping[str, np.ndarray], path: Path, dtypes: Mapping[str, str]) -> dict[str, Embeddings]:
-    """The sides among the arrays of one file; a "labels" array belongs to every side of its length."""
-    labels = next((arrays[name] for name in arrays if name.casefold() in LABEL_NAMES), None)
-    names = [name for name in arrays if name.casefold() not in LABEL_NAMES]
+    """The sides among the arrays of one file; a "labels" array belongs to every side of its length, at least one."""
+    labelled = [name for name in arrays if name.casefold() in LABEL_NAMES]
+    if len(labelled) > 1:
+        raise InputError(f"{shown(path)} has several arrays of labels: {listed(labelled)}; keep one")
+    labels = arrays[labelled[0]] if labelled else None
+    names = [name for name in arrays if name not in labelled]
     sides = {}
     for modality, name in sides_by_name(names, path, "arrays").items():
-        vectors = check_vectors(arrays[name], f"{path}, array {name!r},")
+        vectors = check_vectors(arrays[name], f"{shown(path)}, array {shown(name)},")
         sides[modality] = Embeddings(
             vectors,
             modality,
             labels=labels if labels is not None and labels.shape == (len(vectors),) else None,
             provenance={"source": str(path), "dtype": dtypes.get(name, str(vectors.dtype))},
+        )
+    if labels is not None and all(side.labels is None for side in sides.values()):
+        rows = " and ".join(str(len(side)) for side in sides.values())
+        raise InputError(
+            f"{shown(path)} has labels of shape {labels.shape} for {rows} rows; expected one label per row"
         )
     return sides

@@ -1,6 +1,7 @@
 """The measures: free functions of rows, and the table that says what each of them means."""
 
 from clip_geometry.geometry import objectives, random_network
+from clip_geometry.geometry._core.moments import Moments
 from clip_geometry.geometry.agreement import linear_cka, mutual_knn
 from clip_geometry.geometry.cone import Cone, cone
 from clip_geometry.geometry.conformity import conformity, conformity_std
@@ -10,7 +11,6 @@ from clip_geometry.geometry.gap import modality_gap, modality_silhouette, relati
 from clip_geometry.geometry.hubness import hubness
 from clip_geometry.geometry.isoscore import isoscore, isoscore_star, participation_ratio
 from clip_geometry.geometry.measure import GROUPS, INVARIANCES, Measure, add_measure, by_group, measures, variant
-from clip_geometry.geometry.moments import Moments
 from clip_geometry.geometry.null import null_value
 from clip_geometry.geometry.partition import PartitionIsotropy, partition_isotropy, partition_over
 from clip_geometry.geometry.silhouette import silhouette, silhouette_samples

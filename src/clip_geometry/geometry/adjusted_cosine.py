@@ -6,8 +6,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from clip_geometry.geometry._core.arguments import Flag, flag, one_of
+from clip_geometry.geometry._core.rows import Labels, Rows, as_codes, as_rows, mean_row
 from clip_geometry.geometry.cosine import average_cosine
-from clip_geometry.geometry.rows import Labels, Rows, as_codes, as_rows, mean_row
 from clip_geometry.geometry.type_cosine import inter_type_cosine, intra_type_cosine
 from clip_geometry.registry import InputError
 
@@ -25,11 +26,12 @@ class AdjustedCosines(NamedTuple):
     sizes: Int[Tensor, " k"]
     left_out: int
 
-    def mean(self, which: str, *, weighted: bool = False) -> Float[Tensor, ""]:
+    def mean(self, which: str, *, weighted: Flag = False) -> Float[Tensor, ""]:
         """Mean over the clusters that have a value, each counted once as in the authors' code; weighted: by its rows.
 
         Raises InputError where no cluster has one.
         """
+        which, weighted = one_of(which, "which", ("inter", "intra")), flag(weighted, "weighted")
         values: Tensor = getattr(self, which)
         known = ~values.isnan()
         if not known.any():
@@ -47,9 +49,11 @@ def adjusted_type_cosines(x: Rows, types: Labels, clusters: Labels) -> AdjustedC
     O(nd). Raises InputError for unusable rows and labels. Source: Cai et al. 2021, section 4.
     """
     x = as_rows(x)
-    kinds, _ = as_codes(types, len(x))
+    kinds, _ = as_codes(types, len(x), name="types")
+    cluster, k = as_codes(clusters, len(x), name="clusters", least=1)
     inter, intra, sizes, left_out = [], [], [], 0
-    for rows in _rows_of_each(clusters, len(x)):
+    for code in range(k):
+        rows = (cluster == code).nonzero()[:, 0]
         shifted, kept = _centred(x[rows.to(x.device)])
         here = kinds[rows][kept.cpu()]
         inter.append(_inter(shifted, here))
@@ -58,17 +62,6 @@ def adjusted_type_cosines(x: Rows, types: Labels, clusters: Labels) -> AdjustedC
         left_out += len(rows) - len(shifted)
     between, within = (torch.tensor(each, dtype=torch.float64) for each in (inter, intra))
     return AdjustedCosines(between, within, torch.tensor(sizes), left_out)
-
-
-def _rows_of_each(clusters: Labels, n: int) -> list[Int[Tensor, " b"]]:
-    """The rows of each cluster; one cluster of all rows is allowed, which as_codes refuses."""
-    values = clusters if isinstance(clusters, list) else clusters.tolist()
-    if len(values) != n:
-        raise InputError(f"{len(values)} clusters for {n} rows; expected the cluster of each row")
-    found: dict[object, list[int]] = {}
-    for row, value in enumerate(values):
-        found.setdefault(value, []).append(row)
-    return [torch.tensor(rows) for rows in found.values()]
 
 
 def _centred(rows: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "m d"], Bool[Tensor, " n"]]:

@@ -4,20 +4,22 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry.measure import Measure, add_measure
-from clip_geometry.geometry.neighbours import as_rows_with_neighbours, nearest
-from clip_geometry.geometry.rows import (
+from clip_geometry.geometry._core.arguments import Integer
+from clip_geometry.geometry._core.neighbours import as_rows_with_neighbours, nearest
+from clip_geometry.geometry._core.rows import (
     BLOCK,
     Matrix,
     Rows,
     as_aligned_matrices,
     blocks,
+    in_one_piece,
     mean_row,
     require_spread,
     total,
     unit_rows,
 )
-from clip_geometry.geometry.streamed import StreamedRows
+from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.geometry.measure import Measure, add_measure
 from clip_geometry.registry import InputError
 
 ROUNDING = 1e-10  # of the squared sum of squared norms: smaller is made of last digits
@@ -73,7 +75,7 @@ def _hsic(x: Float[Matrix, "n d"], y: Float[Matrix, "n e"]) -> Float[Tensor, ""]
 
 
 def _squares(x: Float[Matrix, "n d"]) -> Float[Tensor, " n"]:
-    return torch.cat([block.square().sum(1) for block in blocks(x)])
+    return in_one_piece((block.square().sum(1) for block in blocks(x)), len(x))
 
 
 def _off_diagonal_product(x: Float[Matrix, "n d"], y: Float[Matrix, "n e"]) -> Float[Tensor, ""]:
@@ -86,7 +88,7 @@ def _off_diagonal_product(x: Float[Matrix, "n d"], y: Float[Matrix, "n e"]) -> F
     return cross.square().sum() - (_squares(x) * _squares(y)).sum()
 
 
-def mutual_knn(x: Rows, y: Rows, *, k: int = 10) -> Float[Tensor, ""]:
+def mutual_knn(x: Rows, y: Rows, *, k: Integer = 10) -> Float[Tensor, ""]:
     """Share of the k nearest rows, by cosine, that x and y agree on (Huh et al. 2024).
 
     Mean over the rows of |kNN_x(i) ∩ kNN_y(i)|/k, own row excluded; equally near rows in the order of their indices,
@@ -98,7 +100,7 @@ def mutual_knn(x: Rows, y: Rows, *, k: int = 10) -> Float[Tensor, ""]:
     x, y = as_aligned_matrices(x, y, ("image", "text"), one_space=False)
     found = []
     for rows, name in ((x, "image"), (y, "text")):
-        rows = as_rows_with_neighbours(rows, k, name=name, least_d=2)
+        rows, k = as_rows_with_neighbours(rows, k, name=name, least_d=2)
         rows = unit_rows(rows, name=name)
         require_spread(rows, name=name)
         found.append(nearest(rows, k)[1])

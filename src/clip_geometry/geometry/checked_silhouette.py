@@ -6,12 +6,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry.class_distances import products_of
-from clip_geometry.geometry.fused_distances import Products
-from clip_geometry.geometry.row_sums import sums_of_distances
-from clip_geometry.geometry.rows import Labels, Rows, as_rows
+from clip_geometry.geometry._core.arguments import Integer, seed_number, whole_number
+from clip_geometry.geometry._core.class_distances import products_of
+from clip_geometry.geometry._core.row_sums import sums_of_distances
+from clip_geometry.geometry._core.rows import Labels, Rows, as_rows
+from clip_geometry.geometry._kernels.fused_distances import Products
 from clip_geometry.geometry.silhouette import as_classes, from_means, silhouette_samples
-from clip_geometry.registry import InputError
 
 CHECKED = 64
 
@@ -29,7 +29,7 @@ class CheckedSilhouette(NamedTuple):
 
 @torch.no_grad()
 def checked_silhouette(
-    x: Rows, labels: Labels, *, products: Products | None = None, of: int = CHECKED, seed: int = 0
+    x: Rows, labels: Labels, *, products: Products | None = None, of: Integer = CHECKED, seed: Integer = 0
 ) -> CheckedSilhouette:
     """silhouette(x, labels, products=products), and how far it is from float64.
 
@@ -37,8 +37,7 @@ def checked_silhouette(
     InputError for fewer than one, and as silhouette does.
     """
     x = as_rows(x)
-    if of < 1:
-        raise InputError(f"{of} rows were to be checked; expected at least 1")
+    of, seed = whole_number(of, "of", of=", of rows to check"), seed_number(seed)
     samples = silhouette_samples(x, labels, products=products)
     codes, k = as_classes(labels, x)
     chosen = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:of].to(x.device)

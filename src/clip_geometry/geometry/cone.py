@@ -6,9 +6,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from clip_geometry.geometry._core.rows import Rows, as_matrix, blocks, in_one_piece, mean_row, unit_rows
 from clip_geometry.geometry.measure import Measure, add_measure
-from clip_geometry.geometry.rows import Rows, as_matrix, blocks, total, unit_rows
 from clip_geometry.registry import InputError
+
+SORTED = 2**18  # numbers at a time
 
 
 class Cone(NamedTuple):
@@ -28,12 +30,12 @@ def cone(x: Rows) -> Cone:
     where the directions cancel (‖Σu‖ ≤ 1e-7 n), so that there is no axis.
     """
     u = unit_rows(as_matrix(x))
-    summed = total(block.sum(0) for block in blocks(u))
-    if summed.norm() <= 1e-7 * len(u):  # the axis would be made of rounding errors
+    mean = mean_row(u)
+    if mean.norm() <= 1e-7:  # the axis would be made of rounding errors
         raise InputError("the directions of the rows cancel (their sum is zero); there is no cone axis")
-    axis = summed / summed.norm()
+    axis = mean / mean.norm()
     # 1 − cos = ‖u − axis‖²/2 keeps its digits in a narrow cone, where arccos(cos) would lose half of them
-    defect = torch.cat([(block - axis).square().sum(1) for block in blocks(u)]) / 2
+    defect = in_one_piece(((block - axis).square().sum(1) / 2 for block in blocks(u)), len(u))
     widest = defect.max()
     return Cone(
         axis=axis,
@@ -50,12 +52,14 @@ def _angle(defect: Float[Tensor, ""]) -> Float[Tensor, ""]:
 
 
 def _quantile(values: Float[Tensor, " n"], q: float) -> Float[Tensor, ""]:
-    """Linear quantile (torch.quantile refuses more than 16 million values)."""
-    ordered = values.sort().values
+    """Linear quantile (torch.quantile refuses more than 16 million values), of the largest values alone."""
     position = q * (len(values) - 1)
     low = int(position)
-    high = min(low + 1, len(values) - 1)
-    return ordered[low] + (position - low) * (ordered[high] - ordered[low])
+    largest = values[:0]
+    for part in values.split(SORTED):
+        both = torch.cat([largest, part])
+        largest = both.topk(min(len(values) - low, len(both))).values  # descending
+    return largest[-1] + (position - low) * (largest[max(len(largest) - 2, 0)] - largest[-1])
 
 
 _MEAN = Measure(

@@ -1,11 +1,10 @@
 """Conformity: how much a row points where the others point (Levi & Gilboa 2025). Linear in n."""
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from clip_geometry.geometry._core.rows import Matrix, Rows, as_matrix, blocks, in_one_piece, mean_row, unit_rows
 from clip_geometry.geometry.measure import Measure, add_measure
-from clip_geometry.geometry.rows import Matrix, Rows, as_matrix, blocks, total, unit_rows
 
 
 def conformity(x: Rows) -> Float[Tensor, " n"]:
@@ -36,8 +35,8 @@ def conformity_std(x: Rows) -> Float[Tensor, ""]:
 def _squares_from_mean(x: Float[Matrix, "n d"]) -> Float[Tensor, " n"]:
     """‖u_i − ū‖² of the unit rows u."""
     u = unit_rows(x)
-    mean = total(block.sum(0) for block in blocks(u)) / len(u)
-    return torch.cat([(block - mean).square().sum(1) for block in blocks(u)])
+    mean = mean_row(u)
+    return in_one_piece(((block - mean).square().sum(1) for block in blocks(u)), len(u))
 
 
 add_measure(

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry.measure import Measure, add_measure
-from clip_geometry.geometry.rows import (
+from clip_geometry.geometry._core.arguments import Integer, block_number
+from clip_geometry.geometry._core.rows import (
     BLOCK,
     Matrix,
     Rows,
@@ -19,7 +19,8 @@ from clip_geometry.geometry.rows import (
     unit_blocks,
     unit_rows,
 )
-from clip_geometry.geometry.streamed import StreamedRows
+from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.geometry.measure import Measure, add_measure
 
 
 def mean_cosine_distance(x: Float[Matrix, "n d"], *, name: str = "x") -> Float[Tensor, ""]:
@@ -38,7 +39,7 @@ def _streamed_distance(unit: StreamedRows) -> Float[Tensor, ""]:
     mean = mean_row(unit)
 
     def accumulate(found: Tensor, block: Tensor, along: Tensor | None) -> Tensor:
-        return found + (block - mean).square().sum()
+        return found.add_((block - mean).square_().sum())
 
     squares = unit.aggregate(lambda: mean.new_zeros(()), accumulate, operator.add, BLOCK)
     return squares / (len(unit) - 1)
@@ -54,12 +55,13 @@ def average_cosine(x: Rows) -> Float[Tensor, ""]:
     return 1 - mean_cosine_distance(as_matrix(x))
 
 
-def min_pairwise_cosine(x: Rows, *, block_size: int = 2048) -> Float[Tensor, ""]:
+def min_pairwise_cosine(x: Rows, *, block_size: Integer = 2048) -> Float[Tensor, ""]:
     """Smallest cosine of any two rows, in blocks (never an n × n matrix).
 
     x: (n, d), n ≥ 2. In [−1, 1]; positive means that all rows lie within 90° of each other.
     Raises InputError for zero rows. Source: Tyshchuk et al. 2023.
     """
+    block_size = block_number(block_size)
     u = unit_rows(as_matrix(x))
     spans = [slice(start, start + block_size) for start in range(0, len(u), block_size)]
     parts = enumerate(u.split(block_size))
@@ -103,6 +105,7 @@ add_measure(
     Measure(
         name="average_cosine",
         streams=True,
+        aggregated=True,
         title="Average cosine",
         group="cone",
         function=average_cosine,

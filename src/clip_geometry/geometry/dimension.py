@@ -1,27 +1,31 @@
 """Intrinsic dimension from distances to near neighbours: how many directions there are around a row."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry.distinct import SAME_DIRECTION, distinct_rows
+from clip_geometry.geometry._core.arguments import Integer, Number, one_of, real_number
+from clip_geometry.geometry._core.distinct import SAME_DIRECTION, distinct_rows
+from clip_geometry.geometry._core.neighbours import as_rows_with_neighbours, nearest
+from clip_geometry.geometry._core.rows import Matrix, Rows, as_matrix, unit_rows
+from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.geometry.measure import Measure, add_measure, variant
-from clip_geometry.geometry.neighbours import as_rows_with_neighbours, nearest
-from clip_geometry.geometry.rows import Matrix, Rows, as_matrix, unit_rows
-from clip_geometry.geometry.streamed import StreamedRows
 from clip_geometry.registry import InputError
 
 if TYPE_CHECKING:
     Metric: TypeAlias = Literal["euclidean", "cosine"]
     Estimator: TypeAlias = Literal["mackay", "levina-bickel", "cai2021"]
 else:  # an unknown one is our sentence, not a type checker's
-    Metric = Estimator = str
+    Metric = Estimator = Any
+
+METRICS = ("euclidean", "cosine")
+ESTIMATORS = ("mackay", "levina-bickel", "cai2021")
 
 
-def two_nn(x: Rows, *, discard: float | int = 0.1) -> Float[Tensor, ""]:
+def two_nn(x: Rows, *, discard: Number = 0.1) -> Float[Tensor, ""]:
     """Intrinsic dimension from the ratio of the distances to the two nearest rows (Facco et al. 2017).
 
     μ_i = r2/r1, sorted; F_i = i/N; without the largest share `discard` of the ratios (at least the last, where F = 1),
@@ -30,8 +34,7 @@ def two_nn(x: Rows, *, discard: float | int = 0.1) -> Float[Tensor, ""]:
     boundary of the data, more so in more dimensions. Raises InputError for fewer rows, for discard outside [0, 1) or
     leaving no ratio, and where r1 = r2 in all kept rows (a lattice), whose slope is infinite.
     """
-    if not 0 <= discard < 1:
-        raise InputError(f"discard = {discard}; expected a share of the rows, at least 0 and below 1")
+    discard = discarded_share(discard)
     x = different_rows(as_matrix(x, least=3), "euclidean", least=3)
     distances, _ = nearest(x, 2)
     n = len(x)
@@ -44,6 +47,11 @@ def two_nn(x: Rows, *, discard: float | int = 0.1) -> Float[Tensor, ""]:
     return slope_on_ratios(logs, n)
 
 
+def discarded_share(discard: Number) -> float:
+    """`discard`, checked."""
+    return real_number(discard, "discard", lambda share: 0 <= share < 1, "a share of the rows, at least 0 and below 1")
+
+
 def slope_on_ratios(logs: Float[Tensor, " kept"], n: int) -> Float[Tensor, ""]:
     """Slope through the origin of −log(1 − i/n) on the smallest of n sorted log ratios, some positive."""
     heights = -torch.log1p(-torch.arange(1, len(logs) + 1, device=logs.device, dtype=torch.float64) / n)
@@ -51,7 +59,7 @@ def slope_on_ratios(logs: Float[Tensor, " kept"], n: int) -> Float[Tensor, ""]:
 
 
 def local_intrinsic_dimension(
-    x: Rows, *, k: int = 100, metric: Metric = "euclidean", estimator: Estimator = "mackay"
+    x: Rows, *, k: Integer = 100, metric: Metric = "euclidean", estimator: Estimator = "mackay"
 ) -> Float[Tensor, ""]:
     """Maximum-likelihood dimension of the neighbourhoods of k rows, averaged over the rows.
 
@@ -66,13 +74,8 @@ def local_intrinsic_dimension(
     near the boundary of the data. Raises InputError otherwise, for zero rows with "cosine", and where neighbours are
     all equally far: of every row (mackay), of any row (the arithmetic means), whose dimension is infinite.
     """
-    if metric not in ("euclidean", "cosine"):
-        raise InputError(f"metric {metric!r} is unknown; known are 'euclidean', 'cosine'")
-    if estimator not in ("mackay", "levina-bickel", "cai2021"):
-        raise InputError(f"estimator {estimator!r} is unknown; known are 'mackay', 'levina-bickel', 'cai2021'")
-    if k < 2:
-        raise InputError(f"k = {k}; expected at least 2 neighbours, since distances are compared with the k-th")
-    x = as_rows_with_neighbours(x, k, least_d=2 if metric == "cosine" else 1)
+    metric, estimator = one_of(metric, "metric", METRICS), one_of(estimator, "estimator", ESTIMATORS)
+    x, k = as_rows_with_neighbours(x, k, least_d=2 if metric == "cosine" else 1, least_k=2)
     distances, _ = nearest(different_rows(x, metric, least=k + 1), k)
     inverses = inverse_dimensions((distances[:, -1:] / distances).log(), estimator)
     if estimator == "mackay":

@@ -4,11 +4,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from clip_geometry.geometry._core.rows import Rows, as_aligned_matrices, as_two_matrices, mean_row
+from clip_geometry.geometry._core.streamed import StreamedRows, cat
 from clip_geometry.geometry.cosine import mean_cosine_distance, unit_differences
 from clip_geometry.geometry.measure import Measure, add_measure, variant
-from clip_geometry.geometry.rows import Rows, as_aligned_matrices, as_two_matrices, mean_row
 from clip_geometry.geometry.silhouette import Metric, silhouette
-from clip_geometry.geometry.streamed import StreamedRows, cat
 from clip_geometry.registry import InputError
 
 ROUNDING = 1e-29  # squared distance of unit rows that are equal but for a few last digits
@@ -57,6 +57,7 @@ add_measure(
     Measure(
         name="modality_gap",
         streams=True,
+        aggregated=True,
         title="Modality gap",
         group="modality gap",
         function=modality_gap,

@@ -4,12 +4,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from clip_geometry.geometry._core.arguments import Integer
+from clip_geometry.geometry._core.neighbours import as_rows_with_neighbours, nearest
+from clip_geometry.geometry._core.rows import Rows, require_spread, unit_rows
 from clip_geometry.geometry.measure import Measure, add_measure
-from clip_geometry.geometry.neighbours import as_rows_with_neighbours, nearest
-from clip_geometry.geometry.rows import Rows, require_spread, unit_rows
 
 
-def hubness(x: Rows, *, k: int = 10) -> Float[Tensor, ""]:
+def hubness(x: Rows, *, k: Integer = 10) -> Float[Tensor, ""]:
     """Skewness of the k-occurrence counts: how often each row is among the k nearest, by cosine, of another.
 
     Mean of (N_i − k)³ over (mean of (N_i − k)²)^{3/2}, N_i the count of row i, whose mean is k (Radovanović et al.
@@ -17,7 +18,8 @@ def hubness(x: Rows, *, k: int = 10) -> Float[Tensor, ""]:
     d ≥ 2 (in one dimension all cosines are ±1). 0 where counts are symmetric or all equal, positive where a few hubs
     collect most places. Raises InputError for zero rows, where all rows are equal, for smaller n, d and k < 1.
     """
-    rows = unit_rows(as_rows_with_neighbours(x, k, least_d=2))
+    x, k = as_rows_with_neighbours(x, k, least_d=2)
+    rows = unit_rows(x)
     require_spread(rows)
     _, indices = nearest(rows, k)
     excess = torch.bincount(indices.flatten(), minlength=len(rows)).double() - k

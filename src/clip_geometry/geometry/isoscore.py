@@ -7,9 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from clip_geometry.geometry._core.arguments import Flag, Number, flag, real_number
+from clip_geometry.geometry._core.moments import Moments, RowsOrMoments, as_moments, scatter
+from clip_geometry.geometry._core.rows import Rows, as_rows
 from clip_geometry.geometry.measure import Measure, add_measure, variant
-from clip_geometry.geometry.moments import Moments, RowsOrMoments, as_moments, scatter
-from clip_geometry.geometry.rows import Rows, as_rows
 from clip_geometry.registry import InputError
 
 SMALLEST_FOURTH = 1e-290  # smaller sums of fourth powers lose digits
@@ -26,7 +27,7 @@ def participation_ratio(x: RowsOrMoments) -> Float[Tensor, ""]:
     return _ratio(scatter(x))
 
 
-def isoscore(x: RowsOrMoments, *, unbiased: bool = False) -> Float[Tensor, ""]:
+def isoscore(x: RowsOrMoments, *, unbiased: Flag = False) -> Float[Tensor, ""]:
     """IsoScore (Rudman et al. 2022): the participation ratio, rescaled to [0, 1].
 
     (PR − 1)/(d − 1) with PR = tr(C)² / ‖C‖_F²: equal to the published algorithm (PCA, normalised diagonal,
@@ -43,20 +44,21 @@ def isoscore(x: RowsOrMoments, *, unbiased: bool = False) -> Float[Tensor, ""]:
 
     x: (n, d) or Moments, n ≥ 2 (unbiased: 4), d ≥ 2. Raises InputError where all rows are equal, d = 1, or b ≤ 0.
     """
-    if unbiased:
+    if flag(unbiased, "unbiased"):
         moments = as_moments(x, least=4, least_d=2)
         return (_unbiased_ratio(moments) - 1) / (moments.d - 1)
     m2 = scatter(x, least_d=2)
     return (_ratio(m2) - 1) / (len(m2) - 1)
 
 
-def isoscore_star(x: RowsOrMoments, covariance: Rows, *, zeta: float | int) -> Float[Tensor, ""]:
+def isoscore_star(x: RowsOrMoments, covariance: Rows, *, zeta: Number) -> Float[Tensor, ""]:
     """IsoScore* (Rudman & Eickhoff 2024): IsoScore of the shrunken covariance (1 − ζ) C + ζ C_0.
 
     x: (n, d) or Moments, n ≥ 2, d ≥ 2. covariance: C_0, (d, d), taken from a larger sample. zeta: ζ in [0, 1]; 0 is
     isoscore, 1 the score of C_0 alone. In [0, 1]. Differentiable in x and C_0. Raises InputError for other shapes, ζ
     outside [0, 1] and where the shrunken covariance is zero.
     """
+    zeta = real_number(zeta, "zeta", lambda share: 0 <= share <= 1, "a share from 0 (rows only) to 1 (covariance only)")
     moments = as_moments(x, least_d=2)
     covariance = as_rows(covariance, name="covariance", least=1)
     if covariance.shape != (moments.d, moments.d):
@@ -64,8 +66,6 @@ def isoscore_star(x: RowsOrMoments, covariance: Rows, *, zeta: float | int) -> F
         raise InputError(f"the covariance has shape {shape}; expected ({moments.d}, {moments.d}), as the rows have")
     if not torch.allclose(covariance, covariance.T, rtol=1e-5, atol=1e-6 * float(covariance.detach().abs().amax())):
         raise InputError("the covariance is not symmetric; expected that of a larger sample")
-    if not 0 <= zeta <= 1:
-        raise InputError(f"zeta is {zeta}; expected a share from 0 (rows only) to 1 (covariance only)")
     shrunken = (1 - zeta) * moments.covariance + zeta * covariance.to(moments.M2)
     if not shrunken.trace() > 0:
         raise InputError("the shrunken covariance has no positive trace; its isotropy is undefined")
@@ -81,7 +81,7 @@ def _ratio(scatter: Float[Tensor, "d d"]) -> Float[Tensor, ""]:
 def _unbiased_ratio(moments: Moments) -> Float[Tensor, ""]:
     n, trace = moments.n, moments.covariance.trace()
     if not SMALLEST_FOURTH <= moments.Q < float("inf"):
-        raise InputError("the fourth powers of the rows leave the range of float64; rescale the rows")
+        raise InputError("the fourth powers of the rows about their mean leave float64; rescale the rows")
     s, q = moments.covariance / trace, moments.Q / trace**2 / (n - 1)  # tr(S) = 1: the factor f cancels too
     square = s.square().sum()
     a = 2 * square + (n * n - 3 * n + 1) - n * q
@@ -98,6 +98,7 @@ add_measure(
     Measure(
         name="participation_ratio",
         streams=True,
+        from_moments=True,
         title="Participation ratio",
         group="isotropy",
         function=participation_ratio,
@@ -117,6 +118,7 @@ add_measure(
 _ISOSCORE = Measure(
     name="isoscore",
     streams=True,
+    from_moments=True,
     title="IsoScore",
     group="isotropy",
     function=isoscore,

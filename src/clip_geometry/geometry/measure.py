@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from clip_geometry.registry import Registry
+from clip_geometry.registry import InputError, Registry
 
 INVARIANCES = {
     "rotation": "one orthogonal map applied to all rows",
@@ -30,7 +30,8 @@ class Measure:
 
     takes: "rows": one set; "labelled rows": a set and its labels; "two sets": image and text, as many rows as there
     are; "pairs": aligned rows, every match of an image and a text; "distinct pairs": aligned rows, no row twice,
-    because the measure takes different rows for different items; "classes": images, the class of each, and one text
+    because the measure takes different rows for different items; "matched sets": image and text rows, and which belong
+    together where that is not row i with row i; "classes": images, the class of each, and one text
     per class; "train and test": rows and labels of both; "train, test and classes": a transform, these and
     one text per class; "languages": aligned captions. least_n (of each set),
     least_d: the smallest input.
@@ -43,9 +44,11 @@ class Measure:
     remark: of the same arguments, what the number leaves out, or None. quadratic: time grows with n².
     smooth: False for extremes, arbitrary bases and distances to near neighbours, of whose error the
     jackknife says too little or too much (of two_nn and hubness twice the true one).
-    by_default: False where it is taken only by those who name it. streams: whether it takes StreamedRows, in a bounded
-    number of blocks (False: it needs all rows in memory). one_space: False where the two sets may have
-    different dimensions and come from different models.
+    by_default: False where it is taken only by those who name it. one_space: False where the two sets may have
+    different dimensions and come from different models. streams: whether it takes StreamedRows, in a bounded number
+    of blocks (False: it needs all rows in memory). aggregated: whether each of its passes is an aggregation
+    (`StreamedRows.aggregate`), which an engine can run elsewhere. from_moments: whether it takes Moments in place of
+    rows; it is then aggregated, too, and one pass gives its standard error.
     """
 
     name: str
@@ -58,6 +61,7 @@ class Measure:
         "two sets",
         "pairs",
         "distinct pairs",
+        "matched sets",
         "classes",
         "train and test",
         "train, test and classes",
@@ -82,12 +86,14 @@ class Measure:
     smooth: bool = True
     by_default: bool = True
     streams: bool = False
+    aggregated: bool = False
+    from_moments: bool = False
     one_space: bool = True
 
     @property
     def across(self) -> bool:
         """Whether it takes image and text."""
-        return self.takes in ("two sets", "pairs", "distinct pairs", "classes")
+        return self.takes in ("two sets", "pairs", "distinct pairs", "matched sets", "classes")
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -96,6 +102,7 @@ class Measure:
         needs = {
             "pairs": "pairs",
             "distinct pairs": "pairs",
+            "matched sets": "pairs",
             "labelled rows": "labels",
             "classes": "labels and class prompts",
             "train and test": "train and test sets",
@@ -106,8 +113,13 @@ class Measure:
         return (*((needs[self.takes],) if self.takes in needs else ()), *unit)
 
     def __call__(self, *sets) -> Tensor:
-        """The number, a 0-d float64 tensor."""
-        return self.pick(self.function(*sets, **self.options))
+        """The number, a 0-d float64 tensor. Raises InputError for sets too small to have it, besides what its function
+        raises."""
+        result = self.function(*sets, **self.options)
+        try:
+            return self.pick(result)
+        except KeyError:
+            raise InputError(f"{self.name} does not exist for sets as small as these; give more classes") from None
 
     def pick(self, result: Any) -> Tensor:
         """The number out of what the function returned. Raises KeyError where it has no such number."""
@@ -117,7 +129,7 @@ class Measure:
         return torch.as_tensor(of(self.attribute)(result), dtype=torch.float64)
 
 
-measures: Registry[Measure] = Registry("measure")
+measures: Registry[Measure] = Registry("measure", "clip-geometry list measures")
 
 
 def add_measure(measure: Measure, *variants: Measure) -> None:
@@ -127,7 +139,9 @@ def add_measure(measure: Measure, *variants: Measure) -> None:
 
 
 def variant(measure: Measure, name: str, **changes: Any) -> Measure:
-    """`measure[name]`: the same measure but for `changes`."""
+    """`measure[name]`: the same measure but for `changes`. Another function streams only if it says so."""
+    if "function" in changes:
+        changes = {"streams": False, "aggregated": False, "from_moments": False, **changes}
     return replace(measure, name=f"{measure.name}[{name}]", **changes)
 
 

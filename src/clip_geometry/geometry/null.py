@@ -5,23 +5,32 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from clip_geometry.geometry.lookup import as_measure
+from clip_geometry.geometry._core.arguments import (
+    DRAWS,
+    Integer,
+    Number,
+    positive_number,
+    seed_number,
+    whole_number,
+)
+from clip_geometry.geometry._core.lookup import as_registered
+from clip_geometry.geometry._core.rows import Labels, as_codes, unit_rows
 from clip_geometry.geometry.measure import Measure
-from clip_geometry.geometry.rows import Labels, unit_rows
-from clip_geometry.registry import InputError
+from clip_geometry.memory import memory
+from clip_geometry.registry import InputError, shown
 
 
 def null_value(
     measure: str | Measure,
-    n: int,
-    d: int,
+    n: Integer,
+    d: Integer,
     *,
-    n_text: int | None = None,
+    n_text: Integer | None = None,
     labels: Labels | None = None,
-    scale: float | None = None,
+    scale: Number | None = None,
     prepare: Callable[[Tensor], Tensor] = lambda rows: rows,
-    draws: int = 1,
-    seed: int = 0,
+    draws: Integer = 1,
+    seed: Integer = 0,
 ) -> Tensor:
     """The measure on isotropic Gaussian rows of the same n and d: the bias that a value has to be read against.
 
@@ -33,9 +42,14 @@ def null_value(
     number hand over its Measure, `clip_geometry.evaluators.evaluators[name]`; of one with class texts n_text is the
     number of classes.
     """
-    measure = as_measure(measure)
-    if draws < 1 or min(n, d, n if n_text is None else n_text) < 1:
-        raise InputError(f"{draws} draws of {n} × {d} rows were asked for; expected at least one of each")
+    measure = as_registered(measure)
+    n, d, draws = whole_number(n, "n"), whole_number(d, "d"), whole_number(draws, "draws", most=DRAWS)
+    seed, n_text = seed_number(seed), None if n_text is None else whole_number(n_text, "n_text")
+    scale = None if scale is None else positive_number(scale, "scale")
+    if max(n, n_text or n) * d * 8 > memory():
+        raise InputError(f"{max(n, n_text or n)} × {d} numbers do not fit into memory; take smaller n and d")
+    if not callable(prepare):
+        raise InputError(f"prepare = {shown(prepare)}; expected a function of the rows")
     if measure.takes.startswith("train"):
         raise InputError(f"{measure.name} needs {measure.needs[0]}; its null value is that of shuffled labels")
     if labels is None:
@@ -51,7 +65,7 @@ def null_value(
             return prepare(unit_rows(drawn) if "rows of one scale" in measure.needs else drawn)
 
         if measure.takes == "classes":
-            return measure(rows(n), labels, rows(n_text or len(set(torch.as_tensor(labels).tolist()))))
+            return measure(rows(n), labels, rows(n_text or as_codes(labels, n)[1]))
         if measure.across or measure.takes == "languages":
             return measure(rows(n), rows(n if n_text is None else n_text))
         return measure(rows(n), labels) if measure.takes == "labelled rows" else measure(rows(n))

@@ -11,12 +11,21 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.geometry.class_sums import class_sums
-from clip_geometry.geometry.distances import squared_distances
+from clip_geometry.geometry._core.class_sums import class_sums
+from clip_geometry.geometry._core.distances import squared_distances
+from clip_geometry.geometry._core.moments import RowsOrMoments, as_moments
+from clip_geometry.geometry._core.rows import (
+    Labels,
+    Matrix,
+    Rows,
+    as_codes,
+    as_matrix,
+    as_rows,
+    class_indices,
+    mean_row,
+)
 from clip_geometry.geometry.isoscore import participation_ratio
 from clip_geometry.geometry.measure import Measure, add_measure
-from clip_geometry.geometry.moments import RowsOrMoments, as_moments
-from clip_geometry.geometry.rows import Labels, Matrix, Rows, as_codes, as_matrix, as_rows, mean_row
 from clip_geometry.registry import InputError
 
 DISTANCES = 2**20  # distances at a time: 8 MB
@@ -67,7 +76,7 @@ def classifier(x: Rows, labels: Labels, class_vectors: Rows | None = None) -> Fl
     else:
         vectors = _class_vectors(class_vectors, x)
         k = len(vectors)
-        sums = class_sums(x, _indices(labels, len(x), k), k)
+        sums = class_sums(x, class_indices(labels, len(x), k, rows="x", of="rows of class_vectors"), k)
         base = vectors.mean(0)
         offsets = vectors - base
     # with c_ω = base + offset and d = μ + (d − μ), what is large far from the origin stands alone and adds up exactly
@@ -175,23 +184,11 @@ def _class_vectors(vectors: Rows, x: Float[Matrix, "n d"]) -> Float[Tensor, "k d
     return vectors.to(x.device).double()
 
 
-def _indices(labels: Any, n: int, k: int) -> Int[Tensor, " n"]:
-    """Labels that are row numbers of the class vectors."""
-    try:
-        codes = torch.as_tensor(labels)
-    except (TypeError, ValueError, RuntimeError):
-        codes = torch.empty(0)
-    if codes.shape != (n,) or codes.is_floating_point() or codes.is_complex():
-        raise InputError(f"with class vectors, labels are integers 0..{k - 1}, one for each of the {n} rows")
-    if codes.min() < 0 or codes.max() >= k:
-        raise InputError(f"a label is {int(codes.min())} or {int(codes.max())}; the {k} class vectors are 0..{k - 1}")
-    return codes.long()
-
-
 _SOURCE = "Mickus et al. 2024, arXiv:2402.03191"
 _SILHOUETTE = Measure(
     name="objective_silhouette",
     streams=True,
+    aggregated=True,
     title="Silhouette objective",
     group="objectives",
     function=silhouette,
@@ -213,6 +210,7 @@ _SILHOUETTE = Measure(
 _ISOTROPY = Measure(
     name="objective_isotropy",
     streams=True,
+    from_moments=True,
     title="Isotropy objective",
     group="objectives",
     function=isotropy,
@@ -233,6 +231,7 @@ _ISOTROPY = Measure(
 _CLASSIFIER = Measure(
     name="objective_classifier",
     streams=True,
+    aggregated=True,
     title="Linear classifier objective",
     group="objectives",
     function=classifier,

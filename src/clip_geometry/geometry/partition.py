@@ -1,20 +1,23 @@
 """Isotropy by the partition function: Z(v) = Σ_i exp⟨v, w_i⟩, how much it varies with the direction v."""
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+import functools
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from clip_geometry.geometry._core.arguments import one_of
+from clip_geometry.geometry._core.rows import Matrix, Rows, as_matrix, as_rows, blocks, mean_row, total
+from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.geometry._core.triangle import triangle
 from clip_geometry.geometry.measure import Measure, add_measure, variant
-from clip_geometry.geometry.rows import Matrix, Rows, as_matrix, as_rows, blocks, mean_row, total
-from clip_geometry.geometry.triangle import triangle
 from clip_geometry.registry import InputError
 
 if TYPE_CHECKING:
     Convention: TypeAlias = Literal["invariant", "canonical", "rows"]
 else:  # an unknown one is our sentence, not a type checker's
-    Convention = str
+    Convention = Any
 
 
 class PartitionIsotropy(NamedTuple):
@@ -45,11 +48,8 @@ def partition_isotropy(x: Rows, *, convention: Convention = "invariant") -> Part
 
     x: (n, d), n ≥ 2. Raises InputError for unusable input or an unknown convention.
     """
-    if convention == "rows":
-        return partition_by_rows(x)
-    if convention not in SignConventions._fields:
-        raise InputError(f"convention {convention!r} is unknown; known are 'invariant', 'canonical', 'rows'")
-    return getattr(partition_by_sign(x), convention)
+    convention = one_of(convention, "convention", (*SignConventions._fields, "rows"))
+    return partition_by_rows(x) if convention == "rows" else getattr(partition_by_sign(x), convention)
 
 
 def partition_by_sign(x: Rows) -> SignConventions:
@@ -88,6 +88,8 @@ def _isotropy(log_z: Float[Tensor, " m"]) -> PartitionIsotropy:
 
 def _eigenvectors(x: Float[Matrix, "n d"]) -> Float[Tensor, "d d"]:
     """Of xᵀx, ascending. Half the digits of the small ones are lost, where Z hardly depends on the direction."""
+    if isinstance(x, StreamedRows):  # whose triangle serves other measures, too
+        return _right_singular_vectors(x)
     gram = total(block.T @ block for block in blocks(x))
     return torch.linalg.eigh(gram).eigenvectors
 
@@ -98,14 +100,14 @@ def _right_singular_vectors(x: Float[Matrix, "n d"]) -> Float[Tensor, "d d"]:
 
 
 def _log_partition(x: Float[Matrix, "n d"], directions: Float[Tensor, "d k"]) -> Float[Tensor, " k"]:
-    return torch.stack([(block @ directions).logsumexp(0) for block in blocks(x)]).logsumexp(0)
+    return functools.reduce(torch.logaddexp, ((block @ directions).logsumexp(0) for block in blocks(x)))
 
 
 def _log_partitions(x: Float[Matrix, "n d"], directions: Float[Tensor, "d k"]) -> tuple[Tensor, Tensor]:
     """The same along the directions and along their negatives, from one pass."""
     products = (block @ directions for block in blocks(x))
-    both = torch.stack([torch.stack([each.logsumexp(0), (-each).logsumexp(0)]) for each in products])
-    forward, backward = both.logsumexp(0)
+    both = (torch.stack([each.logsumexp(0), (-each).logsumexp(0)]) for each in products)
+    forward, backward = functools.reduce(torch.logaddexp, both)
     return forward, backward
 
 
@@ -162,6 +164,7 @@ _ROWS = {
     "trap": "The basis has nothing to do with the data: of rows far from the origin it shows ‖mean‖/√d and little "
     "else. Of fewer rows than dimensions it is arbitrary.",
     "function": partition_by_rows,
+    "streams": True,
     "remark": _arbitrary,
     "smooth": False,
     "invariances": (),

@@ -12,8 +12,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry.rows import Rows, as_rows
-from clip_geometry.registry import InputError
+from clip_geometry.geometry._core.arguments import Integer, Number, real_number, whole_number
+from clip_geometry.geometry._core.arrays import require_plain
+from clip_geometry.geometry._core.rows import Rows, as_rows
+from clip_geometry.registry import InputError, shown
 
 TERMS = 128  # of the series in Hermite polynomials
 NODES = 256  # of the quadrature on either side of 0, where activations may have a kink
@@ -43,7 +45,7 @@ def kernel_average_cosine(K: Kernel) -> Float[Tensor, ""]:
     return (cosines.sum() - n) / (n * (n - 1))
 
 
-def linear(K: Kernel, *, fan_in: int, weight: float, bias: float = 0.0) -> Kernel:
+def linear(K: Kernel, *, fan_in: Integer, weight: Number, bias: Number = 0.0) -> Kernel:
     """After x ↦ W x + b: fan_in · weight · K + bias.
 
     weight, bias: mean squares of the entries of W and b, which are independent of each other and of mean zero; for
@@ -51,8 +53,7 @@ def linear(K: Kernel, *, fan_in: int, weight: float, bias: float = 0.0) -> Kerne
     all cosines; without one they stay as they are.
     """
     _variances(K)
-    if not (fan_in >= 1 and weight >= 0 and bias >= 0):
-        raise InputError(f"fan_in {fan_in}, weight {weight} and bias {bias} were given; mean squares are not negative")
+    fan_in, weight, bias = whole_number(fan_in, "fan_in"), _square(weight, "weight"), _square(bias, "bias")
     return fan_in * weight * K + bias
 
 
@@ -89,7 +90,7 @@ def relu(K: Kernel) -> Kernel:
     return _scale(variance) / (2 * torch.pi) * ((1 - cosines.square()).clamp(min=0).sqrt() + cosines * angle)
 
 
-def layer_norm(K: Kernel, mean: Float[Tensor, " n"] | None = None, *, eps: float = 0.0) -> Kernel:
+def layer_norm(K: Kernel, mean: Float[Tensor, " n"] | None = None, *, eps: Number = 0.0) -> Kernel:
     """After each row's mean over the coordinates is taken off and it is divided by its standard deviation.
 
     (K_ab − m_a m_b)/√((v_a + eps)(v_b + eps)), v_a = K_aa − m_a². The kernel does not know m: behind a layer with
@@ -98,7 +99,7 @@ def layer_norm(K: Kernel, mean: Float[Tensor, " n"] | None = None, *, eps: float
     """
     if mean is not None:
         K = K - torch.outer(mean, mean).to(K)
-    variance = _variances(K) + eps
+    variance = _variances(K) + _square(eps, "eps")
     if not bool((variance > 0).all()):
         raise InputError("a row has no variance over its coordinates; layer norm needs some, or eps above 0")
     return K / _scale(variance)
@@ -112,8 +113,15 @@ def residual(K: Kernel, branch: Float[Tensor, "m m"]) -> Kernel:
     return K + branch
 
 
+def _square(value: Number, name: str) -> float:
+    return real_number(value, name, lambda square: 0 <= square < torch.inf, "a mean square, finite and not negative")
+
+
 def _variances(K: Kernel) -> Float[Tensor, " n"]:
     """The diagonal of what is checked to be a kernel in float64."""
+    if not isinstance(K, Tensor):
+        raise InputError(f"the kernel is {shown(K)}; expected (n, n) of float64, a tensor as `kernel` gives")
+    require_plain(K, "the kernel")
     if K.ndim != 2 or K.shape[0] != K.shape[1] or K.dtype != torch.float64:
         raise InputError(f"the kernel is {tuple(K.shape)} of {K.dtype}; expected (n, n) of float64, as `kernel` gives")
     variance = K.diagonal()

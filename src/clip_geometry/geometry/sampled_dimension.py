@@ -10,9 +10,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry.dimension import Estimator, Metric, different_rows, inverse_dimensions, slope_on_ratios
-from clip_geometry.geometry.neighbours import as_rows_with_neighbours, nearest
-from clip_geometry.geometry.rows import Rows
+from clip_geometry.geometry._core.arguments import Integer, Number, one_of, seed_number, whole_number
+from clip_geometry.geometry._core.neighbours import as_rows_with_neighbours, nearest
+from clip_geometry.geometry._core.rows import Rows
+from clip_geometry.geometry.dimension import (
+    ESTIMATORS,
+    METRICS,
+    Estimator,
+    Metric,
+    different_rows,
+    discarded_share,
+    inverse_dimensions,
+    slope_on_ratios,
+)
 from clip_geometry.registry import InputError
 
 
@@ -34,7 +44,7 @@ class Neighbourhoods(NamedTuple):
         what asking about other rows changes. It says nothing of other rows to look among. Raises InputError for
         fewer than two rows, and for neighbours that are all equally far.
         """
-        inverses = inverse_dimensions(self.logs, estimator)
+        inverses = inverse_dimensions(self.logs, one_of(estimator, "estimator", ESTIMATORS))
         m, mean = len(inverses), inverses.mean()
         if m < 2:
             raise InputError("a standard error needs the neighbourhoods of two rows, there is one")
@@ -45,8 +55,9 @@ class Neighbourhoods(NamedTuple):
             return Estimate(1 / mean, inverses.std() / mean.square() / m**0.5)
         return Estimate((1 / inverses).mean(), (1 / inverses).std() / m**0.5)
 
-    def two_nn(self, *, discard: float = 0.1) -> Float[Tensor, ""]:
+    def two_nn(self, *, discard: Number = 0.1) -> Float[Tensor, ""]:
         """`two_nn` of these rows among all, from the two nearest of each. Raises InputError as it does."""
+        discard = discarded_share(discard)
         logs = (self.logs[:, 0] - self.logs[:, 1]).sort().values
         kept = min(int(len(logs) * (1 - discard)), len(logs) - 1)
         if kept < 1 or logs[kept - 1] == 0:
@@ -55,20 +66,17 @@ class Neighbourhoods(NamedTuple):
 
 
 def neighbourhoods(
-    x: Rows, *, k: int = 100, metric: Metric = "euclidean", of: int | None = None, seed: int = 0
+    x: Rows, *, k: Integer = 100, metric: Metric = "euclidean", of: Integer | None = None, seed: Integer = 0
 ) -> Neighbourhoods:
     """The neighbourhoods of `of` rows drawn at random (None: of all rows) among all rows of x.
 
     With all rows `dimension` is local_intrinsic_dimension, which says what k and metric are; duplicates are dropped as
     there. x: (n, d), at least k + 1 different rows. Exact, blockwise, O(of · n · d). Raises InputError otherwise.
     """
-    if metric not in ("euclidean", "cosine"):
-        raise InputError(f"metric {metric!r} is unknown; known are 'euclidean', 'cosine'")
-    if k < 2:
-        raise InputError(f"k = {k}; expected at least 2 neighbours, since distances are compared with the k-th")
-    if of is not None and of < 1:
-        raise InputError(f"the neighbourhoods of {of} rows were asked for; expected at least 1")
-    x = different_rows(as_rows_with_neighbours(x, k, least_d=2 if metric == "cosine" else 1), metric, least=k + 1)
+    metric, seed = one_of(metric, "metric", METRICS), seed_number(seed)
+    of = None if of is None else whole_number(of, "of", of=", of rows, or None for all")
+    x, k = as_rows_with_neighbours(x, k, least_d=2 if metric == "cosine" else 1, least_k=2)
+    x = different_rows(x, metric, least=k + 1)
     if of is None or of >= len(x):
         distances, _ = nearest(x, k)
     else:

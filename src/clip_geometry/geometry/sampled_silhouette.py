@@ -11,12 +11,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from clip_geometry.geometry._core.arguments import Integer, seed_number, whole_number
+from clip_geometry.geometry._core.row_sums import sums_of_distances
+from clip_geometry.geometry._core.rows import Labels, Matrix, Rows, as_matrix
+from clip_geometry.geometry._core.strata import in_proportion, random_ranks, strata
 from clip_geometry.geometry.measure import add_measure, measures, variant
-from clip_geometry.geometry.row_sums import sums_of_distances
-from clip_geometry.geometry.rows import Labels, Matrix, Rows, as_matrix
 from clip_geometry.geometry.silhouette import as_classes, from_means
-from clip_geometry.geometry.strata import in_proportion, random_ranks, strata
-from clip_geometry.registry import InputError
 
 ROWS = 4096
 GROUPS = 20  # of references; the error's own relative error is about 1/√(2 · 19) = 16 %
@@ -43,7 +43,7 @@ class _References(NamedTuple):
 
 @torch.no_grad()
 def sampled_silhouette(
-    x: Rows, labels: Labels, *, of: int = ROWS, references: int | None = None, seed: int = 0
+    x: Rows, labels: Labels, *, of: Integer = ROWS, references: Integer | None = None, seed: Integer = 0
 ) -> SampledSilhouette:
     """silhouette(x, labels), Euclidean, estimated from `of` rows drawn from all classes in proportion to their size.
 
@@ -58,10 +58,9 @@ def sampled_silhouette(
     """
     x = as_matrix(x, least=3)
     codes, k = as_classes(labels, x)
-    if of < 2:
-        raise InputError(f"the silhouette of {of} rows was asked for; expected at least 2, for a standard error")
-    if references is not None and references < 2 * GROUPS:
-        raise InputError(f"{references} references of a class were asked for; expected at least {2 * GROUPS} or None")
+    of, seed = whole_number(of, "of", least=2, of=", of rows, for a standard error"), seed_number(seed)
+    if references is not None:
+        references = whole_number(references, "references", least=2 * GROUPS, of=", of a class, or None for all")
     codes, generator = codes.cpu(), torch.Generator().manual_seed(seed)
     sizes = torch.bincount(codes)
     stratum = strata(sizes, min(of, len(x)))[codes]

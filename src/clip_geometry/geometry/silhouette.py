@@ -4,23 +4,24 @@ Squared Euclidean and cosine distances have class means in closed form, O(ndK); 
 each pair of rows once, never an n × n matrix.
 """
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from clip_geometry.geometry.class_distances import mean_distances
-from clip_geometry.geometry.class_squares import mean_squared_distances
-from clip_geometry.geometry.fused_distances import Products
+from clip_geometry.geometry._core.arguments import one_of
+from clip_geometry.geometry._core.class_distances import mean_distances
+from clip_geometry.geometry._core.class_squares import mean_squared_distances
+from clip_geometry.geometry._core.rows import Labels, Matrix, Rows, as_codes, as_matrix, as_rows
+from clip_geometry.geometry._kernels.fused_distances import Products
 from clip_geometry.geometry.measure import Measure, add_measure, variant
-from clip_geometry.geometry.rows import Labels, Matrix, Rows, as_codes, as_matrix, as_rows
 from clip_geometry.registry import InputError
 
 if TYPE_CHECKING:
     Metric: TypeAlias = Literal["euclidean", "sqeuclidean", "cosine"]
 else:  # an unknown one is our sentence, not a type checker's
-    Metric = str
+    Metric = Any
 
 
 def silhouette(
@@ -44,8 +45,7 @@ def silhouette_samples(
     x: (n, d); labels: (n,) of at least two values, at most n − 1, so n ≥ 3. Raises InputError otherwise and, for
     "cosine", for zero rows.
     """
-    if metric not in ("euclidean", "sqeuclidean", "cosine"):
-        raise InputError(f"metric {metric!r} is unknown; known are 'euclidean', 'sqeuclidean', 'cosine'")
+    metric = one_of(metric, "metric", ("euclidean", "sqeuclidean", "cosine"))
     if products is not None and metric != "euclidean":
         raise InputError(f"products {products!r} were asked for with metric {metric!r}; only 'euclidean' has a choice")
     if metric == "euclidean":

@@ -13,9 +13,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.geometry.distances import distances, single_is_exact
-from clip_geometry.geometry.rows import Labels, Rows, as_codes, as_rows
-from clip_geometry.registry import InputError
+from clip_geometry.geometry._core.arguments import Integer, block_number
+from clip_geometry.geometry._core.distances import distances, single_is_exact
+from clip_geometry.geometry._core.rows import Labels, Rows, as_codes, as_rows
+from clip_geometry.registry import InputError, shown
 
 BLOCK = 1024  # rows: 8 MB of float64 distances
 
@@ -26,7 +27,7 @@ class _Labelling(NamedTuple):
 
 
 @torch.no_grad()
-def silhouettes(x: Rows, labellings: Sequence[Labels], *, block_size: int = BLOCK) -> Float[Tensor, " m"]:
+def silhouettes(x: Rows, labellings: Sequence[Labels], *, block_size: Integer = BLOCK) -> Float[Tensor, " m"]:
     """The mean silhouette of each labelling, Euclidean: as `silhouette` gives one by one, m times as fast.
 
     x: (n, d), n ≥ 3; labellings: m ≥ 1 sequences of n labels, each of at least two values and at most n − 1. In
@@ -34,7 +35,9 @@ def silhouettes(x: Rows, labellings: Sequence[Labels], *, block_size: int = BLOC
     each class of all labellings. O(n² (d + number of all classes)). Raises InputError for labellings that have no
     silhouette. Source: Rousseeuw 1987.
     """
-    x = as_rows(x, least=3)
+    x, block_size = as_rows(x, least=3), block_number(block_size)
+    if not isinstance(labellings, list | tuple):
+        raise InputError(f"labellings = {shown(labellings)}; expected a list of labellings, each of {len(x)} labels")
     found = [_labelling(labels, len(x), x.device) for labels in labellings]
     if not found:
         raise InputError("there are no labellings; expected at least one label for every row")

@@ -4,11 +4,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from clip_geometry.geometry._core.arguments import Flag, flag
+from clip_geometry.geometry._core.moments import Moments, RowsOrMoments, as_moments
+from clip_geometry.geometry._core.rows import Rows, as_matrix, blocks, mean_row, require_spread
+from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.geometry._core.triangle import triangle
 from clip_geometry.geometry.measure import Measure, add_measure, variant
-from clip_geometry.geometry.moments import Moments, RowsOrMoments, as_moments
-from clip_geometry.geometry.rows import Rows, as_matrix, blocks, mean_row, require_spread
-from clip_geometry.geometry.streamed import StreamedRows
-from clip_geometry.geometry.triangle import triangle
 from clip_geometry.registry import InputError
 
 
@@ -38,19 +39,20 @@ def coordinate_spread(x: RowsOrMoments) -> Float[Tensor, ""]:
     return std.std(correction=0) / std.mean()
 
 
-def singular_values(x: Rows, *, center: bool = False) -> Float[Tensor, " k"]:
+def singular_values(x: Rows, *, center: Flag = False) -> Float[Tensor, " k"]:
     """Singular values of the rows, descending, k = min(n, d); of the centred rows with center=True.
 
     x: (n, d), n ≥ 1 (2 with center). σ²/n are the second moments along the principal directions.
     """
+    center = flag(center, "center")
     x = as_matrix(x, least=2 if center else 1)
     if isinstance(x, StreamedRows):
-        return torch.linalg.svdvals(triangle(x, mean_row(x) if center else 0.0))
+        return torch.linalg.svdvals(triangle(x, center=center))
     rows = x.double() - mean_row(x) if center else x.double()
     return torch.linalg.svdvals(rows)
 
 
-def effective_rank(x: RowsOrMoments, *, center: bool = True) -> Float[Tensor, ""]:
+def effective_rank(x: RowsOrMoments, *, center: Flag = True) -> Float[Tensor, ""]:
     """Effective rank (Roy & Vetterli 2007): exp of the entropy of the normalised singular values.
 
     exp(−Σ p log p), p = σ/Σσ, σ the singular values of the centred rows; with center=False those of the rows as they
@@ -59,6 +61,7 @@ def effective_rank(x: RowsOrMoments, *, center: bool = True) -> Float[Tensor, ""
     taken. In [1, min(n − 1, d)] (uncentred: min(n, d)); higher uses more directions. Raises InputError where all rows
     are equal (uncentred: zero), and for uncentred Moments.
     """
+    center = flag(center, "center")
     if isinstance(x, Moments):
         if not center:
             raise InputError("moments are about the mean; the uncentred effective rank needs the rows")
@@ -78,6 +81,7 @@ add_measure(
     Measure(
         name="coordinate_spread",
         streams=True,
+        from_moments=True,
         title="Coordinate spread",
         group="spread",
         function=coordinate_spread,

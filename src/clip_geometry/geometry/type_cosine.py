@@ -3,9 +3,9 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry.class_sums import ClassSums, class_sums
+from clip_geometry.geometry._core.class_sums import ClassSums, class_sums
+from clip_geometry.geometry._core.rows import Labels, Rows, as_codes, as_matrix, unit_rows
 from clip_geometry.geometry.measure import Measure, add_measure
-from clip_geometry.geometry.rows import Labels, Rows, as_codes, as_matrix, unit_rows
 from clip_geometry.registry import InputError
 
 
@@ -56,6 +56,7 @@ add_measure(
     Measure(
         name="inter_type_cosine",
         streams=True,
+        aggregated=True,
         title="Cosine between types",
         group="clusters",
         function=inter_type_cosine,
@@ -76,6 +77,7 @@ add_measure(
     Measure(
         name="intra_type_cosine",
         streams=True,
+        aggregated=True,
         title="Cosine within types",
         group="clusters",
         function=intra_type_cosine,

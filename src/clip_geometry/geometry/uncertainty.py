@@ -7,21 +7,24 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.geometry.lookup import as_measure
+from clip_geometry.geometry._core.arguments import DRAWS, Integer, one_of, seed_number, whole_number
+from clip_geometry.geometry._core.arrays import require_plain
+from clip_geometry.geometry._core.lookup import as_measure, as_registered
+from clip_geometry.geometry._core.rows import as_matrix, as_two_sets, as_values
+from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.geometry.measure import Measure
-from clip_geometry.geometry.rows import as_two_sets
-from clip_geometry.registry import InputError
+from clip_geometry.registry import InputError, shown
 
 if TYPE_CHECKING:
     Alternative: TypeAlias = Literal["two-sided", "greater", "less"]
 else:  # an unknown one is our sentence, not a type checker's
-    Alternative = str
+    Alternative = Any
 
 BLOCKS = 20  # the error's own relative error is about 1/√(2 · 19) = 16 %
 
 
 def standard_error(
-    measure: str | Measure | Callable[..., Any], *sets: Any, blocks: int = BLOCKS, seed: int = 0
+    measure: str | Measure | Callable[..., Any], *sets: Any, blocks: Integer = BLOCKS, seed: Integer = 0
 ) -> Float[Tensor, ""]:
     """Standard error of a measure by the delete-block jackknife.
 
@@ -45,45 +48,82 @@ def standard_error(
         )
     sets, fixed = _sampled(measure, sets)
     dealt = {len(part): deal(len(part), blocks, seed) for part in sets}
-    without = (tuple(take(part, dealt[len(part)] != block) for part in sets) for block in range(blocks))
-    return jackknife([torch.as_tensor(measure(*kept, *fixed)) for kept in without])
+    without = (tuple(take(part, dealt[len(part)] != block) for part in sets) for block in range(int(blocks)))
+    return jackknife([_number(measure(*kept, *fixed)) for kept in without])
+
+
+TAKES = {
+    "rows": ("rows",),
+    "labelled rows": ("rows", "labels"),
+    "classes": ("image", "labels", "class_text"),
+    "languages": ("source", "target"),
+}
 
 
 def _sampled(measure: Measure | Callable[..., Any], sets: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """The sets that are samples, and those that stay whole: class texts, without one of which a class is missing."""
     if not isinstance(measure, Measure):
+        for k, part in enumerate(sets, 1):
+            if isinstance(part, Tensor):
+                require_plain(part, f"set {k}")
+            several = isinstance(part, list | tuple | range | StreamedRows)
+            array = hasattr(part, "__array__") and not isinstance(part, type) and getattr(part, "ndim", 0) > 0
+            if not several and not array:
+                raise InputError(f"set {k} is {shown(part)}; expected rows or labels, an array, a tensor or a list")
         return sets, ()
-    known = {
-        "rows": ("rows",),
-        "labelled rows": ("rows", "labels"),
-        "classes": ("image", "labels", "class_text"),
-        "languages": ("source", "target"),
-    }
-    takes = known.get(measure.takes, ("image", "text"))
+    takes = TAKES.get(measure.takes, ("image", "text"))
     if len(sets) != len(takes):
         what = ", ".join(takes[:-1]) + " and " * (len(takes) > 1) + takes[-1]
         raise InputError(f"{measure.name} takes {what}; {len(sets)} sets were given")
+    sets = tuple(_as_set(part, name) for part, name in zip(sets, takes, strict=True))
     return (sets[:2], sets[2:]) if measure.takes == "classes" else (sets, ())
 
 
-def deal(n: int, blocks: int, seed: int) -> Int[Tensor, " n"]:
+def _as_set(part: Any, name: str) -> Any:
+    """Rows as a matrix, labels as they are if they are a list or an array."""
+    if name != "labels":
+        return as_matrix(part, name=name, least=0)
+    return as_values(part, name=name)
+
+
+def _number(value: Any) -> Tensor:
+    """What a measure returned, if it is one number."""
+    try:
+        number = torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError):
+        number = None
+    if number is None or number.ndim > 0 or not number.isfinite():
+        raise InputError(f"without a block the measure is {shown(value)}; expected one finite number")
+    return number
+
+
+def deal(n: int, blocks: Integer, seed: Integer) -> Int[Tensor, " n"]:
     """The block of each of n units, at random, as evenly as possible. Raises InputError for unusable numbers."""
-    if not 2 <= blocks <= n:
-        raise InputError(f"{blocks} blocks of {n} rows were asked for; expected from 2 blocks to one for each row")
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    return torch.empty(n, dtype=torch.long).scatter_(0, order, torch.arange(n) % blocks)
+    if n < 2:
+        raise InputError(f"{n} rows were given; expected at least 2, which can be dealt into blocks")
+    blocks = whole_number(blocks, "blocks", least=2, most=n, of=", one for each row")
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed_number(seed)))
+    return torch.empty(n, dtype=torch.long).scatter_(0, order, torch.arange(n).remainder_(blocks))
 
 
 def jackknife(without: Sequence[Tensor]) -> Float[Tensor, ""]:
-    """The standard error from the values without each of the blocks."""
+    """The standard error from the values without each of the blocks. Raises InputError where it exceeds float64."""
     values = torch.stack([value.detach().double().cpu() for value in without])
-    return ((len(values) - 1) * (values - values.mean()).square().mean()).sqrt()
+    largest = values.abs().max()
+    unit = 1.0 if largest < 1e150 else largest  # so that squares stay in range
+    values = values / unit
+    error = ((len(values) - 1) * (values - values.mean()).square().mean()).sqrt() * unit
+    if error.isinf():
+        raise InputError("the standard error exceeds float64; rescale the rows")
+    return error
 
 
 def take(part: Any, rows: Tensor) -> Any:
     """Those rows (a mask or an order) of a tensor, an array or a list."""
     if isinstance(part, Tensor):
         return part[rows.to(part.device)]
+    if isinstance(part, StreamedRows):
+        return part.take(rows.nonzero()[:, 0] if rows.dtype == torch.bool else rows)
     if hasattr(part, "__array__"):
         return part.__array__()[rows.numpy()]
     indices = rows.nonzero().squeeze(1) if rows.dtype == torch.bool else rows
@@ -104,8 +144,8 @@ def permutation_test(
     x: Any,
     labels_or_y: Any,
     *,
-    draws: int = 999,
-    seed: int = 0,
+    draws: Integer = 999,
+    seed: Integer = 0,
     alternative: Alternative = "two-sided",
 ) -> PermutationTest:
     """Whether labels, or the pairing of two sets, matter to a measure more than chance.
@@ -118,15 +158,15 @@ def permutation_test(
     rows. seed: of the draws. Costs `draws` times the measure. Raises InputError for measures of one set of rows, which
     have nothing to permute, and of more than two arguments. Source: Phipson & Smyth 2010.
     """
-    measure = as_measure(measure)
-    if alternative not in ("two-sided", "greater", "less"):
-        raise InputError(f"alternative {alternative!r} is unknown; known are 'two-sided', 'greater', 'less'")
-    if draws < 1:
-        raise InputError(f"{draws} draws were asked for; expected at least 1")
+    measure = as_registered(measure)
+    alternative = one_of(alternative, "alternative", ("two-sided", "greater", "less"))
+    draws, seed = whole_number(draws, "draws", most=DRAWS), seed_number(seed)
     if measure.takes == "rows":
         raise InputError(f"{measure.name} takes one set of rows; there are no labels and no pairs to permute")
     if measure.takes == "classes" or measure.takes.startswith("train"):
         raise InputError(f"{measure.name} needs {measure.needs[0]}; expected a measure of labelled rows or of two sets")
+    names = TAKES.get(measure.takes, ("image", "text"))
+    x, labels_or_y = _as_set(x, names[0]), _as_set(labels_or_y, names[1])
     value = measure(x, labels_or_y).detach()
     generator = torch.Generator().manual_seed(seed)
     null = torch.stack([measure(*_shuffled(measure, x, labels_or_y, generator)).detach() for _ in range(draws)])

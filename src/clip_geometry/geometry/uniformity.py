@@ -1,6 +1,5 @@
 """Alignment and uniformity (Wang & Isola 2020): pairs close together, all rows spread out."""
 
-import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -8,11 +7,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry.distances import squared_distances
+from clip_geometry.geometry._core.arguments import Integer, Number, block_number, positive_number
+from clip_geometry.geometry._core.distances import squared_distances
+from clip_geometry.geometry._core.rows import Matrix, Rows, as_aligned_matrices, as_matrix, blocks, mean_row, total
+from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.geometry.measure import Measure, add_measure
-from clip_geometry.geometry.rows import Matrix, Rows, as_aligned_matrices, as_matrix, blocks, mean_row
-from clip_geometry.geometry.streamed import StreamedRows
-from clip_geometry.registry import InputError
 
 
 def alignment(x: Rows, y: Rows) -> Float[Tensor, ""]:
@@ -22,18 +21,17 @@ def alignment(x: Rows, y: Rows) -> Float[Tensor, ""]:
     2 − 2 matching_cosine. Raises InputError for unequal numbers of rows or dimensions. Source: Wang & Isola 2020.
     """
     x, y = as_aligned_matrices(x, y, ("image", "text"), least=1)
-    return torch.stack([(a - b).square().sum() for a, b in zip(blocks(x), blocks(y), strict=True)]).sum() / len(x)
+    return total((a - b).square().sum() for a, b in zip(blocks(x), blocks(y), strict=True)) / len(x)
 
 
-def uniformity(x: Rows, *, t: float | int = 2.0, block_size: int = 1024) -> Float[Tensor, ""]:
+def uniformity(x: Rows, *, t: Number = 2.0, block_size: Integer = 1024) -> Float[Tensor, ""]:
     """log mean_{i<j} exp(−t‖x_i − x_j‖²), rows as given, in blocks, each pair once (never an n × n matrix).
 
     x: (n, d), n ≥ 2; t > 0. At most 0, where all rows coincide; lower is more uniform. On unit rows at least −4t, and
     about −2t for many rows of high dimension spread evenly. Raises InputError for t that is not positive and finite.
     Source: Wang & Isola 2020.
     """
-    if not 0 < t < math.inf:
-        raise InputError(f"t = {t}; expected a positive, finite number")
+    t, block_size = positive_number(t, "t"), block_number(block_size)
     rows = _centred(as_matrix(x))
     pairs = _block_pairs(rows, block_size)
     sums = [_sums(t * _pairs(*block)) for block in pairs if len(block[0]) > 1 or not block[2]]  # one row has no pairs

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from clip_geometry.losses.hidden import Hidden, Layers, require_weight
+from clip_geometry.losses.hidden import Hidden, Layers, weight
 from clip_geometry.registry import InputError
 
 
@@ -22,14 +22,15 @@ class CosReg(nn.Module):
     >>> penalty = CosReg(1.0)(states, mask)
     >>> penalty.backward()
 
-    In at least float32 whatever autocast says. Raises InputError for zero rows, which have no direction, and where
-    the mask leaves no row.
+    In at least float32 whatever autocast says. Where a row that counts is not finite, as in a step of half precision
+    that overflows, the penalty is NaN and so is every gradient: GradScaler skips such a step, which an error would
+    end. Raises InputError for zero rows, which have no direction, for rows so short that their gradient overflows, and
+    where the mask leaves no row.
     """
 
     def __init__(self, lambda_: float):
         super().__init__()
-        require_weight(lambda_)
-        self.lambda_ = lambda_
+        self.lambda_ = weight(lambda_)
 
     def forward(self, hidden: Hidden, mask: Tensor | None = None) -> Float[Tensor, ""]:
         """hidden: (n, d), (b, t, d), or a sequence of such. mask: (n,) or (b, t), true for rows that count. A scalar in
@@ -38,9 +39,12 @@ class CosReg(nn.Module):
         with torch.autocast(rows.device.type, enabled=False):
             rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
             largest = rows.detach().abs().amax(1, keepdim=True)
-            if (largest == 0).any():
-                row = int((largest == 0).nonzero()[0, 0])
-                raise InputError(f"row {row} of the hidden states is zero, which has no direction; mask it")
+            # a gradient of λ/length would be infinite
+            small = largest < torch.finfo(rows.dtype).tiny * max(1.0, abs(self.lambda_))
+            if small.any():
+                row = int(small.nonzero()[0, 0])
+                what = "so short that its gradient overflows" if largest[row] > 0 else "zero, which has no direction"
+                raise InputError(f"row {row} of the hidden states is {what}; mask it")
             scaled = rows / largest  # the squares of large or small rows would leave the range
             mean = (scaled / scaled.norm(dim=1, keepdim=True)).mean(0)
             return self.lambda_ * (mean.square().sum() - 1 / len(rows))

@@ -8,23 +8,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.registry import InputError
+from clip_geometry.geometry._core.arguments import real_number
+from clip_geometry.geometry._core.arrays import FLOATS
+from clip_geometry.registry import InputError, shown
 
 Hidden: TypeAlias = Tensor | Sequence[Tensor]  # (n, d), (b, t, d), or several of either, one for each layer
 
 
-def is_finite(value: Any) -> bool:
-    """Whether it is a number, and a finite one."""
-    try:
-        return math.isfinite(value)
-    except (TypeError, ValueError, RuntimeError):  # of a string, an array, a tensor of several
-        return False
-
-
-def require_weight(lambda_: Any) -> None:
-    """Raises InputError for what is no finite number."""
-    if not is_finite(lambda_):
-        raise InputError(f"lambda_ is {lambda_!r}; expected a finite weight of the penalty")
+def weight(lambda_: Any) -> float:
+    """λ as a finite float. Raises InputError for anything else."""
+    return real_number(lambda_, "lambda_", math.isfinite, "a finite weight of the penalty")
 
 
 class Layers:
@@ -34,7 +27,9 @@ class Layers:
     """
 
     def __init__(self, hidden: Hidden, mask: Tensor | None = None):
-        given = [hidden] if isinstance(hidden, Tensor) else list(hidden)
+        given = [hidden] if isinstance(hidden, Tensor) else hidden
+        if not isinstance(given, list | tuple):
+            raise InputError(f"hidden states are a {type(hidden).__name__}; expected a tensor, or one for each layer")
         _check(given)
         self.rows: list[Float[Tensor, "n d"]] = [layer.reshape(-1, layer.shape[-1]) for layer in given]
         self.kept = None if mask is None else _indices(mask, given[0])
@@ -55,7 +50,10 @@ def _check(layers: Sequence[Any]) -> None:
     for layer in layers:
         if not isinstance(layer, Tensor):
             raise InputError(f"hidden states are a {type(layer).__name__}; expected a tensor, or one for each layer")
-        if layer.ndim not in (2, 3) or not layer.is_floating_point():
+        sparse = layer.layout != torch.strided or layer.is_nested or layer.is_quantized
+        if sparse or layer.is_meta or hasattr(layer, "get_mask"):
+            raise InputError("hidden states are a sparse, quantized, masked or meta tensor; expected a dense one")
+        if layer.ndim not in (2, 3) or layer.dtype not in FLOATS:
             kind = str(layer.dtype).removeprefix("torch.")
             raise InputError(
                 f"hidden states are {kind} of shape {tuple(layer.shape)}; expected floating point, (n, d) or (b, t, d)"
@@ -63,13 +61,17 @@ def _check(layers: Sequence[Any]) -> None:
         if layer.shape != layers[0].shape:
             shapes = f"{tuple(layers[0].shape)} and {tuple(layer.shape)}"
             raise InputError(f"layers have shapes {shapes}; expected one shape")
+        if layer.device != layers[0].device:
+            raise InputError(f"layers are on {layers[0].device} and {layer.device}; expected one device")
     if layers[0].numel() == 0:
         raise InputError(f"hidden states have shape {tuple(layers[0].shape)}; expected at least one row")
 
 
 def _indices(mask: Tensor, layer: Tensor) -> Int[Tensor, " k"] | None:
     """None where the mask leaves out nothing, so that nothing is copied."""
-    if mask.shape != layer.shape[:-1] or mask.is_floating_point():
+    if not isinstance(mask, Tensor) or mask.layout != torch.strided:
+        raise InputError(f"the mask is {shown(mask)}; expected a tensor, true (or 1) for each row that is no padding")
+    if mask.shape != layer.shape[:-1] or mask.is_floating_point() or mask.is_complex():
         raise InputError(
             f"the mask is {str(mask.dtype).removeprefix('torch.')} of shape {tuple(mask.shape)}; expected "
             f"{tuple(layer.shape[:-1])}, true (or 1) for each row that is no padding"

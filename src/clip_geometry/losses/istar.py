@@ -7,8 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from clip_geometry.geometry.moments import Moments
-from clip_geometry.losses.hidden import Hidden, Layers, is_finite, require_weight
+from clip_geometry.geometry._core.arguments import real_number
+from clip_geometry.geometry._core.moments import Moments
+from clip_geometry.losses.hidden import Hidden, Layers, weight
 from clip_geometry.losses.running import Batch, RunningCovariance, reduced
 from clip_geometry.losses.second_moments import second_moments
 from clip_geometry.registry import InputError
@@ -42,17 +43,17 @@ class IStar(nn.Module):
     >>> loss.backward()
 
     The gradient reaches every given row; the scatter is taken in float32 (float64 for float64 rows) whatever autocast
-    says, and the rest in float64. Raises InputError for fewer than two rows, d < 2, and rows that are all equal
-    without a C_0.
+    says, and the rest in float64. Where a row that counts is not finite, or beyond 1e18, whose square float32 does not
+    hold, as in a step of half precision that overflows, the penalty is NaN and so is every gradient: GradScaler skips
+    such a step, which an error would end. Raises InputError for fewer than two rows, d < 2, and rows that are all
+    equal without a C_0.
     """
 
     def __init__(self, lambda_: float, zeta: float = 0.2, *, momentum: float | None = None, group: Any = None):
         super().__init__()
-        require_weight(lambda_)
-        if not is_finite(zeta) or not 0 <= zeta <= 1:
-            raise InputError(f"zeta is {zeta!r}; expected a share from 0 (the batch alone) to 1 (C_0 alone)")
-        self.lambda_ = lambda_
-        self.zeta = zeta
+        share = "a share from 0 (the batch alone) to 1 (C_0 alone)"
+        self.lambda_ = weight(lambda_)
+        self.zeta = real_number(zeta, "zeta", lambda part: 0 <= part <= 1, share)
         self.group = group
         self.running = RunningCovariance(momentum)
 
@@ -63,7 +64,8 @@ class IStar(nn.Module):
         moments = second_moments(layers.rows, layers.kept)
         if self.training:
             moments = reduced(moments, self.group)
-        score = self._score(moments)
+        kind = torch.finfo(torch.promote_types(layers.rows[0].dtype, torch.float32))
+        score = self._score(moments, kind.tiny / kind.eps)
         if self.training:
             self.running.update(moments)
         return (self.lambda_ * (1 - score)).to(torch.promote_types(layers.rows[0].dtype, torch.float32))
@@ -77,8 +79,8 @@ class IStar(nn.Module):
     def extra_repr(self) -> str:
         return f"lambda_={self.lambda_:g}, zeta={self.zeta:g}, momentum={self.running.momentum}"
 
-    def _score(self, moments: Moments) -> Float[Tensor, ""]:
-        """`isoscore_star` less its checks of every entry."""
+    def _score(self, moments: Moments, least: float) -> Float[Tensor, ""]:
+        """`isoscore_star` less its checks of every entry. least: the trace below which products lose digits."""
         if moments.n < 2 or moments.d < 2:
             raise InputError(f"hidden states are {moments.n} × {moments.d} numbers; expected at least 2 rows of 2")
         c_0 = self.running.like(moments)
@@ -86,6 +88,9 @@ class IStar(nn.Module):
         if c_0 is not None:
             shrunken = (1 - self.zeta) * shrunken + self.zeta * c_0
         trace = shrunken.trace()
-        if trace == 0:
-            raise InputError(f"all {moments.n} hidden states are equal; their isotropy is undefined")
+        if trace < least:  # false for NaN
+            raise InputError(
+                f"all {moments.n} hidden states are equal, or nearer than their squares can tell; their isotropy is "
+                "undefined"
+            )
         return ((shrunken / trace).square().sum().reciprocal() - 1) / (moments.d - 1)

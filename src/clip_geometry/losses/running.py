@@ -7,8 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from clip_geometry.geometry.moments import Moments
-from clip_geometry.losses.hidden import Hidden, Layers, is_finite
+from clip_geometry.geometry._core.arguments import real_number
+from clip_geometry.geometry._core.moments import Moments
+from clip_geometry.losses.hidden import Hidden, Layers
 from clip_geometry.losses.second_moments import second_moments
 from clip_geometry.registry import InputError
 
@@ -26,8 +27,9 @@ class RunningCovariance(nn.Module):
 
     def __init__(self, momentum: float | None = None):
         super().__init__()
-        if momentum is not None and not (is_finite(momentum) and 0 < momentum <= 1):
-            raise InputError(f"momentum is {momentum!r}; expected the weight of a new batch, above 0 and at most 1")
+        share = "the weight of a new batch, above 0 and at most 1"
+        if momentum is not None:
+            momentum = real_number(momentum, "momentum", lambda part: 0 < part <= 1, share)
         self.momentum = momentum
         self.register_buffer("covariance", None)
 
@@ -39,12 +41,20 @@ class RunningCovariance(nn.Module):
         merged, so that only one is in memory. group: as in `reduced`. Raises InputError for fewer than two rows in all
         and for entries that are not finite; C_0 stays as it was.
         """
-        batches = [(sample, mask)] if isinstance(sample, Tensor) else map(_with_mask, sample)
+        try:
+            batches = [(sample, mask)] if isinstance(sample, Tensor) else map(_with_mask, sample)
+        except TypeError:  # it has no members
+            batches = None
+        if batches is None or (mask is not None and not isinstance(sample, Tensor)):
+            raise InputError(
+                f"the sample is a {type(sample).__name__}; expected a tensor, or batches without a mask beside them, "
+                "each with its own: (states, mask)"
+            )
         merged: Moments | None = None
         for hidden, kept in batches:
             layers = Layers(hidden, kept)
             part = second_moments(layers.rows, layers.kept)
-            merged = part if merged is None else merged + part
+            merged = part if merged is None else merged.merged(part)
         if merged is None:
             raise InputError("there are no batches to take the covariance of; expected at least one")
         merged = reduced(merged, group)

@@ -68,6 +68,7 @@ def place(measure: Measure) -> str:
         "two sets": "image, text",
         "pairs": "image, text",
         "distinct pairs": "image, text",
+        "matched sets": "image, text",
         "classes": "image, labels, class_text",
         "train and test": "train_x, train_y, test_x, test_y",
         "train, test and classes": "transform, fit_x, fit_labels, image, labels, class_text",

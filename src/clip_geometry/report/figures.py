@@ -11,8 +11,8 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
 from clip_geometry.geometry import singular_values
-from clip_geometry.geometry.moments import Moments
-from clip_geometry.geometry.rows import as_rows, mean_row
+from clip_geometry.geometry._core.moments import Moments
+from clip_geometry.geometry._core.rows import as_rows, mean_row
 from clip_geometry.registry import InputError
 from clip_geometry.report.numbers import fixed
 from clip_geometry.report.style import COLOUR, LINE, MARKER, NEUTRAL, legend_above, new_axes, styled

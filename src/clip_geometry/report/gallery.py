@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from clip_geometry.geometry import coordinate_std
-from clip_geometry.geometry.rows import as_rows, mean_row
+from clip_geometry.geometry._core.rows import as_rows, mean_row
 from clip_geometry.registry import InputError
 from clip_geometry.report import figures
 from clip_geometry.report.cosines import MAX_COSINES, sampled_cosines

@@ -12,7 +12,7 @@ from clip_geometry.config import Config, digest, validate
 from clip_geometry.data import path_of
 from clip_geometry.data.files import is_unicode
 from clip_geometry.data.traits import known_split
-from clip_geometry.registry import InputError, Registry
+from clip_geometry.registry import InputError, Registry, did_you_mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +83,7 @@ class TaskEntry:
     summary: str
 
 
-tasks: Registry[TaskEntry] = Registry("task")
+tasks: Registry[TaskEntry] = Registry("task", "clip-geometry list tasks")
 
 
 def resolve_task(name_or_section: str | Mapping[str, Any] | TaskConfig) -> TaskConfig:
@@ -97,7 +97,8 @@ def resolve_among(known: Registry[Any], name_or_section: str | Mapping[str, Any]
         return name_or_section
     section = {"name": name_or_section} if isinstance(name_or_section, str) else name_or_section
     if not isinstance(section, Mapping) or not isinstance(section.get("name"), str):
-        raise InputError(f"expected the name of a task or a section with the key 'name'; known are {', '.join(known)}")
+        names = did_you_mean("", known, listed_by=known.listed_by)
+        raise InputError(f"expected the name of a task or a section with the key 'name'{names}")
     values = {key: str(value) if isinstance(value, Path) else value for key, value in section.items()}
     return validate(known[section["name"]].config, values, f"task {section['name']}")
 

@@ -1,11 +1,10 @@
 """Parts of speech of the words that CoDWoE (Mickus et al. 2022) defines, from English Wiktionary."""
 
-import json
 from pathlib import Path
 from typing import Any
 
-from clip_geometry.data.files import read_text
 from clip_geometry.data.tables import read_table
+from clip_geometry.reading import read_json
 from clip_geometry.registry import InputError
 from clip_geometry.tasks.base import Task, TaskEntry, tasks
 from clip_geometry.tasks.words import WordTaskConfig, word_file, word_task
@@ -31,7 +30,7 @@ def load(config: PosConfig) -> Task:
 
 def _columns(file: Path) -> tuple[list[Any], list[Any]]:
     if file.suffix == ".json":
-        entries = _entries(file)
+        entries = read_json(file, "a JSON list of definitions", list[dict[str, Any]])
         names = {name for entry in entries for name in entry}
         columns = {name: [entry.get(name) for entry in entries] for name in ("word", "pos")}
     else:
@@ -41,18 +40,6 @@ def _columns(file: Path) -> tuple[list[Any], list[Any]]:
     if not {"word", "pos"} <= names:
         raise InputError(f"{file} has no 'word' and 'pos', which the files of the competition leave out; take {SOURCE}")
     return columns["word"], columns["pos"]
-
-
-def _entries(file: Path) -> list[dict[str, Any]]:
-    try:
-        entries = json.loads(read_text(file))
-    except ValueError as error:
-        if isinstance(error, InputError):
-            raise
-        entries = None
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise InputError(f"{file} is no JSON list of definitions")
-    return entries
 
 
 tasks.add("pos", TaskEntry(PosConfig, load, "words and their parts of speech (CoDWoE, English)"))

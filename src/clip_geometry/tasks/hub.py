@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from clip_geometry.data.tables import Table
-from clip_geometry.files import first_line
+from clip_geometry.reading import first_line
 from clip_geometry.registry import InputError
 
 

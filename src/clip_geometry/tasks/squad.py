@@ -1,13 +1,14 @@
 """SQuAD 1.1 (Rajpurkar et al. 2016): questions whose answer is a span of a passage."""
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from clip_geometry.config import digest
-from clip_geometry.data.files import read_text
 from clip_geometry.data.tables import Table, read_table
+from clip_geometry.reading import read_json
 from clip_geometry.registry import InputError
 from clip_geometry.tasks.base import FileTaskConfig, spread
 from clip_geometry.tasks.hub import hub_table
@@ -63,18 +64,38 @@ def _question(question: Any, passage: Any, answers: Any, path: Path) -> Question
         raise InputError(f"{path} holds answers that are no lists 'text' and 'answer_start' of one length") from None
 
 
+class _Answer(BaseModel):
+    text: str
+    answer_start: int
+
+
+class _Asked(BaseModel):
+    question: str
+    answers: list[_Answer]
+
+
+class _Paragraph(BaseModel):
+    context: str
+    qas: list[_Asked]
+
+
+class _Article(BaseModel):
+    paragraphs: list[_Paragraph]
+
+
+class _Squad(BaseModel):
+    """The official layout."""
+
+    data: list[_Article]
+
+
 def _of_json(file: Path) -> Iterator[Question]:
-    """data → paragraphs → qas, as the official files have it."""
-    try:
-        for article in json.loads(read_text(file))["data"]:
-            for paragraph in article["paragraphs"]:
-                for asked in paragraph["qas"]:
-                    answers = tuple(Answer(each["text"], int(each["answer_start"])) for each in asked["answers"])
-                    yield Question(asked["question"], paragraph["context"], answers)
-    except InputError:
-        raise
-    except (ValueError, KeyError, TypeError):
-        raise InputError(f"{file} is no JSON in the layout of SQuAD 1.1 (data, paragraphs, qas, answers)") from None
+    content: _Squad = read_json(file, "questions in the layout of SQuAD 1.1", _Squad)
+    for article in content.data:
+        for paragraph in article.paragraphs:
+            for asked in paragraph.qas:
+                answers = tuple(Answer(each.text, each.answer_start) for each in asked.answers)
+                yield Question(asked.question, paragraph.context, answers)
 
 
 def _check(each: Question) -> None:

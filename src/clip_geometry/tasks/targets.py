@@ -55,12 +55,12 @@ class TargetEntry:
     kind: str
 
 
-target_tasks: Registry[TargetEntry] = Registry("task")
+target_tasks: Registry[TargetEntry] = Registry("task", "clip-geometry list tasks")
 
 
 def resolve_any_task(name_or_section: str | Mapping[str, Any] | TaskConfig) -> TaskConfig:
     """The config of a task of either registry, from its name or a section with the key `name`."""
-    known: Registry[TaskEntry | TargetEntry] = Registry("task")
+    known: Registry[TaskEntry | TargetEntry] = Registry("task", "clip-geometry list tasks")
     for name, entry in {**tasks, **target_tasks}.items():
         known.add(name, entry)
     return resolve_among(known, name_or_section)

@@ -1,13 +1,13 @@
 """Tasks on words: which words have a vector, and the noun supersenses of WordNet."""
 
-import json
 import re
 from collections.abc import Collection
 from pathlib import Path
 
 from clip_geometry.data.tables import read_table
-from clip_geometry.encoders.word_files import find_files, read_words
-from clip_geometry.files import existing_file
+from clip_geometry.encoders.words.files import find_files, read_words
+from clip_geometry.paths import existing_file
+from clip_geometry.reading import read_json
 from clip_geometry.registry import InputError
 from clip_geometry.tasks.base import FileTaskConfig, Located, Task, TaskEntry, multi_label_task, tasks
 from clip_geometry.tasks.text import file_at, shared_folder
@@ -53,14 +53,8 @@ def load_supersenses(config: SupersenseConfig) -> Task:
 
 
 def _from_json(file: Path) -> dict[str, set[str]]:
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError:
-        values = None
-    lists = values.values() if isinstance(values, dict) else [None]
-    if not all(isinstance(each, list) and all(isinstance(label, str) for label in each) for each in lists):
-        raise InputError(f"{file} is no JSON object of words and the lists of their supersenses")
-    return {word: set(labels) for word, labels in (values or {}).items()}
+    values = read_json(file, "a JSON object of words and the lists of their supersenses", dict[str, list[str]])
+    return {word: set(labels) for word, labels in values.items()}
 
 
 def _from_pairs(file: Path) -> dict[str, set[str]]:

@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from clip_geometry.geometry._core.arguments import whole_number
 from clip_geometry.registry import InputError
-from clip_geometry.transforms.base import Rows, Transform, TransformEntry, require_count, transforms
+from clip_geometry.transforms.base import Rows, Transform, TransformEntry, transforms
 from clip_geometry.transforms.principal import principal_axes
 
 
@@ -24,7 +25,7 @@ class AllButTheTop(Transform):
         self.k = k
 
     def check(self) -> None:
-        require_count(self.k, f"k of {self.name}")
+        whole_number(self.k, f"k of {self.name}")
 
     def _learn(self, x: Rows) -> None:
         found = principal_axes(x, center=True)

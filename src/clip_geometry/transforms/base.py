@@ -10,8 +10,9 @@ import torch
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from clip_geometry.geometry import rows
-from clip_geometry.geometry.streamed import StreamedRows
+from clip_geometry.geometry._core import rows
+from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.geometry._core.values import check_values
 from clip_geometry.registry import InputError, Registry
 
 Rows: TypeAlias = np.ndarray | StreamedRows
@@ -61,9 +62,17 @@ class Transform(TransformerMixin, BaseEstimator):
                 f"rows have dimension {x.shape[1]}, but {self.name} was fitted on dimension {self.n_features_in_}"
             )
         if not isinstance(x, StreamedRows):
+            moved = self._moved(x)
+            check_values(torch.from_numpy(moved), f"the result of {self.name}")
+            return moved
+        width = self._moved(x[:1].double().numpy()).shape[1]
+        rows = x.map(lambda block, _: torch.from_numpy(self._moved(block.double().numpy())), width)
+        rows.name = f"the result of {self.name}"
+        return rows
+
+    def _moved(self, x: np.ndarray) -> np.ndarray:
+        with np.errstate(over="ignore", invalid="ignore"):  # what leaves the range is a sentence
             return self._map(x)
-        width = self._map(x[:1].double().numpy()).shape[1]
-        return x.map(lambda block, _: torch.from_numpy(self._map(block.double().numpy())), width)
 
     def check(self) -> None:
         """Raises InputError for parameters that no data could make sense of."""
@@ -129,20 +138,19 @@ def as_learnable(x: Rows, *, name: str = "rows", least: int = 1) -> Rows:
     return as_matrix(x, name=name, least=least)
 
 
+def in_torch(x: Rows) -> rows.Matrix:
+    """The rows as geometry walks through them."""
+    return x if isinstance(x, StreamedRows) else torch.from_numpy(x)
+
+
 def as_blocks(x: Rows) -> Iterator[np.ndarray]:
     """The rows in float64, some at a time."""
-    return (block.numpy() for block in rows.blocks(x if isinstance(x, StreamedRows) else torch.from_numpy(x)))
+    return (block.numpy() for block in rows.blocks(in_torch(x)))
 
 
 def mean_of(x: Rows) -> np.ndarray:
     """Their mean, (d,)."""
-    return rows.mean_row(x if isinstance(x, StreamedRows) else torch.from_numpy(x)).numpy()
-
-
-def require_count(value: object, name: str) -> None:
-    """An InputError unless the value is a whole number from 1 on."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise InputError(f"{name} is {value!r}; expected a whole number from 1 on")
+    return rows.mean_row(in_torch(x)).numpy()
 
 
 @dataclass(frozen=True)
@@ -156,4 +164,4 @@ class TransformEntry:
     paired: bool = False
 
 
-transforms: Registry[TransformEntry] = Registry("pipeline step")
+transforms: Registry[TransformEntry] = Registry("pipeline step", "clip-geometry list transforms")

@@ -4,10 +4,12 @@ import warnings
 
 import numpy as np
 
-from clip_geometry.geometry.rows import BLOCK
-from clip_geometry.geometry.streamed import StreamedRows
+from clip_geometry.geometry._core.arguments import SEEDS, whole_number
+from clip_geometry.geometry._core.rows import BLOCK
+from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.memory import memory
 from clip_geometry.registry import InputError
-from clip_geometry.transforms.base import Rows, Transform, TransformEntry, require_count, transforms
+from clip_geometry.transforms.base import Rows, Transform, TransformEntry, transforms
 
 
 class ClusterCenter(Transform):
@@ -25,22 +27,24 @@ class ClusterCenter(Transform):
         self.seed = seed
 
     def check(self) -> None:
-        require_count(self.k, f"k of {self.name}")
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int | np.integer) or not 0 <= self.seed < 2**32:
-            raise InputError(f"seed of {self.name} is {self.seed!r}; expected a whole number from 0 to 2³² − 1")
+        whole_number(self.k, f"k of {self.name}")
+        whole_number(self.seed, f"seed of {self.name}", least=0, most=SEEDS)
 
     def _learn(self, x: Rows) -> None:
         from sklearn.cluster import KMeans
         from sklearn.exceptions import ConvergenceWarning
 
         if isinstance(x, StreamedRows):
-            raise InputError(f"{self.name} needs its {len(x)} rows in memory, and they are streamed; fit it on fewer")
+            fitting = memory() // 12 // (8 * x.shape[1])  # as many as are not streamed
+            raise InputError(
+                f"{self.name} needs its {len(x)} rows in memory, and they are streamed; fit it on up to {fitting}"
+            )
         if len(x) < self.k:
             raise InputError(f"{self.name}({self.k}) needs {self.k} different rows, but it is fitted on {len(x)} rows")
         mean = x.mean(0)  # squared distances far from the origin would cancel
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # too few different rows: an error below
-            found = KMeans(self.k, n_init=10, tol=0, max_iter=1000, random_state=self.seed)  # pyright: ignore
+            found = KMeans(int(self.k), n_init=10, tol=0, max_iter=1000, random_state=int(self.seed))  # pyright: ignore
             found.fit(x - mean)
         if (distinct := len(set(np.asarray(found.labels_).tolist()))) < self.k:
             raise InputError(

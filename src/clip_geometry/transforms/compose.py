@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from clip_geometry.registry import InputError
+from clip_geometry.registry import InputError, shown
 from clip_geometry.transforms.affine import affine_chain
 from clip_geometry.transforms.base import PairedTransform, Rows, Transform, as_learnable
 
@@ -26,8 +26,10 @@ class Compose(Transform):
         self.steps = steps
 
     def check(self) -> None:
-        if not all(isinstance(step, Transform) for step in self.steps):
-            raise InputError(f"steps of {self.name} are {list(self.steps)!r}; expected transforms, not yet fitted")
+        if not isinstance(self.steps, list | tuple) or not all(isinstance(step, Transform) for step in self.steps):
+            raise InputError(
+                f"steps of {self.name} are {shown(self.steps)}; expected a list of transforms to be fitted"
+            )
 
     def fit(self, x: Rows, y: Rows | None = None) -> Self:
         self.check()

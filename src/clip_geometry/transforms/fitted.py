@@ -9,7 +9,7 @@ import numpy as np
 
 from clip_geometry.registry import InputError
 from clip_geometry.transforms.affine import Affine, affine_chain
-from clip_geometry.transforms.base import Rows, Transform
+from clip_geometry.transforms.base import Rows, Transform, as_learnable
 from clip_geometry.transforms.step import Step
 
 ANY = "any"  # the name of a set that is not told apart by modality: its chain serves every modality
@@ -75,10 +75,12 @@ class FittedPipeline:
 
 
 def as_sets(sets: Mapping[str, Rows]) -> Mapping[str, Rows]:
-    """The sets; an InputError where rows were given without saying what they are."""
+    """The sets, lists as arrays; an InputError for what is no matrix, and for rows without saying what they are."""
     if not isinstance(sets, Mapping):
         raise InputError(
             f"a pipeline takes sets by name, not a {type(sets).__name__}: "
             'give {"image": rows, "text": rows}, or {"any": rows} for one map of every modality'
         )
-    return sets
+    return {
+        name: x if len(getattr(x, "shape", ())) == 2 else as_learnable(x, name=str(name)) for name, x in sets.items()
+    }

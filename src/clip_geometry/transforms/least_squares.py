@@ -1,13 +1,11 @@
 """The linear map from one set to another."""
 
-import math
 import warnings
-from numbers import Real
 
 import numpy as np
 
-from clip_geometry.geometry.streamed import StreamedRows
-from clip_geometry.registry import InputError
+from clip_geometry.geometry._core.arguments import real_number
+from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.transforms.base import PairedTransform, RankWarning, Rows, TransformEntry, as_blocks, transforms
 
 
@@ -26,11 +24,8 @@ class LeastSquares(PairedTransform):
         self.rcond = rcond
 
     def check(self) -> None:
-        rcond = self.rcond
-        if rcond is None:
-            return
-        if isinstance(rcond, bool) or not isinstance(rcond, Real) or not (math.isfinite(rcond) and 0 <= rcond < 1):
-            raise InputError(f"rcond of {self.name} is {rcond!r}; expected a number from 0 to below 1")
+        if self.rcond is not None:
+            real_number(self.rcond, f"rcond of {self.name}", lambda part: 0 <= part < 1, "a number from 0 to below 1")
 
     def _learn_pairs(self, source: Rows, target: Rows) -> None:
         d = source.shape[1]

@@ -21,12 +21,14 @@ import json
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import numpy as np
+from pydantic import BaseModel, Field
 
-from clip_geometry.files import existing_file, first_line, write_atomically
-from clip_geometry.registry import InputError
+from clip_geometry.files import write_atomically
+from clip_geometry.reading import checked, first_line, parse_json, read_safetensors
+from clip_geometry.registry import InputError, shown
 from clip_geometry.transforms.base import Transform, transforms
 from clip_geometry.transforms.fitted import FittedPipeline
 from clip_geometry.transforms.step import parse_pipeline
@@ -63,50 +65,67 @@ def write_map(fitted: FittedPipeline, path: Path) -> None:
     write_atomically(path, save(tensors, {KEY: text}))
 
 
+Dimension = Annotated[int, Field(ge=1, le=10**6)]
+
+
+class _Described(BaseModel):
+    name: str
+    parameters: dict[str, str | bool | int | float | None]
+    attributes: dict[str, int | float]
+
+
+class _Facts(BaseModel):
+    """The JSON in the metadata. `affine` is for other programs and not read."""
+
+    format: int
+    version: str
+    steps: list[str]
+    fitted_on: str | None
+    refusal: str | None
+    dimensions: dict[str, tuple[Dimension, Dimension]]
+    chains: dict[str, list[int]]
+    transforms: list[_Described]
+
+
 def read_map(path: Path) -> FittedPipeline:
     """The fitted pipeline of a file. Raises InputError, one sentence, for one that is damaged or something else."""
-    path = existing_file(path, "a map (.safetensors) written by fit")
-    metadata, tensors = _contents(path)
+    metadata, stored = read_safetensors(path, "a map (.safetensors) written by fit", framework="pt")
     if KEY not in metadata:
-        raise InputError(f"{path} is a .safetensors file but no map of clip-geometry: give one that fit wrote")
-    facts = _sound_facts(metadata[KEY], tensors)
-    if facts is None:
-        raise InputError(f"{path} is damaged, its checksum does not hold: copy it again or fit it again")
-    if facts["format"] != FORMAT:
+        raise InputError(f"{shown(path)} is a .safetensors file but no map of clip-geometry: give one that fit wrote")
+    tensors = {name: tensor.double().numpy() for name, tensor in stored.items()}  # float64, as all are written
+    found = parse_json(metadata[KEY], f"the metadata of {shown(path)}", dict[str, Any])
+    if found.pop("checksum", None) != checksum(found, tensors):
+        raise InputError(f"{shown(path)} is damaged, its checksum does not hold: copy it again or fit it again")
+    if found.get("format") != FORMAT:
         raise InputError(
-            f"{path} has format {facts['format']} of clip-geometry {facts['version']}, and this version reads format "
-            f"{FORMAT}: install that version or fit the map again"
+            f"{shown(path)} has format {shown(found.get('format'))} of clip-geometry {shown(found.get('version'))}, "
+            f"and this version reads format {FORMAT}: install that version or fit the map again"
         )
-    built = [_restored(described, k, tensors) for k, described in enumerate(facts["transforms"])]
+    facts: _Facts = checked(found, f"the metadata of {shown(path)}", _Facts)
+    try:
+        return _fitted(facts, tensors)
+    except (InputError, KeyError, IndexError, TypeError, ValueError) as error:  # whoever wrote it, its parts disagree
+        raise InputError(f"{shown(path)} contradicts itself ({first_line(error)}): fit the map again") from None
+
+
+def _fitted(facts: _Facts, tensors: Mapping[str, np.ndarray]) -> FittedPipeline:
+    built = [_restored(described, k, tensors) for k, described in enumerate(facts.transforms)]
+    if not facts.chains or facts.chains.keys() != facts.dimensions.keys():
+        raise InputError("chains and dimensions are not of the same modalities")
+    chains = {modality: tuple(built[k] for k in chain) for modality, chain in facts.chains.items()}
+    for modality, (d_in, d_out) in facts.dimensions.items():
+        rows = np.linspace(1, 2, 2 * d_in).reshape(2, d_in)  # two rows that no centre makes zero
+        for transform in chains[modality]:
+            rows = transform.transform(rows)
+        if np.shape(rows) != (2, d_out) or not np.isfinite(rows).all():
+            raise InputError(f"the {modality} chain does not map {d_in} dimensions to {d_out}")
     return FittedPipeline(
-        steps=parse_pipeline(facts["steps"]),
-        chains={modality: tuple(built[k] for k in chain) for modality, chain in facts["chains"].items()},
-        dimensions={modality: (d_in, d_out) for modality, (d_in, d_out) in facts["dimensions"].items()},
-        fitted_on=facts["fitted_on"],
-        refusal=facts["refusal"],
+        steps=parse_pipeline(facts.steps),
+        chains=chains,
+        dimensions=facts.dimensions,
+        fitted_on=facts.fitted_on,
+        refusal=facts.refusal,
     )
-
-
-def _contents(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(str(path), framework="np") as file:
-            return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, TypeError) as error:
-        raise InputError(
-            f"{path} is no readable map (.safetensors), damaged or something else ({first_line(error)}): "
-            "copy it again or fit it again"
-        ) from None
-
-
-def _sound_facts(text: str, tensors: Mapping[str, np.ndarray]) -> dict[str, Any] | None:
-    """The metadata's JSON if its checksum holds."""
-    try:
-        facts = json.loads(text)
-        return facts if facts.pop("checksum") == checksum(facts, tensors) else None
-    except (ValueError, KeyError, AttributeError):  # no JSON, or none of ours
-        return None
 
 
 def _attributes(kind: type) -> list[str]:
@@ -120,11 +139,14 @@ def _state(transform: Transform) -> tuple[dict[str, np.ndarray], dict[str, int |
     return arrays, {name: value for name, value in state.items() if name not in arrays}
 
 
-def _restored(described: Mapping[str, Any], k: int, tensors: Mapping[str, np.ndarray]) -> Transform:
-    transform = transforms[described["name"]].make(**described["parameters"])
+def _restored(described: _Described, k: int, tensors: Mapping[str, np.ndarray]) -> Transform:
+    transform = transforms[described.name].make(**described.parameters)
+    transform.check()
     for name in _attributes(type(transform)):
-        scalars = described["attributes"]
-        setattr(transform, name, scalars[name] if name in scalars else tensors[f"{k}.{name}"])
+        value = described.attributes[name] if name in described.attributes else tensors[f"{k}.{name}"]
+        if not np.isfinite(value).all():
+            raise InputError(f"{name} of {described.name} is not finite")
+        setattr(transform, name, value)
     return transform
 
 

@@ -4,8 +4,8 @@ from typing import overload
 
 import numpy as np
 
-from clip_geometry.geometry.rows import as_rows, unit_rows
-from clip_geometry.geometry.streamed import StreamedRows
+from clip_geometry.geometry._core.rows import as_rows, unit_rows
+from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.transforms.base import Rows, Transform, TransformEntry, transforms
 
 

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from clip_geometry.transforms.base import Rows, Transform, TransformEntry, require_count, transforms
+from clip_geometry.geometry._core.arguments import flag, whole_number
+from clip_geometry.transforms.base import Rows, Transform, TransformEntry, transforms
 from clip_geometry.transforms.principal import principal_axes
 
 
@@ -26,7 +27,8 @@ class PCA(Transform):
         self.center = center
 
     def check(self) -> None:
-        require_count(self.k, f"k of {self.name}")
+        whole_number(self.k, f"k of {self.name}")
+        flag(self.center, f"center of {self.name}")
 
     def _learn(self, x: Rows) -> None:
         found = principal_axes(x, center=self.center)

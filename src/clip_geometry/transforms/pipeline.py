@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from clip_geometry.geometry.streamed import StreamedRows, cat
+from clip_geometry.geometry._core.streamed import StreamedRows, cat
 from clip_geometry.registry import InputError
 from clip_geometry.transforms.base import Rows, Transform, as_matrix, transforms
 from clip_geometry.transforms.fitted import ANY, FittedPipeline, as_sets

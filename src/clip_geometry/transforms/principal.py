@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from clip_geometry.geometry._core.triangle import triangle
 from clip_geometry.registry import InputError
-from clip_geometry.transforms.base import Rows, as_blocks, mean_of
+from clip_geometry.transforms.base import Rows, as_blocks, in_torch, mean_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,10 +39,7 @@ def principal_axes(x: Rows, *, center: bool) -> PrincipalAxes:
     """
     n, d = x.shape
     mean = mean_of(x) if center else np.zeros(d)
-    triangle = np.zeros((0, d))
-    for block in _centred(x, mean):
-        triangle = np.linalg.qr(np.concatenate([triangle, block]), mode="r")
-    _, values, axes = np.linalg.svd(triangle, full_matrices=False)
+    _, values, axes = np.linalg.svd(triangle(in_torch(x), center=center).numpy(), full_matrices=False)
     noise = max(n, d) * np.finfo(np.float64).eps * np.hypot(values[0], np.sqrt(n) * np.linalg.norm(mean))
     return PrincipalAxes(mean, axes * _signs(x, mean, axes)[:, None], values, int((values > noise).sum()))
 

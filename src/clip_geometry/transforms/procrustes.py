@@ -5,7 +5,8 @@ from typing import Literal
 
 import numpy as np
 
-from clip_geometry.geometry.streamed import StreamedRows
+from clip_geometry.geometry._core.arguments import one_of
+from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.registry import InputError
 from clip_geometry.transforms.base import PairedTransform, RankWarning, Rows, TransformEntry, as_blocks, transforms
 
@@ -29,8 +30,7 @@ class Procrustes(PairedTransform):
         self.completion = completion
 
     def check(self) -> None:
-        if self.completion not in ("identity", "lapack"):
-            raise InputError(f"completion of {self.name} is {self.completion!r}; expected 'identity' or 'lapack'")
+        one_of(self.completion, f"completion of {self.name}", ("identity", "lapack"))
 
     def _learn_pairs(self, source: Rows, target: Rows) -> None:
         n, d = source.shape

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from clip_geometry.registry import InputError
+from clip_geometry.geometry._core.arguments import positive_number
 from clip_geometry.transforms.base import Rows, Transform, TransformEntry, transforms
 
 
@@ -18,17 +18,16 @@ class Scale(Transform):
         self.factor = factor
 
     def check(self) -> None:
-        if isinstance(self.factor, bool) or not isinstance(self.factor, int | float) or not 0 < self.factor < np.inf:
-            raise InputError(f"factor of scale is {self.factor!r}; expected a positive number")
+        positive_number(self.factor, f"factor of {self.name}")
 
     def _learn(self, x: Rows) -> None:
         return
 
     def _map(self, x: np.ndarray) -> np.ndarray:
-        return x * self.factor
+        return x * float(self.factor)
 
     def weights(self) -> tuple[np.ndarray, np.ndarray]:
-        return np.eye(self.n_features_in_) * self.factor, np.zeros(self.n_features_in_)
+        return np.eye(self.n_features_in_) * float(self.factor), np.zeros(self.n_features_in_)
 
 
 transforms.add(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from clip_geometry.registry import InputError, did_you_mean
+from clip_geometry.registry import InputError, did_you_mean, shown
 from clip_geometry.transforms.base import Transform, transforms
 
 SCOPES = ("image", "text", "pooled", "each")
@@ -55,6 +55,8 @@ class Step:
 
 def parse_pipeline(steps: str | Sequence[str | Step]) -> tuple[Step, ...]:
     """`"normalize,whiten(128)[pooled]"` or a list of steps; an empty string or list is the raw rows."""
+    if not isinstance(steps, str | list | tuple):
+        raise InputError(f"steps = {shown(steps)}; expected a pipeline such as 'normalize,center[each]', or its steps")
     parts = _split(steps) if isinstance(steps, str) else steps
     return tuple(parse_step(str(part)) for part in parts if str(part).strip())
 
@@ -64,16 +66,16 @@ def parse_step(text: str) -> Step:
     match = _STEP.fullmatch(text.strip())
     if match is None:
         raise InputError(
-            f"pipeline step {text.strip()!r} is not of the form name, name(value, key=value) or name[scope]"
+            f"pipeline step {shown(text.strip())} is not of the form name, name(value, key=value) or name[scope]"
         )
     name, scope = match["name"], match["scope"]
     entry = transforms[name]
     if scope is not None and not entry.fits:
-        raise InputError(f"pipeline step {name!r} learns nothing and takes no scope, but {text!r} was given")
+        raise InputError(f"pipeline step {shown(name)} learns nothing and takes no scope, but {shown(text)} was given")
     known = DIRECTIONS if entry.paired else SCOPES
     if scope is not None and scope not in known:
         raise InputError(
-            f"pipeline step {text!r} has the unknown {'direction' if entry.paired else 'scope'} {scope!r}"
+            f"pipeline step {shown(text)} has the unknown {'direction' if entry.paired else 'scope'} {shown(scope)}"
             f"{did_you_mean(scope, known) or '; known are ' + ', '.join(known)}"
         )
     step = Step(name, scope, tuple(_parameters(name, match["values"] or "", text.strip())))
@@ -96,12 +98,14 @@ def _split(text: str) -> Iterator[str]:
     for position, character in enumerate(text):
         depth += (character in "([") - (character in ")]")
         if depth < 0:
-            raise InputError(f"pipeline {text!r} closes a parenthesis that was not opened, at {text[position:]!r}")
+            raise InputError(
+                f"pipeline {shown(text)} closes a parenthesis that was not opened, at {shown(text[position:])}"
+            )
         if character == "," and depth == 0:
             yield text[start:position]
             start = position + 1
     if depth:
-        raise InputError(f"pipeline {text!r} has a parenthesis that is not closed")
+        raise InputError(f"pipeline {shown(text)} has a parenthesis that is not closed")
     yield text[start:]
 
 
@@ -118,7 +122,7 @@ def _parameters(name: str, values: str, text: str) -> Iterator[tuple[str, Any]]:
     for key, parameter in signature.items():
         required = parameter.default is inspect.Parameter.empty
         if key not in given and required:
-            raise InputError(f"pipeline step {text!r} lacks {key}: write {usage(name)} with a value for it")
+            raise InputError(f"pipeline step {shown(text)} lacks {key}: write {usage(name)} with a value for it")
         if key in given:
             value = _value(given[key], hints[key], key, text)
             if required or value != parameter.default:
@@ -130,20 +134,22 @@ def _assigned(name: str, values: str, text: str, known: list[str]) -> dict[str, 
     given: dict[str, str] = {}
     parts = [part.strip() for part in values.split(",")] if values.strip() else []
     if parts and not known:
-        raise InputError(f"{name} takes no parameters, but {text!r} was given")
+        raise InputError(f"{name} takes no parameters, but {shown(text)} was given")
     for position, part in enumerate(parts):
         key, equals, value = (word.strip() for word in part.partition("="))
         if not equals:
             if position >= len(known) or len(given) < position or list(given) != known[:position]:
-                raise InputError(f"pipeline step {text!r} has the value {part!r} out of place: write {usage(name)}")
+                raise InputError(
+                    f"pipeline step {shown(text)} has the value {shown(part)} out of place: write {usage(name)}"
+                )
             key, value = known[position], part
         if key not in known:
             raise InputError(
-                f"pipeline step {text!r} has the unknown parameter {key!r}"
+                f"pipeline step {shown(text)} has the unknown parameter {shown(key)}"
                 f"{did_you_mean(key, known) or '; ' + name + ' takes ' + ', '.join(known)}"
             )
         if key in given:
-            raise InputError(f"pipeline step {text!r} gives {key} twice")
+            raise InputError(f"pipeline step {shown(text)} gives {key} twice")
         given[key] = value
     return given
 
@@ -158,7 +164,7 @@ def _value(text: str, hint: Any, key: str, step: str) -> Any:
             return value
     expected = literals + [_KINDS[option] for option in options if option in _KINDS]
     near = did_you_mean(text, literals)
-    raise InputError(f"{key} of pipeline step {step!r} is {text!r}; expected {' or '.join(expected)}{near}")
+    raise InputError(f"{key} of pipeline step {shown(step)} is {shown(text)}; expected {' or '.join(expected)}{near}")
 
 
 def _converted(text: str, option: Any) -> tuple[bool, Any]:

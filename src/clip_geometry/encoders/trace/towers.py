@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from clip_geometry.encoders.base import Encoder, Tokens
-from clip_geometry.encoders.hf_clip import HFClipEncoder
+from clip_geometry.encoders.hf.clip import HFClipEncoder
 from clip_geometry.encoders.open_clip import OpenClipEncoder
 from clip_geometry.encoders.text_encoder import TextEncoder
 from clip_geometry.encoders.token_pooling import cls_pooling

@@ -1,0 +1,52 @@
+"""What a map fitted on some image-text pairs does to retrieval of other pairs, over random splits.
+
+python scripts/held_out_pairs.py FOLDER --fit 400 --held-out 100     # a folder with image.npy and text.npy
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+import clip_geometry as cg
+
+NUMBERS = (
+    ("cross", "image_to_text.r_at_1", "R@1 of image queries, among texts alone"),
+    ("mixed", "image_to_text.r_at_1", "R@1 of image queries, one index of both"),
+    ("mixed", "image.same_modality_at_10", "images among the ten rows nearest to an image"),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--fit", type=int, default=250, help="pairs that the map is fitted on")
+    parser.add_argument("--held-out", type=int, default=250, help="pairs that are retrieved")
+    parser.add_argument("--splits", type=int, default=20, help="random splits, with the seeds 0, 1, …")
+    parser.add_argument("--pipeline", default="normalize,procrustes[text-to-image]")
+    options = parser.parse_args()
+    image, text = (np.load(options.folder / f"{modality}.npy") for modality in ("image", "text"))
+    for title, found in shares(image, text, options.fit, options.held_out, options.splits, options.pipeline).items():
+        before, after = (f"{100 * each.mean():.1f} ± {100 * each.std(ddof=1):.1f} %" for each in found)
+        print(f"{title}: {before} before, {after} after")
+
+
+def shares(
+    image: np.ndarray, text: np.ndarray, fit: int, held_out: int, splits: int, pipeline: str
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """title → (before, after the map), one value per split, on the held-out pairs."""
+    found = []
+    for seed in range(splits):
+        order = np.random.default_rng(seed).permutation(len(image))
+        known, unseen = order[:fit], order[fit : fit + held_out]
+        pairs = (range(fit), range(fit))
+        fitted = cg.Pipeline(pipeline).fit({"image": image[known], "text": text[known]}, pairs)
+        raw = {"image": image[unseen], "text": text[unseen]}
+        sets = (raw, fitted.transform(raw))
+        found.append([[cg.retrieval(s["image"], s["text"], index=i)[key] for s in sets] for i, key, _ in NUMBERS])
+    values = np.array(found)
+    return {title: (values[:, k, 0], values[:, k, 1]) for k, (_, _, title) in enumerate(NUMBERS)}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""What is wrong with a command line, as far as it can be said before torch is imported: paths and names.
+
+The names and the lists are data, which scripts/build_docs.py makes from the registries.
+"""
+
+import functools
+import json
+import re
+import sys
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from clip_geometry.paths import existing
+from clip_geometry.registry import unknown
+
+FILE = Path(__file__).with_name("lists.json")
+EMBEDDINGS = "a file of embeddings"
+
+
+@functools.cache
+def shipped() -> dict[str, Any]:
+    """blocks: list → its blocks, a head and what is said below it. names: kind of thing → its names."""
+    return json.loads(FILE.read_text(encoding="utf-8"))
+
+
+def check_embeddings(*paths: Path | None) -> None:
+    for path in paths:
+        if path is not None:
+            existing(path, EMBEDDINGS)
+
+
+def check_pipeline(steps: str | None) -> None:
+    """The names of its steps."""
+    for step in _parts(steps or ""):
+        name = re.split(r"[(\[]", step, maxsplit=1)[0].strip()
+        if re.fullmatch(r"\w+", name):  # of anything else the parser says more
+            _require("pipeline step", name, "transforms")
+
+
+def check_measures(given: str | None) -> None:
+    """The names of measures and of evaluators; the evaluator itself says which numbers it has."""
+    for name in map(str.strip, _parts(given or "")):
+        if name.partition(".")[0] not in shipped()["names"]["measure"]:
+            _require("measure", name, "measures")
+
+
+def check_config(config: Path, overrides: Sequence[str]) -> None:
+    """The file, and the names of its experiments, unless something else may replace them."""
+    from clip_geometry.config import read_yaml
+
+    values: Any = read_yaml(config)
+    replacing = [values.get(key) for key in ("smoke", "sweep") if isinstance(values.get(key), dict)]
+    if any("experiment" in str(key) for key in chain(overrides, *replacing)):
+        return
+    parts = values.get("parts")
+    for part in parts if isinstance(parts, list) else [values]:
+        name = part.get("experiment") if isinstance(part, dict) else None
+        if isinstance(name, str):
+            _require("experiment", name, "experiments")
+
+
+def _require(kind: str, name: str, listed: str) -> None:
+    known = shipped()["names"][kind]
+    if name not in known and "torch" not in sys.modules:  # else a program may have registered it, and looking is cheap
+        raise unknown(kind, name, known, f"clip-geometry list {listed}")
+
+
+def _parts(text: str) -> list[str]:
+    """What commas outside of brackets separate."""
+    depth, parts = 0, [""]
+    for character in text:
+        depth += (character in "([") - (character in ")]")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part for part in parts if part.strip()]

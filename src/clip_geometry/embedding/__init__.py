@@ -1,0 +1,1 @@
+"""Embedding: data through an encoder into a store."""

@@ -1,0 +1,233 @@
+"""One data set embedded by one encoder, in one folder: raw float32 rows that can be trusted.
+
+    recipe.json         what is embedded, and its hash, the key; written first
+    image/, text/       vectors-00000.npy, metadata-00000.parquet, record-00000.json, … (the record last)
+    manifest.json       checksums and facts; written last, so a folder without it is unfinished
+
+A shard is a range of the data set's indices. The key does not contain a limit: a limit is a view. `store_reading` reads
+what is finished.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clip_geometry import files
+from clip_geometry.config import Config, digest
+from clip_geometry.embedding.schema import Manifest, Recipe, Record
+from clip_geometry.progress import note
+from clip_geometry.registry import InputError, listed, shown
+
+RECIPE, MANIFEST = "recipe.json", "manifest.json"
+MODALITIES = ("image", "text")
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The items start, …, stop − 1 of one side of a data set."""
+
+    number: int
+    start: int
+    stop: int
+
+    @property
+    def vectors(self) -> str:
+        return f"vectors-{self.number:05d}.npy"
+
+    @property
+    def metadata(self) -> str:
+        return f"metadata-{self.number:05d}.parquet"
+
+    @property
+    def record(self) -> str:
+        return f"record-{self.number:05d}.json"
+
+
+def recipe_of(
+    encoder: Config,
+    encoder_revision: str,
+    dataset: Config,
+    dataset_revision: str,
+    batch_size: int | None = None,
+) -> dict[str, Any]:
+    """Everything a row depends on, and the hash of it as "key".
+
+    The configs enter as whole objects, so that a new field needs no thought. batch_size: only where rows
+    depend on their batch (EncoderConfig.depends_on_batch).
+    """
+    recipe = {
+        "encoder": encoder.model_dump(mode="json", serialize_as_any=True),
+        "encoder_revision": encoder_revision,
+        "dataset": dataset.model_dump(mode="json", serialize_as_any=True),
+        "dataset_revision": dataset_revision,
+        "batch_size": batch_size,
+    }
+    return {"key": digest(recipe), **recipe}
+
+
+def indices_within(item_id: Sequence[str] | np.ndarray, limit: int | None, pair_on: str = "item_id") -> int:
+    """How many leading indices a limit leaves: those of the first `limit` distinct items.
+
+    A limit of 100 keeps 100 images and all their captions. A side that pairs on the label stays whole,
+    since every class stands for any number of items.
+    """
+    if limit is not None and limit < 1:
+        raise InputError(f"limit is {limit}; a positive number of items was expected")
+    if limit is None or pair_on == "label" or limit >= len(item_id):
+        return len(item_id)
+    seen = set()
+    for index, item in enumerate(item_id):
+        seen.add(item)
+        if len(seen) > limit:
+            return index
+    return len(item_id)
+
+
+class Store:
+    """The writing side of a store folder. Everything that writes needs `locked()`."""
+
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """One process at a time; a second one says so and waits. Clears what killed processes left behind."""
+        if self.folder.exists() and not self.folder.is_dir():
+            raise InputError(f"{shown(self.folder)} is a file; a folder to write the embeddings to was expected")
+        lock = files.exclusive(self.folder, lambda: note(f"another process embeds into {self.folder}: waiting"))
+        with ExitStack() as stack:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                self._require_own()
+                stack.enter_context(lock)
+            except OSError as error:
+                raise InputError(f"cannot write to {shown(self.folder)}: {error.strerror}") from None
+            files.remove_temporaries(self.folder)
+            yield
+
+    def recipe(self) -> dict[str, Any] | None:
+        """recipe.json, with "shard_size" beside the recipe; None for a folder that is new or empty."""
+        path = self.folder / RECIPE
+        if path.exists():
+            recipe = files.read_json(path, Recipe)
+            if recipe is None:
+                raise InputError(f"{shown(path)} is damaged: delete the folder and embed again")
+            return recipe
+        self._require_own()
+        return None
+
+    def _require_own(self) -> None:
+        """Nothing is locked, removed or written in a folder that holds something else."""
+        there = [path for path in self.folder.iterdir() if path.name != files.LOCK and not files.is_temporary(path)]
+        if there and not (self.folder / RECIPE).exists():
+            others = listed(sorted(path.name for path in there), 3)
+            raise InputError(f"{shown(self.folder)} holds other files ({others}): choose a new or empty folder")
+
+    def begin(self, recipe: Mapping[str, Any], shard_size: int) -> None:
+        files.write_json(self.folder / RECIPE, {**recipe, "shard_size": shard_size})
+
+    def require(self, recipe: Mapping[str, Any]) -> None:
+        """Raises InputError unless the store was begun with this recipe, naming what differs."""
+        there = {key: value for key, value in (self.recipe() or {}).items() if key != "shard_size"}
+        if there == recipe:
+            return
+        old, new = _flat(there), _flat(recipe)
+        changed = [
+            f"{key} is {shown(old.get(key), 40)} there and {shown(new.get(key), 40)} now"
+            for key in sorted(old.keys() | new.keys())
+            if key != "key" and old.get(key) != new.get(key)
+        ]
+        raise InputError(
+            f"{shown(self.folder)} holds other embeddings: {'; '.join(changed[:3])}; choose another folder"
+        )
+
+    def manifest(self) -> dict[str, Any] | None:
+        """manifest.json; None where it is absent or damaged."""
+        return files.read_json(self.folder / MANIFEST, Manifest)
+
+    def records(self, modality: str) -> list[dict[str, Any]]:
+        """The readable records of a side, in the order of their items."""
+        paths = sorted((self.folder / modality).glob("record-*.json"))
+        records = [record for path in paths if (record := files.read_json(path, Record))]
+        return sorted(records, key=lambda record: record["start"])
+
+    def covered(self, modality: str) -> int:
+        """How many leading indices of a side were embedded, or begun, by earlier runs."""
+        side = ((self.manifest() or {}).get("sides") or {}).get(modality)
+        return max([record["stop"] for record in self.records(modality)] + [side["items"] if side else 0])
+
+    def missing(self, modality: str, items: int, shard_size: int) -> list[Shard]:
+        """The shards of the first `items` indices that are absent, shorter than wanted, or damaged."""
+        recorded = {record["start"]: record for record in self.records(modality)}
+        starts = range(0, items, shard_size)
+        shards = [Shard(k, start, min(start + shard_size, items)) for k, start in enumerate(starts)]
+        return [shard for shard in shards if not self._is_sound(modality, shard, recorded.get(shard.start))]
+
+    def _is_sound(self, modality: str, shard: Shard, record: Mapping[str, Any] | None) -> bool:
+        if record is None or record["stop"] != shard.stop:
+            return False
+        paths = {self.folder / modality / name: checksum for name, checksum in record["files"].items()}
+        return all(path.is_file() and files.sha256_of(path) == checksum for path, checksum in paths.items())
+
+    def write_shard(
+        self,
+        modality: str,
+        shard: Shard,
+        vectors: np.ndarray,
+        columns: Mapping[str, Any],
+        facts: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """Writes (rows, d) float32 `vectors`, their metadata `columns`, and then the record, which it returns."""
+        folder = self.folder / modality
+        folder.mkdir(exist_ok=True)
+        content = files.npy_bytes(vectors.astype(np.float32, copy=False))
+        checksums = {
+            shard.vectors: files.write_atomically(folder / shard.vectors, content),
+            shard.metadata: files.write_atomically(folder / shard.metadata, _parquet(columns)),
+        }
+        record = {"start": shard.start, "stop": shard.stop, "rows": len(vectors), "d": vectors.shape[1]}
+        record |= {"files": checksums, **facts}
+        files.write_json(folder / shard.record, record)
+        return record
+
+    def unfinish(self) -> None:
+        """Removes the manifest before shards are replaced: it would name checksums that no longer hold."""
+        (self.folder / MANIFEST).unlink(missing_ok=True)
+        files.sync_folder(self.folder)
+
+    def finish(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        """Writes the manifest and returns it as a reader will see it."""
+        files.write_json(self.folder / MANIFEST, manifest)
+        return self.manifest() or {}
+
+
+def summary(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The manifest's entry of a side, from the records of all its shards."""
+    lost = [record["lost"] for record in records if "lost" in record]
+    return {
+        "n": sum(record["rows"] for record in records),
+        "d": max(record["d"] for record in records),
+        "dtype": "float32",
+        "items": records[-1]["stop"],
+        "truncated": sum(record["truncated"] for record in records),
+        "skipped": [item for record in records for item in record["skipped"]],
+        **({"lost": sum(lost)} if lost else {}),
+        "shards": list(records),
+    }
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat = {}
+    for key, value in values.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
+
+
+def _parquet(columns: Mapping[str, Any]) -> bytes:
+    import pyarrow as pa
+
+    return files.parquet_bytes(pa.table({name: pa.array(column) for name, column in columns.items()}))

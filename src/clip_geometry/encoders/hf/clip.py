@@ -1,0 +1,146 @@
+"""Encoders of Hugging Face transformers: CLIPModel with its processor, by hub name or folder."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+from PIL import Image
+from pydantic import BaseModel, Field, FiniteFloat
+from torch import Tensor
+
+from clip_geometry.data.images import rgb
+from clip_geometry.encoders import hub
+from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, Tokens, encoders
+from clip_geometry.encoders.hf.fresh import HFConfig, build, revision_of, weights_of
+from clip_geometry.encoders.hf.loading import apply, load_tokenizer, one_sentence, quiet, read_config
+from clip_geometry.encoders.hf.tokens import check_ids, tokenize
+from clip_geometry.encoders.open_clip.config import Mean, Sides, StandardDeviation
+from clip_geometry.encoders.runtime import DTYPES, inference, parameter_count
+from clip_geometry.encoders.shipped import model_path
+from clip_geometry.reading import read_json
+from clip_geometry.registry import InputError, shown
+
+
+class HFClipConfig(HFConfig):
+    """hf-clip:ORG/NAME or hf-clip:PATH."""
+
+
+class _Preprocessing(BaseModel):
+    """What of preprocessor_config.json could take all memory, or give NaN."""
+
+    size: Sides = None
+    crop_size: Sides = None
+    image_mean: Mean | None = None
+    image_std: StandardDeviation | None = None
+    rescale_factor: Annotated[FiniteFloat, Field(ge=-1000, le=1000)] | None = None
+
+
+def find(config: HFClipConfig) -> tuple[Path, Path | None]:
+    """(folder with config, tokenizer and image processor; weights file, None: fresh), downloaded if need be."""
+    name = config.model.partition(":")[2]
+    folder = hub.folder(name, hub.TOKENIZER_FILES)
+    _check_config(folder)
+    return folder, weights_of(config)
+
+
+def check(config: HFClipConfig) -> None:
+    name = config.model.partition(":")[2]
+    hub.check_name(name)
+    if model_path(name).is_dir():
+        find(config)
+
+
+def revision(config: HFClipConfig) -> str:
+    return revision_of(*find(config))
+
+
+def _check_config(folder: Path) -> None:
+    kind = read_config(folder, "a CLIP model in transformers' layout")["model_type"]
+    if kind != "clip":
+        raise InputError(f"{shown(folder)} holds a model of type {shown(kind)}; hf-clip: loads models of type 'clip'")
+
+
+def load(config: HFClipConfig, device: torch.device) -> "HFClipEncoder":
+    from transformers import AutoImageProcessor, CLIPModel
+
+    folder, weights = find(config)
+    model, facts = build(CLIPModel, folder, weights, config)
+    model = model.to(dtype=DTYPES[config.precision])
+    read_json(folder / "preprocessor_config.json", "the config of an image processor", _Preprocessing)
+    with quiet(), one_sentence(f"{shown(folder)} holds no image processor that transformers can load"):
+        processor = AutoImageProcessor.from_pretrained(str(folder), trust_remote_code=False)
+        given = tuple(processor(images=Image.new("RGB", (50, 40)), return_tensors="pt")["pixel_values"].shape[1:])
+    side = model.config.vision_config.image_size
+    if given != (3, side, side):
+        raise InputError(
+            f"the image processor in {shown(folder)} gives pixels of shape {given}, but the model takes "
+            f"{(3, side, side)}; the folder holds files of two models, or one is damaged"
+        )
+    return HFClipEncoder(config, model.eval().to(device), processor, load_tokenizer(folder), facts)
+
+
+class HFClipEncoder(Encoder):
+    """transformers' CLIPModel in eval mode with its own image processor and tokenizer."""
+
+    modalities = frozenset({"image", "text"})
+
+    def __init__(self, config: EncoderConfig, model: Any, processor: Any, tokenizer: Any, weights: Mapping[str, Any]):
+        self.config = config
+        self.model = model
+        self.device = model.device
+        self.processor = processor
+        self.tokenizer = tokenizer
+        self.context_length = model.config.text_config.max_position_embeddings
+        self._weights = weights
+
+    def preprocess(self, image: Image.Image) -> Tensor:
+        return self.processor(images=rgb(image), return_tensors="pt")["pixel_values"][0]
+
+    def tokenize(self, texts: Sequence[str]) -> Tokens:
+        return tokenize(self.tokenizer, texts, self.context_length, padding="max_length")
+
+    def image_features(self, pixels: Tensor) -> Tensor:
+        pixels = pixels.to(self.device, DTYPES[self.config.precision])
+        return self._features(self.model.vision_model, self.model.get_image_features, {"pixel_values": pixels})
+
+    def text_features(self, tokens: Tokens) -> Tensor:
+        check_ids(tokens.inputs["input_ids"], self.model.text_model.get_input_embeddings(), self.config.model)
+        inputs = {name: value.to(self.device) for name, value in tokens.inputs.items()}
+        return self._features(self.model.text_model, self.model.get_text_features, inputs)
+
+    def _features(self, tower: Any, project: Any, inputs: Mapping[str, Tensor]) -> Tensor:
+        with inference():
+            rows = apply(project if self.config.features == "projected" else tower, self.config.model, inputs)
+        if not isinstance(rows, Tensor):  # transformers 5 gives an output object for projected features too
+            rows = rows.pooler_output
+        return rows.float().cpu()
+
+    def describe(self) -> Mapping[str, Any]:
+        config = self.model.config
+        widths = {"image": config.vision_config.hidden_size, "text": config.text_config.hidden_size}
+        projected = dict.fromkeys(widths, config.projection_dim)
+        return {
+            "weights": dict(self._weights),
+            "dim": projected if self.config.features == "projected" else widths,
+            "parameters": parameter_count(self.model),
+            "activation": ", ".join(sorted({config.vision_config.hidden_act, config.text_config.hidden_act})),
+            "preprocessing": f"{type(self.processor).__name__}({self.processor.to_json_string()})",
+            "tokenizer": type(self.tokenizer).__name__,
+            "context_length": self.context_length,
+            "logit_scale": self.model.logit_scale.exp().item(),
+            "logit_bias": None,
+        }
+
+
+encoders.add(
+    "hf-clip",
+    EncoderEntry(
+        config=HFClipConfig,
+        load=load,
+        revision=revision,
+        pattern="hf-clip:ORG/NAME or PATH",
+        summary="transformers' CLIPModel and processor, from the hub or a folder; fresh=true: initialised",
+        check=check,
+    ),
+)

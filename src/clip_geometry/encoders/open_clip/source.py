@@ -1,0 +1,211 @@
+"""From the name of an open_clip model to its architecture, weights and tokenizer. Errors come before any download."""
+
+import importlib
+import importlib.util
+import re
+import sys
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from clip_geometry.encoders import hub
+from clip_geometry.encoders.open_clip.config import Architecture, OpenClipFile
+from clip_geometry.encoders.shipped import folder_of
+from clip_geometry.paths import existing_file
+from clip_geometry.reading import checked, read_json
+from clip_geometry.registry import InputError, did_you_mean, shown
+
+QUICKGELU = "-quickgelu"
+CONFIG_FILE = "open_clip_config.json"
+HUB_WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
+FOLDER_WEIGHTS = (*HUB_WEIGHTS, "model.safetensors", "pytorch_model.bin", "pytorch_model.pth", "model.pth")
+WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a model comes from. `name` is what open_clip calls it; `weights` fetches their file (None: fresh)."""
+
+    name: str
+    architecture: Mapping[str, Any]
+    weights: Callable[[], Path] | None
+    published: bool  # weights whose layout open_clip knows to convert; others must fit exactly
+    quick_gelu: bool = False  # to be forced
+    preprocessing: Mapping[str, Any] = field(default_factory=dict)  # what the tag adds
+    folder: Path | None = None
+
+
+def list_names() -> dict[str, tuple[str, ...]]:
+    """open_clip's architectures and the tags of each, without importing all of open_clip (4 s)."""
+    spec = importlib.util.find_spec("open_clip")
+    assert spec is not None and spec.submodule_search_locations
+    folder = Path(spec.submodule_search_locations[0])
+    # a package of another name over the same folder: its pretrained.py runs, its __init__ does not
+    alias = "_clip_geometry_open_clip"
+    if alias not in sys.modules:
+        package = types.ModuleType(alias)
+        package.__path__ = [str(folder)]
+        sys.modules[alias] = package
+    pairs = importlib.import_module(f"{alias}.pretrained").list_pretrained()
+    names = sorted(path.stem for path in (folder / "model_configs").glob("*.json"))
+    return {name: tuple(tag for owner, tag in pairs if owner == name) for name in names}
+
+
+# --- open_clip:NAME/TAG, NAME/fresh, NAME@PATH
+
+
+def parse(model: str) -> tuple[str, str, str]:
+    """(NAME, kind, rest) of "open_clip:NAME/TAG" and its like; kind is "tag", "fresh" or "path"."""
+    text = model.partition(":")[2]
+    name, at, path = text.partition("@")
+    if at and name and path:
+        return name, "path", path
+    name, _, tag = text.rpartition("/")
+    if not (name and tag):
+        raise InputError(
+            f"{shown(model)} names no weights; expected open_clip:NAME/TAG, open_clip:NAME/fresh or open_clip:NAME@PATH"
+        )
+    return name, "fresh" if tag == "fresh" else "tag", tag
+
+
+def from_name(model: str, quick_gelu: bool | None) -> Source:
+    """The source of an open_clip:… model; nothing is downloaded before `weights` is called."""
+    name, kind, rest = parse(model)
+    architecture = _built_in(name)
+    if kind == "fresh":
+        return Source(name, architecture, weights=None, published=False)
+    if kind == "path":
+        path = existing_file(Path(rest), "a checkpoint file")
+        forced = _activation(model, name, architecture, quick_gelu)
+        return Source(name, architecture, weights=lambda: path, published=False, quick_gelu=forced)
+    settings = _tag(name, rest, architecture)
+    preprocessing = {k: settings[k] for k in ("mean", "std", "interpolation", "resize_mode") if k in settings}
+    fetch = _hub_weights(settings["hf_hub"])
+    return Source(name, architecture, weights=fetch, published=True, preprocessing=preprocessing)
+
+
+def _built_in(name: str) -> Mapping[str, Any]:
+    import open_clip
+
+    architecture = open_clip.get_model_config(name) if name in open_clip.list_models() else None
+    if architecture is None:
+        near = did_you_mean(name, open_clip.list_models())
+        raise InputError(f"open_clip has no model {shown(name)}{near or '; see clip-geometry list models'}")
+    checked(architecture, f"open_clip's config of {name}", Architecture)  # more can be registered from files
+    return architecture
+
+
+def _tag(name: str, tag: str, architecture: Mapping[str, Any]) -> Mapping[str, Any]:
+    """open_clip's record of the tag. A QuickGELU mismatch, of which open_clip only warns, is an error here."""
+    import open_clip
+    from open_clip.pretrained import get_pretrained_cfg
+
+    tags = open_clip.list_pretrained_tags_by_model(name)
+    if tag not in tags:
+        near = did_you_mean(tag, [*tags, "fresh"])
+        hint = near or f"; it has {', '.join([*tags, 'fresh'])}"
+        raise InputError(f"open_clip's {name} has no weights {tag!r}{hint}")
+    settings = get_pretrained_cfg(name, tag)
+    built, trained = architecture.get("quick_gelu", False), settings.get("quick_gelu", False)
+    if built == trained:
+        return settings
+    other = name.removesuffix(QUICKGELU) if built else name + QUICKGELU
+    if other != name and other in open_clip.list_models() and tag in open_clip.list_pretrained_tags_by_model(other):
+        remedy = f"use open_clip:{other}/{tag}"
+    else:
+        remedy = f"load a downloaded file by open_clip:{name}@PATH with the activation it was trained with"
+    words = {True: "QuickGELU", False: "GELU"}
+    raise InputError(
+        f"open_clip says the weights {tag!r} were trained with {words[trained]}, but the architecture {name} is built "
+        f"with {words[built]}; {remedy}"
+    )
+
+
+def _activation(model: str, name: str, architecture: Mapping[str, Any], quick_gelu: bool | None) -> bool:
+    """Whether to build with QuickGELU: a state dict does not tell, so the name or the option must."""
+    by_name = architecture.get("quick_gelu", False)
+    has_choice = "timm_model_name" not in architecture["vision_cfg"] or "hf_model_name" not in architecture["text_cfg"]
+    if quick_gelu is None and has_choice and not by_name:
+        raise InputError(
+            f"{model}: a checkpoint does not tell its activation; add quick_gelu=true (OpenAI's weights, anything "
+            f"trained as {name}{QUICKGELU}) or quick_gelu=false (trained as {name})"
+        )
+    if by_name and quick_gelu is False:
+        plain = name.removesuffix(QUICKGELU)
+        raise InputError(f"{model}: {name} is built with QuickGELU; for quick_gelu=false name {plain}")
+    return bool(quick_gelu) or by_name
+
+
+def _hub_weights(location: str) -> Callable[[], Path]:
+    """Fetches "ORG/NAME/FILE", or the usual file of "ORG/NAME/"; safetensors where there are both."""
+    repository, _, filename = location.rpartition("/")
+    if not filename:
+        return lambda: hub.first_file(repository, HUB_WEIGHTS)
+    safe = str(Path(filename).with_suffix(".safetensors"))
+    return lambda: hub.first_file(repository, [safe, filename])
+
+
+# --- folders in open_clip's layout: local-dir:PATH, hf-hub:ORG/NAME, scenes-clip/fresh
+
+
+def from_folder(folder: Path, fresh: bool) -> Source:
+    """A folder with open_clip_config.json, tokenizer files where it needs them, and weights unless fresh."""
+    architecture = _read_config(folder)
+    name = f"local-dir:{folder}"
+    if fresh:
+        return Source(name, architecture, weights=None, published=False, folder=folder)
+    path = _weights_in(folder)
+    return Source(name, architecture, weights=lambda: path, published=False, folder=folder)
+
+
+def from_hub(repository: str) -> Source:
+    """A model on the hub; its config and tokenizer are fetched here, its weights when asked for."""
+    check_repository(repository)
+    folder = hub.folder(repository, [CONFIG_FILE, *hub.TOKENIZER_FILES])
+    architecture = _read_config(folder)
+    return Source(
+        f"local-dir:{folder}",
+        architecture,
+        weights=lambda: hub.first_file(repository, HUB_WEIGHTS),
+        published=True,
+        folder=folder,
+    )
+
+
+def check_repository(repository: str) -> None:
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
+        raise InputError(f"{shown(repository)} is no name on the Hugging Face hub; expected hf-hub:ORG/NAME")
+
+
+def scenes_folder() -> Path:
+    """The package's own small architecture and tokenizer, in open_clip's layout."""
+    return folder_of("scenes-clip")
+
+
+def _read_config(folder: Path) -> Mapping[str, Any]:
+    if not folder.is_dir():
+        raise InputError(f"model folder {shown(folder)} does not exist")
+    path = hub.plain(folder) / CONFIG_FILE
+    if not path.exists():
+        raise InputError(f"{shown(folder)} has no {CONFIG_FILE}; a folder in open_clip's layout was expected")
+    values = read_json(path, "a config of open_clip")
+    checked(values, shown(path), OpenClipFile)
+    return values["model_cfg"]
+
+
+def _weights_in(folder: Path) -> Path:
+    """The folder's weights: open_clip's file names in its order, else the only checkpoint there is."""
+    for name in FOLDER_WEIGHTS:
+        if (folder / name).is_file():
+            return folder / name
+    found = sorted(path for path in folder.iterdir() if path.suffix in WEIGHT_SUFFIXES)
+    if not found:
+        raise InputError(f"{shown(folder)} has no weights; add fresh=true for a freshly initialised model")
+    if len(found) > 1:
+        raise InputError(
+            f"{shown(folder)} has several checkpoints ({', '.join(path.name for path in found[:3])}) and none of "
+            f"open_clip's names; rename the one to be used to {HUB_WEIGHTS[0]} (or {HUB_WEIGHTS[1]} if it is pickled)"
+        )
+    return found[0]

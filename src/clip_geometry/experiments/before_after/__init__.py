@@ -1,0 +1,203 @@
+"""The same pairs as a model gives them and after maps: their geometry, and what they are good for."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from pydantic import Field, field_validator, model_validator
+
+from clip_geometry.config import validate
+from clip_geometry.data.base import DatasetConfig
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.experiments.kit.base import Cell, Model, Source, experiments
+from clip_geometry.experiments.kit.maps import MapConfig, MapsConfig, MapsExperiment, Sets, moved
+from clip_geometry.experiments.kit.stored import StoredConfig
+from clip_geometry.measuring.sets import MeasuredSets, named
+from clip_geometry.registry import InputError
+from clip_geometry.results import Row
+
+if TYPE_CHECKING:
+    from clip_geometry.report.gallery import FigureEntry
+
+ZERO_SHOT = "zero_shot.top_1"
+MEASURES = (
+    "modality_gap", "average_cosine", "isoscore[unbiased]", "modality_silhouette", "matching_cosine", "random_cosine",
+    "retrieval.image_to_text.r_at_1", "retrieval.text_to_image.r_at_1",
+    "retrieval[mixed].image.same_modality_at_10", "retrieval[mixed].text.same_modality_at_10",
+    "retrieval[mixed].image_to_text.r_at_1", "retrieval[mixed].text_to_image.r_at_1",
+)  # fmt: skip
+
+
+class BeforeAfterConfig(MapsConfig):
+    """scored: pairs that are measured after each map. pairs: other pairs, that maps are fitted on. prompt: of zero-shot
+    classification of the scored images among all classes, whose captions it takes the place of; null: none. Classes
+    that occur among `pairs` count as seen. measures: of the scored pairs. twins: row → another model of the same pairs,
+    as it comes: its rows go through the first map.
+    """
+
+    ROLES: ClassVar = ("pairs", "scored")
+    SCORED: ClassVar = ("scored",)
+
+    scored: Source
+    pairs: Source
+    prompt: str | None = None
+    measures: tuple[str, ...] = Field(default=MEASURES, min_length=1)
+    twins: dict[str, Model] = Field(default={})
+
+    @field_validator("measures")
+    @classmethod
+    def _known_measures(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(measure.name for measure in named(names))
+
+    @model_validator(mode="after")
+    def _of_use(self) -> Self:
+        if self.prompt is not None and isinstance(self.scored, StoredConfig):
+            raise InputError("a prompt needs a model and scored as a data set with classes; set prompt to null")
+        if self.twins and self.maps[0].learns:
+            raise InputError(f"twins go through the first map as they come, but {self.maps[0].row!r} learns something")
+        rows = [each.row for each in self.maps]
+        if twice := next((name for name in self.twins if name in rows), None):
+            raise InputError(f"a twin and a map are called {twice!r}; give every row its own name")
+        return self
+
+    @property
+    def sources(self) -> Mapping[str, DatasetConfig | StoredConfig]:
+        return {"scored": self.scored, "pairs": self.pairs}
+
+    @property
+    def prompted(self) -> DatasetConfig:
+        """The scored images with a prompt per class in place of captions."""
+        assert not isinstance(self.scored, StoredConfig)
+        values = self.scored.model_dump(mode="json") | {"prompt": self.prompt}
+        return validate(type(self.scored), values, f"scored {self.scored.name}")
+
+    @classmethod
+    def data_fields(cls) -> set[str]:
+        return {"scored", "pairs"}
+
+
+class BeforeAfter(MapsExperiment):
+    """A cell is a row of the table: a map, or a twin as it comes."""
+
+    Config = BeforeAfterConfig
+    summary = "the same pairs before and after maps: geometry, retrieval from a mixed index, zero-shot accuracy"
+
+    def cells(self) -> Iterator[Cell]:
+        config = self.config
+        words = {"name", "title", "description", "maps", "twins", "model", *config.data_fields()}
+        settings = config.model_dump(mode="json", serialize_as_any=True, exclude=words)
+        for each, model in self._table:
+            roles = dict.fromkeys(("scored", *filter(None, [each.fit_on]), *(("pairs",) if config.prompt else ())))
+            data = {role: self._identity_of(model, config.sources[role]) for role in roles}
+            of = model and model.model_dump(mode="json")
+            yield Cell({"map": each.model_dump(mode="json"), "model": of, "data": data, **settings},
+                       partial(self._rows_of, each, model))  # fmt: skip
+
+    @property
+    def _table(self) -> list[tuple[MapConfig, Any]]:
+        """(map, model) of each row: twins first."""
+        config = self.config
+        twins = [(config.maps[0].model_copy(update={"row": row}), model) for row, model in config.twins.items()]
+        return [*twins, *((each, config.model) for each in config.maps)]
+
+    def _identity_of(self, model: Any, data: DatasetConfig | StoredConfig) -> dict[str, Any]:
+        return data.model_dump(mode="json") | self.workspace.revisions(model, data)
+
+    def rows(self, each: MapConfig) -> list[Row]:
+        return self._rows_of(each, self.config.model)
+
+    def _rows_of(self, each: MapConfig, model: Any) -> list[Row]:
+        config = self.config
+        with self._told(each):
+            fitted = self.fitted(each)
+            if fitted.refusal:
+                raise InputError(fitted.refusal)
+            sets = self._embedded(model, config.scored)
+            measured = self._measured(moved(fitted, sets))
+            rows = [
+                {**measured.row(measure, place), "at": {"row": each.row, "modality": place}}
+                for measure in named(config.measures)
+                for place in measured.places(measure)
+            ]
+            if config.prompt is not None:
+                prompts = self._embedded(model, config.prompted, only="text")["text"]
+                rows += self._zero_shot(each.row, moved(fitted, {"image": sets["image"], "text": prompts}))
+        shared = {**measured.context(), "pipeline": list(each.pipeline), "fitted_on": fitted.fitted_on}
+        return [{**shared, **row} for row in rows]
+
+    def _zero_shot(self, name: str, sets: Sets) -> Iterator[Row]:
+        """Accuracy among all classes, on the images of seen classes and on those of others."""
+        (measure,) = named([ZERO_SHOT])
+        known = np.isin(np.asarray(sets["image"].labels), self._seen)
+        for classes, chosen in (("seen", known), ("held out", ~known)):
+            if chosen.sum() > 1:
+                part = self._measured({"image": sets["image"].take(chosen), "text": sets["text"]})
+                row = part.row(measure, "both")
+                p, chance = row["value"], 1 / len(np.unique(np.asarray(sets["text"].labels)))
+                error = row["standard_error"] or math.sqrt(p * (1 - p) / row["n"])
+                row |= {"standard_error": error, "null_value": chance}
+                yield {**row, "at": {"row": name, "modality": "both", "classes": classes}}
+
+    @cached_property
+    def _seen(self) -> np.ndarray:
+        labels = self._embedded(self.config.model, self.config.pairs)["image"].labels
+        if labels is None:
+            raise InputError(
+                "which classes are seen is told by the labels of pairs, which have none; set prompt to null"
+            )
+        return np.unique(np.asarray(labels))
+
+    def _measured(self, sets: Mapping[str, Embeddings]) -> MeasuredSets:
+        return MeasuredSets(sets, (), seed=self.config.seed, blocks=self.config.blocks)
+
+    def _embedded(self, model: Any, data: Any, only: str | None = None) -> Sets:
+        config = self.config
+        return self.workspace.embeddings(model, data, limit=config.limit, batch_size=config.batch_size, only=only)
+
+    # --- the report
+
+    def facts(self) -> Mapping[str, Any]:
+        from clip_geometry.report.origin import with_options
+
+        twins = {
+            row: with_options(model.model, model.model_dump(mode="json", exclude_defaults=True, exclude={"model"}))
+            for row, model in self.config.twins.items()
+        }
+        facts = dict(super().facts())
+        return {
+            "model": facts.pop("model"),
+            **twins,
+            "measured": facts.pop("scored"),
+            "maps are fitted on": facts.pop("pairs", None),
+            "prompt": self.config.prompt,
+            **{key: value for key, value in facts.items() if key != "maps"},
+        }
+
+    @classmethod
+    def sentences(cls, planned: Any) -> list[str]:
+        from clip_geometry.experiments.before_after.report import tell
+
+        config = planned[0].config
+        return tell(planned[0].finished_rows(), config.maps[0].row, list(config.twins)) if len(planned) == 1 else []
+
+    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+        from clip_geometry.experiments.before_after.report import draw_before_after
+
+        facts, first = self.facts(), self.config.maps[0].row
+        fitted = f"; maps fitted on {facts['maps are fitted on']}" if facts["maps are fitted on"] else ""
+        prompt = f"; prompt “{self.config.prompt}”" if self.config.prompt else ""
+        origin = (
+            f"{facts['model'] or 'Stored embeddings'}; {facts['measured']}{fitted}{prompt}; seed {self.config.seed}."
+        )
+        entries = draw_before_after(self.finished_rows(), first=first, folder=folder, origin=origin, prefix=prefix)
+        return [replace(entry, group=group) for entry in entries]
+
+    def fresh_models(self) -> list[str]:
+        return []  # the twin is called what it is in its row
+
+
+experiments.add("before_after", BeforeAfter)

@@ -1,0 +1,160 @@
+"""Words in context, layer by layer (Cai et al. 2021): cones, clusters inside them, and how many dimensions."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.experiments.cai2021.contextual.config import ContextualConfig
+from clip_geometry.experiments.cai2021.contextual.dimension import NAMES, dimension_rows
+from clip_geometry.experiments.cai2021.contextual.numbers import EXPLANATIONS
+from clip_geometry.experiments.cai2021.contextual.rows import layer_rows, row, size_rows
+from clip_geometry.experiments.cai2021.contextual.words import Words, sampled
+from clip_geometry.experiments.kit.base import Cell, Experiment, experiments
+from clip_geometry.results import Row
+
+if TYPE_CHECKING:
+    from clip_geometry.report.gallery import FigureEntry
+
+
+class Contextual(Experiment):
+    """A cell is a layer; with several in context the last cell is the mean of their dimensions."""
+
+    Config = ContextualConfig
+    explanations = EXPLANATIONS
+    summary = "words in context: cosines between and within words, clusters and local dimension of every layer"
+
+    @cached_property
+    def words(self) -> Words:
+        return Words(self.config, self.workspace)
+
+    # --- cells
+
+    def cells(self) -> Iterator[Cell]:
+        for layer in self.config.places:
+            yield Cell({"of": "a layer", "layer": layer, **self._shared}, partial(self._layer_rows, layer))
+        if self._in_context:
+            yield Cell({"of": "layers", "layers": self._in_context, **self._shared}, self._mean_rows)
+
+    @cached_property
+    def _shared(self) -> dict[str, Any]:
+        return {"measure": "contextual", **self.config.settings(self.workspace)}
+
+    @property
+    def _in_context(self) -> list[int]:
+        """The layers but for the embeddings before the first block, which know no context."""
+        return [layer for layer in sorted(self.config.layers) if layer > 0]
+
+    def _layer_rows(self, layer: int | None) -> list[Row]:
+        config, words = self.config, self.words
+        embeddings = words.rows(layer)
+        x = np.require(embeddings.vectors, requirements=["C", "W"])  # torch wants no read-only arrays
+        sample = sampled(len(x), config.sample, config.seed)
+        rows = [*layer_rows(x, words.types(embeddings), sample, config), *dimension_rows(x, sample, config)]
+        if layer is None:
+            return self._told([*rows, *size_rows(*x.shape)])
+        return self._told([{**each, "at": {"layer": layer, **each["at"]}} for each in rows])
+
+    def _mean_rows(self) -> list[Row]:
+        """Of the layers' rows, which are written by now: the dimensions, as Table 3 has one for a model."""
+        layers = self._in_context
+        note = f"mean of the layers {', '.join(map(str, layers))}"
+        found: dict[tuple[str, bool], list[Row]] = {}
+        names = [name for of_metric in NAMES.values() for name in of_metric.values()]
+        for each in self.finished_rows():
+            if each["measure"] in names and each["at"]["layer"] in layers and each["value"] is not None:
+                found.setdefault((each["measure"], "probes" in each["at"]), []).append(each)
+        rows = [_mean(each, note) for each in found.values() if len(each) == len(layers)]
+        rows += [{**each, "at": {"layer": "mean"}} for each in size_rows(*self._size)]
+        return self._told(rows)
+
+    @property
+    def _size(self) -> tuple[int, int]:
+        """(n, d) of a layer, or of all rows where there are no layers."""
+        embeddings = self.words.embeddings
+        layers = embeddings.metadata.get("layer") if self.config.layers else None
+        n = len(embeddings) if layers is None else int((np.asarray(layers) == self.config.layers[0]).sum())
+        return n, embeddings.dim
+
+    def _told(self, rows: Sequence[Row]) -> list[Row]:
+        shared = self.words.context()
+        return [{**shared, **each} for each in rows]
+
+    # --- the report
+
+    def facts(self) -> Mapping[str, Any]:
+        config, (n, d) = self.config, self._size
+        model, data = self._names
+        lost = {key: self.words.embeddings.provenance.get(key) or None for key in ("truncated", "lost")}
+        types = self.words.types(self._first)
+        return {
+            "model": model,
+            "data": data,
+            "layers": list(config.layers) or None,
+            "rows of a layer": n,
+            "types": None if types is None else len(set(types)),
+            "case": None if types is None else "folded" if config.fold_case else "as written",
+            "dimension": d,
+            "pipeline": "raw",
+            "truncated sentences": lost["truncated"],
+            "words without a row": lost["lost"],
+            "sample for k and for neighbours": min(n, config.sample or n),
+            "rows whose neighbours are looked for among all": config.probes if n > (config.sample or n) else None,
+            "neighbours K": config.neighbours,
+            "k-means": f"k from 2 to {config.most_clusters}, {config.starts} starts; 1 below a silhouette of "
+            f"{config.least_silhouette:g}",
+            "seed of samples and clusters": config.seed,
+        }
+
+    @cached_property
+    def _first(self) -> Embeddings:
+        return self.words.rows(self.config.places[0])
+
+    @property
+    def _names(self) -> tuple[str, str]:
+        """Model and data for reading."""
+        from clip_geometry.report.origin import with_options
+
+        row = self.words.context()
+        data = with_options(row["dataset"] or "", row["data_options"])
+        return with_options(row["model"] or "", row["model_options"]), ", ".join(filter(None, (data, row["split"])))
+
+    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+        from clip_geometry.experiments.cai2021.contextual.report import draw_contextual
+
+        return draw_contextual(
+            self.finished_rows(),
+            {layer: partial(self.words.rows, layer) for layer in self.config.places},
+            least_silhouette=self.config.least_silhouette,
+            folder=folder,
+            origin=f"{'; '.join(self._names)}; raw rows; seed {self.config.seed}.",
+            seed=self.config.seed,
+            prefix=prefix,
+            group=group,
+        )
+
+    def label(self) -> str:
+        return ", ".join(self._names)
+
+
+def _mean(rows: Sequence[Row], note: str) -> Row:
+    """Errors of layers, which are of the same words, are added up as if they went together: at most too large."""
+    first = rows[0]
+    values, errors, nulls = ([float(each[key]) for each in rows] for key in ("value", "standard_error", "null_value"))
+    at = {key: value for key, value in first["at"].items() if key != "layer"}
+    return row(
+        first["measure"],
+        float(np.mean(values)),
+        standard_error=float(np.mean(errors)),
+        null_value=float(np.mean(nulls)),
+        n=min(each["n"] for each in rows),
+        d=first["d"],
+        at={"layer": "mean", **at},
+        note=note,
+    )
+
+
+experiments.add("contextual", Contextual)

@@ -1,0 +1,179 @@
+"""The same captions in several languages: aligned rows after a pipeline, and numbers with their standard errors."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.evaluators.language_distance import language_distance
+from clip_geometry.geometry import silhouette
+from clip_geometry.geometry._core.rows import as_rows
+from clip_geometry.geometry.uncertainty import BLOCKS, deal, jackknife
+from clip_geometry.measuring.provenance import context, origin_of
+from clip_geometry.measuring.sets import KEPT_BYTES, QUADRATIC_ROWS
+from clip_geometry.registry import InputError
+from clip_geometry.results import Row
+from clip_geometry.transforms import Step, prepare
+
+METRICS = {"language_silhouette": "euclidean", "language_silhouette[cosine]": "cosine"}
+
+
+class LanguageSets:
+    """Text embeddings in several languages after a pipeline that is fitted on all of them.
+
+    embeddings: name of a set → its rows, the name of a target being its language. sources: language → name of the set
+    whose captions its own translate; several languages may share one. seed: of the dealing into blocks. blocks: of the
+    jackknife over captions, 0 for no standard errors. Raises InputError for sets that cannot be compared.
+    """
+
+    def __init__(
+        self,
+        embeddings: Mapping[str, Embeddings],
+        steps: Sequence[Step],
+        sources: Mapping[str, str],
+        *,
+        seed: int = 0,
+        blocks: int = BLOCKS,
+    ):
+        self.embeddings = dict(embeddings)
+        self.steps = tuple(steps)
+        self.sources = dict(sources)
+        self.seed = seed
+        self.blocks = blocks
+        vectors = {name: each.vectors for name, each in self.embeddings.items()}
+        for name, rows in vectors.items():
+            as_rows(rows, name=name)
+        prepared = prepare(self.steps, vectors, origin=origin_of(self.embeddings))
+        if prepared.refusal:
+            raise InputError(f"languages are compared with each other, but {prepared.refusal}")
+        self.rows, self.fitted_on = prepared.sets, prepared.fitted.fitted_on
+        self._outside: dict[int, LanguageSets] = {}
+
+    def aligned(self, language: str) -> tuple[np.ndarray, np.ndarray]:
+        """(n, d) rows of the source and of the language, row k of both being one caption."""
+        i, j = self.pairs(language)
+        return self.rows[self.sources[language]][i], self.rows[language][j]
+
+    def pairs(self, language: str) -> tuple[np.ndarray, np.ndarray]:
+        """Row indices (i, j) of source and language. The k-th caption of an item translates its k-th caption."""
+        source, target = self.embeddings[self.sources[language]], self.embeddings[language]
+        row_of = {key: row for row, key in enumerate(_caption_keys(source))}
+        found = [(row_of[key], row) for row, key in enumerate(_caption_keys(target)) if key in row_of]
+        if len(found) < 2:
+            raise InputError(
+                f"{self.sources[language]} and {language} have {len(found)} captions in common, by their item ids; "
+                "at least two are needed"
+            )
+        i, j = np.array(found).T
+        texts = [each.metadata.get("text") for each in (source, target)]
+        if texts[0] is not None and texts[1] is not None and np.array_equal(texts[0][i], texts[1][j]):
+            raise InputError(f"the captions in {source.language} and {language} are the same texts, not translations")
+        return i, j
+
+    def distance_rows(self, language: str) -> list[Row]:
+        """language_distance of the source and the language, of distances and of their squares."""
+
+        def distances(sets: LanguageSets) -> dict[str, float]:
+            source, target = sets.aligned(language)
+            plain, squares = (language_distance(source, target, squared=each) for each in (False, True))
+            found = {f"language_distance.{name}": value for name, value in plain.items()}
+            return found | {f"language_distance[squared].{name}": value for name, value in squares.items()}
+
+        n = len(self.pairs(language)[0])
+        return self._rows(distances, n, at=self._place(language), costly=n > QUADRATIC_ROWS)
+
+    def silhouette_rows(self, language: str | None = None) -> list[Row]:
+        """Silhouette with the language as label: of the source and the language, or of all rows of all languages."""
+        n = len(self._labelled(language)[0])
+        at = {"language": "all"} if language is None else self._place(language)
+        rows = []
+        for name, metric in METRICS.items():
+
+            def value(sets: LanguageSets, name: str = name, metric: Any = metric) -> dict[str, float]:
+                return {name: float(silhouette(*sets._labelled(language), metric=metric))}
+
+            rows += self._rows(value, n, at=at, costly=metric == "euclidean" and n > QUADRATIC_ROWS)
+        return rows
+
+    def context(self) -> Row:
+        """What every row has in common. The language is in its `at`, and no option of the data."""
+        first = next(iter(self.embeddings.values()))
+        options = dict(first.provenance.get("data_options") or {})
+        shared = context(
+            self.embeddings, steps=self.steps, fitted_on=self.fitted_on, seed=self.seed, blocks=self.blocks
+        )
+        return {**shared, "data_options": {k: v for k, v in options.items() if k not in ("language", "pair")}}
+
+    def _place(self, language: str) -> dict[str, Any]:
+        return {"source": self.embeddings[self.sources[language]].language, "language": language}
+
+    def _labelled(self, language: str | None) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and the language of each."""
+        if language is None:
+            parts = {name: (each.language, self.rows[name]) for name, each in self.embeddings.items()}
+            labels = [np.full(len(rows), spoken) for spoken, rows in parts.values()]
+            return np.concatenate([rows for _, rows in parts.values()]), np.concatenate(labels)
+        source, target = self.aligned(language)
+        return np.concatenate([source, target]), np.repeat(["source", "target"], len(source))
+
+    def _rows(
+        self, function: Callable[["LanguageSets"], Mapping[str, float]], n: int, *, at: Row, costly: bool
+    ) -> list[Row]:
+        """A row for each number of `function`, with its standard error unless `blocks` rounds would take long."""
+        errors: Mapping[str, float] = {} if costly else self._standard_errors(function)
+        d = next(iter(self.rows.values())).shape[1]
+        return [
+            {"measure": name, "value": value, "standard_error": errors.get(name), "n": n, "d": d, "at": at}
+            for name, value in function(self).items()
+        ]
+
+    def _standard_errors(self, function: Callable[["LanguageSets"], Mapping[str, float]]) -> dict[str, float]:
+        """By the jackknife over blocks of captions; none where there are too few."""
+        if self.blocks < 2 or len(self._items) < self.blocks:
+            return {}
+        try:
+            without = [function(self._without(block)) for block in range(self.blocks)]
+        except InputError:  # too small without a block
+            return {}
+        return {
+            name: float(jackknife([torch.tensor(each[name], dtype=torch.float64) for each in without]))
+            for name in without[0]
+        }
+
+    def _without(self, block: int) -> "LanguageSets":
+        """The captions outside of the block in every language, by the pipeline that is fitted on them."""
+        if block in self._outside:
+            return self._outside[block]
+        kept = {name: each.take(self._block_of[name] != block) for name, each in self.embeddings.items()}
+        outside = LanguageSets(kept, self.steps, self.sources, seed=self.seed, blocks=0)
+        if self.blocks * sum(rows.nbytes for rows in outside.rows.values()) < KEPT_BYTES:
+            self._outside[block] = outside
+        return outside
+
+    @cached_property
+    def _items(self) -> dict[Any, int]:
+        """Every item, numbered: its captions in all languages are one, and lie in one block."""
+        keys = dict.fromkeys(key for each in self.embeddings.values() for key in _item_keys(each))
+        return {key: number for number, key in enumerate(keys)}
+
+    @cached_property
+    def _block_of(self) -> dict[str, np.ndarray]:
+        dealt = deal(len(self._items), self.blocks, self.seed).numpy()
+        return {name: dealt[[self._items[key] for key in _item_keys(e)]] for name, e in self.embeddings.items()}
+
+
+def _item_keys(embeddings: Embeddings) -> list[Any]:
+    return list(range(len(embeddings))) if embeddings.item_id is None else embeddings.item_id.tolist()
+
+
+def _caption_keys(embeddings: Embeddings) -> list[tuple[Any, int]]:
+    """(item, how many captions of it came before) of each row."""
+    counts: dict[Any, int] = {}
+    keys = []
+    for item in _item_keys(embeddings):
+        counts[item] = counts.get(item, -1) + 1
+        keys.append((item, counts[item]))
+    return keys

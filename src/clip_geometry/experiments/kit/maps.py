@@ -1,0 +1,244 @@
+"""Maps that are fitted on one stated set and applied to others: what the experiments on transforms share."""
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from clip_geometry.config import Config
+from clip_geometry.data.base import DatasetConfig
+from clip_geometry.embeddings import Embeddings, pair
+from clip_geometry.experiments.kit.base import Cell, Experiment, Model, RunConfig, Steps
+from clip_geometry.experiments.kit.stored import StoredConfig, check_sources
+from clip_geometry.geometry import Measure
+from clip_geometry.geometry.uncertainty import BLOCKS
+from clip_geometry.measuring.provenance import context, origin_of
+from clip_geometry.measuring.sets import MeasuredSets, named
+from clip_geometry.registry import InputError, did_you_mean
+from clip_geometry.results import Row
+from clip_geometry.transforms import ANY, FittedPipeline, Pipeline, parse_pipeline, transforms
+
+if TYPE_CHECKING:
+    from clip_geometry.report.gallery import FigureEntry
+
+Sets = Mapping[str, Embeddings]
+
+
+class MapConfig(Config):
+    """row: its name in the table. pipeline: its steps. fit_on: the data whose rows it is fitted on, by their role."""
+
+    row: str
+    pipeline: Steps = ("normalize",)
+    fit_on: str | None = None
+
+    @model_validator(mode="after")
+    def _fitted_somewhere(self) -> Self:
+        if self.learns and self.fit_on is None:
+            raise InputError(f"the map {self.row!r} has steps that learn; say on which data with fit_on")
+        if self.fit_on is not None and not self.learns:
+            raise InputError(f"the map {self.row!r} learns nothing, so fit_on = {self.fit_on!r} means nothing")
+        return self
+
+    @property
+    def learns(self) -> bool:
+        return any(transforms[step.name].fits for step in parse_pipeline(self.pipeline))
+
+
+class MapsConfig(RunConfig):
+    """model: an encoder, null for stored embeddings. maps: the rows of the table. limit: take the first so many items
+    of every set. batch_size: of the encoder. blocks: of the jackknife over the scored items, the map left as it is; 0
+    for no standard errors.
+    """
+
+    ROLES: ClassVar[tuple[str, ...]]  # what maps can be fitted on
+    SCORED: ClassVar[tuple[str, ...]]  # what every map is scored on, or what its score needs
+
+    model: Model | None = None
+    maps: tuple[MapConfig, ...] = Field(min_length=1)
+    limit: int | None = Field(default=None, ge=2)
+    batch_size: int = Field(default=64, ge=1)
+    blocks: int = Field(default=BLOCKS, ge=0)
+
+    @property
+    @abstractmethod
+    def sources(self) -> Mapping[str, DatasetConfig | StoredConfig]:
+        """The data by role."""
+
+    @property
+    def used(self) -> frozenset[str]:
+        """The roles that something is fitted on or scored on."""
+        return frozenset(each.fit_on for each in self.maps if each.fit_on is not None).union(self.SCORED)
+
+    @classmethod
+    @abstractmethod
+    def data_fields(cls) -> set[str]:
+        """The fields that say which data are in the roles."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        names = [each.row for each in self.maps]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise InputError(f"two maps are called {twice!r}; give every row its own name")
+        for each in self.maps:
+            if each.fit_on is not None and each.fit_on not in self.ROLES:
+                near = did_you_mean(each.fit_on, self.ROLES) or f"; known are {', '.join(self.ROLES)}"
+                raise InputError(f"fit_on of the map {each.row!r} is {each.fit_on!r}{near}")
+            if each.fit_on is not None and each.fit_on not in self.sources:
+                raise InputError(f"the map {each.row!r} is to be fitted on {each.fit_on}, but {each.fit_on} is not set")
+        check_sources(self.model, **self.sources)
+        return self
+
+
+class MapsExperiment(Experiment):
+    """A table with a row per map. A cell is one map, so that adding one computes that one only.
+
+    drawn: measure → its word in the legend of the figures; of one measure told_by is the key of `at` by which series
+    are told apart.
+    """
+
+    drawn: ClassVar[Mapping[str, str]]
+    told_by: ClassVar[str | None] = None
+
+    def sets(self, role: str) -> Sets:
+        """The raw rows in that role."""
+        config = self.config
+        return self.workspace.embeddings(
+            config.model, config.sources[role], limit=config.limit, batch_size=config.batch_size
+        )
+
+    def fitted(self, each: MapConfig) -> FittedPipeline:
+        """The map, fitted where it says; the last one is kept."""
+        if self._last is None or self._last[0] != each:
+            with self._told(each):
+                self._last = each, fit(each, self.sets(each.fit_on or next(iter(self.config.sources))))
+        return self._last[1]
+
+    _last: tuple[MapConfig, FittedPipeline] | None = None
+
+    @contextmanager
+    def _told(self, each: MapConfig) -> Iterator[None]:
+        """What goes wrong with the map's name."""
+        try:
+            yield
+        except InputError as error:
+            raise InputError(f"the map {each.row!r}: {error}") from None
+
+    def cells(self) -> Iterator[Cell]:
+        config = self.config
+        words = {"name", "title", "description", "maps"}
+        settings = config.model_dump(mode="json", serialize_as_any=True, exclude=words | config.data_fields())
+        for each in config.maps:
+            roles = dict.fromkeys((*config.SCORED, *filter(None, [each.fit_on])))
+            data = {role: self._identity(config.sources[role]) for role in roles if role in config.sources}
+            yield Cell({"map": each.model_dump(mode="json"), "data": data, **settings}, partial(self.rows, each))
+
+    def _identity(self, data: DatasetConfig | StoredConfig) -> dict[str, Any]:
+        return data.model_dump(mode="json") | self.workspace.revisions(self.config.model, data)
+
+    @abstractmethod
+    def rows(self, each: MapConfig) -> list[Row]:
+        """The numbers of one map."""
+
+    def scored(self, each: MapConfig, role: str, measures: Sequence[Measure], **at: Any) -> list[Row]:
+        """Measures of the rows in a role after the map: each with its ± over the items, and null value."""
+        fitted, sets = self.fitted(each), self.sets(role)
+        with self._told(each):
+            if fitted.refusal:
+                raise InputError(fitted.refusal)
+            measured = MeasuredSets(moved(fitted, sets), (), seed=self.config.seed, blocks=self.config.blocks)
+            rows = [measured.row(measure, place) for measure in measures for place in measured.places(measure)]
+        shared = {**measured.context(), "pipeline": list(each.pipeline), "fitted_on": fitted.fitted_on}
+        return [{**shared, **row, "at": {"row": each.row, **at}} for row in rows]
+
+    def share_rows(
+        self, each: MapConfig, name: str, scores: Mapping[str, float], scored: Sets, fitted_on: str | None, **own: Any
+    ) -> list[Row]:
+        """Rows of an evaluator whose numbers are shares of the scored images, of which ± follows."""
+        measured = {measure.attribute: measure for measure in named([name])}
+        shared = {**context(scored, seed=self.config.seed), "pipeline": list(each.pipeline), "fitted_on": fitted_on}
+        n, d = scored["image"].vectors.shape
+        return [
+            {
+                **shared,
+                "measure": measured[key].name,
+                "value": value,
+                "standard_error": math.sqrt(value * (1 - value) / n),
+                "n": n,
+                "d": d,
+                "at": {"row": each.row, "split": "test"},
+                **own,
+            }
+            for key, value in scores.items()
+            if key in measured
+        ]
+
+    def facts(self) -> Mapping[str, Any]:
+        from clip_geometry.report.origin import with_options
+
+        config = self.config
+        roles = {role: self.sets(role) for role in config.sources if role in config.used}
+        shared = context(next(iter(roles.values())), seed=config.seed)
+        return {
+            "model": with_options(shared["model"] or "", shared["model_options"]),
+            **{role: _words(sets) for role, sets in roles.items()},
+            "dimension": next(iter(next(iter(roles.values())).values())).dim,
+            "maps": len(config.maps),
+            "seed": config.seed,
+        }
+
+    def label(self) -> str:
+        model = self.config.model
+        return ", ".join(filter(None, (self.config.name, model and model.model)))
+
+    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+        from clip_geometry.experiments.kit.maps_report import draw_maps
+
+        return draw_maps(
+            self.finished_rows(),
+            self.drawn,
+            key=self.told_by,
+            folder=folder,
+            origin=self.origin_words(),
+            prefix=prefix,
+            group=group,
+        )
+
+    def origin_words(self) -> str:
+        """What a caption ends with: model, data, seed."""
+        facts = self.facts()
+        roles = "; ".join(f"{role}: {facts[role]}" for role in self.config.sources if role in facts)
+        return f"{facts['model'] or 'stored embeddings'}; {roles}; d = {facts['dimension']}; seed {self.config.seed}."
+
+
+def fit(each: MapConfig, sets: Sets) -> FittedPipeline:
+    """Fitted on the raw rows of `sets`; of steps that learn from pairs, on all of their pairs. Of one set alone the
+    map moves every modality."""
+    steps, rows, pairs = parse_pipeline(each.pipeline), {name: side.vectors for name, side in sets.items()}, None
+    origin = origin_of(sets)
+    if len(sets) == 1:
+        ((modality, alone),) = rows.items()
+        if other := next((step for step in steps if step.scope not in (None, modality)), None):
+            raise InputError(f"it has {other}, but {each.fit_on} has {modality} rows only")
+        steps, rows = tuple(replace(step, scope=None) for step in steps), {ANY: alone}
+        origin += f":{modality}"
+    else:
+        pairs = partial(pair, sets["image"], sets["text"])
+    return Pipeline(steps).fit(rows, pairs, origin=origin)
+
+
+def moved(fitted: FittedPipeline, sets: Sets) -> dict[str, Embeddings]:
+    """The sets after the map."""
+    after = fitted.transform({modality: side.vectors for modality, side in sets.items()})
+    return {modality: replace(side, vectors=after[modality]) for modality, side in sets.items()}
+
+
+def _words(sets: Sets) -> str:
+    """`scenes/train, 500 images, 500 texts`"""
+    counts = ", ".join(f"{len(side)} {modality}s" for modality, side in sets.items())
+    return f"{origin_of(sets)}, {counts}"

@@ -1,0 +1,205 @@
+"""Embeddings under a classifier (Mickus et al. 2024): do clusters form, and does isotropy fall with them?"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clip_geometry.encoders.runtime import resolve_device
+from clip_geometry.experiments.kit.base import Cell, Experiment, experiments
+from clip_geometry.experiments.kit.checkpoint import Checkpoint, remove_finished, resume
+from clip_geometry.experiments.mickus2024.classify.config import ClassifyConfig, Loaded, load, revisions, task_of
+from clip_geometry.experiments.mickus2024.classify.numbers import EXPLANATIONS
+from clip_geometry.experiments.mickus2024.classify.rows import (
+    correlation_rows,
+    curves_of,
+    deviation_rows,
+    size_rows,
+    state_row,
+)
+from clip_geometry.experiments.mickus2024.classify.states import Observer, Place
+from clip_geometry.experiments.mickus2024.classify.training import Training, Trajectory, recorded_updates, train
+from clip_geometry.progress import progress
+from clip_geometry.results import Row
+from clip_geometry.tasks import Task
+
+if TYPE_CHECKING:
+    from clip_geometry.report.gallery import FigureEntry
+
+
+class Classify(Experiment):
+    """Figures 2-4 and tables 1-3 of Mickus et al. 2024: the embeddings are parameters, with one linear layer on them.
+
+    A cell is a seed, and each of its rows holds all recorded states of one number: `trajectory`, at the updates 0,
+    every, … and the last, whose value is the row's. The last cell is what is pooled over seeds.
+    """
+
+    Config = ClassifyConfig
+    explanations = EXPLANATIONS
+    summary = "embeddings trained under a classifier: silhouette, IsoScore and the objectives in every state"
+
+    @cached_property
+    def _task(self) -> Task | None:
+        return task_of(self.config)
+
+    @cached_property
+    def loaded(self) -> Loaded:
+        return load(self.config, self.workspace, self._task)
+
+    # --- cells
+
+    def cells(self) -> Iterator[Cell]:
+        for seed in self.config.seeds:
+            yield self._seed_cell(seed)
+        define = {"measure": "classify", "of": "all seeds", "seeds": list(self.config.seeds), **self._shared}
+        yield Cell(define, self._pooled_rows)
+
+    @cached_property
+    def _shared(self) -> dict[str, Any]:
+        """What all numbers depend on beside the seeds."""
+        unused = {"data", "modality", "limit"} if self.config.data is None else {"task"}
+        left_out = {"name", "title", "description", "seeds", *unused}
+        settings = self.config.model_dump(mode="json", serialize_as_any=True, exclude=left_out)
+        return settings | revisions(self.config, self.workspace, self._task)
+
+    def _seed_cell(self, seed: int) -> Cell:
+        define = {"measure": "classify", "of": "a seed", "classifier_seed": seed, **self._shared}
+        cell = Cell(define, lambda: self._seed_rows(cell.key, seed))  # its checkpoint is named after it
+        return cell
+
+    def _seed_rows(self, key: str, seed: int) -> list[Row]:
+        remove_finished(self.workspace.folder)
+        trajectory = self._trained(Checkpoint.of(self.workspace.folder, key), seed)
+        rows = [state_row(self.config, self.loaded, place, values, seed) for place, values in trajectory.items()]
+        rows += correlation_rows(self.config, curves_of(rows), seed)
+        return [{**self.loaded.context, **row} for row in rows]
+
+    def _trained(self, checkpoint: Checkpoint, seed: int) -> Trajectory:
+        config, loaded = self.config, self.loaded
+        device = resolve_device(getattr(self.workspace, "device", "auto"))
+        training = Training(loaded.trained, config.training, seed=seed, unseen=loaded.unseen, device=device)
+        before = resume(training, checkpoint, Place)
+        with progress(f"{loaded.task.name}, seed {seed}", total=config.updates, done=training.update) as advance:
+            return train(
+                training,
+                Observer(config.measures, config.sample, config.seed),
+                updates=config.updates,
+                every=config.measure_every,
+                trajectory=before,
+                checkpoint=checkpoint,
+                advance=advance,
+            )
+
+    def _pooled_rows(self) -> list[Row]:
+        """Of the seeds' rows, which are written by now."""
+        curves = curves_of(self.finished_rows())
+        rows = [
+            *correlation_rows(self.config, curves, "all"),
+            *deviation_rows(self.config, curves),
+            *size_rows(self.config, self._sizes),
+        ]
+        return [{**self.loaded.context, **row} for row in rows]
+
+    @property
+    def _sizes(self) -> dict[str, int]:
+        problem = self.loaded.trained
+        parameters = Training(problem, self.config.training, seed=0).parameter_count
+        return {"examples": len(problem.examples), "items": len(problem.items), "parameters": parameters}
+
+    # --- the report
+
+    def facts(self) -> Mapping[str, Any]:
+        from clip_geometry.report.origin import pipeline_words
+
+        config, loaded = self.config, self.loaded
+        return {
+            "model": self._model,
+            "task": loaded.task.name,
+            "classes": len(loaded.task.class_names),
+            **self._sizes,
+            "held-out examples": None if loaded.unseen is None else len(loaded.unseen.examples),
+            "dimension": loaded.trained.items.shape[1],
+            "pipeline": pipeline_words(config.pipeline),
+            "updates": config.updates,
+            "Adam": f"lr {config.lr:g}, betas {config.betas[0]:g} and {config.betas[1]:g}, full batch",
+            "classifier": self._classifier,
+            "measured": f"every {config.measure_every} updates" if config.measure_every > 1 else "every state",
+            "sample of each state": config.sample or "all rows",
+            "seeds of the classifier": list(config.seeds),
+        }
+
+    @property
+    def _recorded(self) -> np.ndarray:
+        """The updates of the recorded states."""
+        return np.array(recorded_updates(self.config.updates, self.config.measure_every))
+
+    @property
+    def _model(self) -> str:
+        from clip_geometry.report.origin import with_options
+
+        row = self.loaded.context
+        return with_options(row["model"] or "unknown model", row["model_options"])
+
+    @property
+    def _classifier(self) -> str:
+        config = self.config
+        if config.loss == "triplet":
+            return "triplet loss, no classifier"
+        kind = "linear classifier" if config.classifier == "linear" else f"two layers, {config.hidden} hidden"
+        scale = "" if config.init_scale == 1 else f", first weights × {config.init_scale:g}"
+        return f"{kind} {'with' if config.bias else 'without'} bias{scale}"
+
+    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+        from clip_geometry.experiments.mickus2024.classify.report import draw_classify
+        from clip_geometry.report.origin import pipeline_words
+
+        remove_finished(self.workspace.folder)
+        config, sizes = self.config, self._sizes
+        told = (
+            f"{self.loaded.task.name}, {sizes['examples']} examples of {sizes['items']} items",
+            f"{self._model}, pipeline: {pipeline_words(config.pipeline)}",
+            f"{self._classifier}, Adam with lr {config.lr:g}",
+            f"seeds {', '.join(map(str, config.seeds))}.",
+        )
+        curves = curves_of(self.finished_rows())
+        return draw_classify(curves, self._recorded, folder=folder, origin="; ".join(told), prefix=prefix, group=group)
+
+    @classmethod
+    def together(cls, planned: "Sequence[Classify]", folder: Path) -> "list[FigureEntry]":
+        """The figures of several runs, tasks say, in one."""
+        from clip_geometry.experiments.mickus2024.classify.report import first_relation
+        from clip_geometry.experiments.mickus2024.classify.report_tasks import draw_tasks
+
+        tasks = {}
+        unlike = {name for each in planned for name in each.config.options()}  # where one differs from the default
+        labels = _unlike([each.label(told=unlike) for each in planned])
+        for label, each in zip(labels, planned, strict=True):
+            if (relation := first_relation(curves_of(each.finished_rows()))) is not None:
+                tasks[label] = (each._recorded, relation)
+        return draw_tasks(tasks, folder=folder, origin=f"Adam with lr {planned[0].config.lr:g}.") if tasks else []
+
+    def label(self, told: Collection[str] = ()) -> str:
+        """told: options that are named at their defaults too."""
+        from clip_geometry.report.origin import option_words, pipeline_words
+
+        config = self.config
+        options = config.options(told)
+        parts = (self.loaded.task.name, self._model, pipeline_words(config.pipeline), option_words(options))
+        return ", ".join(filter(None, parts))
+
+    def fresh_models(self) -> list[str]:
+        model = self.config.model
+        return [model.model] if model is not None and model.is_fresh else []
+
+
+def _unlike(labels: Sequence[str]) -> list[str]:
+    """Of each label, `task, model, …`, the parts that are not in all of them."""
+    parts = [label.split(", ") for label in labels]
+    common = set(parts[0]).intersection(*parts[1:]) if len(parts) > 1 else set()
+    short = [", ".join(part for part in each if part not in common) for each in parts]
+    return short if len(set(short)) == len(short) else list(labels)
+
+
+experiments.add("classify", Classify)

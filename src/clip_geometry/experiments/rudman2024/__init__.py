@@ -1,0 +1,1 @@
+"""Rudman and Eickhoff 2024: stable isotropic regularization."""

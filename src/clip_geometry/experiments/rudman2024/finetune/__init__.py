@@ -1,0 +1,204 @@
+"""Fine-tuning with a penalty on isotropy (Rudman & Eickhoff 2024): does a transformer gain by less of it?"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clip_geometry.encoders.runtime import resolve_device
+from clip_geometry.experiments.kit.base import Cell, Experiment, experiments
+from clip_geometry.experiments.kit.checkpoint import Checkpoint, remove_finished
+from clip_geometry.experiments.rudman2024.finetune.config import FinetuneConfig
+from clip_geometry.experiments.rudman2024.finetune.data import Examples, train_and_validation
+from clip_geometry.experiments.rudman2024.finetune.inputs import Inputs, encode, require_cls
+from clip_geometry.experiments.rudman2024.finetune.measuring import geometry_rows, look, loss_row
+from clip_geometry.experiments.rudman2024.finetune.method import TOP, Method
+from clip_geometry.experiments.rudman2024.finetune.model import FineTuned, load_transformer
+from clip_geometry.experiments.rudman2024.finetune.numbers import EXPLANATIONS
+from clip_geometry.experiments.rudman2024.finetune.rows import (
+    ALL,
+    SEED,
+    context,
+    of_training,
+    performance_rows,
+    pooled_rows,
+)
+from clip_geometry.experiments.rudman2024.finetune.scores import performance
+from clip_geometry.experiments.rudman2024.finetune.training import FITTED_TOKENS, Training, train
+from clip_geometry.progress import progress
+from clip_geometry.results import Row
+from clip_geometry.versions import library_versions
+
+if TYPE_CHECKING:
+    from clip_geometry.report.gallery import FigureEntry
+
+
+class Finetune(Experiment):
+    """Figures 1-3 and 5-7 of Rudman & Eickhoff 2024: transformer and head are trained for a task, plainly, with I-STAR
+    or CosReg added to the loss, or plainly with all-but-the-top before the head.
+
+    A cell is a method and a seed; the last is what is taken over the seeds, and the correlation of performance and
+    isotropy.
+    """
+
+    Config = FinetuneConfig
+    explanations = EXPLANATIONS
+    summary = "a transformer fine-tuned with I-STAR, CosReg or all-but-the-top: performance against isotropy"
+
+    @cached_property
+    def examples(self) -> tuple[Examples, Examples]:
+        """(trained, validation)."""
+        return train_and_validation(self.config)
+
+    @cached_property
+    def inputs(self) -> tuple[Inputs, Inputs]:
+        """The same as tokens, which are those of any model of this config."""
+        config = self.config
+        model, tokenizer = load_transformer(config.model, self.examples[0].texts)
+        if config.model.pooling == "cls" and self.examples[0].kind != "span":
+            require_cls(tokenizer, config.model.model, "set pooling: mean")
+        size = {"name": config.model.model, "max_length": config.max_length, "overlap": config.overlap}
+        train, validation = (encode(each, tokenizer, model, **size) for each in self.examples)
+        return train, validation
+
+    # --- cells
+
+    def cells(self) -> Iterator[Cell]:
+        for method in self.config.each_method:
+            for seed in self.config.seeds:
+                yield self._training_cell(method, seed)
+        define = {"measure": "finetune", "of": "all seeds", "methods": list(self.config.methods), **self._shared}
+        yield Cell({**define, "seeds": list(self.config.seeds)}, self._pooled_rows)
+
+    @cached_property
+    def _shared(self) -> dict[str, Any]:
+        """What all numbers depend on beside method and seed."""
+        left_out = {"name", "title", "description", "seeds", "methods"}
+        settings = self.config.model_dump(mode="json", serialize_as_any=True, exclude=left_out)
+        train, validation = self.examples
+        return settings | {
+            "model_revision": self.config.model.revision(),
+            "task_revision": train.revision,
+            "validation_revision": validation.revision,
+            "version": library_versions()["clip-geometry"],
+        }
+
+    def _training_cell(self, method: Method, seed: int) -> Cell:
+        define = {"measure": "finetune", "method": str(method), "training_seed": seed, **self._shared}
+        cell = Cell(define, lambda: self._training_rows(cell.key, method, seed))  # its checkpoint is named after it
+        return cell
+
+    def _training_rows(self, key: str, method: Method, seed: int) -> list[Row]:
+        remove_finished(self.workspace.folder)
+        training = self.trained(method, seed, Checkpoint.of(self.workspace.folder, key))
+        config, validation, inputs = self.config, self.examples[1], self.inputs[1]
+        seen = look(training, inputs, tokens=config.measure_tokens, longest=config.max_answer, seed=config.seed)
+        rows = [
+            *performance_rows(performance(validation, inputs, seen), validation),
+            *geometry_rows(seen, self._layers(training)),
+            loss_row(training.losses, training.epoch_steps),
+        ]
+        return [{**context(config, validation), **of_training(row, method, seed)} for row in rows]
+
+    def _layers(self, training: Training) -> int:
+        return training.model.transformer.config.num_hidden_layers
+
+    def training(self, method: Method, seed: int) -> Training:
+        """Before its first step."""
+        config, (train_on, _) = self.config, self.examples
+        transformer, _ = load_transformer(config.model, train_on.texts)
+        model = FineTuned(
+            transformer,
+            outputs=train_on.outputs,
+            spans=train_on.kind == "span",
+            pooling=config.model.pooling,
+            seed=seed,
+        )
+        device = resolve_device(getattr(self.workspace, "device", "auto"))
+        return Training(model, self.inputs[0], config.optimizer, method, seed=seed, device=device)
+
+    def trained(self, method: Method, seed: int, checkpoint: Checkpoint | None = None) -> Training:
+        """After its last step; from the checkpoint on, where there is one."""
+        training = self.training(method, seed)
+        if checkpoint is not None and (before := checkpoint.load()) is not None:
+            checkpoint.restore(training, before)
+        what = f"{self.examples[0].name}, {method}, seed {seed}"
+        with progress(what, total=training.steps, done=training.number) as advance:
+            train(training, checkpoint, advance)
+        return training
+
+    def _pooled_rows(self) -> list[Row]:
+        """Of the trainings' rows, which are written by now."""
+        rows = pooled_rows(row for row in self.finished_rows() if row["at"][SEED] != ALL)
+        return [{**context(self.config, self.examples[1]), **row} for row in rows]
+
+    # --- the report
+
+    def tabled(self, row: Row) -> bool:
+        """Those over all seeds: the others are dots in the figures."""
+        return row["at"].get(SEED) == ALL
+
+    def facts(self) -> Mapping[str, Any]:
+        config, (train_on, validation), (inputs, seen) = self.config, self.examples, self.inputs
+        return {
+            "model": self._model,
+            "task": train_on.name,
+            "training examples": len(train_on),
+            "validation": f"{validation.split}, {len(validation)} examples",
+            "classes": len(train_on.classes) or None,
+            "cut at": f"{inputs.max_length} tokens, {inputs.cut + seen.cut} examples",
+            "methods": ", ".join(config.methods),
+            "seeds": list(config.seeds),
+            "AdamW": f"{config.epochs} epochs of batches of {config.batch_size}, lr {config.lr:g}, {config.schedule}, "
+            f"warm-up {config.warmup:g}, decay {config.weight_decay:g}, gradients up to norm {config.clip or 'any'}",
+            "IsoScore*": f"ζ = {config.zeta:g}, C_0 of about {config.refresh_sample} tokens anew each epoch",
+            "all-but-the-top": self._fitted_on,
+            "precision": config.precision,
+        }
+
+    @property
+    def _fitted_on(self) -> str | None:
+        if all(method.name != TOP for method in self.config.each_method):
+            return None
+        inputs = self.inputs[0]
+        if self.examples[0].kind == "span":
+            return f"fitted on about {min(FITTED_TOKENS, inputs.lengths.sum())} tokens of the training examples"
+        return f"fitted on all {len(inputs)} training examples"
+
+    @property
+    def _model(self) -> str:
+        from clip_geometry.report.origin import with_options
+
+        return with_options(self.config.model.model, self.config.model.options())
+
+    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+        from clip_geometry.experiments.rudman2024.finetune.report import draw_finetune
+
+        remove_finished(self.workspace.folder)
+        return draw_finetune(self.finished_rows(), folder=folder, origin=self._origin, prefix=prefix, group=group)
+
+    @property
+    def _origin(self) -> str:
+        config, (train_on, validation) = self.config, self.examples
+        return (
+            f"{train_on.name}, {len(train_on)} training examples, {len(validation)} of {validation.split}; "
+            f"{self._model}; {config.epochs} epochs, lr {config.lr:g}; seeds {', '.join(map(str, config.seeds))}."
+        )
+
+    @classmethod
+    def together(cls, planned: "Sequence[Finetune]", folder: Path) -> "list[FigureEntry]":
+        """Figure 6: methods over all tasks; figure 5 of all tasks."""
+        from clip_geometry.experiments.rudman2024.finetune.report import draw_tasks
+
+        runs = {each.label(): each.finished_rows() for each in planned}
+        seeds = max(len(each.config.seeds) for each in planned)
+        return draw_tasks(runs, folder=folder, origin=f"Up to {seeds} seeds.")
+
+    def label(self) -> str:
+        return f"{self.examples[0].name}, {self._model}"
+
+    def fresh_models(self) -> list[str]:
+        return [self.config.model.model] if self.config.model.is_fresh else []
+
+
+experiments.add("finetune", Finetune)

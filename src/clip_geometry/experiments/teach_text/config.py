@@ -1,0 +1,86 @@
+"""The config of teacher learning: a student learns in several languages what a text tower says in one."""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from clip_geometry.config import Config, validate
+from clip_geometry.data.base import DatasetConfig
+from clip_geometry.experiments.kit.base import Data, Model, RunConfig
+from clip_geometry.experiments.train_clip.config import OptimizerConfig
+from clip_geometry.registry import InputError
+
+
+class StudentConfig(Config):
+    """A BERT without dropout: width of its rows, layers, heads of attention, hidden: width of the layers between."""
+
+    width: int = Field(default=128, ge=1)
+    layers: int = Field(default=2, ge=1)
+    heads: int = Field(default=4, ge=1)
+    hidden: int = Field(default=256, ge=1)
+
+    @model_validator(mode="after")
+    def _divides(self) -> Self:
+        if self.width % self.heads:
+            raise InputError(f"width is {self.width} and heads are {self.heads}; expected a width that they divide")
+        return self
+
+
+class TeachTextConfig(RunConfig, OptimizerConfig):
+    """teacher: an encoder with a text tower (and, for zero-shot, an image tower). data: captions in several languages;
+    their own `language` is not used. languages: the first is the teacher's, and the student learns it too. measured:
+    other captions, on which states are watched; zero-shot as well where it has pictures and labels. tested: pictures
+    that zero-shot accuracy is taken on at the end; null: none. prompts: language → templates of class prompts, which a
+    share `class_captions` of the texts are, and zero-shot uses; an ensemble where there are several. batch_size: texts
+    of a step, as many in each language. measurements: about so many states are measured. seed: of first weights and
+    batches.
+    """
+
+    teacher: Model
+    data: Data
+    measured: Data
+    tested: Data | None = None
+    languages: tuple[str, ...] = Field(min_length=2)
+    prompts: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
+    student: StudentConfig = StudentConfig()
+    measurements: int = Field(default=16, ge=2)
+
+    @model_validator(mode="after")
+    def _of_use(self) -> Self:
+        languages = self.languages
+        if len(set(languages)) < len(languages):
+            raise InputError(f"{', '.join(languages)} has a language twice")
+        if self.batch_size % len(languages):
+            raise InputError(
+                f"batch_size is {self.batch_size} for {len(languages)} languages; expected a multiple, each has as many"
+            )
+        missing = [language for language in languages if not self.prompts.get(language)]
+        if missing and (self.prompts or self.class_captions or self.tested is not None):
+            raise InputError(
+                f"prompts have none in {missing[0]!r}; expected templates such as 'Bild: {{}}.' in each language, or "
+                "class_captions=0, tested=null and no prompts at all"
+            )
+        for template in (each for language in languages for each in self.prompts.get(language, ())):
+            if template.count("{}") != 1:
+                raise InputError(f"prompt {template!r} contains {{}} {template.count('{}')} times; expected once")
+        for name in ("measured", "tested"):
+            if getattr(self, name) == self.data:
+                raise InputError(f"{name} is the data that is trained on; expected other items, another split")
+        for data in (self.data, self.measured):  # they have these languages
+            for language in languages:
+                parallel(data, languages, language)
+        return self
+
+
+def parallel(data: DatasetConfig, languages: tuple[str, ...], language: str) -> tuple[DatasetConfig, DatasetConfig]:
+    """The captions of the first language, and those of `language`. WikiCaps has other items for each pair."""
+    source, first_target, *_ = languages
+    target = first_target if language == source else language
+    pair = {"pair": f"{target}-{source}"} if "pair" in type(data).model_fields else {}
+    return changed(data, language=source, **pair), changed(data, language=language, **pair)
+
+
+def changed(data: DatasetConfig, **values: Any) -> DatasetConfig:
+    settings = data.model_dump(mode="json") | values
+    return validate(type(data), settings, f"{data.name} in {settings['language']!r}")

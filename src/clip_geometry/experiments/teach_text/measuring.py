@@ -1,0 +1,155 @@
+"""What is measured of a student: how near it is to its teacher, and zero-shot accuracy by its prompts."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.encoders.runtime import inference
+from clip_geometry.evaluators import ensemble
+from clip_geometry.experiments.kit.languages import LanguageSets
+from clip_geometry.experiments.teach_text.data import ClassTexts, Texts
+from clip_geometry.experiments.teach_text.model import Student
+from clip_geometry.experiments.teach_text.training import Place
+from clip_geometry.experiments.train_clip.geometry import ZERO_SHOT, zero_shot_values
+from clip_geometry.results import Row
+
+LOSS, COSINE, UNEXPLAINED, SHARE, TRAINING_LOSS = (
+    f"teach_text.{name}" for name in ("loss", "cosine", "unexplained", "share", "training_loss")
+)
+BATCH = 256
+ROUNDING = 1e-20  # of squares in float64: less is no variance
+
+
+@dataclass(frozen=True, eq=False)
+class Pictures:
+    """Of zero-shot. rows: (n, d) by the teacher's image tower. labels: (n,). seen: the classes that were trained.
+    candidates: how many classes there are."""
+
+    rows: Tensor
+    labels: np.ndarray
+    seen: np.ndarray
+    candidates: int
+
+    def accuracy(self, classes: Tensor) -> dict[str, float]:
+        """seen, held out → the share of their pictures whose own class is nearest among all."""
+        found = zero_shot_values(self.rows, classes, self.labels, self.seen)
+        return {place.classes: value for place, value in found.items()}
+
+    def count(self, classes: str) -> int:
+        known = np.isin(self.labels, self.seen)
+        return int((known if classes == "seen" else ~known).sum())
+
+
+class Observer:
+    """Numbers of a state on fixed captions, and on pictures where there are some with prompts of their classes."""
+
+    def __init__(
+        self, captions: Mapping[str, Texts], prompts: Mapping[str, ClassTexts], pictures: Pictures | None = None
+    ):
+        self.captions, self.prompts, self.pictures = captions, prompts, pictures
+
+    def __call__(self, student: Student) -> dict[Place, float]:
+        found = {}
+        for language, texts in self.captions.items():
+            rows, targets = encode(student, texts.tokens), texts.targets()
+            for name, value in nearness(rows, targets).items():
+                found[Place(name, language)] = value
+            if self.pictures is not None:
+                classes = class_rows(student, self.prompts[language])
+                for kind, value in self.pictures.accuracy(classes).items():
+                    found[Place(ZERO_SHOT, language, kind)] = value
+        return found
+
+
+def encode(student: Student, tokens: np.ndarray) -> Tensor:
+    """float32 rows on the CPU, in float32 whatever the precision of the training is."""
+    student.eval()
+    device = next(student.parameters()).device
+    with inference():
+        parts = [student(part.to(device)) for part in torch.from_numpy(tokens.astype(np.int64)).split(BATCH)]
+    return torch.cat(parts).float().cpu()
+
+
+def class_rows(student: Student, prompts: ClassTexts) -> Tensor:
+    """(c, d) unit rows, one of each class."""
+    return ensemble(encode(student, prompts.tokens), prompts.classes).float()
+
+
+def nearness(rows: Tensor, targets: Tensor) -> dict[str, float]:
+    """Of a student's rows to its teacher's, aligned; NaN for the share of a variance that is 0."""
+    rows, targets = rows.double(), targets.double()
+    loss = (rows - targets).square().mean()
+    spread = (targets - targets.mean(0)).square().mean()
+    return {
+        LOSS: float(loss),
+        UNEXPLAINED: float(loss / spread) if spread > ROUNDING * targets.square().mean() else math.nan,
+        COSINE: float(torch.cosine_similarity(rows, targets).mean()),
+    }
+
+
+# --- rows
+
+
+def state_rows(
+    states: Mapping[Place, Sequence[float]], steps: list[int], captions: Mapping[str, Texts], pictures: Pictures | None
+) -> Iterator[Row]:
+    """All states of a number in one row: `trajectory` at `steps`; its value is the last."""
+    for place, values in states.items():
+        told = [value if math.isfinite(value) else None for value in values]
+        texts = captions[place.language]
+        row = {"measure": place.measure, "value": told[-1], "standard_error": None, "n": len(texts)}
+        row |= {"d": texts.rows.shape[1], "trajectory": told, "steps": steps}
+        at = {"tower": "student", "step": steps[-1], "language": place.language}
+        if place.classes != "all" and pictures is not None:
+            row |= {"n": pictures.count(place.classes), "null_value": 1 / pictures.candidates}
+            at["classes"] = place.classes
+        yield {**row, "at": at}
+
+
+def accuracy_rows(pictures: Pictures, classes: Tensor, at: Row) -> Iterator[Row]:
+    """With its standard error."""
+    for kind, value in pictures.accuracy(classes).items():
+        n, d = pictures.count(kind), classes.shape[1]
+        row = {"measure": ZERO_SHOT, "value": value, "standard_error": math.sqrt(value * (1 - value) / n)}
+        yield {
+            **row,
+            "n": n,
+            "d": d,
+            "null_value": 1 / pictures.candidates,
+            "at": {**at, "classes": kind, "pictures": "tested"},
+        }
+
+
+def share_row(row: Row, teacher: Row) -> Row:
+    """The accuracy of a student by that of the teacher, on the same pictures. Not defined where the teacher is always
+    wrong."""
+    value = row["value"] / teacher["value"] if teacher["value"] else None
+    found = {"measure": SHARE, "value": value, "standard_error": None, "n": row["n"], "d": row["d"], "at": row["at"]}
+    return found if value is not None else {**found, "note": "the teacher is right on no picture"}
+
+
+def caption_rows(student: Student, captions: Mapping[str, Texts], source: str, seed: int) -> Iterator[Row]:
+    """Cosines to the teacher with their standard errors; and, of the languages that translate the captions of
+    `source`, how far translations lie apart."""
+    encoded = {language: encode(student, texts.tokens) for language, texts in captions.items()}
+    for language, rows in encoded.items():
+        cosines = torch.cosine_similarity(rows.double(), captions[language].targets().double())
+        n, error = len(cosines), float(cosines.std() / math.sqrt(len(cosines)))
+        row = {"measure": COSINE, "value": float(cosines.mean()), "standard_error": error, "n": n, "d": rows.shape[1]}
+        yield {**row, "at": {"tower": "student", "language": language}}
+    same = {name: rows for name, rows in encoded.items() if captions[name].rows is captions[source].rows}
+    if len(same) < 2:  # WikiCaps has other captions in each pair of languages
+        return
+    sets = {
+        name: Embeddings(vectors=rows.numpy(), modality="text", item_id=captions[name].items, language=name)
+        for name, rows in same.items()
+    }
+    languages = LanguageSets(sets, (), {name: source for name in same if name != source}, seed=seed)
+    for name in languages.sources:
+        yield from languages.distance_rows(name)
+        yield from languages.silhouette_rows(name)

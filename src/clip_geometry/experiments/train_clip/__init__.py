@@ -1,0 +1,265 @@
+"""A small CLIP trained from nothing, and its geometry watched from the state before the first step."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from clip_geometry.data import load_dataset
+from clip_geometry.data.base import Dataset, DatasetConfig
+from clip_geometry.encoders.base import Encoder
+from clip_geometry.encoders.checkpoint import load_state_dict, read_state_dict
+from clip_geometry.encoders.runtime import resolve_device
+from clip_geometry.experiments.kit.base import Cell, Experiment, experiments
+from clip_geometry.experiments.kit.checkpoint import Checkpoint, remove_finished, resume
+from clip_geometry.experiments.kit.measured_training import train
+from clip_geometry.experiments.train_clip.config import TrainClipConfig, measured_steps
+from clip_geometry.experiments.train_clip.data import (
+    Pairs,
+    Prompts,
+    channel_statistics,
+    load_pairs,
+    prompt_tokens,
+    require_apart,
+)
+from clip_geometry.experiments.train_clip.geometry import Observer, Watch, encode, zero_shot_values
+from clip_geometry.experiments.train_clip.model import Objective, fresh_encoder, make_folder, save_weights
+from clip_geometry.experiments.train_clip.numbers import EXPLANATIONS
+from clip_geometry.experiments.train_clip.rows import (
+    change_rows,
+    context,
+    curves_of,
+    loss_row,
+    state_rows,
+    tested_rows,
+)
+from clip_geometry.experiments.train_clip.training import FULL, Place, Training, Trajectory, precision
+from clip_geometry.experiments.train_clip.words import architecture_words, arm_words, data_words
+from clip_geometry.progress import note, progress
+from clip_geometry.results import Row
+from clip_geometry.versions import library_versions
+
+if TYPE_CHECKING:
+    from clip_geometry.report.gallery import FigureEntry
+
+
+class TrainClip(Experiment):
+    """One cell: the training with all its states. It leaves the model as `local-dir:` reads it, in `model_folder`."""
+
+    Config = TrainClipConfig
+    explanations = EXPLANATIONS
+    summary = "a small CLIP trained on pictures and captions, its geometry measured from step 0 on"
+
+    @cached_property
+    def _datasets(self) -> dict[str, Dataset]:
+        configs: dict[str, DatasetConfig | None] = {
+            name: getattr(self.config, name) for name in ("data", "measured", "tested")
+        }
+        found = {name: load_dataset(config) for name, config in configs.items() if config is not None}
+        require_apart(found)
+        return found
+
+    def cells(self) -> Iterator[Cell]:
+        yield self._cell
+
+    @cached_property
+    def _cell(self) -> Cell:
+        left_out = {"name", "title", "description"}
+        define = self.config.model_dump(mode="json", serialize_as_any=True, exclude=left_out)
+        define |= {f"{name}_revision": dataset.revision for name, dataset in self._datasets.items()}
+        versions = library_versions()
+        define |= {"versions": {name: versions[name] for name in ("clip-geometry", "torch", "open_clip_torch")}}
+        if self._precision != FULL:  # auto depends on the device
+            define["precision"] = self._precision
+        return Cell(define, self._rows)
+
+    @cached_property
+    def _device(self) -> torch.device:
+        return resolve_device(getattr(self.workspace, "device", "auto"))
+
+    @property
+    def _precision(self) -> str:
+        return precision(self.config.optimizer, self._device)
+
+    @property
+    def model_folder(self) -> Path:
+        """Where the trained model lies; `local-dir:` before it."""
+        return self.workspace.folder / "models" / f"{self.config.arm}-{self._cell.key[:8]}"
+
+    # --- the training
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """With its first weights, from the folder that the trained ones go to."""
+        config, mean_and_std = self.config, channel_statistics(self._datasets["data"])
+        make_folder(self.model_folder, config.architecture, config.objective, *mean_and_std)
+        return fresh_encoder(self.model_folder, config.seed)
+
+    def pairs(self, name: str) -> Pairs:
+        """data, measured or tested."""
+        encoder: Any = self.encoder
+        steps = encoder.transform.transforms
+        before = next(k for k, step in enumerate(steps) if type(step).__name__ == "MaybeToTensor")  # bytes until then
+        size = {"image_size": self.config.architecture["vision_cfg"]["image_size"]}
+
+        def bytes_of(picture: Any) -> Any:
+            for step in steps[:before]:
+                picture = step(picture)
+            return picture
+
+        key = {**size, "text_cfg": self.config.architecture["text_cfg"], "tokenizer": encoder.describe()["tokenizer"]}
+        folder = self.workspace.folder.parent / "pictures"
+        found = load_pairs(self._datasets[name], folder, bytes_of, encoder.tokenize, key)
+        return found.head(self.config.measured_pictures) if name == "measured" else found
+
+    @cached_property
+    def _trained(self) -> Pairs:
+        return self.pairs("data")
+
+    def training(self) -> Training:
+        """Before its first step."""
+        pairs = self._trained
+        config = self.config
+        model: Any = fresh_encoder(self.model_folder, config.seed).model  # pyright: ignore[reportAttributeAccessIssue]
+        width, classes = config.architecture["embed_dim"], len(pairs.class_names)
+        preprocess = model.visual.preprocess_cfg
+        return Training(
+            model,
+            Objective(config.objective, width=width, classes=classes, seed=config.seed),
+            pairs,
+            config.optimizer,
+            mean=torch.tensor(preprocess["mean"]),
+            std=torch.tensor(preprocess["std"]),
+            seed=config.seed,
+            device=self._device,
+            prompts=self.prompts,
+        )
+
+    def trained(self, observer: Observer, checkpoint: Checkpoint | None = None) -> tuple[Training, Trajectory]:
+        """(after its last step, its states); from the checkpoint on, where there is one."""
+        training = self.training()
+        before = {} if checkpoint is None else resume(training, checkpoint, Place)
+        watch = Watch(observer)
+        with progress(self.config.arm, total=self.config.steps, done=training.number) as advance:
+            states = train(training, self.steps, watch, checkpoint, advance, before)
+        note(f"measuring took {watch.share:.1%} of the training's time")
+        return training, states
+
+    @property
+    def steps(self) -> list[int]:
+        """After which a state is measured; 0 is before the first."""
+        return measured_steps(self.config.steps, self.config.measurements)
+
+    @cached_property
+    def prompts(self) -> Prompts:
+        """One or several texts for each class, and the classes that are trained."""
+        names, seen = self._trained.class_names, np.unique(self._trained.labels)
+        return prompt_tokens(self.config.prompts, names, self.encoder.tokenize, seen)
+
+    def _rows(self) -> list[Row]:
+        config, measured = self.config, self.pairs("measured")
+        checkpoint = Checkpoint.of(self.workspace.folder, self._cell.key)
+        observer = Observer(measured, self.prompts, batch_norm=config.batch_norm)
+        training, states = self.trained(observer, checkpoint)
+        rows = list(state_rows(config, measured, self.prompts.seen, states, self.steps))
+        rows += [loss_row(config, training.losses, self.steps), *change_rows(config, curves_of(rows)[0])]
+        rows = [{**self._context(config.measured, measured), **row} for row in rows]
+        weights = save_weights(training.model, self.model_folder)
+        load_state_dict(training.model, read_state_dict(weights), str(weights))
+        return rows + self._tested_rows(training)
+
+    def _context(self, data: DatasetConfig, pairs: Pairs) -> Row:
+        """What all rows of these pictures have in common."""
+        cut = {"trained": self._trained.truncated, "measured": pairs.truncated}
+        return context(self.config, data, self._precision) | ({"truncated": cut} if any(cut.values()) else {})
+
+    def _tested_rows(self, training: Training) -> list[Row]:
+        """Of the model as it is saved, in float16."""
+        config, data = self.config, self.config.tested
+        if data is None:
+            return []
+        tested = self.pairs("tested")
+        image, _, classes = encode(training, tested, self.prompts)
+        values = zero_shot_values(image, classes, tested.labels, self.prompts.seen)
+        origin = self._context(data, tested)
+        origin["model_options"].pop("batch_norm", None)  # it is as anybody has it
+        return [{**origin, **row} for row in tested_rows(config, tested, self.prompts.seen, values)]
+
+    # --- the report
+
+    def tabled(self, row: Row) -> bool:
+        """Numbers of the last state and changes; of the correlations the sentences tell."""
+        return row["measure"] not in ("train_clip.pearson", "train_clip.spearman")
+
+    def facts(self) -> Mapping[str, Any]:
+        config, cut = self.config, [row["truncated"] for row in self.finished_rows() if "truncated" in row]
+        return {
+            "architecture": architecture_words(config.architecture),
+            "arm": arm_words(config),
+            "trained on": data_words(config.data),
+            "measured on": data_words(config.measured),
+            "tested on": None if config.tested is None else data_words(config.tested),
+            "prompts": " | ".join(config.prompts),
+            "class prompts among training captions": f"{config.class_captions:.0%}",
+            "AdamW": f"{config.steps} steps of batches of {config.batch_size}, lr {config.lr:g}, warm-up "
+            f"{config.warmup:g}, then a cosine, decay {config.weight_decay:g}, gradients up to norm "
+            f"{config.clip or 'any'}",
+            "trained in": self._precision,
+            "states measured": len(self.steps),
+            "batch norm in these": config.batch_norm,
+            "seed": config.seed,
+            "captions that are cut": cut[0] if cut else None,
+            "model": f"local-dir:{self.model_folder}",
+        }
+
+    @classmethod
+    def sentences(cls, planned: "Sequence[TrainClip]") -> list[str]:
+        from clip_geometry.experiments.train_clip.claims import train_clip_findings
+        from clip_geometry.experiments.train_clip.sentences import tell
+
+        alone = tell(planned[0].finished_rows()) if len(planned) == 1 else []
+        return [*train_clip_findings(row for each in planned for row in each.finished_rows()), *alone]
+
+    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+        """Of one training; those of a sweep stand side by side in the figures of `together`."""
+        from clip_geometry.experiments.train_clip.report import draw_train_clip
+
+        remove_finished(self.workspace.folder)
+        if group:
+            return []
+        arms = {self.label(): curves_of(self.finished_rows())}
+        return draw_train_clip(arms, folder=folder, origin=self._origin, prefix=prefix)
+
+    @classmethod
+    def together(cls, planned: "Sequence[TrainClip]", folder: Path) -> "list[FigureEntry]":
+        """All arms side by side."""
+        from clip_geometry.experiments.train_clip.report import draw_train_clip
+
+        labels = [each.label() for each in planned]
+        if len(set(labels)) < len(labels):
+            labels = [f"{label} {k}" for k, label in enumerate(labels, start=1)]
+        arms = {label: curves_of(each.finished_rows()) for label, each in zip(labels, planned, strict=True)}
+        return draw_train_clip(arms, folder=folder, origin=planned[0]._origin, prefix="arms_")
+
+    @property
+    def _origin(self) -> str:
+        config, names = self.config, self._datasets["measured"].class_names or ()
+        chance = f"zero-shot among {len(names)} classes, chance {1 / len(names):.4f}; " if names else ""
+        if config.class_captions:
+            chance += f"{config.class_captions:.0%} of the training captions name the class only; "
+        return (
+            f"{data_words(config.measured)}; {chance}{architecture_words(config.architecture)}, pipeline: normalize, "
+            f"batch norm: {config.batch_norm}; seed {config.seed}."
+        )
+
+    def label(self) -> str:
+        return arm_words(self.config)
+
+    def fresh_models(self) -> list[str]:
+        return []
+
+
+experiments.add("train_clip", TrainClip)

@@ -1,0 +1,237 @@
+"""What is trained and measured on: pictures as bytes in a file that is mapped into memory, captions as tokens."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from clip_geometry.config import digest
+from clip_geometry.data.base import Dataset, Side
+from clip_geometry.data.images import rgb
+from clip_geometry.encoders.base import Tokens
+from clip_geometry.files import (
+    exclusive,
+    npy_bytes,
+    read_json,
+    remove_temporaries,
+    write_atomically,
+    write_json,
+    writing,
+)
+from clip_geometry.progress import note, progress
+from clip_geometry.reading import read_npy
+from clip_geometry.registry import InputError
+
+SAMPLE = 2000  # pictures that mean and deviation of the channels are taken of
+CHUNK = 1000  # captions that are tokenized at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Pictures and their captions.
+
+    pixels: (n, s, s, 3) uint8, read when needed. labels: (n,). tokens: (m, t); the captions of picture k are the rows
+    first[k] to first[k] + count[k] of `order`, indices into tokens. item_id: (n,). truncated: captions that are cut.
+    """
+
+    name: str
+    split: str
+    pixels: np.ndarray
+    labels: np.ndarray
+    tokens: np.ndarray
+    order: np.ndarray
+    first: np.ndarray
+    count: np.ndarray
+    item_id: np.ndarray
+    class_names: tuple[str, ...]
+    truncated: int
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def head(self, size: int | None) -> "Pairs":
+        """The first pictures, None: all."""
+        parts = {name: getattr(self, name)[:size] for name in ("pixels", "labels", "first", "count", "item_id")}
+        return replace(self, **parts)
+
+    def pictures(self, rows: np.ndarray) -> Tensor:
+        """(b, 3, s, s) uint8, as channels last in memory, which convolutions on a CPU are faster with."""
+        return torch.from_numpy(np.ascontiguousarray(self.pixels[rows])).permute(0, 3, 1, 2)
+
+    def captions(self, rows: np.ndarray, number: np.ndarray) -> Tensor:
+        """(b, t) int64: of each picture the caption of this number, counted round and round."""
+        chosen = self.order[self.first[rows] + number % self.count[rows]]
+        return torch.from_numpy(self.tokens[chosen].astype(np.int64))
+
+
+def load_pairs(
+    dataset: Dataset,
+    folder: Path,
+    transform: Callable[[Any], Any],
+    tokenize: Callable[[Sequence[str]], Tokens],
+    key: Mapping[str, Any],
+) -> Pairs:
+    """The data set as `transform` and `tokenize` make it, from `folder`, where it is made once.
+
+    key: what both depend on. Raises InputError where the data set lacks pictures, captions, labels or class names.
+    """
+    image, text = _sides(dataset)
+    settings = dataset.config.model_dump(mode="json")
+    place = folder / f"{dataset.config.name}-{digest({'data': settings, 'revision': dataset.revision, **key})}"
+    place.mkdir(parents=True, exist_ok=True)
+    with exclusive(place, lambda: note(f"another process fills {place}; waiting for it")):
+        remove_temporaries(place)
+        counted = read_json(place / "tokens.json", dict[Literal["truncated"], int])
+        if counted is None or not (place / "tokens.npy").exists():
+            tokens, truncated = _tokens(text, tokenize)
+            write_atomically(place / "tokens.npy", npy_bytes(tokens))
+            write_json(place / "tokens.json", counted := {"truncated": truncated})
+        if not (place / "pixels.npy").exists():
+            _render(image, place / "pixels.npy", transform)
+    order, first, count = caption_groups(image, text)
+    labels, names, truncated = image.labels, dataset.class_names, counted["truncated"]
+    assert labels is not None and names is not None
+    if truncated:
+        note(f"{truncated} of {len(text)} captions of {dataset.config.name} are longer than the text tower reads; cut")
+    return Pairs(
+        name=dataset.config.name,
+        split=dataset.config.split,
+        pixels=read_npy(place / "pixels.npy"),
+        labels=np.asarray(labels),
+        tokens=read_npy(place / "tokens.npy", mmap=False),
+        order=order,
+        first=first,
+        count=count,
+        item_id=np.asarray(image.item_id),
+        class_names=names,
+        truncated=truncated,
+    )
+
+
+def _sides(dataset: Dataset) -> tuple[Side, Side]:
+    name, image, text = dataset.config.name, dataset.image, dataset.text
+    if image is None or text is None:
+        missing = "pictures" if image is None else "captions"
+        hint = "" if image is None or dataset.class_names is None else "; give it a prompt for captions of its classes"
+        raise InputError(f"a CLIP is trained on pictures with captions, and {name} has no {missing}{hint}")
+    if image.labels is None or dataset.class_names is None:
+        raise InputError(
+            f"{name} has no labels with class names, which zero-shot accuracy and silhouettes are taken by"
+        )
+    return image, text
+
+
+def caption_groups(image: Side, text: Side) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(order, first, count): the captions of picture k are order[first[k] : first[k] + count[k]]."""
+    by_label = text.pair_on == "label"
+    of: dict[Any, list[int]] = defaultdict(list)
+    for k, name in enumerate(np.asarray(text.labels).tolist() if by_label else text.item_id):
+        of[name].append(k)
+    starts = dict(zip(of, np.cumsum([0, *(len(group) for group in of.values())]).tolist(), strict=False))
+    wanted: Sequence[Any] = np.asarray(image.labels).tolist() if by_label else image.item_id
+    if alone := [str(name) for name in wanted if name not in of]:
+        raise InputError(f"{len(alone)} pictures have no caption, {alone[0]} is one; leave them out")
+    order = np.array([k for group in of.values() for k in group])
+    return order, np.array([starts[name] for name in wanted]), np.array([len(of[name]) for name in wanted])
+
+
+def require_apart(datasets: Mapping[str, Dataset]) -> None:
+    """Raises InputError where `measured` or `tested` has other classes than `data`, or pictures of it.
+
+    Pictures are told by item_id, which names one picture of a split.
+    """
+    trained = datasets["data"]
+    for name, other in datasets.items():
+        if name == "data" or other.image is None or trained.image is None:
+            continue
+        if other.class_names != trained.class_names:
+            raise InputError(
+                f"{name} has other classes than data, {other.config.name} than {trained.config.name}; expected the "
+                "same in the same order"
+            )
+        shared = set(other.image.item_id) & set(trained.image.item_id) if _origin(other) == _origin(trained) else ()
+        if shared:
+            raise InputError(
+                f"{len(shared)} pictures of {name} are trained on, {min(shared)} is one; expected others, of another "
+                "split say"
+            )
+
+
+def _origin(dataset: Dataset) -> tuple[Any, ...]:
+    config = dataset.config
+    return config.name, config.split, getattr(config, "path", None)
+
+
+def _tokens(text: Side, tokenize: Callable[[Sequence[str]], Tokens]) -> tuple[np.ndarray, int]:
+    """(token ids of all captions, how many captions are cut)."""
+    parts, truncated = [], 0
+    with progress("captions", total=len(text)) as advance:
+        for start in range(0, len(text), CHUNK):
+            texts = [str(text.load(k)) for k in range(start, min(start + CHUNK, len(text)))]
+            tokens = tokenize(texts)
+            parts.append(tokens.inputs.numpy().astype(np.int32))
+            truncated += tokens.truncated
+            advance(len(texts))
+    return np.concatenate(parts), truncated
+
+
+def _render(image: Side, path: Path, transform: Callable[[Any], Any]) -> None:
+    """All pictures into a .npy file, without holding them."""
+    shape = (len(image), *_bytes(image, 0, transform).shape)
+    header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+    with progress("pictures", total=len(image)) as advance, writing(path) as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for k in range(len(image)):
+            file.write(_bytes(image, k, transform).tobytes())
+            advance(1)
+
+
+def _bytes(image: Side, k: int, transform: Callable[[Any], Any]) -> np.ndarray:
+    try:
+        picture = image.load(k)
+    except OSError as error:
+        raise InputError(f"picture {image.item_id[k]} cannot be decoded ({error}); leave it out") from None
+    assert isinstance(picture, Image.Image)
+    return np.asarray(transform(rgb(picture)))
+
+
+@dataclass(frozen=True, eq=False)
+class Prompts:
+    """tokens: (k·p, t), p prompts of each of k classes, one class after the other. seen: (s,) classes in training."""
+
+    tokens: np.ndarray
+    classes: np.ndarray
+    seen: np.ndarray
+
+
+def prompt_tokens(
+    templates: Sequence[str], names: Sequence[str], tokenize: Callable[[Sequence[str]], Tokens], seen: np.ndarray
+) -> Prompts:
+    """Raises InputError where a prompt is cut, since what is left might be that of another class."""
+    texts = [template.replace("{}", name.replace("_", " ")) for name in names for template in templates]
+    classes = np.repeat(np.arange(len(names)), len(templates))
+    tokens = tokenize(texts)
+    if tokens.truncated:
+        raise InputError(
+            f"{tokens.truncated} of {len(texts)} prompts are longer than the {tokens.inputs.shape[1]} tokens that the "
+            "text tower reads; shorten them or raise context_length"
+        )
+    return Prompts(tokens.inputs.numpy(), classes, seen)
+
+
+def channel_statistics(dataset: Dataset) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of each channel over the first pictures, in 0..1, to three places."""
+    image, _ = _sides(dataset)
+    sums, squares, n = np.zeros(3), np.zeros(3), 0
+    for k in range(min(SAMPLE, len(image))):
+        picture = _bytes(image, k, lambda each: each).reshape(-1, 3) / 255.0
+        sums, squares, n = sums + picture.sum(0), squares + np.square(picture).sum(0), n + len(picture)
+    mean = sums / n
+    deviation = np.sqrt(np.maximum(squares / n - mean**2, 1e-6))
+    return [round(float(each), 3) for each in mean], [round(float(each), 3) for each in deviation]

@@ -1,0 +1,139 @@
+"""From the states of a training to result rows, and back."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from clip_geometry.data.base import DatasetConfig
+from clip_geometry.experiments.mickus2024.classify.numbers import correlations
+from clip_geometry.experiments.train_clip.config import PENALTIES, TrainClipConfig
+from clip_geometry.experiments.train_clip.data import Pairs
+from clip_geometry.experiments.train_clip.geometry import PIPELINE, ZERO_SHOT, Place, known
+from clip_geometry.experiments.train_clip.training import FULL
+from clip_geometry.results import Row
+from clip_geometry.versions import library_versions
+
+COMPARED = (("silhouette", "isoscore"), ("modality_gap", "isoscore"), ("modality_gap", "silhouette"))
+CHANGES = ("modality_gap", "isoscore", "isoscore[unbiased]", "silhouette", "average_cosine")
+MODALITIES = ("image", "text")
+
+Curves = dict[Place, np.ndarray]  # of each place, (states,), NaN where it is not defined
+
+
+def context(config: TrainClipConfig, data: DatasetConfig, trained_in: str) -> Row:
+    """What all rows of a data set have in common. trained_in: the precision."""
+    model_options = {} if config.batch_norm == "eval" else {"batch_norm": config.batch_norm}
+    options = data.model_dump(mode="json", serialize_as_any=True, exclude_defaults=True, exclude={"name", "split"})
+    return {
+        "model": "trained here",
+        "model_options": model_options | ({} if trained_in == FULL else {"trained_in": trained_in}),
+        "dataset": data.name,
+        "data_options": options,
+        "split": data.split,
+        "dtype": "float32",
+        "pipeline": list(PIPELINE),
+        "fitted_on": None,
+        "seed": config.seed,
+        "versions": library_versions(),
+    }
+
+
+def at_arm(config: TrainClipConfig) -> Row:
+    """For the `at` of rows: the arm and the weight and place of its penalty."""
+    if config.arm not in PENALTIES:
+        return {"arm": config.arm}
+    return {"arm": config.arm, "penalty": config.penalty, "tower": config.tower}
+
+
+def state_rows(
+    config: TrainClipConfig,
+    measured: Pairs,
+    seen: np.ndarray,
+    states: Mapping[Place, Sequence[float]],
+    steps: list[int],
+) -> Iterator[Row]:
+    """All states of a number in one row: `trajectory` at `steps`, null where it is not defined; its value is the
+    last."""
+    for place, values in states.items():
+        told = [float(value) if math.isfinite(value) else None for value in values]
+        at = {**at_arm(config), "step": steps[-1], **_where(place)}
+        n, d = _size(place, measured, seen, config.architecture["embed_dim"])
+        row = {"measure": place.measure, "value": told[-1], "standard_error": None, "n": n, "d": d, "at": at}
+        row |= {"trajectory": told, "steps": steps}
+        if place.measure == ZERO_SHOT:
+            row["null_value"] = 1 / len(measured.class_names)
+        yield row if told[-1] is not None else {**row, "note": "not defined in the last state"}
+
+
+def _where(place: Place) -> Row:
+    return {"modality": place.modality} | ({} if place.classes == "all" else {"classes": place.classes})
+
+
+def _size(place: Place, pairs: Pairs, seen: np.ndarray, width: int) -> tuple[int, int | None]:
+    if place.measure == ZERO_SHOT:
+        known_class = np.isin(pairs.labels, seen)
+        return int((known_class if place.classes == "seen" else ~known_class).sum()), width
+    if place.measure.startswith("train_clip."):
+        return len(pairs), None
+    return len(pairs) * (2 if known(place.measure).takes == "two sets" else 1), width
+
+
+def tested_rows(
+    config: TrainClipConfig, tested: Pairs, seen: np.ndarray, values: Mapping[Place, float]
+) -> Iterator[Row]:
+    """Zero-shot accuracy at the end, with its standard error."""
+    for place, value in values.items():
+        n, d = _size(place, tested, seen, config.architecture["embed_dim"])
+        at = {**at_arm(config), "step": config.steps, **_where(place), "pictures": "tested"}
+        error = math.sqrt(value * (1 - value) / n)
+        row = {"measure": place.measure, "value": value, "standard_error": error, "n": n, "d": d, "at": at}
+        yield {**row, "null_value": 1 / len(tested.class_names)}
+
+
+def loss_row(config: TrainClipConfig, losses: Sequence[float], steps: list[int]) -> Row:
+    """Mean of the training batches' losses between two measured states; null at the first."""
+    means = [None, *(float(np.mean(losses[start:end])) for start, end in pairwise(steps))]
+    row = {"measure": "train_clip.training_loss", "value": means[-1], "standard_error": None, "n": None, "d": None}
+    at = {**at_arm(config), "step": steps[-1]}
+    return {**row, "pipeline": [], "at": at, "trajectory": means, "steps": steps}
+
+
+def change_rows(config: TrainClipConfig, curves: Curves) -> Iterator[Row]:
+    """Last state less first, and the correlations over the states: after the first ones, which lie at powers of two,
+    every state counts alike."""
+    for name in CHANGES:
+        for place in (each for each in curves if each.measure == name):
+            values = curves[place]
+            at = {**at_arm(config), "of": name, **_where(place)}
+            row = {"measure": "train_clip.change", "value": float(values[-1] - values[0]), "standard_error": None}
+            if np.isfinite(values[[0, -1]]).all():
+                yield {**row, "n": len(values), "d": None, "at": at}
+    for (first, second), modality in ((names, modality) for names in COMPARED for modality in MODALITIES):
+        x, y = (_curve(curves, name, modality) for name in (first, second))
+        if x is None or y is None:
+            continue
+        at = {**at_arm(config), "of": first, "with": second, "modality": modality}
+        found = dict(correlations(x, y))
+        for kind in ("pearson", "spearman"):
+            value = found[f"classify.{kind}"]
+            row = {"measure": f"train_clip.{kind}", "value": value, "standard_error": None, "n": len(x), "d": None}
+            yield {**row, "at": at} | ({} if value is not None else {"note": "one of them is constant or not defined"})
+
+
+def _curve(curves: Curves, name: str, modality: str) -> np.ndarray | None:
+    return curves.get(Place(name, modality), curves.get(Place(name)))
+
+
+def curves_of(rows: Iterable[Mapping[str, Any]]) -> tuple[Curves, np.ndarray]:
+    """(the states in these rows, their steps)."""
+    found: Curves = {}
+    steps: list[int] = []
+    for row in rows:
+        if "trajectory" in row and row["measure"] != "train_clip.training_loss":
+            place = Place(row["measure"], row["at"]["modality"], row["at"].get("classes", "all"))
+            found[place] = np.array([float("nan") if value is None else value for value in row["trajectory"]])
+            steps = row["steps"]
+    return found, np.array(steps)

@@ -1,0 +1,1 @@
+"""Tyshchuk et al. 2023: On Isotropy of Multimodal Embeddings."""

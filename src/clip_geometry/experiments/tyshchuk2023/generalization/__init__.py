@@ -1,0 +1,85 @@
+"""Maps fitted on half of the classes, scored on both halves (Tyshchuk et al. 2023, Table 4)."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from clip_geometry.evaluators import class_generalization
+from clip_geometry.experiments.kit.base import experiments
+from clip_geometry.experiments.kit.maps import MapConfig
+from clip_geometry.experiments.kit.probe import ProbeExperiment, PromptedConfig
+from clip_geometry.measuring.provenance import origin_of
+from clip_geometry.registry import InputError
+from clip_geometry.results import Row
+from clip_geometry.transforms import Pipeline
+
+
+class GeneralizationConfig(PromptedConfig):
+    """known: the share of the classes that maps are fitted on. draws: random choices of them, of which the mean is
+    taken. A map's fit_on is "train": its known classes.
+    """
+
+    ROLES: ClassVar = ("train",)
+    SCORED: ClassVar = ("train", "test")
+
+    known: float = Field(default=0.5, gt=0, lt=1)
+    draws: int = Field(default=5, ge=1)
+
+
+class Generalization(ProbeExperiment):
+    Config = GeneralizationConfig
+    summary = "zero-shot accuracy on known and new classes after maps fitted on the known ones"
+    drawn: ClassVar = {"class_generalization.known": "known classes", "class_generalization.new": "new classes"}
+
+    def rows(self, each: MapConfig) -> list[Row]:
+        config = self.config
+        (fit_x, _), (image, text) = self.labelled("train"), self.labelled("test")
+        labels = np.asarray(text.labels)
+        if len(np.unique(labels)) < len(labels):
+            raise InputError("generalization takes one prompt per class, and the probe has several; give one prompt")
+        order = np.argsort(labels)  # row k of the texts is class k
+        found = [
+            class_generalization(
+                Pipeline(each.pipeline),
+                fit_x.vectors,
+                fit_x.labels,
+                image.vectors,
+                image.labels,
+                text.vectors[order],
+                known=config.known,
+                seed=config.seed + draw,
+            )
+            for draw in range(config.draws)
+        ]
+        means = {key: float(np.mean([scores[key] for scores in found])) for key in found[0]}
+        fitted_on = f"{origin_of({'image': fit_x})}: images and prompts of known classes" if each.learns else None
+        rows = self.share_rows(each, "class_generalization", means, {"image": image, "text": text}, fitted_on)
+        return [_over_draws(row, found) for row in rows]
+
+
+def _over_draws(row: Row, found: Sequence[Mapping[str, float]]) -> Row:
+    """± of a mean over draws of the known classes: what draws scatter by, and that all have the same test images.
+
+    s²/draws + p(1 − p)/n over the n test images; of one draw p(1 − p)/m over its own m images.
+    """
+    number = row["measure"].partition(".")[2]
+    p, n, draws = row["value"], row["n"], len(found)
+    images = float(np.mean([_images(number, scores, n) for scores in found]))
+    if draws < 2:
+        error, note = math.sqrt(p * (1 - p) / images), "one draw of the known classes; ± is of the images"
+    else:
+        spread = float(np.std([scores[number] for scores in found], ddof=1))
+        error = math.sqrt(spread**2 / draws + p * (1 - p) / n)
+        note = f"mean of {draws} draws of the known classes, which scatter by {spread:.4f}"
+    return {**row, "standard_error": error, "n": round(images), "note": note}
+
+
+def _images(number: str, scores: Mapping[str, float], n: int) -> float:
+    """How many test images a number is the share of."""
+    return {"all": n, "known": scores["known_images"], "new": n - scores["known_images"]}[number.partition("_")[0]]
+
+
+experiments.add("generalization", Generalization)

@@ -1,0 +1,155 @@
+"""One tower of one fresh model, run once: its embeddings, and the average cosine after each of its operations."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from clip_geometry.data.base import Dataset, Side
+from clip_geometry.embedding.store import indices_within
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.encoders.base import Encoder
+from clip_geometry.encoders.trace import Trace, tower_parameters, trace
+from clip_geometry.experiments.tyshchuk2023.initialization.wide_limit import predicted_cosines
+from clip_geometry.geometry import average_cosine
+from clip_geometry.measuring.sets import MeasuredSets, named, rows_or_notes
+from clip_geometry.registry import InputError
+from clip_geometry.results import Row
+from clip_geometry.transforms import parse_pipeline
+
+CONE = ("average_cosine", "min_pairwise_cosine", "cone_mean_cosine", "cone_min_cosine", "cone_half_angle")
+PARTITION = (
+    "isotropy_i1", "isotropy_i1[canonical]", "isotropy_i1[rows]",
+    "isotropy_i2", "isotropy_i2[canonical]", "isotropy_i2[rows]",
+)  # fmt: skip
+# cosines do not depend on the length of the rows, the partition function does
+MEASURED = {("normalize",): (*CONE, *PARTITION), (): PARTITION}
+UNCHANGED = "all biases are zero as initialised, zero_bias changes nothing"
+
+
+@dataclass(frozen=True)
+class FreshTower:
+    """encoder: the model. options: what it was built with. side: of `dataset`. layers: whether to follow them."""
+
+    encoder: Encoder
+    options: Mapping[str, Any]
+    dataset: Dataset
+    side: Side
+    limit: int | None
+    batch_size: int
+    layers: bool
+    seed: int
+
+    def run(self) -> tuple[Embeddings, list[Row]]:
+        """The embeddings and the rows of all numbers. `seconds` is the time of the forward pass."""
+        started = time.monotonic()
+        found = trace(self.encoder, self.side.modality, self._batches()) if self.layers else None
+        vectors = self._embedded() if found is None else found.rows[-1]
+        seconds = round(time.monotonic() - started, 2)
+        embeddings = Embeddings(vectors.numpy(), self.side.modality, provenance=self._provenance())
+        rows = [*self._measured(embeddings), *(self._followed(found, embeddings) if found else [])]
+        parameters = tower_parameters(self._model, self.side.modality)
+        shared = {"parameters": parameters, "seconds": seconds, "batch_size": self._batch_size}
+        return embeddings, [{**row, **shared} for row in rows]
+
+    @property
+    def _model(self) -> nn.Module:
+        return self.encoder.model  # pyright: ignore[reportAttributeAccessIssue]
+
+    @property
+    def _indices(self) -> range:
+        return range(indices_within(self.side.item_id, self.limit, self.side.pair_on))
+
+    @property
+    def _batch_size(self) -> int:
+        """Rows that depend on their batch are those of one batch of all."""
+        return len(self._indices) if self.encoder.config.depends_on_batch else self.batch_size
+
+    def _batches(self) -> Iterator[Any]:
+        size = self._batch_size
+        for start in range(0, len(self._indices), size):
+            items = [_loaded(self.side, k) for k in self._indices[start : start + size]]
+            if self.side.modality == "image":
+                yield torch.stack([self.encoder.preprocess(item) for item in items])
+            else:
+                yield self.encoder.tokenize(items)
+
+    def _embedded(self) -> torch.Tensor:
+        embed = self.encoder.image_features if self.side.modality == "image" else self.encoder.text_features
+        return torch.cat([embed(batch) for batch in self._batches()])
+
+    def _provenance(self) -> dict[str, Any]:
+        data = self.dataset.config
+        changed = data.model_dump(mode="json", serialize_as_any=True, exclude_defaults=True, exclude={"name", "split"})
+        if self.limit is not None:
+            changed["limit"] = self.limit
+        return {
+            "model": self.encoder.config.model,
+            "model_options": dict(self.options),
+            "dataset": data.name,
+            "data_options": changed,
+            "split": data.split,
+        }
+
+    def _measured(self, embeddings: Embeddings) -> Iterator[Row]:
+        """Cone and partition function of the embeddings, with unit rows and without."""
+        for pipeline, names in MEASURED.items():
+            sets = MeasuredSets({self.side.modality: embeddings}, parse_pipeline(pipeline), seed=self.seed, blocks=0)
+            for measure in named(names):
+                for row in rows_or_notes(sets, measure, named=False):
+                    yield {**sets.context(), **row}
+
+    def _followed(self, found: Trace, embeddings: Embeddings) -> Iterator[Row]:
+        """The average cosine after each operation, measured and as theory predicts it."""
+        shared = MeasuredSets({self.side.modality: embeddings}, (), seed=self.seed, blocks=0).context()
+        near, far = predicted_cosines(found), predicted_cosines(found, from_start=True)
+        for operation, rows, from_before, from_start in zip(found.operations, found.rows, near, far, strict=True):
+            yield {
+                **shared,
+                "measure": "average_cosine",
+                **_cosine_or_note(rows),
+                "predicted": from_before,
+                "predicted_from_start": from_start,
+                "n": len(rows),
+                "d": rows.shape[1],
+                "at": {"modality": self.side.modality, "layer": operation.layer, "operation": operation.name},
+            }
+
+
+def _cosine_or_note(rows: torch.Tensor) -> Row:
+    try:
+        return {"value": float(average_cosine(rows))}
+    except InputError as error:
+        zero = not bool(rows.any())
+        return {"value": None, "note": "all rows are zero, there are no cosines" if zero else str(error)}
+
+
+def _loaded(side: Side, index: int) -> Any:
+    try:
+        return side.load(index)
+    except OSError as error:
+        raise InputError(f"the {side.modality} {side.item_id[index]} cannot be read ({error}); remove it") from None
+
+
+def with_note(rows: Sequence[Row], note: str) -> list[Row]:
+    return [{**row, "note": f"{row['note']}; {note}" if row.get("note") else note} for row in rows]
+
+
+def has_biases(model: nn.Module) -> bool:
+    """Whether any bias differs from zero; that of the logits is in neither tower."""
+    return any(
+        bool(parameter.any())
+        for name, parameter in model.named_parameters()
+        if name.endswith("bias") and name != "logit_bias"
+    )
+
+
+def side_of(dataset: Dataset, modality: str) -> Side:
+    """Raises InputError where the data set has no such side."""
+    side = dataset.image if modality == "image" else dataset.text
+    if side is None:
+        raise InputError(f"the data set {dataset.config.name} has no {modality}s; choose another one for them")
+    return side

@@ -1,0 +1,236 @@
+"""Points on a plane with what they stand for: pictures, captions or classes, thinned so that none covers another."""
+
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.lines import Line2D
+from matplotlib.text import Text
+from numpy.typing import ArrayLike, NDArray
+from PIL import Image, ImageOps
+
+from clip_geometry.experiments.kit.language_figures import COLOURS, MARKERS
+from clip_geometry.report.figures import MAX_VECTOR_POINTS
+from clip_geometry.report.style import COLOUR, MARKER, NEUTRAL, WIDTH, styled
+
+ACROSS = 15  # pictures across a map
+PIXELS = 100  # of a picture with its border: twice what a column prints
+CELLS = (4, 12)  # captions across and down, at most
+LETTERS, LINE_LETTERS = 48, 18  # of a caption, and of one of its lines
+NAMED = 10  # classes with a colour of their own
+EDGE, INK = "#D0D7DE", "#24292F"
+FLATTEST = 0.5  # height over width of a map, at least
+MARGIN = 0.03  # inches around a map
+KEYS = 1.05  # inches beside a map for the names of classes
+
+Points = NDArray[np.floating]
+Window = tuple[Points, Points]  # centre (2,), half width and height (2,)
+Picture = Callable[[int], Image.Image]  # row → RGB image; raises OSError where it cannot be read
+
+
+def window_of(points: Points, *, centre: Points | None = None) -> Window:
+    """The smallest box with all points in it, about `centre` where it is given, and no strip."""
+    middle = (points.min(0) + points.max(0)) / 2 if centre is None else centre
+    reach = np.abs(points - middle).max(0)
+    return middle, np.maximum(reach, FLATTEST * float(reach.max()) or 1.0)
+
+
+def thinned(points: Points, half: Callable[[int], NDArray | None], cell: NDArray) -> list[int]:
+    """Rows whose boxes do not overlap, at most one for each cell of a grid: the nearest to the centre that fits.
+
+    points: (n, 2). half: row → half width and height of its box, None where it must not be drawn; asked for only where
+    it matters. cell: width and height of the cells, in the same unit; one of them begins at the origin.
+    """
+    number_of = np.floor(points / cell).astype(int)
+    off_centre = np.abs(points / cell - number_of - 0.5).max(1)
+    chosen: list[int] = []
+    halves: list[NDArray] = []
+    taken = set()
+    for row in np.argsort(off_centre, kind="stable").tolist():
+        if (key := tuple(number_of[row])) in taken or (own := half(row)) is None:
+            continue
+        if chosen and (np.abs(points[chosen] - points[row]) < np.array(halves) + own).all(1).any():
+            continue
+        taken.add(key)
+        chosen.append(row)
+        halves.append(own)
+    return chosen
+
+
+@styled
+def picture_map(
+    points: ArrayLike,
+    picture: Picture,
+    *,
+    window: Window | None = None,
+    shades: Sequence[str] | None = None,
+    everything: bool = False,
+) -> tuple[Figure, int]:
+    """Pictures centred at their points, and how many; all points as dots below.
+
+    points: (n, 2). window: what the map shows. shades: the colour of each frame and dot. everything: all pictures,
+    one on another in the order of the rows. A picture that cannot be read stays a dot.
+    """
+    points = np.asarray(points)
+    window = window or window_of(points)
+    axes = _panel(window)
+    _dots(axes, points, "image", shades)
+    half = np.full(2, _room(window))
+    inside = points - window[0] + window[1] + half
+    count = 0
+    for row in range(len(points)) if everything else thinned(inside, lambda row: half, 2 * half):
+        try:
+            bitmap = _framed(picture(row), None if shades is None else shades[row])
+        except OSError:
+            continue
+        (left, bottom), (right, top) = points[row] - half, points[row] + half
+        image = AxesImage(axes, extent=(left, right, bottom, top), origin="upper", zorder=3, gid=f"picture:{row}")
+        image.set_data(bitmap)
+        axes.add_image(image)
+        count += 1
+    return _figure_of(axes), count
+
+
+def _framed(picture: Image.Image, colour: str | None) -> NDArray[np.uint8]:
+    """The middle of the picture as a square with a white border, in a light frame or one of the colour."""
+    border, edge = (6, 3) if colour is None else (4, 7)
+    inner = PIXELS - 2 * (border + edge)
+    square = ImageOps.fit(picture.convert("RGB"), (inner, inner), Image.Resampling.LANCZOS)
+    return np.asarray(ImageOps.expand(ImageOps.expand(square, border, "white"), edge, colour or EDGE))
+
+
+@styled
+def caption_map(
+    points: ArrayLike,
+    texts: Sequence[str] | NDArray,
+    *,
+    window: Window | None = None,
+    shades: Sequence[str] | None = None,
+) -> tuple[Figure, int]:
+    """Captions, shortened, centred at their points, and how many; all points as dots below. Else as picture_map."""
+    points = np.asarray(points)
+    axes = _panel(window or window_of(points))
+    _dots(axes, points, "text", shades)
+    figure = _figure_of(axes)
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    panel = axes.get_window_extent(renderer)
+    size = np.array([panel.width, panel.height])
+    places = axes.transData.transform(points) - (panel.x0, panel.y0)
+    written: dict[int, Text] = {}
+
+    def half(row: int) -> NDArray | None:
+        """Half of the room that the caption takes; None where it would cross the frame."""
+        colour = COLOUR["text"] if shades is None else shades[row]
+        label = written[row] = _written(axes, points[row], str(texts[row]), colour)
+        label.set_gid(f"caption:{row}")
+        label.update_bbox_position_size(renderer)
+        patch = label.get_bbox_patch()
+        box = (label if patch is None else patch).get_window_extent(renderer)
+        own = np.array([box.width, box.height]) / 2 + 1
+        return own if (places[row] > own).all() and (places[row] < size - own).all() else None
+
+    chosen = thinned(places, half, size / CELLS)
+    for row in written.keys() - set(chosen):
+        written[row].remove()
+    return figure, len(chosen)
+
+
+def _written(axes: Axes, at: Points, text: str, colour: str) -> Text:
+    """A caption on a white slip with an edge of the colour."""
+    slip = {"boxstyle": "round,pad=0.18,rounding_size=0.25", "facecolor": "white", "edgecolor": colour}
+    return axes.text(
+        float(at[0]),
+        float(at[1]),
+        "\n".join(textwrap.wrap(shortened(text), LINE_LETTERS)),
+        fontsize=5.5,
+        color=INK,
+        ha="center",
+        va="center",
+        linespacing=1.05,
+        parse_math=False,
+        zorder=3,
+        bbox={**slip, "linewidth": 0.7},
+    )
+
+
+def shortened(text: str, letters: int = LETTERS) -> str:
+    """At most so many letters, cut between words where there are any, with … for what is left out."""
+    text = " ".join(text.split())
+    if len(text) <= letters:
+        return text
+    head = text[:letters].rpartition(" ")[0]
+    return (head if len(head) > letters / 2 else text[: letters - 1]).rstrip(" ,.;") + "…"
+
+
+@styled
+def point_map(
+    points: ArrayLike, modality: str, *, window: Window | None = None, shades: Sequence[str] | None = None
+) -> Figure:
+    """Points alone, in the colour of their modality or each in its own."""
+    points = np.asarray(points)
+    axes = _panel(window or window_of(points))
+    _dots(axes, points, modality, shades, size=9)
+    return _figure_of(axes)
+
+
+@styled
+def label_map(points: ArrayLike, labels: ArrayLike) -> Figure:
+    """Points (n, 2) in the colour and sign of their class; beyond the largest classes all grey."""
+    points, names = np.asarray(points), np.asarray(labels).astype(str)
+    largest = [name for name, _ in Counter(names.tolist()).most_common(NAMED)]
+    axes = _panel(window_of(points), beside=KEYS)
+    keys = []
+    others = ~np.isin(names, largest)
+    if others.any():
+        _scatter(axes, points[others], NEUTRAL, ".", "points:others", size=6)
+        label = f"{len(set(names[others].tolist()))} others"
+        keys.append(Line2D([], [], marker=".", color=NEUTRAL, ls="none", label=label))
+    for k, name in reversed(list(enumerate(largest))):  # the largest on top and first in the legend
+        colour, marker = COLOURS[k % len(COLOURS)], MARKERS[k % len(MARKERS)]
+        _scatter(axes, points[names == name], colour, marker, f"points:{name}", size=9)
+        keys.append(Line2D([], [], marker=marker, color=colour, markersize=4, ls="none", label=shortened(name, 14)))
+    figure = _figure_of(axes)
+    figure.legend(
+        handles=keys[::-1], loc="upper left", bbox_to_anchor=(1 - KEYS / WIDTH, 1), handlelength=1, fontsize=6.5
+    )
+    return figure
+
+
+def _panel(window: Window, *, beside: float = 0.0) -> Axes:
+    """An empty panel without ticks, with half a picture's room around the window. beside: inches kept free for keys."""
+    (x, y), (across, up) = window[0], window[1] + _room(window)
+    width = WIDTH - beside - 2 * MARGIN
+    height = width * up / across
+    whole = height + 2 * MARGIN
+    figure = Figure(figsize=(WIDTH, whole))
+    axes = figure.add_axes((MARGIN / WIDTH, MARGIN / whole, width / WIDTH, height / whole))
+    axes.set(xlim=(x - across, x + across), ylim=(y - up, y + up), xticks=[], yticks=[])
+    axes.grid(visible=False)
+    for spine in axes.spines.values():
+        spine.set(visible=True, color=EDGE)
+    return axes
+
+
+def _room(window: Window) -> float:
+    """Half the side of a picture, of which ACROSS fit beside one another."""
+    return float(window[1][0]) / (ACROSS - 1)
+
+
+def _dots(axes: Axes, points: Points, modality: str, shades: Sequence[str] | None, *, size: float = 4) -> None:
+    _scatter(axes, points, COLOUR[modality] if shades is None else list(shades), MARKER[modality], "points", size=size)
+
+
+def _scatter(axes: Axes, points: Points, colour: str | list[str], marker: str, gid: str, *, size: float) -> None:
+    many = len(points) > MAX_VECTOR_POINTS
+    axes.scatter(*points.T, s=size, c=colour, marker=marker, linewidths=0, alpha=0.7, gid=gid, rasterized=many)
+
+
+def _figure_of(axes: Axes) -> Figure:
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    return figure

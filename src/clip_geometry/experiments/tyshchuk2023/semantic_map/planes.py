@@ -1,0 +1,107 @@
+"""Rows on a plane: t-SNE, how true such a map is, and how far two maps agree."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clip_geometry.geometry._core.neighbours import nearest
+from clip_geometry.geometry._core.rows import as_aligned, as_rows, require_spread
+from clip_geometry.registry import InputError
+from clip_geometry.transforms.procrustes import Procrustes
+
+SIZE, JITTER = 1e-4, 0.01  # standard deviation of the start of t-SNE, and its random part relative to it
+
+Rows = NDArray[np.floating]
+Points = NDArray[np.float64]
+Pairs = tuple[NDArray[np.integer], NDArray[np.integer]]
+
+
+def tsne_plane(rows: Rows, *, perplexity: float, seed: int = 0, name: str = "x") -> tuple[Points, float]:
+    """(n, d) rows in two dimensions by t-SNE (van der Maaten & Hinton 2008), and its KL divergence.
+
+    Euclidean; it starts from the first two principal components with a jitter of a hundredth of their size, by which
+    seeds differ: without it a seed would mean nothing but rounding. n > perplexity > 0, d ≥ 2. Only distances between
+    the rows enter, so that a rotation of all rows is no more than another jitter. Raises InputError for fewer rows or
+    columns and where all rows are equal.
+    """
+    from sklearn.manifold import TSNE
+
+    x = as_rows(rows, name=name, least_d=2)
+    if not 0 < perplexity < len(x):
+        raise InputError(
+            f"t-SNE of {len(x)} {name} rows was asked for with perplexity {perplexity:g}; expected one above 0 and "
+            f"below the number of rows: lower the perplexity or take more items"
+        )
+    require_spread(x, name=name)
+    values = x.numpy()
+    start: Any = _start(values, seed)
+    tsne = TSNE(perplexity=perplexity, init=start, random_state=seed % 2**32, n_jobs=1)
+    points = np.asarray(tsne.fit_transform(values), np.float64)
+    return points, float(tsne.kl_divergence_)
+
+
+def _start(rows: Rows, seed: int) -> NDArray[np.float32]:
+    """As scikit-learn starts from principal components, the first at standard deviation 1e-4, and the jitter."""
+    centred = rows.astype(np.float64)
+    centred -= centred.mean(0)
+    values, vectors = np.linalg.eigh(centred.T @ centred)
+    scores = centred @ vectors[:, [-1, -2]] * np.sqrt(len(rows) / values[-1])
+    return (SIZE * (scores + JITTER * np.random.default_rng(seed).normal(size=scores.shape))).astype(np.float32)
+
+
+def trustworthiness(rows: Rows, points: Points, *, k: int = 10) -> float:
+    """1 less the penalty for neighbours on the plane that are none among the rows (Venna & Kaski 2001).
+
+    1 − 2/(nk(2n − 3k − 1)) Σ_i Σ_j max(0, r(i, j) − k) over the k nearest points j of i, r the rank of row j among the
+    neighbours of row i; Euclidean. In [0, 1]; about 1/2 for a plane at random. Raises InputError unless k < n/2.
+    """
+    from sklearn.manifold import trustworthiness as score
+
+    if not 1 <= k < len(rows) / 2:
+        raise InputError(
+            f"trustworthiness of {len(rows)} rows was asked for with k = {k} neighbours; expected k from 1 to below "
+            "half the number of rows: lower k or take more items"
+        )
+    return float(score(rows, points, n_neighbors=k))
+
+
+def shared_neighbours(x: Points, y: Points, *, k: int = 10) -> float:
+    """Share of the k nearest points that two maps agree on: mean_i |kNN_x(i) ∩ kNN_y(i)|/k, Euclidean.
+
+    x: (n, 2), y: (n, 2) aligned, n > k. In [0, 1]; k/(n − 1) on average where the maps are unrelated. It is
+    `mutual_knn` by distances, for on a plane with an arbitrary origin cosines say nothing.
+    """
+    near = [nearest(points, k)[1] for points in as_aligned(x, y, ("image", "text"))]
+    return float((near[0][:, :, None] == near[1][:, None, :]).sum()) / (k * len(x))
+
+
+@dataclass(frozen=True)
+class Superposition:
+    """Two planes in one frame: `moved` (n, 2) turned onto `kept` (m, 2). disparity: in [0, 1], 0 where they coincide.
+
+    Of pairs (x, y) in this frame disparity = 1 − (mean ⟨x, y⟩)², what is left of the squares after the best scaling.
+    """
+
+    moved: Points
+    kept: Points
+    disparity: float
+
+
+def superpose(source: Points, target: Points, pairs: Pairs) -> Superposition:
+    """Procrustes superposition (Gower 1975) of planes: both centred, at root mean square radius 1, the source turned.
+
+    pairs: index arrays (i, j). Centre, radius and turn are taken of the pairs (every match counts), and all points
+    move. A turn may mirror, since t-SNE does not know left from right. The disparity is that of
+    `scipy.spatial.procrustes`, and the same with source and target exchanged.
+    """
+    i, j = pairs
+    x, y = _standard(source, i), _standard(target, j)
+    moved = x @ Procrustes().fit(x[i], y[j]).W_
+    return Superposition(moved, y, max(0.0, 1 - float((moved[i] * y[j]).sum(1).mean()) ** 2))
+
+
+def _standard(points: Points, rows: NDArray[np.integer]) -> Points:
+    centred = points - points[rows].mean(0)
+    return centred / np.sqrt(np.square(centred[rows]).sum(1).mean())

@@ -1,0 +1,28 @@
+"""Zero-shot accuracy after maps (Tyshchuk et al. 2023, Tables 3 and 7)."""
+
+from typing import ClassVar
+
+from clip_geometry.experiments.kit.base import experiments
+from clip_geometry.experiments.kit.maps import MapConfig
+from clip_geometry.experiments.kit.probe import ProbeExperiment, PromptedConfig
+from clip_geometry.measuring.sets import named
+from clip_geometry.results import Row
+
+LOGITS = ("zero_shot", "zero_shot[dot]", "zero_shot[neg_distance]")
+
+
+class ZeroShot(ProbeExperiment):
+    Config = PromptedConfig
+    summary = "zero-shot accuracy on labelled images after maps, by three logits"
+    drawn: ClassVar = {
+        "zero_shot.top_1": "cosine",
+        "zero_shot[dot].top_1": "inner product",
+        "zero_shot[neg_distance].top_1": "distance",
+    }
+
+    def rows(self, each: MapConfig) -> list[Row]:
+        self.labelled("test")
+        return self.scored(each, "test", named(LOGITS), split="test")
+
+
+experiments.add("zero_shot", ZeroShot)

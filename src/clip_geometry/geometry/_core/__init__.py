@@ -1,0 +1,1 @@
+"""What the measures share: rows, moments, distances, neighbours, streaming."""

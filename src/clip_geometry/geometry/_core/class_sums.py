@@ -1,0 +1,81 @@
+"""The first two moments of every class of labelled rows: all that squared distances and cosines need, in O(nd)."""
+
+import operator
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from clip_geometry.geometry._core.rows import BLOCK, CACHED, SUMMED, Matrix, mean_row, total
+from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.geometry._core.threads import spans_in_threads
+
+FEWEST_COLUMNS = 64  # a thread, from which on it pays
+
+
+class ClassSums(NamedTuple):
+    """Of n rows w in k classes; all float64. A class may be empty: its sum, offset and scatter are 0."""
+
+    counts: Float[Tensor, " k"]  # n_ω, rows of each class
+    mean: Float[Tensor, " d"]  # μ, of all rows
+    sums: Float[Tensor, "k d"]  # Σ_ω (w − μ)
+    offsets: Float[Tensor, "k d"]  # mean of the class − μ
+    scatters: Float[Tensor, " k"]  # Σ_ω ‖w − mean of the class‖²
+
+
+def class_sums(x: Float[Matrix, "n d"], codes: Int[Tensor, " n"], k: int) -> ClassSums:
+    """The sums over classes 0..k−1, from differences only: nothing cancels far from the origin or in tight classes.
+
+    StreamedRows are read twice.
+    """
+    if isinstance(x, StreamedRows):
+        return _of_streamed(x, codes, k)
+    codes = codes.to(x.device)
+    mean = mean_row(x)
+    sums, counts, scatters = mean.new_zeros(k, len(mean)), mean.new_zeros(k), mean.new_zeros(k)
+    parts = list(zip(x.split(BLOCK), codes.split(BLOCK), strict=True))
+    for block, own in parts:
+        sums = sums.index_add(0, own, block.double() - mean)
+        counts = counts.index_add(0, own, counts.new_ones(len(own)))
+    offsets = sums / counts.clamp(min=1)[:, None]
+    for block, own in parts:
+        scatters = scatters.index_add(0, own, (block.double() - mean - offsets[own]).square().sum(1))
+    return ClassSums(counts, mean, sums, offsets, scatters)
+
+
+def _of_streamed(x: StreamedRows, codes: Int[Tensor, " n"], k: int) -> ClassSums:
+    """One pass about the first row, which tells the means, and one about these."""
+    counts, first = torch.bincount(codes, minlength=k).double(), x[0].double()
+
+    def add(sums: Tensor, block: Tensor, own: Tensor) -> Tensor:
+        def add_columns(columns: slice) -> None:
+            into, start = sums[:, columns], first[columns]
+            for part, codes in _parts(block[:, columns], own):
+                into.index_add_(0, codes, part - start)
+
+        spans_in_threads(add_columns, block.shape[1], FEWEST_COLUMNS)
+        return sums
+
+    sums = x.aggregate(lambda: first.new_zeros(k, len(first)), add, operator.add, SUMMED, codes)
+    shift = sums.sum(0) / len(x)  # of the mean from the first row
+    sums -= counts[:, None] * shift
+    offsets = sums / counts.clamp(min=1)[:, None]
+    means = first + shift + offsets
+
+    def add_squares(scatters: Tensor, block: Tensor, own: Tensor) -> Tensor:
+        def squares(columns: slice) -> Tensor:
+            about = means[:, columns]
+            parts = _parts(block[:, columns], own)
+            return torch.cat([(part - about[codes]).square_().sum(1) for part, codes in parts])
+
+        return scatters.index_add_(0, own, total(spans_in_threads(squares, block.shape[1], FEWEST_COLUMNS)))
+
+    scatters = x.aggregate(lambda: first.new_zeros(k), add_squares, operator.add, SUMMED, codes)
+    return ClassSums(counts, first + shift, sums, offsets, scatters)
+
+
+def _parts(block: Tensor, own: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Some rows at a time, in float64, and their codes."""
+    return ((part.double(), codes) for part, codes in zip(block.split(CACHED), own.split(CACHED), strict=True))

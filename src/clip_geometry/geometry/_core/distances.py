@@ -1,0 +1,169 @@
+"""Squared Euclidean distances between two sets of rows: from products, and where those cancel from differences."""
+
+import os
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from clip_geometry.geometry._core.distinct import squared_distances_of_pairs
+
+# Below this share of ‖x‖² + ‖y‖² a squared distance taken from a product has lost too many of its digits: in float64
+# four of sixteen; in float32, whose sums lose most where rows are nearly equal, one of seven.
+CANCELLED = {torch.float64: 1e-4, torch.float32: 0.1}
+# From this share of cancelled entries on, the next better way for all of them is faster than differences of these:
+# differences of a whole block; for float32 first products in float64.
+DENSE = {torch.float64: 0.25, torch.float32: 0.01}
+SLAB = 256  # rows at a time, whose distances to a block of rows are few enough for the cache
+
+
+def distances(
+    x: Float[Tensor, "a d"],
+    y: Float[Tensor, "b d"],
+    *,
+    centre: Float[Tensor, " d"] | None = None,
+    cancelled: int | None = None,
+) -> Float[Tensor, "a b"]:
+    """‖x_i − y_j‖ in float64, from squared_distances; in float32 where the products are and none of them cancels.
+
+    The same object given twice, distances of rows to themselves are 0. The gradient is 0 where rows coincide.
+    """
+    squares = _single_squares(x, y, centre) if _is_plain_single(x, y) and cancelled is None else None
+    if squares is None:
+        squares = squared_distances(x, y, centre=centre, cancelled=cancelled)
+    if not squares.requires_grad:
+        return squares.sqrt_()
+    apart = squares > 0
+    return torch.where(apart, torch.where(apart, squares, 1).sqrt(), 0)
+
+
+def squared_distances(
+    x: Float[Tensor, "a d"],
+    y: Float[Tensor, "b d"],
+    *,
+    centre: Float[Tensor, " d"] | None = None,
+    single: bool = False,
+    cancelled: int | None = None,
+) -> Float[Tensor, "a b"]:
+    """‖x_i − y_j‖² in float64, with products in the precision of x and y: float64, or float32 where that is enough.
+
+    Float32 products keep six digits of each entry, on average over many entries seven; those that cancel are exact
+    all the same. They want entries of the order of 1. centre: a point near the rows, about which the products are
+    taken, so that few cancel. single: float32 products of float64 rows too. cancelled: how many products cancel, where
+    count_cancelled has told it: a GPU is not asked for it here, which would wait for the device; unless it is known,
+    all entries are taken from differences there.
+    """
+    told = cancelled is not None
+    if x.is_cuda and not told:
+        return _differences(x, y)
+    squares, surplus = _products(x, y, centre, single)
+    least = _least(squares)
+    if cancelled is None:
+        cancelled = int((surplus < least).sum()) if surplus.amin() < least else 0
+    if cancelled > DENSE[surplus.dtype] * surplus.numel():
+        if told or surplus.dtype == torch.float64:  # how many cancel in float64 was not told
+            return _differences(x, y)
+        return squared_distances(x.double(), y.double(), centre=centre)
+    squares = squares.double()
+    if cancelled == 0:
+        return squares
+    i, j = _smallest(surplus, cancelled)
+    return squares.index_put((i, j), squared_distances_of_pairs(x.double(), y.double(), i, j))
+
+
+def count_cancelled(
+    x: Float[Tensor, "a d"], y: Float[Tensor, "b d"], centre: Float[Tensor, " d"] | None = None
+) -> Int[Tensor, ""]:
+    """How many of the products in squared_distances cancel, still on the device."""
+    surplus = _products(x, y, centre)[1]
+    return (surplus < _least(surplus)).sum()
+
+
+def _least(values: Tensor) -> float:
+    """Below, a product loses digits because its terms leave the range."""
+    return torch.finfo(values.dtype).tiny / torch.finfo(values.dtype).eps
+
+
+def single_is_exact(device: torch.device) -> bool:
+    """Whether float32 products are float32 products: not in autocast, nor where TF32 or bfloat16 may replace them."""
+    if any(os.environ.get(f"{name}_DEFAULT_FPMATH_MODE", "STRICT").upper() != "STRICT" for name in ("ONEDNN", "DNNL")):
+        return False
+    try:
+        return torch.get_float32_matmul_precision() == "highest" and not torch.is_autocast_enabled(device.type)
+    except RuntimeError:  # set per backend, by the newer interface: then we cannot know
+        return False
+
+
+def _products(
+    x: Float[Tensor, "a d"], y: Float[Tensor, "b d"], centre: Float[Tensor, " d"] | None, single: bool = False
+) -> tuple[Float[Tensor, "a b"], Float[Tensor, "a b"]]:
+    """Squared distances, and by how much they exceed the share of the norms below which they are not trusted."""
+    if centre is not None:
+        x, y = x - centre, y - centre
+    if single:
+        x, y = x.float(), y.float()
+    x_norms, y_norms = x.square().sum(1)[:, None], y.square().sum(1)
+    squares = torch.addmm(x_norms, x, y.T, alpha=-2).add_(y_norms)
+    share = CANCELLED[x.dtype]
+    return squares, (squares.detach() - share * x_norms.detach()).sub_(share * y_norms.detach())
+
+
+def _is_plain_single(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> bool:
+    """Whether the products are float32 ones on a CPU, of which no gradient is asked."""
+    return x.dtype == y.dtype == torch.float32 and not (x.is_cuda or x.requires_grad or y.requires_grad)
+
+
+def _single_squares(
+    x: Float[Tensor, "a d"], y: Float[Tensor, "b d"], centre: Float[Tensor, " d"] | None
+) -> Float[Tensor, "a b"] | None:
+    """Squared distances by float32 products; None where one cancels, other than that of a row of x = y with itself.
+
+    In slabs that stay in the cache from the product to the check.
+    """
+    own = x is y
+    if centre is not None:
+        x = x - centre
+        y = x if own else y - centre
+    x_norms, y_norms = x.square().sum(1)[:, None], y.square().sum(1)
+    share, least = CANCELLED[x.dtype], _least(x)
+    safe = share * float(x_norms.amax() + y_norms.amax()) + least
+    product, squares = _product(x, y), x.new_empty(len(x), len(y))
+    for start in range(0, len(x), SLAB):
+        rows = slice(start, start + SLAB)
+        slab = torch.add(product(x[rows]), x_norms[rows], out=squares[rows]).add_(y_norms)
+        if own:
+            slab.diagonal(start).fill_(torch.inf)
+        if slab.amin() < safe and (slab - share * (x_norms[rows] + y_norms)).amin() < least:
+            return None
+        if own:
+            slab.diagonal(start).zero_()
+    return squares
+
+
+def _product(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> Callable[[Tensor], Tensor]:
+    """Gives −2 ⟨x_i, y_j⟩ of some of the rows of x: for blocks that are worth the conversion by oneDNN, whose kernels
+    are chosen for the processor at hand and up to twice as fast as the BLAS of torch.
+
+    It keeps megabytes for every shape that it has met, so blocks are filled up with zeros to a few shapes.
+    """
+    if min(len(x), len(y), x.shape[1]) < SLAB or not torch.backends.mkldnn.is_available():
+        return lambda rows: rows.mul(-2) @ y.T
+    columns = _filled(y).to_mkldnn()
+    return lambda rows: F.linear(_filled(rows.mul(-2)).to_mkldnn(), columns).to_dense()[: len(rows), : len(y)]
+
+
+def _filled(x: Float[Tensor, "a d"]) -> Float[Tensor, "b d"]:
+    """Rows of zeros behind, up to a multiple of a slab."""
+    return F.pad(x, (0, 0, 0, -len(x) % SLAB))
+
+
+def _smallest(values: Float[Tensor, "a b"], count: int) -> tuple[Int[Tensor, " p"], Int[Tensor, " p"]]:
+    """Where the `count` smallest entries are. The count is known, so that a GPU need not be waited for."""
+    flat = values.flatten().topk(count, largest=False, sorted=False).indices
+    return flat // values.shape[1], flat % values.shape[1]
+
+
+def _differences(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> Float[Tensor, "a b"]:
+    return torch.cdist(x.double(), y.double(), compute_mode="donot_use_mm_for_euclid_dist").square()

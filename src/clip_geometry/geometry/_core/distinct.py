@@ -1,0 +1,61 @@
+"""Which rows are copies of others: n log n instead of all pairs."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from clip_geometry.geometry._core.rows import Matrix, blocks, in_one_piece
+
+SAME_DIRECTION = 1e-13  # unit rows of equal direction differ by their last digits
+
+
+@torch.no_grad()
+def distinct_rows(x: Float[Matrix, "n d"], *, tolerance: float = 0.0) -> Bool[Tensor, " n"]:
+    """Marks one of each group of rows whose Euclidean distance is at most `tolerance`, and all other rows.
+
+    Rows that are near have near projections on any line, so that in the order of the projections only runs need be
+    compared. tolerance: 0, or so small that groups do not touch.
+    """
+    keys, slack = _projections(x, tolerance)
+    kept = torch.ones(len(x), dtype=torch.bool, device=x.device)
+    order = keys.argsort(stable=True)
+    step = 1
+    while step < len(order):
+        i, j = order[:-step], order[step:]
+        close = keys[j] - keys[i] <= slack[i]
+        if not close.any():  # nor are rows farther apart in the order
+            break
+        i, j = i[close], j[close]
+        copies = j[squared_distances_of_pairs(x, x, i, j) <= tolerance**2]
+        kept[copies] = False
+        order = order[kept[order]]
+        step = 1 if len(copies) > 0 else step + 1
+    return kept
+
+
+def _projections(x: Float[Matrix, "n d"], tolerance: float) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """Products with one fixed vector, and how far apart those of equal rows can be, rounding included."""
+    d = x.shape[1]
+    line = torch.randn(d, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(x.device)
+    keys = in_one_piece((block @ line for block in blocks(x)), len(x))
+    lengths = in_one_piece((block.norm(dim=1) for block in blocks(x)), len(x))
+    rounding = 2 * (d + 4) * torch.finfo(torch.float64).eps * lengths
+    return keys, (tolerance + rounding) * line.norm()
+
+
+def squared_distances_of_pairs(
+    x: Float[Matrix, "n d"], y: Float[Matrix, "m d"], i: Int[Tensor, " p"], j: Int[Tensor, " p"]
+) -> Float[Tensor, " p"]:
+    """‖x_i − y_j‖² of the pairs (i, j), from differences in float64: near rows keep all digits."""
+    step = max(1, entries_at_a_time(x.device) // x.shape[1])
+    # one piece: thousands of small ones would scatter the heap
+    squares = torch.empty(len(i), dtype=torch.float64, device=x.device)
+    for start in range(0, len(i), step):
+        part = slice(start, start + step)
+        squares[part] = (x[i[part]].double() - y[j[part]].double()).square().sum(1)
+    return squares
+
+
+def entries_at_a_time(device: torch.device) -> int:
+    """Of a block of differences: 2 MB of float64, which stay in the caches of a CPU; 128 MB on a GPU."""
+    return 2**24 if device.type == "cuda" else 2**18

@@ -1,0 +1,253 @@
+"""Moments of the rows up to the fourth, in one object that can be merged: across blocks, folders and processes."""
+
+import functools
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from clip_geometry.geometry._core.distances import single_is_exact
+from clip_geometry.geometry._core.rows import Matrix, Rows, as_matrix, as_rows, blocks, mean_row, require_spread
+from clip_geometry.geometry._core.single import PART, WIDE, block_sums, gram
+from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.geometry._core.threads import in_threads
+from clip_geometry.registry import InputError
+
+if TYPE_CHECKING:
+    RowsOrMoments: TypeAlias = "Rows | Moments"
+else:
+    RowsOrMoments = Any
+
+SINGLE_BLOCK = 512  # rows that are centred about one point
+STREAMED_BLOCK = 8192  # rows read at a time: merging them costs little beside their products
+THREADED = 4096  # rows of these about one mean: on every machine the same, and so are the roundings of their products
+GROUPED_BLOCK = 32768  # the same, where each block falls apart into groups
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """(n, mean, M2 = Σ c cᵀ, T = Σ‖c‖² c, Q = Σ‖c‖⁴) of n rows in d dimensions, c = w − mean; all float64.
+
+    What every measure of the variance needs, whatever n is; T is needed only to merge Q. Differentiable in the rows.
+    """
+
+    n: int
+    mean: Float[Tensor, " d"]
+    M2: Float[Tensor, "d d"]
+    T: Float[Tensor, " d"]
+    Q: Float[Tensor, ""]
+
+    @classmethod
+    def of(cls, x: Rows) -> "Moments":
+        """The moments of the rows of x, (n, d), n ≥ 1, in two passes; of StreamedRows in one, each block about its own
+        mean, by float32 products where d ≥ 256 and the rows are stored as float16 or float32 (to 1e-6 of each norm).
+        Raises InputError for unusable input, and where fourth powers of the rows about their mean exceed float64."""
+        return _finite(_of(as_matrix(x, least=1)))
+
+    @property
+    def d(self) -> int:
+        """Dimension of the rows."""
+        return len(self.mean)
+
+    @property
+    def covariance(self) -> Float[Tensor, "d d"]:
+        """M2/(n − 1)."""
+        return self.M2 / (self.n - 1)
+
+    def __add__(self, other: "Moments") -> "Moments":
+        """The moments of both sets of rows together: Chan's formula, and its like for T and Q. Raises InputError where
+        fourth powers about the common mean exceed float64."""
+        return _finite(self.merged(other)) if isinstance(other, Moments) else NotImplemented
+
+    def merged(self, other: "Moments") -> "Moments":
+        """The sum, with NaN or infinity where the rows or their fourth powers are not finite: for who needs only M2."""
+        if self.d != other.d:
+            raise InputError(f"moments of dimension {self.d} and {other.d} cannot be merged; expected one space")
+        n = self.n + other.n
+        mean = self.mean + (other.mean - self.mean) * (other.n / n)
+        (m2, t, q), (other_m2, other_t, other_q) = self._about(mean), other._about(mean)
+        return Moments(n, mean, m2 + other_m2, t + other_t, q + other_q)
+
+    def _absorb(self, other: "Moments") -> "Moments":
+        """The same sum, in the place of this M2: new matrices for each of many blocks would break up the heap."""
+        n = self.n + other.n
+        mean = self.mean + (other.mean - self.mean) * (other.n / n)
+        (t, q), (other_t, other_q) = self._higher_about(mean), other._higher_about(mean)
+        here, there = self.mean - mean, other.mean - mean
+        m2 = self.M2.addr_(here, here, alpha=self.n).add_(other.M2).addr_(there, there, alpha=other.n)
+        return _finite(Moments(n, mean, m2, t + other_t, q + other_q))
+
+    def _about(self, mean: Float[Tensor, " d"]) -> tuple[Tensor, Tensor, Tensor]:
+        """M2, T and Q about another mean: c becomes c + δ, δ = old − new mean, and Σc = 0."""
+        shift = self.mean - mean
+        return self.M2 + self.n * torch.outer(shift, shift), *self._higher_about(mean)
+
+    def _higher_about(self, mean: Float[Tensor, " d"]) -> tuple[Tensor, Tensor]:
+        shift = self.mean - mean
+        square, trace, along = shift @ shift, self.M2.trace(), self.M2 @ shift
+        t = self.T + 2 * along + shift * (trace + self.n * square)
+        q = self.Q + 4 * (shift @ along) + self.n * square**2 + 4 * (self.T @ shift) + 2 * square * trace
+        return t, q
+
+    def all_reduce(self, group: Any = None) -> "Moments":
+        """The moments of the rows of all processes of a torch.distributed group, the same in each of them.
+
+        Gradients flow back to every process and are those of the sum of the losses of all processes, so that
+        DistributedDataParallel, which averages, ends with the gradient of one loss over all rows.
+        """
+        sums = _Total.apply(torch.cat([self.n * self.mean, self.mean.new_tensor([self.n])]), group)
+        n = round(float(sums[-1].detach()))
+        mean = sums[:-1] / n
+        m2, t, q = self._about(mean)
+        merged = _Total.apply(torch.cat([m2.flatten(), t, q[None]]), group)
+        return Moments(n, mean, merged[: self.d**2].view(self.d, self.d), merged[self.d**2 : -1], merged[-1])
+
+
+def _finite(found: Moments) -> Moments:
+    if not (found.Q.isfinite() and found.T.isfinite().all()):
+        raise InputError("the fourth powers of the rows of x about their mean exceed float64; rescale the rows")
+    return found
+
+
+class _Total(torch.autograd.Function):
+    """The sum over all processes, of values and of gradients (torch.distributed's own is not differentiable)."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, group: Any) -> Tensor:
+        ctx.group = group
+        total = values.clone()
+        torch.distributed.all_reduce(total, group=group)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        total = gradients[0].contiguous().clone()
+        torch.distributed.all_reduce(total, group=ctx.group)
+        return total, None
+
+
+def _sums(centred: Float[Tensor, "b d"]) -> tuple[Tensor, Tensor, Tensor]:
+    squares = centred.square().sum(1)
+    return centred.T @ centred, squares @ centred, squares.square().sum()
+
+
+def _of(x: Float[Matrix, "n d"]) -> Moments:
+    """T and Q may be infinite."""
+    if isinstance(x, StreamedRows):
+        return _of_streamed(x)
+    mean = mean_row(x)
+    parts = [_sums(block - mean) for block in blocks(x)]
+    m2, t, q = (torch.stack(part).sum(0) for part in zip(*parts, strict=True))
+    return Moments(len(x), mean, m2, t, q)
+
+
+def _of_streamed(x: StreamedRows) -> Moments:
+    if "moments" not in x.known:
+        of_block = _of_which_block(x)
+
+        def accumulate(found: Moments | None, block: Tensor, along: Tensor | None) -> Moments:
+            return of_block(block) if found is None else found._absorb(of_block(block))
+
+        x.known["moments"] = x.aggregate(lambda: None, accumulate, operator.add, STREAMED_BLOCK)
+    return x.known["moments"]
+
+
+def moments_of_groups(x: StreamedRows, codes: Int[Tensor, " n"], k: int) -> list[Moments]:
+    """The moments of the rows of each code 0..k − 1, all of which occur, in one pass; and so those of all rows."""
+    of_block = _of_which_block(x)
+
+    room: Tensor | None = None  # for the rows of one code: new room for each, of as many sizes, would not be given back
+
+    def accumulate(found: dict[int, Moments], block: Tensor, own: Tensor) -> dict[int, Moments]:
+        nonlocal room
+        room = torch.empty_like(block) if room is None or len(room) < len(block) else room
+        for code in own.unique().tolist():
+            rows = (own == code).nonzero()[:, 0]
+            part = torch.index_select(block, 0, rows, out=room[: len(rows)])
+            found = _merged(found, {code: of_block(part)})
+        return found
+
+    found = x.aggregate(dict, accumulate, _merged, GROUPED_BLOCK, codes)
+    moments = [found[code] for code in range(k)]
+    x.known["moments"] = functools.reduce(operator.add, moments)
+    return moments
+
+
+def _merged(a: dict[int, Moments], b: dict[int, Moments]) -> dict[int, Moments]:
+    """In a's place."""
+    for code, moments in b.items():
+        a[code] = a[code]._absorb(moments) if code in a else moments
+    return a
+
+
+def _of_which_block(x: StreamedRows) -> Callable[[Tensor], Moments]:
+    single = x.stored != torch.float64 and x.shape[1] >= WIDE and single_is_exact(x.device)
+    return _of_block_in_single if single else _of_block
+
+
+def _of_block(block: Float[Tensor, "b d"]) -> Moments:
+    centred = block.double() - block[0].double()  # exactly 0 where all rows are equal
+    rest = centred.mean(0)
+    return Moments(len(block), block[0].double() + rest, *_sums(centred - rest))
+
+
+def _of_block_in_single(block: Float[Tensor, "b d"]) -> Moments:
+    parts = in_threads(lambda part: Moments(len(part), *block_sums(part)), block, THREADED)
+    return functools.reduce(Moments._absorb, parts)
+
+
+def as_moments(x: RowsOrMoments, *, least: int = 2, least_d: int = 1) -> Moments:
+    """The moments of rows, or moments as they are: of at least `least` rows that are not all equal."""
+    if isinstance(x, Moments) and (x.n < least or x.d < least_d):
+        raise InputError(f"the moments are of {x.n} × {x.d} numbers; expected at least {least} rows, {least_d} columns")
+    if isinstance(x, StreamedRows):  # float32 products of equal rows may leave a rest
+        require_spread(as_matrix(x, least=least, least_d=least_d))
+    moments = x if isinstance(x, Moments) else _of(as_matrix(x, least=least, least_d=least_d))
+    trace = moments.M2.trace()
+    if not trace.isfinite():
+        raise InputError("the moments are not finite; leave out rows with NaN or infinity, or rescale them")
+    if trace == 0:  # exact for equal rows: their mean is exact
+        raise InputError(f"all {moments.n} rows of x are equal; the measure is undefined without spread")
+    return moments
+
+
+def scatter(x: RowsOrMoments, *, least_d: int = 1) -> Float[Tensor, "d d"]:
+    """M2 alone. Of wide float32 rows without a gradient by float32 products, to 1e-7 of its norm (1e-6 where a
+    column has few values, whose rounding errors add up).
+
+    Raises InputError as as_moments does.
+    """
+    if isinstance(x, Moments | StreamedRows):
+        return as_moments(x, least_d=least_d).M2
+    x = as_rows(x, least_d=least_d)
+    require_spread(x)
+    if x.dtype != torch.float32 or x.shape[1] < WIDE or x.requires_grad or not single_is_exact(x.device):
+        return _of(x).M2
+    return _single_scatter(x)
+
+
+def _single_scatter(x: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:
+    """Each block is centred near its own mean, so that the products are as small as the spread, and the blocks are
+    summed in float64, where what the centre missed is put right."""
+    least, most = x.aminmax()
+    # a power of two changes no digit, and keeps the float32 squares of small or large rows in range
+    scale = 2.0 ** -min(max(math.frexp(float(torch.maximum(-least, most)))[1], -126), 126)
+    total = x.new_zeros((x.shape[1], x.shape[1]), dtype=torch.float64)
+    rests, means, counts = [], [], []
+    for block in x.split(SINGLE_BLOCK):
+        block = block * scale
+        centre = block.mean(0)
+        block -= centre
+        for part in block.split(PART):
+            total += gram(part)
+        rests.append(block.mean(0, dtype=torch.float64))  # what the centre missed
+        means.append(centre.double() + rests[-1])
+        counts.append(len(block))
+    rest, mean, count = torch.stack(rests), torch.stack(means), total.new_tensor(counts)[:, None]
+    mean = mean - (count * mean).sum(0) / len(x)
+    return (total + (count * mean).T @ mean - (count * rest).T @ rest) / scale**2

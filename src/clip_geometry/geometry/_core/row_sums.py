@@ -1,0 +1,78 @@
+"""Sums of the Euclidean distances of some rows to groups of others, block by block."""
+
+import math
+from collections.abc import Iterator
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from clip_geometry.geometry._core.distances import count_cancelled, distances, single_is_exact
+from clip_geometry.geometry._core.rows import SUMMED, Matrix
+
+BLOCK = 1024  # rows: 8 MB of float64 distances
+GPU_BLOCK = 8192
+KEPT = 2**24  # sums at a time: 128 MB
+MOST = 8192  # rows of `of` at a time: 16 MB of float32 ones at d = 512
+
+
+def sums_of_distances(
+    x: Float[Matrix, "n d"],
+    of: Int[Tensor, " m"],
+    to: Int[Tensor, " r"],
+    groups: Int[Tensor, " r"],
+    count: int,
+    *,
+    exact: bool = False,
+) -> Iterator[tuple[Int[Tensor, " b"], Float[Tensor, "g b"]]]:
+    """Rows out of `of`, some at a time, and the sum of their distances to each group of the rows `to`, in float64.
+
+    groups: 0..count − 1 of each row of `to`, all of which are different; rows near each other, one after the other in
+    `of`, cancel least. Lengths are in one unit, which is not that of x. exact: products in float64, as for float64
+    rows; otherwise in float32. A block of rows is copied at a time. StreamedRows are read in order: once for the unit,
+    and once for up to MOST rows of `of`.
+    """
+    single = not exact and x.dtype != torch.float64 and single_is_exact(x.device)
+    dtype = torch.float32 if single else torch.float64
+    exponent = math.frexp(_largest(x))[1]
+    factor = 2.0 ** -min(max(exponent, -126), 126)  # entries near 1, which changes no digit
+    size = GPU_BLOCK if x.is_cuda else BLOCK
+    to, order = to.sort()
+    groups = groups[order]
+    for some in of.split(max(1, min(MOST, KEPT // count))):
+        rows = (x[some].to(dtype) * factor).split(size)
+        sums = torch.zeros((count + 1, len(some)), dtype=torch.float64, device=x.device)  # the last: to be left out
+        # Their distances to each other are taken by themselves: a row and itself cancel, which is known of one object
+        # and would have every other block measured twice.
+        others = torch.ones(len(x), dtype=torch.bool, device=x.device).index_fill_(0, some, False)
+        for part, its_groups in zip(to.split(size), groups.split(size), strict=True):
+            other = others[part]
+            if other.any():
+                _add(sums, rows, _read(x, part)[other].to(dtype) * factor, its_groups[other])
+        at = torch.searchsorted(to, some).clamp(max=len(to) - 1)
+        for part, its_groups in zip(rows, torch.where(to[at] == some, groups[at], count).split(size), strict=True):
+            _add(sums, rows, part, its_groups)
+        yield some, sums[:count]
+
+
+def _add(sums: Float[Tensor, "g m"], rows: tuple[Tensor, ...], block: Float[Tensor, "b d"], groups: Tensor) -> None:
+    """Distances of all rows to those of a block, to the sums of their groups."""
+    for part, into in zip(rows, sums.split(len(rows[0]), dim=1), strict=True):
+        into.index_add_(0, groups, _distances(block, part).double())
+
+
+def _largest(x: Float[Matrix, "n d"]) -> float:
+    return max(float(part.abs().amax()) for part in x.split(SUMMED))
+
+
+def _read(x: Float[Matrix, "n d"], rows: Int[Tensor, " b"]) -> Float[Tensor, "b d"]:
+    """Ascending rows; those that follow one another in one piece."""
+    first, last = int(rows[0]), int(rows[-1])
+    return x[first : last + 1] if last - first == len(rows) - 1 else x[rows]
+
+
+def _distances(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> Float[Tensor, "a b"]:
+    between = (x.mean(0) + y.mean(0)) / 2
+    # on a GPU distances wants to be told, or takes all of them from differences
+    cancelled = int(count_cancelled(x, y, between)) if x.is_cuda else None
+    return distances(x, y, centre=between, cancelled=cancelled)

@@ -1,0 +1,279 @@
+"""What every measure does to its input first: check it, and walk through it in float64 blocks."""
+
+import functools
+import operator
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from numbers import Real
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from clip_geometry.geometry._core.arrays import as_tensor
+from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.geometry._core.threads import in_threads
+from clip_geometry.geometry._core.values import Numbers, check_values, is_missing
+from clip_geometry.registry import InputError, shown
+
+Matrix: TypeAlias = Tensor | StreamedRows  # what can be walked through in blocks
+
+if TYPE_CHECKING:
+    import numpy
+
+    Rows: TypeAlias = Tensor | numpy.ndarray | StreamedRows  # (n, d), floating point
+    Labels: TypeAlias = Tensor | numpy.ndarray | list  # (n,), anything that can be compared
+else:  # numpy is not imported for a type
+    Rows = Labels = Any
+
+BLOCK = 4096  # rows a block: 16 MB of float64 at d = 512
+SUMMED = 16384  # rows read at a time for sums, which take less time than threads need to meet
+CACHED = 256  # rows whose copy in float64 stays in the cache from one step to the next
+
+
+def as_rows(x: Rows, *, name: str = "x", least: int = 2, least_d: int = 1) -> Float[Tensor, "n d"]:
+    """`x` as a finite floating-point matrix of at least so many rows and columns, in its own precision and place.
+
+    Raises InputError for rows that are not in memory: who can walk through them takes `as_matrix`.
+    """
+    if isinstance(x, StreamedRows):
+        raise InputError(f"all {len(x)} rows of {name} are needed in memory here, and they are streamed; take a part")
+    x = as_tensor(x, name)
+    _check_shape(x, name, least, least_d)
+    check_values(x, name)
+    return x
+
+
+def as_matrix(x: Rows, *, name: str = "x", least: int = 2, least_d: int = 1) -> Float[Matrix, "n d"]:
+    """The same, or StreamedRows as they are, whose values are checked as they are read."""
+    if not isinstance(x, StreamedRows):
+        return as_rows(x, name=name, least=least, least_d=least_d)
+    _check_shape(x, name, least, least_d)
+    return x
+
+
+def _check_shape(x: Matrix, name: str, least: int, least_d: int) -> None:
+    n, d = x.shape
+    if d < least_d:
+        raise InputError(f"{name} has {d} {'column' if d == 1 else 'columns'}; expected at least {least_d}")
+    if n < least:
+        raise InputError(f"{name} has {n} {'row' if n == 1 else 'rows'}; expected at least {least}")
+
+
+def as_aligned(x: Rows, y: Rows, names: tuple[str, str] = ("x", "y"), *, least: int = 2, one_space: bool = True):
+    """Two matrices whose rows belong together one to one, of the same dimension unless `one_space` is False."""
+    x, y = as_two_sets(x, y, names, least=least, one_space=one_space)
+    _check_pairs(x, y, names)
+    return x, y
+
+
+def as_aligned_matrices(
+    x: Rows, y: Rows, names: tuple[str, str] = ("x", "y"), *, least: int = 2, one_space: bool = True
+):
+    """The same, or StreamedRows both."""
+    x, y = as_two_matrices(x, y, names, least=least, one_space=one_space)
+    _check_pairs(x, y, names)
+    return x, y
+
+
+def as_two_sets(x: Rows, y: Rows, names: tuple[str, str] = ("x", "y"), *, least: int = 2, one_space: bool = True):
+    """Two matrices, of the same dimension unless `one_space` is False."""
+    x, y = as_rows(x, name=names[0], least=least), as_rows(y, name=names[1], least=least)
+    if one_space:
+        _check_space(x, y, names)
+    return x, y.to(x.device)
+
+
+def as_two_matrices(x: Rows, y: Rows, names: tuple[str, str] = ("x", "y"), *, least: int = 2, one_space: bool = True):
+    """The same, or StreamedRows both."""
+    if not isinstance(x, StreamedRows) and not isinstance(y, StreamedRows):
+        return as_two_sets(x, y, names, least=least, one_space=one_space)
+    x, y = _as_streamed(x, names[0]), _as_streamed(y, names[1])
+    x, y = as_matrix(x, name=names[0], least=least), as_matrix(y, name=names[1], least=least)
+    if one_space:
+        _check_space(x, y, names)
+    return x, y
+
+
+def _check_pairs(x: Matrix, y: Matrix, names: tuple[str, str]) -> None:
+    if len(x) != len(y):
+        raise InputError(f"{names[0]} has {len(x)} rows and {names[1]} has {len(y)}; expected pairs, row i with row i")
+
+
+def _check_space(x: Matrix, y: Matrix, names: tuple[str, str]) -> None:
+    if x.shape[1] != y.shape[1]:
+        raise InputError(
+            f"{names[0]} has dimension {x.shape[1]} and {names[1]} has {y.shape[1]}; expected the same dimension"
+        )
+
+
+def _as_streamed(x: Rows, name: str) -> StreamedRows:
+    return x if isinstance(x, StreamedRows) else StreamedRows.of(as_rows(x, name=name, least=0), name=name)
+
+
+def blocks(x: Float[Matrix, "n d"], size: int = BLOCK) -> Iterator[Float[Tensor, "b d"]]:
+    """The rows in float64, `size` at a time, so that a large float16 matrix is never copied whole."""
+    for start in range(0, len(x), size):
+        yield x[start : start + size].double()
+
+
+def in_one_piece(parts: Iterable[Tensor], n: int) -> Tensor:
+    """torch.cat of what blocks of n rows gave, each written into its place as it comes, but for gradients: as long as
+    small results lie between them, the allocator cannot use the memory of freed blocks for others."""
+    parts = iter(parts)
+    first = next(parts)
+    if first.requires_grad:
+        return torch.cat([first, *parts])
+    out, filled = first.new_empty((n, *first.shape[1:])), 0
+    for part in chain([first], parts):
+        out[filled : filled + len(part)] = part
+        filled += len(part)
+    return out
+
+
+def total(parts: Iterable[Tensor]) -> Tensor:
+    """Their sum, of which only one is kept at a time, in its place but for gradients."""
+    parts = iter(parts)
+    summed = next(parts)
+    if summed.requires_grad:
+        return functools.reduce(operator.add, parts, summed)
+    return functools.reduce(operator.iadd, parts, summed.clone())
+
+
+def mean_row(x: Float[Matrix, "n d"]) -> Float[Tensor, " d"]:
+    """Mean of the rows in float64; the second pass makes it exact where all rows are equal."""
+    if isinstance(x, StreamedRows):
+        return _streamed_mean(x)
+    mean = torch.stack([block.sum(0) for block in blocks(x)]).sum(0) / len(x)
+    return mean + torch.stack([(block - mean).sum(0) for block in blocks(x)]).sum(0) / len(x)
+
+
+def _streamed_mean(x: StreamedRows) -> Float[Tensor, " d"]:
+    """In one pass, about the first row: exact, too, where all rows are equal."""
+    if "mean" not in x.known:
+        first = x[0].double()
+
+        def from_first(block: Tensor) -> Tensor:
+            return total((part.double() - first).sum(0) for part in block.split(CACHED))
+
+        def accumulate(summed: Tensor, block: Tensor, along: Tensor | None) -> Tensor:
+            return summed.add_(total(in_threads(from_first, block)))
+
+        summed = x.aggregate(lambda: torch.zeros_like(first), accumulate, operator.add, SUMMED)
+        x.known["mean"] = first + summed / len(x)
+    return x.known["mean"]
+
+
+@overload
+def unit_rows(x: Tensor, *, name: str = "x") -> Tensor: ...
+@overload
+def unit_rows(x: StreamedRows, *, name: str = "x") -> StreamedRows: ...
+
+
+def unit_rows(x: Float[Matrix, "n d"], *, name: str = "x") -> Float[Matrix, "n d"]:
+    """Rows of length 1 in float64; a zero row is an error. StreamedRows go by their own name."""
+    if isinstance(x, StreamedRows):
+        if "unit" not in x.known:
+            unit = x.map(lambda block, numbers: _unit(block.double(), x.name, numbers), x.shape[1])
+            x.known["unit"] = unit.known["unit"] = unit  # they are themselves
+        return x.known["unit"]
+    return in_one_piece(unit_blocks(x, name=name), len(x))
+
+
+def unit_blocks(x: Float[Matrix, "n d"], *, name: str = "x", size: int = 1024) -> Iterator[Float[Tensor, "b d"]]:
+    """The same, `size` rows at a time."""
+    for k, block in enumerate(blocks(x, size)):
+        yield _unit(block, name, range(k * size, len(x)))
+
+
+def _unit(block: Float[Tensor, "b d"], name: str, numbers: Numbers) -> Float[Tensor, "b d"]:
+    # dividing by the largest entry first keeps the squares of rows of any scale in range
+    largest = block.detach().abs().amax(1, keepdim=True)
+    if (largest == 0).any():
+        row = int(numbers[int((largest == 0).nonzero()[0, 0])])
+        raise InputError(f"{name} has a zero row (row {row}), which has no direction; remove such rows first")
+    block = block / largest
+    return block / block.norm(dim=1, keepdim=True)
+
+
+def require_spread(x: Float[Matrix, "n d"], *, name: str = "x") -> None:
+    """An error where all rows are equal: checked exactly, since rounding would turn 0/0 into a plausible number."""
+    if torch.equal(x[0], x[1]) and all((block == x[0].double()).all() for block in blocks(x)):
+        raise InputError(f"all {len(x)} rows of {name} are equal; the measure is undefined without spread")
+
+
+def as_codes(
+    labels: Labels, n: int, *, name: str = "labels", row: str = "row", least: int = 2
+) -> tuple[Int[Tensor, " n"], int]:
+    """Labels as codes 0..K-1 in order of appearance, and K; at least two different ones.
+
+    name: of the labels, row: of what each belongs to, in messages. least: K from which on.
+    """
+    values = as_values(labels, n, name=name, row=row)
+    codes: dict[Any, int] = {}
+    try:
+        coded = torch.tensor([codes.setdefault(value, len(codes)) for value in values], dtype=torch.long)
+    except Exception:  # of a list, say, or whatever a foreign __hash__ raises
+        raise InputError(f"{name} are not single values that can be compared; expected one label per {row}") from None
+    if len(codes) < least:
+        raise InputError(f"all {n} {name} are equal; expected at least two different {name}")
+    return coded, len(codes)
+
+
+def class_indices(
+    labels: Labels,
+    n: int,
+    k: int,
+    *,
+    name: str = "labels",
+    rows: str = "image",
+    of: str = "rows of class_text",
+) -> Int[Tensor, " n"]:
+    """Labels as they are: whole numbers 0..k−1, one for each of n rows. Raises InputError for anything else.
+
+    name: of the labels; rows: what each belongs to; of: what they count.
+    """
+    values = as_values(labels, n, name=name, row=f"row of {rows}")
+    numbers = [value if type(value) is int else _index(value) for value in values]
+    for row, number in enumerate(numbers):
+        if number is None or not 0 <= number < k:
+            what = "a whole number, the index" if number is None else "an index"
+            raise InputError(f"{name}[{row}] is {shown(values[row])}; expected {what} 0 to {k - 1} of the {of}")
+    return torch.tensor(numbers, dtype=torch.long)
+
+
+def _index(value: Any) -> int | None:
+    """A whole number of another type; None for 2.0, True and anything else."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except Exception:  # whatever a foreign object raises
+        return None
+
+
+def as_values(labels: Any, n: int | None = None, *, name: str = "labels", row: str = "row") -> list:
+    """Plain Python values of a sequence, an array or a tensor, n of them. Raises InputError for missing ones too."""
+    values = list(labels) if isinstance(labels, list | tuple | range) else _listed(labels)
+    if values is None:
+        raise InputError(f"{name} = {shown(labels)}; expected a list, an array or a tensor, one label per {row}")
+    if n is not None and len(values) != n:
+        raise InputError(f"{len(values)} {name} for {n} rows; expected one label per {row}")
+    if set(map(type, values)) <= {int, str, bool}:  # of which none can be missing
+        return values
+    # single tensors have a hash of their own, not that of their number
+    values = [_listed(value, Real) if isinstance(value, Tensor) else value for value in values]
+    for k, value in enumerate(values):
+        if is_missing(value):
+            raise InputError(f"{name} lack a value in row {k} ({shown(value)}); expected one label per {row}")
+    return values
+
+
+def _listed(labels: Any, kinds: Any = list) -> Any:
+    """What an array or a tensor holds, as a list; None where it is no list, or has no values."""
+    try:
+        if getattr(getattr(labels, "dtype", None), "kind", "") in tuple("Mm"):  # whose missing ones would be numbers
+            return list(labels)
+        values = labels.tolist()
+    except Exception:  # of what has no such method, or tensors without values
+        return None
+    return values if isinstance(values, kinds) else None

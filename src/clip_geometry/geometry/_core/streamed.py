@@ -1,0 +1,259 @@
+"""Rows that are too many for the memory: read block by block, as often as a measure walks through them."""
+
+import copy
+import functools
+import mmap
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from clip_geometry.geometry._core.arrays import as_tensor
+from clip_geometry.geometry._core.threads import spans_in_threads
+from clip_geometry.geometry._core.values import Numbers, check_values
+
+Read = Callable[[Any], Tensor]  # of a slice or of indices, the rows
+Map = Callable[[Tensor, Numbers], Tensor]  # of a block of rows and their numbers, as many rows
+Aggregate = Callable[..., Any]  # `StreamedRows.aggregate` done elsewhere: of rows and its arguments
+Accumulate = Callable[[Any, Tensor, Any], Any]  # what was found, a block of rows and what lies along it; what is found
+
+MAPPED = 512  # rows at a time: what is made on the way to their new values stays in the cache
+
+
+class StreamedRows:
+    """n rows of d columns that are not in memory. Measures that say so (Measure.streams) take it in place of a matrix.
+
+    x[a:b], x[indices] and x[i] are read when they are asked for, as tensors; `split`, `blocks` and `unit_blocks` walk
+    through all rows. `map`, `take` and `cat` read nothing: they give other StreamedRows. Values are checked as they
+    are read for the first time (InputError for NaN and infinity).
+
+    dtype: of the rows as read; stored: of the numbers they are made of. known: what a pass over the rows has
+    told, the mean, say, so that the next measure need not ask again. engine: who makes the passes that are
+    aggregations (`aggregated_by`); None: this process. Pickled, rows take neither along.
+    """
+
+    ndim = 2
+    requires_grad = is_cuda = False
+    device = torch.device("cpu")
+
+    def __init__(
+        self,
+        read: Read,
+        shape: tuple[int, int],
+        dtype: torch.dtype,
+        *,
+        stored: torch.dtype | None = None,
+        name: str = "x",
+    ):
+        self._read, self.shape, self.dtype, self.stored, self.name = read, shape, dtype, stored or dtype, name
+        self.known: dict[str, Any] = {}
+        self.engine: Aggregate | None = None
+        self._checked = 0  # rows from the first on
+
+    @classmethod
+    def of(cls, source: Any, *, name: str = "x", watch: Callable[[int], object] | None = None) -> "StreamedRows":
+        """The rows of a memory map, or of whatever has a shape and gives arrays for slices and indices.
+
+        name: what messages call them. watch: called with the number of rows after each block was read.
+        """
+
+        def read(rows: Any) -> Tensor:
+            part: Any = source[rows if isinstance(source, Tensor) or isinstance(rows, slice) else rows.numpy()]
+            block = as_tensor(part if _mapping(part) is None else part.copy(), name)  # the pages are given back
+            release(getattr(source, "part", source))  # of chosen rows, what they are chosen from
+            if watch is not None:
+                watch(len(block))
+            return block
+
+        n, d = source.shape
+        return cls(read, (n, d), as_tensor(source[:1], name).dtype, name=name)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> Tensor:
+        if isinstance(rows, slice):
+            start, stop, step = rows.indices(len(self))
+            if step == 1:
+                return self._span(start, max(start, stop))
+            rows = range(start, stop, step)
+        rows = torch.tensor(rows, dtype=torch.long) if isinstance(rows, range) else torch.as_tensor(rows)
+        return self._chosen(rows) if rows.ndim else self._chosen(rows[None])[0]
+
+    def _span(self, start: int, stop: int) -> Tensor:
+        block = self._read(slice(start, stop))
+        if stop > self._checked:
+            self._check(block, start)
+            self._checked = stop if start <= self._checked else self._checked
+        return block
+
+    def _chosen(self, rows: Tensor) -> Tensor:
+        """The rows of a mask or of indices, those below 0 counted from the end."""
+        n = len(self)
+        if rows.dtype == torch.bool:
+            if rows.shape != (n,):
+                raise IndexError(f"a mask of shape {tuple(rows.shape)} was given for {n} rows; expected ({n},)")
+            rows = rows.nonzero()[:, 0]
+        outside = (rows < -n) | (rows >= n)
+        if outside.any():
+            raise IndexError(f"row {int(rows[outside][0])} was asked for; expected one of {n} rows")
+        rows = torch.where(rows < 0, rows + n, rows)
+        block = self._read(rows)
+        check_values(block, self.name, rows)
+        return block
+
+    def _check(self, block: Tensor, first: int) -> None:
+        def check(rows: slice) -> None:
+            check_values(block[rows], self.name, range(first + rows.start, first + rows.stop))
+
+        spans_in_threads(check, len(block))
+
+    def split(self, size: int) -> Iterator[Tensor]:
+        """The rows as they are, `size` at a time."""
+        return (self[start : start + size] for start in range(0, len(self), size))
+
+    def aggregate(
+        self,
+        zero: Callable[[], Any],
+        accumulate: Accumulate,
+        merge: Callable[[Any, Any], Any],
+        size: int,
+        along: Tensor | None = None,
+    ) -> Any:
+        """One pass: `accumulate` from zero() on over blocks of `size` rows and of `along`, (n,), which belongs to them.
+
+        An engine does so for spans of the rows elsewhere, and puts what they give together by `merge`, in order.
+        """
+        if self.engine is not None:
+            return self.engine(self, zero, accumulate, merge, size, along)
+        return aggregate_blocks(self, zero, accumulate, size, along, range(len(self)))
+
+    def aggregated_by(self, engine: Aggregate | None) -> "StreamedRows":
+        """The same rows, whose passes the engine makes; and so those of what `map` and `take` make of them."""
+        rows = copy.copy(self)
+        rows.known, rows.engine = {}, engine
+        return rows
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "known": {}, "engine": None}
+
+    def map(self, each: Map, d: int, *, dtype: torch.dtype = torch.float64) -> "StreamedRows":
+        """The rows that `each` makes of a block of them and their numbers, d columns wide."""
+
+        def read(rows: Any) -> Tensor:
+            block, numbers = self[rows], range(rows.start, rows.stop) if isinstance(rows, slice) else rows
+            out = torch.empty((len(block), d), dtype=dtype)
+            for start in range(0, len(block), MAPPED):
+                part = slice(start, start + MAPPED)
+                out[part] = each(block[part], numbers[part])
+            return out
+
+        rows = StreamedRows(read, (len(self), d), dtype, stored=self.stored, name=self.name)
+        return rows.aggregated_by(self.engine)
+
+    def take(self, indices: Int[Tensor, " m"]) -> "StreamedRows":
+        """The rows of these numbers, in this order."""
+        shape = len(indices), self.shape[1]
+        rows = StreamedRows(lambda rows: self[indices[rows]], shape, self.dtype, stored=self.stored, name=self.name)
+        return rows.aggregated_by(self.engine)
+
+    def double(self) -> "StreamedRows":
+        return self.map(lambda block, _: block.double(), self.shape[1])
+
+    def detach(self) -> "StreamedRows":
+        return self
+
+    def to(self, device: torch.device) -> "StreamedRows":
+        """They are read to the CPU, whatever the device of others is."""
+        return self
+
+
+def aggregate_blocks(
+    x: StreamedRows, zero: Callable[[], Any], accumulate: Accumulate, size: int, along: Tensor | None, span: range
+) -> Any:
+    """Over the blocks of a span of the rows; along: what belongs to the rows of the span."""
+    total = zero()
+    for start in range(span.start, span.stop, size):
+        stop = min(start + size, span.stop)
+        own = None if along is None else along[start - span.start : stop - span.start]
+        total = accumulate(total, x[start:stop], own)
+    return total
+
+
+def cat(parts: Sequence[StreamedRows]) -> StreamedRows:
+    """The rows of all parts, one after the other; of the widest precision of them."""
+    starts = [0]
+    for part in parts:
+        starts.append(starts[-1] + len(part))
+    dtype, stored = (
+        functools.reduce(torch.promote_types, (getattr(part, kind) for part in parts)) for kind in ("dtype", "stored")
+    )
+
+    def read(rows: Any) -> Tensor:
+        if isinstance(rows, slice):
+            spans = [slice(max(rows.start, a) - a, min(rows.stop, b) - a) for a, b in pairwise(starts)]
+            there = [(part, span) for part, span in zip(parts, spans, strict=True) if span.stop > span.start]
+            found = [part._read(span).to(dtype) for part, span in there or [(parts[0], slice(0, 0))]]
+            return found[0] if len(found) == 1 else torch.cat(found)
+        out = torch.empty((len(rows), parts[0].shape[1]), dtype=dtype)
+        for part, (a, b) in zip(parts, pairwise(starts), strict=True):
+            here = (rows >= a) & (rows < b)
+            out[here] = part._read(rows[here] - a).to(dtype)
+        return out
+
+    rows = StreamedRows(read, (starts[-1], parts[0].shape[1]), dtype, stored=stored, name=parts[0].name)
+    return rows.aggregated_by(parts[0].engine)
+
+
+class GaussianRows:
+    """n × d independent normal numbers, the same whenever they are asked for, and never all in memory.
+
+    Made in blocks, each from a seed of its own; a source for `StreamedRows.of`.
+    """
+
+    SIZE = 4096
+    ndim = 2
+
+    def __init__(self, shape: tuple[int, int], seed: int, scale: float = 1.0):
+        self.shape, self.seed, self.scale = shape, seed, scale
+        self.dtype = torch.float32 if 1e-30 < scale < 1e30 else torch.float64  # which holds the numbers
+        self._last: tuple[int, Tensor] | None = None
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> Float[Tensor, "b d"]:
+        if isinstance(rows, slice):
+            start, stop, _ = rows.indices(len(self))
+            first, last = start // self.SIZE, -(-stop // self.SIZE)
+            made = torch.cat([self._block(k) for k in range(first, max(last, first + 1))])
+            return made[start - first * self.SIZE : stop - first * self.SIZE]
+        rows = torch.as_tensor(rows)
+        out = torch.empty((len(rows), self.shape[1]), dtype=self.dtype)
+        for k in (rows // self.SIZE).unique().tolist():
+            here = rows // self.SIZE == k
+            out[here] = self._block(k)[rows[here] - k * self.SIZE]
+        return out
+
+    def _block(self, k: int) -> Float[Tensor, "b d"]:
+        if self._last is None or self._last[0] != k:
+            seed = (k * 0x9E3779B1 + self.seed * 0x85EBCA6B) % 2**32  # of which torch takes 32 bits
+            generator = torch.Generator().manual_seed(seed)
+            count = min(self.SIZE, len(self) - k * self.SIZE)
+            self._last = k, torch.randn((count, self.shape[1]), generator=generator).to(self.dtype) * self.scale
+        return self._last[1]
+
+
+def release(source: Any) -> None:
+    """Gives the pages of a read-only memory map back: they stay in the system's cache, but not in this process."""
+    mapped = _mapping(source)
+    if mapped is not None and not source.flags.writeable and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def _mapping(part: Any) -> Any:
+    """The memory map behind a numpy array, or None."""
+    return getattr(part, "_mmap", None)

@@ -1,1 +1,0 @@
-"""Triton kernels. Each module imports Triton and is itself imported where it is used, never with the package."""

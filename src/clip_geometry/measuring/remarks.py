@@ -1,0 +1,102 @@
+"""What a cheap look at the sets tells a reader before the numbers do: pairs out of order, and copies of rows."""
+
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.registry import InputError
+
+Pairs = tuple[np.ndarray, np.ndarray]
+
+PAIRS = 2000  # looked at, at most
+QUERIES = 300
+LEAST = 20  # fewer pairs prove nothing
+ROUNDING = 1e-6  # of unit rows in float32: those that differ by less are all the same
+LEAST_SCORE = 2.0  # standard deviations; pairs of a trained model reach tens
+SAME = ("text", "path", "image_path", "token", "word")  # columns that explain equal rows, as an equal item_id does
+
+
+def remarks_on(sets: Mapping[str, Embeddings], pairs: Callable[[], Pairs], *, all_rows: bool) -> Iterator[str]:
+    """One sentence for each thing that is worth knowing of the sets, as they were read.
+
+    pairs: the matching rows of image and text; InputError where there are none. all_rows: whether copies are looked
+    for, too, which reads every row.
+    """
+    if all_rows:
+        for modality, each in sets.items():
+            yield from copies(each, modality)
+    image, text = sets.get("image"), sets.get("text")
+    if image is None or text is None or image.dim != text.dim:
+        return
+    untrained = all("/fresh" in str(each.provenance.get("model")) for each in (image, text))
+    try:
+        found = out_of_order(image.vectors, text.vectors, pairs())
+    except InputError:  # nothing pairs, which the measures of pairs say
+        return
+    if found and not untrained:
+        yield found
+
+
+def out_of_order(image: Any, text: Any, pairs: Pairs) -> str | None:
+    """Whether the pairs match no better than random ones, or worse than row i with row i + k.
+
+    image, text: rows of one space, which may lie in files. The score is that of Σ⟨a_i, b_i⟩, a and b the centered unit
+    rows, among all ways to pair them, whose variance is Σ_ij ⟨a_i, b_j⟩²/(n − 1).
+    """
+    i, j = pairs
+    if len(i) < LEAST:
+        return None
+    shift = _shift(_centered(image, i[:PAIRS]), _centered(text, j[:PAIRS]))
+    if shift:
+        where = f"{abs(shift)} row{'s' * (abs(shift) > 1)} {'further on' if shift > 0 else 'before'}"
+        return f"the pairs look shifted: more images are nearest to the text {where} than to their own"
+    spread = np.linspace(0, len(i) - 1, min(len(i), PAIRS)).astype(int)
+    a, b = _centered(image, i[spread]), _centered(text, j[spread])
+    variance = ((a.T @ a) * (b.T @ b)).sum() / (len(a) - 1)
+    if (a * b).sum() < LEAST_SCORE * np.sqrt(variance) and min(np.abs(a).max(), np.abs(b).max()) > ROUNDING:
+        score = (a * b).sum() / np.sqrt(variance)
+        return (
+            f"the pairs match no better than random ones ({score:.1f} standard deviations), as those of an untrained "
+            "model or of two spaces; of a trained model, check the order of the rows"
+        )
+    return None
+
+
+def _centered(vectors: Any, rows: np.ndarray) -> np.ndarray:
+    """Unit rows less their mean, in float64."""
+    x = np.asarray(vectors[rows], dtype=np.float64)
+    with np.errstate(all="ignore"):  # zero rows and NaN: whoever measures them says so
+        x = x / np.linalg.norm(x, axis=1, keepdims=True)
+    return x - x.mean(0)
+
+
+def _shift(a: np.ndarray, b: np.ndarray) -> int:
+    """How many rows after its image the nearest text stands most often; 0 where its own is nearest as often or half so.
+
+    Copies of its own text are its own.
+    """
+    queries = np.linspace(0, len(a) - 1, min(len(a), QUERIES)).astype(int)
+    cosines = a[queries] @ b.T
+    nearest = cosines.argmax(1)
+    own = (cosines[np.arange(len(queries)), queries] >= cosines.max(1) - 1e-12).sum()
+    offsets, counts = np.unique(nearest - queries, return_counts=True)
+    most = counts.argmax()
+    return int(offsets[most]) if counts[most] > max(10, 0.05 * len(queries), 2 * own) else 0
+
+
+def copies(embeddings: Embeddings, modality: str) -> Iterator[str]:
+    """Rows equal to an earlier one to the last bit, unless both have one item_id, text or path."""
+    columns = [embeddings.item_id, *(embeddings.metadata.get(name) for name in SAME)]
+    known = [column for column in columns if column is not None]
+    seen: dict[bytes, int] = {}
+    count = 0
+    for start in range(0, len(embeddings), 4096):
+        block = np.ascontiguousarray(embeddings.vectors[start : start + 4096])
+        for k, row in enumerate(block, start):
+            first = seen.setdefault(blake2b(row, digest_size=16).digest(), k)
+            count += first != k and not any(column[k] == column[first] for column in known)
+    if count:
+        yield f"{count} of {len(embeddings)} {modality} rows are exact copies of rows" + " with other ids" * bool(known)

@@ -1,0 +1,364 @@
+"""Measures of the sets at hand as result rows: what `measure` prints and the geometry experiment writes."""
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from clip_geometry.embedding.engines import Engine
+from clip_geometry.embeddings import Embeddings, is_large
+from clip_geometry.evaluators import ensemble, evaluators
+from clip_geometry.geometry import Measure, by_group, measures
+from clip_geometry.geometry._core.rows import as_rows
+from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.geometry.uncertainty import BLOCKS, deal, jackknife
+from clip_geometry.measuring.provenance import context, origin_of
+from clip_geometry.measuring.remarks import remarks_on
+from clip_geometry.measuring.streaming import error_from_moments, gaussian, stream
+from clip_geometry.measuring.views import TAKES, View
+from clip_geometry.memory import give_back, memory
+from clip_geometry.references import references
+from clip_geometry.registry import InputError, did_you_mean, shown
+from clip_geometry.results import Row
+from clip_geometry.transforms import Step, transforms
+
+QUADRATIC_ROWS = 4000  # measures in O(n²) get no standard error beyond
+KEPT_BYTES = 2**30  # of rows without each block, rather than moving them again for every measure
+
+
+class NoSuchNumber(InputError):
+    """The evaluator has no such number for these sets: no top 5 of three classes."""
+
+
+class MeasuredSets:
+    """Image and/or text embeddings after a pipeline, ready to be measured.
+
+    sets: modality → Embeddings. seed: of the Gaussian behind the null values and of the dealing into blocks. blocks:
+    of the jackknife behind the standard errors, 0 for none. name: beside the modality, where progress is told. One call
+    of a function serves all measures that read its result, I1 and I2, say. Raises InputError for sets that no measure
+    can use: fewer than two rows, NaN, infinity.
+
+    Sets that take more than `embeddings.LARGE` bytes in float64 are streamed: read block by block as often as measures
+    walk through them, NaN being found on the way. Measures that need all rows at once are then left out, and standard
+    errors are those of functions of the moments after steps that learn nothing.
+    engine: streams the sets, whatever their size, and makes the passes for means, moments and class sums.
+    """
+
+    def __init__(
+        self,
+        sets: Mapping[str, Embeddings],
+        steps: Sequence[Step],
+        *,
+        seed: int = 0,
+        blocks: int = BLOCKS,
+        name: str = "",
+        engine: Engine | None = None,
+    ):
+        self.embeddings = dict(sets)
+        self.steps = tuple(steps)
+        self.seed = seed
+        self.blocks = blocks
+        self.engine = engine
+        self.streamed = engine is not None or is_large(*(each.vectors.shape for each in self.embeddings.values()))
+        self._raw = stream(self.embeddings, name, engine) if self.streamed else None
+        if not self.streamed:
+            for modality, each in self.embeddings.items():
+                as_rows(each.vectors, name=modality)
+        origin = origin_of(self.embeddings)
+        self._view, prepared = View.through(self.steps, self.embeddings, origin=origin, rows=self._raw)
+        self.rows, self.refusal, self.fitted_on = prepared.sets, prepared.refusal, prepared.fitted.fitted_on
+        self._values: dict[tuple[str, str, int | None], float] = {}  # numbers, not what the functions returned
+        self._views: dict[int, View] = {}
+
+    def context(self) -> Row:
+        """What every row of these sets has in common."""
+        shared = context(
+            self.embeddings, steps=self.steps, fitted_on=self.fitted_on, seed=self.seed, blocks=self.blocks
+        )
+        shared |= {"streamed": True} if self.streamed else {}
+        return shared | ({"engine": self.engine.name} if self.engine is not None else {})
+
+    def remarks(self) -> list[str]:
+        """What is worth knowing of the sets before any number: pairs out of order, copies of rows."""
+        return list(remarks_on(self.embeddings, lambda: self.pairs, all_rows=not self.streamed))
+
+    @cached_property
+    def null(self) -> "MeasuredSets":
+        """The same with isotropic Gaussian rows: equal n, d, labels, pairs, steps and mean squared row length.
+
+        Of streamed sets these are streamed, too: as many rows, made when they are asked for.
+        """
+        if self._raw is not None:
+            return self._streamed_null(self._raw)
+        generator = torch.Generator().manual_seed(self.seed)
+        sets = {}
+        for modality, each in self.embeddings.items():
+            rows = torch.randn(each.vectors.shape, generator=generator, dtype=torch.float64)
+            sets[modality] = replace(each, vectors=(_coordinate_rms(each.vectors) * rows).numpy())
+        return MeasuredSets(sets, self.steps, seed=self.seed, blocks=0)
+
+    def _streamed_null(self, raw: Mapping[str, StreamedRows]) -> "MeasuredSets":
+        any_scale = bool(self.steps) and self.steps[0].name == "normalize"
+        sets = {}
+        for k, (modality, rows) in enumerate(raw.items()):
+            noise: Any = gaussian(rows, self.seed + k, any_scale=any_scale)
+            sets[modality] = replace(self.embeddings[modality], vectors=noise)
+        return MeasuredSets(sets, self.steps, seed=self.seed, blocks=0, name=" (null)", engine=self.engine)
+
+    @cached_property
+    def _by_class(self) -> "MeasuredSets":
+        """The same with one text per class: of several prompts the ensemble, taken before the pipeline, whose rows
+        then are as it leaves them."""
+        text = self.embeddings.get("text")
+        if text is None or not _is_prompts(text) or text.labels is None:
+            return self
+        classes, codes = np.unique(np.asarray(text.labels), return_inverse=True)
+        if len(classes) == len(text):
+            return self
+        ids = np.array([f"class-{label}" for label in classes])
+        rows = ensemble(text.vectors, codes).numpy()
+        one = replace(text, vectors=rows, item_id=ids, labels=classes, metadata={})
+        sets = {**self.embeddings, "text": one}
+        return MeasuredSets(sets, self.steps, seed=self.seed, blocks=self.blocks, engine=self.engine)
+
+    @property
+    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Row indices (i, j) of all matching pairs; InputError where there are none."""
+        return self._view.pairs
+
+    def places(self, measure: Measure) -> list[str]:
+        """Where the measure can be taken: "both", or some of the modalities. Raises InputError where nowhere."""
+        if self.engine is not None and not measure.streams:
+            raise InputError(f"{measure.name} needs all rows in memory; leave --engine out")
+        if self.streamed and not measure.streams:
+            size = sum(8 * rows.shape[0] * rows.shape[1] for rows in self.rows.values())
+            raise InputError(
+                f"{measure.name} needs all rows in memory, where they would take {size / 1e9:.3g} GB of "
+                f"{memory() / 1e9:.3g}; measure a part of them"
+            )
+        if measure.takes not in TAKES:
+            call = f"clip_geometry.{measure.function.__name__}"
+            raise InputError(f"{measure.name} needs {measure.needs[0]}, which are not at hand here; call {call}")
+        if not measure.across and measure.takes != "labelled rows":
+            return list(self.rows)
+        if measure.across:
+            self._check_across(measure)
+            return ["both"]
+        # a class prompt stands for its class: alone in it, it has no silhouette
+        labelled = [name for name, e in self.embeddings.items() if e.labels is not None and not _is_prompts(e)]
+        if not labelled:
+            raise InputError(f"{measure.name} needs labels")
+        return labelled
+
+    def _check_across(self, measure: Measure) -> None:
+        if len(self.rows) < 2:
+            raise InputError(f"{measure.name} needs image and text, only {next(iter(self.rows))} was given")
+        if self.refusal:
+            raise InputError(f"{measure.name} compares the modalities, but {self.refusal}")
+        dims = {modality: rows.shape[1] for modality, rows in self.rows.items()}
+        if measure.one_space and len(set(dims.values())) > 1:
+            given = " and ".join(f"{modality} has dimension {dim}" for modality, dim in dims.items())
+            raise InputError(f"{measure.name} needs one space, but {given}")
+
+    def row(self, measure: Measure, place: str) -> Row:
+        """The measure in one of its places, with its standard error, its null value and what it leaves out."""
+        if measure.takes == "classes" and self._by_class is not self:
+            several = len(self.embeddings["text"]) / len(self._by_class.embeddings["text"])
+            said = f"class texts are unit means of {several:g} unit prompts, made before the pipeline"
+            return self._by_class.row(measure, place) | {"note": said}
+        arguments = self._view.arguments(measure, place)
+        counts = [len(part) for part in arguments]
+        error = self.standard_error(measure, place)  # before the value: its moments are those of all rows, too
+        self._give_back()
+        value = self.value(measure, place)
+        self._give_back()
+        null_value = self.null.value(measure, place)
+        self._give_back()
+        row = {
+            "measure": measure.name,
+            "value": value,
+            "standard_error": error,
+            "null_value": null_value,
+            "n": sum(counts) if measure.takes == "two sets" else counts[0],
+            "d": next(iter(self.rows.values())).shape[1] if place == "both" else self.rows[place].shape[1],
+            "at": {"modality": place},
+        }
+        remarks = [measure.remark(*arguments)] if measure.remark else []
+        if measure.takes == "distinct pairs" and counts[0] < len(self.pairs[0]):
+            remarks.append(f"one pair of each item, {counts[0]} of {len(self.pairs[0])}")
+        note = "; ".join(filter(None, remarks))
+        return {**row, "note": note} if note else row
+
+    def _give_back(self) -> None:
+        """What a pass has left in the allocator, before the next asks for blocks of other sizes."""
+        if self.streamed:
+            give_back()
+
+    def value(self, measure: Measure, place: str) -> float:
+        return self._value(measure, place, None)
+
+    def standard_error(self, measure: Measure, place: str) -> float | None:
+        """By the jackknife over blocks of items, the pipeline fitted anew without each; None where there is none.
+
+        Not of measures that are not smooth, where the jackknife is wrong, and not where `blocks` rounds of O(n²)
+        would take long (more than QUADRATIC_ROWS rows). Of streamed rows only where one pass serves all blocks.
+        """
+        if self.streamed:
+            return self._streamed_error(measure, place)
+        large = measure.quadratic and max(map(len, self.rows.values())) > QUADRATIC_ROWS
+        if not measure.smooth or large or self.blocks < 2 or len(self._items) < self.blocks:
+            return None
+        try:
+            without = [self._value(measure, place, block) for block in range(self.blocks)]
+        except InputError:  # too small without a block
+            return None
+        return float(jackknife([torch.tensor(value, dtype=torch.float64) for value in without]))
+
+    def _streamed_error(self, measure: Measure, place: str) -> float | None:
+        rows, fits = self.rows.get(place), any(transforms[step.name].fits for step in self.steps)
+        enough = 2 <= self.blocks <= len(self._items)
+        if fits or not (measure.from_moments and enough and isinstance(rows, StreamedRows)):
+            return None
+        return error_from_moments(measure, rows, self._block_of[place], self.blocks)
+
+    def _value(self, measure: Measure, place: str, block: int | None) -> float:
+        """Of all rows, or of those outside of a block."""
+        if (measure.name, place, block) not in self._values:
+            view = self._view if block is None else self._without(block)
+            result = measure.function(*view.arguments(measure, place), **measure.options)
+            for each in _read_from_one_call(measure):
+                with suppress(KeyError):  # some numbers exist for large enough sets only
+                    self._values[each.name, place, block] = float(each.pick(result))
+        if (measure.name, place, block) not in self._values:
+            raise NoSuchNumber(f"{measure.name} does not exist for so few rows or classes")
+        return self._values[measure.name, place, block]
+
+    def _without(self, block: int) -> View:
+        """The rows outside of the block, by the pipeline that is fitted on them."""
+        if block in self._views:
+            return self._views[block]
+        outside = {modality: blocks != block for modality, blocks in self._block_of.items()}  # prompts lie in none
+        kept = {modality: each.take(outside[modality]) for modality, each in self.embeddings.items()}
+        if not any(transforms[step.name].fits for step in self.steps):
+            return View(kept, {name: np.asarray(rows)[outside[name]] for name, rows in self.rows.items()})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # said once, of all rows
+            view, _ = View.through(self.steps, kept)
+        if self.blocks * sum(rows.nbytes for rows in view.rows.values() if isinstance(rows, np.ndarray)) < KEPT_BYTES:
+            self._views[block] = view
+        return view
+
+    @cached_property
+    def _items(self) -> Mapping[Any, int] | range:
+        """Every item, numbered: an image and all its captions are one, and lie in one block."""
+        if all(each.item_id is None and not _is_prompts(each) for each in self.embeddings.values()):
+            return range(max(map(len, self.embeddings.values())))
+        keys = (_item_keys(each) for each in self.embeddings.values() if not _is_prompts(each))
+        return {key: number for number, key in enumerate(dict.fromkeys(key for part in keys for key in part))}
+
+    @cached_property
+    def _block_of(self) -> dict[str, np.ndarray]:
+        dealt = deal(len(self._items), self.blocks, self.seed).to(torch.int32).numpy()  # of each row, and kept
+        return {
+            name: np.full(len(e), -1) if _is_prompts(e) else self._dealt_to(e, dealt)
+            for name, e in self.embeddings.items()
+        }
+
+    def _dealt_to(self, embeddings: Embeddings, dealt: np.ndarray) -> np.ndarray:
+        if isinstance(self._items, range):
+            return dealt[: len(embeddings)]
+        return dealt[[self._items[key] for key in _item_keys(embeddings)]]
+
+
+def _is_prompts(embeddings: Embeddings) -> bool:
+    """Class prompts are no sample: they stay where items are left out."""
+    return embeddings.pair_on == "label"
+
+
+def _item_keys(embeddings: Embeddings) -> list:
+    return list(range(len(embeddings))) if embeddings.item_id is None else embeddings.item_id.tolist()
+
+
+def _read_from_one_call(measure: Measure) -> list[Measure]:
+    """The measures that are read from the same call of the same function, itself included."""
+    same = (measure.function, measure.options, measure.takes)
+    others = [
+        each for each in (*measures.values(), *evaluators.values()) if (each.function, each.options, each.takes) == same
+    ]
+    return [measure, *(each for each in others if each.name != measure.name)]
+
+
+def _coordinate_rms(vectors: np.ndarray) -> float:
+    """Root mean square of all coordinates, a block at a time."""
+    blocks = (vectors[k : k + 4096].astype(np.float64) for k in range(0, len(vectors), 4096))
+    return float(np.sqrt(sum(float(np.square(block).sum()) for block in blocks) / vectors.size))
+
+
+def measure_sets(
+    sets: MeasuredSets, names: Sequence[str] | None, advance: Callable[[int], object] = lambda done: None
+) -> Iterator[Row]:
+    """Rows of the named measures; of all measures where names is None.
+
+    A named one (or evaluator) that cannot be taken raises InputError; an unnamed one gives a row without a value whose
+    `note` says why, and the rest runs. advance: called with 1 after each measure.
+    """
+    for measure in by_group() if names is None else named(names):
+        yield from rows_or_notes(sets, measure, named=names is not None)
+        advance(1)
+
+
+def named(names: Iterable[str]) -> list[Measure]:
+    """Measures and numbers of evaluators; the name of an evaluator stands for all of its numbers."""
+    found: dict[str, Measure] = {}
+    for name in names:
+        numbers = [each for each in evaluators.values() if name in (each.name, each.name.partition(".")[0])]
+        found |= {each.name: each for each in numbers or [_measure(name)]}
+    return list(found.values())
+
+
+def _measure(name: str) -> Measure:
+    for registered in (measures, references):
+        if name in registered:
+            return registered[name]
+    of_evaluator = [each for each in evaluators if "." in name and each.startswith(name.partition(".")[0] + ".")]
+    known = of_evaluator or [*measures, *references, *dict.fromkeys(each.partition(".")[0] for each in evaluators)]
+    command = f"clip-geometry list {'evaluators' if of_evaluator else 'measures'}"
+    raise InputError(f"unknown measure {shown(name)}{did_you_mean(name, known, listed_by=command)}")
+
+
+def rows_or_notes(sets: MeasuredSets, measure: Measure, *, named: bool) -> list[Row]:
+    """The measure's rows; where it cannot be taken, a row with a note instead of a value, unless it was named."""
+    rows = []
+    if sets.streamed and measure.streams and measure.quadratic and not named:
+        why = "time grows with n² and the rows are streamed; named in --measures it is taken all the same"
+        return [_note(measure, {}, InputError(why))]
+    if sets.engine is not None and not named and not (measure.aggregated or measure.from_moments):
+        why = "no function of moments and class sums, which the engine takes; without --engine it is taken here"
+        return [_note(measure, {}, InputError(why))]
+    try:
+        places = sets.places(measure)
+    except InputError as error:
+        if named:
+            raise
+        return [_note(measure, {}, error)]
+    for place in places:
+        try:
+            rows.append(sets.row(measure, place))
+        except InputError as error:
+            if named and not isinstance(error, NoSuchNumber):  # its evaluator may have been named, for all its numbers
+                raise InputError(f"{measure.name}, {place}: {_without_name(measure, error)}") from None
+            rows.append(_note(measure, {"modality": place}, error))
+    return rows
+
+
+def _note(measure: Measure, at: Mapping[str, Any], error: InputError) -> Row:
+    return {"measure": measure.name, "value": None, "note": _without_name(measure, error), "at": dict(at)}
+
+
+def _without_name(measure: Measure, error: InputError) -> str:
+    return str(error).removeprefix(f"{measure.name} ")

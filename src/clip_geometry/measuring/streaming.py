@@ -1,0 +1,97 @@
+"""Sets that are too large for the memory: how their rows are read, and what stands in for a jackknife of them."""
+
+import math
+import operator
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from clip_geometry.embedding.engines import Engine
+from clip_geometry.embeddings import Embeddings, ShardedRows, is_large
+from clip_geometry.geometry import Measure
+from clip_geometry.geometry._core.moments import Moments, moments_of_groups
+from clip_geometry.geometry._core.rows import BLOCK, as_matrix
+from clip_geometry.geometry._core.streamed import GaussianRows, StreamedRows, cat
+from clip_geometry.geometry.uncertainty import jackknife
+from clip_geometry.progress import Throughput
+from clip_geometry.registry import InputError
+
+MOST_MOMENTS = 2**29  # bytes of the moments of all blocks of a jackknife
+
+
+def stream(sets: Mapping[str, Embeddings], note: str = "", engine: Engine | None = None) -> dict[str, StreamedRows]:
+    """The rows of each set, read in blocks; throughput is logged to stderr.
+
+    engine: runs the passes that are aggregations, and logs their throughput itself. Sets that are small in float64 give
+    the numbers that they would give in memory.
+    """
+    rows = {modality: _streamed(each.vectors, modality, note, engine) for modality, each in sets.items()}
+    if not is_large(*(each.vectors.shape for each in sets.values())):
+        for each in rows.values():
+            each.stored = torch.float64
+    return rows
+
+
+def _streamed(vectors: Any, modality: str, note: str, engine: Engine | None) -> StreamedRows:
+    n, d = vectors.shape
+    parts = vectors.parts if isinstance(vectors, ShardedRows) else [vectors]
+    size = d * getattr(getattr(vectors, "dtype", None), "itemsize", 4)
+    watch = Throughput(f"{modality}{note}", n, size) if engine is None else None
+    found = [StreamedRows.of(part, name=modality, watch=watch) for part in parts]
+    rows = found[0] if len(found) == 1 else cat(found)
+    as_matrix(rows, name=modality)
+    return rows if engine is None else engine.stream(rows)
+
+
+def gaussian(rows: StreamedRows, seed: int, *, any_scale: bool) -> GaussianRows:
+    """Isotropic noise of the same n, d and, unless no step after it asks, mean squared row length."""
+    if any_scale:
+        return GaussianRows(rows.shape, seed)
+
+    def accumulate(found: float, block: torch.Tensor, along: torch.Tensor | None) -> float:
+        return found + float(block.double().square().sum())
+
+    squares = rows.aggregate(float, accumulate, operator.add, BLOCK)
+    return GaussianRows(rows.shape, seed, math.sqrt(squares / (rows.shape[0] * rows.shape[1])))
+
+
+def error_from_moments(measure: Measure, rows: StreamedRows, block_of: np.ndarray, blocks: int) -> float | None:
+    """The jackknife's standard error from the moments of each block, which one pass over the rows gives; None where
+    the rows are too few without a block, and where the moments of all blocks would fill the memory that streaming
+    saves. block_of: of each row, −1 for those that stay; a block may have none."""
+    if 8 * (blocks + 1) * rows.shape[1] ** 2 > MOST_MOMENTS:
+        return None
+    if "moments of blocks" not in rows.known:
+        present = [block for block in range(-1, blocks) if (block_of == block).any()]
+        code_of = np.zeros(blocks + 1, np.int32)
+        code_of[present] = np.arange(len(present))  # −1 is the last
+        found = moments_of_groups(rows, torch.from_numpy(code_of[block_of]), len(present))
+        rows.known["moments of blocks"] = dict(zip(present, found, strict=True))
+    parts = rows.known["moments of blocks"]
+    if len(parts) == 1 and -1 not in parts:
+        return None
+    try:
+        return float(jackknife([measure(rest) for rest in _without_each(parts, blocks)]))
+    except InputError:
+        return None
+
+
+def _without_each(parts: Mapping[int, Moments], blocks: int) -> Iterator[Moments]:
+    """All parts but one, for each of the blocks: the sum of those before it and of those after it."""
+    after: list[Moments | None] = [None]  # of the parts from each on, the last first
+    for part in reversed(list(parts.values())):
+        after.append(_sum(part, after[-1]))
+    total, before = after.pop(), None
+    for number, part in parts.items():
+        rest = _sum(before, after.pop())
+        if number >= 0 and rest is not None:
+            yield rest
+        before = _sum(before, part)
+    assert total is not None
+    yield from [total] * (blocks - sum(number >= 0 for number in parts))
+
+
+def _sum(a: Moments | None, b: Moments | None) -> Moments | None:
+    return b if a is None else a if b is None else a + b

@@ -1,0 +1,365 @@
+"""Everything that is read from outside comes in here: one guarded reader per kind of file.
+
+Each gives plain values or raises InputError, one sentence, whatever the file holds. A size that a file declares is
+checked against the file and against the memory before anything is allocated, and nothing from a file is executed. A
+`schema` is any type that pydantic's TypeAdapter takes; values are checked against it once, where they enter.
+"""
+
+import functools
+import gzip
+import io
+import json
+import math
+import os
+import re
+import warnings
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from tokenize import TokenError
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import yaml
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from clip_geometry import memory
+from clip_geometry.paths import existing_file
+from clip_geometry.registry import InputError, printable, shown
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Schema(BaseModel):
+    """Base of what a file has to hold: exact types; further keys are ignored."""
+
+    model_config = ConfigDict(strict=True)
+
+
+MOST_TEXT = 2**30  # bytes of a text that is parsed whole
+MOST_YAML = 2**20  # of a YAML file, whose parser is slow
+MOST_VALUES = 100_000  # in it, where aliases are written out
+DEPTH = 100  # of nested lists and objects; Python's parsers take a stack frame a level
+
+
+def first_line(error: BaseException) -> str:
+    """What a library complains of, short enough for one sentence of ours."""
+    lines = str(error).strip().splitlines() or [""]
+    text = printable(re.sub(r" at 0x[0-9a-fA-F]+", "", lines[0]))
+    return text if len(text) <= 160 else f"{text[:160]}…"
+
+
+def damaged(path: Path, kind: str, error: BaseException | str) -> InputError:
+    """The sentence for a file that its library cannot read."""
+    if isinstance(error, Exception) and memory.is_out_of_memory(error):
+        return InputError(f"{shown(path)} is damaged or too large: {memory.out_of_memory(error)}")
+    if isinstance(error, OSError) and error.strerror:  # of the disk, not of what is on it
+        return InputError(f"{shown(path)} cannot be read: {error.strerror}")
+    why = printable(error) if isinstance(error, str) else first_line(error)
+    return InputError(
+        f"{shown(path)} is no readable {kind} file, damaged or cut short ({why[:160]}): copy or write it again"
+    )
+
+
+def require_memory(size: int, source: str) -> None:
+    """InputError where `size` bytes are more than the memory that this process may take."""
+    if size > memory.memory():
+        raise InputError(
+            f"{source} takes {_gigabytes(size)} in memory and there are {_gigabytes(memory.memory())}; give fewer "
+            "rows, or a .npy file, which is read in blocks"
+        )
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:.3g} GB" if size < 1e15 else f"{size / 1e12:.3g} TB"
+
+
+# -- text, JSON, YAML
+
+
+def read_bytes(path: str | Path, what: str, *, most: int = MOST_TEXT) -> bytes:
+    """The content of a file of at most `most` bytes."""
+    path = existing_file(path, what)
+    if path.stat().st_size > most:
+        raise InputError(f"{shown(path)} has {path.stat().st_size} bytes; {what} of at most {most} was expected")
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{shown(path)} cannot be read: {error.strerror}") from None
+
+
+def read_text(path: str | Path, what: str, *, most: int = MOST_TEXT) -> str:
+    """The UTF-8 text of a file, unpacked if it is a .gz, without a byte order mark; line ends as they are."""
+    content = read_bytes(path, what, most=most)
+    try:
+        if Path(path).suffix == ".gz":
+            with gzip.open(io.BytesIO(content)) as file:
+                content = file.read(most + 1)
+        if len(content) > most:
+            raise InputError(f"{shown(path)} unpacks to more than {most} bytes; {what} was expected")
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(f"{shown(path)} is not a text file in UTF-8; {what} was expected") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        raise InputError(f"{shown(path)} cannot be unpacked, it is truncated or no gzip file") from None
+
+
+def read_json(path: str | Path, what: str, schema: Any = None, *, most: int = MOST_TEXT) -> Any:
+    """The JSON value in a file, checked against `schema`."""
+    return parse_json(read_text(path, what, most=most), shown(path), schema, f"; {what} was expected")
+
+
+def parse_json(text: str | bytes, source: str, schema: Any = None, hint: str = ": copy or write it again") -> Any:
+    """The value of a JSON text. InputError for bad syntax, NaN, infinity, deep nesting, numbers of thousands of digits,
+    text that is not Unicode and values that are not of the schema; `source` names the text in it, `hint` ends it."""
+    try:
+        text = text if isinstance(text, str) else text.decode()
+        values = json.loads(text, parse_constant=_no_constant)
+        if "\\ud" in text.lower():  # half a character, which no file can hold
+            json.dumps(values, ensure_ascii=False).encode()
+    except RecursionError:
+        raise InputError(f"{source} is nested too deeply to be read, more than {DEPTH} levels{hint}") from None
+    except ValueError as error:
+        raise InputError(f"{source} is no readable JSON ({first_line(error)}){hint}") from None
+    if _is_deep(values):
+        raise InputError(f"{source} is nested too deeply, more than {DEPTH} levels{hint}")
+    return values if schema is None else checked(values, source, schema, hint)
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _is_deep(values: Any) -> bool:
+    level = [values]
+    for _ in range(DEPTH):
+        level = [
+            each
+            for value in level
+            if isinstance(value, dict | list)
+            for each in (value.values() if isinstance(value, dict) else value)
+        ]
+        if not level:
+            return False
+    return True
+
+
+@functools.cache
+def _adapter(schema: Any) -> Any:
+    return TypeAdapter(schema)
+
+
+def checked(values: Any, source: str, schema: Any, hint: str = "") -> Any:
+    """`values` as the schema makes them; InputError that names the first key that is wrong."""
+    try:
+        return _adapter(schema).validate_python(values)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        key = printable(".".join(str(part) for part in problem["loc"]))[:80]
+        where = f"{key} of {source}" if problem["loc"] else source
+        if problem["type"] == "missing":
+            raise InputError(f"{source} lacks {key}{hint or ': it is damaged or another kind of file'}") from None
+        message = re.sub(r"dictionary( or (an )?(instance of|object to extract).*)?", "object", problem["msg"])
+        message = message.removeprefix("Value error, ")
+        message = f"{message[0].lower()}{message[1:120]}"
+        raise InputError(f"{where} is {shown(problem['input'], 60)}: {message}{hint}") from None
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """SafeLoader that refuses duplicate keys, which YAML would let the last one win, deep nesting, and aliases by which
+    a short file becomes a huge value, or one without end."""
+
+    depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        self.depth += 1
+        if self.depth > DEPTH:
+            raise yaml.YAMLError(f"nested more than {DEPTH} levels deep")
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self.depth -= 1
+
+    def get_single_data(self) -> Any:
+        node = self.get_single_node()
+        if node is not None and _values_in(node, {}) > MOST_VALUES:
+            raise yaml.YAMLError(f"its aliases (*name) stand for more than {MOST_VALUES} values")
+        return None if node is None else self.construct_document(node)
+
+    def unique_mapping(self, node: yaml.MappingNode) -> dict:
+        seen = set()
+        for key, _ in node.value:
+            value = self.construct_object(key, deep=True)
+            if not isinstance(value, str | int | float | bool | None):
+                raise yaml.YAMLError(f"line {node.start_mark.line + 1}: a key is {shown(value)}; a name was expected")
+            if value in seen:
+                raise yaml.YAMLError(f"line {node.start_mark.line + 1}: key {shown(value)} appears twice")
+            seen.add(value)
+        return self.construct_mapping(node, deep=True)
+
+
+def _values_in(node: yaml.Node, known: dict[int, float]) -> float:
+    """The number of values once every alias is expanded; infinity for an alias inside its own anchor."""
+    if id(node) not in known:
+        known[id(node)] = math.inf  # until it is counted, so for those within it
+        parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
+        inner = parts if isinstance(node, yaml.CollectionNode) else ()
+        known[id(node)] = 1 + sum(_values_in(part, known) for part in inner)
+    return known[id(node)]
+
+
+_PlainLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _PlainLoader.unique_mapping)
+
+
+def parse_yaml(text: str, source: str) -> Any:
+    """The value of a plain YAML text: no tags, aliases or duplicate keys."""
+    try:
+        values = yaml.load(text, Loader=_PlainLoader)
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:  # ValueError: a month 13
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or first_line(error)
+        raise InputError(f"{source}{where}: {printable(str(problem))[:200]}") from None
+    return values
+
+
+def read_yaml(path: str | Path, what: str) -> Any:
+    """The value in a YAML file."""
+    return parse_yaml(read_text(path, what, most=MOST_YAML), shown(path))
+
+
+# -- numbers
+
+_MAGIC = b"\x93NUMPY"
+_ZIP_ERRORS = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError)
+_ZIP_ERRORS += (RuntimeError, OverflowError, MemoryError)  # RuntimeError: a password is wanted
+
+
+def read_npy(path: str | Path, *, mmap: bool = True, what: str = "a file of embeddings") -> np.ndarray:
+    """The array of a .npy file, memory-mapped or read; pickled objects never."""
+    path = existing_file(path, what)
+    try:
+        with path.open("rb") as file:
+            shape, dtype = _npy_header(file, path, path.stat().st_size)
+        if mmap and math.prod(shape):
+            return np.load(path, mmap_mode="r", allow_pickle=False)
+        require_memory(math.prod(shape) * dtype.itemsize, shown(path))
+        return np.load(path, allow_pickle=False, max_header_size=_HEADER)
+    except _ZIP_ERRORS as error:
+        raise error if isinstance(error, InputError) else damaged(path, ".npy", error) from None
+
+
+_HEADER = 2**16  # bytes of a .npy header, which is parsed as Python's literals
+
+
+def _npy_header(file: Any, source: Any, size: int) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and type that the header declares; InputError where `size` bytes do not hold as much, or for objects."""
+    name = shown(source) if isinstance(source, Path) else source
+    if file.read(len(_MAGIC)) != _MAGIC:
+        raise InputError(f"{name} is no .npy file, it does not begin with {_MAGIC!r}: write it with numpy.save")
+    file.seek(0)
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    try:
+        shape, _, dtype = read(file, max_header_size=_HEADER)
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError, TokenError) as error:
+        raise damaged(Path(str(source)), ".npy", error) from None
+    if dtype.hasobject:
+        raise InputError(
+            f"{name} holds pickled Python objects, which are not loaded because they can run code: "
+            "save a plain array of numbers"
+        )
+    declared = math.prod(shape) * dtype.itemsize
+    if any(length < 0 for length in shape) or declared > size - file.tell():
+        raise damaged(Path(str(source)), ".npy", f"its header declares {declared} bytes, it has {size - file.tell()}")
+    return shape, dtype
+
+
+def read_npz(path: str | Path, what: str = "a file of embeddings") -> dict[str, np.ndarray]:
+    """The arrays of a .npz archive by name."""
+    path = existing_file(path, what)
+    if not zipfile.is_zipfile(path):
+        raise damaged(path, ".npz", "it is no zip archive")
+    arrays = {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+            require_memory(sum(entry.file_size for entry in entries), shown(path))
+            for entry in entries:
+                name = entry.filename.removesuffix(".npy")
+                if name in arrays:
+                    raise InputError(f"{shown(path)} has the array {shown(name)} twice; keep one")
+                source = f"{shown(path)}, array {shown(name)},"
+                with archive.open(entry) as file:
+                    content = io.BytesIO(file.read(entry.file_size + 1))
+                _npy_header(content, source, len(content.getbuffer()))
+                content.seek(0)
+                arrays[name] = np.lib.format.read_array(content, allow_pickle=False, max_header_size=_HEADER)
+    except _ZIP_ERRORS as error:
+        raise error if isinstance(error, InputError) else damaged(path, ".npz", error) from None
+    return arrays
+
+
+def read_table(path: str | Path, what: str = "a table", columns: list[str] | None = None) -> "pa.Table":
+    """The table of a .parquet file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = existing_file(path, what)
+    try:
+        with pa.OSFile(os.fsencode(path)) as source, pq.ParquetFile(source) as file:  # a str would have to be UTF-8
+            facts = file.metadata
+            size = sum(facts.row_group(k).total_byte_size for k in range(facts.num_row_groups))
+            require_memory(size, shown(path))
+            table = file.read(columns=columns)
+            table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError, OverflowError) as error:
+        raise error if isinstance(error, InputError) else damaged(path, ".parquet", error) from None
+    twice = {name for name in table.column_names if table.column_names.count(name) > 1}
+    if twice:
+        raise InputError(f"{shown(path)} has two columns {shown(min(twice))}; keep one")
+    return table
+
+
+def read_safetensors(
+    path: str | Path, what: str = "a file of embeddings", *, framework: str = "np"
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """The metadata and the tensors by name, numpy's ("np") or torch's ("pt")."""
+    from safetensors import SafetensorError, safe_open
+
+    path = existing_file(path, what)
+    try:
+        require_memory(path.stat().st_size, shown(path))
+        with safe_open(str(path), framework=framework) as file:
+            return dict(file.metadata() or {}), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, TypeError, ValueError, KeyError, AttributeError, RuntimeError) as error:
+        raise error if isinstance(error, InputError) else damaged(path, ".safetensors", error) from None
+
+
+def read_checkpoint(path: str | Path, what: str = "a checkpoint file") -> Any:
+    """What torch.save wrote, tensors and plain values only: pickled objects are refused, never run."""
+    import torch
+
+    path = existing_file(path, what)
+    try:
+        require_memory(path.stat().st_size, shown(path))
+        with warnings.catch_warnings():
+            for message in ("Detected pickle protocol", ".*TorchScript archive"):  # if it matters, an error follows
+                warnings.filterwarnings("ignore", message=message)
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except InputError:
+        raise
+    except Exception:  # a damaged pickle raises nearly anything
+        raise InputError(
+            f"{shown(path)} cannot be read as a checkpoint of tensors: it is damaged, no PyTorch file, a TorchScript "
+            "archive, or pickles other objects, which is refused; save the model's state_dict() as .safetensors or .pt"
+        ) from None
+
+
+def checked_facts(metadata: Mapping[str, str], key: str, source: str, schema: Any) -> Any:
+    """The JSON that a safetensors or parquet file has in its metadata under `key`."""
+    if key not in metadata:
+        raise InputError(f"{source} has no {key!r} in its metadata: it is another kind of file")
+    return parse_json(metadata[key], source, schema)

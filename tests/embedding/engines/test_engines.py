@@ -1,0 +1,226 @@
+"""What engines are made of, without Ray."""
+
+import operator
+import os
+import pickle
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from clip_geometry.data.base import Dataset
+from clip_geometry.embedding.engines import actors, alike, cluster, open_engine, spans
+from clip_geometry.embedding.engines.alike import Likeness
+from clip_geometry.embedding.engines.base import ShardMaker
+from clip_geometry.embedding.engines.mapped import described, opened
+from clip_geometry.embedding.shards.throughput import Throughput
+from clip_geometry.embedding.store import Shard
+from clip_geometry.encoders.base import EncoderEntry, encoders
+from clip_geometry.geometry._core.streamed import StreamedRows, aggregate_blocks
+from clip_geometry.registry import InputError
+from support.embed_fakes import FakeConfig, FakeEncoder, fake_dataset
+from support.engine_fakes import Loading
+
+
+@pytest.fixture
+def mapped(tmp_path):
+    """Behind a header and more pages than one, so that no offset is 0."""
+    np.save(tmp_path / "rows.npy", np.arange(40_000, dtype=np.float16).reshape(10_000, 4))
+    return np.load(tmp_path / "rows.npy", mmap_mode="r")
+
+
+@pytest.mark.parametrize("part", [slice(None), slice(1, None), slice(5000, 9001), slice(9999, None)])
+def test_a_memory_map_travels_by_its_name(mapped, part):
+    part = mapped[part]
+    sent = pickle.dumps(described(part))
+    assert len(sent) < 500
+    again = opened(pickle.loads(sent))
+    assert isinstance(again, np.memmap) and not again.flags.writeable
+    assert np.array_equal(again, part)
+    assert np.array_equal(opened(described(again[3:])), part[3:])  # and on from there
+
+
+@pytest.mark.parametrize("part", [np.s_[::2], np.s_[:, 1:], np.s_[[3, 1]], np.s_[:0]])
+def test_what_is_no_run_of_rows_travels_by_its_values(mapped, part):
+    assert np.array_equal(opened(pickle.loads(pickle.dumps(described(mapped[part])))), mapped[part])
+
+
+def test_what_was_changed_in_this_process_only_travels_by_its_values(tmp_path):
+    np.save(tmp_path / "rows.npy", np.zeros((5, 2)))
+    changed = np.load(tmp_path / "rows.npy", mmap_mode="c")
+    changed[3] = 7
+    assert opened(described(changed))[3, 0] == 7
+
+
+def test_a_map_that_a_worker_cannot_open_is_an_error_when_rows_are_asked_for(mapped, tmp_path):
+    sent = described(mapped)
+    (tmp_path / "rows.npy").unlink()
+    there = opened(sent)
+    with pytest.raises(InputError, match=r"a worker cannot read .*rows\.npy \(.*No such file.*all machines"):
+        there[:3]
+
+
+def test_labels_of_a_span_travel_without_those_of_all_rows():
+    along = torch.arange(100_000)
+    part = spans._of(along, range(40, 50))
+    assert part.tolist() == list(range(40, 50)) and len(pickle.dumps(part)) < 2000
+    assert spans._of(None, range(3)) is None
+
+
+def test_a_maker_travels_without_its_encoder(tmp_path):
+    maker = ShardMaker(FakeConfig(), Dataset(FakeConfig(), "r1"), tmp_path, "cpu", 4, Throughput(), Loading(None))
+    assert maker.encoder is maker.encoder
+    assert "encoder" not in pickle.loads(pickle.dumps(maker)).__dict__
+
+
+def test_spans_give_what_one_pass_gives():
+    x = StreamedRows.of(torch.randn(103, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64))
+    own = torch.arange(103)
+
+    def add(found, block, along):
+        return found + along.double() @ block
+
+    def zero():
+        return torch.zeros(5, dtype=torch.float64)
+
+    def engine(x, zero, accumulate, merge, size, along):
+        sums = [
+            aggregate_blocks(x, zero, accumulate, size, along[a : a + 20], range(a, min(a + 20, 103)))
+            for a in range(0, 103, 20)
+        ]
+        return merge(merge(sums[0], sums[1]), sum(sums[2:]))
+
+    expected = own.double() @ x[:]
+    for size in (1, 10, 200):
+        assert torch.allclose(x.aggregate(zero, add, operator.add, size, own), expected, rtol=1e-12)
+    there = x.aggregated_by(engine)
+    assert torch.allclose(there.aggregate(zero, add, operator.add, 10, own), expected, rtol=1e-12)
+    doubled = there.map(lambda block, _: 2 * block, 5).take(torch.arange(103))
+    assert torch.allclose(doubled.aggregate(zero, add, operator.add, 10, own), 2 * expected, rtol=1e-12)
+    assert there.engine is engine and doubled.engine is engine and x.engine is None
+
+
+def test_rows_are_pickled_without_what_is_known_of_them():
+    x = StreamedRows(Reads(), (3, 2), torch.float64).aggregated_by(lambda *job: None)
+    x.known["mean"] = torch.zeros(2)
+    again = pickle.loads(pickle.dumps(x))
+    assert again.known == {} and again.engine is None and torch.equal(again[:], torch.ones(3, 2))
+
+
+class Reads:
+    def __call__(self, rows):
+        return torch.ones(3, 2)[rows]
+
+
+def test_actors_are_as_many_as_there_are_gpus_or_processors():
+    large, small, none = {"CPU": 64.0, "GPU": 8.0}, {"CPU": 8.0, "GPU": 4.0}, {"CPU": 100.0}
+    assert actors._capacity([large], "auto") == (8, {"num_gpus": 1, "num_cpus": 8})
+    # what an actor needs is there on every machine with GPUs: otherwise it would wait for ever
+    assert actors._capacity([none, large, small], "auto") == (12, {"num_gpus": 1, "num_cpus": 2})
+    assert actors._capacity([{"CPU": 4.0, "GPU": 8.0}], "cuda") == (8, {"num_gpus": 1, "num_cpus": 0})
+    assert actors._capacity([large, none], "cpu") == (164, {"num_cpus": 1})
+    assert actors._capacity([{"CPU": 2.0}], "auto") == (2, {"num_cpus": 1})
+    assert actors._capacity([{}], "auto") == (1, {"num_cpus": 1})  # one that grows when it is asked
+
+
+def test_a_worker_takes_on_the_folder_and_the_variables_it_lacks(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "yes")
+    monkeypatch.setenv("HF_HOME", "/of/the/driver")
+    monkeypatch.setenv("SECRET", "s")
+    here = pickle.loads(pickle.dumps(Likeness.here(FakeEncoder(FakeConfig()))))
+    assert "SECRET" not in here.variables and here.families == {}
+    monkeypatch.chdir("/")
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    monkeypatch.setenv("HF_HOME", "/of/the/worker")
+    here.take_on()
+    assert Path.cwd() == tmp_path
+    assert (os.environ["HF_HUB_OFFLINE"], os.environ["HF_HOME"]) == ("yes", "/of/the/worker")
+    replace(here, folder=str(tmp_path / "not there")).take_on()
+
+
+def test_a_worker_knows_the_encoders_that_the_user_added(monkeypatch):
+    entry = EncoderEntry(FakeConfig, lambda *_: None, lambda _: "", "own:NAME", "")
+    monkeypatch.setattr(encoders, "_members", {**encoders._members, "own": entry})
+    here = Likeness.here(FakeEncoder(FakeConfig()))
+    assert here.families == {"own": entry}
+    here.take_on()  # where it is known already
+    monkeypatch.setattr(encoders, "_members", {})
+    here.take_on()
+    assert encoders["own"] is entry
+
+
+def test_a_worker_with_other_libraries_or_weights_is_refused(monkeypatch):
+    encoder = FakeEncoder(FakeConfig())
+    here = Likeness.here(encoder)
+    here.require(encoder)
+    sentence = r"weights of fake:linear is older here and fake on .*make all machines alike"
+    with pytest.raises(InputError, match=sentence):
+        replace(here, weights="older").require(encoder)
+    with monkeypatch.context() as there:
+        there.setattr(alike, "library_versions", lambda: {"torch": "2.15.0+cu132"})
+        replace(here, versions={"torch": "2.15.0"}).take_on()  # however it was built
+    with pytest.raises(InputError, match=r"the version of numpy is 1\.0 here and \d.* on "):
+        replace(here, versions={"numpy": "1.0"}).take_on()
+
+
+def test_an_actor_decodes_on_its_own_processors_only(tmp_path):
+    maker = ShardMaker(FakeConfig(), fake_dataset(), tmp_path, "cpu", 4, Throughput(compile=True), Loading(None))
+    assert actors.with_readers(maker, 7).throughput == Throughput(compile=True, workers=7)
+    asked = replace(maker, throughput=Throughput(workers=3))
+    assert actors.with_readers(asked, 0) is asked
+
+
+def test_a_folder_that_is_not_shared_is_found_out(tmp_path):
+    maker = ShardMaker(FakeConfig(), fake_dataset(), tmp_path, "cpu", 4, Throughput(), Loading(None))
+    with pytest.raises(InputError, match=r"record-00003\.json, and it is not there on this machine: -o needs a folder"):
+        actors._require_shared(maker, "image", Shard(3, 48, 64))
+
+
+def test_spans_are_whole_blocks_of_some_megabytes():
+    assert spans._span(10**6, 8192, 1024) == 4 * 8192  # 32 MB
+    assert spans._span(10**9, 8192, 1024) == 120 * 8192  # 1018 spans
+    assert spans._span(10, 1000, 2**30) == 1000
+
+
+def test_without_ray(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    sentence = r'^engine ray needs Ray, which is not installed: pip install "clip-geometry\[scale\]"$'
+    with pytest.raises(InputError, match=sentence), open_engine("ray"):
+        pass
+
+
+def test_nobody_at_the_address():
+    pytest.importorskip("ray", reason='Ray is not installed: pip install "clip-geometry[scale]"')
+    with pytest.raises(InputError, match=r"no Ray cluster answers at 127\.0\.0\.1:1 \(.*refused"):
+        open_engine("ray", "127.0.0.1:1").__enter__()
+
+
+def test_an_address_from_the_environment_is_knocked_at_too(monkeypatch):
+    pytest.importorskip("ray", reason='Ray is not installed: pip install "clip-geometry[scale]"')
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    for address in (None, "auto"):
+        with pytest.raises(InputError, match=r"no Ray cluster answers at 127\.0\.0\.1:1 \(.*refused"):
+            open_engine("ray", address).__enter__()
+    assert cluster._chosen("10.0.0.1:6379") == "10.0.0.1:6379"
+    monkeypatch.delenv("RAY_ADDRESS")
+    assert (cluster._chosen(None), cluster._chosen("auto")) == ("local", "auto")
+
+
+def test_a_failed_connection_tells_what_began_it():
+    told = "Failed. Last error: Traceback (most recent call last):\n  File x\nAuthenticationError: token is missing\n\n"
+    try:
+        raise ConnectionError("Failed to connect") from RuntimeError(told)
+    except ConnectionError as error:
+        assert cluster._reason(error) == "AuthenticationError: token is missing"
+    assert cluster._reason(ValueError("two\nlines")) == "two lines"
+
+
+def test_unknown_engine_and_address_without_cluster():
+    with pytest.raises(InputError, match="unknown engine 'rey'; did you mean 'ray'"):
+        open_engine("rey")
+    with pytest.raises(InputError, match="address 'auto' is that of a Ray cluster, and the engine is local"):
+        open_engine("local", "auto")

@@ -1,0 +1,239 @@
+"""Rows do not show who read the images, nor what went wrong meanwhile: random cases against the obvious loop."""
+
+import os
+import signal
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+from open_clip.transform import PreprocessCfg, image_transform_v2
+from PIL import Image
+
+import support.embed_fakes as fakes
+from clip_geometry.data.base import Side
+from clip_geometry.data.images import rgb
+from clip_geometry.embedding.shards.rows import ShardRows, embed_shard
+from clip_geometry.embedding.shards.staging import Staged, staging
+from clip_geometry.embedding.shards.supply import supply
+from clip_geometry.embedding.shards.throughput import Resize, Throughput
+from clip_geometry.embedding.shards.timing import PARTS
+from clip_geometry.embedding.store import Shard
+from clip_geometry.encoders.pixels import halves
+from clip_geometry.registry import InputError
+
+pytestmark = pytest.mark.timeout(60)
+MAIN = os.getpid()
+SMALL = (5, 6)  # height and width of most images; the model's are 8 × 8
+TRANSFORM = image_transform_v2(PreprocessCfg(size=8), is_train=False)
+MODES = ["RGB", "L", "P", "RGBA", "1", "CMYK", "LA"]
+
+
+class Flat(fakes.FakeEncoder):
+    """Its rows are the pixels it is given, so that nothing about them is hidden."""
+
+    pixels = halves(TRANSFORM)
+
+    def preprocess(self, image):
+        return TRANSFORM(rgb(image))
+
+    def image_features(self, pixels):
+        if self.fits is not None and len(pixels) > self.fits:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        self.batches.append(len(pixels))
+        return pixels.flatten(1).clone()
+
+
+@dataclass(frozen=True)
+class Case:
+    """What may matter, at random. shards: those that are missing, with holes between them."""
+
+    items: int
+    batch_size: int
+    shards: list[Shard]
+    corrupt: set[int]
+    deadly: int  # the image at which a process that reads it dies; this one does not
+    fits: int | None
+    workers: int
+    raw: tuple[int, int] | None
+    gpu: bool  # the thread that feeds one is there, but the pixels stay where they are
+
+    def load(self, k):
+        if k == self.deadly and os.getpid() != MAIN:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if k in self.corrupt:
+            raise OSError("image file is truncated")
+        generator = np.random.default_rng(k)
+        height, width = SMALL if generator.random() < 0.9 else (9, 7)
+        noise = generator.integers(0, 256, (height, width, 3), dtype=np.uint8)
+        return Image.fromarray(noise).convert(MODES[k % len(MODES)])
+
+
+def case(seed):
+    generator = np.random.default_rng(seed)
+    items, batch_size, shard_size = (int(generator.integers(1, most)) for most in (50, 10, 21))
+    starts = range(0, items, shard_size)
+    shards = [Shard(k, start, min(start + shard_size, items)) for k, start in enumerate(starts)]
+    missing = [shard for shard in shards if generator.random() < 0.7] or shards[-1:]
+    corrupt = {k for k in range(items) if generator.random() < 0.1}
+    return Case(
+        items,
+        batch_size,
+        missing,
+        corrupt | set(range(min(batch_size, items))) if seed % 5 == 0 else corrupt,  # the first batch, all of it
+        deadly=int(generator.integers(items)) if seed % 3 == 0 else -1,
+        fits=int(generator.integers(1, batch_size + 1)) if seed % 4 == 0 else None,
+        workers=[0, 1, 3][seed % 3],
+        raw=SMALL if generator.random() < 0.5 else None,
+        gpu=bool(generator.random() < 0.5),
+    )
+
+
+def obvious(case, shard):
+    """item → row: the loop of open_clip's README, whose batches halve when they do not fit."""
+    rows, begin, size = {}, shard.start, case.batch_size
+    while begin < shard.stop:
+        batch = range(begin, min(begin + size, shard.stop))
+        images = {k: rgb(case.load(k)) for k in batch if k not in case.corrupt}
+        if case.fits is not None and len(images) > case.fits:
+            size = len(batch) // 2
+            continue
+        small = case.raw is not None and all((image.height, image.width) == case.raw for image in images.values())
+        for k, image in images.items():
+            rows[k] = (Flat.pixels.normalize(resized(image)) if small else TRANSFORM(image)).flatten().numpy()
+        begin += len(batch)
+    return rows
+
+
+def resized(image):
+    return Flat.pixels.resize(torch.from_numpy(np.array(image)).permute(2, 0, 1)[None])[0]
+
+
+@pytest.mark.parametrize("seed", range(36))
+def test_rows_and_items_are_those_of_the_obvious_loop(seed, monkeypatch):
+    here = case(seed)
+    monkeypatch.setattr("clip_geometry.embedding.shards.supply.staging", lambda device: staging(torch.device("cpu")))
+    encoder, told = Flat(fakes.FakeConfig(), fits=here.fits), []
+    encoder.device = torch.device("cuda" if here.gpu else "cpu")
+    side = Side("image", [f"img-{k}" for k in range(here.items)], here.load)
+    how = Throughput(workers=here.workers)
+    with supply(encoder, side, here.shards, here.batch_size, how, Resize(here.raw)) as (given, _):
+        for shard in here.shards:
+            rows, expected = (
+                embed_shard(encoder, side, shard, here.batch_size, told.append, given),
+                obvious(here, shard),
+            )
+            assert rows.index == list(expected)
+            assert list(rows.columns(side)["item_id"]) == [f"img-{k}" for k in expected]
+            found = np.concatenate(rows.vectors) if rows.vectors else np.zeros((0, 192))
+            # by torch a batch may be rounded otherwise than a single image
+            assert np.abs(found - np.array(list(expected.values())).reshape(-1, 192)).max(initial=0) < 1e-5
+            assert {item["index"] for item in rows.skipped} == here.corrupt & {*range(shard.start, shard.stop)}
+    assert sum(told) == sum(shard.stop - shard.start for shard in here.shards)
+
+
+def test_without_resizing_every_bit_is_the_same():
+    """Among the cases above some tolerance is needed; here none."""
+    here = replace(case(3), raw=None, workers=3, fits=None)
+    encoder = Flat(fakes.FakeConfig())
+    side = Side("image", [str(k) for k in range(here.items)], here.load)
+    with supply(encoder, side, here.shards, 4, Throughput(workers=3), Resize()) as (given, _):
+        for shard in here.shards:
+            fast, plain = (embed_shard(encoder, side, shard, 4, lambda done: None, each) for each in (given, None))
+            assert fast.index == plain.index and fast.skipped == plain.skipped
+            assert np.array_equal(np.concatenate(fast.vectors), np.concatenate(plain.vectors))
+
+
+def test_batches_that_are_not_asked_for_are_passed_over():
+    here = replace(case(1), items=16, corrupt=set(), deadly=-1)
+    encoder, side = Flat(fakes.FakeConfig()), Side("image", [""] * 16, here.load)
+    shards = [Shard(0, 0, 8), Shard(1, 8, 16)]
+    with supply(encoder, side, shards, 4, Throughput(workers=1), Resize()) as (given, facts):
+        for indices in (range(2), range(2, 6), range(12, 16)):
+            inputs = given.batch(indices)
+            assert torch.equal(inputs.values, torch.stack([TRANSFORM(rgb(here.load(k))) for k in indices]))
+    assert facts["workers"] == 1
+
+
+def test_this_process_reads_only_what_nobody_read_ahead():
+    """Rows would be right, too, if it read everything. The second shard does not fit; the hole after it is left out."""
+    read_here = []
+
+    def load(k):
+        if os.getpid() == MAIN:
+            read_here.append(k)
+        return fakes.picture(k)
+
+    encoder, side = Flat(fakes.FakeConfig()), Side("image", [""] * 40, load)
+    shards = [Shard(0, 0, 7), Shard(1, 7, 14), Shard(3, 21, 28), Shard(5, 35, 40)]
+    with supply(encoder, side, shards, 3, Throughput(workers=1), Resize()) as (given, _):
+        for shard in shards:
+            encoder.fits = 2 if shard.number == 1 else None
+            embed_shard(encoder, side, shard, 3, lambda done: None, given)
+    assert read_here == list(range(7, 13))  # one by one; the last one of the shard was planned so
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_thread_that_feeds_a_gpu_leaves_errors_to_the_caller(monkeypatch, workers):
+    """The batch that cannot be read raises when it is asked for, and those after it come."""
+    monkeypatch.setattr("clip_geometry.embedding.shards.supply.staging", lambda device: staging(torch.device("cpu")))
+    encoder = Flat(fakes.FakeConfig())
+    encoder.device = torch.device("cuda")
+
+    def load(k):
+        if k == 5:
+            raise InputError("item 5 is not for you")
+        return fakes.picture(k)
+
+    side = Side("image", [""] * 20, load)
+    with supply(encoder, side, [Shard(0, 0, 20)], 4, Throughput(workers=workers), Resize()) as (given, _):
+        assert given.batch(range(4)).index == [0, 1, 2, 3]
+        with pytest.raises(InputError, match="item 5 is not for you"):
+            given.batch(range(4, 8))
+        for indices in (range(8, 12), range(12, 16), range(16, 20)):
+            inputs = given.batch(indices)
+            assert inputs.index == list(indices)
+            assert torch.equal(inputs.values, torch.stack([TRANSFORM(load(k)) for k in indices]))
+
+
+@pytest.mark.parametrize(("workers", "raw"), [(0, SMALL), (1, None), (2, SMALL)])
+def test_the_parts_of_the_time_are_no_more_than_the_whole(workers, raw, monkeypatch):
+    """What the main process waits for is done one after the other, and whatever it does itself was worked, too."""
+    here = replace(case(1), items=40, corrupt=set(), deadly=-1)
+    normalize = Flat.pixels.normalize
+    monkeypatch.setattr(type(Flat.pixels), "normalize", lambda self, pixels: time.sleep(0.01) or normalize(pixels))
+    encoder, side = Flat(fakes.FakeConfig()), Side("image", [""] * 40, here.load)
+    with supply(encoder, side, [Shard(0, 0, 40)], 4, Throughput(workers=workers), Resize(raw)) as (given, _):
+        embed_shard(encoder, side, Shard(0, 0, 40), 4, lambda done: None, given)
+    facts = given.spent.facts()
+    assert sum(facts[part]["waited"] for part in PARTS) <= facts["seconds"] + 1e-3  # they are rounded
+    assert facts["compute"]["waited"] == pytest.approx(facts["compute"]["worked"], abs=1e-3)
+    assert min(facts["decode"]["worked"], facts["decode"]["waited"]) >= 0.1  # of ten batches, in this process
+
+
+def test_what_others_do_is_counted_as_worked_and_not_as_waited(monkeypatch):
+    def stage(batch):
+        return Staged(batch, torch.from_numpy(batch.pixels), seconds=7.0)
+
+    def load(k):
+        time.sleep(0.01)
+        if k == 5:
+            raise OSError("image file is truncated")
+        return fakes.picture(k)
+
+    monkeypatch.setattr("clip_geometry.embedding.shards.supply.staging", lambda device: stage)
+    encoder, side = Flat(fakes.FakeConfig()), Side("image", [""] * 12, load)
+    with supply(encoder, side, [Shard(0, 0, 12)], 4, Throughput(workers=1), Resize()) as (given, _):
+        embed_shard(encoder, side, Shard(0, 0, 12), 4, lambda done: None, given)
+    facts = given.spent.facts()
+    assert facts["decode"]["worked"] >= 0.12 and facts["items"] == 12
+    assert facts["transfer"]["worked"] == 21.0 and facts["transfer"]["waited"] < 7.0
+
+
+def test_sorted_rows_and_what_was_skipped_come_back_in_the_order_of_the_data_set():
+    rows = ShardRows(index=[7, 7, 2, 4], vectors=[np.array([[1.0], [2.0]]), np.array([[3.0], [4.0]])])
+    rows.skipped = [{"index": 9}, {"index": 3}]
+    rows.sort()
+    assert rows.index == [2, 4, 7, 7] and [item["index"] for item in rows.skipped] == [3, 9]
+    assert np.concatenate(rows.vectors).ravel().tolist() == [3.0, 4.0, 1.0, 2.0]

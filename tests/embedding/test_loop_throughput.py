@@ -1,0 +1,439 @@
+"""Whatever makes embedding fast gives the rows of the plain loop."""
+
+import copy
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import support.embed_fakes as fakes
+from clip_geometry.data import load_dataset, resolve_dataset
+from clip_geometry.data.base import Side
+from clip_geometry.embedding.loop import embed
+from clip_geometry.embedding.reading import read_store
+from clip_geometry.embedding.shards.throughput import Resize, Throughput, choose_resize
+from clip_geometry.embedding.shards.timing import PARTS, Spent, told
+from clip_geometry.embedding.shards.writing import Writer
+from clip_geometry.embedding.store import Store
+from clip_geometry.encoders import load_encoder, resolve_encoder
+from clip_geometry.encoders.base import Rows
+from clip_geometry.progress import quiet
+from clip_geometry.registry import InputError
+from support.embed_fakes import fake_dataset, run
+
+MODEL = "scenes-clip/fresh"
+
+
+@pytest.fixture
+def loader(monkeypatch):
+    return fakes.installer(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return load_encoder(resolve_encoder(MODEL), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Nineteen photographs of several sizes, and one file that is none."""
+    folder = tmp_path_factory.mktemp("photos")
+    for k in range(19):
+        picture(20 + 7 * (k % 3), 30 + k, k).save(folder / f"{k:02}.png")
+    (folder / "07b.png").write_bytes(b"no image")
+    return load_dataset(resolve_dataset(folder))
+
+
+@pytest.fixture(scope="module")
+def thumbnails(tmp_path_factory):
+    """Of one size, as CIFAR's are; the two last ones are larger."""
+    folder = tmp_path_factory.mktemp("thumbnails")
+    for k in range(22):
+        picture(16, 16, k).save(folder / f"{k:02}.png")
+    for k in (22, 23):
+        picture(50, 40, k).save(folder / f"{k:02}.png")
+    return load_dataset(resolve_dataset(folder))
+
+
+def picture(height, width, seed):
+    noise = np.random.default_rng(seed).integers(0, 256, (5, 5, 3), dtype=np.uint8)
+    return Image.fromarray(noise).resize((width, height), Image.Resampling.BICUBIC)
+
+
+def plain_rows(encoder, side, batch_size, shard_size):
+    """The obvious loop, which is open_clip's README's; batches do not cross a shard."""
+    rows = []
+    for begin in range(0, len(side), shard_size):
+        shard = range(begin, min(begin + shard_size, len(side)))
+        for start in range(0, len(shard), batch_size):
+            images = []
+            for k in shard[start : start + batch_size]:
+                try:
+                    images.append(encoder.transform(side.load(k)))
+                except OSError:
+                    continue
+            with torch.no_grad():
+                rows.append(encoder.model.encode_image(torch.stack(images)).numpy())
+    return np.concatenate(rows)
+
+
+def embedded(folder, dataset, **throughput):
+    how = Throughput(**throughput)
+    options = {"batch_size": 4, "shard_size": 8, "max_corrupt": 0.2, "progress": quiet, "device": "cpu"}
+    return embed(resolve_encoder(MODEL), dataset, folder, throughput=how, **options)
+
+
+def shards_of(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in Path(folder).glob("*/*")}
+
+
+@pytest.mark.parametrize("workers", [None, 0, 1, 3])
+def test_rows_on_the_cpu_are_the_plain_loops_bit_for_bit(encoder, photos, tmp_path, workers):
+    manifest = embedded(tmp_path, photos, workers=workers)
+    side = read_store(tmp_path)["image"]
+    assert np.array_equal(side.vectors, plain_rows(encoder, photos.image, 4, 8))
+    assert [(item["index"], item["item_id"]) for item in manifest["sides"]["image"]["skipped"]] == [(8, "07b.png")]
+    assert manifest["run"]["image"]["workers"] == (workers or 0)
+    assert manifest["run"]["image"]["resize"] == "exact"
+    assert not {"resize", "sorted", "compile"} & manifest["sides"]["image"]["shards"][0].keys()
+
+
+def test_the_files_are_the_same_whoever_decodes(photos, tmp_path):
+    for workers in (0, 2):
+        embedded(tmp_path / str(workers), photos, workers=workers)
+    assert shards_of(tmp_path / "0") == shards_of(tmp_path / "2")
+
+
+def test_an_encoder_without_halves_is_served_by_processes_too(loader, tmp_path):
+    for workers in (0, 2):
+        loader()
+        data = fake_dataset(40, corrupt={3, 30})
+        run(tmp_path / str(workers), data, max_corrupt=0.1, throughput=Throughput(workers=workers))
+    assert shards_of(tmp_path / "0") == shards_of(tmp_path / "2")
+
+
+def test_memory_that_runs_out_with_batches_that_were_read_ahead(loader, tmp_path):
+    for workers in (0, 2):
+        fake = loader(fits=3)
+        run(tmp_path / str(workers), fake_dataset(), batch_size=8, throughput=Throughput(workers=workers))
+        assert [size for modality, size in fake.batches if modality == "image"] == [2] * 20
+    assert shards_of(tmp_path / "0") == shards_of(tmp_path / "2")
+
+
+def test_images_of_one_small_size_are_resized_on_the_device_when_asked(encoder, thumbnails, tmp_path):
+    manifest = embedded(tmp_path / "device", thumbnails, resize="device", workers=0)
+    embedded(tmp_path / "exact", thumbnails)
+    fast, exact = (np.array(read_store(tmp_path / each)["image"].vectors) for each in ("device", "exact"))
+    cosines = (fast * exact).sum(1) / np.linalg.norm(fast, axis=1) / np.linalg.norm(exact, axis=1)
+    assert cosines.min() >= 0.999 and not np.array_equal(fast, exact)
+    facts = manifest["run"]["image"]
+    assert facts["resize"] == "device"
+    assert facts["cosine_to_exact"] == pytest.approx(cosines[:4].min(), abs=1e-6)  # the first batch's
+    assert {shard["resize"] for shard in manifest["sides"]["image"]["shards"]} == {"device"}
+    assert np.array_equal(fast[20:], exact[20:])  # the batch that has larger ones is exact
+    embedded(tmp_path / "workers", thumbnails, resize="device", workers=2)
+    assert shards_of(tmp_path / "workers") == shards_of(tmp_path / "device")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_resizing_on_the_device_survives_a_damaged_shard_in_the_middle(thumbnails, tmp_path, workers):
+    embedded(tmp_path / "whole", thumbnails, resize="device")
+    embedded(tmp_path / "broken", thumbnails, resize="device", workers=workers)
+    (tmp_path / "broken/image/vectors-00001.npy").write_bytes(b"damage")
+    embedded(tmp_path / "broken", thumbnails, resize="device", workers=workers)
+    assert shards_of(tmp_path / "broken") == shards_of(tmp_path / "whole")
+
+
+def test_rows_that_differ_too_much_keep_the_exact_path(encoder, thumbnails, tmp_path, monkeypatch):
+    monkeypatch.setattr(type(encoder.pixels), "resize", lambda self, pixels: 255 - self_resized(self, pixels))
+    manifest = embedded(tmp_path / "broken", thumbnails, resize="device")
+    facts = manifest["run"]["image"]
+    assert facts["resize"] == "exact" and facts["cosine_to_exact"] < 0.999
+    embedded(tmp_path / "exact", thumbnails)
+    assert shards_of(tmp_path / "broken") == shards_of(tmp_path / "exact")
+
+
+def self_resized(pixels, images):
+    return torch.nn.functional.interpolate(images.float(), pixels.size).to(torch.uint8)
+
+
+def test_where_nothing_is_measured(encoder, photos, thumbnails, loader):
+    """Several sizes; a CPU unless asked; an encoder without halves; texts."""
+    device = Throughput(resize="device")
+    assert choose_resize(device, encoder, photos.image, 8) == Resize()
+    assert choose_resize(Throughput(), encoder, thumbnails.image, 8) == Resize()
+    fake = fakes.FakeEncoder(fakes.FakeConfig())
+    assert choose_resize(device, fake, fake_dataset().image, 8) == Resize()
+    assert choose_resize(device, encoder, fake_dataset().text, 8) == Resize()
+    assert choose_resize(device, encoder, thumbnails.image, 8).raw == (16, 16)
+    height, width = encoder.pixels.size
+    large = replace(thumbnails.image, load=lambda k: picture(height + 1, width, k))
+    assert choose_resize(device, encoder, large, 8) == Resize()  # larger than the model's
+    mixed = copy.copy(encoder)
+    mixed.config = fakes.FakeConfig(batch_statistics=True)
+    assert choose_resize(device, mixed, thumbnails.image, 8) == Resize()
+
+
+def test_the_worst_row_of_the_first_64_readable_ones_decides(encoder, monkeypatch):
+    """One of 64 at a cosine of .98 leaves the mean above .999."""
+    loaded = []
+
+    def load(k):
+        loaded.append(k)
+        return picture(16, 16, k)
+
+    def rows(self, pixels):
+        vectors = torch.tensor([[1.0, 0.0]]).repeat(len(pixels), 1)
+        if len(loaded) > 2 * len(pixels) and len(loaded) % (3 * len(pixels)) == 0:  # sizes, exact ones, fast ones
+            vectors[-1] = torch.tensor([0.98, (1 - 0.98**2) ** 0.5])
+        return Rows(vectors)
+
+    monkeypatch.setattr(type(encoder), "image_rows", rows)
+    for items, batch_size, first in ((100, 128, 64), (100, 10, 10), (5, 10, 5)):
+        loaded.clear()
+        side = Side("image", [str(k) for k in range(items)], load)
+        choice = choose_resize(Throughput(resize="device"), encoder, side, batch_size)
+        assert choice.raw is None and choice.cosine == pytest.approx(0.98, abs=1e-6)
+        assert loaded == [*range(first)] * 3
+
+
+def test_memory_that_runs_out_in_the_comparison(encoder, thumbnails, monkeypatch):
+    def fits(count):
+        def rows(self, pixels):
+            if len(pixels) > count:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return embed_rows(self, pixels)
+
+        embed_rows = original
+        monkeypatch.setattr(type(encoder), "image_rows", rows)
+
+    original = type(encoder).image_rows
+    choice = choose_resize(Throughput(resize="device"), encoder, thumbnails.image, 3)
+    fits(3)
+    assert choose_resize(Throughput(resize="device"), encoder, thumbnails.image, 13) == choice  # 13, 6, 3
+    fits(0)
+    assert (
+        choose_resize(Throughput(resize="device"), encoder, thumbnails.image, 13) == Resize()
+    )  # embed itself will say
+
+
+def test_what_cannot_be_read_is_not_compared(encoder, thumbnails):
+    """The halves of the first batch are of what can be read; where nothing can be, nothing is measured."""
+
+    def side(corrupt):
+        def load(k):
+            if k in corrupt:
+                raise OSError("image file is truncated")
+            return thumbnails.image.load(k)
+
+        return replace(thumbnails.image, load=load)
+
+    device = Throughput(resize="device")
+    assert choose_resize(device, encoder, side(range(8)), 8) == Resize()
+    some = choose_resize(device, encoder, side(range(7)), 10)
+    assert some.raw == (16, 16) and some.cosine == pytest.approx(1, abs=1e-3)
+
+
+def test_memory_that_runs_out_where_the_first_images_are_corrupt(encoder, thumbnails, monkeypatch):
+    original = type(encoder).image_rows
+
+    def rows(self, pixels):
+        if len(pixels) > 2:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        return original(self, pixels)
+
+    def load(k):
+        if k < 8:
+            raise OSError("image file is truncated")
+        return thumbnails.image.load(k)
+
+    monkeypatch.setattr(type(encoder), "image_rows", rows)
+    assert choose_resize(Throughput(resize="device"), encoder, replace(thumbnails.image, load=load), 12).raw == (16, 16)
+
+
+class Padding(fakes.FakeEncoder):
+    """Its rows show which texts shared a batch: the longest is added to them."""
+
+    pads_to_longest = True
+
+    def tokenize(self, texts):
+        tokens = super().tokenize(texts)
+        return type(tokens)(tokens.inputs + max(map(len, texts)) / 100, tokens.truncated)
+
+
+@pytest.mark.parametrize("sort", [True, False, None])
+def test_sorted_texts_come_back_in_order(monkeypatch, tmp_path, sort):
+    """Rows of the plain loop over each shard's texts, longest first; None is False on a CPU."""
+    monkeypatch.setattr(fakes, "FakeEncoder", Padding)
+    fakes.installer(monkeypatch)()
+    manifest = run(tmp_path, fake_dataset(40, image=False), throughput=Throughput(sort_texts=sort))
+    encoder = Padding(fakes.FakeConfig())
+    expected = np.zeros((40, fakes.DIM), np.float32)
+    for shard in (range(16), range(16, 32), range(32, 40)):
+        order = sorted(shard, key=lambda k: -len(fakes.caption(k))) if sort else shard
+        for start in range(0, len(order), 4):
+            texts = [fakes.caption(k) for k in order[start : start + 4]]
+            rows = encoder.text_features(encoder.tokenize(texts))
+            expected[list(order[start : start + 4])] = rows.numpy()
+    side = read_store(tmp_path)["text"]
+    assert np.array_equal(side.vectors, expected)
+    assert list(side.metadata["text"]) == [fakes.caption(k) for k in range(40)]
+    assert manifest["run"]["text"]["sorted"] is bool(sort)
+    assert [shard.get("sorted") for shard in manifest["sides"]["text"]["shards"]] == [True if sort else None] * 3
+    before = shards_of(tmp_path)
+    (tmp_path / "text/record-00001.json").unlink()
+    run(tmp_path, fake_dataset(40, image=False), throughput=Throughput(sort_texts=sort))
+    assert shards_of(tmp_path) == before
+
+
+def test_texts_are_not_sorted_where_that_gains_nothing_or_changes_rows(encoder):
+    text = fake_dataset().text
+    sort = Throughput(sort_texts=True)
+    assert not sort.sorts(encoder, text)  # open_clip pads to its context length
+    assert not sort.sorts(Padding(fakes.FakeConfig(batch_statistics=True)), text)
+    assert sort.sorts(Padding(fakes.FakeConfig()), text)
+    on_gpu = Padding(fakes.FakeConfig())
+    on_gpu.device = torch.device("cuda")
+    assert Throughput().sorts(on_gpu, text) and not Throughput(sort_texts=False).sorts(on_gpu, text)
+
+
+def test_compiled_towers_are_asked_for_and_told(loader, tmp_path, monkeypatch):
+    loader()
+    with pytest.raises(InputError, match="fake:linear is not made to be compiled; leave compile out"):
+        run(tmp_path, throughput=Throughput(compile=True))
+    compiled = []
+    monkeypatch.setattr(fakes.FakeEncoder, "compile", lambda self: compiled.append(self))
+    manifest = run(tmp_path, throughput=Throughput(compile=True))
+    assert len(compiled) == 1
+    assert manifest["run"]["image"]["compile"] is True
+    assert {shard["compile"] for shard in manifest["sides"]["text"]["shards"]} == {True}
+
+
+def test_without_processes_where_they_cannot_be_given_the_reader(monkeypatch, loader, tmp_path):
+    monkeypatch.setattr("clip_geometry.embedding.shards.supply.can_be_sent", lambda reader: False)
+    loader()
+    manifest = run(tmp_path, throughput=Throughput(workers=2))
+    assert manifest["run"]["image"]["workers"] == 0
+    loader()
+    run(tmp_path / "plain")
+    assert np.array_equal(read_store(tmp_path)["image"].vectors, read_store(tmp_path / "plain")["image"].vectors)
+
+
+def test_an_error_of_a_write_surfaces_and_the_shard_before_is_kept(loader, tmp_path, monkeypatch):
+    write, calls = Store.write_shard, []
+
+    def fail_second(self, modality, shard, *rest):
+        calls.append(shard.number)
+        if shard.number == 1:
+            raise OSError(28, "No space left on device")
+        return write(self, modality, shard, *rest)
+
+    monkeypatch.setattr(Store, "write_shard", fail_second)
+    loader()
+    with pytest.raises(OSError, match="No space left"):
+        run(tmp_path)
+    assert calls == [0, 1]
+    monkeypatch.setattr(Store, "write_shard", write)
+    again = loader()
+    run(tmp_path)
+    assert again.batches.count(("image", 4)) == 6
+
+
+def test_the_last_write_is_finished_when_the_block_ends_with_an_error():
+    done = []
+
+    def slow():
+        time.sleep(0.1)
+        done.append(1)
+        return {}
+
+    spent = Spent()
+    with pytest.raises(KeyboardInterrupt), Writer(spent) as writer:
+        writer.write(slow)
+        raise KeyboardInterrupt
+    assert done == [1]
+    assert spent.worked["write"] >= 0.1 and spent.waited["write"] == 0.0
+    with pytest.raises(OSError, match="disk"), Writer(Spent()) as writer:
+        writer.write(lambda: (_ for _ in ()).throw(OSError("disk")))
+
+
+def test_the_parts_of_the_time_add_up(loader, tmp_path, capsys):
+    loader(on_batch=lambda: time.sleep(0.01))
+    facts = run(tmp_path)["run"]
+    lines = capsys.readouterr().err
+    for modality in ("image", "text"):
+        side = facts[modality]
+        waited = sum(side[part]["waited"] for part in PARTS)
+        assert side["items"] == 40 and 0.1 <= side["compute"]["waited"] <= waited <= side["seconds"]
+        assert f"{modality}: 40 items in {side['seconds']:.1f} s" in lines
+    loader()
+    assert run(tmp_path)["run"] == facts  # nothing was done
+
+
+def test_shares_are_told_of_the_whole_and_beside_it():
+    facts = {"items": 100, "seconds": 4.0}
+    facts |= {part: {"waited": 0.0, "worked": 0.0} for part in PARTS}
+    facts["compute"] = {"waited": 3.0, "worked": 3.0}
+    facts["decode"] = {"waited": 0.4, "worked": 2.5}
+    line = told("image", facts)
+    assert line == (
+        "image: 100 items in 4.0 s (25/s): decode 10%, transfer 0%, compute 75%, write 0% of the time; "
+        "at work beside it: decode 2.5 s"
+    )
+
+
+KILLED = """
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored in a job of the background
+sys.path.insert(0, {tests!r})
+import support.embed_fakes as fakes
+from clip_geometry.embedding.shards.throughput import Throughput
+import clip_geometry.encoders
+
+def on_batch():
+    print("batch", flush=True)
+    time.sleep(0.05)
+
+loader = fakes.Loader(on_batch=on_batch)
+clip_geometry.encoders.load_encoder = loader.load_encoder
+clip_geometry.encoders.encoder_revision = loader.encoder_revision
+fakes.run({folder!r}, throughput=Throughput(workers=2))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the children in /proc")
+@pytest.mark.parametrize(("how", "group"), [(signal.SIGKILL, False), (signal.SIGINT, False), (signal.SIGINT, True)])
+def test_processes_end_with_the_main_one_and_the_store_is_free(loader, tmp_path, how, group):
+    """A terminal sends Ctrl-C to the whole group."""
+    script = KILLED.format(tests=str(Path(__file__).parents[1]), folder=str(tmp_path / "store"))
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, "-c", script], **pipes, start_new_session=True)
+    for _ in range(6):  # into the second shard
+        process.stdout.readline()
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert len(children) == 2
+    (os.killpg if group else os.kill)(process.pid, how)
+    error = process.communicate(timeout=20)[1].decode()
+    assert error.count("Traceback") == (how == signal.SIGINT)  # one of the main process, none of the others
+    deadline = time.monotonic() + 5
+    while any(Path(f"/proc/{child}").exists() for child in children) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
+    loader()
+    run(tmp_path / "store")
+    run(tmp_path / "whole")
+    assert shards_of(tmp_path / "store") == shards_of(tmp_path / "whole")
+
+
+def test_wrong_options():
+    for options in ({"workers": -1}, {"resize": "fast"}, {"worker": 2}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            Throughput(**options)

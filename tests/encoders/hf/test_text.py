@@ -1,0 +1,212 @@
+"""transformers' text encoders from a folder made here: its own hidden states pooled, its weights, and refusals."""
+
+import json
+import shutil
+from types import SimpleNamespace
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from clip_geometry.encoders import encoder_revision, load_encoder, resolve_encoder
+from clip_geometry.encoders.hf.tokens import context_length
+from clip_geometry.encoders.token_pooling import POOLINGS
+from clip_geometry.registry import InputError
+
+TEXTS = ["cat", "a photo of the red bus", "dog on left"]
+
+
+@pytest.fixture
+def folder(bert_folder, tmp_path):
+    return shutil.copytree(bert_folder, tmp_path / "bert")
+
+
+def load(folder, **options):
+    return load_encoder(resolve_encoder(f"hf-text:{folder}", **options), device="cpu")
+
+
+def rows_of(folder, texts=TEXTS, **options):
+    encoder = load(folder, **options)
+    return encoder.text_features(encoder.tokenize(texts))
+
+
+def last_layer(folder, text):
+    """(tokens, 24) of one text alone, so without padding."""
+    from transformers import AutoTokenizer, BertModel
+
+    inputs = AutoTokenizer.from_pretrained(folder)(text, return_tensors="pt")
+    with torch.no_grad():
+        return BertModel.from_pretrained(folder).eval()(input_ids=inputs["input_ids"]).last_hidden_state[0]
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_rows_are_transformers_last_layer_pooled(bert_folder, pooling):
+    layers = [last_layer(bert_folder, text) for text in TEXTS]
+    expected = torch.stack([layer.mean(dim=0) if pooling == "mean" else layer[0] for layer in layers])
+    rows = rows_of(bert_folder, pooling=pooling)
+    torch.testing.assert_close(rows, expected)
+    assert torch.equal(rows_of(bert_folder, pooling=pooling, features="pooled"), rows)
+
+
+def test_the_pooling_is_part_of_the_config_and_the_mean_unless_said(bert_folder):
+    assert torch.equal(rows_of(bert_folder), rows_of(bert_folder, pooling="mean"))
+    assert resolve_encoder(f"hf-text:{bert_folder}", pooling="cls").model_dump()["pooling"] == "cls"
+    with pytest.raises(InputError, match="key 'pooling' is 'max'"):
+        resolve_encoder(f"hf-text:{bert_folder}", pooling="max")
+
+
+def test_poolings_do_not_care_for_the_side_of_the_padding():
+    hidden = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
+    mask = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
+    left = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
+    moved = torch.stack([hidden[0].roll(2, dims=0), hidden[1]])
+    for pool in POOLINGS.values():
+        torch.testing.assert_close(pool(hidden, mask), pool(moved, left))
+    torch.testing.assert_close(POOLINGS["max"](hidden, mask)[0], hidden[0, :3].max(dim=0).values)
+
+
+def test_the_description_says_what_the_model_is(bert_folder):
+    facts = json.loads(json.dumps(load(bert_folder).describe()))
+    assert facts["dim"] == {"text": 24} and facts["context_length"] == 14
+    assert facts["weights"]["name"] == "model.safetensors" and len(facts["weights"]["sha256"]) == 64
+    assert facts["activation"] == "GELU" and facts["logit_scale"] is None
+    assert str(bert_folder) not in json.dumps(facts)
+
+
+def test_truncated_texts_are_counted(bert_folder):
+    encoder = load(bert_folder)
+    texts = [" ".join(["cat"] * words) for words in (1, 11, 12, 13, 30)]  # start and end are two more, 14 fit
+    assert encoder.tokenize(texts).truncated == 2
+    assert [encoder.tokenize([text]).truncated for text in texts] == [0, 0, 0, 1, 1]
+
+
+def test_half_precision_weights_are_computed_in_float32(folder):
+    from transformers import BertModel
+
+    BertModel.from_pretrained(folder).half().save_pretrained(folder)
+    encoder = load(folder)
+    assert {parameter.dtype for parameter in encoder.model.parameters()} == {torch.float32}
+    exact, rough = rows_of(folder), rows_of(folder, precision="bf16")
+    assert rough.dtype == torch.float32
+    assert 0 < (exact - rough).abs().max() < 0.05 * exact.abs().max()
+
+
+def test_the_revision_is_that_of_the_files(folder):
+    config = resolve_encoder(f"hf-text:{folder}")
+    before = encoder_revision(config)
+    assert before == encoder_revision(config)
+    state = load_file(folder / "model.safetensors")
+    state["embeddings.LayerNorm.bias"] += 1
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    assert encoder_revision(config) != before
+
+
+def test_pickled_weights_and_those_of_a_language_model_load(folder, capfd):
+    """BERT is published with its two heads, under a prefix; RoBERTa without a pooler: none of it is used."""
+    expected = rows_of(folder)
+    state = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save(state, folder / "pytorch_model.bin")
+    assert torch.equal(rows_of(folder), expected)
+    state = {f"bert.{name}": value for name, value in state.items() if not name.startswith("pooler.")}
+    torch.save({**state, "cls.predictions.bias": torch.ones(18)}, folder / "pytorch_model.bin")
+    assert torch.equal(rows_of(folder), expected)
+    assert capfd.readouterr() == ("", "")  # neither progress bars nor reports
+
+
+def expect(folder, sentence):
+    with pytest.raises(InputError, match=sentence) as caught:
+        load(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_weights_that_do_not_fit_are_one_sentence(folder):
+    state = load_file(folder / "model.safetensors")
+    bias = state.pop("encoder.layer.1.output.dense.bias")
+    del state["embeddings.word_embeddings.weight"]
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    expect(folder, r"of hf-text:.* lack 2 parameters of the architecture, 'embeddings\.word_embeddings\.weight' among")
+    state |= {"encoder.layer.1.output.dense.bias": bias, "embeddings.word_embeddings.weight": torch.ones(3, 24)}
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    expect(folder, "the weights of hf-text:.* cannot be loaded")
+    (folder / "model.safetensors").unlink()
+    expect(folder, r"has no weights: none of the files model\.safetensors, pytorch_model\.bin")
+
+
+def test_models_of_other_kinds_are_sent_where_they_belong(folder, hf_clip_folder, mclip_folder):
+    expect(hf_clip_folder, "holds a model of type 'clip'; load it by hf-clip:")
+    expect(mclip_folder, "holds a model of type 'M-CLIP'; load it by mclip:")
+    (folder / "config.json").write_text('{"model_type": "t5", "is_encoder_decoder": true}')
+    expect(folder, "holds a model of type 't5', not a text encoder in transformers' layout")
+    (folder / "config.json").write_text('{"model_type": "siglip", "vision_config": {}}')
+    expect(folder, "holds a model of type 'siglip', not a text encoder")
+    (folder / "config.json").write_text("{}")
+    expect(folder, "is no JSON object with the key 'model_type'; a text encoder in transformers' layout was expected")
+    (folder / "config.json").write_text('{"model_type": "no such thing"}')
+    expect(folder, "holds no config of a transformer .*model type `no such thing`")
+    (folder / "config.json").unlink()
+    expect(folder, r"has no config\.json; a text encoder in transformers' layout was expected")
+    with pytest.raises(InputError, match="neither an existing folder nor a name ORG/NAME"):
+        resolve_encoder("hf-text:/no/such/folder")
+
+
+def test_tokenizers_that_do_not_serve_are_one_sentence(folder):
+    path = folder / "tokenizer_config.json"
+    settings = json.loads(path.read_text())
+    path.write_text(json.dumps({key: value for key, value in settings.items() if key != "pad_token"}))
+    expect(folder, "has no padding token, so texts cannot be embedded in batches")
+    (folder / "tokenizer.json").unlink()
+    expect(folder, "holds no tokenizer that transformers can load")
+
+
+def test_code_of_the_models_own_is_never_run(folder, tmp_path):
+    target = tmp_path / "executed"
+    (folder / "own.py").write_text(f"open({str(target)!r}, 'w').close()")
+    settings = json.loads((folder / "config.json").read_text())
+    own = {"model_type": "own", "auto_map": {"AutoConfig": "own.Config", "AutoModel": "own.Model"}}
+    (folder / "config.json").write_text(json.dumps({**settings, **own}))
+    expect(folder, "it needs Python code of its own, which is never run")
+    assert not target.exists()
+
+
+def test_a_text_without_tokens_is_one_sentence(folder):
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps({**tokenizer, "post_processor": None}))  # no start and end
+    encoder = load(folder)
+    assert encoder.tokenize(["cat", "a bus"]).inputs["input_ids"].shape == (2, 2)
+    with pytest.raises(InputError, match="the text '' has no tokens, so it has no embedding"):
+        encoder.tokenize(["cat", ""])
+
+
+def test_the_limit_is_the_tokenizers_or_that_of_the_positions():
+    model = torch.nn.Module()
+    model.config = SimpleNamespace(max_position_embeddings=30)  # pyright: ignore
+    free, limited = SimpleNamespace(model_max_length=int(1e30)), SimpleNamespace(model_max_length=20)
+    assert context_length(free, model, "m") == 30
+    assert context_length(limited, model, "m") == 20
+    model.position_embeddings = torch.nn.Embedding(16, 2, padding_idx=1)
+    assert context_length(limited, model, "m") == 14
+    del model.position_embeddings
+    model.config = SimpleNamespace()  # pyright: ignore
+    with pytest.raises(InputError, match="neither the tokenizer nor the config of m says how many tokens a text may"):
+        context_length(free, model, "m")
+
+
+@pytest.mark.parametrize("layer", [-1, -2, 0, 1])
+def test_any_layer_can_be_pooled(bert_folder, layer):
+    from transformers import AutoTokenizer, BertModel
+
+    model, tokenizer = BertModel.from_pretrained(bert_folder).eval(), AutoTokenizer.from_pretrained(bert_folder)
+    with torch.no_grad():
+        states = [
+            model(tokenizer(text, return_tensors="pt")["input_ids"], output_hidden_states=True).hidden_states
+            for text in TEXTS
+        ]
+    rows = rows_of(bert_folder, layer=layer)
+    torch.testing.assert_close(rows, torch.stack([each[layer][0].mean(dim=0) for each in states]))
+    assert layer == -1 or not torch.allclose(rows, rows_of(bert_folder), atol=1e-3)
+
+
+def test_a_layer_that_is_not_there(bert_folder):
+    with pytest.raises(InputError, match=r"has layers 0 to \d \(0: the embeddings\), but layer = 99"):
+        load(bert_folder, layer=99)

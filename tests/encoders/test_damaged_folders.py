@@ -1,0 +1,184 @@
+"""A model's folder with one file damaged, or one value: a sentence, at once, and never the memory that it declares."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from clip_geometry.encoders import encoder_revision, load_encoder, resolve_encoder
+from clip_geometry.registry import InputError
+
+FAMILIES = {
+    "local-dir": "open_clip_folder",
+    "hf-clip": "hf_clip_folder",
+    "hf-text": "bert_folder",
+    "hidden-states": "bert_folder",
+    "mclip": "mclip_folder",
+    "mclip, legacy": "legacy_mclip_folder",
+    "sentence": "sentence_folder",
+}
+DAMAGES = {
+    "missing": lambda content: None,
+    "empty": lambda content: b"",
+    "cut": lambda content: content[: len(content) // 2],
+    "random": lambda content: np.random.default_rng(0).bytes(len(content)),
+}
+DAMAGES_OF_JSON = {
+    "list": lambda content: b"[]",
+    "deep": lambda content: b"[" * 100_000,
+    "closed": lambda content: b'{"a":' * 3000 + b"1" + b"}" * 3000,
+    "digits": lambda content: b'{"model_type": ' + b"1" * 5000 + b"}",
+}
+OPTIONAL = {"1_Pooling/config.json", "sentence_bert_config.json"}  # all at their defaults without
+
+
+@pytest.fixture(scope="module")
+def folders(request, tmp_path_factory):
+    """The folder of each family, with weights."""
+    folders = {family: request.getfixturevalue(name) for family, name in FAMILIES.items()}
+    complete = shutil.copytree(folders["local-dir"], tmp_path_factory.mktemp("weights") / "model")
+    model = load_encoder(resolve_encoder(f"local-dir:{complete}", fresh=True), device="cpu").model
+    torch.save(model.state_dict(), complete / "open_clip_pytorch_model.bin")
+    return {**folders, "local-dir": complete}
+
+
+def embed(family, folder, captions, images):
+    config = resolve_encoder(f"{family.partition(',')[0]}:{folder}")
+    encoder_revision(config)
+    encoder = load_encoder(config, device="cpu")
+    json.dumps(dict(encoder.describe()), allow_nan=False)
+    encoder.text_rows(encoder.tokenize(captions))
+    if "image" in encoder.modalities:
+        encoder.image_rows(torch.stack([encoder.preprocess(image) for image in images]))
+
+
+def sentence_of(family, folder, captions, images):
+    """The one that it is refused with."""
+    with pytest.raises(InputError) as caught:
+        embed(family, folder, captions, images)
+    sentence = str(caught.value)
+    assert len(sentence) <= 400 and sentence.isprintable(), sentence
+    return sentence
+
+
+@pytest.mark.parametrize("family", list(FAMILIES))
+def test_a_file_that_is_damaged(family, folders, tmp_path, captions, images):
+    embed(family, folders[family], captions, images)
+    for path in sorted(path for path in folders[family].rglob("*") if path.is_file()):
+        file = str(path.relative_to(folders[family]))
+        for name, damage in (DAMAGES | (DAMAGES_OF_JSON if path.suffix == ".json" else {})).items():
+            if name == "missing" and file in OPTIONAL:
+                continue
+            folder = shutil.copytree(folders[family], tmp_path / f"{file.replace('/', ' ')} {name}")
+            content = damage(path.read_bytes())
+            (folder / file).unlink() if content is None else (folder / file).write_bytes(content)
+            sentence_of(family, folder, captions, images)
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_a_pipe_among_the_files_is_not_waited_for(file, folders, tmp_path, captions, images):
+    folder = shutil.copytree(folders["hf-text"], tmp_path / "folder")
+    (folder / file).unlink()
+    os.mkfifo(folder / file)
+    assert "is a device or a pipe" in sentence_of("hf-text", folder, captions, images)
+
+
+OPEN_CLIP, CLIP = "open_clip_config.json", "preprocessor_config.json"
+MEMORY = "declares a model of at least"
+
+
+@pytest.mark.parametrize(
+    ("family", "file", "place", "value", "said"),
+    [
+        ("local-dir", OPEN_CLIP, "model_cfg.text_cfg.context_length", 10**9, "less than or equal to 131072"),
+        ("local-dir", OPEN_CLIP, "model_cfg.text_cfg.width", 10**7, "less than or equal to 1048576"),
+        ("local-dir", OPEN_CLIP, "model_cfg.text_cfg.width", 10**6, MEMORY),
+        ("local-dir", OPEN_CLIP, "model_cfg.text_cfg.layers", 10**9, "or equal to 1000"),
+        ("local-dir", OPEN_CLIP, "model_cfg.text_cfg.vocab_size", "many", "valid integer"),
+        ("local-dir", OPEN_CLIP, "model_cfg.vision_cfg.width", 960_000, MEMORY),
+        ("local-dir", OPEN_CLIP, "model_cfg.vision_cfg.image_size", 10**9, "sides of 1 to 16384 pixels"),
+        ("local-dir", OPEN_CLIP, "model_cfg.vision_cfg.image_size", [32, 10**9], "sides of 1 to 16384 pixels"),
+        ("local-dir", OPEN_CLIP, "model_cfg.vision_cfg.patch_size", 0, "cannot build the 'model_cfg'"),
+        ("local-dir", OPEN_CLIP, "model_cfg.vision_cfg.head_width", "x", "cannot build the 'model_cfg'"),
+        ("local-dir", OPEN_CLIP, "model_cfg.vision_cfg.timm_model_name", "hf-hub:org/name", "should match pattern"),
+        ("local-dir", OPEN_CLIP, "model_cfg.vision_cfg.timm_model_name", "local-dir:/tmp", "should match pattern"),
+        ("local-dir", OPEN_CLIP, "model_cfg.vision_cfg.timm_model_name", "none", "cannot build the 'model_cfg'"),
+        ("local-dir", OPEN_CLIP, "model_cfg.vision_cfg.norm_kwargs", {"device": "cuda"}, "norm_kwargs.device"),
+        (
+            "local-dir",
+            OPEN_CLIP,
+            "model_cfg.text_cfg.tokenizer_kwargs",
+            {"trust_remote_code": True},
+            "trust_remote_code",
+        ),
+        (
+            "local-dir",
+            OPEN_CLIP,
+            "model_cfg.text_cfg.tokenizer_kwargs",
+            {"cache_dir": "/"},
+            "tokenizer_kwargs.cache_dir",
+        ),
+        (
+            "local-dir",
+            OPEN_CLIP,
+            "model_cfg.text_cfg.hf_model_name",
+            "../none",
+            "neither an existing folder nor a name",
+        ),
+        ("local-dir", OPEN_CLIP, "model_cfg.embed_dim", -1, "greater than or equal to 1"),
+        ("local-dir", OPEN_CLIP, "preprocess_cfg.std", [0, 1, 1], "greater than or equal to 0.000001"),
+        ("local-dir", OPEN_CLIP, "preprocess_cfg.mean", [0.5], "at least 3 items"),
+        ("hf-clip", "config.json", "projection_dim", 10**9, MEMORY),
+        ("hf-clip", "config.json", "text_config.num_hidden_layers", 10**9, "1 to 1000 were expected"),
+        ("hf-clip", "config.json", "text_config.layer_norm_eps", None, "does not fit its model"),
+        ("hf-clip", CLIP, "size.shortest_edge", 10**9, "sides of 1 to 16384 pixels"),
+        ("hf-clip", CLIP, "crop_size.width", 16, "gives pixels of shape (3, 32, 16), but the model takes (3, 32, 32)"),
+        ("hf-clip", CLIP, "image_std", [0, 0, 0], "greater than or equal to 0.000001"),
+        ("hf-text", "config.json", "hidden_size", 10**7, "1 to 131072 were expected"),
+        ("hf-text", "config.json", "num_hidden_layers", 10**9, "1 to 1000 were expected"),
+        ("hf-text", "config.json", "max_position_embeddings", 10**12, MEMORY),
+        ("hf-text", "config.json", "num_attention_heads", "four", "num_attention_heads"),
+        ("hf-text", "config.json", "attn_implementation", "own/kernel", "names code of the hub"),
+        ("hf-text", "tokenizer_config.json", "model_max_length", "12", "may have '12' tokens, which is no number"),
+        ("hidden-states", "config.json", "vocab_size", 10**12, MEMORY),
+        ("mclip", "config.json", "numDims", 10**9, "less than or equal to 65536"),
+        ("mclip", "base/config.json", "intermediate_size", 10**12, MEMORY),
+        ("sentence", "sentence_bert_config.json", "max_seq_length", "twelve", "valid integer"),
+        ("sentence", "sentence_bert_config.json", "do_lower_case", "false", "valid boolean"),
+        ("sentence", "1_Pooling/config.json", "pooling_mode_mean_tokens", "false", "valid boolean"),
+        ("sentence", "2_Dense/config.json", "out_features", 10**9, "less than or equal to 65536"),
+    ],
+)
+def test_a_value_that_is_wrong(family, file, place, value, said, folders, tmp_path, captions, images):
+    folder = shutil.copytree(folders[family], tmp_path / "folder")
+    values = json.loads((folder / file).read_text())
+    *parents, last = place.split(".")
+    inner = values
+    for parent in parents:
+        inner = inner[parent]
+    inner[last] = value
+    (folder / file).write_text(json.dumps(values))
+    assert said in sentence_of(family, folder, captions, images)
+
+
+def test_a_tokenizer_of_another_model(folders, tmp_path, captions, images):
+    folder = shutil.copytree(folders["hf-text"], tmp_path / "folder")
+    values = json.loads((folder / "tokenizer.json").read_text())
+    values["model"]["vocab"]["cat"] = 1000
+    (folder / "tokenizer.json").write_text(json.dumps(values))
+    assert "gives the token 1000, but the model has 18 tokens" in sentence_of("hf-text", folder, captions, images)
+
+
+@pytest.mark.filterwarnings("ignore:Validating sparse tensor invariants:UserWarning")
+def test_weights_of_another_kind(folders, tmp_path, captions, images):
+    folder = shutil.copytree(folders["local-dir"], tmp_path / "folder")
+    path = folder / "open_clip_pytorch_model.bin"
+    state = torch.load(path, weights_only=True)
+    for change in (torch.Tensor.int, torch.Tensor.cfloat, torch.Tensor.to_sparse, lambda tensor: tensor.to("meta")):
+        torch.save({**state, "visual.proj": change(state["visual.proj"])}, path)
+        assert "does not fit the architecture" in sentence_of("local-dir", folder, captions, images)
+    torch.save({**state, 7: torch.ones(1)}, path)
+    assert "holds no state dict" in sentence_of("local-dir", folder, captions, images)

@@ -1,0 +1,230 @@
+"""Tables whose rows are maps: fitted where they say, scored as the plain functions score."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from clip_geometry.config import validate
+from clip_geometry.embeddings import pair
+from clip_geometry.evaluators import class_generalization, contrastive_loss, linear_probe, zero_shot
+from clip_geometry.experiments.kit.base import experiments
+from clip_geometry.registry import InputError
+from clip_geometry.transforms import Normalize, Pipeline, Procrustes, Whiten
+from support.workspaces import CLASSES, D, FakeWorkspace
+
+WHITEN = {"row": "whitened", "pipeline": ["normalize", "whiten(5)[pooled]"], "fit_on": "pairs"}
+RAW = {"row": "raw"}
+PROBE = {"name": "scenes", "prompt": "a {}"}
+
+
+def made(name, folder, /, *maps, **changes):
+    kind = experiments[name]
+    data = {"train": "scenes", "test": {"name": "scenes", "split": "test", "size": 7}}
+    if name != "clip_loss":
+        data = {"probe": PROBE}
+        if name != "generalization":
+            data["pairs"] = {"name": "scenes", "split": "train"}
+    values = {"name": "t", "experiment": name, "model": "scenes-clip/fresh", "blocks": 4, "maps": list(maps), **data}
+    return kind(validate(kind.Config, values | changes, "test"), FakeWorkspace(folder))
+
+
+def rows_of(planned):
+    return [row for cell in planned.cells() for row in cell.compute()]
+
+
+def value(rows, measure, **at):
+    (row,) = (row for row in rows if row["measure"] == measure and at.items() <= row["at"].items())
+    return row["value"]
+
+
+def vectors(sets):
+    return {name: each.vectors for name, each in sets.items()}
+
+
+# --- where maps are fitted
+
+
+def test_a_map_is_fitted_on_one_set_and_moves_another(tmp_path):
+    planned = made("zero_shot", tmp_path, RAW, WHITEN)
+    rows = rows_of(planned)
+    fit_on, test = planned.sets("pairs"), planned.sets("test")
+    unit = {name: Normalize().fit_transform(x) for name, x in vectors(fit_on).items()}
+    whiten = Whiten(5).fit(np.concatenate([unit["image"], unit["text"]]))
+    image, text = (whiten.transform(Normalize().fit_transform(test[name].vectors)) for name in ("image", "text"))
+    for logits, measure in (("cosine", "zero_shot"), ("dot", "zero_shot[dot]")):
+        expected = zero_shot(image, test["image"].labels, text, logits=logits)
+        for number in ("top_1", "mean_per_class"):
+            assert value(rows, f"{measure}.{number}", row="whitened") == pytest.approx(expected[number], abs=1e-12)
+    whitened = next(row for row in rows if row["at"]["row"] == "whitened")
+    assert whitened["fitted_on"] == "scenes/train:pooled" and whitened["d"] == 5 and whitened["n"] == len(test["image"])
+    assert whitened["pipeline"] == ["normalize", "whiten(5)[pooled]"] and whitened["model"] == "fake"
+    assert rows[0]["fitted_on"] is None
+
+
+def test_pairs_of_labelled_images_are_images_and_the_prompts_of_their_classes(tmp_path):
+    turn = {"row": "turned", "pipeline": ["normalize", "procrustes[text-to-image]"], "fit_on": "train"}
+    planned = made("zero_shot", tmp_path, turn)
+    train, test = planned.sets("train"), planned.sets("test")
+    with pytest.warns(match="rank"):
+        rows = rows_of(planned)
+    i, j = pair(train["image"], train["text"])
+    assert len(i) == len(train["image"])
+    unit = {name: Normalize().fit_transform(x) for name, x in vectors(train).items()}
+    with pytest.warns(match="rank"):
+        fitted = Procrustes().fit(unit["text"][j], unit["image"][i])
+    moved = fitted.transform(Normalize().fit_transform(test["text"].vectors))
+    expected = zero_shot(test["image"].vectors, test["image"].labels, moved)["top_1"]
+    assert value(rows, "zero_shot.top_1", row="turned") == expected
+
+
+def test_what_is_fitted_on_prompts_moves_images_too(tmp_path):
+    flat = {"row": "flat", "pipeline": ["normalize", "pca(3, center=false)[text]"], "fit_on": "prompts"}
+    planned = made("zero_shot", tmp_path, flat)
+    rows = rows_of(planned)
+    assert rows[0]["fitted_on"] == "scenes/test:text" and rows[0]["d"] == 3
+    images = {"row": "x", "pipeline": ["center[image]"], "fit_on": "prompts"}
+    with pytest.raises(
+        InputError, match=re.escape("the map 'x': it has center[image], but prompts has text rows only")
+    ):
+        rows_of(made("zero_shot", tmp_path, images))
+
+
+def test_nothing_is_embedded_that_no_map_needs(tmp_path):
+    planned = made("zero_shot", tmp_path, RAW)
+    rows_of(planned)
+    assert {split for split, _ in planned.workspace.asked} == {"test"}
+
+
+def test_a_new_map_leaves_the_cells_of_the_others(tmp_path):
+    few, more = made("zero_shot", tmp_path, RAW), made("zero_shot", tmp_path, RAW, {"row": "again"})
+    renamed = made("zero_shot", tmp_path, RAW, name="other", title="x")
+    (first,), (same, other) = ([cell.key for cell in each.cells()] for each in (few, more))
+    assert first == same != other
+    assert [cell.key for cell in renamed.cells()] == [first]
+    trained = {"row": "w", "pipeline": ["whiten(2)[pooled]"], "fit_on": "train"}
+    assert next(iter(made("zero_shot", tmp_path, RAW, trained).cells())).key == first  # other data are loaded now
+    other_pairs = {"pairs": {"name": "scenes", "split": "train", "size": 5}}
+    assert next(iter(made("zero_shot", tmp_path, RAW, **other_pairs).cells())).key == first
+    raw, whitened = made("zero_shot", tmp_path, RAW, WHITEN).cells()
+    assert [cell.key for cell in made("zero_shot", tmp_path, WHITEN, **other_pairs).cells()] != [whitened.key]
+    assert raw.key == first
+
+
+# --- the scores
+
+
+def test_losses_are_taken_on_both_splits_in_batches(tmp_path):
+    centred = {"row": "centred", "pipeline": ["normalize", "center[pooled]"], "fit_on": "train"}
+    planned = made("clip_loss", tmp_path, RAW, centred, pairs_per_batch=16, logit_scale=20.0)
+    rows = rows_of(planned)
+    fitted = Pipeline("normalize,center[pooled]").fit(vectors(planned.sets("train")))
+    for split in ("train", "test"):
+        moved = fitted.transform(vectors(planned.sets(split)))
+        expected = contrastive_loss(moved["image"], moved["text"], logit_scale=20.0, batch_size=16)
+        for number in ("loss", "image_to_text", "text_to_image"):
+            found = value(rows, f"contrastive_loss.{number}", row="centred", split=split)
+            assert found == pytest.approx(float(expected[number]), rel=1e-9)
+    assert all(row["at"]["batch"] == 16 and row["standard_error"] > 0 for row in rows)
+    assert all("note" not in row for row in rows)  # 80 pairs are five batches
+    odd = rows_of(made("clip_loss", tmp_path, RAW, pairs_per_batch=32))
+    assert odd[0]["note"] == "the last batch has 16 pairs"
+    whole = made("clip_loss", tmp_path, RAW)
+    assert rows_of(whole)[0]["at"]["batch"] == whole.workspace.n
+
+
+def test_the_error_of_a_share_is_that_of_its_images(tmp_path):
+    planned = made("linear_probe", tmp_path, RAW, WHITEN, solver="torch", C=10.0)
+    rows = rows_of(planned)
+    train, test = planned.sets("train")["image"], planned.sets("test")["image"]
+    x, y = (Normalize().fit_transform(each.vectors).astype("float32") for each in (train, test))
+    expected = linear_probe(x, train.labels, y, test.labels, C=10.0, solver="torch")
+    assert value(rows, "linear_probe.top_1", row="raw") == expected["top_1"]
+    (row,) = (row for row in rows if row["measure"] == "linear_probe.top_1" and row["at"]["row"] == "raw")
+    p = row["value"]
+    assert 0 < p < 1 and row["standard_error"] == pytest.approx((p * (1 - p) / len(test)) ** 0.5)
+    assert row["note"].startswith("C = 10, torch, ") and "not converged" not in row["note"]
+    (row,) = (row for row in rows if row["measure"] == "linear_probe.top_1" and row["at"]["row"] == "whitened")
+    assert row["d"] == 5 and row["fitted_on"] == "scenes/train:pooled"
+
+
+def test_generalization_is_the_mean_over_draws(tmp_path):
+    least = {"row": "lstsq", "pipeline": ["normalize", "least_squares[text-to-image]"], "fit_on": "train"}
+    planned = made("generalization", tmp_path, RAW, least, draws=3, seed=4)
+    with pytest.warns(match="rank"):
+        rows = rows_of(planned)
+    train, (image, text) = planned.sets("train")["image"], planned.labelled("test")
+    data = (train.vectors, train.labels, image.vectors, image.labels, text.vectors)
+    with pytest.warns(match="rank"):
+        found = [class_generalization(Pipeline(least["pipeline"]), *data, seed=4 + k)["new"] for k in range(3)]
+    (row,) = (row for row in rows if row["measure"] == "class_generalization.new" and row["at"]["row"] == "lstsq")
+    assert row["value"] == pytest.approx(np.mean(found)) and len(set(found)) > 1
+    p, n = row["value"], len(image)
+    assert row["standard_error"] == pytest.approx((np.var(found, ddof=1) / 3 + p * (1 - p) / n) ** 0.5)
+    assert row["n"] == n / 2  # four of eight equal classes
+    assert row["note"] == f"mean of 3 draws of the known classes, which scatter by {np.std(found, ddof=1):.4f}"
+    assert row["fitted_on"] == "scenes/train: images and prompts of known classes"
+    whole = zero_shot(image.vectors, image.labels, text.vectors)["top_1"]
+    assert value(rows, "class_generalization.all", row="raw") == pytest.approx(whole)
+    once = rows_of(made("generalization", tmp_path, RAW, draws=1))
+    known = next(row for row in once if row["measure"] == "class_generalization.known")
+    assert known["note"] == "one draw of the known classes; ± is of the images"
+    assert known["standard_error"] == pytest.approx((known["value"] * (1 - known["value"]) / (n / 2)) ** 0.5)
+    (whole_row,) = (row for row in once if row["measure"] == "class_generalization.all")
+    assert whole_row["n"] == n and whole_row["standard_error"] == pytest.approx((whole * (1 - whole) / n) ** 0.5)
+
+
+# --- the report
+
+
+@pytest.mark.parametrize("name", ["clip_loss", "zero_shot", "linear_probe"])
+def test_figures_are_drawn_from_the_finished_rows(name, tmp_path):
+    role = "train" if name == "clip_loss" else "pairs"
+    family = [
+        {"row": f"whitening-{k}", "pipeline": ["normalize", f"whiten({k})[pooled]"], "fit_on": role} for k in (3, 5, 7)
+    ]
+    options = {"solver": "torch"} if name == "linear_probe" else {}
+    planned = made(name, tmp_path, RAW, *family, **options)
+    assert planned.figures(tmp_path) == []  # nothing is finished yet
+    with (tmp_path / "results.jsonl").open("w") as file:
+        for cell in planned.cells():
+            rows = cell.compute()
+            for k, row in enumerate(rows):
+                file.write(json.dumps({**row, "cell": cell.key, "cell_row": k, "cell_rows": len(rows)}) + "\n")
+    dots, curve = planned.figures(tmp_path / "figures", prefix="01-")
+    assert dots.svg_path.exists() and curve.png_path.exists() and dots.name == "01-maps"
+    assert "whiten(k)[pooled]" in curve.title and "fake" in dots.caption
+    assert planned.facts()["maps"] == 4 and planned.fresh_models() == ["scenes-clip/fresh"]
+    assert f"{planned.workspace.n} images" in planned.facts()["test" if name != "clip_loss" else "train"]
+
+
+# --- wrong configs
+
+
+@pytest.mark.parametrize(
+    ("maps", "sentence"),
+    [
+        ([RAW, RAW], "two maps are called 'raw'"),
+        ([{"row": "w", "pipeline": ["whiten(2)[pooled]"]}], "the map 'w' has steps that learn; say on which data"),
+        ([{"row": "n", "fit_on": "pairs"}], "the map 'n' learns nothing, so fit_on = 'pairs' means nothing"),
+        ([{**WHITEN, "fit_on": "pair"}], "fit_on of the map 'whitened' is 'pair'; did you mean 'pairs'"),
+        ([{**WHITEN, "fit_on": "cifar"}], "known are pairs, train, test, prompts"),
+    ],
+)
+def test_wrong_maps_are_one_sentence(maps, sentence, tmp_path):
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        made("zero_shot", tmp_path, *maps)
+
+
+def test_what_cannot_be_scored_is_one_sentence(tmp_path):
+    apart = {"row": "apart", "pipeline": ["center"], "fit_on": "train"}
+    with pytest.raises(InputError, match="the map 'apart': center was fitted on each modality by itself"):
+        rows_of(made("zero_shot", tmp_path, apart))
+    with pytest.raises(InputError, match="the probe scenes needs a prompt"):
+        made("zero_shot", tmp_path, RAW, probe={"name": "scenes"})
+    with pytest.raises(InputError, match="the map 'whitened' is to be fitted on pairs, but pairs is not set"):
+        made("zero_shot", tmp_path, WHITEN, pairs=None)
+    with pytest.raises(InputError, match="C is 'abc'; expected a positive number or 'validation'"):
+        made("linear_probe", tmp_path, RAW, C="abc")
+    assert CLASSES < D  # so that the maps above are not determined, and warn

@@ -1,0 +1,113 @@
+"""Stored embeddings stand in the place of a data set and a model."""
+
+import re
+
+import numpy as np
+import pytest
+
+from clip_geometry.config import validate
+from clip_geometry.experiments.geometry import Geometry, GeometryConfig
+from clip_geometry.experiments.kit.stored import StoredConfig, read_stored, stored_revision
+from clip_geometry.experiments.tyshchuk2023.isotropy import Isotropy, IsotropyConfig
+from clip_geometry.geometry import average_cosine
+from clip_geometry.geometry.partition import partition_over
+from clip_geometry.registry import InputError
+from clip_geometry.runner import RunFolder
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    place = tmp_path / "mine"
+    place.mkdir()
+    for name in ("image", "text"):
+        np.save(place / f"{name}.npy", (rng.normal(size=(30, 6)) + 1).astype(np.float32))
+    monkeypatch.setenv("MY_DATA", str(tmp_path))
+    return place
+
+
+def config(kind=GeometryConfig, **changes):
+    values = {"name": "t", "experiment": "geometry", "pairs": {"embeddings": "$MY_DATA/mine"}, "blocks": 0} | changes
+    return validate(kind, values, "test")
+
+
+def test_rows_come_from_the_files_and_say_so(folder, tmp_path):
+    pairs = {"embeddings": "$MY_DATA/mine", "encoder": "my CLIP", "rows": [5, 25]}
+    planned = Geometry(config(pairs=pairs, measures=["average_cosine"]), RunFolder(tmp_path / "run", "cpu"))
+    (row, _) = [row for cell in planned.cells() for row in cell.compute()]
+    rows = np.load(folder / "image.npy")[5:25]
+    assert row["value"] == pytest.approx(float(average_cosine(rows)), rel=1e-12)
+    assert (row["n"], row["model"], row["dataset"], row["split"]) == (20, "my CLIP", "mine", "rows 5 to 25")
+    assert planned.facts()["data"] == "mine, rows 5 to 25" and planned.fresh_models() == []
+    assert planned.label() == "my CLIP, mine, normalize"
+
+
+def test_a_changed_file_is_new_work(folder, tmp_path):
+    def keys():
+        return [cell.key for cell in Geometry(config(), RunFolder(tmp_path / "run", "cpu")).cells()]
+
+    before = keys()
+    assert keys() == before
+    np.save(folder / "image.npy", np.ones((31, 6), np.float32))
+    assert set(keys()).isdisjoint(before)
+
+
+def test_one_file_is_enough_and_a_limit_is_a_view(folder):
+    alone = StoredConfig(embeddings=folder / "text.npy")
+    (rows,) = read_stored(alone, limit=4).values()
+    assert len(rows) == 4 and rows.provenance["dataset"] == "text.npy" and stored_revision(alone)
+
+
+def test_labels_of_a_file_of_their_own(folder, tmp_path):
+    np.save(folder / "labels.npy", np.arange(30) % 3)
+    stored = config(pairs={"embeddings": "$MY_DATA/mine", "labels": "$MY_DATA/mine/labels.npy", "rows": [5, 25]}).pairs
+    found = read_stored(stored)
+    assert all(each.labels.tolist() == (np.arange(5, 25) % 3).tolist() for each in found.values())
+    before = stored_revision(stored)
+    np.save(folder / "labels.npy", np.arange(30) % 4 * 10**9)
+    assert stored_revision(stored) != before
+    np.save(folder / "labels.npy", np.arange(7) % 3)
+    with pytest.raises(InputError, match="7 labels were given for 30 image rows and 30 text rows"):
+        read_stored(stored)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"model": "scenes-clip/fresh"},
+            "pairs has stored embeddings, which no model is needed for; set model to null",
+        ),
+        ({"pairs": "scenes"}, "pairs has scenes, which a model has to embed; set model"),
+        ({"pairs": {"embeddings": "x", "encodr": "y"}}, "unknown key 'encodr'; did you mean 'encoder'"),
+        ({"pairs": {"embeddings": "x", "rows": [3, 3]}}, "rows = [3, 3]; expected [first, end]"),
+        ({"pairs": {"embeddings": "$NOWHERE/x"}}, "needs the environment variable NOWHERE, which is not set"),
+    ],
+)
+def test_mistakes_are_one_sentence(changes, sentence, folder):
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        config(**changes)
+
+
+def test_too_few_rows_are_an_error(folder):
+    with pytest.raises(InputError, match=re.escape("has 30 image rows, but rows = [0, 31]")):
+        read_stored(StoredConfig(embeddings=folder, rows=(0, 31)))
+
+
+def test_bases_that_know_nothing_give_the_length_of_the_mean(tmp_path, monkeypatch):
+    """At d = 200 I2 over any such basis is ‖mean‖/√d to a few per cent, whatever the rows are."""
+    rng = np.random.default_rng(3)
+    np.save(tmp_path / "x.npy", rng.normal(size=(300, 200)) * np.geomspace(1, 0.1, 200) + rng.normal(size=200) * 0.3)
+    settings = config(IsotropyConfig, pairs={"embeddings": str(tmp_path / "x.npy")}, measures=["isotropy_i1"])
+    rows = [row for cell in Isotropy(settings, RunFolder(tmp_path / "run", "cpu")).cells() for row in cell.compute()]
+    found = {row["measure"]: row["value"] for row in rows}
+    assert found["isotropy_i2[random]"] == pytest.approx(found["isotropy_i2[mean]"], rel=0.05)
+    assert found["isotropy_i1[random]"] > found["isotropy_i1"] + 0.1
+    unit = np.load(tmp_path / "x.npy")
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    assert found["isotropy_i2[mean]"] == pytest.approx(np.linalg.norm(unit.mean(0)) / 200**0.5)
+
+
+def test_directions_of_another_dimension_are_refused():
+    with pytest.raises(InputError, match="directions have dimension 3 and x has 4"):
+        partition_over(np.ones((5, 4)), np.eye(3))

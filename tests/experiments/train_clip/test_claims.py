@@ -1,0 +1,79 @@
+"""A claim stands in the sentence that the rows put it into, and nowhere without them."""
+
+import pytest
+
+from clip_geometry.experiments.train_clip.claims import train_clip_findings
+from clip_geometry.experiments.train_clip.panels import SEPARABILITY
+
+
+def state(measure, first, last, arm="clip", modality="both"):
+    at = {"arm": arm, "modality": modality}
+    return {"measure": measure, "at": at, "trajectory": [first, 0.5, last], "steps": [0, 1, 2], "seed": 0}
+
+
+def correlation(value, arm="clip", modality="image"):
+    at = {"arm": arm, "of": "silhouette", "with": "isoscore", "modality": modality}
+    return {"measure": "train_clip.pearson", "at": at, "value": value, "seed": 0}
+
+
+def told(*rows):
+    """(what agrees, what does not), "" for none."""
+    found = train_clip_findings(rows)
+    return tuple(next((each for each in found if each.startswith(head)), "") for head in ("Agrees", "Does not agree"))
+
+
+def test_without_rows_nothing_is_claimed():
+    assert train_clip_findings([]) == [] == train_clip_findings([state("uniformity", -1.0, -2.0)])
+
+
+@pytest.mark.parametrize(("text", "place"), [(0.41, 0), (0.29, 1)])
+def test_cones_at_step_0_are_of_both_modalities(text, place):
+    sentences = told(
+        state("average_cosine", 0.52, 0.0, modality="image"), state("average_cosine", text, 0.0, modality="text")
+    )
+    assert f"average cosine 0.52 of images and {text} of texts at step 0" in sentences[place]
+    assert not sentences[1 - place]
+
+
+@pytest.mark.parametrize(("right", "place"), [(0.91, 0), (0.89, 1)])
+def test_modalities_are_apart_where_a_classifier_tells_them(right, place):
+    sentences = told(state("modality_gap", 0.9, 0.2), state(SEPARABILITY, 0.98, right))
+    assert f"0.90 and 0.98 at first, 0.20 and {right} (ClipLoss) at last" in sentences[place]
+    assert not sentences[1 - place]
+    assert told(state("modality_gap", 0.9, 0.2, "classes"), state(SEPARABILITY, 1.0, right, "classes")) == ("", "")
+
+
+@pytest.mark.parametrize(("gap", "place"), [(0.1, 0), (0.5, 1)])
+def test_gap_and_temperature_go_against_each_other(gap, place):
+    rows = [state("modality_gap", 1.0, 0.3), state("train_clip.temperature", 0.07, 0.02)]
+    fixed = [state("modality_gap", 1.0, gap, "fixed_temperature")]
+    fixed += [state("train_clip.temperature", 0.07, 0.07, "fixed_temperature")]
+    assert f"0.30 at 0.020 and {gap:.2f} at 0.070" in told(*rows, *fixed)[place]
+    assert told(*rows) == ("", "")
+
+
+def test_istar_is_beside_cliploss():
+    rows = [
+        state("isoscore", 0.1, last, arm, modality)
+        for arm, modality, last in [("clip", "image", 0.2), ("clip", "text", 0.2), ("istar", "image", 0.3)]
+    ]
+    agrees, does_not = told(*rows, state("isoscore", 0.1, 0.15, "istar", "text"))
+    assert "0.300 against 0.200 of images" in agrees and "0.150 against 0.200 of texts" in does_not
+
+
+@pytest.mark.parametrize(
+    ("silhouette", "isoscore", "r", "place"),
+    [((0, 0.3), (0.2, 0.1), -0.6, 0), ((0, 0.3), (0.2, 0.1), -0.4, 1), ((0, 0.3), (0.1, 0.2), -0.6, 1)],
+)
+def test_clusters_cost_isotropy_where_one_rises_the_other_falls_and_they_correlate(silhouette, isoscore, r, place):
+    rows = [state("silhouette", *silhouette, modality="image"), state("isoscore", *isoscore, modality="image")]
+    sentences = told(*rows, correlation(r))
+    assert f"r of class silhouette and IsoScore of images −{-r:.2f} (ClipLoss)." in sentences[place]
+    assert not sentences[1 - place]
+    assert told(*rows, correlation(None)) == ("", "") == told(*rows)
+
+
+def test_of_several_seeds_the_first_is_told():
+    cones = [state("average_cosine", 0.5, 0.0, modality=modality) for modality in ("image", "text")]
+    again = [{**row, "seed": 1, "trajectory": [0.1, 0.1]} for row in cones]
+    assert "0.50 of images" in told(*cones, *again)[0] and not told(*cones, *again)[1]

@@ -1,0 +1,181 @@
+"""Nearest neighbours and copies are exact: the same indices and the same bits as all differences would give."""
+
+import numpy as np
+import pytest
+import torch
+
+from clip_geometry.geometry._core import neighbours
+from clip_geometry.geometry._core.distinct import distinct_rows
+from clip_geometry.geometry._core.neighbours import as_rows_with_neighbours, nearest
+from clip_geometry.registry import InputError
+
+N = 300
+
+
+def gaussian(n, d, seed=0):
+    return torch.randn(n, d, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def clusters(spread):
+    return gaussian(4, 6, 1)[torch.arange(N) % 4] + spread * gaussian(N, 6)
+
+
+CLOUDS = {
+    "plain": lambda: gaussian(N, 6),
+    "float32 of many dimensions": lambda: gaussian(N, 512).float(),
+    "bfloat16, with ties": lambda: gaussian(N, 3).bfloat16(),
+    "mean 1000 times the spread": lambda: gaussian(N, 6) + 1000 * gaussian(1, 6, 1),
+    "tight clusters": lambda: clusters(1e-4),
+    "clusters tighter than float64 products": lambda: clusters(1e-9),
+    "copies": lambda: gaussian(N // 3, 6).repeat_interleave(3, dim=0),
+    "more copies than candidates": lambda: gaussian(5, 6)[torch.arange(N) % 5],
+    "all rows equal": lambda: torch.ones(N, 6, dtype=torch.float64),
+    "a lattice, all ties": lambda: torch.cartesian_prod(*[torch.arange(7.0)] * 3)[:N],
+    "scale 1e-100": lambda: 1e-100 * gaussian(N, 6),
+    "scale 1e100": lambda: 1e100 * gaussian(N, 6),
+    "an outlier": lambda: torch.cat([gaussian(N - 1, 6), 1e15 * gaussian(1, 6, 1)]),
+    "a cluster below the range of float32 products": lambda: (
+        torch.cat([torch.eye(6), -torch.eye(6)]).double()[torch.arange(N) % 12] * (torch.arange(N) < 12)[:, None]
+        + 1e-25 * gaussian(N, 6)
+    ),
+}
+
+
+def definition(x, k, y=None):
+    others = x if y is None else y
+    squares = (x.double()[:, None] - others.double()[None]).square().sum(-1)
+    if y is None:
+        squares.fill_diagonal_(torch.inf)
+    squares, indices = squares.sort(dim=1, stable=True)
+    return squares[:, :k].sqrt(), indices[:, :k]
+
+
+def assert_same(found, expected):
+    assert torch.equal(found[1], expected[1])
+    # sums of the same differences, in another order at most
+    assert torch.allclose(found[0], expected[0], rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize("k", [1, 2, 10, 100, N - 1])
+@pytest.mark.parametrize("cloud", CLOUDS)
+def test_nearest_rows_are_those_of_all_differences(cloud, k):
+    x = CLOUDS[cloud]()
+    assert_same(nearest(x, k), definition(x, k))
+
+
+@pytest.mark.parametrize("k", [1, 10, 100])
+@pytest.mark.parametrize("cloud", CLOUDS)
+def test_nearest_rows_of_another_set(cloud, k):
+    x = CLOUDS[cloud]()
+    assert_same(nearest(x[:50], k, y=x[50:]), definition(x[:50], k, x[50:]))
+
+
+def test_blocks_do_not_change_the_result(monkeypatch):
+    x = torch.cat([gaussian(200, 5), clusters(1e-9)[:, :5]])
+    expected = definition(x, 7)
+    for queries, columns, possible in [(1, 500, 1), (64, 33, 1000), (500, 16, 2**22), (7, 256, 600)]:
+        monkeypatch.setattr(neighbours, "QUERIES", queries)
+        monkeypatch.setattr(neighbours, "COLUMNS", columns)
+        monkeypatch.setattr(neighbours, "POSSIBLE", possible)
+        assert_same(nearest(x, 7), expected)
+
+
+@pytest.mark.parametrize("levels", [1, 2])  # minima of groups, and groups of minima
+def test_a_group_of_columns_hides_nothing(levels):
+    """The least of all side by side in one group, and in the columns left over."""
+    groups = 40 * neighbours.GROUP ** (levels - 1)
+    columns = neighbours.GROUP * groups + 5
+    values = torch.rand(3, columns, generator=torch.Generator().manual_seed(0))
+    values[0, torch.arange(neighbours.GROUP) * groups] -= 1
+    values[1, -5:] -= 1
+    least, found = neighbours._least(values, 10)
+    assert torch.equal(least.sort(1).values, values.sort(1).values[:, :10])
+    assert torch.equal(values.gather(1, found), least)
+
+
+def proofs(x, dtype, k=2):
+    return neighbours._by_products(neighbours._Bounds(x, None, dtype), torch.arange(len(x)), k).proved
+
+
+def test_products_prove_what_they_can_and_nothing_else():
+    assert proofs(gaussian(N, 6), torch.float32).all()
+    assert not proofs(clusters(1e-4), torch.float32).any()  # distances² of 1e-8 and noise of 1e-6
+    assert proofs(clusters(1e-4), torch.float64).all()
+    assert not proofs(clusters(1e-9), torch.float64).any()
+    assert not proofs(CLOUDS["all rows equal"](), torch.float64).any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_bounds_are_below_the_distances_and_close(dtype):
+    for name, cloud in CLOUDS.items():
+        x = cloud()
+        bounds = neighbours._Bounds(x, None, dtype)
+        rows = torch.arange(N)
+        left, add = bounds.left(rows)
+        lower = bounds.block(left, 0, rows).double() + add[:, None]
+        exact = bounds.scaled((x.double()[:, None] - x.double()[None]).square().sum(-1))
+        assert lower.diagonal().isinf().all()
+        excess = (exact - lower).fill_diagonal_(0)
+        assert (excess >= 0).all(), name
+        assert (excess <= 2 * bounds.epsilon * 4 + 1e-30).all(), name  # ε(‖c_i‖ + ‖c_j‖)², twice, at most 1 each
+
+
+@pytest.mark.parametrize("precision", ["high", "medium"])
+def test_coarser_products_are_not_trusted(precision):
+    """TF32 and bfloat16 products have errors that the bounds do not know; so has autocast."""
+    x = gaussian(N, 64).float()
+    expected = definition(x, 5)
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision(precision)
+        assert_same(nearest(x, 5), expected)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert_same(nearest(x, 5), expected)
+
+
+def test_the_result_carries_no_gradient():
+    assert not nearest(gaussian(9, 3).requires_grad_(), 2)[0].requires_grad
+
+
+@pytest.mark.parametrize("k", [0, -1, 9])
+def test_impossible_k(k):
+    with pytest.raises(InputError, match=f"k = {k} nearest of 8 rows were asked for; expected k between 1 and 8"):
+        nearest(gaussian(9, 3), k)
+
+
+def test_too_few_rows():
+    with pytest.raises(InputError, match="z has 5 rows; expected at least 6 for k = 5 neighbours, or a smaller k"):
+        as_rows_with_neighbours(gaussian(5, 3), 5, name="z")
+    with pytest.raises(InputError, match="z has 1 column; expected at least 2"):
+        as_rows_with_neighbours(gaussian(5, 1), 3, name="z", least_d=2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("seed", range(3))
+def test_copies_are_found_wherever_they_stand(dtype, seed):
+    rng = np.random.default_rng(seed)
+    x = (gaussian(40, 8, seed) + 1000).to(dtype)
+    x = x[torch.from_numpy(rng.integers(0, 40, size=200))]
+    kept = distinct_rows(x)
+    expected = np.unique(x.double().numpy(), axis=0)
+    assert np.array_equal(np.unique(x[kept].double().numpy(), axis=0), expected)
+    assert int(kept.sum()) == len(expected)
+
+
+def test_copies_up_to_a_tolerance():
+    x = gaussian(50, 8)
+    shaken = torch.cat([x, x + 1e-15 * gaussian(50, 8, 1), x + 1e-15 * gaussian(50, 8, 2)])
+    assert int(distinct_rows(shaken).sum()) > 100  # some differ in their last digits only by nothing
+    assert int(distinct_rows(shaken, tolerance=1e-13).sum()) == 50
+    assert int(distinct_rows(x, tolerance=1e-13).sum()) == 50
+
+
+def test_different_rows_with_one_projection_are_kept(monkeypatch):
+    """Rows whose keys agree are compared with all others of the run, not only with the next."""
+    from clip_geometry.geometry._core import distinct
+
+    monkeypatch.setattr(distinct, "_projections", lambda x, _: (torch.zeros(len(x)), torch.zeros(len(x))))
+    x = gaussian(20, 3).repeat(3, 1)
+    assert int(distinct_rows(x).sum()) == 20

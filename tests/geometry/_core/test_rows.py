@@ -1,0 +1,97 @@
+import numpy as np
+import pytest
+import torch
+from jaxtyping import TypeCheckError
+
+from clip_geometry.geometry._core.rows import as_codes, as_rows, blocks, mean_row, require_spread, unit_rows
+from clip_geometry.geometry.cosine import mean_cosine_distance
+from clip_geometry.registry import InputError
+
+
+def test_shapes_in_signatures_are_checked_in_the_tests():
+    with pytest.raises(TypeCheckError):
+        mean_cosine_distance(torch.ones(3))
+
+
+def test_rows_are_not_copied_or_converted():
+    x = np.ones((4, 3), dtype=np.float16)
+    tensor = as_rows(x)
+    assert tensor.dtype == torch.float16
+    x[0, 0] = 7
+    assert tensor[0, 0] == 7
+
+
+def test_blocks_are_float64_and_cover_the_rows():
+    x = torch.arange(21.0).reshape(7, 3)
+    parts = list(blocks(x, 3))
+    assert [len(part) for part in parts] == [3, 3, 1]
+    assert {part.dtype for part in parts} == {torch.float64}
+    assert torch.equal(torch.cat(parts), x.double())
+
+
+@pytest.mark.parametrize("offset", [0, 1e3, 1e6])
+def test_mean_is_numpys_far_from_the_origin_too(offset):
+    x = np.random.default_rng(0).normal(size=(9000, 4)) + offset  # more rows than a block
+    assert np.allclose(mean_row(torch.from_numpy(x)), x.mean(0), rtol=1e-13)
+
+
+def test_unit_rows_of_any_scale():
+    x = torch.tensor([[3e-300, 4e-300], [3e300, 4e300]], dtype=torch.float64)
+    assert np.allclose(unit_rows(x), [[0.6, 0.8], [0.6, 0.8]], rtol=1e-15)
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e150])
+def test_rows_whose_squares_leave_the_range_are_refused(scale):
+    with pytest.raises(InputError, match="whose squares leave float64; rescale the rows"):
+        as_rows(scale * np.ones((3, 2)))
+    as_rows(np.array([[1e-300, 1.0], [0.0, 1.0]]))  # small entries beside others are nothing special
+
+
+def test_the_row_that_is_not_finite_is_counted_from_the_start():
+    x = np.zeros((9000, 2))
+    x[8500, 1] = np.nan
+    with pytest.raises(InputError, match="NaN or infinity in row 8500"):
+        as_rows(x)
+
+
+def test_equal_rows_are_their_mean_exactly():
+    for seed in range(20):
+        x = torch.from_numpy(np.tile(np.random.default_rng(seed).normal(size=6), (7, 1)))
+        assert torch.equal(mean_row(x), x[0])
+
+
+def test_what_else_has_rows():
+    import pandas as pd
+
+    assert as_rows(pd.DataFrame(np.eye(3))).shape == (3, 3)
+    records = np.zeros(4, dtype=[("a", "f8"), ("b", "i1")])
+    assert as_rows(records["a"].reshape(2, 2)).shape == (2, 2)
+    for unusable in (torch.eye(3).to_sparse(), torch.ones(3, 3, device="meta"), np.ma.masked_array(np.eye(3))):
+        with pytest.raises(InputError, match=r"expected a dense one|masked array"):
+            as_rows(unusable)
+
+
+def test_spread_is_looked_for_in_every_block():
+    x = torch.ones(9000, 2)
+    x[4096:] = 2  # equal within each block
+    assert require_spread(x) is None
+
+
+def test_a_zero_row_is_counted_from_the_start_of_the_rows():
+    x = torch.ones(5000, 2)
+    x[4500] = 0
+    with pytest.raises(InputError, match=r"image has a zero row \(row 4500\)"):
+        unit_rows(x, name="image")
+
+
+def test_spread_is_checked_exactly():
+    x = torch.full((5, 2), 0.1, dtype=torch.float64)
+    with pytest.raises(InputError, match="all 5 rows"):
+        require_spread(x)
+    x[3, 1] += 1e-16
+    require_spread(x)
+
+
+def test_codes_count_labels_in_order_of_appearance():
+    codes, k = as_codes(["b", "a", "b", "c"], 4)
+    assert (codes.tolist(), k) == ([0, 1, 0, 2], 3)

@@ -1,0 +1,78 @@
+"""What streamed rows take at their peak does not grow with their number but for some numbers a row."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+N, D, TIMES = 20_000, 64, 5
+MATRIX = (TIMES - 1) * N * D * 8  # bytes that a matrix in float64 grows by: 41 MB
+
+PEAKS = """
+import json, sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from clip_geometry.geometry import measures
+from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.transforms import Pipeline
+
+
+def status(key):
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(key))
+    return 1024 * int(line.split()[1])
+
+
+def peak(function, n):
+    Path("/proc/self/clear_refs").write_text("5")
+    before = status("VmRSS")
+    function(n)
+    return status("VmHWM") - before
+
+
+def taken(measure):
+    def function(n):
+        sets = [StreamedRows.of(part[:n]) for part in maps[: 1 + measure.across]]
+        measure(*sets, *([np.arange(n) % 10] if measure.takes == "labelled rows" else []))
+
+    return function
+
+
+def moved(n):
+    sets = {name: StreamedRows.of(part[:n]) for name, part in zip(("image", "text"), maps)}
+    pipeline = Pipeline("normalize,whiten(8)[pooled],all_but_the_top(2)[each],least_squares[text-to-image]")
+    moved = pipeline.fit(sets, (np.arange(n), np.arange(n))).transform(sets)
+    for rows in moved.values():
+        for block in rows.split(4096):
+            pass
+
+
+torch.set_num_threads(1)
+maps = [np.load(path, mmap_mode="r") for path in sys.argv[1:3]]
+sizes = [int(size) for size in sys.argv[3:]]
+linear = [each for each in measures.values() if each.streams and not each.quadratic and each.by_default]
+once = {(each.function, *each.options): each for each in linear}.values()
+functions = {"pipeline": moved, **{each.name: taken(each) for each in once}}
+print(json.dumps({name: [peak(each, n) for n in sizes] for name, each in functions.items()}))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux tells the peak of a part")
+def test_the_peak_does_not_grow_with_the_rows(tmp_path):
+    """One after the other in one process, where each takes what the ones before it have left."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    paths = [tmp_path / f"{k}.npy" for k in range(2)]
+    for path in paths:
+        np.save(path, (1 + rng.standard_normal((TIMES * N, D), dtype=np.float32)).astype(np.float16))
+    command = [sys.executable, "-c", PEAKS, *paths, N, TIMES * N]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True)
+    peaks = json.loads(done.stdout)
+    assert len(peaks) > 15
+    grown = {name: (after - before) / MATRIX for name, (before, after) in peaks.items() if after - before > MATRIX / 2}
+    assert not grown

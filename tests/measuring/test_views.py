@@ -1,0 +1,146 @@
+import numpy as np
+import pytest
+import torch
+
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.evaluators import ensemble, retrieval, zero_shot
+from clip_geometry.geometry.uncertainty import deal
+from clip_geometry.measuring.sets import MeasuredSets, measure_sets, named
+from clip_geometry.registry import InputError
+from clip_geometry.transforms import parse_pipeline, prepare
+from support.clouds import cone
+
+CLASSES = np.array(["cat", "dog", "owl"])
+
+
+def labelled(seed=0, n=60):
+    rng = np.random.default_rng(seed)
+    labels = CLASSES[np.arange(n) % 3]
+    ids = np.array([f"i{k}" for k in range(n)])
+    return Embeddings(cone(n, 5, rng), "image", ids, labels)
+
+
+def prompts(labels, seed=1):
+    rows = cone(len(labels), 5, np.random.default_rng(seed))
+    return Embeddings(rows, "text", np.array([f"p{k}" for k in range(len(labels))]), labels, pair_on="label")
+
+
+def rows_of(image, text, names, **options):
+    return list(measure_sets(MeasuredSets({"image": image, "text": text}, (), **options), names))
+
+
+def test_zero_shot_of_prompts_in_any_order():
+    image, text = labelled(), prompts(CLASSES[[2, 0, 1]])
+    codes = np.searchsorted(CLASSES, image.labels)
+    expected = zero_shot(image.vectors, codes, text.vectors[[1, 2, 0]])
+    rows = {row["measure"]: row for row in rows_of(image, text, ["zero_shot.top_1", "zero_shot.mean_per_class"])}
+    for name, row in rows.items():
+        assert row["value"] == expected[name.removeprefix("zero_shot.")]
+        assert row["n"] == 60 and row["at"] == {"modality": "both"}
+
+
+@pytest.mark.parametrize("logits", ["cosine", "dot", "neg_distance"])
+def test_several_prompts_of_a_class_are_an_ensemble_before_the_pipeline(logits):
+    """So that nothing makes the moved rows unit length again, and the three logits differ."""
+    image, text = labelled(), prompts(np.repeat(CLASSES, 4))
+    codes = np.searchsorted(CLASSES, image.labels)
+    steps = parse_pipeline("normalize,whiten(3)[pooled]")
+    one = ensemble(text.vectors, np.repeat([0, 1, 2], 4)).numpy()
+    moved = prepare(steps, {"image": image.vectors, "text": one}).sets
+    expected = zero_shot(moved["image"], codes, moved["text"], logits=logits)["top_1"]
+    name = "zero_shot.top_1" if logits == "cosine" else f"zero_shot[{logits}].top_1"
+    (row,) = measure_sets(MeasuredSets({"image": image, "text": text}, steps, blocks=0), [name])
+    assert row["value"] == expected
+
+
+def test_the_three_logits_of_an_ensemble_differ_after_whitening():
+    image, text = labelled(), prompts(np.repeat(CLASSES, 4))
+    measured = MeasuredSets({"image": image, "text": text}, parse_pipeline("normalize,whiten(3)[pooled]"), blocks=0)
+    names = ["zero_shot.top_1", "zero_shot[dot].top_1", "zero_shot[neg_distance].top_1"]
+    assert len({row["value"] for row in measure_sets(measured, names)}) > 1
+
+
+def test_the_error_is_that_of_the_images_alone():
+    """All 20 blocks of 3 images: the jackknife of a share is √(p(1 − p)/n) but for the dealing."""
+    image, text = labelled(), prompts(CLASSES)
+    (row,) = rows_of(image, text, ["zero_shot.top_1"], blocks=60)
+    share = row["value"]
+    assert row["standard_error"] == pytest.approx(np.sqrt(share * (1 - share) / 59), rel=1e-9)
+
+
+def test_a_class_without_a_prompt_and_sets_without_labels_are_errors():
+    with pytest.raises(InputError, match="needs a prompt for every class"):
+        rows_of(labelled(), prompts(CLASSES[:2]), ["zero_shot.top_1"])
+    image = labelled()
+    unlabelled = Embeddings(image.vectors, "image", image.item_id)
+    with pytest.raises(InputError, match="needs labels of the images"):
+        rows_of(unlabelled, prompts(CLASSES), ["zero_shot.top_1"])
+    texts = Embeddings(prompts(CLASSES).vectors, "text")
+    with pytest.raises(InputError, match="needs a label for every text, its class: a column 'label'"):
+        rows_of(image, texts, ["zero_shot.top_1"])
+
+
+def test_labelled_captions_are_no_class_prompts():
+    image = labelled()
+    captions = Embeddings(labelled(1).vectors, "text", image.item_id, image.labels)
+    with pytest.raises(InputError, match=rf"needs one text per class, but {len(captions)} texts have"):
+        rows_of(image, captions, ["zero_shot.top_1"])
+
+
+def test_a_number_that_these_sets_do_not_have_is_told_beside_those_they_have():
+    found = {row["measure"]: row for row in rows_of(labelled(), prompts(CLASSES), ["zero_shot"])}
+    assert found["zero_shot.top_5"]["value"] is None
+    assert found["zero_shot.top_5"]["note"] == "does not exist for so few rows or classes"
+    assert found["zero_shot.top_1"]["value"] is not None
+
+
+def test_an_evaluator_stands_for_all_of_its_numbers():
+    image, text = labelled(), labelled(1)
+    pairs = Embeddings(text.vectors, "text", image.item_id)
+    found = {row["measure"]: row["value"] for row in rows_of(image, pairs, ["retrieval"], blocks=0)}
+    expected = retrieval(image.vectors, pairs.vectors)
+    assert found == {f"retrieval.{name}": value for name, value in expected.items()}
+
+
+def test_every_caption_is_a_query_of_retrieval():
+    """Five captions an image: all five count, in the value, in its null and in its standard error."""
+    rng = np.random.default_rng(0)
+    image = labelled()
+    of = rng.permutation(np.arange(60).repeat(5))
+    text = Embeddings(image.vectors[of] + rng.normal(size=(300, 5)), "text", image.item_id[of])
+    names = ["retrieval.text_to_image.r_at_1", "retrieval.image_to_text.r_at_5"]
+    text_to_image, image_to_text = rows_of(image, text, names, blocks=60, seed=3)
+    expected = retrieval(image.vectors, text.vectors, (of, np.arange(300)))
+    assert text_to_image["value"] == expected["text_to_image.r_at_1"] != 0
+    assert image_to_text["value"] == expected["image_to_text.r_at_5"] != 0
+    assert text_to_image["note"] == "60 images and 300 texts are queries, each right where it finds any of its pairs"
+    generator = torch.Generator().manual_seed(3)
+    noise = [
+        torch.randn(rows.shape, generator=generator, dtype=torch.float64) for rows in (image.vectors, text.vectors)
+    ]
+    null = retrieval(*noise, (of, np.arange(300)))
+    assert text_to_image["null_value"] == null["text_to_image.r_at_1"]
+    dealt, values = deal(60, 60, 3).numpy(), []
+    for block in range(60):  # an image and its captions leave together
+        kept = dealt[of] != block
+        pairs = np.unique(of[kept], return_inverse=True)[1], np.arange(295)
+        values.append(retrieval(image.vectors[dealt != block], text.vectors[kept], pairs)["text_to_image.r_at_1"])
+    assert text_to_image["standard_error"] == pytest.approx(float(np.sqrt(59 * np.var(values))), rel=1e-9)
+
+
+def test_a_pair_that_is_left_out_is_told():
+    image = labelled()
+    text = Embeddings(np.repeat(image.vectors[:, ::-1], 5, axis=0), "text", np.repeat(image.item_id, 5))
+    (row,) = rows_of(image, text, ["random_cosine"], blocks=0)
+    assert (row["n"], row["note"]) == (60, "one pair of each item, 60 of 300")
+    once = Embeddings(text.vectors[::5], "text", image.item_id)
+    assert "note" not in rows_of(image, once, ["random_cosine"], blocks=0)[0]
+
+
+def test_names_are_found_once_and_unknown_ones_are_told():
+    names = [each.name for each in named(["retrieval", "isoscore", "retrieval.image_to_text.r_at_1"])]
+    assert len(names) == len(set(names)) == 9
+    with pytest.raises(InputError, match="unknown measure 'retreival'; did you mean 'retrieval'"):
+        named(["retreival"])
+    with pytest.raises(InputError, match=r"linear_probe\.top_1 needs train and test sets"):
+        rows_of(labelled(), prompts(CLASSES), ["linear_probe.top_1"])

