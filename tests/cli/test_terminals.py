@@ -102,12 +102,12 @@ def test_nothing_that_a_terminal_obeys_is_printed(cli, capsys, tmp_path):
         (["measure", "a", "b", "\x1b[31m"], r"Got unexpected extra argument(s) (\x1b[31m) (see clip-geometry measure"),
         (["measure", "a", "--blocks", "-1"], "Invalid value for '--blocks'"),
         (["measure", "x" * 5000], "cannot be used: File name too long"),
-        (["measure", "a", "--pipeline", "x" * 5000], "unknown pipeline step"),
+        (["measure", "{image}", "--pipeline", "x" * 5000], "unknown pipeline step"),
         (["list", "x" * 5000], "there is no list of 'xxx"),
     ],
 )
-def test_a_command_line_that_is_wrong_is_one_short_sentence(refused, arguments, expected):
-    sentence = refused(*arguments)
+def test_a_command_line_that_is_wrong_is_one_short_sentence(refused, sets, arguments, expected):
+    sentence = refused(*(str(sets[0]) if argument == "{image}" else argument for argument in arguments))
     assert expected in sentence
     assert sentence.isprintable() and len(sentence) <= 400
 
