@@ -39,6 +39,8 @@ OWN = (  # made for the package; every other file that is no module has to be in
     "assets/*/*.safetensors",
     "data/cifar100_ru.json",
     "data/scenes/vocabulary.yaml",
+    "experiments/**/numbers.yaml",
+    "experiments/**/words.j2",
     "ledger/*.yaml",
     "report/*.html",
     "report/template.css",

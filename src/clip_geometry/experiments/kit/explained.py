@@ -1,15 +1,14 @@
-"""What the report is told of numbers that an experiment has of its own, beside those of the registries."""
+"""What the report says about the numbers of an experiment, beside those of the registries."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
-INFINITY = float("inf")
+from clip_geometry.config import read_yaml
 
 
 @dataclass(frozen=True)
 class Explained:
-    """What the report tells of a number (`report.table.Explanation`)."""
+    """What the report says about a number (`report.table.Explanation`)."""
 
     name: str
     title: str
@@ -24,14 +23,17 @@ class Explained:
     unit: str = ""
 
 
-def explainer(experiment: str, **defaults: Any) -> Callable[..., Explained]:
-    """Makes the `Explained` of an experiment, whose numbers are called `<experiment>.<name>`: title to formula, the two
-    ends of the range, and by their names the others, where they are not `defaults`."""
+def read_explanations(file: Path) -> dict[str, Explained]:
+    """Name → explanation, from the experiment's numbers.yaml.
 
-    def number(
-        name: str, title: str, summary: str, reading: str, trap: str, formula: str, low: float, high: float, **rest: Any
-    ) -> Explained:
-        rest = {"direction": ""} | defaults | rest
-        return Explained(f"{experiment}.{name}", title, summary, reading, trap, formula, (low, high), **rest)
-
-    return number
+    Args:
+        file: YAML with `experiment` (the prefix of the names), `defaults` and `numbers`: name → fields of `Explained`,
+            where they are not the defaults.
+    """
+    found = read_yaml(file)
+    defaults = {"direction": ""} | found.get("defaults", {})
+    made = (
+        Explained(**{**defaults, **fields, "name": f"{found['experiment']}.{name}", "range": tuple(fields["range"])})
+        for name, fields in found["numbers"].items()
+    )
+    return {each.name: each for each in made}

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from clip_geometry.encoders.shipped import model_path
 from clip_geometry.experiments.kit.base import Cell, Experiment, RunConfig, experiments
-from clip_geometry.experiments.train_clip.numbers import EXPLANATIONS
+from clip_geometry.experiments.kit.explained import read_explanations
 from clip_geometry.experiments.train_clip.rows import curves_of
 from clip_geometry.files import sha256_of
 from clip_geometry.registry import InputError
@@ -34,7 +34,7 @@ class Recorded(Experiment):
     """Nothing is computed: the rows are those of the file. So far of a training by train_clip."""
 
     Config = RecordedConfig
-    explanations = EXPLANATIONS
+    explanations = read_explanations(Path(__file__).parents[1] / "train_clip" / "numbers.yaml")
     summary = "the rows of an earlier training shown again, from a file"
 
     @cached_property

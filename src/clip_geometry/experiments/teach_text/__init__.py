@@ -16,6 +16,7 @@ from clip_geometry.encoders.open_clip.source import scenes_folder
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.experiments.kit.base import Cell, Experiment, experiments
 from clip_geometry.experiments.kit.checkpoint import Checkpoint, remove_finished, resume
+from clip_geometry.experiments.kit.explained import read_explanations
 from clip_geometry.experiments.kit.measured_training import train
 from clip_geometry.experiments.teach_text.config import TeachTextConfig, parallel
 from clip_geometry.experiments.teach_text.data import Texts
@@ -31,7 +32,6 @@ from clip_geometry.experiments.teach_text.measuring import (
     state_rows,
 )
 from clip_geometry.experiments.teach_text.model import Student, fresh_student, make_folder, save_student
-from clip_geometry.experiments.teach_text.numbers import EXPLANATIONS
 from clip_geometry.experiments.teach_text.sources import Sources
 from clip_geometry.experiments.teach_text.training import Place, Teaching, Trajectory
 from clip_geometry.experiments.train_clip.config import measured_steps
@@ -50,7 +50,7 @@ class TeachText(Experiment):
     """One cell: the teaching with all its states. It leaves the student as `mclip:` reads it, in `model_folder`."""
 
     Config = TeachTextConfig
-    explanations = EXPLANATIONS
+    explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
     summary = "a small text tower taught in several languages by an encoder that knows one"
 
     def cells(self) -> Iterator[Cell]:

@@ -15,6 +15,7 @@ from clip_geometry.encoders.checkpoint import load_state_dict, read_state_dict
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.experiments.kit.base import Cell, Experiment, experiments
 from clip_geometry.experiments.kit.checkpoint import Checkpoint, remove_finished, resume
+from clip_geometry.experiments.kit.explained import read_explanations
 from clip_geometry.experiments.kit.measured_training import train
 from clip_geometry.experiments.train_clip.config import TrainClipConfig, measured_steps
 from clip_geometry.experiments.train_clip.data import (
@@ -27,7 +28,6 @@ from clip_geometry.experiments.train_clip.data import (
 )
 from clip_geometry.experiments.train_clip.geometry import Observer, Watch, encode, zero_shot_values
 from clip_geometry.experiments.train_clip.model import Objective, fresh_encoder, make_folder, save_weights
-from clip_geometry.experiments.train_clip.numbers import EXPLANATIONS
 from clip_geometry.experiments.train_clip.rows import (
     change_rows,
     context,
@@ -50,7 +50,7 @@ class TrainClip(Experiment):
     """One cell: the training with all its states. It leaves the model as `local-dir:` reads it, in `model_folder`."""
 
     Config = TrainClipConfig
-    explanations = EXPLANATIONS
+    explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
     summary = "a small CLIP trained on pictures and captions, its geometry measured from step 0 on"
 
     @cached_property

@@ -12,7 +12,6 @@ from clip_geometry.embeddings import Embeddings
 from clip_geometry.experiments.cai2021.contextual import Contextual
 from clip_geometry.experiments.cai2021.contextual.clusters import find_clusters
 from clip_geometry.experiments.cai2021.contextual.config import ContextualConfig
-from clip_geometry.experiments.cai2021.contextual.numbers import EXPLANATIONS
 from clip_geometry.experiments.cai2021.contextual.words import sampled
 from clip_geometry.geometry import (
     average_cosine,
@@ -226,8 +225,8 @@ def test_rows_say_where_they_come_from(rows):
 
 
 def test_every_number_is_explained(rows):
-    assert {row["measure"] for row in rows} <= {*EXPLANATIONS, *measures}
-    assert set(EXPLANATIONS) <= {row["measure"] for row in rows}
+    assert {row["measure"] for row in rows} <= {*Contextual.explanations, *measures}
+    assert set(Contextual.explanations) <= {row["measure"] for row in rows}
 
 
 # --- clusters

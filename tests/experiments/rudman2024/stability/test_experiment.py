@@ -12,7 +12,6 @@ from clip_geometry.experiments.kit.base import experiments
 from clip_geometry.experiments.rudman2024.stability import Stability, StabilityConfig
 from clip_geometry.experiments.rudman2024.stability.clouds import Cloud, CloudConfig
 from clip_geometry.experiments.rudman2024.stability.estimates import Traces, covariances, together
-from clip_geometry.experiments.rudman2024.stability.numbers import EXPLANATIONS
 from clip_geometry.geometry import isoscore, isoscore_star
 from clip_geometry.registry import InputError
 from clip_geometry.results import Results
@@ -93,7 +92,7 @@ def test_rows_are_the_errors_of_the_draws(workspace):
     assert len(rows) == 3 * (2 + 3) + 1
     ratio = rows["stability.ratio_bias", "isoscore[unbiased]", None]
     assert ratio["value"] > 0 and ratio["standard_error"] > 0
-    assert {name for name, _, _ in rows} == set(EXPLANATIONS)
+    assert {name for name, _, _ in rows} == set(Stability.explanations)
 
 
 def test_the_division_is_the_whole_bias_of_the_corrected_score(workspace):

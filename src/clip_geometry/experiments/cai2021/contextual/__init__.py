@@ -10,10 +10,10 @@ import numpy as np
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.experiments.cai2021.contextual.config import ContextualConfig
 from clip_geometry.experiments.cai2021.contextual.dimension import NAMES, dimension_rows
-from clip_geometry.experiments.cai2021.contextual.numbers import EXPLANATIONS
 from clip_geometry.experiments.cai2021.contextual.rows import layer_rows, row, size_rows
 from clip_geometry.experiments.cai2021.contextual.words import Words, sampled
 from clip_geometry.experiments.kit.base import Cell, Experiment, experiments
+from clip_geometry.experiments.kit.explained import read_explanations
 from clip_geometry.results import Row
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Contextual(Experiment):
     """A cell is a layer; with several in context the last cell is the mean of their dimensions."""
 
     Config = ContextualConfig
-    explanations = EXPLANATIONS
+    explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
     summary = "words in context: cosines between and within words, clusters and local dimension of every layer"
 
     @cached_property

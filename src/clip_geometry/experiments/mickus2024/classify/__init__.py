@@ -10,8 +10,8 @@ import numpy as np
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.experiments.kit.base import Cell, Experiment, experiments
 from clip_geometry.experiments.kit.checkpoint import Checkpoint, remove_finished, resume
+from clip_geometry.experiments.kit.explained import read_explanations
 from clip_geometry.experiments.mickus2024.classify.config import ClassifyConfig, Loaded, load, revisions, task_of
-from clip_geometry.experiments.mickus2024.classify.numbers import EXPLANATIONS
 from clip_geometry.experiments.mickus2024.classify.rows import (
     correlation_rows,
     curves_of,
@@ -37,7 +37,7 @@ class Classify(Experiment):
     """
 
     Config = ClassifyConfig
-    explanations = EXPLANATIONS
+    explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
     summary = "embeddings trained under a classifier: silhouette, IsoScore and the objectives in every state"
 
     @cached_property

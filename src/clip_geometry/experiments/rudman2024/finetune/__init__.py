@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.experiments.kit.base import Cell, Experiment, experiments
 from clip_geometry.experiments.kit.checkpoint import Checkpoint, remove_finished
+from clip_geometry.experiments.kit.explained import read_explanations
 from clip_geometry.experiments.rudman2024.finetune.config import FinetuneConfig
 from clip_geometry.experiments.rudman2024.finetune.data import Examples, train_and_validation
 from clip_geometry.experiments.rudman2024.finetune.inputs import Inputs, encode, require_cls
 from clip_geometry.experiments.rudman2024.finetune.measuring import geometry_rows, look, loss_row
 from clip_geometry.experiments.rudman2024.finetune.method import TOP, Method
 from clip_geometry.experiments.rudman2024.finetune.model import FineTuned, load_transformer
-from clip_geometry.experiments.rudman2024.finetune.numbers import EXPLANATIONS
 from clip_geometry.experiments.rudman2024.finetune.rows import (
     ALL,
     SEED,
@@ -42,7 +42,7 @@ class Finetune(Experiment):
     """
 
     Config = FinetuneConfig
-    explanations = EXPLANATIONS
+    explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
     summary = "a transformer fine-tuned with I-STAR, CosReg or all-but-the-top: performance against isotropy"
 
     @cached_property

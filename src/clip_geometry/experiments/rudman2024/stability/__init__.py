@@ -11,9 +11,9 @@ from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
 from clip_geometry.experiments.kit.base import Cell, Experiment, RunConfig, experiments
+from clip_geometry.experiments.kit.explained import read_explanations
 from clip_geometry.experiments.rudman2024.stability.clouds import Cloud, CloudConfig
 from clip_geometry.experiments.rudman2024.stability.estimates import Traces, together
-from clip_geometry.experiments.rudman2024.stability.numbers import EXPLANATIONS
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.versions import library_versions
@@ -73,7 +73,7 @@ class StabilityConfig(RunConfig):
 
 class Stability(Experiment):
     Config = StabilityConfig
-    explanations = EXPLANATIONS
+    explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
     summary = "bias and scatter of IsoScore, plain, corrected and shrunken, from few rows of known isotropy"
 
     def cells(self) -> Iterator[Cell]:

@@ -15,8 +15,8 @@ from clip_geometry.data import load_dataset
 from clip_geometry.data.base import Side
 from clip_geometry.embeddings import pair
 from clip_geometry.experiments.kit.base import Cell, Experiment, Model, RunConfig, Source, Steps, experiments
+from clip_geometry.experiments.kit.explained import read_explanations
 from clip_geometry.experiments.kit.stored import StoredConfig, check_sources
-from clip_geometry.experiments.tyshchuk2023.semantic_map.numbers import EXPLANATIONS
 from clip_geometry.experiments.tyshchuk2023.semantic_map.planes import (
     Pairs,
     Points,
@@ -75,7 +75,7 @@ class SemanticMap(Experiment):
     """
 
     Config = SemanticMapConfig
-    explanations = EXPLANATIONS
+    explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
     summary = "t-SNE of images and texts, pictures and captions at their places; how far both maps agree"
 
     @cached_property

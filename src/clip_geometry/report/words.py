@@ -1,0 +1,42 @@
+"""Sentences of a report, written as macros of a Jinja template beside the code that computes their numbers."""
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+
+from clip_geometry.report.numbers import brief, fixed, number, percent
+
+_ENVIRONMENT = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)  # plain text, no HTML
+_ENVIRONMENT.filters |= {
+    "fixed": fixed,  # {{ gap|fixed(2) }}
+    "percent": percent,
+    "brief": brief,
+    "number": number,
+    "sentence": lambda text: text[:1].upper() + text[1:],  # unlike `capitalize`, which lowers the rest
+}
+
+
+class Words:
+    """The macros of one template.
+
+    Args:
+        file: The template, `words.j2` in the experiment's folder.
+
+    Example:
+        >>> words = Words(Path(__file__).with_name("words.j2"))  # doctest: +SKIP
+        >>> words("gap", first=0.81, last=0.24)  # doctest: +SKIP
+        'The gap falls from 0.81 to 0.24.'
+    """
+
+    def __init__(self, file: Path):
+        self.file = file
+
+    @cached_property
+    def _macros(self) -> Any:
+        return _ENVIRONMENT.from_string(self.file.read_text(encoding="utf-8")).module
+
+    def __call__(self, macro: str, /, *arguments: Any, **values: Any) -> str:
+        """The text of a macro with its runs of blanks joined; empty where the macro says nothing."""
+        return " ".join(getattr(self._macros, macro)(*arguments, **values).split())
