@@ -1,10 +1,13 @@
 """Do two sets of rows of the same items have the same geometry? The rows need not lie in one space."""
 
+from collections.abc import Iterator
+
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Integer
+from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.neighbours import as_rows_with_neighbours, nearest
 from clip_geometry.geometry._core.rows import (
     BLOCK,
@@ -37,8 +40,7 @@ def linear_cka(x: Rows, y: Rows) -> Float[Tensor, ""]:
     """
     x, y = as_aligned_matrices(x, y, ("image", "text"), least=4, one_space=False)
     x, y = _standardised(x, "image"), _standardised(y, "text")
-    own_x, own_y = _own_hsic(x, "image"), _own_hsic(y, "text")
-    return (_hsic(x, y) / (own_x.sqrt() * own_y.sqrt())).clamp(-1, 1)
+    return _ratio(_hsic(x, y), _hsic(x, x), _hsic(y, y), len(x))
 
 
 def _standardised(x: Float[Matrix, "n d"], name: str) -> Float[Matrix, "n d"]:
@@ -52,13 +54,13 @@ def _standardised(x: Float[Matrix, "n d"], name: str) -> Float[Matrix, "n d"]:
     return rows / rows.square().sum(1).mean().sqrt()
 
 
-def _own_hsic(x: Float[Matrix, "n d"], name: str) -> Float[Tensor, ""]:
-    hsic = _hsic(x, x)
-    if hsic <= ROUNDING * len(x) ** 2:
-        raise InputError(
-            f"the {len(x)} rows of {name} are all equal but one, or all equally far apart; linear_cka is 0/0 there"
-        )
-    return hsic
+def _ratio(between: Float[Tensor, ""], own_x: Float[Tensor, ""], own_y: Float[Tensor, ""], n: int) -> Float[Tensor, ""]:
+    for own, name in ((own_x, "image"), (own_y, "text")):
+        if own <= ROUNDING * n**2:
+            raise InputError(
+                f"the {n} rows of {name} are all equal but one, or all equally far apart; linear_cka is 0/0 there"
+            )
+    return (between / (own_x.sqrt() * own_y.sqrt())).clamp(-1, 1)
 
 
 def _hsic(x: Float[Matrix, "n d"], y: Float[Matrix, "n e"]) -> Float[Tensor, ""]:
@@ -67,11 +69,13 @@ def _hsic(x: Float[Matrix, "n d"], y: Float[Matrix, "n e"]) -> Float[Tensor, ""]
     Centring changes nothing: the estimate is a U-statistic in which every function of one row alone cancels. It makes
     the row sums of K̃ and L̃ equal to −‖x_i‖² and −‖y_i‖².
     """
+    return _off_diagonal_product(x, y) + _of_lengths(_squares(x), _squares(y))
+
+
+def _of_lengths(x: Float[Tensor, " n"], y: Float[Tensor, " n"]) -> Float[Tensor, ""]:
+    """All but the first term of `_hsic`, from the squared lengths of the rows."""
     n = len(x)
-    lengths_x, lengths_y = _squares(x), _squares(y)
-    both = lengths_x @ lengths_y
-    every = lengths_x.sum() * lengths_y.sum()
-    return _off_diagonal_product(x, y) + every / ((n - 1) * (n - 2)) - 2 / (n - 2) * both
+    return x.sum() * y.sum() / ((n - 1) * (n - 2)) - 2 / (n - 2) * (x @ y)
 
 
 def _squares(x: Float[Matrix, "n d"]) -> Float[Tensor, " n"]:
@@ -86,6 +90,29 @@ def _off_diagonal_product(x: Float[Matrix, "n d"], y: Float[Matrix, "n e"]) -> F
         return products.sum() - products.trace()
     cross = total(a.T @ b for a, b in zip(blocks(x), blocks(y), strict=True))
     return cross.square().sum() - (_squares(x) * _squares(y)).sum()
+
+
+def _cka_left_out(x: LeftOut, y: LeftOut) -> Iterator[Tensor]:
+    """linear_cka without each block, from the products of all rows less those of the block."""
+    sets = [_in_their_span(_standardised(each.rows, name)[:]) for each, name in ((x, "image"), (y, "text"))]
+    which = ((0, 1), (0, 0), (1, 1))
+    products = [sets[i].T @ sets[j] for i, j in which]
+    for block in range(x.blocks):
+        kept = x.kept(block)
+        n = int(kept.sum())
+        means = [-rows[~kept].sum(0) / n for rows in sets]  # all rows together have mean 0
+        lengths = [(rows[kept] - mean).square().sum(1) for rows, mean in zip(sets, means, strict=True)]
+        hsic = []
+        for (i, j), whole in zip(which, products, strict=True):
+            cross = whole - sets[i][~kept].T @ sets[j][~kept] - n * torch.outer(means[i], means[j])
+            off_diagonal = cross.square().sum() - lengths[i] @ lengths[j]
+            hsic.append(off_diagonal + _of_lengths(lengths[i], lengths[j]))
+        yield _ratio(hsic[0], hsic[1], hsic[2], n)
+
+
+def _in_their_span(rows: Float[Tensor, "n d"]) -> Float[Tensor, "n r"]:
+    """The same inner products in at most n columns."""
+    return rows if len(rows) >= rows.shape[1] else torch.linalg.qr(rows.T, mode="r").R.T
 
 
 def mutual_knn(x: Rows, y: Rows, *, k: Integer = 10) -> Float[Tensor, ""]:
@@ -104,10 +131,31 @@ def mutual_knn(x: Rows, y: Rows, *, k: Integer = 10) -> Float[Tensor, ""]:
         rows = unit_rows(rows, name=name)
         require_spread(rows, name=name)
         found.append(nearest(rows, k)[1])
+    return _share_in_common(*found)
+
+
+def _share_in_common(a: Int[Tensor, "n k"], b: Int[Tensor, "n k"]) -> Float[Tensor, ""]:
     # an index in both lists stands twice in their union, side by side once it is sorted
-    parts = [both.sort(dim=1).values for both in torch.cat(found, dim=1).split(BLOCK)]
+    parts = [both.sort(dim=1).values for both in torch.cat([a, b], dim=1).split(BLOCK)]
     common = torch.stack([(part[:, 1:] == part[:, :-1]).sum() for part in parts]).sum()
-    return common.double() / (k * len(x))
+    return common.double() / a.numel()
+
+
+def _mutual_knn_left_out(x: LeftOut, y: LeftOut, *, k: int = 10) -> Iterator[Tensor]:
+    """mutual_knn without each block, from longer lists of neighbours."""
+    sets = [unit_rows(each.rows, name=name) for each, name in ((x, "image"), (y, "text"))]
+    lists = [nearest(rows, min(len(rows) - 1, 2 * k + 10))[1] for rows in sets]
+    for block in range(x.blocks):
+        kept = x.kept(block)
+        found = []
+        for number, rows in enumerate(sets):
+            require_spread(rows[kept], name=("image", "text")[number])
+            while not bool((kept[lists[number]].sum(1) >= k)[kept].all()):
+                lists[number] = nearest(rows, min(len(rows) - 1, 2 * lists[number].shape[1]))[1]
+            near = lists[number][kept]
+            inside = kept[near]
+            found.append(near[inside & (inside.cumsum(1) <= k)].view(-1, k))
+        yield _share_in_common(*found)
 
 
 add_measure(
@@ -117,6 +165,7 @@ add_measure(
         title="Linear CKA, unbiased",
         group="matching",
         function=linear_cka,
+        left_out=_cka_left_out,
         takes="distinct pairs",
         summary="How far the inner products among the images are those among their texts, each about its mean.",
         reading="1 means that one set is the other, rotated, shifted and scaled; 0 that they are unrelated. The two "
@@ -140,6 +189,7 @@ add_measure(
         title="Mutual nearest neighbours",
         group="matching",
         function=mutual_knn,
+        left_out=_mutual_knn_left_out,
         takes="distinct pairs",
         summary="The share of an image's ten nearest images whose texts are among the ten nearest of its text.",
         reading="1 means that both sets have the same neighbourhoods, k/(n − 1) that they are unrelated. The two may "

@@ -1,14 +1,18 @@
 """How far the modalities lie apart."""
 
+from collections.abc import Iterator
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.rows import Rows, as_aligned_matrices, as_two_matrices, mean_row
 from clip_geometry.geometry._core.streamed import StreamedRows, cat
 from clip_geometry.geometry.cosine import mean_cosine_distance, unit_differences
 from clip_geometry.geometry.measure import Measure, add_measure, variant
 from clip_geometry.geometry.silhouette import Metric, silhouette
+from clip_geometry.geometry.silhouettes import silhouette_left_out
 from clip_geometry.registry import InputError
 
 ROUNDING = 1e-29  # squared distance of unit rows that are equal but for a few last digits
@@ -35,6 +39,12 @@ def modality_silhouette(image: Rows, text: Rows, *, metric: Metric = "euclidean"
     if isinstance(image, StreamedRows) and isinstance(text, StreamedRows):
         return silhouette(cat([image, text]), labels, metric=metric)
     return silhouette(torch.cat([image[:], text[:]]), labels, metric=metric)
+
+
+def _left_out(image: LeftOut, text: LeftOut) -> Iterator[Tensor]:
+    """modality_silhouette without each block."""
+    both = LeftOut(torch.cat([image.rows, text.rows]), torch.cat([image.block_of, text.block_of]), image.blocks)
+    return silhouette_left_out(both, torch.cat([torch.zeros(len(image)), torch.ones(len(text))]))
 
 
 def relative_modality_gap(image: Rows, text: Rows) -> Float[Tensor, ""]:
@@ -80,6 +90,7 @@ _SILHOUETTE = Measure(
     title="Silhouette of the modalities",
     group="modality gap",
     function=modality_silhouette,
+    left_out=_left_out,
     takes="two sets",
     summary="The silhouette of all rows with the modality as their label.",
     reading="0 means that images and texts are mixed, values towards 1 that each modality is a cluster of its own.",
@@ -101,6 +112,7 @@ add_measure(
         title="Silhouette of the modalities, squared distances",
         formula="silhouette of [image; text], label = modality, squared Euclidean",
         options={"metric": "sqeuclidean"},
+        left_out=None,
         quadratic=False,
     ),
     variant(
@@ -110,6 +122,7 @@ add_measure(
         title="Silhouette of the modalities, cosine",
         formula="silhouette of [image; text], label = modality, 1 − cos",
         options={"metric": "cosine"},
+        left_out=None,
         quadratic=False,
         invariances=("rotation", "scale", "row scale", "swap"),
     ),

@@ -1,6 +1,6 @@
 """What is known about a measure, and the table of all measures."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
 from typing import Any, Literal, TypeAlias
@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.registry import InputError, Registry
 
 INVARIANCES = {
@@ -49,6 +50,8 @@ class Measure:
     of blocks (False: it needs all rows in memory). aggregated: whether each of its passes is an aggregation
     (`StreamedRows.aggregate`), which an engine can run elsewhere. from_moments: whether it takes Moments in place of
     rows; it is then aggregated, too, and one pass gives its standard error.
+    left_out: yields what the function returns without each block of rows in turn, from shared work; takes a LeftOut in
+    place of each set of rows, and otherwise what the function takes. None where there is no work to share.
     """
 
     name: str
@@ -88,6 +91,7 @@ class Measure:
     streams: bool = False
     aggregated: bool = False
     from_moments: bool = False
+    left_out: Callable[..., Iterator[Any]] | None = None
     one_space: bool = True
 
     @property
@@ -121,6 +125,19 @@ class Measure:
         except KeyError:
             raise InputError(f"{self.name} does not exist for sets as small as these; give more classes") from None
 
+    def without_each(self, *sets: Any) -> Iterator[Any] | None:
+        """What the function returns without each block in turn; None where that is best found one by one.
+
+        Args:
+            sets: What the measure takes, a `LeftOut` in place of each set of rows.
+        """
+        rows = [each for each in sets if isinstance(each, LeftOut)]
+        if min(each.fewest for each in rows) < self.least_n:
+            return None
+        if self.from_moments and rows[0].has_moments:
+            return (self.function(moments, **self.options) for moments in rows[0].moments)
+        return None if self.left_out is None else self.left_out(*sets, **self.options)
+
     def pick(self, result: Any) -> Tensor:
         """The number out of what the function returned. Raises KeyError where it has no such number."""
         if self.attribute is None:
@@ -141,7 +158,7 @@ def add_measure(measure: Measure, *variants: Measure) -> None:
 def variant(measure: Measure, name: str, **changes: Any) -> Measure:
     """`measure[name]`: the same measure but for `changes`. Another function streams only if it says so."""
     if "function" in changes:
-        changes = {"streams": False, "aggregated": False, "from_moments": False, **changes}
+        changes = {"streams": False, "aggregated": False, "from_moments": False, "left_out": None, **changes}
     return replace(measure, name=f"{measure.name}[{name}]", **changes)
 
 

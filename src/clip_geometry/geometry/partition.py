@@ -1,6 +1,7 @@
 """Isotropy by the partition function: Z(v) = Σ_i exp⟨v, w_i⟩, how much it varies with the direction v."""
 
 import functools
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import torch
@@ -8,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import one_of
+from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.rows import Matrix, Rows, as_matrix, as_rows, blocks, mean_row, total
 from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.geometry._core.triangle import triangle
@@ -111,12 +113,32 @@ def _log_partitions(x: Float[Matrix, "n d"], directions: Float[Tensor, "d k"]) -
     return forward, backward
 
 
+def _left_out(rows: LeftOut) -> Iterator[SignConventions]:
+    """partition_by_sign without each block."""
+    for block in range(rows.blocks):
+        squares, vectors = rows.decomposed(block)
+        if rows.wide:
+            products = vectors * squares.sqrt()
+            forward, backward, along = products.logsumexp(0), (-products).logsumexp(0), products.sum(0)
+            n, rest = len(products), rows.rows.shape[1] - len(squares)
+            none = products.new_full((rest,), float(n)).log()  # directions without any row
+            forward, backward = torch.cat([forward, none]), torch.cat([backward, none])
+            along = torch.cat([along, torch.zeros_like(none)])
+        else:
+            kept = rows.without(block)
+            forward, backward = _log_partitions(kept, vectors)
+            along = mean_row(kept) @ vectors
+        canonical = torch.where(along < 0, backward, forward)
+        yield SignConventions(_isotropy(torch.cat([forward, backward])), _isotropy(canonical))
+
+
 _I1 = Measure(
     name="isotropy_i1",
     streams=True,
     title="Isotropy I1",
     group="isotropy",
     function=partition_by_sign,
+    left_out=_left_out,
     attribute="invariant.i1",
     takes="rows",
     summary="The smallest over the largest value of the partition function Z(v) along the principal directions "
@@ -138,6 +160,7 @@ _I2 = Measure(
     title="Isotropy I2",
     group="isotropy",
     function=partition_by_sign,
+    left_out=_left_out,
     attribute="invariant.i2",
     takes="rows",
     summary="The relative standard deviation of the partition function Z(v) over the principal directions and their "

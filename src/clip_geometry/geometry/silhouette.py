@@ -16,6 +16,7 @@ from clip_geometry.geometry._core.class_squares import mean_squared_distances
 from clip_geometry.geometry._core.rows import Labels, Matrix, Rows, as_codes, as_matrix, as_rows
 from clip_geometry.geometry._kernels.fused_distances import Products
 from clip_geometry.geometry.measure import Measure, add_measure, variant
+from clip_geometry.geometry.silhouettes import silhouette_left_out
 from clip_geometry.registry import InputError
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ _SILHOUETTE = Measure(
     title="Silhouette of the labels",
     group="clusters",
     function=silhouette,
+    left_out=silhouette_left_out,
     takes="labelled rows",
     summary="How much closer rows lie to their own class than to the nearest other class.",
     reading="1 is tight and separate, 0 overlapping, negative mixed up; over training it tends to fall as isotropy "
@@ -105,6 +107,7 @@ add_measure(
         title="Silhouette of the labels, squared distances",
         formula="mean_i (b_i − a_i)/max(a_i, b_i), a within, b to the nearest other class, squared Euclidean",
         options={"metric": "sqeuclidean"},
+        left_out=None,
         quadratic=False,
     ),
     variant(
@@ -114,6 +117,7 @@ add_measure(
         title="Silhouette of the labels, cosine",
         formula="mean_i (b_i − a_i)/max(a_i, b_i), a within, b to the nearest other class, 1 − cos",
         options={"metric": "cosine"},
+        left_out=None,
         quadratic=False,
         invariances=("rotation", "scale", "row scale"),
     ),

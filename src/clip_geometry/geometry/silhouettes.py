@@ -15,10 +15,34 @@ from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Integer, block_number
 from clip_geometry.geometry._core.distances import distances, single_is_exact
+from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.rows import Labels, Rows, as_codes, as_rows
 from clip_geometry.registry import InputError, shown
 
 BLOCK = 1024  # rows: 8 MB of float64 distances
+
+
+@torch.no_grad()
+def silhouette_left_out(rows: LeftOut, labels: Labels) -> Iterator[Float[Tensor, ""]]:
+    """The mean silhouette, Euclidean, without each block: each pair of rows is measured once for all of them, and
+    once more for the block of each row."""
+    labelling = _labelling(labels, len(rows), rows.rows.device)
+    order = labelling.codes.argsort(stable=True)
+    codes, block_of, scaled = labelling.codes[order], rows.block_of[order], _scaled(rows.rows[order])
+    indicators = _indicators(_Labelling(codes, labelling.k))
+    sums = _summed_distances(scaled, indicators, BLOCK)
+    for block in range(rows.blocks):
+        kept = block_of != block
+        gone = scaled[~kept]
+        less = torch.zeros_like(sums[kept])
+        if len(gone):
+            centre = gone.mean(0)
+            parts = (distances(part, gone, centre=centre).double() for part in scaled[kept].split(BLOCK))
+            less = torch.cat([part @ indicators[~kept] for part in parts])
+        present, own = codes[kept].unique(return_inverse=True)
+        if not 2 <= len(present) < len(own):
+            raise InputError(f"{len(own)} rows without a block have {len(present)} labels; a silhouette needs classes")
+        yield _mean_silhouette(_Labelling(own, len(present)), (sums[kept] - less)[:, present])
 
 
 class _Labelling(NamedTuple):

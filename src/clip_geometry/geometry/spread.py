@@ -1,10 +1,13 @@
 """How the coordinates and the singular directions share the spread."""
 
+from collections.abc import Iterator
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Flag, flag
+from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.moments import Moments, RowsOrMoments, as_moments
 from clip_geometry.geometry._core.rows import Rows, as_matrix, blocks, mean_row, require_spread
 from clip_geometry.geometry._core.streamed import StreamedRows
@@ -73,8 +76,17 @@ def effective_rank(x: RowsOrMoments, *, center: Flag = True) -> Float[Tensor, ""
         values = singular_values(x, center=center)
     if values[0] == 0:
         raise InputError("all rows of x are zero; their effective rank is undefined")
-    share = values / values.sum()
-    return torch.special.entr(share).sum().exp()
+    return _effective_rank(values)
+
+
+def _effective_rank(values: Float[Tensor, " k"]) -> Float[Tensor, ""]:
+    return torch.special.entr(values / values.sum()).sum().exp()
+
+
+def _left_out(rows: LeftOut, *, center: bool = True) -> Iterator[Tensor]:
+    """effective_rank without each block."""
+    for block in range(rows.blocks):
+        yield _effective_rank(rows.squared_singular_values(block, center=center).sqrt())
 
 
 add_measure(
@@ -104,6 +116,7 @@ _RANK = Measure(
     title="Effective rank",
     group="isotropy",
     function=effective_rank,
+    left_out=_left_out,
     takes="rows",
     summary="How many directions the rows use, by the entropy of the singular values of the centred rows.",
     reading="At d all directions carry the same variance, at 1 one carries all. Weak directions count more than in the "

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import DRAWS, Integer, one_of, seed_number, whole_number
 from clip_geometry.geometry._core.arrays import require_plain
+from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.lookup import as_measure, as_registered
 from clip_geometry.geometry._core.rows import as_matrix, as_two_sets, as_values
 from clip_geometry.geometry._core.streamed import StreamedRows
@@ -48,8 +49,19 @@ def standard_error(
         )
     sets, fixed = _sampled(measure, sets)
     dealt = {len(part): deal(len(part), blocks, seed) for part in sets}
+    if isinstance(measure, Measure) and not any(isinstance(part, StreamedRows) for part in sets):
+        shared = measure.without_each(*(_left_out(part, dealt[len(part)], int(blocks)) for part in sets), *fixed)
+        if shared is not None:
+            return jackknife([_number(measure.pick(result)) for result in shared])
     without = (tuple(take(part, dealt[len(part)] != block) for part in sets) for block in range(int(blocks)))
     return jackknife([_number(measure(*kept, *fixed)) for kept in without])
+
+
+def _left_out(part: Any, block_of: Int[Tensor, " n"], blocks: int) -> Any:
+    """Rows as LeftOut, labels as they are."""
+    if isinstance(part, Tensor) and part.ndim == 2:
+        return LeftOut(part.detach(), block_of.to(part.device), blocks)
+    return part
 
 
 TAKES = {

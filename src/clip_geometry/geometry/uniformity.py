@@ -9,6 +9,7 @@ from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Integer, Number, block_number, positive_number
 from clip_geometry.geometry._core.distances import squared_distances
+from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.rows import Matrix, Rows, as_aligned_matrices, as_matrix, blocks, mean_row, total
 from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.geometry.measure import Measure, add_measure
@@ -51,6 +52,22 @@ def _block_pairs(x: Float[Matrix, "n d"], size: int) -> Iterator[tuple[Tensor, T
     for first, block in zip(range(0, len(x), size), x.split(size), strict=True):
         for start in range(first, len(x), size):
             yield block, x[start : start + size], start == first
+
+
+def _left_out(rows: LeftOut, *, t: float = 2.0) -> Iterator[Tensor]:
+    """uniformity without each block, from the sums over the pairs of every two blocks."""
+    centred = _centred(rows.rows)
+    groups = {block: centred[rows.block_of == block] for block in range(-1, rows.blocks)}
+    groups = {block: part for block, part in groups.items() if len(part)}
+    sums = {
+        (i, j): _sums(t * _pairs(groups[i], groups[j], i == j))
+        for i in groups
+        for j in groups
+        if i < j or (i == j and len(groups[i]) > 1)
+    }
+    for block in range(rows.blocks):
+        kept = [each for pair, each in sums.items() if block not in pair]
+        yield _log_mean(_Sums(*(torch.stack(each) for each in zip(*kept, strict=True))))
 
 
 class _Sums(NamedTuple):
@@ -120,6 +137,7 @@ add_measure(
         title="Uniformity",
         group="spread",
         function=uniformity,
+        left_out=_left_out,
         takes="rows",
         summary="The logarithm of the mean Gaussian potential exp(−2 × squared distance) of all pairs of rows.",
         reading="0 where all rows coincide; unit rows spread evenly over a sphere of many dimensions tend to −4.",

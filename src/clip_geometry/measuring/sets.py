@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,10 @@ from clip_geometry.embedding.engines import Engine
 from clip_geometry.embeddings import Embeddings, is_large
 from clip_geometry.evaluators import ensemble, evaluators
 from clip_geometry.geometry import Measure, by_group, measures
+from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.rows import as_rows
 from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.geometry._core.threads import side_by_side
 from clip_geometry.geometry.uncertainty import BLOCKS, deal, jackknife
 from clip_geometry.measuring.provenance import context, origin_of
 from clip_geometry.measuring.remarks import remarks_on
@@ -72,8 +74,10 @@ class MeasuredSets:
         origin = origin_of(self.embeddings)
         self._view, prepared = View.through(self.steps, self.embeddings, origin=origin, rows=self._raw)
         self.rows, self.refusal, self.fitted_on = prepared.sets, prepared.refusal, prepared.fitted.fitted_on
+        self.learns = any(transforms[step.name].fits for step in self.steps)
         self._values: dict[tuple[str, str, int | None], float] = {}  # numbers, not what the functions returned
         self._views: dict[int, View] = {}
+        self._parts: dict[tuple[str, bool], LeftOut] = {}
 
     def context(self) -> Row:
         """What every row of these sets has in common."""
@@ -125,6 +129,16 @@ class MeasuredSets:
         one = replace(text, vectors=rows, item_id=ids, labels=classes, metadata={})
         sets = {**self.embeddings, "text": one}
         return MeasuredSets(sets, self.steps, seed=self.seed, blocks=self.blocks, engine=self.engine)
+
+    @property
+    def small(self) -> bool:
+        """Whether measures of these rows can be taken side by side, in threads."""
+        few = not self.streamed and max(map(len, self.rows.values())) <= QUADRATIC_ROWS
+        return few and not (self.learns and self.blocks > 1)  # fitting without each block has warnings to hide
+
+    def prepare(self) -> None:
+        """Computes what all measures read, before threads would do so twice."""
+        _ = self.null, self.blocks < 2 or len(self._items) < self.blocks or self._block_of
 
     @property
     def pairs(self) -> tuple[np.ndarray, np.ndarray]:
@@ -214,15 +228,42 @@ class MeasuredSets:
         if not measure.smooth or large or self.blocks < 2 or len(self._items) < self.blocks:
             return None
         try:
+            self._share(measure, place)
             without = [self._value(measure, place, block) for block in range(self.blocks)]
         except InputError:  # too small without a block
             return None
         return float(jackknife([torch.tensor(value, dtype=torch.float64) for value in without]))
 
+    def _share(self, measure: Measure, place: str) -> None:
+        """Keeps the values without each block that the measure finds with less work than one by one."""
+        if self.learns or (measure.name, place, 0) in self._values:
+            return
+        if measure.takes in ("rows", "labelled rows"):
+            parts = (self._left_out(place), *self._view.arguments(measure, place)[1:])
+        elif measure.takes == "two sets":
+            parts = (self._left_out("image"), self._left_out("text"))
+        elif measure.takes == "distinct pairs":
+            parts = (self._left_out("image", pairs=True), self._left_out("text", pairs=True))
+        else:
+            return
+        for block, result in enumerate(measure.without_each(*parts) or ()):
+            self._keep(measure, place, block, result)
+
+    def _left_out(self, modality: str, *, pairs: bool = False) -> LeftOut:
+        """The rows of a modality, or of one pair of each item; kept, with the work that measures share."""
+        if (modality, pairs) not in self._parts:
+            rows, block_of = np.asarray(self.rows[modality]), self._block_of[modality]
+            if pairs:
+                taken = self._view.distinct_pairs[modality == "text"]
+                rows, block_of = rows[taken], block_of[taken]
+            part = LeftOut(as_rows(rows), torch.from_numpy(block_of).long(), self.blocks)
+            return self._parts.setdefault((modality, pairs), part)  # another thread may have been first
+        return self._parts[modality, pairs]
+
     def _streamed_error(self, measure: Measure, place: str) -> float | None:
-        rows, fits = self.rows.get(place), any(transforms[step.name].fits for step in self.steps)
+        rows = self.rows.get(place)
         enough = 2 <= self.blocks <= len(self._items)
-        if fits or not (measure.from_moments and enough and isinstance(rows, StreamedRows)):
+        if self.learns or not (measure.from_moments and enough and isinstance(rows, StreamedRows)):
             return None
         return error_from_moments(measure, rows, self._block_of[place], self.blocks)
 
@@ -230,13 +271,15 @@ class MeasuredSets:
         """Of all rows, or of those outside of a block."""
         if (measure.name, place, block) not in self._values:
             view = self._view if block is None else self._without(block)
-            result = measure.function(*view.arguments(measure, place), **measure.options)
-            for each in _read_from_one_call(measure):
-                with suppress(KeyError):  # some numbers exist for large enough sets only
-                    self._values[each.name, place, block] = float(each.pick(result))
+            self._keep(measure, place, block, measure.function(*view.arguments(measure, place), **measure.options))
         if (measure.name, place, block) not in self._values:
             raise NoSuchNumber(f"{measure.name} does not exist for so few rows or classes")
         return self._values[measure.name, place, block]
+
+    def _keep(self, measure: Measure, place: str, block: int | None, result: Any) -> None:
+        for each in _read_from_one_call(measure):
+            with suppress(KeyError):  # some numbers exist for large enough sets only
+                self._values[each.name, place, block] = float(each.pick(result))
 
     def _without(self, block: int) -> View:
         """The rows outside of the block, by the pipeline that is fitted on them."""
@@ -244,11 +287,12 @@ class MeasuredSets:
             return self._views[block]
         outside = {modality: blocks != block for modality, blocks in self._block_of.items()}  # prompts lie in none
         kept = {modality: each.take(outside[modality]) for modality, each in self.embeddings.items()}
-        if not any(transforms[step.name].fits for step in self.steps):
-            return View(kept, {name: np.asarray(rows)[outside[name]] for name, rows in self.rows.items()})
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # said once, of all rows
-            view, _ = View.through(self.steps, kept)
+        if self.learns:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # said once, of all rows
+                view, _ = View.through(self.steps, kept)
+        else:
+            view = View(kept, {name: np.asarray(rows)[outside[name]] for name, rows in self.rows.items()})
         if self.blocks * sum(rows.nbytes for rows in view.rows.values() if isinstance(rows, np.ndarray)) < KEPT_BYTES:
             self._views[block] = view
         return view
@@ -307,9 +351,27 @@ def measure_sets(
     A named one (or evaluator) that cannot be taken raises InputError; an unnamed one gives a row without a value whose
     `note` says why, and the rest runs. advance: called with 1 after each measure.
     """
-    for measure in by_group() if names is None else named(names):
-        yield from rows_or_notes(sets, measure, named=names is not None)
-        advance(1)
+    chosen = by_group() if names is None else named(names)
+    if not sets.small:
+        for measure in chosen:
+            yield from rows_or_notes(sets, measure, named=names is not None)
+            advance(1)
+        return
+    sets.prepare()
+    together: dict[Any, list[Measure]] = {}
+    for measure in chosen:
+        together.setdefault((measure.function, repr(measure.options), measure.takes), []).append(measure)
+    found: dict[str, list[Row]] = {}
+    groups = list(together.values())
+    for group, rows in zip(groups, side_by_side(partial(_rows_of, sets, names is not None), groups), strict=True):
+        found |= rows
+        advance(len(group))
+    for measure in chosen:
+        yield from found[measure.name]
+
+
+def _rows_of(sets: MeasuredSets, named: bool, group: Sequence[Measure]) -> dict[str, list[Row]]:
+    return {measure.name: rows_or_notes(sets, measure, named=named) for measure in group}
 
 
 def named(names: Iterable[str]) -> list[Measure]:

@@ -2,7 +2,7 @@
 
 import math
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,8 @@ import torch
 from clip_geometry.embedding.engines import Engine
 from clip_geometry.embeddings import Embeddings, ShardedRows, is_large
 from clip_geometry.geometry import Measure
-from clip_geometry.geometry._core.moments import Moments, moments_of_groups
+from clip_geometry.geometry._core.left_out import moments_without_each
+from clip_geometry.geometry._core.moments import moments_of_groups
 from clip_geometry.geometry._core.rows import BLOCK, as_matrix
 from clip_geometry.geometry._core.streamed import GaussianRows, StreamedRows, cat
 from clip_geometry.geometry.uncertainty import jackknife
@@ -73,25 +74,6 @@ def error_from_moments(measure: Measure, rows: StreamedRows, block_of: np.ndarra
     if len(parts) == 1 and -1 not in parts:
         return None
     try:
-        return float(jackknife([measure(rest) for rest in _without_each(parts, blocks)]))
+        return float(jackknife([measure(rest) for rest in moments_without_each(parts, blocks)]))
     except InputError:
         return None
-
-
-def _without_each(parts: Mapping[int, Moments], blocks: int) -> Iterator[Moments]:
-    """All parts but one, for each of the blocks: the sum of those before it and of those after it."""
-    after: list[Moments | None] = [None]  # of the parts from each on, the last first
-    for part in reversed(list(parts.values())):
-        after.append(_sum(part, after[-1]))
-    total, before = after.pop(), None
-    for number, part in parts.items():
-        rest = _sum(before, after.pop())
-        if number >= 0 and rest is not None:
-            yield rest
-        before = _sum(before, part)
-    assert total is not None
-    yield from [total] * (blocks - sum(number >= 0 for number in parts))
-
-
-def _sum(a: Moments | None, b: Moments | None) -> Moments | None:
-    return b if a is None else a if b is None else a + b

@@ -6,7 +6,7 @@ import threading
 import pytest
 import torch
 
-from clip_geometry.geometry._core.threads import FEWEST, _pool, in_threads, spans_in_threads
+from clip_geometry.geometry._core.threads import FEWEST, _pool, in_threads, side_by_side, spans_in_threads
 
 
 @pytest.fixture(params=[1, 3])
@@ -77,3 +77,30 @@ def test_a_forked_process_starts_threads_of_its_own(count):
     child.kill()
     torch.set_num_threads(count)
     assert ended == 0
+
+
+def test_tasks_side_by_side_come_in_their_order(count):
+    started = threading.Barrier(2, timeout=30)
+
+    def task(number):
+        if count > 1 and number < 2:
+            started.wait()  # both are under way at a time
+        return number, torch.get_num_threads()
+
+    assert list(side_by_side(task, range(9))) == [(number, 1) for number in range(9)]
+
+
+def test_after_an_error_no_task_is_left(count):
+    done = []
+
+    def task(number):
+        done.append(number)
+        if number == 0:
+            raise ValueError("first")
+
+    with pytest.raises(ValueError, match="first"):
+        list(side_by_side(task, range(500)))
+    seen = len(done)
+    assert seen < 500
+    threading.Event().wait(0.05)
+    assert len(done) == seen

@@ -1,5 +1,6 @@
 """The one way in for rows: whatever holds floating-point numbers, as a tensor, exactly; anything else is a sentence."""
 
+import threading
 import warnings
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_WARNINGS = threading.Lock()  # their filters are those of all threads
 _DISPATCH = getattr(Tensor, "__torch_dispatch__", None)
 EXPECTED = "expected floating point (float16, bfloat16, float32 or float64)"
 
@@ -89,6 +91,6 @@ def _from_numpy(x: "np.ndarray", name: str) -> Tensor:
     # torch has no negative strides, no strides within an element and no byte orders
     if any(stride < 0 or stride % x.itemsize for stride in x.strides) or not x.dtype.isnative:
         x = x.astype(x.dtype.newbyteorder("="), order="C")
-    with warnings.catch_warnings():
+    with _WARNINGS, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # we only read
         return torch.from_numpy(x)

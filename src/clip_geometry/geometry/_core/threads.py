@@ -3,14 +3,15 @@
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 T = TypeVar("T")
+U = TypeVar("U")
 FEWEST = 1024  # rows a thread, from which on it pays
 
 
@@ -31,6 +32,26 @@ def spans_in_threads(function: Callable[[slice], T], length: int, fewest: int = 
         return [function(slice(0, length))]
     bounds = [length * k // count for k in range(count + 1)]
     return list(_pool(count, os.getpid()).map(function, map(slice, bounds, bounds[1:])))
+
+
+def side_by_side(function: Callable[[U], T], items: Sequence[U]) -> Iterator[T]:
+    """function of each item, in their order, in as many threads as torch has, each of which gives torch one.
+
+    For many tasks of small matrices, whose decompositions do not gain from several threads. The function must not
+    change the filters of `warnings`, which all threads share.
+    """
+    count = min(torch.get_num_threads(), len(items))
+    if count < 2:
+        yield from map(function, items)
+        return
+    futures = [_pool(count, os.getpid()).submit(function, item) for item in items]
+    try:
+        for future in futures:
+            yield future.result()
+    finally:  # after an error or an interrupt nothing goes on in the background
+        for future in futures:
+            future.cancel()
+        wait(futures)
 
 
 @functools.cache

@@ -1,0 +1,146 @@
+"""Rows with one block after the other left out, and the work that all of these subsets share."""
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from clip_geometry.geometry._core.moments import Moments
+from clip_geometry.geometry._core.rows import require_spread
+
+MOST_BYTES = 2**28  # of the moments of all blocks
+
+
+class LeftOut:
+    """The subsets of a delete-block jackknife.
+
+    Args:
+        rows: (n, d), checked.
+        block_of: (n,) block of each row, 0 to blocks − 1, or −1 for rows that are never left out.
+        blocks: Number of blocks. A block may be empty.
+    """
+
+    def __init__(self, rows: Float[Tensor, "n d"], block_of: Int[Tensor, " n"], blocks: int):
+        self.rows, self.block_of, self.blocks = rows, block_of, blocks
+        self._squares: dict[int, Tensor] = {}
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def fewest(self) -> int:
+        """Rows in the smallest subset."""
+        inside = self.block_of[self.block_of >= 0]
+        return len(self.rows) - int(torch.bincount(inside, minlength=1).max())
+
+    def kept(self, block: int) -> Bool[Tensor, " n"]:
+        return self.block_of != block
+
+    def without(self, block: int) -> Float[Tensor, "m d"]:
+        """The subset without the block."""
+        return self.rows[self.kept(block)]
+
+    @property
+    def has_moments(self) -> bool:
+        """Whether the moments of all blocks fit into MOST_BYTES."""
+        return 8 * (2 * self.blocks + 2) * self.rows.shape[1] ** 2 <= MOST_BYTES
+
+    @cached_property
+    def moments(self) -> list[Moments]:
+        """The moments of each subset."""
+        present = {block: self.rows[self.block_of == block] for block in range(-1, self.blocks)}
+        return list(
+            moments_without_each({b: Moments.of(rows) for b, rows in present.items() if len(rows)}, self.blocks)
+        )
+
+    # --- spectra
+
+    def decomposed(self, block: int) -> tuple[Float[Tensor, " r"], Float[Tensor, "r r"]]:
+        """Squared singular values, ascending, and orthonormal vectors of a subset.
+
+        The vectors are left ones where the subset has fewer rows than columns, right ones otherwise. Squares below
+        rounding are 0.
+        """
+        squares, vectors = torch.linalg.eigh(self._product(self._plain, self._plain_product, block, center=False))
+        self._squares[block] = squares = _without_rounding(squares, len(self.rows))
+        return squares, vectors
+
+    def squared_singular_values(self, block: int, *, center: bool) -> Float[Tensor, " r"]:
+        """Of a subset, ascending; those below rounding are 0."""
+        if not center and block in self._squares:
+            return self._squares[block]
+        rows, product = (self._centred, self._centred_product) if center else (self._plain, self._plain_product)
+        require_spread(self.without(block))
+        squares = torch.linalg.eigvalsh(self._product(rows, product, block, center=center))
+        return _without_rounding(squares, len(self.rows))
+
+    @cached_property
+    def _plain(self) -> Float[Tensor, "n d"]:
+        return self.rows.double()
+
+    @cached_property
+    def _centred(self) -> Float[Tensor, "n d"]:
+        return self._plain - self._plain.mean(0)
+
+    @cached_property
+    def _plain_product(self) -> Tensor:
+        return self._whole(self._plain)
+
+    @cached_property
+    def _centred_product(self) -> Tensor:
+        return self._whole(self._centred)
+
+    @property
+    def wide(self) -> bool:
+        """Whether every subset has fewer rows than columns."""
+        return len(self.rows) <= self.rows.shape[1]
+
+    def _whole(self, rows: Float[Tensor, "n d"]) -> Tensor:
+        return rows @ rows.T if self.wide else rows.T @ rows
+
+    def _product(self, rows: Float[Tensor, "n d"], whole: Tensor, block: int, *, center: bool) -> Tensor:
+        """The smaller of X Xᵀ and Xᵀ X of a subset, X about its own mean if asked for."""
+        kept = self.kept(block)
+        if self.wide:
+            part = whole[kept][:, kept]
+            if not center:
+                return part
+            means = part.mean(0)
+            return part - means - means[:, None] + means.mean()
+        gone = rows[~kept]
+        part = whole - gone.T @ gone
+        if not center:
+            return part
+        n = int(kept.sum())
+        total = -gone.sum(0)  # all rows together have mean 0
+        return part - torch.outer(total, total) / n
+
+
+def _without_rounding(squares: Float[Tensor, " r"], n: int) -> Float[Tensor, " r"]:
+    return torch.where(squares > n * torch.finfo(squares.dtype).eps * squares[-1], squares, 0)
+
+
+def moments_without_each(parts: Mapping[int, Moments], blocks: int) -> Iterator[Moments]:
+    """All parts but one, for each of the blocks: the sum of those before it and of those after it.
+
+    Args:
+        parts: Block → moments of its rows; −1 for rows that are never left out. Empty blocks are absent.
+        blocks: Number of blocks.
+    """
+    after: list[Moments | None] = [None]  # of the parts from each on, the last first
+    for part in reversed(list(parts.values())):
+        after.append(_sum(part, after[-1]))
+    total, before = after.pop(), None
+    for number, part in parts.items():
+        rest = _sum(before, after.pop())
+        if number >= 0 and rest is not None:
+            yield rest
+        before = _sum(before, part)
+    assert total is not None
+    yield from [total] * (blocks - sum(number >= 0 for number in parts))
+
+
+def _sum(a: Moments | None, b: Moments | None) -> Moments | None:
+    return b if a is None else a if b is None else a + b

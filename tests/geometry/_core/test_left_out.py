@@ -1,0 +1,95 @@
+"""Values without each block from shared work are those of the rows without the block."""
+
+import pytest
+import torch
+
+from clip_geometry.geometry import measures
+from clip_geometry.geometry._core.left_out import LeftOut
+from clip_geometry.registry import InputError
+
+SHARING = [m for m in measures.values() if m.left_out is not None or m.from_moments]
+EXACT = {"rtol": 1e-8, "atol": 1e-10}  # half the digits of a singular value are lost in its square
+
+
+def rows_of(n, d, seed):
+    torch.manual_seed(seed)
+    cloud = torch.randn(n, d, dtype=torch.float64) * torch.linspace(0.2, 2, d) + torch.linspace(-1, 1, d)
+    return cloud / cloud.norm(dim=1, keepdim=True)
+
+
+def blocks_of(n, blocks, seed):
+    """Unequal blocks, the last one empty; some rows are never left out."""
+    return torch.randint(-1, blocks - 1, (n,), generator=torch.Generator().manual_seed(seed))
+
+
+def values(measure, *sets):
+    shared = measure.without_each(*sets)
+    assert shared is not None
+    return [float(measure.pick(result)) for result in shared]
+
+
+def sets_for(measure, n, d, seed):
+    """(rows that lose their block, what stays aligned with them)."""
+    if measure.takes == "rows":
+        return [rows_of(n, d, seed)], ()
+    if measure.takes == "labelled rows":
+        return [rows_of(n, d, seed)], (torch.arange(n) * 3 // n,)
+    return [rows_of(n, d, seed), rows_of(n, d, seed + 100) + 0.3], ()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("n", "d"), [(60, 9), (40, 64)])
+@pytest.mark.parametrize("measure", SHARING, ids=lambda each: each.name)
+def test_values_without_each_block(measure, n, d, seed):
+    sets, others = sets_for(measure, n, d, seed)
+    block_of = blocks_of(n, 5, seed)
+    found = values(measure, *(LeftOut(rows, block_of, 5) for rows in sets), *others)
+    kept = [block_of != block for block in range(5)]
+    expected = [float(measure(*(each[rows] for each in (*sets, *others)))) for rows in kept]
+    assert found == pytest.approx(expected, rel=EXACT["rtol"], abs=EXACT["atol"])
+    assert len(set(expected)) > 1
+
+
+def test_two_sets_lose_blocks_of_their_own():
+    measure = measures["modality_silhouette"]
+    image, text = rows_of(30, 5, 0), rows_of(50, 5, 1) + 0.2
+    codes = blocks_of(30, 4, 2), blocks_of(50, 4, 3)
+    found = values(measure, LeftOut(image, codes[0], 4), LeftOut(text, codes[1], 4))
+    expected = [float(measure(image[codes[0] != b], text[codes[1] != b])) for b in range(4)]
+    assert found == pytest.approx(expected, rel=1e-10)
+
+
+def test_a_class_that_is_a_block_is_no_neighbour_without_it():
+    measure, rows, labels = measures["silhouette"], rows_of(30, 4, 0), torch.arange(30) // 10
+    found = values(measure, LeftOut(rows, labels, 3), labels)
+    expected = [float(measure(rows[labels != b], labels[labels != b])) for b in range(3)]
+    assert found == pytest.approx(expected, rel=1e-10)
+    two = labels.clamp(max=1)
+    with pytest.raises(InputError, match="a silhouette needs"):
+        values(measure, LeftOut(rows, two, 2), two)
+
+
+def test_neighbours_that_lie_in_one_block_are_replaced():
+    near = torch.cat([torch.eye(8, dtype=torch.float64)[:1].repeat(45, 1), torch.eye(8, dtype=torch.float64)[1:4]])
+    x = near + 1e-3 * rows_of(48, 8, 0)
+    y, codes = x.flip(1), torch.cat([torch.zeros(44), torch.ones(1), torch.tensor([-1.0, -1, -1])]).long()
+    x, y, codes = (
+        torch.cat([each, more])
+        for each, more in ((x, rows_of(12, 8, 1)), (y, rows_of(12, 8, 2)), (codes, codes.new_full((12,), -1)))
+    )
+    measure = measures["mutual_knn"]
+    found = values(measure, LeftOut(x, codes, 2), LeftOut(y, codes, 2))
+    assert found == [float(measure(x[codes != b], y[codes != b])) for b in range(2)]
+
+
+def test_too_few_rows_without_a_block():
+    measure, rows = measures["mutual_knn"], rows_of(20, 6, 0)
+    part = LeftOut(rows, torch.arange(20) % 2, 2)
+    assert measure.without_each(part, part) is None  # 10 rows are left, 11 are needed
+
+
+def test_equal_rows_without_a_block():
+    rows = torch.ones(12, 16, dtype=torch.float64)
+    rows[0, 0] = 2
+    with pytest.raises(InputError, match="equal"):
+        values(measures["effective_rank"], LeftOut(rows, torch.tensor([0, 1, 1] + 9 * [-1]), 2))
