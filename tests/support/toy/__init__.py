@@ -1,0 +1,69 @@
+"""A whole experiment in one folder: how the shift of a Gaussian makes a cone of it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from clip_geometry import average_cosine
+from clip_geometry.experiments.kit.base import Cell, Experiment, RunConfig, experiments
+from clip_geometry.experiments.kit.explained import read_explanations
+from clip_geometry.report.gallery import FigureEntry
+from clip_geometry.report.style import new_axes, save_figure, styled
+from clip_geometry.report.words import Words
+from clip_geometry.results import Row
+
+HERE = Path(__file__).parent
+WORDS = Words(HERE / "words.j2")
+
+
+class ToyConfig(RunConfig):
+    """shifts: Distances of the mean from 0. n, d: Size of the samples."""
+
+    shifts: tuple[float, ...] = Field(min_length=1)
+    n: int = Field(default=200, ge=2)
+    d: int = Field(default=16, ge=1)
+
+
+class Toy(Experiment):
+    Config = ToyConfig
+    summary = "the average cosine of a Gaussian whose mean moves away from 0"
+    explanations = read_explanations(HERE / "numbers.yaml")
+
+    def cells(self) -> Iterator[Cell]:
+        size = {"n": self.config.n, "d": self.config.d, "seed": self.config.seed}
+        for shift in self.config.shifts:
+            yield Cell({"experiment": "toy", "shift": shift, **size}, partial(self._rows, shift))
+
+    def _rows(self, shift: float) -> list[Row]:
+        rows = np.random.default_rng(self.config.seed).normal(size=(self.config.n, self.config.d))
+        rows[:, 0] += shift
+        value = float(average_cosine(rows))
+        at = {"shift": shift}
+        return [{"measure": "toy.cosine", "value": value, "standard_error": None, "n": len(rows), "at": at}]
+
+    def facts(self) -> Mapping[str, Any]:
+        return {"rows": f"{self.config.n} x {self.config.d}", "seed": self.config.seed}
+
+    @classmethod
+    def sentences(cls, planned: Sequence["Toy"]) -> list[str]:
+        first, *_, last = planned[0].finished_rows()
+        return [WORDS("cone", shift=last["at"]["shift"], first=first["value"], last=last["value"])]
+
+    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> list[FigureEntry]:
+        png, svg = save_figure(_figure(self.finished_rows()), folder, f"{prefix}toy")
+        return [FigureEntry(f"{prefix}toy", "A shifted Gaussian", WORDS("caption"), svg, png)]
+
+
+@styled
+def _figure(rows: Sequence[Row]):
+    figure, axes = new_axes()
+    axes.plot([row["at"]["shift"] for row in rows], [row["value"] for row in rows], marker="o")
+    axes.set(xlabel="shift of the mean", ylabel="average cosine")
+    return figure
+
+
+experiments.add("toy", Toy)
