@@ -15,8 +15,8 @@ from clip_geometry.geometry._core.arguments import members, positive_number, see
 from clip_geometry.geometry._core.rows import Rows, as_rows, class_indices
 from clip_geometry.geometry.measure import Measure
 from clip_geometry.registry import InputError
-from clip_geometry.transforms import Compose, Pipeline, Transform
-from clip_geometry.transforms.base import PairedTransform, as_matrix
+from clip_geometry.transforms import Compose, PairedTransform, Pipeline, Transform
+from clip_geometry.transforms.base import as_matrix
 
 
 def class_generalization(
