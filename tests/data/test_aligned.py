@@ -2,7 +2,7 @@ import gzip
 
 import pytest
 
-from clip_geometry.data.aligned import language_files, read_aligned
+from clip_geometry.data.tables import language_files, read_aligned
 from clip_geometry.registry import InputError
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clip_geometry.data.cifar_pickle import read_pickle
+from clip_geometry.data.cifar100 import read_pickle
 from clip_geometry.registry import InputError
 
 

@@ -10,8 +10,8 @@ from pydantic import AfterValidator, Field, field_validator
 
 from clip_geometry.config import Config, digest, validate
 from clip_geometry.data import path_of
+from clip_geometry.data.base import known_split
 from clip_geometry.data.files import is_unicode
-from clip_geometry.data.traits import known_split
 from clip_geometry.registry import InputError, Registry, did_you_mean
 
 
