@@ -88,7 +88,11 @@ def linear_probe(
         raise InputError(
             f"test_y has the label {shown(test_labels[row])} (row {row}), which train_y lacks; nothing can predict it"
         )
-    strengths = _strengths(C)
+    candidates = GRID if isinstance(C, str) and C == "validation" else members(C)
+    candidates = [C] if candidates is None else candidates
+    if not candidates:
+        raise InputError(f"C = {shown(C)} is empty; expected a positive number, several, or 'validation'")
+    strengths = sorted(positive_number(each, "C", of=", several, or 'validation'") for each in candidates)
     chosen = strengths[0] if len(strengths) == 1 else _best(train, codes, k, strengths, solver, max_iter, seed)
     fit = _SOLVERS[solver](train, codes, k, C=chosen, max_iter=max_iter)
     ranks, loss = label_ranks(_logits(test, fit), test_codes), objective(train, codes, fit, chosen)
@@ -127,17 +131,6 @@ def _sklearn(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, C: fl
 
 
 _SOLVERS = {"sklearn": _sklearn, "torch": fit_logistic}
-
-
-def _strengths(C: Any) -> list[float]:
-    """Return the candidates for C, ascending."""
-    if isinstance(C, str) and C == "validation":
-        return list(GRID)
-    given = members(C)
-    given = [C] if given is None else given
-    if not given:
-        raise InputError(f"C = {shown(C)} is empty; expected a positive number, several, or 'validation'")
-    return sorted(positive_number(each, "C", of=", several, or 'validation'") for each in given)
 
 
 def _best(

@@ -166,19 +166,8 @@ class _Problem:
         return self.scales[:, None] * variables[:-1], self.bias_root * variables[-1]
 
     def value_and_gradient(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return log(loss/expected), which is near 0: SciPy's tolerance is relative to values above 1."""
+        """Return log(loss/expected) and its gradient; it is near 0: SciPy's tolerance is relative to values above 1."""
         weights, bias = self._unpacked(flat)
-        loss, weight_gradient, bias_gradient = self._mean_cross_entropy(weights, bias)
-        shrunk = self.penalty[:, None] * weights
-        loss = loss + (shrunk * weights).sum() / 2
-        weight_gradient = self.scales[:, None] * (weight_gradient + shrunk)
-        gradient = torch.cat([weight_gradient, self.bias_root * bias_gradient[None]]) / loss
-        return math.log(float(loss) / self.expected), gradient.flatten().cpu().numpy()
-
-    def _mean_cross_entropy(
-        self, weights: Float[Tensor, "d c"], bias: Float[Tensor, " c"]
-    ) -> tuple[Float[Tensor, ""], Float[Tensor, "d c"], Float[Tensor, " c"]]:
-        """Return it with its gradient, from one pass over the rows."""
         loss, weight_gradient, bias_gradient = bias.new_zeros(()), torch.zeros_like(weights), torch.zeros_like(bias)
         w, b = weights.to(self.kind), bias.to(self.kind)
         for rows, own in zip(self.rows.split(BLOCK), self.codes.split(BLOCK), strict=True):
@@ -188,8 +177,11 @@ class _Problem:
             loss += losses.double().sum()
             weight_gradient += (rows.T @ surplus).double()
             bias_gradient += surplus.double().sum(0)
-        n = len(self.rows)
-        return loss / n, weight_gradient / n, bias_gradient / n
+        n, shrunk = len(self.rows), self.penalty[:, None] * weights
+        loss = loss / n + (shrunk * weights).sum() / 2
+        weight_gradient = self.scales[:, None] * (weight_gradient / n + shrunk)
+        gradient = torch.cat([weight_gradient, self.bias_root * (bias_gradient / n)[None]]) / loss
+        return math.log(float(loss) / self.expected), gradient.flatten().cpu().numpy()
 
     def solution(self, flat: np.ndarray, iterations: int) -> Logistic:
         weights, bias = self._unpacked(flat)

@@ -80,7 +80,11 @@ def retrieval(
     """
     index = one_of(index, "index", ("cross", "mixed"))
     image, text = (as_aligned if pairs is None else as_two_sets)(image, text, ("image", "text"))
-    tops, block_size = _as_ranks(k, min(len(image), len(text))), whole_number(block_size, "block_size")
+    n, given, block_size = min(len(image), len(text)), members(k), whole_number(block_size, "block_size")
+    given = [k] if given is None else given
+    tops = [whole_number(top, "k", most=n - 1, of=f", below the {n} pairs") for top in given]
+    if not tops:
+        raise InputError("k is empty; expected ranks such as (1, 5, 10)")
     i, j = _as_pairs(pairs, image, text)
     u, v = unit_rows(image, name="image"), unit_rows(text, name="text")
     found = {}
@@ -100,16 +104,6 @@ def retrieval(
             same = (order < most).double()
             found |= {f"{name}.same_modality_at_{top}": float(same[:, :top].mean()) for top in tops}
     return found
-
-
-def _as_ranks(k: Any, n: int) -> list[int]:
-    given = members(k)
-    tops = [
-        whole_number(top, "k", most=n - 1, of=f", below the {n} pairs") for top in ([k] if given is None else given)
-    ]
-    if not tops:
-        raise InputError("k is empty; expected ranks such as (1, 5, 10)")
-    return tops
 
 
 def _as_pairs(pairs: Any, image: Tensor, text: Tensor) -> tuple[Int[Tensor, " p"], Int[Tensor, " p"]]:
