@@ -23,10 +23,10 @@ reveal_type(cg.measures)
 """
 SEEN = [
     "torch._tensor.Tensor",
-    "clip_geometry.transforms.procrustes.Procrustes",
+    "clip_geometry.transforms.paired.Procrustes",
     "numpy.ndarray[",
     "dict[str, clip_geometry.embeddings.Embeddings]",
-    "clip_geometry.transforms.fitted.FittedPipeline",
+    "clip_geometry.transforms.pipeline.FittedPipeline",
     "clip_geometry.registry.Registry[clip_geometry.geometry.measure.Measure]",
 ]
 

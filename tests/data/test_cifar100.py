@@ -1,6 +1,7 @@
 import hashlib
 import json
 import os
+import pickle
 import re
 import tarfile
 from collections import Counter
@@ -259,3 +260,38 @@ def test_no_network_and_a_wrong_archive_are_one_sentence(home, archive):
     with pytest.raises(InputError, match=r"could not be downloaded from .*give a folder that holds it with path="):
         load_dataset(resolve_dataset("cifar100"))
     assert not (home / ".cache/clip-geometry/cifar100/cifar-100-python").exists()
+
+
+# pickles
+
+
+class _Touch:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+def test_a_pickle_that_runs_code_is_refused(tmp_path):
+    (tmp_path / "evil").write_bytes(pickle.dumps({"data": _Touch(tmp_path / "ran")}, protocol=2))
+    with pytest.raises(InputError, match=r"is not one of CIFAR's pickles: it asks for"):
+        cifar100.read_pickle(tmp_path / "evil")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("name", ["test", "meta"])
+def test_it_reads_what_pickle_reads(cifar_python, name):
+    path = cifar_python / "cifar-100-python" / name
+    expected = pickle.loads(path.read_bytes(), encoding="latin1")
+    ours = cifar100.read_pickle(path)
+    pixels, expected_pixels = ours.pop("data", None), expected.pop("data", None)
+    assert ours == expected
+    assert np.array_equal(pixels, expected_pixels)
+
+
+@pytest.mark.parametrize("content", [b"", b"text", pickle.dumps({"data": [1, 2]})[:-4], pickle.dumps([1])])
+def test_damaged_pickles(tmp_path, content):
+    (tmp_path / "test").write_bytes(content)
+    with pytest.raises(InputError, match=r"is not one of CIFAR's pickles: ."):
+        cifar100.read_pickle(tmp_path / "test")

@@ -1,7 +1,6 @@
 import pytest
 
-from clip_geometry.data.prompts import class_prompts
-from clip_geometry.data.templates import CLIP_CIFAR, PAPER, PAPER_RUSSIAN, TEMPLATES
+from clip_geometry.data.prompts import CLIP_CIFAR, PAPER, PAPER_RUSSIAN, TEMPLATES, class_prompts
 from clip_geometry.registry import InputError
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.data.corpus_words import Sentence, words_of
+from clip_geometry.data.sentences import Sentence, words_of
 from clip_geometry.encoders import encoder_revision, load_encoder, resolve_encoder
 from clip_geometry.encoders.base import encoders
 from clip_geometry.encoders.hidden_states.text import SPECIAL

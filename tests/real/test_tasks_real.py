@@ -5,8 +5,8 @@ import pytest
 
 from clip_geometry.config import read_yaml
 from clip_geometry.ledger.published import FILE
-from clip_geometry.tasks import load_task, parameter_count, resolve_task
-from clip_geometry.tasks.parameters import WITHOUT_BIAS, size_table
+from clip_geometry.tasks import load_task, resolve_task
+from support.parameters import WITHOUT_BIAS, parameter_count, size_table
 
 PAPER = read_yaml(FILE)["mickus2024"]
 HERE = ("polarity", "snli", "supersense", "cola", "mrpc", "rte", "sst2", "wnli")

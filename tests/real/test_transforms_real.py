@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from clip_geometry.transforms import PCA, FittedPipeline, Pipeline, Procrustes, RankWarning, Whiten
-from clip_geometry.transforms.procrustes import nearest_orthogonal
+from clip_geometry.transforms.paired import nearest_orthogonal
 
 SHIPS = ("boat", "cargo_ship", "cruise_ship")  # LVIS has no "ship"
 

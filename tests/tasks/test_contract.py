@@ -8,14 +8,14 @@ import pytest
 
 from clip_geometry.data import load_dataset
 from clip_geometry.tasks import TaskConfig, items_of, load_task, resolve_task, tasks
-from clip_geometry.tasks.glue import SUBSETS
+from clip_geometry.tasks.text import GLUE
 
 TEXTS = ["Ein Hund.", "ein Hund.", " ein Hund.", "Zwei Hunde"]
 
 
 def _glue(name):
     def make(write_table, write_json):
-        columns, class_names, _ = SUBSETS[name]
+        columns, class_names, _ = GLUE[name]
         texts = {column: TEXTS[k:] + TEXTS[:k] for k, column in enumerate(columns)}
         path = write_table(f"{name}_train.parquet", **texts, label=[0, 1, -1, len(class_names) - 1])
         return {"name": name, "path": str(path)}
@@ -55,7 +55,7 @@ def _scenes(write_table, write_json):
 
 # a new task needs a row here: how to make a tiny one
 MINIMAL = {
-    **{name: _glue(name) for name in SUBSETS},
+    **{name: _glue(name) for name in GLUE},
     "snli": _snli,
     "sst5": _sst5,
     "scenes": _scenes,

@@ -5,7 +5,8 @@ import pytest
 
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.registry import InputError
-from clip_geometry.tasks import labelled_task, parameter_count
+from clip_geometry.tasks import labelled_task
+from support.parameters import parameter_count
 
 VECTORS = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
 

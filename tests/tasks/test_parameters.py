@@ -7,9 +7,8 @@ from torch import nn
 
 from clip_geometry.config import read_yaml
 from clip_geometry.ledger.published import FILE
-from clip_geometry.tasks import parameter_count
 from clip_geometry.tasks.base import TaskConfig, single_label_task
-from clip_geometry.tasks.parameters import SHAPES, published_items, published_sizes, size_table
+from support.parameters import SHAPES, parameter_count, published_items, published_sizes, size_table
 
 PAPER = read_yaml(FILE)["mickus2024"]
 

@@ -6,7 +6,7 @@ from scipy.linalg import orthogonal_procrustes
 
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import Procrustes, RankWarning
-from clip_geometry.transforms.procrustes import nearest_orthogonal
+from clip_geometry.transforms.paired import nearest_orthogonal
 from support.clouds import cone, rotation
 
 

@@ -43,7 +43,7 @@ def test_steps_round_trip(text, step, written):
     (found,) = parse_pipeline(text)
     assert (found, str(found)) == (step, written)
     assert parse_pipeline(written) == (step,)
-    assert found.make().get_params() == transforms[found.name].make(**dict(step.parameters)).get_params()
+    assert found.make().get_params() == transforms[found.name](**dict(step.parameters)).get_params()
 
 
 def test_commas_inside_parentheses_do_not_split():

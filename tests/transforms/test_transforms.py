@@ -23,7 +23,7 @@ from clip_geometry.transforms import (
     Whiten,
     transforms,
 )
-from clip_geometry.transforms.map_file import _attributes
+from clip_geometry.transforms.map_file import attributes_of
 from support.clouds import cone, rotation
 
 CASES = {
@@ -56,9 +56,9 @@ def target_for(case, x):
 
 def test_every_registered_transform_is_here():
     assert {case.split()[0] for case in CASES} == {*transforms, "compose"}
-    for name, entry in transforms.items():
-        assert entry.make is type(CASES[name]) and CASES[name].name == name
-        assert entry.summary and entry.formula
+    for name, kind in transforms.items():
+        assert kind is type(CASES[name]) and CASES[name].name == name
+        assert kind.summary and kind.formula
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -81,7 +81,7 @@ def test_what_is_learned_is_declared(case, x):
     """The declared attributes are what a saved map holds: one that is missing there would be lost."""
     fitted = clone(CASES[case]).fit(x, target_for(case, x))
     learned = {key for key in vars(fitted) if key.endswith("_")}
-    assert learned == set(_attributes(type(fitted)))
+    assert learned == set(attributes_of(type(fitted)))
 
 
 @pytest.mark.parametrize("case", CASES)

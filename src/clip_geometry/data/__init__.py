@@ -8,10 +8,9 @@ from typing import Any
 
 from clip_geometry.config import validate
 from clip_geometry.data import cifar100, folder
-from clip_geometry.data.aligned import PLACE
 from clip_geometry.data.base import Dataset, DatasetConfig, DatasetEntry, Side, datasets
 from clip_geometry.data.images import IMAGE_SUFFIXES
-from clip_geometry.data.tables import SUFFIXES
+from clip_geometry.data.tables import PLACE, SUFFIXES
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, did_you_mean, import_all, shown
 
@@ -32,35 +31,27 @@ import_all(__name__)
 
 
 def resolve_dataset(name_or_path: str | Path, /, **options: Any) -> DatasetConfig:
-    """The config of a registered data set, or of what lies at a path; `options` are its other fields.
+    """Return the config of a registered data set, or of the files at a path.
 
-    A table, or a path with {language} in it, is read as `captions`, .json as `coco`, a folder as `cifar100` where it
-    has one of its layouts and as `folder` where it holds images. ~ and $VARIABLE in a path are put in. Raises
-    InputError for anything else and for wrong options.
+    A table, or a path with {language} in it, is read as `captions`, .json as `coco`, a folder as `cifar100` if it has
+    one of its layouts and as `folder` if it holds images. ~ and $VARIABLE in a path are expanded.
+
+    Args:
+        name_or_path: Of the data set.
+        **options: Other fields of its config, such as split or language.
+
+    Returns:
+        The validated config, for `load_dataset` and `embed`.
+
+    Raises:
+        InputError: For an unknown name, a path that holds no data set, and wrong options.
+
+    Example:
+        >>> from clip_geometry import resolve_dataset
+        >>> config = resolve_dataset("scenes", size=8, language="fr")
+        >>> config.name, config.size, config.split
+        ('scenes', 8, 'test')
     """
-    return _resolve(name_or_path, options)
-
-
-def config_class(name_or_path: str | Path) -> type[DatasetConfig]:
-    """The kind of config that a name, or what lies at a path, asks for."""
-    return datasets[_name(name_or_path)].config
-
-
-def dataset_from(section: Mapping[str, Any]) -> DatasetConfig:
-    """The config that a section such as `{name: cifar100, split: test}` describes; the name may be a path."""
-    options = dict(section)
-    name = options.pop("name", None)
-    if not isinstance(name, str):
-        raise InputError(f"a data set needs a 'name' (a data set or a path) among its keys; given: {options}")
-    return _resolve(name, options)
-
-
-def load_dataset(config: DatasetConfig) -> Dataset:
-    """The data set of a config. Nothing is decoded yet."""
-    return datasets[config.name].load(config)
-
-
-def _resolve(name_or_path: str | Path, options: Mapping[str, Any]) -> DatasetConfig:
     values = {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}
     if str(name_or_path) not in datasets:
         if "path" in values:
@@ -68,20 +59,49 @@ def _resolve(name_or_path: str | Path, options: Mapping[str, Any]) -> DatasetCon
                 f"both {str(name_or_path)!r} and path={values['path']!r} say where the data set is; give one"
             )
         values["path"] = str(name_or_path)
-    for key in values.keys() & {"path", "images", "image_names"}:  # one place has one name, from wherever it is given
+    for key in values.keys() & {"path", "images", "image_names"}:  # a place has one name, however it is given
         if isinstance(values[key], str):
             values[key] = str(path_of(values[key]).resolve())
     name = _name(name_or_path)
     return validate(datasets[name].config, {**values, "name": name}, f"data set {str(name_or_path)!r}")
 
 
-def _name(name_or_path: str | Path) -> str:
-    name = str(name_or_path)
-    return name if name in datasets else _kind(path_of(name_or_path))
+def config_class(name_or_path: str | Path) -> type[DatasetConfig]:
+    """Return the config class of a name, or of the files at a path."""
+    return datasets[_name(name_or_path)].config
+
+
+def dataset_from(section: Mapping[str, Any]) -> DatasetConfig:
+    """Return the config of a section such as `{name: cifar100, split: test}`; the name may be a path."""
+    options = dict(section)
+    name = options.pop("name", None)
+    if not isinstance(name, str):
+        raise InputError(f"a data set needs a 'name' (a data set or a path) among its keys; given: {options}")
+    return resolve_dataset(name, **{str(key): value for key, value in options.items()})
+
+
+def load_dataset(config: DatasetConfig) -> Dataset:
+    """Load the data set of a config; images are decoded only when they are asked for.
+
+    Args:
+        config: From `resolve_dataset`.
+
+    Returns:
+        The data set, with the sides `image` and `text`, either of which may be None.
+
+    Example:
+        >>> from clip_geometry import load_dataset, resolve_dataset
+        >>> scenes = load_dataset(resolve_dataset("scenes", size=2))
+        >>> scenes.image.item_id[0], scenes.image.load(0).size
+        ('scenes-test-0-000000', (64, 64))
+        >>> print(scenes.text.load(0))
+        The picture shows a small purple heart at the top, against a light grey background.
+    """
+    return datasets[config.name].load(config)
 
 
 def path_of(path: str | Path) -> Path:
-    """The path with ~ and environment variables put in; as it is where it exists so."""
+    """Return the path with ~ and environment variables expanded; a path that exists is returned unchanged."""
     place = expanded(path)
     if place.exists():
         return place
@@ -91,7 +111,11 @@ def path_of(path: str | Path) -> Path:
     return Path(place)
 
 
-def _kind(path: Path) -> str:
+def _name(name_or_path: str | Path) -> str:
+    """Return the data set that a name, or what lies at a path, stands for."""
+    if str(name_or_path) in datasets:
+        return str(name_or_path)
+    path = path_of(name_or_path)
     if PLACE in str(path):
         return "captions"
     if not path.exists():

@@ -1,31 +1,39 @@
-"""What a data set is: up to two sides, images and texts, each a sequence that can be indexed."""
+"""The parts of a data set: up to two sides, images and texts, each a sequence; its config; the registry."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 from PIL import Image
+from pydantic import field_validator
 
 from clip_geometry.config import Config
-from clip_geometry.data.corpus_words import words_of
-from clip_geometry.registry import Registry
+from clip_geometry.data.sentences import words_of
+from clip_geometry.registry import Registry, did_you_mean
 
 
 @dataclass(frozen=True)
 class Side:
-    """One modality of a data set. `load(k)` gives an RGB PIL image or a string.
+    """One modality of a data set.
 
-    `load` raises OSError (PIL.UnidentifiedImageError is one) for an image that cannot be decoded.
-    pair_on: "label" where one row stands for all items of its label (class prompts), else "item_id".
+    Attributes:
+        modality: "image" or "text".
+        item_id: The id of each row.
+        load: k → an RGB PIL image or a string; raises OSError (PIL.UnidentifiedImageError is one) for an image that
+            cannot be decoded.
+        labels: (n,) int64, indices into `Dataset.class_names` if the set has classes.
+        language: Of the texts.
+        pair_on: "label" if one row stands for all items of its label (class prompts), else "item_id".
     """
 
     modality: str
     item_id: Sequence[str]
     load: Callable[[int], Image.Image | str]
-    labels: np.ndarray | None = None  # (n,) int64, indices into Dataset.class_names where there are such
+    labels: np.ndarray | None = None
     language: str | None = None
     pair_on: str = "item_id"
 
@@ -34,7 +42,7 @@ class Side:
 
     @cached_property
     def word_counts(self) -> Mapping[str, int]:
-        """How often each word occurs in all the texts of the side, as it is written."""
+        """How often each word, as written, occurs in all texts of the side."""
         texts = (self.load(k) for k in range(len(self)))
         return Counter(word for text in texts if isinstance(text, str) for word in words_of(text))
 
@@ -55,17 +63,79 @@ class Dataset:
 
 
 class DatasetConfig(Config):
-    """Fields of every data set. A subclass fixes `name` and adds its own.
+    """Fields of every data set; a subclass fixes `name` and adds its own.
 
-    split: "train" or "test" where the set has such. language: of the texts.
-    prompt: where given (and the set has class names), the text side is one prompt per class, "{}" its place; or the
-    several of a named set ("clip-cifar").
+    Attributes:
+        name: Of the data set.
+        split: "train" or "test" if the set has splits.
+        language: Of the texts.
+        prompt: If given (and the set has class names), the text side is one prompt per class, with the class name in
+            place of "{}"; or several per class for the name of a set of prompts ("clip-cifar").
     """
 
     name: str
     split: str = "test"
     language: str = "en"
     prompt: str | None = None
+
+
+class OneSplit(DatasetConfig):
+    """A set without splits: `split` stays "all"."""
+
+    split: str = "all"
+
+    @field_validator("split")
+    @classmethod
+    def _one_split(cls, split: str) -> str:
+        if split != "all":
+            raise ValueError(f"unknown split {split!r}; this data set has no splits, leave it out")
+        return split
+
+
+class KnownSplits(DatasetConfig):
+    """A set with the splits SPLITS."""
+
+    SPLITS: ClassVar[tuple[str, ...]]
+
+    @field_validator("split")
+    @classmethod
+    def _known_split(cls, split: str) -> str:
+        return known_split(split, cls.SPLITS)
+
+
+class WithoutClasses(DatasetConfig):
+    """Captions or sentences, which have no classes and so no prompts."""
+
+    @field_validator("prompt")
+    @classmethod
+    def _no_classes(cls, prompt: str | None) -> str | None:
+        if prompt is not None:
+            raise ValueError("a prompt needs class names, and this data set has texts of its own instead; leave it out")
+        return prompt
+
+
+class FilesConfig(OneSplit):
+    """A set made of the user's own files at `path`, which have no splits."""
+
+    path: Path
+
+
+class CaptionsOnly(WithoutClasses):
+    """Captions and, in the folder `images`, the images they name."""
+
+    images: Path | None = None
+
+
+class CaptionedConfig(FilesConfig, CaptionsOnly):
+    """Captions from the user's own files."""
+
+
+def known_split(split: str, known: Sequence[str]) -> str:
+    """Return the split; raise ValueError, which pydantic reports for this key, if it is not known."""
+    if split not in known:
+        hint = did_you_mean(split, known) or f"; known are {', '.join(known)}"
+        raise ValueError(f"unknown split {split!r}{hint}")
+    return split
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from clip_geometry.config import digest
-from clip_geometry.data.aligned import PLACE, language_files, read_aligned
-from clip_geometry.data.base import Dataset, DatasetEntry, Side, datasets
-from clip_geometry.data.files import CaptionedConfig, CaptionsOnly, revision
+from clip_geometry.data.base import CaptionedConfig, CaptionsOnly, Dataset, DatasetEntry, Side, datasets
+from clip_geometry.data.files import revision
 from clip_geometry.data.images import listed_images
-from clip_geometry.data.tables import Table, read_table
+from clip_geometry.data.tables import PLACE, Table, language_files, read_aligned, read_table
 from clip_geometry.paths import existing_folder
 from clip_geometry.registry import InputError
 
@@ -19,17 +18,19 @@ LANGUAGE_COLUMNS = ("language", "lang", "locale")
 
 
 class CaptionsConfig(CaptionedConfig):
-    """path: the table, .csv, .tsv, .parquet or .jsonl; or text files, one per language, with the same thing in the
-    same line: their path with {language} in place of the language, such as raw/train.{language}.
+    """Captions of the user's own.
 
-    images: the folder its image names are relative to; default: the folder of the table.
-    image_names: for text files, a further one with the image name of each line; without it, lines are numbered.
-    image_column: default: the first of IMAGE_COLUMNS that the table has; without one, rows are numbered.
-    caption_column: default: the column named like `language`; else, where no column has a two-letter
-    name, the first of CAPTION_COLUMNS that the table has.
+    A table without a column named like `language` may have one of LANGUAGE_COLUMNS instead; then the rows whose value
+    in it is `language` are read.
 
-    A table without a column named like `language` may have one of LANGUAGE_COLUMNS instead: then the rows whose
-    value in it is `language` are read.
+    Attributes:
+        path: The table, .csv, .tsv, .parquet or .jsonl; or line-aligned text files, one per language, as their path
+            with {language} in place of the language, such as raw/train.{language}.
+        images: The folder its image names are relative to; default: the folder of the table.
+        image_names: For text files, a further one with the image name of each line; without it, lines are numbered.
+        image_column: Default: the first of IMAGE_COLUMNS that the table has; without one, rows are numbered.
+        caption_column: Default: the column named like `language`, or else, if no column has a two-letter name, the
+            first of CAPTION_COLUMNS that the table has.
     """
 
     name: str = "captions"
@@ -39,7 +40,15 @@ class CaptionsConfig(CaptionedConfig):
 
 
 def load(config: CaptionsConfig) -> Dataset:
-    table = _table(config)
+    if PLACE in str(config.path):
+        files = language_files(config.path)
+        if not files:
+            raise InputError(f"there is no file {config.path} with a language such as en in place of {PLACE}")
+        table = read_aligned(config.path, files, config.image_names)
+    elif config.image_names is not None:
+        raise InputError(f"image_names={config.image_names} is for text files; {config.path} is a table")
+    else:
+        table = read_table(config.path)
     images = config.image_column or _first(IMAGE_COLUMNS, table.names)
     return captions_of(config, table, config.caption_column, images, folder=table.path.parent)
 
@@ -47,14 +56,29 @@ def load(config: CaptionsConfig) -> Dataset:
 def captions_of(
     config: CaptionsOnly, table: Table, caption_column: str | None, image_column: str | None, folder: Path
 ) -> Dataset:
-    """One text row per row of the table in that language; rows with the same image name are captions of one item.
+    """Return a text row per row of the table in that language; rows with the same image name caption one item.
 
-    caption_column: None for that of the language. item_id is the image name, or the row number in the table, from 0,
-    where there is no image column: the same in every language. Images come once each, in order of first appearance,
-    from config.images or else from `folder`; the image side is None where none of them is there.
+    item_id is the image name or, without an image column, the row number in the table from 0: the same in every
+    language. Images appear once each, in order of first appearance; the image side is None if none of them exists.
+
+    Args:
+        config: Its `images` take precedence over `folder`.
+        table: Of captions.
+        caption_column: None for that of the language.
+        image_column: The column of image names, if there is one.
+        folder: Of the images.
     """
     captions = table.strings(caption_column or _caption_column(table, config.language))
-    rows = _rows_in(table, config.language, len(captions))
+    rows: Sequence[int] = range(len(captions))
+    by_language = _first(LANGUAGE_COLUMNS, table.names)
+    if by_language is not None and config.language not in table.names:
+        languages = table.strings(by_language)
+        rows = [row for row, each in enumerate(languages) if each == config.language]
+        if not rows:
+            there = ", ".join(dict.fromkeys(languages))
+            raise InputError(
+                f"{table.path} has no rows whose {by_language!r} is {config.language!r}; its languages are {there}"
+            )
     texts = [captions[row] for row in rows]
     files_revision = table.revision()
     if image_column is None:
@@ -70,30 +94,6 @@ def captions_of(
         files_revision = digest([files_revision, revision(folder, names)])
     text = Side("text", item_id, texts.__getitem__, language=config.language)
     return Dataset(config=config, revision=files_revision, image=image, text=text)
-
-
-def _table(config: CaptionsConfig) -> Table:
-    if PLACE not in str(config.path):
-        if config.image_names is not None:
-            raise InputError(f"image_names={config.image_names} is for text files; {config.path} is a table")
-        return read_table(config.path)
-    files = language_files(config.path)
-    if not files:
-        raise InputError(f"there is no file {config.path} with a language such as en in place of {PLACE}")
-    return read_aligned(config.path, files, config.image_names)
-
-
-def _rows_in(table: Table, language: str, count: int) -> Sequence[int]:
-    """All `count` rows, unless a column says the language of each."""
-    column = _first(LANGUAGE_COLUMNS, table.names)
-    if column is None or language in table.names:
-        return range(count)
-    languages = table.strings(column)
-    rows = [row for row, each in enumerate(languages) if each == language]
-    if not rows:
-        there = ", ".join(dict.fromkeys(languages))
-        raise InputError(f"{table.path} has no rows whose {column!r} is {language!r}; its languages are {there}")
-    return rows
 
 
 def _caption_column(table: Table, language: str) -> str:

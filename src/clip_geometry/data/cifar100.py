@@ -1,30 +1,29 @@
 """CIFAR-100 (Krizhevsky 2009), from the original pickles or from Hugging Face's parquet files.
 
-The class names are those of the files, in English; cifar100_ru.json has them in Russian and says where from.
+Class names are those of the files, in English; cifar100_ru.json has them in Russian and names its source.
+torchvision's CIFAR100 is not used for reading: it unpickles whatever it finds and takes only the original files.
 """
 
 import io
 import json
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import pickle
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 from PIL import Image
 from pydantic import BaseModel, model_validator
 
-from clip_geometry.data.base import Dataset, DatasetEntry, Side, datasets
-from clip_geometry.data.cifar_pickle import read_pickle
+from clip_geometry.data.base import Dataset, DatasetEntry, KnownSplits, Side, datasets
 from clip_geometry.data.files import revision
 from clip_geometry.data.images import load_image
 from clip_geometry.data.prompts import class_prompts
 from clip_geometry.data.tables import readable_parquet
-from clip_geometry.data.traits import KnownSplits
 from clip_geometry.paths import existing_folder
-from clip_geometry.reading import parse_json
+from clip_geometry.reading import first_line, parse_json
 from clip_geometry.registry import InputError, shown
 
 LANGUAGES = ("en", "ru")
@@ -33,10 +32,13 @@ LAYOUTS = f"{PICKLES}/{{train,test,meta}} or {{train,test}}-00000-of-00001.parqu
 
 
 class Cifar100Config(KnownSplits):
-    """path: a folder in one of the two LAYOUTS; default: $CLIP_GEOMETRY_DATA/cifar100 where that exists, otherwise
-    ~/.cache/clip-geometry/cifar100, where torchvision downloads it to.
-    labels: the 100 fine classes or the 20 coarse ones. language: of the class names in the prompts, "en", or "ru" for
-    the fine classes.
+    """CIFAR-100.
+
+    Attributes:
+        path: A folder in one of the two LAYOUTS; default: $CLIP_GEOMETRY_DATA/cifar100 if it exists, otherwise
+            ~/.cache/clip-geometry/cifar100, where torchvision downloads it to.
+        labels: The 100 fine classes or the 20 coarse ones.
+        language: Of the class names in the prompts, "en", or "ru" for the fine classes.
     """
 
     SPLITS = ("train", "test")
@@ -54,53 +56,56 @@ class Cifar100Config(KnownSplits):
         return self
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """What either layout holds of one split."""
-
-    load: Callable[[int], Image.Image]
-    labels: Sequence[int]
-    class_names: Sequence[str]
+Loader: TypeAlias = Callable[[int], Image.Image]
 
 
 def load(config: Cifar100Config) -> Dataset:
-    """32×32 RGB images with labels; class prompts as the text side where a prompt is given.
+    """Load 32×32 RGB images with labels, and class prompts as the text side if a prompt is given.
 
-    The layouts differ in row order, therefore item_id, "<layout>-<split>-<row>", differs too.
+    The layouts differ in row order, so item_id, "<layout>-<split>-<row>", differs too.
     """
-    folder = existing_folder(config.path, "a CIFAR-100 folder") if config.path else _default_folder()
+    if config.path:
+        folder = existing_folder(config.path, "a CIFAR-100 folder")
+    elif not ((shared := os.environ.get("CLIP_GEOMETRY_DATA")) and (folder := Path(shared) / "cifar100").is_dir()):
+        folder = Path.home() / ".cache" / "clip-geometry" / "cifar100"
+        if not (folder / PICKLES).is_dir():
+            download(folder)
     files = layout_files(folder, config.split)
     if files is None:
         raise InputError(f"{folder} holds no {config.split} split of CIFAR-100; expected {LAYOUTS} in it")
     layout, read = ("parquet", _from_parquet) if len(files) == 1 else ("python", _from_pickles)
-    rows = read(config, *files)
-    labels = _checked_labels(rows, files[0])
+    image, labels, class_names = read(config, *files)
+    if not labels:
+        raise InputError(f"{files[0]} has no rows")
+    if not all(label in range(len(class_names)) for label in labels):
+        raise InputError(f"{files[0]} has a label that is none of its {len(class_names)} classes")
+    item_id = [f"{layout}-{config.split}-{k}" for k in range(len(labels))]
+    text = None
+    if config.prompt is not None:
+        names = class_names
+        if config.language == "ru":
+            russian = russian_names()
+            if unknown := [name for name in names if name not in russian]:
+                raise InputError(f"{unknown[0]!r} is no class of CIFAR-100 and has no name in 'ru'; use language=en")
+            names = [russian[name] for name in names]
+        text = class_prompts(names, config.prompt, config.language)
     return Dataset(
         config=config,
         revision=revision(files[0].parent, [file.name for file in files]),
-        image=Side("image", [f"{layout}-{config.split}-{k}" for k in range(len(labels))], rows.load, labels=labels),
-        text=None if config.prompt is None else _prompts(config, rows.class_names),
-        class_names=tuple(rows.class_names),
+        image=Side("image", item_id, image, labels=np.array(labels, dtype=np.int64)),
+        text=text,
+        class_names=tuple(class_names),
     )
 
 
 def russian_names() -> dict[str, str]:
-    """The names of the fine classes in Russian by the English ones, in the order of the labels."""
+    """Return English → Russian name of the fine classes, in the order of the labels."""
     file = Path(__file__).with_name("cifar100_ru.json")
     return json.loads(file.read_text(encoding="utf-8"))["names"]
 
 
-def _prompts(config: Cifar100Config, names: Sequence[str]) -> Side:
-    if config.language == "ru":
-        russian = russian_names()
-        if unknown := [name for name in names if name not in russian]:
-            raise InputError(f"{unknown[0]!r} is no class of CIFAR-100 and has no name in 'ru'; use language=en")
-        names = [russian[name] for name in names]
-    return class_prompts(names, config.prompt or "", config.language)
-
-
 def layout_files(folder: Path, split: str) -> tuple[Path, ...] | None:
-    """The files of a split: (pickle, meta) or (parquet,), in `folder` or its usual sub-folder; None without."""
+    """Return the files of a split, (pickle, meta) or (parquet,), in `folder` or its usual subfolder; None without."""
     for place in (folder / PICKLES, folder):
         if (place / split).is_file() and (place / "meta").is_file():
             return place / split, place / "meta"
@@ -110,17 +115,8 @@ def layout_files(folder: Path, split: str) -> tuple[Path, ...] | None:
     return None
 
 
-def _default_folder() -> Path:
-    if (shared := os.environ.get("CLIP_GEOMETRY_DATA")) and (folder := Path(shared) / "cifar100").is_dir():
-        return folder
-    folder = Path.home() / ".cache" / "clip-geometry" / "cifar100"
-    if not (folder / PICKLES).is_dir():
-        download(folder)
-    return folder
-
-
 def download(folder: Path) -> None:
-    """The original archive, checked against torchvision's checksum, unpacked as `folder`/cifar-100-python."""
+    """Download the original archive, check torchvision's checksum and unpack it as `folder`/cifar-100-python."""
     from tempfile import TemporaryDirectory
 
     from torchvision.datasets import CIFAR100
@@ -139,7 +135,7 @@ def download(folder: Path) -> None:
         ) from None
 
 
-def _from_pickles(config: Cifar100Config, batch_file: Path, meta_file: Path) -> _Rows:
+def _from_pickles(config: Cifar100Config, batch_file: Path, meta_file: Path) -> tuple[Loader, list[int], list[str]]:
     batch, meta = read_pickle(batch_file), read_pickle(meta_file)
     pixels, labels = batch.get("data"), batch.get(f"{config.labels}_labels")
     names = meta.get(f"{config.labels}_label_names")
@@ -147,7 +143,7 @@ def _from_pickles(config: Cifar100Config, batch_file: Path, meta_file: Path) -> 
         raise InputError(f"{batch_file} holds no 'data' of (n, 3072) bytes; a CIFAR-100 pickle was expected")
     if not (isinstance(labels, list) and len(labels) == len(pixels) and isinstance(names, list)):
         raise InputError(f"{batch_file} or {meta_file} lacks the {config.labels} labels or their names")
-    return _Rows(partial(_image_of_row, pixels), labels, names)
+    return partial(_image_of_row, pixels), labels, names
 
 
 def _image_of_row(pixels: np.ndarray, k: int) -> Image.Image:
@@ -162,7 +158,7 @@ class _Schema(BaseModel):
     info: _Info
 
 
-def _from_parquet(config: Cifar100Config, file: Path) -> _Rows:
+def _from_parquet(config: Cifar100Config, file: Path) -> tuple[Loader, list[int], list[str]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -177,7 +173,7 @@ def _from_parquet(config: Cifar100Config, file: Path) -> _Rows:
     facts = (table.schema.metadata or {}).get(b"huggingface", b"{}")
     try:
         features = parse_json(facts, f"the schema of {shown(file)}", _Schema).info.features
-        class_names = tuple(features[label_column]["names"])
+        class_names = list(features[label_column]["names"])
     except (InputError, KeyError, TypeError):
         raise InputError(f"{shown(file)} has no class names in its schema; Hugging Face's file has them") from None
     if not all(isinstance(name, str) for name in class_names):
@@ -185,7 +181,7 @@ def _from_parquet(config: Cifar100Config, file: Path) -> _Rows:
     images = table["img"].combine_chunks()
     if not pa.types.is_struct(images.type):
         raise InputError(f"{file} has {images.type} in the column 'img'; a struct with the PNG bytes was expected")
-    return _Rows(partial(_image_of_struct, images), table[label_column].to_pylist(), class_names)
+    return partial(_image_of_struct, images), table[label_column].to_pylist(), class_names
 
 
 def _image_of_struct(column: Any, k: int) -> Image.Image:
@@ -195,13 +191,33 @@ def _image_of_struct(column: Any, k: int) -> Image.Image:
     return load_image(io.BytesIO(content))
 
 
-def _checked_labels(rows: _Rows, file: Path) -> np.ndarray:
-    if not len(rows.labels):
-        raise InputError(f"{file} has no rows")
-    classes = range(len(rows.class_names))
-    if not all(label in classes for label in rows.labels):
-        raise InputError(f"{file} has a label that is none of its {len(classes)} classes")
-    return np.array(rows.labels, dtype=np.int64)
+_ALLOWED = {
+    ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+}
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    """Builds plain objects and NumPy arrays only, whatever a pickle asks for."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ALLOWED:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        return _ALLOWED[module, name]
+
+
+def read_pickle(path: Path) -> dict[str, Any]:
+    """Read the dictionary in one of CIFAR's files, which Python 2 wrote; raise InputError for any other content."""
+    try:
+        with path.open("rb") as file:
+            content = _ArrayUnpickler(file, encoding="latin1").load()
+    except Exception as error:  # a damaged pickle raises anything
+        why = first_line(error) or "it is truncated"
+        raise InputError(f"{shown(path)} is not one of CIFAR's pickles: {why}") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{shown(path)} is not one of CIFAR's pickles: it holds no dictionary")
+    return content
 
 
 datasets.add("cifar100", DatasetEntry(Cifar100Config, load, "CIFAR-100, 32×32 photographs of 100 classes"))

@@ -1,14 +1,13 @@
 """COCO captions: the official annotation file and a folder of images."""
 
 from collections import defaultdict
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from clip_geometry.config import digest
-from clip_geometry.data.base import Dataset, DatasetEntry, Side, datasets
-from clip_geometry.data.files import CaptionedConfig, revision
+from clip_geometry.data.base import CaptionedConfig, Dataset, DatasetEntry, Side, datasets
+from clip_geometry.data.files import revision
 from clip_geometry.data.images import listed_images
 from clip_geometry.paths import existing_file, existing_folder
 from clip_geometry.reading import read_json
@@ -18,11 +17,13 @@ WHAT = "a COCO captions annotation file, such as captions_val2017.json,"
 
 
 class CocoConfig(CaptionedConfig):
-    """path: the annotation file; the captions are in `language`, officially English.
+    """COCO captions.
 
-    images: default: for …/annotations/captions_val2017.json the first of val2017, images/val2017, images that
-    is a folder, looked for in … and then in …/annotations.
-    captions_per_image: None for all, 1 for the first of each image by annotation id.
+    Attributes:
+        path: The annotation file; its captions are in `language`, officially English.
+        images: Default: for …/annotations/captions_val2017.json, the first existing folder of val2017, images/val2017
+            and images, in … and then in …/annotations.
+        captions_per_image: None for all, 1 for the first of each image by annotation id.
     """
 
     name: str = "coco"
@@ -48,48 +49,36 @@ class _Annotations(BaseModel):
 
 
 def load(config: CocoConfig) -> Dataset:
-    """Images in the order of the file, captions image by image in order of annotation id.
+    """Load images in the order of the file and captions image by image in the order of annotation ids.
 
-    item_id is the COCO image id. The image side is None where none of the images is there.
+    item_id is the COCO image id. The image side is None if none of the images exists.
     """
     path = existing_file(config.path, WHAT)
     content: _Annotations = read_json(path, WHAT, _Annotations)
     file_names = {entry.id: entry.file_name for entry in content.images}
     if len(file_names) < len(content.images):
         raise InputError(f"{shown(path)} lists an image id twice; {WHAT} has each once")
-    captions = _captions(path, content.annotations, file_names)
+    captions = defaultdict(list)
+    for each in sorted(content.annotations, key=lambda each: (each.id, each.image_id, each.caption)):
+        if each.image_id not in file_names:
+            raise InputError(f"{shown(path)} has a caption of image {each.image_id}, which its 'images' lack")
+        captions[each.image_id].append(each.caption)
     kept = [(str(i), text) for i in file_names for text in captions[i][: config.captions_per_image]]
     texts = [text for _, text in kept]
 
-    names = list(file_names.values())
-    files_revision = revision(path.parent, [path.name])
-    folder = _images_folder(config, path)
-    image = None
+    if config.images is not None:
+        folder = existing_folder(config.images, "a folder of images")
+    else:
+        split = path.stem.rpartition("_")[2]
+        roots, inside = (path.parent.parent, path.parent), (split, f"images/{split}", "images")
+        folder = next((place for root in roots for name in inside if (place := root / name).is_dir()), None)
+    image, files_revision = None, revision(path.parent, [path.name])
     if folder is not None:
+        names = list(file_names.values())
         image = listed_images(folder, names, list(map(str, file_names)), required=config.images is not None)
         files_revision = digest([files_revision, revision(folder, names)])
     text = Side("text", [item for item, _ in kept], texts.__getitem__, language=config.language)
     return Dataset(config=config, revision=files_revision, image=image, text=text)
-
-
-def _captions(path: Path, annotations: "list[_Caption]", known: dict[int, str]) -> dict[int, list[str]]:
-    """Captions of each image id, in order of annotation id."""
-    captions = defaultdict(list)
-    for each in sorted(annotations, key=lambda each: (each.id, each.image_id, each.caption)):
-        if each.image_id not in known:
-            raise InputError(f"{shown(path)} has a caption of image {each.image_id}, which its 'images' lack")
-        captions[each.image_id].append(each.caption)
-    return captions
-
-
-def _images_folder(config: CocoConfig, path: Path) -> Path | None:
-    if config.images is not None:
-        return existing_folder(config.images, "a folder of images")
-    split = path.stem.rpartition("_")[2]
-    places = [
-        root / name for root in (path.parent.parent, path.parent) for name in (split, f"images/{split}", "images")
-    ]
-    return next((place for place in places if place.is_dir()), None)
 
 
 datasets.add("coco", DatasetEntry(CocoConfig, load, "COCO captions: official annotation file and image folder"))

@@ -1,16 +1,26 @@
-"""Corpora: sentences whose words are given, with their parts of speech where those are known."""
+"""Corpora: sentences as words, with their parts of speech if known; the user's own, shared ones, and the hub's."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from clip_geometry.data.base import Dataset, DatasetConfig, DatasetEntry, Side, datasets
-from clip_geometry.data.corpus_words import Sentence
-from clip_geometry.data.files import FilesConfig, is_unicode, read_lines
+from clip_geometry.data.base import (
+    Dataset,
+    DatasetConfig,
+    DatasetEntry,
+    FilesConfig,
+    KnownSplits,
+    OneSplit,
+    Side,
+    WithoutClasses,
+    datasets,
+)
+from clip_geometry.data.files import is_unicode, read_lines
+from clip_geometry.data.sentences import Sentence
 from clip_geometry.data.tables import SUFFIXES, Table, read_table
-from clip_geometry.data.traits import OneSplit, WithoutClasses
 from clip_geometry.paths import existing_file
+from clip_geometry.reading import first_line
 from clip_geometry.registry import InputError, did_you_mean
 
 TEXTS = (".txt", ".tokens")
@@ -19,11 +29,13 @@ WORD_COLUMNS, TAG_COLUMNS = ("tokens", "words", "sentence", "text"), ("tags", "p
 
 
 class CorpusConfig(FilesConfig, WithoutClasses):
-    """path: a table (.parquet, .jsonl, …) with a sentence a row, or a text file (.txt, .tokens) with one a line.
+    """A corpus of the user's own. Words with the tag -NONE- are left out, and so are sentences without words.
 
-    words: the column with the list of a sentence's words, or with text that spaces divide into them; default: the
-    first of WORD_COLUMNS that the table has. tags: the column with a tag for each word, default: the first of
-    TAG_COLUMNS that the table has. Words with the tag -NONE- are left out, and sentences without words too.
+    Attributes:
+        path: A table (.parquet, .jsonl, …) with a sentence per row, or a text file (.txt, .tokens) with one per line.
+        words: The column with the list of a sentence's words, or with text that spaces divide into them; default: the
+            first of WORD_COLUMNS that the table has.
+        tags: The column with a tag for each word; default: the first of TAG_COLUMNS that the table has.
     """
 
     name: str = "corpus"
@@ -37,7 +49,7 @@ def load(config: CorpusConfig) -> Dataset:
         if config.words or config.tags:
             raise InputError(f"{path} is a text file, it has no columns; leave words and tags out")
         table = Table(path, ("sentence",), lambda _: read_lines(path))
-        return corpus_of(config, table, "sentence", None)
+        return dataset_of(config, table, sentences_of(table, "sentence", None))
     table = read_table(path)
     words = config.words or next((name for name in WORD_COLUMNS if name in table.names), None)
     if words is None:
@@ -45,16 +57,11 @@ def load(config: CorpusConfig) -> Dataset:
             f"{path} has no column {' or '.join(WORD_COLUMNS)}; name one of {', '.join(table.names)} with words=…"
         )
     tags = config.tags or next((name for name in TAG_COLUMNS if name in table.names), None)
-    return corpus_of(config, table, words, tags)
-
-
-def corpus_of(config: DatasetConfig, table: Table, words: str, tags: str | None) -> Dataset:
-    """A text side of `Sentence`s; item_id is the row in the table, from 0."""
     return dataset_of(config, table, sentences_of(table, words, tags))
 
 
 def dataset_of(config: DatasetConfig, table: Table, sentences: Iterable[tuple[str, Sentence]]) -> Dataset:
-    """sentences: with their item_id."""
+    """Return a data set with a text side of (item_id, sentence)."""
     kept = list(sentences)
     if not kept:
         raise InputError(f"{table.path} has no sentence with a word in it")
@@ -64,7 +71,7 @@ def dataset_of(config: DatasetConfig, table: Table, sentences: Iterable[tuple[st
 
 
 def sentences_of(table: Table, words: str, tags: str | None) -> Iterator[tuple[str, Sentence]]:
-    """(row from 0 as a string, sentence) of each sentence that has words."""
+    """Yield (row from 0 as a string, sentence) for each sentence that has words."""
     for name in filter(None, (words, tags)):
         if name not in table.names:
             hint = did_you_mean(name, table.names) or f"; it has {', '.join(table.names)}"
@@ -72,21 +79,19 @@ def sentences_of(table: Table, words: str, tags: str | None) -> Iterator[tuple[s
     lines = table.values(words)
     marks = table.values(tags) if tags else [None] * len(lines)
     for row, (line, mark) in enumerate(zip(lines, marks, strict=True)):
-        split = _strings(line, table, words, row)
-        if mark is None:
-            kept, kinds = split, None
-        else:
+        kept, kinds = _strings(line, table, words, row), None
+        if mark is not None:
             kinds = _strings(mark, table, tags or "", row)
-            if len(kinds) != len(split):
-                raise InputError(f"row {row + 1} of {table.path} has {len(split)} words but {len(kinds)} tags")
+            if len(kinds) != len(kept):
+                raise InputError(f"row {row + 1} of {table.path} has {len(kept)} words but {len(kinds)} tags")
             there = [k for k, kind in enumerate(kinds) if kind != TRACE]
-            kept, kinds = [split[k] for k in there], [kinds[k] for k in there]
+            kept, kinds = [kept[k] for k in there], [kinds[k] for k in there]
         if kept:
             yield str(row), Sentence(kept, kinds)
 
 
 def _strings(cell: Any, table: Table, name: str, row: int) -> Sequence[str]:
-    """The words of a cell: a list, or text with spaces between them."""
+    """Return the words of a cell: a list, or text with spaces between them."""
     if isinstance(cell, str):
         cell = cell.split()
     if not isinstance(cell, list) or not all(
@@ -103,42 +108,115 @@ datasets.add(
 )
 
 
-# --- those at hand
-
-
 class SharedCorpusConfig(OneSplit, WithoutClasses):
-    """path: the parquet file; default: in $CLIP_GEOMETRY_DATA/text. split: "all"."""
+    """A corpus whose parquet file is at `path`; default: FILE in $CLIP_GEOMETRY_DATA/text. split: "all"."""
 
+    FILE: ClassVar[str]
     path: Path | None = None
 
 
 class TreebankConfig(SharedCorpusConfig):
-    """The sample of the Penn Treebank that NLTK has: 3914 sentences of the Wall Street Journal."""
+    """NLTK's sample of the Penn Treebank: 3,914 sentences of the Wall Street Journal."""
 
+    FILE = "treebank_sample.parquet"
     name: str = "treebank"
 
 
 class BrownConfig(SharedCorpusConfig):
     """The Brown corpus (Francis and Kučera 1964), tagged."""
 
+    FILE = "brown.parquet"
     name: str = "brown"
 
 
-FILES = {"treebank": "treebank_sample.parquet", "brown": "brown.parquet"}
-
-
 def load_shared(config: SharedCorpusConfig) -> Dataset:
-    path, file = config.path, FILES[config.name]
+    path = config.path
     if path is None:
         shared = os.environ.get("CLIP_GEOMETRY_DATA")
         if not shared:
             raise InputError(
-                f"the corpus {config.name} needs its file: set CLIP_GEOMETRY_DATA to a folder with text/{file}, or "
-                "give the file with path=…"
+                f"the corpus {config.name} needs its file: set CLIP_GEOMETRY_DATA to a folder with text/{config.FILE}, "
+                "or give the file with path=…"
             )
-        path = Path(shared).expanduser() / "text" / file
-    return corpus_of(config, read_table(path), "tokens", "tags")
+        path = Path(shared).expanduser() / "text" / config.FILE
+    table = read_table(path)
+    return dataset_of(config, table, sentences_of(table, "tokens", "tags"))
 
 
 datasets.add("treebank", DatasetEntry(TreebankConfig, load_shared, "sentences of the Penn Treebank's sample, tagged"))
 datasets.add("brown", DatasetEntry(BrownConfig, load_shared, "the Brown corpus, tagged"))
+
+
+class HubCorpusConfig(KnownSplits, WithoutClasses):
+    """A corpus of the Hugging Face hub: one parquet file per split, with a line of text per row.
+
+    Attributes:
+        REPOSITORY, REVISION, FILE, COLUMN: Where the text is; braces in FILE stand for the split.
+        path: A file with the text of the split, instead of fetching it.
+        split: One of SPLITS.
+    """
+
+    SPLITS = ("train", "validation", "test")
+    REPOSITORY: ClassVar[str]
+    REVISION: ClassVar[str]
+    FILE: ClassVar[str]
+    COLUMN: ClassVar[str]
+    path: Path | None = None
+
+    def divide(self, row: str, line: Sentence) -> Iterator[tuple[str, Sentence]]:
+        """Yield (item_id, sentence) of a line."""
+        yield row, line
+
+
+class PTBConfig(HubCorpusConfig):
+    """The Penn Treebank as Mikolov prepared it: lowercased, rare words as <unk>, numbers as N."""
+
+    REPOSITORY, REVISION = "ptb-text-only/ptb_text_only", "refs/convert/parquet"
+    FILE, COLUMN = "penn_treebank/{}/0000.parquet", "sentence"
+    name: str = "ptb"
+
+
+class WikiText2Config(HubCorpusConfig):
+    """WikiText-2 (Merity et al. 2016), the version with all words.
+
+    Paragraphs are split after words that are a full stop, question mark or exclamation mark; headings are left out.
+    item_id is the row and the number of the sentence, such as 7.0, 7.1.
+    """
+
+    REPOSITORY, REVISION = "Salesforce/wikitext", "main"
+    FILE, COLUMN = "wikitext-2-raw-v1/{}-00000-of-00001.parquet", "text"
+    name: str = "wikitext2"
+
+    def divide(self, row: str, line: Sentence) -> Iterator[tuple[str, Sentence]]:
+        if line.words[0] == line.words[-1] == "=":  # a heading
+            return
+        start = number = 0
+        for place, word in enumerate(line.words, start=1):
+            if word in (".", "?", "!") or place == len(line.words):
+                yield f"{row}.{number}", Sentence(line.words[start:place])
+                start, number = place, number + 1
+
+
+def load_from_hub(config: HubCorpusConfig) -> Dataset:
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError
+
+    if config.path is not None:
+        path = existing_file(config.path, f"a table ({' '.join(SUFFIXES)}) with the column {config.COLUMN!r}")
+    else:
+        file = config.FILE.format(config.split)
+        try:
+            path = Path(hf_hub_download(config.REPOSITORY, file, repo_type="dataset", revision=config.REVISION))
+        except (HfHubHTTPError, OSError, ValueError) as error:
+            raise InputError(
+                f"{config.name}, split {config.split}, could not be fetched from huggingface.co and is not in its "
+                f"cache ({type(error).__name__}: {first_line(error)}); download {file} of {config.REPOSITORY} "
+                "elsewhere and give it with path=…"
+            ) from None
+    table = read_table(path)
+    lines = sentences_of(table, config.COLUMN, None)
+    return dataset_of(config, table, (part for row, line in lines for part in config.divide(row, line)))
+
+
+datasets.add("ptb", DatasetEntry(PTBConfig, load_from_hub, "the Penn Treebank of language models, from the hub"))
+datasets.add("wikitext2", DatasetEntry(WikiText2Config, load_from_hub, "WikiText-2 in sentences, from the hub"))

@@ -1,4 +1,4 @@
-"""A folder of images; its sub-folders are the classes."""
+"""A folder of images; its subfolders are the classes."""
 
 import os
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from clip_geometry.data.base import Dataset, DatasetEntry, Side, datasets
-from clip_geometry.data.files import FilesConfig, is_unicode, revision
+from clip_geometry.data.base import Dataset, DatasetEntry, FilesConfig, Side, datasets
+from clip_geometry.data.files import is_unicode, revision
 from clip_geometry.data.images import IMAGE_SUFFIXES, load_listed
 from clip_geometry.data.prompts import class_prompts
 from clip_geometry.paths import existing_folder
@@ -16,32 +16,32 @@ from clip_geometry.registry import InputError
 
 
 class FolderConfig(FilesConfig):
-    """path: the folder, searched with its sub-folders."""
+    """A folder at `path`, searched with its subfolders."""
 
     name: str = "folder"
 
 
 def image_names(root: Path) -> Iterator[str]:
-    """Relative posix paths of the image files under `root`, unsorted.
+    """Yield the relative posix paths of the image files under `root`, unsorted.
 
-    Hidden files and folders (a name that begins with a dot) and links to folders are passed over.
+    Hidden files and folders (a name that begins with a dot) and links to folders are skipped.
     """
-    for folder, subfolders, files in os.walk(root, onerror=_unreadable):
+
+    def unreadable(error: OSError) -> None:
+        raise InputError(f"{error.filename} cannot be read: {error.strerror}")
+
+    for folder, subfolders, files in os.walk(root, onerror=unreadable):
         subfolders[:] = [name for name in subfolders if not name.startswith(".")]
         for name in files:
             if Path(name).suffix.lower() in IMAGE_SUFFIXES and not name.startswith("."):
                 yield (Path(folder) / name).relative_to(root).as_posix()
 
 
-def _unreadable(error: OSError) -> None:
-    raise InputError(f"{error.filename} cannot be read: {error.strerror}")
-
-
 def load(config: FolderConfig) -> Dataset:
-    """Images sorted by path, in code point order; item_id is the path relative to the folder, in posix form.
+    """Load images sorted by path, in code point order; item_id is the relative posix path.
 
-    Labels and class names (the sorted sub-folders) where every image lies in a direct sub-folder and at least
-    two of these hold images.
+    There are labels and class names (the sorted subfolders) if every image is in a direct subfolder and at least two
+    of these have images.
     """
     root = existing_folder(config.path, "a folder of images")
     names = sorted(image_names(root))
@@ -50,8 +50,11 @@ def load(config: FolderConfig) -> Dataset:
     for name in names:
         if not is_unicode(name):
             raise InputError(f"the name of {os.fsencode(root / name)!r} is not UTF-8; rename it")
-    labels, class_names = _classes(names)
-    text = None
+    paths = [PurePosixPath(name).parts for name in names]
+    index = {name: k for k, name in enumerate(sorted({parts[0] for parts in paths}))}
+    labels = class_names = text = None
+    if len(index) > 1 and all(len(parts) == 2 for parts in paths):
+        labels, class_names = np.array([index[parts[0]] for parts in paths], dtype=np.int64), tuple(index)
     if config.prompt is not None:
         if class_names is None:
             raise InputError(f"prompt {config.prompt!r} needs classes, and {root} has no class sub-folders")
@@ -63,15 +66,6 @@ def load(config: FolderConfig) -> Dataset:
         text=text,
         class_names=class_names,
     )
-
-
-def _classes(names: list[str]) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
-    paths = [PurePosixPath(name) for name in names]
-    class_names = tuple(sorted({path.parts[0] for path in paths}))
-    if len(class_names) < 2 or any(len(path.parts) != 2 for path in paths):
-        return None, None
-    index = {name: k for k, name in enumerate(class_names)}
-    return np.array([index[path.parts[0]] for path in paths], dtype=np.int64), class_names
 
 
 datasets.add("folder", DatasetEntry(FolderConfig, load, "a folder of images; sub-folders are classes"))

@@ -1,6 +1,7 @@
 """Decoding of images, and the image side of a list of files."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -12,16 +13,19 @@ from clip_geometry.data.base import Side
 from clip_geometry.registry import InputError
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
-# What is decoded, whatever the name of the file: Pillow's other decoders start Ghostscript for PostScript.
+# formats that are decoded, whatever a file is called: Pillow's other decoders start Ghostscript for PostScript
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 
 
 def load_image(file: Path | BinaryIO) -> Image.Image:
-    """An image file as RGB, fully decoded. Raises OSError for whatever cannot be decoded.
+    """Decode an image file to RGB.
 
-    As the usual CLIP loaders do it: alpha is dropped, not blended; of an animation the first frame; the EXIF
-    orientation is NOT applied. Truncated files, decompression bombs and formats other than FORMATS are errors.
-    Unlike them, 16-bit grey and floating point in [0, 1] are scaled to 8 bits; other ranges are errors.
+    As in the usual CLIP loaders, alpha is dropped, not blended; an animation gives its first frame; the EXIF
+    orientation is NOT applied. Unlike them, 16-bit gray and floating point in [0, 1] are scaled to 8 bits.
+
+    Raises:
+        OSError: For truncated files, decompression bombs, and formats other than FORMATS.
+        InputError: For pixels in other ranges.
     """
     try:
         with Image.open(file, formats=FORMATS) as image:
@@ -36,10 +40,7 @@ def load_image(file: Path | BinaryIO) -> Image.Image:
 
 
 def rgb(image: Image.Image) -> Image.Image:
-    """Any PIL mode as 8-bit RGB; InputError for pixels whose range is not known.
-
-    First of all, because resizing a palette image would not interpolate.
-    """
+    """Convert any PIL mode to 8-bit RGB, before anything else: resizing a palette image would not interpolate."""
     if image.mode == "F" or image.mode.startswith("I"):
         image = _scaled(image)
     if image.mode == "P" and "transparency" in image.info:
@@ -48,7 +49,7 @@ def rgb(image: Image.Image) -> Image.Image:
 
 
 def _scaled(image: Image.Image) -> Image.Image:
-    """16-bit grey or floating point as 8-bit grey. Pillow would clip them to white, and to black."""
+    """Convert 16-bit gray or floating point to 8-bit gray; Pillow would clip them to white, and to black."""
     tags = getattr(image, "tag_v2", {})  # of TIFF: 258 bits per sample, 262 is 0 where 0 means white
     top = 1.0 if image.mode == "F" else 2.0 ** tags.get(258, (16,))[0] - 1
     pixels = np.asarray(image)
@@ -66,20 +67,15 @@ def load_listed(folder: Path, names: Sequence[str], k: int) -> Image.Image:
     return load_image(folder / names[k])
 
 
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a name that is too long
-        return False
-
-
 def listed_images(folder: Path, names: Sequence[str], item_id: Sequence[str], *, required: bool = False) -> Side | None:
-    """The side of the images `names` in `folder`; None if not one of them is there (`required`: an InputError).
+    """Return the side of the images `names` in `folder`; None (`required`: InputError) if none of them exists.
 
-    If only some are missing, they stay in the list and are errors when loaded, so that they are counted.
+    If only some are missing, they stay in the list and fail when loaded, so that they are counted.
     """
-    if any(_is_file(folder / name) for name in names):
-        return Side("image", item_id, partial(load_listed, folder, names))
+    for name in names:
+        with suppress(OSError):  # a name that is too long
+            if (folder / name).is_file():
+                return Side("image", item_id, partial(load_listed, folder, names))
     if required:
         raise InputError(f"none of the {len(names)} images, such as {names[0]!r}, is in the folder {folder}")
     return None

@@ -1,21 +1,52 @@
-"""Class prompts: the text side of a labelled set of images."""
+"""Class prompts, the text side of a labeled set of images, and the published templates of such prompts."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
 from clip_geometry.data.base import Side
-from clip_geometry.data.templates import LANGUAGES, TEMPLATES
 from clip_geometry.registry import InputError
+
+_KINDS = ("blurry ", "black and white ", "low contrast ", "high contrast ", "bad ", "good ")
+
+# The templates that CLIP's authors used for CIFAR-10 and CIFAR-100 alike, from data/prompts.md of
+# github.com/openai/CLIP (commit 04f4dc2), copyright (c) 2021 OpenAI, licenses/MIT-OpenAI-CLIP.txt; an ensemble averages
+# them as their notebook Prompt_Engineering_for_ImageNet.ipynb does (`zero_shot.ensemble`).
+CLIP_CIFAR: tuple[str, ...] = tuple(
+    template
+    for article in ("a", "the")
+    for template in (
+        f"a photo of {article} {{}}.",
+        *(f"a {kind}photo of {article} {{}}." for kind in _KINDS),
+        f"a photo of {article} small {{}}.",
+        f"a photo of {article} big {{}}.",
+    )
+)
+# Tyshchuk et al. 2023 (sections 4 and 7); the English one was chosen by test accuracy
+PAPER = "low-resolution photo of a {}"
+PAPER_RUSSIAN = "изображение {}"
+
+TEMPLATES: dict[str, tuple[str, ...]] = {
+    "clip-cifar": CLIP_CIFAR,
+    "paper": (PAPER,),
+    "paper-ru": (PAPER_RUSSIAN,),
+}
+LANGUAGES = {"paper-ru": "ru"}  # of the templates; the others are English
 
 
 def class_prompts(class_names: Sequence[str], prompt: str, language: str = "en") -> Side:
-    """One text per class: `prompt` with its "{}" replaced by the class name ("_" becomes a space).
+    """Return the text side with one text per class, or several for a set of prompts.
 
-    prompt: with one "{}", or the name of several in TEMPLATES ("clip-cifar": CLIP's 18), which give several texts per
-    class, an ensemble. Texts have their class as label and item_id "class-<k>", of several "class-<k>-<template>";
-    they pair on the label, with every image of their class. Raises InputError for any other prompt,
-    and for one of them in another language.
+    Texts have their class as label and pair on it, with every image of their class. Their item_id is "class-<k>", or
+    "class-<k>-<template>" for several.
+
+    Args:
+        class_names: "_" in them becomes a space.
+        prompt: With one "{}" for the class name, or the name of several in TEMPLATES ("clip-cifar": CLIP's 18).
+        language: Of the class names.
+
+    Raises:
+        InputError: For any other prompt, and for templates written in another language.
     """
     templates = TEMPLATES.get(prompt, (prompt,))
     if prompt in TEMPLATES and language != LANGUAGES.get(prompt, "en"):

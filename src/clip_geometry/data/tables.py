@@ -1,12 +1,13 @@
-"""Tables of strings from .csv, .tsv, .parquet and .jsonl."""
+"""Tables of strings from .csv, .tsv, .parquet and .jsonl, and from line-aligned text files, one per language."""
 
 import csv
 import io
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,21 @@ from clip_geometry.reading import damaged, parse_json, read_text
 from clip_geometry.registry import InputError, did_you_mean, listed, shown
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl")
+PLACE = "{language}"  # in the path of line-aligned text files
+LANGUAGE = re.compile("[a-z]{2}(?:[-_][A-Za-z]{2,4})?")  # en, zh-CN; not the txt of train.txt
+CAPTION_NUMBER = re.compile(r"(?<=\w)#\d+$")  # lists of captions have 1000092795.jpg#2
 
 
 @dataclass(frozen=True)
 class Table:
-    """Named columns of equal length; `values(name)` reads one of them.
+    """Named columns of equal length.
 
-    path: how errors name it. files: what it was read from, where that is not the file `path`. languages: the columns
-    that hold captions, where that is known.
+    Attributes:
+        path: How errors name the table.
+        names: Of the columns.
+        values: Name → the column, read when called.
+        files: What it was read from, if not the file `path`.
+        languages: The columns that hold captions, if known.
     """
 
     path: Path
@@ -33,43 +41,42 @@ class Table:
     languages: tuple[str, ...] = ()
 
     def revision(self) -> str:
-        """Changes with the files it was read from."""
+        """Return a hash that changes with the files it was read from."""
         files = self.files or (self.path,)
         root = files[0].parent
         return revision(root, [os.path.relpath(file, root) for file in files])
 
     def strings(self, name: str, *, numbers: bool = False) -> list[str]:
-        """A column whose cells are all non-empty strings (`numbers`: or integers, as decimal digits).
+        """Return a column whose cells are all non-empty strings (`numbers`: or integers, as decimal digits).
 
-        Raises InputError for an unknown column and for the first other cell.
+        Raises:
+            InputError: For an unknown column and for the first other cell.
         """
         if name not in self.names:
             hint = did_you_mean(name, self.names) or f"; it has {listed(self.names)}"
             raise InputError(f"{shown(self.path)} has no column {shown(name)}{hint}")
-        return [self._string(name, row, cell, numbers) for row, cell in enumerate(self.values(name), start=1)]
-
-    def _string(self, name: str, row: int, cell: Any, numbers: bool) -> str:
-        if numbers and isinstance(cell, int) and not isinstance(cell, bool):
-            return str(cell)
-        if cell is None or cell == "":
-            raise InputError(f"row {row} of column {name!r} in {self.path} is empty; fill or remove it")
-        if not isinstance(cell, str):
-            kind = type(cell).__name__
-            raise InputError(f"row {row} of column {name!r} in {self.path} holds {kind}; text was expected")
-        if not is_unicode(cell):
-            raise InputError(f"row {row} of column {name!r} in {self.path} holds text that is not Unicode")
-        return cell
+        cells: list[Any] = self.values(name)
+        if numbers:
+            cells = [str(cell) if isinstance(cell, int) and not isinstance(cell, bool) else cell for cell in cells]
+        for row, cell in enumerate(cells, start=1):
+            where = f"row {row} of column {name!r} in {self.path}"
+            if cell is None or cell == "":
+                raise InputError(f"{where} is empty; fill or remove it")
+            if not isinstance(cell, str):
+                raise InputError(f"{where} holds {type(cell).__name__}; text was expected")
+            if not is_unicode(cell):
+                raise InputError(f"{where} holds text that is not Unicode")
+        return cells
 
 
 def read_table(path: Path) -> Table:
-    """The table in a file, read by its suffix. Raises InputError for a file that is not such a table."""
+    """Read the table in a file by its suffix; raise InputError for a file that is not such a table."""
     path = existing_file(path, f"a table ({' '.join(SUFFIXES)})")
     readers = {".csv": _read_csv, ".tsv": read_tsv, ".parquet": _read_parquet, ".jsonl": _read_jsonl}
     if path.suffix.lower() not in readers:
         raise InputError(f"{path} has the suffix {path.suffix!r}; a table has one of {' '.join(SUFFIXES)}")
     table = readers[path.suffix.lower()](path)
-    twice = sorted({name for name in table.names if table.names.count(name) > 1})
-    if twice:
+    if twice := sorted({name for name in table.names if table.names.count(name) > 1}):
         raise InputError(f"{path} has two columns {twice[0]!r}")
     return table
 
@@ -77,38 +84,35 @@ def read_table(path: Path) -> Table:
 def _read_csv(path: Path) -> Table:
     reader = csv.reader(io.StringIO(read_text(path, "a table"), newline=""), strict=True)
     try:
-        header, *rows = [(reader.line_num, row) for row in reader if row] or [(1, [])]
+        (_, names), *rows = [(reader.line_num, row) for row in reader if row] or [(1, [])]
     except csv.Error as error:
         raise InputError(f"{path}, line {reader.line_num}, is not CSV: {error}") from None
-    names = header[1]
-    for line, row in rows:
-        if len(row) != len(names):
-            raise InputError(f"{path}, line {line}, has {len(row)} fields; the header has {len(names)}")
-    return _table(path, names, [dict(zip(names, row, strict=True)) for _, row in rows])
+    return _checked(path, names, rows, f"fields; the header has {len(names)}")
 
 
-TAB = re.compile("\t")
-
-
-def read_tsv(path: Path, names: Sequence[str] | None = None, between: re.Pattern[str] = TAB) -> Table:
-    """Columns between tabs; quotation marks are text. The names are those in the first line, unless given."""
+def read_tsv(path: Path, names: Sequence[str] | None = None, between: re.Pattern[str] = re.compile("\t")) -> Table:
+    """Read columns between tabs; quotation marks are text. The names are those in the first line, unless given."""
     rows = [(number, between.split(line)) for number, line in enumerate(read_lines(path), start=1)]
     expected = f"expected are {names and len(names)}: {', '.join(names or ())}"
     if names is None:
         (_, names), *rows = rows
         expected = f"the header has {len(names)}"
-    for number, row in rows:
+    return _checked(path, names, rows, f"fields between tabs; {expected}")
+
+
+def _checked(path: Path, names: Sequence[str], rows: Iterable[tuple[int, list[str]]], expected: str) -> Table:
+    """Return the table of rows with their line numbers, all of them as wide as there are names."""
+    for line, row in rows:
         if len(row) != len(names):
-            raise InputError(f"{path}, line {number}, has {len(row)} fields between tabs; {expected}")
+            raise InputError(f"{path}, line {line}, has {len(row)} {expected}")
     return _table(path, names, [dict(zip(names, row, strict=True)) for _, row in rows])
 
 
 def _read_jsonl(path: Path) -> Table:
-    rows = []
-    for number, line in enumerate(read_text(path, "a table").split("\n"), start=1):
-        if not line.strip():
-            continue
-        rows.append(parse_json(line, f"{shown(path)}, line {number},", dict[str, Any]))
+    lines = enumerate(read_text(path, "a table").split("\n"), start=1)
+    rows = [
+        parse_json(line, f"{shown(path)}, line {number},", dict[str, Any]) for number, line in lines if line.strip()
+    ]
     return _table(path, dict.fromkeys(name for row in rows for name in row), rows)
 
 
@@ -135,10 +139,49 @@ def _read_parquet(path: Path) -> Table:
 
 @contextmanager
 def readable_parquet(path: Path) -> Iterator[None]:
-    """Turns what pyarrow raises for a truncated or foreign file into an InputError."""
+    """Turn what pyarrow raises for a truncated or foreign file into an InputError."""
     from pyarrow import ArrowException
 
     try:
         yield
     except (ArrowException, OSError, ValueError, KeyError, MemoryError, OverflowError) as error:
         raise error if isinstance(error, InputError) else damaged(path, ".parquet", error) from None
+
+
+def language_files(template: Path) -> dict[str, Path]:
+    """Return the files of a path with {language} in it, by language; a file takes precedence over its .gz."""
+    before, _, after = str(template.absolute()).partition(PLACE)
+    found: dict[str, Path] = {}
+    for ending in (after, f"{after}.gz"):
+        pattern = f"{escape(before)}*{escape(ending)}"
+        for file in Path("/").glob(pattern.lstrip("/")):
+            language = str(file)[len(before) : len(str(file)) - len(ending)]
+            if LANGUAGE.fullmatch(language):
+                found.setdefault(language, file)
+    return dict(sorted(found.items()))
+
+
+def read_aligned(path: Path, files: Mapping[str, Path], image_names: Path | None = None) -> Table:
+    """Read line-aligned files as a table with a column per language: line k of each is about the same thing.
+
+    Args:
+        path: How errors name the table.
+        files: Language → file.
+        image_names: A file with the image name of each line, for the column `image`; the number of a caption behind a
+            name, as in x.jpg#2, is dropped.
+
+    Raises:
+        InputError: If the files differ in their number of lines.
+    """
+    sources = {**files, **({} if image_names is None else {"image": image_names})}
+    columns = {name: read_lines(existing_file(file, "a text file")) for name, file in sources.items()}
+    first = next(iter(sources))
+    for name, lines in columns.items():
+        if len(lines) != len(columns[first]):
+            raise InputError(
+                f"{sources[name]} has {len(lines)} lines and {sources[first]} {len(columns[first])}; "
+                "line k of each must be about the same image"
+            )
+    if image_names is not None:
+        columns["image"] = [CAPTION_NUMBER.sub("", name) for name in columns["image"]]
+    return Table(path, tuple(columns), columns.__getitem__, files=tuple(sources.values()), languages=tuple(files))

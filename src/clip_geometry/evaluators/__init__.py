@@ -1,4 +1,4 @@
-"""Evaluators: what embeddings are good for, and how their sets lie to each other. One file each, as for measures."""
+"""Evaluators: the use of embeddings (classification, retrieval) and relations of sets; one file each."""
 
 from clip_geometry.evaluators.base import add_evaluator, evaluators
 from clip_geometry.evaluators.class_generalization import class_generalization

@@ -1,4 +1,4 @@
-"""What classifiers are scored by: the rank of each row's own class, and the accuracies that follow from it."""
+"""Scores of classifiers: the rank of each row's own class, and the accuracies that follow from it."""
 
 import torch
 from jaxtyping import Float, Int
@@ -6,9 +6,9 @@ from torch import Tensor
 
 
 def label_ranks(scores: Float[Tensor, "n k"], labels: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
-    """How many classes come before a row's own: those with a higher score, and equal ones of a lower index.
+    """Return how many classes precede a row's own: those with a higher score, and equal ones of a lower index.
 
-    A class comes after it only where it is known to: what NaN compares with comes before.
+    NaN never compares, and what does not compare precedes.
     """
     own = scores.gather(1, labels[:, None])
     higher = torch.arange(scores.shape[1], device=scores.device) >= labels[:, None]
@@ -16,10 +16,7 @@ def label_ranks(scores: Float[Tensor, "n k"], labels: Int[Tensor, " n"]) -> Int[
 
 
 def accuracies(ranks: Int[Tensor, " n"], labels: Int[Tensor, " n"], k: int) -> dict[str, float]:
-    """top_1, top_5 (only for k > 5 classes: among five the fifth place says nothing), mean_per_class.
-
-    mean_per_class: the mean of the top-1 accuracies of the classes that occur among the labels.
-    """
+    """Return top_1, top_5 (only for k > 5 classes) and mean_per_class, the mean over classes that occur."""
     found = {"top_1": share(ranks == 0)}
     if k > 5:
         found["top_5"] = share(ranks < 5)
@@ -31,5 +28,5 @@ def accuracies(ranks: Int[Tensor, " n"], labels: Int[Tensor, " n"], k: int) -> d
 
 
 def share(which: Tensor) -> float:
-    """The share of true values."""
+    """Return the share of true values."""
     return int(which.sum()) / len(which)

@@ -1,4 +1,4 @@
-"""What an evaluator is: a function of embeddings with several numbers, each explained like a measure."""
+"""Evaluators: functions of embeddings that return several numbers, each described like a measure."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,9 +11,11 @@ evaluators: Registry[Measure] = Registry("evaluator", "clip-geometry list evalua
 
 
 def add_evaluator(shared: Measure, numbers: Mapping[str, Mapping[str, Any]]) -> None:
-    """Registers each number that the function of `shared` returns, as `shared.name.number`.
+    """Register each number that the function of `shared` returns, as `shared.name.number`.
 
-    numbers: name of the number → what is its own: title, summary, reading, range, direction, … The rest is shared.
+    Args:
+        shared: The function and what its numbers have in common.
+        numbers: Name of the number → fields of its own: title, summary, reading, range, direction, ….
     """
     for number, own in numbers.items():
         name = f"{shared.name}.{number}"

@@ -1,4 +1,4 @@
-"""Does a map that was fitted on some classes help, or harm, those it has not seen? (Tyshchuk et al. 2023, Table 4)"""
+"""Zero-shot accuracy on known and on new classes after a map fitted on known ones (Tyshchuk et al. 2023, Table 4)."""
 
 from collections.abc import Iterable
 from typing import Any, cast
@@ -15,8 +15,8 @@ from clip_geometry.geometry._core.arguments import members, positive_number, see
 from clip_geometry.geometry._core.rows import Rows, as_rows, class_indices
 from clip_geometry.geometry.measure import Measure
 from clip_geometry.registry import InputError
-from clip_geometry.transforms import Compose, Pipeline, Transform
-from clip_geometry.transforms.base import PairedTransform, as_matrix
+from clip_geometry.transforms import Compose, PairedTransform, Pipeline, Transform
+from clip_geometry.transforms.base import as_matrix
 
 
 def class_generalization(
@@ -30,33 +30,71 @@ def class_generalization(
     known: float | Iterable[int] = 0.5,
     seed: int = 0,
 ) -> dict[str, float]:
-    """Zero-shot accuracy (cosine, top-1) on known and on new classes, of a transform fitted on the known ones only.
+    """Measure zero-shot accuracy (cosine, top-1) on known and on new classes of a transform fitted on known ones only.
 
-    The candidates are always ALL classes. transform: an unfitted transform, which is left as it is; None for the
-    identity. Maps from one set to another (Procrustes, LeastSquares, a Compose that holds one, whose other steps then
-    move the texts only) are fitted from the known classes' texts to their images, row by row, and move the texts;
-    others are fitted on the known classes' images and move images and texts alike. A Pipeline, or its steps in a
-    string ("normalize,center[each]"), says for each step what it is fitted on: the known classes' images and texts are
-    its "image" and "text" rows, each image a pair with the text of its class.
+    The candidates are always ALL classes. Maps from one set to another (Procrustes, LeastSquares, a Compose that
+    contains one, whose other steps then transform only the texts) are fitted from the texts of the known classes to
+    their images, row by row, and transform the texts. Other transforms are fitted on the images of the known classes
+    and transform images and texts alike. A Pipeline says for each step what it is fitted on: the images and texts of
+    the known classes are its "image" and "text" rows, and each image pairs with the text of its class.
 
-    fit_x: (m, d) images and fit_labels (m,) to fit on; image: (n, d) and labels (n,) to classify; class_text: (K, d),
-    labels whole numbers 0..K−1. known: the share of the classes that are known, drawn at random with `seed`, or their
-    indices. Returns known, new, all: shares of right images in [0, 1], `all` of both together; known_among_known and
-    new_among_new, the same where only classes of the image's own half are candidates; and known_classes and
-    known_images, how many there are. For the identity `all` is the zero-shot accuracy. Raises InputError where known
-    or new classes have no test image, a known one no image to fit on, for labels and shares out of range, and for what
-    is no transform.
+    Args:
+        transform: An unfitted transform, which is left as it is; a Pipeline, or its steps as a string
+            ("normalize,center[each]"); None for the identity.
+        fit_x: (m, d) images to fit on.
+        fit_labels: (m,) whole numbers 0..K−1.
+        image: (n, d) images to classify.
+        labels: (n,) whole numbers 0..K−1.
+        class_text: (K, d), one row per class.
+        known: The share of the classes that are known, drawn at random, or their indices.
+        seed: Of the draw.
+
+    Returns:
+        known, new, all: accuracies in [0, 1], `all` over both halves; for the identity it is the zero-shot accuracy.
+        known_among_known, new_among_new: the same with only the classes of the image's own half as candidates.
+        known_classes, known_images: their numbers.
+
+    Raises:
+        InputError: If known or new classes have no test image or a known class no image to fit on, for labels and
+            shares out of range, and for what is no transform.
+
+    Example:
+        >>> import numpy as np
+        >>> from clip_geometry import Procrustes, class_generalization
+        >>> rng = np.random.default_rng(0)
+        >>> classes = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
+        >>> labels = np.arange(40) % 4
+        >>> image = classes[labels] + 0.1 * rng.normal(size=(40, 2))
+        >>> turned = classes @ np.array([[0.0, 1.0], [-1.0, 0.0]])  # texts a quarter turn away from their images
+        >>> sets = image[:20], labels[:20], image[20:], labels[20:], turned
+        >>> for transform in (None, Procrustes()):
+        ...     found = class_generalization(transform, *sets, known=[0, 1])
+        ...     print(found["known"], found["new"])
+        0.0 0.0
+        1.0 1.0
     """
-    transform = _as_transform(transform)
+    if isinstance(transform, str):
+        transform = Pipeline(transform)
+    elif transform is not None and not isinstance(transform, Transform | Pipeline):
+        what = f"the class {transform.__name__}" if isinstance(transform, type) else f"a {type(transform).__name__}"
+        raise InputError(
+            f"transform is {what}; expected a transform such as Center(), a Pipeline, its steps as a string"
+        )
     text = as_rows(class_text, name="class_text")
     fit_rows = as_rows(fit_x, name="fit_x", least=1)
     codes = class_indices(labels, len(as_rows(image, name="image", least=1)), len(text))
     fit_codes = class_indices(fit_labels, len(fit_rows), len(text), name="fit_labels", rows="fit_x")
     is_known = _known_classes(known, len(text), seed)
-    _require_images(is_known, codes, fit_codes)
+    for name, classes in (("known", is_known), ("new", ~is_known)):
+        if not classes[codes].any():
+            raise InputError(f"no image has a label of the {int(classes.sum())} {name} classes; nothing to score there")
+    without_rows = is_known & (torch.bincount(fit_codes, minlength=len(text)) == 0)
+    if without_rows.any():
+        missing = int(without_rows.nonzero()[0, 0])
+        raise InputError(f"known class {missing} has no row in fit_x; what was not fitted on is not known")
     if transform is not None:
         chosen = is_known[fit_codes]
-        image, text = _moved(transform, fit_rows[chosen.to(fit_rows.device)], fit_codes[chosen], image, text)
+        image, text = _transformed(transform, fit_rows[chosen.to(fit_rows.device)], fit_codes[chosen], image, text)
     ranks, _, _ = zero_shot_ranks(image, codes, text)
     right, old = ranks.cpu() == 0, is_known[codes]
     return {
@@ -70,17 +108,8 @@ def class_generalization(
     }
 
 
-def _as_transform(given: Any) -> Transform | Pipeline | None:
-    if isinstance(given, str):
-        return Pipeline(given)
-    if given is None or isinstance(given, Transform | Pipeline):
-        return given
-    what = f"the class {given.__name__}" if isinstance(given, type) else f"a {type(given).__name__}"
-    raise InputError(f"transform is {what}; expected a transform such as Center(), a Pipeline, its steps as a string")
-
-
 def _within(image: Any, codes: Tensor, text: Any, classes: Bool[Tensor, " k"]) -> float:
-    """Accuracy on the images of some classes, with these classes as the only candidates."""
+    """Return the accuracy on the images of some classes, with these classes as the only candidates."""
     if int(classes.sum()) == 1:
         return 1.0
     chosen, renumbered = classes[codes], (classes.cumsum(0) - 1)[codes]
@@ -89,42 +118,37 @@ def _within(image: Any, codes: Tensor, text: Any, classes: Bool[Tensor, " k"]) -
     return share(ranks.cpu() == 0)
 
 
-def _moved(transform: Transform | Pipeline, fit_rows: Any, fit_codes: Tensor, image: Any, text: Any) -> tuple[Any, Any]:
-    """Images and texts after the transform, fitted on these rows."""
+def _transformed(
+    transform: Transform | Pipeline, fit_rows: Any, fit_codes: Tensor, image: Any, text: Any
+) -> tuple[Any, Any]:
+    """Return images and texts after the transform, fitted on the rows of known classes."""
     from sklearn.base import clone
 
-    prompts, targets = as_matrix(text), as_matrix(fit_rows)
-    if isinstance(transform, Pipeline):
-        return _through(transform, targets, fit_codes.numpy(), as_matrix(image), prompts)
+    prompts, targets, codes = as_matrix(text), as_matrix(fit_rows), fit_codes.numpy()
+    if isinstance(transform, Pipeline):  # texts of unknown classes are not among the rows it is fitted on
+        known, of_target = np.unique(codes, return_inverse=True)
+        sets = {"image": targets, "text": prompts[known]}
+        fitted = transform.fit(sets, (np.arange(len(targets)), of_target), origin="known classes")
+        if fitted.refusal:
+            raise InputError(fitted.refusal)
+        transformed = fitted.transform({"image": as_matrix(image), "text": prompts})
+        return transformed["image"], transformed["text"]
     fitted = cast(Transform, clone(transform))
     if _maps_between(transform):
-        return image, fitted.fit(prompts[fit_codes.numpy()], targets).transform(prompts)
+        return image, fitted.fit(prompts[codes], targets).transform(prompts)
     fitted.fit(targets)
     return fitted.transform(as_matrix(image)), fitted.transform(prompts)
 
 
-def _through(
-    pipeline: Pipeline, targets: np.ndarray, codes: np.ndarray, image: np.ndarray, prompts: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """The same by a pipeline; the texts of unknown classes are not among the rows it is fitted on."""
-    known, of_target = np.unique(codes, return_inverse=True)
-    sets = {"image": targets, "text": prompts[known]}
-    fitted = pipeline.fit(sets, (np.arange(len(targets)), of_target), origin="known classes")
-    if fitted.refusal:
-        raise InputError(fitted.refusal)
-    moved = fitted.transform({"image": image, "text": prompts})
-    return moved["image"], moved["text"]
-
-
 def _maps_between(transform: Transform) -> bool:
-    """Whether it maps one set onto another."""
+    """Return whether it maps one set onto another."""
     if isinstance(transform, Compose):
         return any(_maps_between(step) for step in transform.steps)
     return isinstance(transform, PairedTransform)
 
 
 def _known_classes(known: Any, k: int, seed: int) -> Bool[Tensor, " k"]:
-    """Which classes are known: a seeded share of all, or those given."""
+    """Return which classes are known: a random share of all, or those given."""
     given = members(known)
     if given is None:
         share_known = positive_number(known, "known", of=": the share of the classes, or their indices")
@@ -143,16 +167,6 @@ def _known_classes(known: Any, k: int, seed: int) -> Bool[Tensor, " k"]:
     return torch.zeros(k, dtype=torch.bool).index_fill(0, chosen, True)
 
 
-def _require_images(is_known: Tensor, codes: Tensor, fit_codes: Tensor) -> None:
-    for name, classes in (("known", is_known), ("new", ~is_known)):
-        if not classes[codes].any():
-            raise InputError(f"no image has a label of the {int(classes.sum())} {name} classes; nothing to score there")
-    present = torch.bincount(fit_codes, minlength=len(is_known)) > 0
-    if (is_known & ~present).any():
-        missing = int((is_known & ~present).nonzero()[0, 0])
-        raise InputError(f"known class {missing} has no row in fit_x; what was not fitted on is not known")
-
-
 add_evaluator(
     Measure(
         name="class_generalization",
@@ -161,10 +175,10 @@ add_evaluator(
         function=class_generalization,
         takes="train, test and classes",
         summary="Zero-shot accuracy after a map that was fitted on some of the classes only.",
-        reading="A map that learned the space lifts new classes as it lifts known ones; one that learned the classes "
-        "lifts the known and ruins the new.",
-        trap="All classes are candidates for every image, so that known and new are two halves of one accuracy; with "
-        "few known classes the map is not determined, and its completion decides on the new ones.",
+        reading="A map that generalizes improves new classes as much as known ones; one that memorizes improves known "
+        "classes and ruins new ones.",
+        trap="All classes are candidates for every image, so known and new are two parts of one accuracy. With few "
+        "known classes the map is not determined, and its completion decides on the new ones.",
         formula="share of images with argmax_k ⟨u_i, v_k⟩ = label, rows after the map",
         range=(0, 1),
         direction="higher classifies better",

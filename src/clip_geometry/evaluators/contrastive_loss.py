@@ -1,4 +1,4 @@
-"""CLIP's training objective (Radford et al. 2021), for any number of pairs: logits exist one block at a time."""
+"""CLIP's training objective (Radford et al. 2021) for any number of pairs, in blocks of logits."""
 
 import torch
 from jaxtyping import Float
@@ -9,7 +9,7 @@ from clip_geometry.geometry._core.arguments import block_number, positive_number
 from clip_geometry.geometry._core.rows import Rows, as_aligned, unit_rows
 from clip_geometry.geometry.measure import Measure
 
-NEVER = -1e30  # a logit that adds nothing; finite, so that its gradient is 0 instead of NaN
+NEVER = -1e30  # a logit that adds nothing, but finite: its gradient is 0 instead of NaN
 
 
 def contrastive_loss(
@@ -20,18 +20,37 @@ def contrastive_loss(
     batch_size: int | None = None,
     block_size: int = 1024,
 ) -> dict[str, Tensor | float]:
-    """Symmetric cross-entropy of the logits s⟨u_i, v_j⟩, u and v the unit rows, s = logit_scale (1/temperature).
+    """Compute the symmetric cross-entropy of the logits s⟨u_i, v_j⟩, where u and v are unit rows and s = logit_scale.
 
-    image_to_text = mean_i (log Σ_j exp(s⟨u_i, v_j⟩) − s⟨u_i, v_i⟩), text_to_image likewise over the images, loss =
-    their mean; batch_size, which belongs to the number: more rivals make it larger. batch_size=None: all n pairs are
-    one batch. Otherwise batches are consecutive rows as they come, and the mean is over all pairs, each in its own
-    batch: a last, smaller batch (with fewer rivals) counts by its pairs, and a pair alone in it has loss 0.
-
-    image, text: (n, d) aligned rows, n ≥ 2, every text the pair of one image only. Losses are ≥ 0, lower is better,
-    log(batch size) where all rows coincide. Float64, exact to the last digits near 0 too; both directions from one
-    pass over blocks of block_size² logits, differentiable (the graph keeps all blocks). Raises InputError for zero
-    rows, unequal sets, logit_scale that is not positive and finite, and batch_size outside 2..n.
+    image_to_text = mean_i (log Σ_j exp(s⟨u_i, v_j⟩) − s⟨u_i, v_i⟩), and text_to_image likewise over the images; loss is
+    their mean. It is ≥ 0, lower is better, and log(batch size) if all rows coincide. More in-batch negatives make it
+    larger, so the batch size is part of the result. Computed in float64, exact to the last digits near 0 too, both
+    directions in one pass over blocks, and differentiable (the graph keeps all blocks).
     Source: Radford et al. 2021, arXiv:2103.00020, figure 3; evaluated at temperature 100 by Tyshchuk et al. 2023.
+
+    Args:
+        image: (n, d) rows, n ≥ 2.
+        text: (n, d) rows, aligned with the images, each the pair of one image only.
+        logit_scale: s, the inverse temperature.
+        batch_size: Pairs per batch (in-batch negatives); None uses all n pairs. Batches are consecutive rows, and the
+            mean is over all pairs: a last, smaller batch counts by its pairs, and a pair alone in it has loss 0.
+        block_size: Rows and columns of logits computed at a time.
+
+    Returns:
+        loss, image_to_text and text_to_image as 0-d tensors, and the batch_size.
+
+    Raises:
+        InputError: For zero rows, sets of unequal length, a logit_scale that is not positive and finite, and a
+            batch_size outside 2..n.
+
+    Example:
+        >>> import numpy as np
+        >>> from clip_geometry import contrastive_loss
+        >>> rng = np.random.default_rng(0)
+        >>> image = rng.normal(size=(6, 4))
+        >>> found = contrastive_loss(image, image + 0.3 * rng.normal(size=(6, 4)))
+        >>> round(float(found["loss"]), 3), found["batch_size"]
+        (0.013, 6.0)
     """
     image, text = as_aligned(image, text, ("image", "text"))
     number, block_size = positive_number(logit_scale, "logit_scale"), block_number(block_size)
@@ -53,9 +72,9 @@ def contrastive_loss(
 def _losses(
     u: Float[Tensor, "n d"], v: Float[Tensor, "n d"], scale: float | Tensor, block_size: int
 ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
-    """Of each pair of one batch, as an image among the texts and as a text among the images.
+    """Return the losses of each pair of one batch, image to text and text to image.
 
-    log Σ_j exp(l_ij) − l_ii = log(1 + Σ_{j≠i} exp(l_ij − l_ii)), which keeps its digits where the pair wins by far.
+    log Σ_j exp(l_ij) − l_ii = log(1 + Σ_{j≠i} exp(l_ij − l_ii)) keeps its digits if the pair wins by far.
     """
     own = (scale * (u * v).sum(1)).split(block_size)
     to_text: list[Tensor | None] = [None] * len(own)
@@ -68,8 +87,8 @@ def _losses(
                 logits = logits.masked_fill(itself, NEVER)
             to_text[i] = _joined(to_text[i], (logits - own[i][:, None]).logsumexp(1))
             to_image[j] = _joined(to_image[j], (logits - own[j]).logsumexp(0))
-    rivals = (torch.cat([part for part in parts if part is not None]) for parts in (to_text, to_image))
-    to_text_all, to_image_all = (torch.logaddexp(each, torch.zeros_like(each)) for each in rivals)
+    negatives = (torch.cat([part for part in parts if part is not None]) for parts in (to_text, to_image))
+    to_text_all, to_image_all = (torch.logaddexp(each, torch.zeros_like(each)) for each in negatives)
     return to_text_all, to_image_all
 
 
@@ -84,10 +103,10 @@ add_evaluator(
         group="contrastive loss",
         function=contrastive_loss,
         takes="distinct pairs",
-        summary="The cross-entropy of finding the pair among all others, both ways, as in CLIP's training.",
-        reading="0 means that every pair stands alone far ahead; log n that nothing tells pairs from others.",
-        trap="It grows with the number of rivals, so that only equal n (one batch of all pairs) compare; and the logit "
-        "scale is 100, whatever the model's own.",
+        summary="The cross-entropy of finding the pair among all others, in both directions, as in CLIP's training.",
+        reading="At 0 every pair is far ahead of all others; at log n pairs cannot be distinguished from others.",
+        trap="It grows with the number of negatives, so only equal n (one batch of all pairs) compare. The logit scale "
+        "is 100, whatever the model's own.",
         formula="mean of −log softmax(100 ⟨u_i, v_j⟩)_ii over rows and over columns",
         range=(0, float("inf")),
         direction="lower finds more pairs",

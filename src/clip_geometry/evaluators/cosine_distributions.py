@@ -1,4 +1,4 @@
-"""Cosines of matching and of random pairs (Tyshchuk et al. 2023, figures 9-11): all n² of them, as counts."""
+"""Distributions of the cosines of matching and of random pairs (Tyshchuk et al. 2023, figures 9-11), all n² of them."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 class CosineHistograms(NamedTuple):
-    """Counts of n matching and n(n − 1) random pairs in equal bins over [−1, 1]; [low, high), the last one closed."""
+    """Counts of n matching and n(n − 1) random pairs in equal bins [low, high) over [−1, 1], the last one closed."""
 
     edges: Float[Tensor, " b1"]
     matching: Float[Tensor, " b"]
@@ -28,25 +28,47 @@ class CosineHistograms(NamedTuple):
 
 @torch.no_grad()
 def cosine_distributions(image: Rows, text: Rows, *, bins: int = 2000, block_size: int = 1024) -> dict[str, float]:
-    """matching: the cosines ⟨u_i, v_i⟩; random: all ⟨u_i, v_j⟩ with i ≠ j. For each .mean, .std, .q05 … .q95; and auc.
+    """Summarize the cosines of matching pairs, ⟨u_i, v_i⟩, and of random pairs, ⟨u_i, v_j⟩ for all i ≠ j.
 
-    Means and standard deviations (ddof 0) and the quantiles of the matching pairs are exact. The random pairs are
-    counted in `bins` equal bins over bounds of their cosines, so that their quantiles (linear within a bin) are off by
-    less than one width: 0.001 by default, and less in a narrow cone. auc = P(matching > random) + P(equal)/2 for one
-    pair of each kind, from the ranks of all pairs (Mann-Whitney): 1 where all matching pairs exceed all random ones,
-    0.5 where both are alike. Cosines are compared as 1 − ‖u − v‖²/2, which keeps their order in a narrow cone; those
-    that rounding alone may have parted count as equal.
+    Means, standard deviations (ddof 0) and the quantiles of matching pairs are exact. Quantiles of random pairs come
+    from counts in equal bins between bounds of their cosines (linear within a bin) and are off by less than one width:
+    0.001 by default, less in a narrow cone. Cosines are compared as 1 − ‖u − v‖²/2, which keeps their order in a narrow
+    cone; those that rounding alone may have separated count as equal. O(n²(d + log n)) time, in blocks.
+    Source: Tyshchuk et al. 2023, figures 9-11.
 
-    image, text: (n, d) aligned rows of distinct items, n ≥ 2. O(n²(d + log n)) time, in blocks. Raises InputError for
-    zero rows, unequal sets and bins < 1. Source: Tyshchuk et al. 2023, figures 9-11.
+    Args:
+        image: (n, d) rows of distinct items, n ≥ 2.
+        text: (n, d) rows, aligned with the images.
+        bins: Of the random pairs.
+        block_size: Rows and columns of cosines computed at a time.
+
+    Returns:
+        For each of matching and random: .mean, .std, .q05, .q25, .q50, .q75, .q95; and auc = P(matching > random) +
+        P(equal)/2 for one pair of each kind, from the ranks of all pairs (Mann-Whitney): 1 if all matching pairs exceed
+        all random ones, 0.5 if both are alike.
+
+    Raises:
+        InputError: For zero rows, sets of unequal length and bins < 1.
+
+    Example:
+        >>> import numpy as np
+        >>> from clip_geometry import cosine_distributions
+        >>> rng = np.random.default_rng(0)
+        >>> image = rng.normal(size=(6, 4))
+        >>> found = cosine_distributions(image, image + 0.3 * rng.normal(size=(6, 4)))
+        >>> {name: round(found[name], 2) for name in ("matching.mean", "random.mean", "auc")}
+        {'matching.mean': 0.92, 'random.mean': 0.03, 'auc': 0.98}
     """
     bins, block_size = whole_number(bins, "bins", most=BINS), whole_number(block_size, "block_size")
     image, text = as_aligned(image, text, ("image", "text"))
     u, v = unit_rows(image, name="image"), unit_rows(text, name="text")
     matching, mean = (u * v).sum(1), random_cosine(image, text)
     edges = torch.linspace(*_bounds(u, v), bins + 1, dtype=torch.float64, device=u.device)
-    own, tie = _own_distances(u, v)
-    ranks = torch.cat([own - tie, own + tie]).sort().values  # a random pair is beyond both, a win, or one, a tie
+    # ‖u_i − v_i‖², and by how much rounding may separate two equal ones, including that of the unit rows
+    own, centre = (u - v).square().sum(1), (mean_row(u) + mean_row(v)) / 2
+    reach = float((u - centre).norm(dim=1).amax() + (v - centre).norm(dim=1).amax()) + 8 * EPS
+    tie = EPS * reach * (8 + (u.shape[1] + 8) * reach)
+    ranks = torch.cat([own - tie, own + tie]).sort().values  # a random pair beyond both is a win, beyond one a tie
     halves, counts = 0, torch.zeros(bins, dtype=torch.float64, device=u.device)
     for squares in _random_distances(u, v, block_size):
         halves += int(torch.searchsorted(ranks, squares).sum())
@@ -60,7 +82,29 @@ def cosine_distributions(image: Rows, text: Rows, *, bins: int = 2000, block_siz
 
 @torch.no_grad()
 def cosine_histograms(image: Rows, text: Rows, *, bins: int = 2000, block_size: int = 1024) -> CosineHistograms:
-    """Counts of the same cosines over [−1, 1], for a figure: exact, float64. Arguments and errors are the same."""
+    """Count the cosines of `cosine_distributions` in equal bins over [−1, 1], for a figure; exact, float64.
+
+    Args:
+        image: (n, d) rows of distinct items, n ≥ 2.
+        text: (n, d) rows, aligned with the images.
+        bins: Of both histograms.
+        block_size: Rows and columns of cosines computed at a time.
+
+    Returns:
+        edges (bins + 1,), and the counts of matching and random pairs, (bins,) each.
+
+    Raises:
+        InputError: For zero rows, sets of unequal length and bins < 1.
+
+    Example:
+        >>> import numpy as np
+        >>> from clip_geometry import cosine_histograms
+        >>> rng = np.random.default_rng(0)
+        >>> image = rng.normal(size=(6, 4))
+        >>> found = cosine_histograms(image, image + 0.3 * rng.normal(size=(6, 4)), bins=4)
+        >>> found.matching.tolist(), found.random.tolist()
+        ([0.0, 0.0, 0.0, 6.0], [4.0, 10.0, 11.0, 5.0])
+    """
     bins, block_size = whole_number(bins, "bins", most=BINS), whole_number(block_size, "block_size")
     image, text = as_aligned(image, text, ("image", "text"))
     u, v = unit_rows(image, name="image"), unit_rows(text, name="text")
@@ -72,7 +116,7 @@ def cosine_histograms(image: Rows, text: Rows, *, bins: int = 2000, block_size: 
 def _random_distances(
     u: Float[Tensor, "n d"], v: Float[Tensor, "n d"], block_size: int
 ) -> Iterator[Float[Tensor, " p"]]:
-    """‖u_i − v_j‖² with i ≠ j, block by block: products about the common mean keep the digits that differ."""
+    """Yield ‖u_i − v_j‖² with i ≠ j in blocks; products about the common mean keep the digits that differ."""
     centre = (mean_row(u) + mean_row(v)) / 2
     for i, a in enumerate((u - centre).split(block_size)):
         for j, b in enumerate((v - centre).split(block_size)):
@@ -81,17 +125,10 @@ def _random_distances(
             yield squares[apart].flatten()
 
 
-def _own_distances(u: Float[Tensor, "n d"], v: Float[Tensor, "n d"]) -> tuple[Float[Tensor, " n"], float]:
-    """‖u_i − v_i‖², and by how much rounding may part two equal ones, that of the unit rows included."""
-    centre = (mean_row(u) + mean_row(v)) / 2
-    reach = float((u - centre).norm(dim=1).amax() + (v - centre).norm(dim=1).amax()) + 8 * EPS
-    return (u - v).square().sum(1), EPS * reach * (8 + (u.shape[1] + 8) * reach)
-
-
 def _bounds(u: Float[Tensor, "n d"], v: Float[Tensor, "n d"]) -> tuple[float, float]:
-    """An interval in [−1, 1] that holds all cosines, as narrow as the cone is.
+    """Return an interval in [−1, 1] that contains all cosines, about as narrow as the cone.
 
-    With a, b the rows less their means ū, v̄, ⟨u_i, v_j⟩ = ⟨ū, v̄⟩ + ⟨a_i, v̄⟩ + ⟨ū, b_j⟩ + ⟨a_i, b_j⟩.
+    With a, b the rows minus their means ū, v̄, ⟨u_i, v_j⟩ = ⟨ū, v̄⟩ + ⟨a_i, v̄⟩ + ⟨ū, b_j⟩ + ⟨a_i, b_j⟩.
     """
     u_mean, v_mean = mean_row(u), mean_row(v)
     a, b = u - u_mean, v - v_mean
@@ -107,10 +144,10 @@ def _counts(cosines: Float[Tensor, " p"], edges: Float[Tensor, " b1"]) -> Float[
 
 
 def _spread(u: Float[Tensor, "n d"], v: Float[Tensor, "n d"], mean: Tensor) -> float:
-    """Standard deviation of ⟨u_i, v_j⟩ over i ≠ j, in O(nd²).
+    """Return the standard deviation of ⟨u_i, v_j⟩ over i ≠ j, in O(nd²).
 
-    With ū, v̄ the means and a, b the centred rows, ⟨u_i, v_j⟩ = m + ⟨a_i, v̄⟩ + ⟨ū, b_j⟩ + ⟨a_i, b_j⟩ with m = ⟨ū, v̄⟩;
-    the sum over all i, j of its squared distance from m has no cross terms, and the diagonal is taken off.
+    With ū, v̄ the means and a, b the centered rows, ⟨u_i, v_j⟩ = m + ⟨a_i, v̄⟩ + ⟨ū, b_j⟩ + ⟨a_i, b_j⟩ with m = ⟨ū, v̄⟩;
+    the sum over all i, j of its squared distance from m has no cross terms, and the diagonal is subtracted.
     """
     n = len(u)
     u_mean, v_mean = u.mean(0), v.mean(0)
@@ -124,7 +161,7 @@ def _spread(u: Float[Tensor, "n d"], v: Float[Tensor, "n d"], mean: Tensor) -> f
 
 
 def _quantile(counts: Float[Tensor, " b"], edges: Float[Tensor, " b1"], q: float) -> float:
-    """Linear within the bin."""
+    """Return a quantile of counts, linear within its bin."""
     below = counts.cumsum(0)
     wanted = q * below[-1:]
     number = int(torch.searchsorted(below, wanted))
@@ -136,22 +173,18 @@ def _name(q: float) -> str:
     return f"q{round(100 * q):02d}"
 
 
-def _numbers() -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    for pairs in ("matching", "random"):
-        own: dict[str, Any] = {"group": "matching", "range": (-1, 1), "direction": f"of {pairs} pairs"}
-        found[f"{pairs}.mean"] = own | {"title": f"Cosine of {pairs} pairs, mean"}
-        found[f"{pairs}.std"] = own | {"title": f"Cosine of {pairs} pairs, standard deviation", "range": (0, 1)}
-        for q in QUANTILES:
-            found[f"{pairs}.{_name(q)}"] = own | {"title": f"Cosine of {pairs} pairs, {q:.0%} quantile"}
-    found["auc"] = {
-        "title": "Matching above random pairs (AUC)",
-        "range": (0, 1),
-        "direction": "higher separates better",
-    }
-    return found
-
-
+_NUMBERS: dict[str, dict[str, Any]] = {}
+for _pairs in ("matching", "random"):
+    _own: dict[str, Any] = {"group": "matching", "range": (-1, 1), "direction": f"of {_pairs} pairs"}
+    _NUMBERS[f"{_pairs}.mean"] = _own | {"title": f"Cosine of {_pairs} pairs, mean"}
+    _NUMBERS[f"{_pairs}.std"] = _own | {"title": f"Cosine of {_pairs} pairs, standard deviation", "range": (0, 1)}
+    for _q in QUANTILES:
+        _NUMBERS[f"{_pairs}.{_name(_q)}"] = _own | {"title": f"Cosine of {_pairs} pairs, {_q:.0%} quantile"}
+_NUMBERS["auc"] = {
+    "title": "Matching above random pairs (AUC)",
+    "range": (0, 1),
+    "direction": "higher separates better",
+}
 add_evaluator(
     Measure(
         name="cosine_distributions",
@@ -159,9 +192,9 @@ add_evaluator(
         group="matching",
         function=cosine_distributions,
         takes="distinct pairs",
-        summary="How the cosines of matching pairs are spread beside those of random pairs.",
-        reading="The AUC is the chance that a matching pair has the higher cosine: 1 separates them, .5 does not.",
-        trap="After a map that was fitted on these very pairs, matching pairs are near by construction.",
+        summary="The distributions of the cosines of matching and of random pairs.",
+        reading="The AUC is the chance that a matching pair has the higher cosine: 1 separates them, 0.5 does not.",
+        trap="After a map that was fitted on the same pairs, matching pairs are near by construction.",
         formula="quantiles of ⟨u_i, v_i⟩ and of ⟨u_i, v_j⟩, i ≠ j",
         range=(-1, 1),
         direction="",
@@ -170,5 +203,5 @@ add_evaluator(
         quadratic=True,
         reference="Tyshchuk et al. 2023, doi:10.3390/info14070392, figures 9-11",
     ),
-    _numbers(),
+    _NUMBERS,
 )

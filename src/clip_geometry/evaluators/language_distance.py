@@ -1,4 +1,4 @@
-"""How far translations lie apart, against the size of the cloud (Tyshchuk et al. 2023, Table 6)."""
+"""The distance of translations relative to that of unrelated captions (Tyshchuk et al. 2023, Table 6)."""
 
 import math
 from dataclasses import replace
@@ -17,22 +17,44 @@ from clip_geometry.registry import InputError
 
 @torch.no_grad()
 def language_distance(source: Rows, target: Rows, *, squared: bool = False, block_size: int = 1024) -> dict[str, float]:
-    """Mean Euclidean distances of the same captions in two languages, rows as given; squared=True: of their squares.
+    """Compute mean Euclidean distances of the same captions in two languages, rows as given.
 
-    pair_distance = mean_i ‖x_i − y_i‖; global_distance = mean_{i≠j} ‖x_i − y_j‖, over all cross pairs that do not
-    correspond; ratio = pair_distance/global_distance; within_source and within_target = mean_{i<j} of one language.
-
-    source, target: (n, d) aligned rows, n ≥ 2. ratio ≥ 0: 0 where translations coincide, 1 where a caption is no
-    nearer to its translation than to any other; lower is better aligned. A global distance above both within means
-    that the languages lie apart. Exact in blocks, O(n²d); products of float16 and float32 rows in float32, for an
-    error of 1e-6. Raises InputError for unequal sets, and where all rows coincide (0/0).
+    Exact, in blocks, O(n²d); products of float16 and float32 rows are float32, for an error of 1e-6.
     Source: Tyshchuk et al. 2023, Table 6; the notebook behind its numbers squares the distances and counts the pairs
-    i = j among the global ones too, which of n captions changes these by a share of less than 1/n.
+    i = j among the global ones too, which changes these by less than 1/n.
+
+    Args:
+        source: (n, d) rows, n ≥ 2.
+        target: (n, d) rows, aligned with the source.
+        squared: Whether to take the mean of the squared distances.
+        block_size: Rows and columns of distances computed at a time.
+
+    Returns:
+        pair_distance = mean_i ‖x_i − y_i‖; global_distance = mean_{i≠j} ‖x_i − y_j‖; ratio = pair_distance /
+        global_distance ≥ 0, where 0 means that translations coincide, 1 that a caption is no nearer to its translation
+        than to any other; within_source and within_target = mean_{i<j} in one language. If the global distance exceeds
+        both within, the languages are apart.
+
+    Raises:
+        InputError: For sets of unequal length, and if all rows coincide (0/0).
+
+    Example:
+        >>> import numpy as np
+        >>> from clip_geometry import language_distance
+        >>> rng = np.random.default_rng(0)
+        >>> english = rng.normal(size=(6, 4))
+        >>> german = english + 0.3 * rng.normal(size=(6, 4))
+        >>> {name: round(value, 2) for name, value in language_distance(english, german).items()}
+        {'pair_distance': 0.51, 'global_distance': 2.24, 'ratio': 0.23, 'within_source': 2.28, 'within_target': 2.21}
     """
     source, target = as_aligned(source, target, ("source", "target"))
     squared, block_size = flag(squared, "squared"), block_number(block_size)
-    x, y, unit = _comparable(source, target)
-    power = 2 if squared else 1
+    double = torch.float64 in (source.dtype, target.dtype) or not single_is_exact(source.device)
+    kind, power = torch.float64 if double else torch.float32, 2 if squared else 1
+    # scaled to entries of at most 1 by a power of two, which changes no digit
+    largest = max(float(rows.abs().max()) for rows in (source, target))
+    unit = 2.0 ** min(max(math.frexp(largest)[1], -126), 126)
+    x, y = source.to(kind) / unit, target.to(kind) / unit
     pairs = sum(float((a - b).norm(dim=1).pow(power).sum()) for a, b in zip(blocks(x), blocks(y), strict=True)) / len(x)
     across, unit = _mean_distance(x, y, block_size, squared), unit**power
     if across == 0:
@@ -46,19 +68,8 @@ def language_distance(source: Rows, target: Rows, *, squared: bool = False, bloc
     }
 
 
-def _comparable(
-    source: Float[Tensor, "n d"], target: Float[Tensor, "n d"]
-) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n d"], float]:
-    """Both in the precision of the products and scaled to entries of at most 1; and the unit they are in."""
-    double = torch.float64 in (source.dtype, target.dtype) or not single_is_exact(source.device)
-    largest = max(float(rows.abs().max()) for rows in (source, target))
-    unit = 2.0 ** min(max(math.frexp(largest)[1], -126), 126)  # a power of two, which changes no digit
-    kind = torch.float64 if double else torch.float32
-    return source.to(kind) / unit, target.to(kind) / unit, unit
-
-
 def _mean_distance(x: Float[Tensor, "n d"], y: Float[Tensor, "n d"] | None, block_size: int, squared: bool) -> float:
-    """Mean of ‖x_i − y_j‖ over i ≠ j; without y, of ‖x_i − x_j‖, each pair once."""
+    """Return the mean of ‖x_i − y_j‖ over i ≠ j; without y, of ‖x_i − x_j‖, each pair once."""
     centre = mean_row(x if y is None else torch.cat([x, y])).to(x.dtype)
     total = torch.zeros((), dtype=torch.float64, device=x.device)
     for i, a in enumerate(x.split(block_size)):
@@ -78,10 +89,10 @@ _PLAIN = Measure(
     group="languages",
     function=language_distance,
     takes="languages",
-    summary="How far a caption lies from its translation, against the distances of unrelated captions.",
-    reading="The ratio is 0 where translations coincide and 1 where a translation is no nearer than any caption.",
-    trap="Distances scale with the rows: only the ratio compares across models; and a language that a model cannot "
-    "read collapses, which makes its own distances small.",
+    summary="The distance of a caption from its translation, beside the distances of unrelated captions.",
+    reading="The ratio is 0 if translations coincide and 1 if a translation is no nearer than any caption.",
+    trap="Distances scale with the rows: only the ratio compares across models. A language that a model cannot read "
+    "collapses, which makes its own distances small.",
     formula="mean ‖x_i − y_i‖ and mean ‖x_i − y_j‖, i ≠ j",
     range=(0, float("inf")),
     direction="read beside the others",
@@ -95,7 +106,7 @@ _SQUARED = replace(
     name="language_distance[squared]",
     options={"squared": True},
     formula="mean ‖x_i − y_i‖² and mean ‖x_i − y_j‖², i ≠ j",
-    trap="A ratio of squares looks better than one of distances: .26 is about .51. Table 6 does not say so.",
+    trap="A ratio of squares looks better than one of distances: 0.26 is about 0.51. Table 6 does not say so.",
 )
 _NUMBERS = {
     "pair_distance": ("Distance of translations", "lower is better aligned"),

@@ -1,4 +1,4 @@
-"""Are languages clusters? The silhouette of captions with their language as label."""
+"""The silhouette of captions with their language as label: are languages clusters?"""
 
 from dataclasses import replace
 
@@ -17,10 +17,10 @@ for _variant in ("", "[cosine]"):
             title=_silhouette.title.replace("the labels", "the languages"),
             summary="How much closer a caption lies to captions of its own language than to those of the nearest "
             "other one.",
-            reading="At 0 or just below (−1/n where translations coincide) a row does not tell its language; higher, "
-            "languages are clusters.",
-            trap="Low is not aligned: centring each language takes the clusters away and leaves translations as far "
-            "apart; and a language that the model cannot read collapses into a tight cluster.",
+            reading="At 0 or just below (−1/n if translations coincide) a row does not reveal its language; if it is "
+            "higher, languages are clusters.",
+            trap="Low is not aligned: centering each language removes the clusters and leaves translations as far "
+            "apart as before. A language that the model cannot read collapses into a tight cluster.",
             direction="lower is less divided by language",
         ),
     )

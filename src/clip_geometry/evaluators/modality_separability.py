@@ -1,4 +1,4 @@
-"""Can a linear classifier tell images from texts?"""
+"""The accuracy of linear classifiers of images against texts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,29 +12,50 @@ from clip_geometry.geometry._core.arguments import DRAWS, seed_number, whole_num
 from clip_geometry.geometry._core.rows import Rows, as_two_sets, blocks, mean_row
 from clip_geometry.geometry.measure import Measure
 
-SAME = 1e-3  # means of two sets that lie nearer, relative to their standard error, were made the same
+SAME = 1e-3  # means of two sets that are nearer, relative to their standard error, were made equal
 
 
 def modality_separability(
     image: Rows, text: Rows, *, folds: int = 5, draws: int = 3, seed: int = 0
 ) -> dict[str, float]:
-    """Accuracy of logistic regression (L-BFGS, max_iter 1000) and of a linear SVM, both scikit-learn's defaults.
+    """Measure the accuracy with which logistic regression and a linear SVM separate the modalities.
 
-    For each of logistic_regression and linear_svc: .train, on the rows it was fitted on (as published);
-    .cross_validated, the mean over `folds` stratified, shuffled folds; .null and .null_train, the same two with the
-    modality labels shuffled, means of `draws`. Read .train beside .null_train: with few rows per dimension shuffled
-    labels are fitted far above chance too, while .null stays near the share of the larger set.
+    Both are scikit-learn's with default settings (L-BFGS with max_iter 1000), on the rows as given. Read .train beside
+    .null_train: with few rows per dimension, shuffled labels are fitted far above chance too, while .null stays near
+    the share of the larger set. Rows count as independent: captions of one image may fall into different folds, which
+    raises .cross_validated above what new items would give; pass one caption per image. Rows transformed by a map that
+    was fitted on all of them held nothing out: after centering each set by its own mean, held-out rows fall on the side
+    of the other set, and .cross_validated falls far below .null (0.19 beside 0.5). Rows whose largest entry exceeds
+    1e10 are scaled down to that, where the penalty no longer matters: the solvers would leave float64. A classifier
+    that has not converged warns (ConvergenceWarning), and its accuracy counts.
+    Source: Tyshchuk et al. 2023, on the training rows only.
 
-    image: (n, d), text: (m, d) rows as given, folds ≤ n, m; they need not be pairs. Rows count as independent: several
-    captions of one image may fall into different folds and be recognised there, which raises .cross_validated above
-    what new items would give; hand over one caption per image. Rows that were moved by a map fitted on all of them
-    held nothing out: after centring each set by its own mean, held-out rows lie on the side of the other set, and
-    .cross_validated falls far below .null (.19 beside .5). In [0, 1]; 1 is fully separable. Rows whose largest entry
-    exceeds 1e10 are scaled down to that, where the penalty has no say left: the solvers would leave float64. A
-    classifier that has not converged warns (ConvergenceWarning), and its accuracy counts. Seeded. Raises InputError
-    for folds outside 2..min(n, m), draws < 1 and different dimensions. Source: Tyshchuk et al. 2023, on the training
-    rows only.
+    Args:
+        image: (n, d) rows.
+        text: (m, d) rows, which need not pair with the images.
+        folds: Of the cross-validation, at most the rows of the smaller set.
+        draws: Of shuffled labels.
+        seed: Of folds and draws.
+
+    Returns:
+        For each of logistic_regression and linear_svc, in [0, 1], where 1 is fully separable: .train, on the rows it
+        was fitted on (as published); .cross_validated, the mean over stratified, shuffled folds; .null_train and .null,
+        the same two with shuffled modality labels, means of `draws`.
+
+    Raises:
+        InputError: For folds outside 2..min(n, m), draws < 1 and different dimensions.
+
+    Example:
+        >>> import numpy as np
+        >>> from clip_geometry import modality_separability
+        >>> rng = np.random.default_rng(0)
+        >>> found = modality_separability(rng.normal(size=(20, 3)), rng.normal(size=(20, 3)) + 3)
+        >>> found["logistic_regression.cross_validated"], round(found["logistic_regression.null"], 1)
+        (1.0, 0.5)
     """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.svm import LinearSVC
+
     image, text = as_two_sets(image, text, ("image", "text"))
     fewest = min(len(image), len(text))
     folds = whole_number(folds, "folds", least=2, most=fewest, of=", the rows of the smaller set")
@@ -46,7 +67,11 @@ def modality_separability(
     rng = np.random.default_rng(seed)
     shuffled = [rng.permutation(modality) for _ in range(draws)]
     found = {}
-    for name, make in _classifiers(seed).items():
+    classifiers: dict[str, Callable[[], Any]] = {
+        "logistic_regression": lambda: LogisticRegression(max_iter=1000),
+        "linear_svc": lambda: LinearSVC(random_state=seed),
+    }
+    for name, make in classifiers.items():
         train, held_out = _accuracies(make, x, modality, folds, seed)
         nulls = np.array([_accuracies(make, x, labels, folds, seed) for labels in shuffled]).mean(0)
         found |= {f"{name}.train": train, f"{name}.cross_validated": held_out}
@@ -54,20 +79,10 @@ def modality_separability(
     return found
 
 
-def _classifiers(seed: int) -> dict[str, Callable[[], Any]]:
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.svm import LinearSVC
-
-    return {
-        "logistic_regression": lambda: LogisticRegression(max_iter=1000),
-        "linear_svc": lambda: LinearSVC(random_state=seed),
-    }
-
-
 def _accuracies(
     make: Callable[[], Any], x: np.ndarray, labels: np.ndarray, folds: int, seed: int
 ) -> tuple[float, float]:
-    """On the training rows, and cross-validated."""
+    """Return the accuracy on the training rows, and cross-validated."""
     from sklearn.model_selection import StratifiedKFold, cross_val_score
 
     splits = StratifiedKFold(folds, shuffle=True, random_state=seed)
@@ -76,7 +91,7 @@ def _accuracies(
 
 
 def _centred_together(image: Rows, text: Rows) -> str | None:
-    """The remark on held-out rows that were not held out: sets drawn apart never have the same mean."""
+    """Return the remark for held-out rows that were not held out: independent sets never have the same mean."""
     image, text = as_two_sets(image, text, ("image", "text"))
     means = [mean_row(rows) for rows in (image, text)]
     chance = sum(
@@ -103,11 +118,11 @@ add_evaluator(
         group="modality gap",
         function=modality_separability,
         takes="two sets",
-        summary="The accuracy with which a linear classifier tells images from texts.",
-        reading="1 means that a hyperplane separates the modalities, the larger set's share that nothing does.",
+        summary="The accuracy with which a linear classifier separates images from texts.",
+        reading="1 means that a hyperplane separates the modalities, the larger set's share that none does.",
         trap="With few rows per dimension any labels are separable on the rows they were fitted on: read the held-out "
-        "value, beside its null. A value far below its null says that each set was centred together with the rows "
-        "held out, and nothing of the modalities.",
+        "value beside its null. A value far below its null means that each set was centered together with the "
+        "held-out rows and says nothing about the modalities.",
         formula="accuracy of scikit-learn's classifier, default settings",
         range=(0, 1),
         direction="lower is more mixed",

@@ -1,4 +1,4 @@
-"""Retrieval of the pair: among the other modality, or in one index of both. Exact, in blocks, for any n."""
+"""Retrieval of the pair among the other modality, or in one index of both; exact, in blocks, for any n."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Index: TypeAlias = Literal["cross", "mixed"]
     Pairs: TypeAlias = Tensor | numpy.ndarray | Sequence[Sequence[int]]
-else:  # what is not of these is our sentence, not a type checker's
+else:  # so that anything else is an InputError, not one of a type checker
     Index = Any
     Pairs = Any
 
@@ -40,27 +40,51 @@ def retrieval(
     index: Index = "cross",
     block_size: int = 1024,
 ) -> dict[str, float]:
-    """How often a query finds its pair among the k rows of highest cosine, both ways.
+    """Measure how often a query finds its pair among the k rows of highest cosine, in both directions.
 
-    index="cross": images among texts and texts among images. image_to_text.r_at_K for each K in k (R@K, the share of
-    queries whose pair has rank ≤ K), image_to_text.median_rank (from 1), and text_to_image likewise.
-    index="mixed": one index of all 2n rows, the query itself excluded; the same names, and image.same_modality_at_K,
-    text.same_modality_at_K: the mean share of the query's own modality in its top K.
+    A row may have several pairs, as an image has five captions. Then every row is a query, all rows are searched, and
+    a query is right if it finds any of its pairs, whose others are skipped: the convention of CLIP_benchmark. Ties
+    count against the query, whatever the order of the rows: a row as near as the pair precedes it, and one of the
+    query's own modality precedes one of the other; so copies of a caption cost the ranks below their number, and rows
+    that all coincide give 0. Cosines within 4 ε count as equal; those nearer than a product can distinguish are
+    computed from differences. Memory: copies of the rows and blocks of block_size².
 
-    image, text: (n, d) aligned rows, n ≥ 2, or with pairs (n, d) and (m, d); k: one or several, 1 ≤ K < n and m.
-    pairs: (2, p) rows of image and of text that belong together, each row in one pair at least; None: row i with row i.
-    Where a row has several, as an image has five captions, every row is a query, all rows are searched, and a query is
-    right where it finds any of its pairs, whose others are passed over: the convention of CLIP_benchmark.
-    R@K: higher is better, chance of one pair is K/n (K/(2n − 1) mixed). same_modality_at_K in [0, 1], about
-    (n − 1)/(2n − 1) without a modality gap. Ties are counted against the query, whatever the order of the rows: a row
-    as near as the pair comes before it, and one of the query's own modality before one of the other; so copies of a
-    caption cost the ranks below their number, and rows that all coincide give 0. Cosines within 4 ε count as equal;
-    nearer ones than a product can tell are taken from differences. Memory: copies of the rows and blocks of
-    block_size². Raises InputError for zero rows, unequal sets without pairs, rows without one and K out of range.
+    Args:
+        image: (n, d) rows, n ≥ 2.
+        text: (m, d) rows, aligned with the images unless there are `pairs`.
+        pairs: (2, p) rows of image and of text that belong together, each row in at least one pair; None pairs row i
+            with row i.
+        k: One or several ranks, 1 ≤ K < n and m.
+        index: "cross" searches the other modality; "mixed" searches one index of all rows, except the query itself.
+        block_size: Rows and columns of cosines computed at a time.
+
+    Returns:
+        image_to_text.r_at_K for each K (the share of queries whose pair has rank ≤ K, higher is better; chance with one
+        pair is K/n, mixed K/(2n − 1)), image_to_text.median_rank (from 1), and text_to_image likewise. For
+        index="mixed" also image.same_modality_at_K and text.same_modality_at_K: the mean share of the query's own
+        modality in its top K, about (n − 1)/(2n − 1) without a modality gap.
+
+    Raises:
+        InputError: For zero rows, sets of unequal length without pairs, rows without a pair and K out of range.
+
+    Example:
+        >>> import numpy as np
+        >>> from clip_geometry import retrieval
+        >>> rng = np.random.default_rng(0)
+        >>> image = rng.normal(size=(6, 4))
+        >>> text = image + 0.3 * rng.normal(size=(6, 4))
+        >>> retrieval(image, text, k=1)["image_to_text.r_at_1"]
+        1.0
+        >>> retrieval(image, text + 5, k=1, index="mixed")["image_to_text.r_at_1"]  # a modality gap
+        0.0
     """
     index = one_of(index, "index", ("cross", "mixed"))
     image, text = (as_aligned if pairs is None else as_two_sets)(image, text, ("image", "text"))
-    tops, block_size = _as_ranks(k, min(len(image), len(text))), whole_number(block_size, "block_size")
+    n, given, block_size = min(len(image), len(text)), members(k), whole_number(block_size, "block_size")
+    given = [k] if given is None else given
+    tops = [whole_number(top, "k", most=n - 1, of=f", below the {n} pairs") for top in given]
+    if not tops:
+        raise InputError("k is empty; expected ranks such as (1, 5, 10)")
     i, j = _as_pairs(pairs, image, text)
     u, v = unit_rows(image, name="image"), unit_rows(text, name="text")
     found = {}
@@ -74,23 +98,16 @@ def retrieval(
         found |= {f"{way}.r_at_{top}": share(ranks <= top) for top in tops}
         found[f"{way}.median_rank"] = float(ranks.double().quantile(0.5))
         if index == "mixed":
-            found |= _own_modality(own, other, tops, name)
+            most = max(tops)  # distances of unit rows order like their cosines
+            distances = torch.cat([nearest(own, most)[0], nearest(own, most, y=other)[0]], dim=1)
+            order = distances.argsort(dim=1, stable=True)  # the own come first among equal ones
+            same = (order < most).double()
+            found |= {f"{name}.same_modality_at_{top}": float(same[:, :top].mean()) for top in tops}
     return found
 
 
-def _as_ranks(k: Any, n: int) -> list[int]:
-    """The ranks asked for: one, or several."""
-    given = members(k)
-    tops = [
-        whole_number(top, "k", most=n - 1, of=f", below the {n} pairs") for top in ([k] if given is None else given)
-    ]
-    if not tops:
-        raise InputError("k is empty; expected ranks such as (1, 5, 10)")
-    return tops
-
-
 def _as_pairs(pairs: Any, image: Tensor, text: Tensor) -> tuple[Int[Tensor, " p"], Int[Tensor, " p"]]:
-    """The pairs as rows of images and of texts, those of an image one after the other."""
+    """Return the pairs as rows of images and of texts."""
     if pairs is None:
         own = torch.arange(len(image), device=image.device)
         return own, own
@@ -109,7 +126,7 @@ def _as_pairs(pairs: Any, image: Tensor, text: Tensor) -> tuple[Int[Tensor, " p"
 def _nearest_pair(
     query: Float[Tensor, "n d"], rows: Float[Tensor, "m d"], i: Int[Tensor, " p"], j: Int[Tensor, " p"]
 ) -> Int[Tensor, " n"]:
-    """For each query the row of highest cosine among those that it is paired with."""
+    """Return for each query the row of highest cosine among its pairs."""
     some = torch.empty(len(query), dtype=torch.long, device=query.device).index_put_((i,), j)
     if len(i) == len(query):
         return some
@@ -127,10 +144,10 @@ def _ahead(
     j: Int[Tensor, " p"],
     block_size: int,
 ) -> Int[Tensor, " n"]:
-    """For each query the number of rows with ⟨q, row⟩ ≥ ⟨q, pair of q⟩, but for the row j_k where the query is i_k.
+    """Return for each query the number of rows with ⟨q, row⟩ ≥ ⟨q, pair of q⟩, except the rows j_k of query i_k.
 
-    Products about the mean of the rows keep the digits that differ. What they cannot tell from a tie is taken from
-    ⟨q, row − pair⟩, whose rounding is relative to the difference.
+    Products about the mean of the rows keep the digits that differ. What they cannot distinguish from a tie is computed
+    as ⟨q, row − pair⟩, whose rounding is relative to the difference.
     """
     mean = mean_row(rows)
     centred, wanted = rows - mean, pair - mean
@@ -160,23 +177,12 @@ def _leads_of_pairs(
     i: Int[Tensor, " p"],
     j: Int[Tensor, " p"],
 ) -> Float[Tensor, " p"]:
-    """⟨q_i, rows_j − pair_i⟩ of the pairs (i, j)."""
+    """Return ⟨q_i, rows_j − pair_i⟩ for the pairs (i, j)."""
     leads = query.new_empty(len(i))
     step = max(1, entries_at_a_time(query.device) // query.shape[1])
     for part in torch.arange(len(i), device=query.device).split(step):
         leads[part] = (query[i[part]] * (rows[j[part]] - pair[i[part]])).sum(1)
     return leads
-
-
-def _own_modality(
-    own: Float[Tensor, "n d"], other: Float[Tensor, "m d"], k: Sequence[int], name: str
-) -> dict[str, float]:
-    """Share of the own modality among the top K of both: distances of unit rows order as their cosines do."""
-    most = max(k)
-    mine, _ = nearest(own, most)
-    theirs, _ = nearest(own, most, y=other)
-    order = torch.cat([mine, theirs], dim=1).argsort(dim=1, stable=True)  # the own come first where they tie
-    return {f"{name}.same_modality_at_{top}": float((order[:, :top] < most).double().mean()) for top in k}
 
 
 def _several(image: Rows, text: Rows, pairs: Pairs | None = None) -> str | None:
@@ -216,8 +222,8 @@ _CROSS = Measure(
     takes="matched sets",
     remark=_several,
     summary="How often a query finds its pair among the nearest rows of the other modality, by cosine.",
-    reading="1 means that every query finds its pair; chance is k/n.",
-    trap="It falls as n grows: compare equal n only. A right answer that is not the pair counts as wrong.",
+    reading="1 means that every query finds its pair; chance level is k/n.",
+    trap="It falls as n grows: compare equal n only. A correct answer that is not the pair counts as wrong.",
     formula="share of queries with rank(nearest pair) ≤ k, ties against the query",
     range=(0, 1),
     direction="higher retrieves better",
@@ -230,16 +236,16 @@ _CROSS = Measure(
 _MIXED = replace(
     _CROSS,
     name="retrieval[mixed]",
-    summary="The same in one index of both modalities, the query itself excluded.",
-    reading="Where a modality gap keeps the own modality first, R@k is 0 although cross-modal retrieval works.",
-    trap="A map fitted on the very pairs that are retrieved mends it in appearance only: fit on other pairs.",
+    summary="The same in one index of both modalities, without the query itself.",
+    reading="If a modality gap puts the own modality first, R@k is 0 although cross-modal retrieval works.",
+    trap="A map fitted on the same pairs that are retrieved improves it in appearance only: fit on other pairs.",
     options={"index": "mixed"},
 )
 _OWN = {
     f"{modality}.same_modality_at_{top}": {
         "title": f"Own modality in the top {top}, {modality} query",
         "summary": f"The share of {modality}s among the {top} rows nearest to {_AN[modality]}, in one index of both.",
-        "reading": "1 means that a mixed index answers in the query's own modality only; about 1/2 is even.",
+        "reading": "1 means that a mixed index returns only the query's own modality; about 1/2 is even.",
         "formula": f"mean share of rows of the query's modality in its top {top}",
         "direction": "near 1/2 is more even",
     }

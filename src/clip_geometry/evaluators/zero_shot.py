@@ -1,4 +1,4 @@
-"""Zero-shot classification: the class whose text is nearest to the image."""
+"""Zero-shot classification by the class text nearest to the image, and ensembles of prompts."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,23 +17,40 @@ from clip_geometry.registry import InputError
 
 if TYPE_CHECKING:
     Logits: TypeAlias = Literal["cosine", "dot", "neg_distance"]
-else:  # an unknown one is our sentence, not a type checker's
+else:  # so that an unknown one is an InputError, not one of a type checker
     Logits = Any
 
-BLOCK = 1024  # images whose logits are held at a time
+BLOCK = 1024  # images whose logits are in memory at a time
 
 
 def zero_shot(image: Rows, labels: Any, class_text: Rows, *, logits: Logits = "cosine") -> dict[str, float]:
-    """Accuracy of taking the class with the highest logit: top_1, top_5 (for more than 5 classes), mean_per_class.
+    """Measure the accuracy of choosing the class with the highest logit.
 
-    image: (n, d); class_text: (K, d), one row per class, K ≥ 2; labels: (n,) whole numbers 0..K−1, the row of
-    class_text that is right. Several prompts of a class are made one row by `ensemble`: `clip-geometry measure` and
-    the configs do so before the pipeline, so that it meets unit-length means of prompts. logits: "cosine"; "dot" and
-    "neg_distance" (−‖x − t‖) take the rows as given and make nothing unit length, so that they differ after a transform
-    and agree on unit rows. mean_per_class: the mean accuracy of the classes that occur. In [0, 1]; chance is 1/K.
-    Equal logits: the lowest class index wins, for top_5 too; equal rows of class_text are equal logits exactly. Raises
-    InputError for other labels, for different dimensions and, for "cosine", for zero rows. Source: Radford et al. 2021;
-    the three logits: Tyshchuk et al. 2023.
+    Of equal logits the lowest class index wins, for top_5 too; equal rows of class_text have exactly equal logits.
+    Source: Radford et al. 2021; the three logits: Tyshchuk et al. 2023.
+
+    Args:
+        image: (n, d) rows.
+        labels: (n,) whole numbers 0..K−1, the right row of class_text.
+        class_text: (K, d), one row per class, K ≥ 2. Several prompts per class become one row by `ensemble`;
+            `clip-geometry measure` and configs do so before the pipeline, which then sees unit-length means of prompts.
+        logits: "cosine"; or "dot" and "neg_distance" (−‖x − t‖), which take the rows as given without making them unit
+            length, so that they differ after a transform and agree on unit rows.
+
+    Returns:
+        top_1, top_5 (for more than 5 classes), and mean_per_class, the mean accuracy of the classes that occur; all in
+        [0, 1], chance is 1/K.
+
+    Raises:
+        InputError: For other labels, for different dimensions and, with "cosine", for zero rows.
+
+    Example:
+        >>> import numpy as np
+        >>> from clip_geometry import zero_shot
+        >>> image = np.array([[1.0, 0.1, 0.0], [0.0, 1.0, 0.2], [0.6, 0.5, 0.0]])
+        >>> found = zero_shot(image, [0, 1, 1], np.eye(3))
+        >>> round(found["top_1"], 3), found["mean_per_class"]
+        (0.667, 0.75)
     """
     ranks, codes, k = zero_shot_ranks(image, labels, class_text, logits=logits)
     return accuracies(ranks, codes, k)
@@ -43,7 +60,7 @@ def zero_shot(image: Rows, labels: Any, class_text: Rows, *, logits: Logits = "c
 def zero_shot_ranks(
     image: Rows, labels: Any, class_text: Rows, *, logits: Logits = "cosine"
 ) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"], int]:
-    """How many classes come before the right one, for each image; the labels; and K."""
+    """Return how many classes precede the right one for each image, the labels, and K."""
     logits = one_of(logits, "logits", ("cosine", "dot", "neg_distance"))
     image, text = as_rows(image, name="image", least=1), as_rows(class_text, name="class_text")
     if image.shape[1] != text.shape[1]:
@@ -57,9 +74,11 @@ def zero_shot_ranks(
 
 
 def _scores(image: Float[Tensor, "n d"], text: Float[Tensor, "k d"], logits: Logits) -> Iterator[Float[Tensor, "b k"]]:
-    """Logits less what is the same for all classes of an image: about the mean of the classes, near classes keep
-    their digits. −‖x − t‖² grows as ⟨x − t̄, c⟩ − ‖c‖²/2 with c = t − t̄, and ranks as −‖x − t‖ does."""
-    first = _first_copies(text)
+    """Yield logits minus what is the same for all classes of an image: about the mean of the classes, near classes keep
+    their digits. −‖x − t‖² grows like ⟨x − t̄, c⟩ − ‖c‖²/2 with c = t − t̄, and ranks like −‖x − t‖."""
+    groups = torch.unique(text, dim=0, return_inverse=True)[1]
+    indices = torch.arange(len(text), device=text.device)
+    first = torch.full_like(indices, len(text)).scatter_reduce(0, groups, indices, "amin")[groups]  # copy of each row
     text = unit_rows(text, name="class_text") if logits == "cosine" else text.double()
     mean = mean_row(text)
     centred = text - mean
@@ -69,19 +88,27 @@ def _scores(image: Float[Tensor, "n d"], text: Float[Tensor, "k d"], logits: Log
         yield ((block - origin) @ centred.T - bias)[:, first]  # equal rows: equal to the last digit
 
 
-def _first_copies(rows: Float[Tensor, "k d"]) -> Int[Tensor, " k"]:
-    """The index of the first row equal to each."""
-    _, groups = torch.unique(rows, dim=0, return_inverse=True)
-    indices = torch.arange(len(rows), device=rows.device)
-    return torch.full_like(indices, len(rows)).scatter_reduce(0, groups, indices, "amin")[groups]
-
-
 def ensemble(rows: Rows, classes: Any) -> Float[Tensor, "k d"]:
-    """One row per class from several prompts: unit length each, their mean, unit length again (CLIP's notebook).
+    """Average several prompts per class: unit length each, their mean, unit length again (CLIP's notebook).
 
-    rows: (n, d) text embeddings; classes: (n,) whole numbers 0..K−1, each at least once. Raises InputError for other
-    classes, for zero rows and where the prompts of a class cancel. Source: Prompt_Engineering_for_ImageNet.ipynb of
-    github.com/openai/CLIP.
+    Source: Prompt_Engineering_for_ImageNet.ipynb of github.com/openai/CLIP.
+
+    Args:
+        rows: (n, d) text embeddings.
+        classes: (n,) whole numbers 0..K−1, each at least once.
+
+    Returns:
+        (K, d) unit rows.
+
+    Raises:
+        InputError: For other classes, for zero rows, and if the prompts of a class cancel.
+
+    Example:
+        >>> import numpy as np
+        >>> from clip_geometry import ensemble
+        >>> ensemble(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0]]), [0, 0, 1]).numpy().round(3)
+        array([[0.707, 0.707],
+               [0.   , 1.   ]])
     """
     unit = unit_rows(as_rows(rows, name="rows", least=1), name="rows")
     most = f"classes, of which {len(unit)} prompts make at most {len(unit)}"
@@ -102,9 +129,9 @@ _COSINE = Measure(
     function=zero_shot,
     takes="classes",
     summary="The share of images whose own class has the text of highest cosine.",
-    reading="1 is right on every image, 1/K chance.",
-    trap="It hangs on the prompt: published prompts were often chosen by this very accuracy. One prompt per class and "
-    "an ensemble of prompts (made one unit-length row per class before the pipeline) do not compare.",
+    reading="1 is right on every image, 1/K is chance level.",
+    trap="It depends on the prompt, and published prompts were often chosen by this same accuracy. One prompt per "
+    "class and an ensemble of prompts (one unit-length row per class, before the pipeline) do not compare.",
     formula="share of images with argmax_k ⟨u_i, v_k⟩ = label",
     range=(0, 1),
     direction="higher classifies better",
@@ -125,12 +152,11 @@ def _numbers(logit: str, superlative: str, title: str = "", as_given: str = "") 
             "title": f"Zero-shot accuracy, top 5{title}",
             "summary": f"The share of images whose own class is among the five of {superlative}.",
             "formula": f"share of images with label among the five largest {logit}{as_given}",
-            "reading": "1 is right on every image, 5/K chance.",
+            "reading": "1 is right on every image, 5/K is chance level.",
         },
         "mean_per_class": {
             "title": f"Zero-shot accuracy, mean over classes{title}",
-            "summary": f"The mean of the classes' own accuracies, by {superlative}, so that frequent classes weigh no "
-            "more.",
+            "summary": f"The mean of the accuracies of the classes, by {superlative}; frequent classes weigh no more.",
             "formula": f"mean over classes c of the share of images of label c with argmax_k {logit} = c{as_given}",
         },
     }

@@ -1,4 +1,4 @@
-"""Embeddings from files of other tools, and back."""
+"""Import of embeddings from files of other tools, and export to them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -9,10 +9,8 @@ from clip_geometry.embedding.store import MODALITIES
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.formats.clip_retrieval import is_clip_retrieval, read_clip_retrieval, write_clip_retrieval
 from clip_geometry.formats.labels import read_labels, with_labels
-from clip_geometry.formats.numpy_files import read_npy, read_npz
 from clip_geometry.formats.parquet_files import read_parquet, write_parquet
-from clip_geometry.formats.safetensors_files import read_safetensors
-from clip_geometry.formats.vectors import NAMES, UNNAMED
+from clip_geometry.formats.vectors import NAMES, UNNAMED, read_npy, read_npz, read_safetensors
 from clip_geometry.paths import existing_file, expanded
 from clip_geometry.registry import InputError, did_you_mean, shown
 
@@ -26,7 +24,7 @@ __all__ = [
     "with_labels",
 ]
 
-# each gives the sides of one file by modality, UNNAMED for a side that does not say which it is
+# each returns the sides of a file by modality, UNNAMED if the file does not name it
 READERS: dict[str, Callable[[Path], dict[str, Embeddings]]] = {
     ".npy": read_npy,
     ".npz": read_npz,
@@ -36,17 +34,50 @@ READERS: dict[str, Callable[[Path], dict[str, Embeddings]]] = {
 
 
 def read_any(path: str | Path) -> dict[str, Embeddings]:
-    """All sides at `path`, by modality: a file, a store, a clip-retrieval folder, a folder with image.npy and text.npy.
+    """Read all embeddings at a path.
 
-    A file that says nothing of its modality, not by its name either, counts as images. Raises InputError, one sentence,
-    for everything else.
+    Args:
+        path: A file (.npy, .npz, .safetensors, .parquet), a store, a clip-retrieval folder, or a folder with image.npy
+            and text.npy.
+
+    Returns:
+        Modality → embeddings. A file that names no modality, not even in its file name, counts as images.
+
+    Raises:
+        InputError: For everything else.
+
+    Example:
+        >>> import numpy as np
+        >>> from clip_geometry import read_any
+        >>> np.savez("pairs.npz", image=np.eye(3), text=np.ones((3, 3)))
+        >>> {modality: each.vectors.shape for modality, each in read_any("pairs.npz").items()}
+        {'image': (3, 3), 'text': (3, 3)}
     """
     sides = read_sides(path)
     return {modality or "image": _as(side, modality or "image") for modality, side in sides.items()}
 
 
 def read_embeddings(path: str | Path, *, modality: str) -> Embeddings:
-    """The side of that modality at `path`; a file that names none is taken for it."""
+    """Read the embeddings of one modality at a path.
+
+    Args:
+        path: As for `read_any`.
+        modality: "image" or "text"; a file that names no modality is taken for it.
+
+    Returns:
+        The embeddings.
+
+    Raises:
+        InputError: If there are none of that modality.
+
+    Example:
+        >>> import numpy as np
+        >>> from clip_geometry import read_embeddings
+        >>> np.save("captions.npy", np.eye(3))
+        >>> captions = read_embeddings("captions.npy", modality="text")
+        >>> captions.modality, len(captions)
+        ('text', 3)
+    """
     sides = read_sides(path)
     if modality not in sides and UNNAMED not in sides:
         found = " and ".join(sides)
@@ -55,13 +86,52 @@ def read_embeddings(path: str | Path, *, modality: str) -> Embeddings:
 
 
 def export_clip_retrieval(source: str | Path | Embeddings | Mapping[str, Embeddings], out: str | Path) -> Path:
-    """Writes the folder layout of clip-retrieval; both sides as aligned pairs (`write_clip_retrieval`)."""
+    """Write a folder in the layout of clip-retrieval.
+
+    Args:
+        source: Embeddings, one set or one per modality, or a path as for `read_any`.
+        out: The folder.
+
+    Returns:
+        The folder. Both modalities are written as aligned pairs, so an image with five captions appears five times.
+
+    Raises:
+        InputError: If the folder has other shards.
+
+    Example:
+        >>> import numpy as np
+        >>> from clip_geometry import Embeddings, export_clip_retrieval
+        >>> sets = {name: Embeddings(np.eye(3, dtype="float32"), name) for name in ("image", "text")}
+        >>> folder = export_clip_retrieval(sets, "index")
+        >>> sorted(path.name for path in folder.rglob("*_0.*"))
+        ['img_emb_0.npy', 'metadata_0.parquet', 'text_emb_0.npy']
+    """
     write_clip_retrieval(_sides(source), Path(out))
     return Path(out)
 
 
 def export_parquet(source: str | Path | Embeddings | Mapping[str, Embeddings], out: str | Path) -> list[Path]:
-    """Writes one table: to `out` itself if it ends in .parquet, else image.parquet and text.parquet in that folder."""
+    """Write tables with the vectors in the column "embedding", beside item_id, label and the rest.
+
+    Args:
+        source: Embeddings, one set or one per modality, or a path as for `read_any`.
+        out: A .parquet file for one modality, or a folder for image.parquet and text.parquet.
+
+    Returns:
+        The files.
+
+    Raises:
+        InputError: If `out` is a file and there are several modalities.
+
+    Example:
+        >>> import numpy as np
+        >>> from clip_geometry import Embeddings, export_parquet, read_any
+        >>> image = Embeddings(np.eye(2), "image", labels=np.array(["cat", "dog"]))
+        >>> export_parquet(image, "image.parquet")[0].name
+        'image.parquet'
+        >>> read_any("image.parquet")["image"].labels.tolist()
+        ['cat', 'dog']
+    """
     sides, out = _sides(source), Path(out)
     if out.suffix == ".parquet":
         if len(sides) != 1:
@@ -76,8 +146,7 @@ def export_parquet(source: str | Path | Embeddings | Mapping[str, Embeddings], o
 
 
 def read_sides(path: str | Path) -> dict[str, Embeddings]:
-    """All sides at `path` by modality; a file that names none goes by its own name (image.npy, text_emb.npy) and is
-    UNNAMED where that says nothing, too."""
+    """Like `read_any`, but a side that neither the file nor its name (image.npy, text_emb.npy) names is UNNAMED."""
     path = expanded(path)
     if path.is_dir():
         return _read_folder(path)

@@ -1,6 +1,6 @@
-"""clip-retrieval's folders: img_emb/img_emb_0.npy, text_emb/text_emb_0.npy, metadata/metadata_0.parquet, ….
+"""Folders of clip-retrieval: img_emb/img_emb_0.npy, text_emb/text_emb_0.npy, metadata/metadata_0.parquet, ….
 
-Row k of every part belongs to the same pair. https://github.com/rom1504/clip-retrieval
+Row k of each belongs to the same pair. https://github.com/rom1504/clip-retrieval
 """
 
 import re
@@ -24,23 +24,43 @@ def is_clip_retrieval(folder: Path) -> bool:
 
 
 def read_clip_retrieval(folder: Path) -> dict[str, Embeddings]:
-    """Both sides as stored, float16 too; a single shard, and shards too large for the memory, are memory-mapped.
+    """Read both sides as stored, float16 too; a single shard, and shards larger than memory, are memory-mapped.
 
-    The metadata's item_id (or image_path) identifies the rows if its values are distinct. Where an image comes with
-    several captions they are not, and the rows pair by position, as the layout means it.
+    The metadata's item_id (or image_path) identifies the rows if its values are distinct. They are not if an image has
+    several captions; then the rows pair by position, as the layout intends.
     """
     parts = {modality: _shards(folder / name, name, ".npy") for modality, name in FOLDERS.items()}
     parts = {modality: shards for modality, shards in parts.items() if shards}
     if not parts:
         raise InputError(f"{folder} has no shards such as img_emb/img_emb_0.npy or text_emb/text_emb_0.npy")
-    _check_complete(folder, parts)
+    for modality, shards in parts.items():  # a shard that one side lacks would shift all that follow
+        if missing := sorted(set().union(*parts.values()) - set(shards)):
+            raise InputError(
+                f"{folder / FOLDERS[modality]} lacks shard {', '.join(map(str, missing))}, which the other side has; "
+                "restore it or remove it there too"
+            )
     arrays = {modality: _load_shards(shards) for modality, shards in parts.items()}
     columns = _read_metadata(folder, arrays)
-    return {modality: _side(modality, vectors, dict(columns), folder) for modality, vectors in _joined(arrays).items()}
+    item_id, labels = None, None
+    name = next((name for name in ("item_id", "image_path") if name in columns), None)
+    if name is not None and len(set(columns[name])) == len(columns[name]):
+        item_id = columns.pop(name)
+    if label := next((name for name in LABEL_NAMES if name in columns), None):
+        labels = columns.pop(label)
+    sides = {}
+    for modality, shards in arrays.items():
+        vectors, metadata = joined(list(shards.values())), dict(columns)
+        if modality == "text" and "caption" in metadata:
+            metadata["text"] = metadata.pop("caption")
+        provenance = {"source": str(folder), "dtype": str(vectors.dtype)}
+        sides[modality] = Embeddings(
+            vectors, modality, item_id=item_id, labels=labels, metadata=metadata, provenance=provenance
+        )
+    return sides
 
 
 def _shards(folder: Path, stem: str, suffix: str) -> dict[int, Path]:
-    """number → file, in numeric order, whether the numbers are zero-padded or not."""
+    """Return number → file in numeric order, whether numbers are zero-padded or not."""
     shards: dict[int, Path] = {}
     for path in sorted(folder.glob(f"{stem}_*{suffix}")):
         number = re.fullmatch(rf"{stem}_(\d+)", path.stem)
@@ -50,17 +70,6 @@ def _shards(folder: Path, stem: str, suffix: str) -> dict[int, Path]:
             raise InputError(f"{path} and {shards[int(number[1])].name} are the same shard twice; remove one")
         shards[int(number[1])] = path
     return dict(sorted(shards.items()))
-
-
-def _check_complete(folder: Path, parts: Mapping[str, Mapping[int, Path]]) -> None:
-    """Rows belong together by shard and row: a shard that one side lacks would shift all that follow."""
-    for modality, shards in parts.items():
-        missing = sorted(set().union(*parts.values()) - set(shards))
-        if missing:
-            raise InputError(
-                f"{folder / FOLDERS[modality]} lacks shard {', '.join(map(str, missing))}, which the other side has; "
-                "restore it or remove it there too"
-            )
 
 
 def _load_shards(shards: Mapping[int, Path]) -> dict[int, np.ndarray]:
@@ -76,12 +85,8 @@ def _load_shards(shards: Mapping[int, Path]) -> dict[int, np.ndarray]:
     return arrays
 
 
-def _joined(arrays: Mapping[str, Mapping[int, np.ndarray]]) -> dict[str, np.ndarray]:
-    return {modality: joined(list(shards.values())) for modality, shards in arrays.items()}
-
-
 def _read_metadata(folder: Path, arrays: Mapping[str, Mapping[int, np.ndarray]]) -> dict[str, np.ndarray]:
-    """The metadata's columns over all shards; none where there is no metadata folder."""
+    """Return the columns of the metadata over all shards; none without a metadata folder."""
     import pyarrow as pa
 
     if not (folder / "metadata").is_dir():
@@ -103,29 +108,14 @@ def _read_metadata(folder: Path, arrays: Mapping[str, Mapping[int, np.ndarray]])
     return columns_of(pa.concat_tables(ordered, promote_options="permissive"))
 
 
-def _side(modality: str, vectors: np.ndarray, columns: dict[str, np.ndarray], folder: Path) -> Embeddings:
-    names = next((name for name in ("item_id", "image_path") if name in columns), None)
-    item_id = None
-    if names is not None and len(set(columns[names])) == len(columns[names]):
-        item_id = columns.pop(names)
-    label = next((name for name in LABEL_NAMES if name in columns), None)
-    if modality == "text" and "caption" in columns:
-        columns["text"] = columns.pop("caption")
-    return Embeddings(
-        vectors,
-        modality,
-        item_id=item_id,
-        labels=None if label is None else columns.pop(label),
-        metadata=columns,
-        provenance={"source": str(folder), "dtype": str(vectors.dtype)},
-    )
-
-
 def write_clip_retrieval(sides: Mapping[str, Embeddings], out: Path) -> None:
-    """One shard of each part. Both sides are written as their pairs, so an image with five captions comes five times.
+    """Write one shard of each; both sides as their pairs, so that an image with five captions appears five times.
 
-    Raises InputError where `out` has other shards, which a reader would take for part of it.
+    Raises:
+        InputError: If `out` has other shards, which a reader would take for part of it.
     """
+    import pyarrow as pa
+
     targets = {modality: out / FOLDERS[modality] / f"{FOLDERS[modality]}_0.npy" for modality in sides}
     metadata = out / "metadata" / "metadata_0.parquet"
     there = {path for name in (*FOLDERS.values(), "metadata") for path in (out / name).glob(f"{name}_*")}
@@ -135,14 +125,6 @@ def write_clip_retrieval(sides: Mapping[str, Embeddings], out: Path) -> None:
     if set(sides) == set(FOLDERS):
         i, j = pair(sides["image"], sides["text"])
         sides = {"image": sides["image"].take(i), "text": sides["text"].take(j)}
-    for modality, side in sides.items():
-        _write(targets[modality], npy_bytes(side.vectors))
-    _write(metadata, _metadata(sides))
-
-
-def _metadata(sides: Mapping[str, Embeddings]) -> bytes:
-    import pyarrow as pa
-
     first = next(iter(sides.values()))
     columns = {"item_id": first.item_id, "label": first.labels}
     if "image" in sides:
@@ -150,11 +132,8 @@ def _metadata(sides: Mapping[str, Embeddings]) -> bytes:
     if "text" in sides:
         columns["caption"] = sides["text"].metadata.get("text")
     columns = {name: pa.array(column) for name, column in columns.items() if column is not None}
-    if not columns:
-        columns = {"item_id": pa.array([str(k) for k in range(len(first))])}
-    return parquet_bytes(pa.table(columns))
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, data)
+    table = pa.table(columns or {"item_id": pa.array([str(k) for k in range(len(first))])})
+    written = {targets[modality]: npy_bytes(side.vectors) for modality, side in sides.items()}
+    for path, data in {**written, metadata: parquet_bytes(table)}.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, data)

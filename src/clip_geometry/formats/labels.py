@@ -1,36 +1,50 @@
-"""Label files: .npy, .txt (one a line), .json (a list), .csv and .parquet (a column)."""
+"""Label files: .npy, .txt (one per line), .json (a list), .csv and .parquet (a column)."""
 
 import csv
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from clip_geometry.embeddings import Embeddings
+from clip_geometry.formats.parquet_files import columns_of
 from clip_geometry.geometry._core.rows import as_codes
 from clip_geometry.paths import existing_file
 from clip_geometry.reading import damaged, read_json, read_npy, read_table, read_text
 from clip_geometry.registry import InputError, listed, shown
 
 COLUMNS = ("label", "labels", "class", "class_name", "category", "target")
+SUFFIXES = (".npy", ".txt", ".json", ".csv", ".parquet")
 
 
 def read_labels(path: str | Path) -> np.ndarray:
-    """(n,) integers or strings. Text that is all integers becomes integers.
+    """Read labels: (n,) integers or strings. Text that is all integers becomes integers.
 
-    In a table, the only column or the one that is called label, labels, class, class_name, category or target.
+    In a table, they are the only column, or the one called label, labels, class, class_name, category or target.
     """
     path = existing_file(Path(path), "a file of labels")
-    if path.suffix.lower() not in READERS:
-        raise InputError(f"{shown(path)} is no label file; expected {', '.join(READERS)}")
-    try:
-        values = READERS[path.suffix.lower()](path)
-    except csv.Error as error:
-        raise damaged(path, "text", error) from None
-    array = np.asarray(values)
+    match path.suffix.lower():
+        case ".npy":
+            array = read_npy(path, mmap=False, what="a file of labels")
+        case ".txt":
+            lines = read_text(path, "a file of labels").rstrip().splitlines()
+            array = _integers_if_all_are([line.strip() for line in lines])
+        case ".json":
+            array = _from_json(path)
+        case ".csv":
+            reader = csv.DictReader(io.StringIO(read_text(path, "a file of labels"), newline=""))
+            try:
+                name = _label_column(list(reader.fieldnames or ()), path)
+                array = _integers_if_all_are([row[name] or "" for row in reader])
+            except csv.Error as error:
+                raise damaged(path, "text", error) from None
+        case ".parquet":
+            columns = columns_of(read_table(path))
+            array = columns[_label_column(list(columns), path)]
+        case _:
+            raise InputError(f"{shown(path)} is no label file; expected {', '.join(SUFFIXES)}")
     if array.ndim != 1 or array.dtype.kind not in "iufUOb":
         raise InputError(f"{shown(path)} holds {array.dtype} values of shape {array.shape}; labels are one value a row")
     missing = [k for k, value in enumerate(array.tolist()) if value is None or value == "" or value != value]
@@ -42,12 +56,12 @@ def read_labels(path: str | Path) -> np.ndarray:
 
 
 def with_labels(sets: Mapping[str, Embeddings], labels: np.ndarray) -> dict[str, Embeddings]:
-    """The labels on every set that has as many rows; at least one has to."""
+    """Put the labels on every set that has as many rows; at least one has to."""
     fitting = {modality for modality, each in sets.items() if len(each) == len(labels)}
     if not fitting:
         counts = " and ".join(f"{len(each)} {modality} rows" for modality, each in sets.items())
         raise InputError(f"{len(labels)} labels were given for {counts}; expected one label per row")
-    as_codes(labels, len(labels))  # one label only is an error here, where labels were asked for
+    as_codes(labels, len(labels))  # raises for a single label
     return {modality: replace(each, labels=labels) if modality in fitting else each for modality, each in sets.items()}
 
 
@@ -58,15 +72,7 @@ def _integers_if_all_are(texts: Sequence[str]) -> np.ndarray:
         return np.array(texts, dtype=object)
 
 
-def _read_npy(path: Path) -> np.ndarray:
-    return read_npy(path, mmap=False, what="a file of labels")
-
-
-def _read_txt(path: Path) -> np.ndarray:
-    return _integers_if_all_are([line.strip() for line in read_text(path, "a file of labels").rstrip().splitlines()])
-
-
-def _read_json(path: Path) -> np.ndarray:
+def _from_json(path: Path) -> np.ndarray:
     values = read_json(path, "a file of labels")
     kinds = {type(value) for value in values} if isinstance(values, list) else set()
     if kinds not in ({int}, {str}):
@@ -76,31 +82,8 @@ def _read_json(path: Path) -> np.ndarray:
     return np.array(values, dtype=np.int64 if kinds == {int} else object)
 
 
-def _read_csv(path: Path) -> np.ndarray:
-    reader = csv.DictReader(io.StringIO(read_text(path, "a file of labels"), newline=""))
-    name = _label_column(list(reader.fieldnames or ()), path)
-    rows = list(reader)
-    return _integers_if_all_are([row[name] or "" for row in rows])
-
-
-def _read_parquet(path: Path) -> np.ndarray:
-    from clip_geometry.formats.parquet_files import columns_of
-
-    columns = columns_of(read_table(path))
-    return columns[_label_column(list(columns), path)]
-
-
 def _label_column(names: list[str], path: Path) -> str:
     chosen = [name for name in names if str(name).casefold() in COLUMNS] or names
     if len(chosen) != 1:
         raise InputError(f"{shown(path)} has the columns {listed(names)}; expected a single one, or one called 'label'")
     return chosen[0]
-
-
-READERS: dict[str, Callable[[Path], Any]] = {
-    ".npy": _read_npy,
-    ".txt": _read_txt,
-    ".json": _read_json,
-    ".csv": _read_csv,
-    ".parquet": _read_parquet,
-}

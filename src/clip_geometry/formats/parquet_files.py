@@ -1,4 +1,4 @@
-""".parquet: the column whose type is a list of floats holds the vectors, the others belong to the rows."""
+"""Tables of embeddings in .parquet: vectors in columns of lists of floats, everything else as metadata of the rows."""
 
 import json
 from pathlib import Path
@@ -14,12 +14,12 @@ from clip_geometry.reading import parse_json, read_table
 from clip_geometry.registry import InputError, listed, shown
 
 VECTORS = "embedding"
-GROUP = 2**14  # rows of a row group, which are moved and written at a time
-FACTS = b"clip_geometry"  # key of the file's own metadata, where an export says what a table cannot
+GROUP = 2**14  # rows that are written at a time, as a row group
+FACTS = b"clip_geometry"  # key in the file's metadata of what a table cannot hold
 
 
 class Facts(BaseModel):
-    """What an export says of its side there."""
+    """What an export writes there."""
 
     modality: Literal["image", "text"] | None = None
     language: str | None = None
@@ -28,7 +28,7 @@ class Facts(BaseModel):
 
 
 def columns_of(table) -> dict[str, np.ndarray]:
-    """The columns as numpy arrays: numbers as they are, everything else as objects."""
+    """Return the columns as NumPy arrays: numbers as they are, everything else as objects."""
     import pyarrow as pa
 
     columns = {}
@@ -45,9 +45,16 @@ def columns_of(table) -> dict[str, np.ndarray]:
 
 
 def read_parquet(path: Path) -> dict[str, Embeddings]:
-    """One vector column, or one for each modality; columns item_id and label are recognised, others kept."""
+    """Read one vector column, or one per modality; item_id and label are recognized, other columns kept."""
+    import pyarrow.types as types
+
     table = read_table(path)
-    vector_columns = [field.name for field in table.schema if _is_vector(field.type)]
+    lists = [
+        field
+        for field in table.schema
+        if types.is_list(field.type) or types.is_large_list(field.type) or types.is_fixed_size_list(field.type)
+    ]
+    vector_columns = [field.name for field in lists if types.is_floating(field.type.value_type)]
     if not vector_columns:
         raise InputError(
             f"{shown(path)} has no vector column: none of {listed(table.column_names)} is a list of "
@@ -58,41 +65,30 @@ def read_parquet(path: Path) -> dict[str, Embeddings]:
         found = {facts.modality: vector_columns[0]}
     else:
         found = sides_by_name(vector_columns, path, "vector columns")
-    others = columns_of(table.drop_columns(vector_columns))
-    return {
-        modality: _embeddings(_vectors(table.column(name), path, name), dict(others), modality, path, facts)
-        for modality, name in found.items()
-    }
-
-
-def _embeddings(
-    vectors: np.ndarray, columns: dict[str, np.ndarray], modality: str, path: Path, facts: "Facts"
-) -> Embeddings:
+    columns = columns_of(table.drop_columns(vector_columns))
+    item_id = columns.pop("item_id", None)
     label = next((name for name in LABEL_NAMES if name in columns), None)
-    return Embeddings(
-        vectors,
-        modality,
-        item_id=columns.pop("item_id", None),
-        labels=None if label is None else columns.pop(label),
-        language=facts.language,
-        pair_on=facts.pair_on,
-        metadata=columns,
-        provenance={**facts.provenance, "source": str(path), "dtype": str(vectors.dtype)},
-    )
+    labels = None if label is None else columns.pop(label)
+    sides = {}
+    for modality, name in found.items():
+        vectors = _vectors(table.column(name), f"{shown(path)}, column {shown(name)},")
+        sides[modality] = Embeddings(
+            vectors,
+            modality,
+            item_id=item_id,
+            labels=labels,
+            language=facts.language,
+            pair_on=facts.pair_on,
+            metadata=columns,
+            provenance={**facts.provenance, "source": str(path), "dtype": str(vectors.dtype)},
+        )
+    return sides
 
 
-def _is_vector(kind) -> bool:
-    import pyarrow as pa
-
-    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    return is_list and pa.types.is_floating(kind.value_type)
-
-
-def _vectors(column, path: Path, name: str) -> np.ndarray:
-    """The lists of a column as one (n, d) array."""
+def _vectors(column, source: str) -> np.ndarray:
+    """Return the lists of a column as one (n, d) array."""
     import pyarrow.compute as pc
 
-    source = f"{shown(path)}, column {shown(name)},"
     if column.null_count:
         raise InputError(f"{source} has no vector in {column.null_count} of {len(column)} rows; drop those rows")
     lengths = pc.call_function("list_value_length", [column]).to_numpy()
@@ -107,7 +103,7 @@ def _vectors(column, path: Path, name: str) -> np.ndarray:
 
 
 def write_parquet(embeddings: Embeddings, path: Path) -> None:
-    """A table with the vectors in the column "embedding", beside item_id, label and the rest."""
+    """Write a table with the vectors in the column "embedding", beside item_id, label and the rest."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -122,7 +118,7 @@ def write_parquet(embeddings: Embeddings, path: Path) -> None:
         part[VECTORS] = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), embeddings.dim)
         return pa.table(part).replace_schema_metadata({FACTS: json.dumps(facts, default=str)})
 
-    # numbers that hardly repeat need no dictionary
+    # vectors hardly repeat and need no dictionary
     with writing(path) as file, pq.ParquetWriter(file, group(0).schema, use_dictionary=list(arrays)) as writer:  # pyright: ignore
         for start in range(0, len(embeddings), GROUP):
             writer.write_table(group(start))

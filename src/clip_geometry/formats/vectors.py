@@ -1,10 +1,14 @@
-"""What every format shares: which array is which side, and what counts as embeddings."""
+"""Arrays from .npy, .npz and .safetensors, and the rules of all formats: which array is which modality, what is valid.
+
+Pickled objects are never loaded; bfloat16 becomes float32, exactly.
+"""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 
+from clip_geometry import reading
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.registry import InputError, listed, shown
 
@@ -14,11 +18,11 @@ NAMES = {
     for modality, stems in {"image": ("image", "images", "img"), "text": ("text", "texts", "txt")}.items()
 }
 LABEL_NAMES = ("label", "labels")
-UNNAMED = ""  # the modality of a file that does not say which it is
+UNNAMED = ""  # the modality of a file that does not name one
 
 
 def check_vectors(array: np.ndarray, source: str) -> np.ndarray:
-    """`array` as (n, d) floating point in native byte order, or an InputError that says what it is instead."""
+    """Return `array` as (n, d) floating point in native byte order; raise InputError for anything else."""
     if array.ndim != 2:
         raise InputError(
             f"{source} has {array.ndim} dimensions, shape {array.shape}; embeddings are rows and columns, (n, d)"
@@ -33,9 +37,9 @@ def check_vectors(array: np.ndarray, source: str) -> np.ndarray:
 
 
 def sides_by_name(names: Iterable[str], source: Path, what: str) -> dict[str, str]:
-    """Which name holds which modality: {"image": name, "text": name}, or {UNNAMED: name} if the only one says neither.
+    """Return {"image": name, "text": name}, or {UNNAMED: name} if the only name is neither.
 
-    `what` the names are ("arrays", "vector columns") is for the message where they say too little.
+    `what` the names are ("arrays", "vector columns") is for the error if they are ambiguous.
     """
     names = list(names)
     found: dict[str, str] = {}
@@ -52,7 +56,7 @@ def sides_by_name(names: Iterable[str], source: Path, what: str) -> dict[str, st
 
 
 def from_arrays(arrays: Mapping[str, np.ndarray], path: Path, dtypes: Mapping[str, str]) -> dict[str, Embeddings]:
-    """The sides among the arrays of one file; a "labels" array belongs to every side of its length, at least one."""
+    """Return the sides among the arrays of a file; "labels" belong to every side of their length, at least one."""
     labelled = [name for name in arrays if name.casefold() in LABEL_NAMES]
     if len(labelled) > 1:
         raise InputError(f"{shown(path)} has several arrays of labels: {listed(labelled)}; keep one")
@@ -73,3 +77,33 @@ def from_arrays(arrays: Mapping[str, np.ndarray], path: Path, dtypes: Mapping[st
             f"{shown(path)} has labels of shape {labels.shape} for {rows} rows; expected one label per row"
         )
     return sides
+
+
+def read_npy(path: Path) -> dict[str, Embeddings]:
+    """Read one array, which has no modality."""
+    vectors = check_vectors(reading.read_npy(path), shown(path))
+    return {UNNAMED: Embeddings(vectors, UNNAMED, provenance={"source": str(path), "dtype": str(vectors.dtype)})}
+
+
+def read_npz(path: Path) -> dict[str, Embeddings]:
+    """Read the arrays "image" and "text" (`NAMES`), or a single one of any name; and "labels"."""
+    return from_arrays(reading.read_npz(path), path, {})
+
+
+def read_safetensors(path: Path) -> dict[str, Embeddings]:
+    """Read the tensors "image" and "text" (`NAMES`), or a single one of any name; and "labels"."""
+    import torch
+
+    arrays: dict[str, np.ndarray] = {}
+    dtypes: dict[str, str] = {}
+    _, tensors = reading.read_safetensors(path, framework="pt")
+    for name, tensor in tensors.items():
+        dtypes[name] = str(tensor.dtype).removeprefix("torch.")
+        try:
+            arrays[name] = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+        except TypeError:  # float8 and other types that numpy lacks
+            raise InputError(
+                f"{shown(path)}, tensor {shown(name)}, holds {dtypes[name]} values; embeddings are bfloat16, float16, "
+                "float32 or float64"
+            ) from None
+    return from_arrays(arrays, path, dtypes)

@@ -1,10 +1,9 @@
-"""Classification tasks by name. Importing this registers all of them, and the data set `task` of their items."""
+"""Classification tasks by name. Importing this registers all of them and the data set `task` of their items."""
 
 from clip_geometry.registry import import_all
 from clip_geometry.tasks.base import Task, TaskConfig, TaskEntry, load_task, resolve_task, tasks
 from clip_geometry.tasks.items import items_of
 from clip_geometry.tasks.labelled import labelled_task
-from clip_geometry.tasks.parameters import parameter_count
 from clip_geometry.tasks.targets import resolve_any_task, target_tasks
 
 __all__ = [
@@ -14,7 +13,6 @@ __all__ = [
     "items_of",
     "labelled_task",
     "load_task",
-    "parameter_count",
     "resolve_any_task",
     "resolve_task",
     "target_tasks",

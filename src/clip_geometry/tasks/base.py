@@ -1,4 +1,4 @@
-"""What a classification task is: distinct items, examples that point to one or two of them, and labels."""
+"""Classification tasks: distinct items, examples that refer to one or two of them, and labels."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,19 +10,21 @@ from pydantic import AfterValidator, Field, field_validator
 
 from clip_geometry.config import Config, digest, validate
 from clip_geometry.data import path_of
+from clip_geometry.data.base import known_split
 from clip_geometry.data.files import is_unicode
-from clip_geometry.data.traits import known_split
 from clip_geometry.registry import InputError, Registry, did_you_mean
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Examples of one or two items each, with a label or several. Item k is row k of the embeddings.
+    """Examples of one or two items each, with one or several labels. Item k is row k of the embeddings.
 
-    items: distinct strings in the order in which they first appear (texts, words, or the ids of images).
-    examples: (n, 1) or (n, 2) int64, indices into items. labels: (n,) int64, indices into class_names; or (n, L)
-    bool, which of the class_names an example has. revision: changes with any of these. dropped: examples of the
-    source that came without a label and are not here.
+    Attributes:
+        items: Distinct strings in order of first appearance (texts, words, or ids of images).
+        examples: (n, 1) or (n, 2) int64, indices into items.
+        labels: (n,) int64, indices into class_names; or (n, L) bool, the class_names that an example has.
+        revision: Changes with any of these.
+        dropped: Number of examples of the source without a label, which are left out.
     """
 
     name: str
@@ -39,7 +41,7 @@ class Task:
 
     @property
     def width(self) -> int:
-        """Items an example has, whose embeddings are concatenated: 1 or 2."""
+        """The number of items of an example, whose embeddings are concatenated: 1 or 2."""
         return self.examples.shape[1]
 
     def __len__(self) -> int:
@@ -48,15 +50,17 @@ class Task:
 
 T = TypeVar("T")
 
-# one place has one name, however it is given
+# a place has one name, however it is given
 Located = Annotated[Path, AfterValidator(lambda path: path_of(path).resolve())]
 
 
 class TaskConfig(Config):
-    """Fields of every task. A subclass adds its own.
+    """Fields of every task; a subclass adds its own.
 
-    name: of the task. split: one of SPLITS. limit: so many of the examples, spread evenly over the source, which may
-    be sorted by label.
+    Attributes:
+        name: Of the task.
+        split: One of SPLITS.
+        limit: Use only this many examples, spread evenly over the source, which may be sorted by label.
     """
 
     SPLITS: ClassVar[tuple[str, ...]] = ("all",)
@@ -71,7 +75,7 @@ class TaskConfig(Config):
 
 
 class FileTaskConfig(TaskConfig):
-    """path: the file, or a folder that has it under one of its usual names; default: in $CLIP_GEOMETRY_DATA."""
+    """path: the file, or a folder that has it under a usual name; default: in $CLIP_GEOMETRY_DATA."""
 
     path: Located | None = None
 
@@ -87,12 +91,12 @@ tasks: Registry[TaskEntry] = Registry("task", "clip-geometry list tasks")
 
 
 def resolve_task(name_or_section: str | Mapping[str, Any] | TaskConfig) -> TaskConfig:
-    """`wnli`, or a section {name: wnli, limit: 64, …}, as the task's config."""
+    """Return the config of a task from its name or a section such as {name: wnli, limit: 64}."""
     return resolve_among(tasks, name_or_section)
 
 
 def resolve_among(known: Registry[Any], name_or_section: str | Mapping[str, Any] | TaskConfig) -> TaskConfig:
-    """The same of a registry, whose entries have a `config`."""
+    """Like `resolve_task`, for any registry whose entries have a `config`."""
     if isinstance(name_or_section, TaskConfig):
         return name_or_section
     section = {"name": name_or_section} if isinstance(name_or_section, str) else name_or_section
@@ -104,7 +108,7 @@ def resolve_among(known: Registry[Any], name_or_section: str | Mapping[str, Any]
 
 
 def load_task(config: TaskConfig) -> Task:
-    """The task of a config, read from its files or fetched from the hub."""
+    """Load the task of a config, from its files or from the hub."""
     return tasks[config.name].load(config)
 
 
@@ -114,9 +118,16 @@ def single_label_task(
     labels: Sequence[int | None],
     class_names: Sequence[str],
 ) -> Task:
-    """texts: one or two columns; items are distinct as strings, compared as they are. Label None or -1: no label.
+    """Return a task of texts; a label of None or -1 is none.
 
-    Raises InputError for a label that is none of the classes, and where no example has a label.
+    Args:
+        config: Of the task.
+        texts: One or two columns; items are distinct as strings.
+        labels: Indices into class_names.
+        class_names: Of all classes.
+
+    Raises:
+        InputError: For a label that is not a class, and if no example has a label.
     """
     labelled = [row for row, label in enumerate(labels) if label is not None and label != -1]
     rows = spread(labelled, config.limit)
@@ -139,7 +150,7 @@ def single_label_task(
 def multi_label_task(
     config: TaskConfig, labels_of: Mapping[str, Iterable[str]], class_names: Sequence[str], dropped: int = 0
 ) -> Task:
-    """labels_of: item → its labels, at least one, of the class_names."""
+    """Return a task of items with several labels; labels_of: item → at least one of the class_names."""
     items = spread(list(labels_of), config.limit)
     if not items:
         raise InputError(f"{config.name} has no words that have both a label and a vector")
@@ -158,7 +169,7 @@ def make_task(
     class_names: Sequence[str],
     dropped: int = 0,
 ) -> Task:
-    """The task with its revision, a hash of what it consists of: wherever it was read from, it is the same."""
+    """Return the task with its revision, the hash of its content, which does not depend on where it was read from."""
     if broken := [item for item in items if not is_unicode(item)]:
         raise InputError(f"{name} has the text {broken[0]!a}, which is not Unicode; correct it")
     if len(np.unique(labels, axis=0)) < 2:
@@ -168,14 +179,14 @@ def make_task(
 
 
 def distinct(rows: Iterable[Iterable[str]]) -> tuple[list[str], np.ndarray]:
-    """(the distinct strings in the order of their first appearance, (n, k) int64 of the place of each)."""
+    """Return the distinct strings in order of first appearance, and the index of each, (n, k) int64."""
     place: dict[str, int] = {}
     examples = [[place.setdefault(text, len(place)) for text in row] for row in rows]
     return list(place), np.array(examples, dtype=np.int64)
 
 
 def spread(rows: Sequence[T], limit: int | None) -> list[T]:
-    """`limit` of the rows at equal steps, the first among them; all where there are no more."""
+    """Return `limit` of the rows at equal steps from the first, or all if there are no more."""
     if limit is None or limit >= len(rows):
         return list(rows)
     return [rows[k * len(rows) // limit] for k in range(limit)]

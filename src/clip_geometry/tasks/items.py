@@ -1,4 +1,4 @@
-"""The items of a task as a data set of texts, so that an encoder and the store take them like any other."""
+"""The items of a task as a data set of texts, which encoders and the store take like any other."""
 
 from typing import Annotated, Any
 
@@ -7,13 +7,13 @@ from pydantic import BeforeValidator, SerializeAsAny, model_validator
 from clip_geometry.config import digest, validate
 from clip_geometry.data.base import Dataset, DatasetConfig, DatasetEntry, Side, datasets
 from clip_geometry.registry import InputError
-from clip_geometry.tasks.base import Task, TaskConfig, load_task, resolve_task
+from clip_geometry.tasks.base import TaskConfig, load_task, resolve_task
 
 TaskChoice = Annotated[SerializeAsAny[TaskConfig], BeforeValidator(resolve_task)]
 
 
 class TaskItemsConfig(DatasetConfig):
-    """task: the name of a task or its section; `split` is the task's own."""
+    """task: the name of a task or its section, which also has the `split`."""
 
     name: str = "task"
     task: TaskChoice
@@ -30,26 +30,23 @@ class TaskItemsConfig(DatasetConfig):
 
 
 def items_of(config: TaskConfig) -> TaskItemsConfig:
-    """The data set whose text k is item k of the task."""
+    """Return the data set whose text k is item k of the task."""
     task = config.model_dump(mode="json", serialize_as_any=True)
     return validate(TaskItemsConfig, {"task": task}, f"the items of {config.name}")
 
 
 def load(config: TaskItemsConfig) -> Dataset:
-    """One text per distinct item, with its label where every item is one example with one label."""
+    """Load one text per distinct item, with its label if every item is one example with one label."""
     task = load_task(config.task)
-    item_id = [str(k) for k in range(len(task.items))]
-    return Dataset(
-        config=config,
-        revision=digest(list(task.items)),
-        text=Side("text", item_id, task.items.__getitem__, labels=_labels(task), language=config.language),
-        class_names=task.class_names,
-    )
-
-
-def _labels(task: Task) -> Any:
     alone = task.width == 1 and not task.multi_label and len(task) == len(task.items)
-    return task.labels if alone else None
+    text = Side(
+        "text",
+        [str(k) for k in range(len(task.items))],
+        task.items.__getitem__,
+        labels=task.labels if alone else None,
+        language=config.language,
+    )
+    return Dataset(config=config, revision=digest(list(task.items)), text=text, class_names=task.class_names)
 
 
 datasets.add("task", DatasetEntry(TaskItemsConfig, load, "the distinct sentences or words of a classification task"))

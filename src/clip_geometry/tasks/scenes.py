@@ -1,4 +1,4 @@
-"""Captions of the made-up `scenes` with the shape of their main object: a task that is there without any file."""
+"""Captions of the generated `scenes` with the shape of their main object: a task without any file."""
 
 import numpy as np
 from pydantic import Field
@@ -9,8 +9,12 @@ from clip_geometry.tasks.base import Task, TaskConfig, TaskEntry, distinct, make
 
 
 class ScenesTaskConfig(TaskConfig):
-    """size: captions before equal ones and `limit`. seed: another one is another stream of scenes, as is the other
-    split: "train", or "validation", the set's own test split.
+    """A task on generated scenes.
+
+    Attributes:
+        size: Captions, before `limit` and before equal ones are joined.
+        seed: Of the stream of scenes.
+        split: "train", or "validation" for the test split of `scenes`.
     """
 
     SPLITS = ("train", "validation")
@@ -20,7 +24,7 @@ class ScenesTaskConfig(TaskConfig):
 
 
 def load(config: ScenesTaskConfig) -> Task:
-    """Classes are the eight shapes, in whatever colour."""
+    """Load captions with one of the eight shapes, in any color."""
     part = "train" if config.split == "train" else "test"
     rows = spread(range(config.size), config.limit)
     shapes = labels(config.seed, part, config.size)[rows] // len(COLOURS)

@@ -1,4 +1,4 @@
-"""STS-B of GLUE (Cer et al. 2017): how similar two sentences are, from 0 to 5."""
+"""STS-B of GLUE (Cer et al. 2017): the similarity of two sentences from 0 to 5."""
 
 import numpy as np
 
@@ -6,9 +6,9 @@ from clip_geometry.config import digest
 from clip_geometry.data.tables import read_table
 from clip_geometry.registry import InputError
 from clip_geometry.tasks.base import FileTaskConfig, spread
-from clip_geometry.tasks.hub import hub_table
+from clip_geometry.tasks.sources import file_at, hub_table
 from clip_geometry.tasks.targets import ScoredPairs, TargetEntry, target_tasks
-from clip_geometry.tasks.text import file_at, shared_folder, texts_of
+from clip_geometry.tasks.text import texts_of
 
 SENTENCES, HIGHEST = ("sentence1", "sentence2"), 5.0
 
@@ -21,21 +21,31 @@ class StsbConfig(FileTaskConfig):
 
 
 def load(config: StsbConfig) -> ScoredPairs:
-    """Raises InputError for a score outside of 0 to 5 and where all scores are equal."""
+    """Load the pairs; raise InputError for a score outside 0 to 5 and if all scores are equal."""
     names = (
         f"glue/stsb_{config.split}.parquet",
         f"stsb_{config.split}.parquet",
         f"stsb/{config.split}-00000-of-00001.parquet",
         f"{config.split}-00000-of-00001.parquet",
     )
-    file = file_at(config, names, shared_folder("text"))
+    file = file_at(config, names)
     instead = f"give its table with path=…, or put it at $CLIP_GEOMETRY_DATA/text/{names[0]}"
     table = hub_table("nyu-mll/glue", "stsb", config.split, instead) if file is None else read_table(file)
     if not {*SENTENCES, "label"} <= set(table.names):
         raise InputError(
             f"{table.path} has the columns {', '.join(table.names)}; stsb needs sentence1, sentence2, label"
         )
-    labels = [_score(cell, row, table.path) for row, cell in enumerate(table.values("label"), start=1)]
+    labels: list[float | None] = []
+    for row, cell in enumerate(table.values("label"), start=1):
+        if cell in (None, "", -1, -1.0) or cell != cell:
+            labels.append(None)  # not scored
+            continue
+        try:
+            labels.append(value := float(cell))
+        except (TypeError, ValueError):
+            value = float("nan")
+        if not 0 <= value <= HIGHEST:
+            raise InputError(f"row {row} of {table.path} has the score {cell!r}; expected a number from 0 to 5")
     rows = spread([row for row, label in enumerate(labels) if label is not None], config.limit)
     scores = np.array([labels[row] for row in rows], dtype=np.float64)
     if len(np.unique(scores)) < 2:
@@ -43,19 +53,6 @@ def load(config: StsbConfig) -> ScoredPairs:
     first, second = (texts_of(table, name) for name in SENTENCES)
     texts = tuple((first[row], second[row]) for row in rows)
     return ScoredPairs(config.name, texts, scores, digest([texts, scores.tolist()]), labels.count(None))
-
-
-def _score(cell: object, row: int, path: object) -> float | None:
-    """None where there is none: -1, an empty cell."""
-    if cell in (None, "", -1, -1.0) or cell != cell:
-        return None
-    try:
-        value = float(cell)  # pyright: ignore[reportArgumentType]
-    except (TypeError, ValueError):
-        value = float("nan")
-    if not 0 <= value <= HIGHEST:
-        raise InputError(f"row {row} of {path} has the score {cell!r}; expected a number from 0 to 5")
-    return value
 
 
 target_tasks.add("stsb", TargetEntry(StsbConfig, load, "GLUE: similarity of two sentences from 0 to 5", "score"))

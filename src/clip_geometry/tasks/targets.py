@@ -1,4 +1,4 @@
-"""Tasks whose targets are no classes: scores of pairs, answers in a passage. The registry `tasks` has the others."""
+"""Tasks whose targets are not classes: scores of pairs, answers in a passage. The registry `tasks` has the others."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from clip_geometry.tasks.base import TaskConfig, TaskEntry, resolve_among, tasks
 
 @dataclass(frozen=True, eq=False)
 class ScoredPairs:
-    """texts: one pair of sentences for each of scores, (n,) float64. revision: changes with any of these."""
+    """Pairs of sentences, each with a score, (n,) float64. revision: changes with any of these."""
 
     name: str
     texts: tuple[tuple[str, str], ...]
@@ -22,14 +22,14 @@ class ScoredPairs:
 
 
 class Answer(NamedTuple):
-    """text: as it stands in the passage. start: its first character there."""
+    """The text of an answer, and its first character in the passage."""
 
     text: str
     start: int
 
 
 class Question(NamedTuple):
-    """answers: at least one; several people may have answered."""
+    """A question with its answers in a passage, at least one."""
 
     question: str
     passage: str
@@ -38,7 +38,7 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Questions:
-    """Questions whose answers are spans of a passage. revision: changes with any of them."""
+    """Questions answered by spans of a passage. revision: changes with any of them."""
 
     name: str
     questions: tuple[Question, ...]
@@ -47,7 +47,7 @@ class Questions:
 
 @dataclass(frozen=True)
 class TargetEntry:
-    """kind: of the targets."""
+    """kind: "score" or "span"."""
 
     config: type[TaskConfig]
     load: Callable[[Any], ScoredPairs | Questions]
@@ -59,7 +59,7 @@ target_tasks: Registry[TargetEntry] = Registry("task", "clip-geometry list tasks
 
 
 def resolve_any_task(name_or_section: str | Mapping[str, Any] | TaskConfig) -> TaskConfig:
-    """The config of a task of either registry, from its name or a section with the key `name`."""
+    """Return the config of a task of either registry, from its name or a section with the key `name`."""
     known: Registry[TaskEntry | TargetEntry] = Registry("task", "clip-geometry list tasks")
     for name, entry in {**tasks, **target_tasks}.items():
         known.add(name, entry)

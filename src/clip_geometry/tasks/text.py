@@ -1,15 +1,16 @@
-"""Tasks on sentences and pairs of them: where their tables are found, and how a table becomes a task."""
+"""Classification of sentences and pairs of sentences: GLUE, SNLI, SST-5, sentence polarity, the user's own table."""
 
-import os
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
+from pydantic import Field
+
+from clip_geometry.data.files import read_lines
 from clip_geometry.data.tables import SUFFIXES, Table, read_table
 from clip_geometry.registry import InputError, did_you_mean
-from clip_geometry.tasks.base import FileTaskConfig, Task, single_label_task
-from clip_geometry.tasks.hub import hub_table
+from clip_geometry.tasks.base import FileTaskConfig, Located, Task, TaskConfig, TaskEntry, single_label_task, tasks
+from clip_geometry.tasks.sources import file_at, hub_table
 
 LABELS = ("label", "gold_label")
 NO_LABEL = (None, "", "-", "-1", -1)  # "-": the annotators of SNLI found no majority
@@ -17,68 +18,63 @@ NO_LABEL = (None, "", "-", "-1", -1)  # "-": the annotators of SNLI found no maj
 
 @dataclass(frozen=True)
 class TextSource:
-    """columns: of the texts, the first of these groups that a table has. files: where a folder may have the table.
-    hub: data set, its subset, and the split there.
+    """A published data set of texts with labels.
+
+    Attributes:
+        columns: Of the texts; the first of these groups that a table has.
+        class_names: Label 0 first.
+        files: Where a folder may have the table; {split} and {part} stand for the split.
+        hub: The data set and its subset on the Hugging Face hub.
+        parts: Split → {part}, how its archive calls the split, if otherwise.
+        hub_split: The split on the hub, {split} by default.
     """
 
     columns: tuple[tuple[str, ...], ...]
     class_names: tuple[str, ...]
     files: tuple[str, ...]
-    hub: tuple[str, str | None, str]
+    hub: tuple[str, str | None]
+    parts: tuple[tuple[str, str], ...] = ()
+    hub_split: str = "{split}"
+
+    def files_of(self, split: str) -> tuple[str, ...]:
+        part = dict(self.parts).get(split, split)
+        return tuple(file.format(split=split, part=part) for file in self.files)
 
 
-def load_text_task(config: FileTaskConfig, source: TextSource) -> Task:
-    """Distinct texts are distinct strings as they are: neither case nor spaces are touched. Labels are numbers or names
-    of classes."""
-    table = _table(config, source)
+def load(source: TextSource, config: FileTaskConfig) -> Task:
+    """Load a task; its texts are distinct as strings, whatever their case and spaces; labels are numbers or names."""
+    files = source.files_of(config.split)
+    file = file_at(config, files)
+    if file is not None:
+        table = read_table(file)
+    else:
+        instead = (
+            f"download it elsewhere and give its file ({' '.join(SUFFIXES)}) or folder with path=…, "
+            f"or put it at $CLIP_GEOMETRY_DATA/text/{files[0]}"
+        )
+        table = hub_table(*source.hub, source.hub_split.format(split=config.split), instead)
     columns = next((group for group in source.columns if set(group) <= set(table.names)), None)
     label = next((name for name in LABELS if name in table.names), None)
     if columns is None or label is None:
         wanted = " or ".join(", ".join((*group, "label")) for group in source.columns)
         raise InputError(f"{table.path} has the columns {', '.join(table.names)}; {config.name} needs {wanted}")
     place = {name: k for k, name in enumerate(source.class_names)}
-    labels = [_place(cell, place, table, row) for row, cell in enumerate(table.values(label), start=1)]
+    labels: list[int | None] = []
+    for row, cell in enumerate(table.values(label), start=1):
+        found = plain_label(cell)
+        if isinstance(found, str) and (found in place or found.isdecimal()):
+            found = place[found] if found in place else int(found)
+        if not (found is None or isinstance(found, int)):
+            near = did_you_mean(str(found), place)
+            raise InputError(
+                f"row {row} of {table.path} has the label {found!r}; expected one of {', '.join(place)}{near}"
+            )
+        labels.append(found)
     return single_label_task(config, [texts_of(table, name) for name in columns], labels, source.class_names)
 
 
-def find_file(folder: Path | None, names: Sequence[str]) -> Path | None:
-    return next((folder / name for name in names if (folder / name).is_file()), None) if folder else None
-
-
-def shared_folder(name: str) -> Path | None:
-    """$CLIP_GEOMETRY_DATA/name, if that variable is set."""
-    shared = os.environ.get("CLIP_GEOMETRY_DATA")
-    return Path(shared).expanduser() / name if shared else None
-
-
-def file_at(config: FileTaskConfig, names: Sequence[str], default: Path | None) -> Path | None:
-    """config.path if it is a file, else the first of the names that it, or else the default folder, has.
-
-    None only without a path. Raises InputError for a path that does not exist and for a folder without the file.
-    """
-    if config.path is None:
-        return find_file(default, names)
-    if not config.path.is_dir():
-        return config.path
-    file = find_file(config.path, names)
-    if file is None:
-        raise InputError(f"{config.path} holds no {config.name}; expected {' or '.join(names)} in it")
-    return file
-
-
-def _table(config: FileTaskConfig, source: TextSource) -> Table:
-    file = file_at(config, source.files, shared_folder("text"))
-    if file is not None:
-        return read_table(file)
-    instead = (
-        f"download it elsewhere and give its file ({' '.join(SUFFIXES)}) or folder with path=…, "
-        f"or put it at $CLIP_GEOMETRY_DATA/text/{source.files[0]}"
-    )
-    return hub_table(*source.hub, instead)
-
-
 def texts_of(table: Table, name: str) -> list[str]:
-    """A column of texts, the empty one among them where it occurs."""
+    """Return a column of texts, which may be empty."""
     cells = table.values(name)
     for row, cell in enumerate(cells, start=1):
         if not isinstance(cell, str):
@@ -89,17 +85,150 @@ def texts_of(table: Table, name: str) -> list[str]:
 
 
 def plain_label(cell: Any) -> Any:
-    """None where there is no label; a whole number that a table holds as 1.0, because others are missing, as 1."""
+    """Return None for no label, and 1 for a 1.0, which a table holds if other cells of the column are missing."""
     if cell in NO_LABEL or cell != cell:
         return None
     return int(cell) if isinstance(cell, float) and cell.is_integer() else cell
 
 
-def _place(cell: Any, place: dict[str, int], table: Table, row: int) -> int | None:
-    label = plain_label(cell)
-    if label is None or isinstance(label, int):
-        return label
-    if isinstance(label, str) and (label in place or label.isdecimal()):
-        return place[label] if label in place else int(label)
-    near = did_you_mean(str(label), place)
-    raise InputError(f"row {row} of {table.path} has the label {label!r}; expected one of {', '.join(place)}{near}")
+class GlueConfig(FileTaskConfig):
+    """A task of GLUE (Wang et al. 2018).
+
+    split: "train" or "validation", for mnli "validation_matched" or "validation_mismatched"; the labels of the test
+    sets are not public.
+    """
+
+    SPLITS = ("train", "validation", "validation_matched", "validation_mismatched")
+    split: str = "train"
+
+
+SENTENCE, SENTENCES = ("sentence",), ("sentence1", "sentence2")
+# columns, class names (as nyu-mll/glue has them) and summary
+GLUE = {
+    "cola": (SENTENCE, ("unacceptable", "acceptable"), "sentences, acceptable or not"),
+    "mnli": (("premise", "hypothesis"), ("entailment", "neutral", "contradiction"), "natural language inference"),
+    "mrpc": (SENTENCES, ("not_equivalent", "equivalent"), "pairs of news sentences, paraphrases or not"),
+    "qnli": (("question", "sentence"), ("entailment", "not_entailment"), "questions and sentences that answer them"),
+    "qqp": (("question1", "question2"), ("not_duplicate", "duplicate"), "pairs of questions, duplicates or not"),
+    "rte": (SENTENCES, ("entailment", "not_entailment"), "textual entailment"),
+    "sst2": (SENTENCE, ("negative", "positive"), "phrases of film reviews, negative or positive"),
+    "wnli": (SENTENCES, ("not_entailment", "entailment"), "Winograd sentences and readings of their pronoun"),
+}
+for _name, (_columns, _classes, _summary) in GLUE.items():
+    _source = TextSource(
+        columns=(_columns,),
+        class_names=_classes,
+        files=(
+            f"glue/{_name}_{{split}}.parquet",
+            f"{_name}_{{split}}.parquet",
+            f"{_name}/{{split}}-00000-of-00001.parquet",
+            "{split}-00000-of-00001.parquet",
+        ),
+        hub=("nyu-mll/glue", _name),
+    )
+    tasks.add(_name, TaskEntry(GlueConfig, partial(load, _source), f"GLUE: {_summary}"))
+
+
+class SnliConfig(FileTaskConfig):
+    """SNLI (Bowman et al. 2015): pairs of sentences, the second entailed, neutral or contradicted."""
+
+    SPLITS = ("train", "validation", "test")
+    split: str = "validation"
+
+
+SNLI = TextSource(
+    columns=(("premise", "hypothesis"), SENTENCES),
+    class_names=("entailment", "neutral", "contradiction"),
+    files=(
+        "snli_{part}.parquet",
+        "snli_1.0_{part}.jsonl",
+        "snli_1.0/snli_1.0_{part}.jsonl",
+        "plain_text/{split}-00000-of-00001.parquet",
+    ),
+    hub=("stanfordnlp/snli", None),
+    parts=(("validation", "dev"),),
+)
+tasks.add("snli", TaskEntry(SnliConfig, partial(load, SNLI), "natural language inference on captions (SNLI)"))
+
+
+class Sst5Config(FileTaskConfig):
+    """SST-5 (Socher et al. 2013): 8,544 training, 1,101 validation and 2,210 test sentences of film reviews."""
+
+    SPLITS = ("train", "validation", "test")
+    split: str = "train"
+
+
+SST5 = TextSource(
+    columns=(("text",), SENTENCE),
+    class_names=("very negative", "negative", "neutral", "positive", "very positive"),
+    files=("sst5_{split}.parquet", "sst5/{part}.jsonl", "{part}.jsonl"),
+    hub=("SetFit/sst5", None),
+    parts=(("validation", "dev"),),
+)
+tasks.add("sst5", TaskEntry(Sst5Config, partial(load, SST5), "sentences of film reviews in five degrees (SST-5)"))
+
+
+class PolarityConfig(FileTaskConfig):
+    """Sentence polarity (Pang and Lee 2005), as NLTK has it: sentences of film reviews.
+
+    path: a table with the columns text and label, or NLTK's folder with rt-polarity.neg and rt-polarity.pos, whose
+    sentences are their words with single spaces between.
+    """
+
+
+NEGATIVE, POSITIVE = "rt-polarity.neg", "rt-polarity.pos"
+POLARITY = TextSource(
+    columns=(("text",),),
+    class_names=("negative", "positive"),
+    files=("sentence_polarity.parquet", NEGATIVE, f"sentence_polarity/{NEGATIVE}"),
+    hub=("cornell-movie-review-data/rotten_tomatoes", None),
+    hub_split="train+validation+test",
+)
+
+
+def load_polarity(config: PolarityConfig) -> Task:
+    file = file_at(config, POLARITY.files)
+    if file is None or file.name != NEGATIVE:
+        return load(POLARITY, config)
+    texts = [[" ".join(line.split()) for line in read_lines(file.with_name(name))] for name in (NEGATIVE, POSITIVE)]
+    labels = [k for k, lines in enumerate(texts) for _ in lines]
+    return single_label_task(config, [texts[0] + texts[1]], labels, POLARITY.class_names)
+
+
+tasks.add("polarity", TaskEntry(PolarityConfig, load_polarity, "sentences of film reviews, negative or positive"))
+
+
+class TableConfig(TaskConfig):
+    """The user's own table.
+
+    Attributes:
+        path: .csv, .tsv, .parquet or .jsonl.
+        text: One column, or the two whose embeddings are concatenated.
+        label: The column of the labels, numbers or names; the classes are those that occur, sorted. Rows with an empty
+            label, "-" or -1 are left out.
+    """
+
+    path: Located
+    text: tuple[str, ...] = Field(default=("text",), min_length=1, max_length=2)
+    label: str = "label"
+
+
+def load_table(config: TableConfig) -> Task:
+    table = read_table(config.path)
+    for name in (*config.text, config.label):
+        if name not in table.names:
+            hint = did_you_mean(name, table.names) or f"; it has {', '.join(table.names)}"
+            raise InputError(f"{table.path} has no column {name!r}{hint}")
+    found = [plain_label(cell) for cell in table.values(config.label)]
+    labels = [None if label is None else str(label) for label in found]
+    classes = sorted({label for label in labels if label is not None})
+    if all(name.removeprefix("-").isdecimal() for name in classes):
+        classes.sort(key=int)
+    place = {name: k for k, name in enumerate(classes)}
+    texts = [texts_of(table, name) for name in config.text]
+    return single_label_task(config, texts, [None if label is None else place[label] for label in labels], classes)
+
+
+tasks.add(
+    "table", TaskEntry(TableConfig, load_table, "a table of your own with one or two columns of text and a label")
+)

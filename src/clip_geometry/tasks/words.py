@@ -1,8 +1,9 @@
-"""Tasks on words: which words have a vector, and the noun supersenses of WordNet."""
+"""Classification of words that have a vector: noun supersenses of WordNet, parts of speech of CoDWoE."""
 
 import re
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 from clip_geometry.data.tables import read_table
 from clip_geometry.encoders.words.files import find_files, read_words
@@ -10,23 +11,19 @@ from clip_geometry.paths import existing_file
 from clip_geometry.reading import read_json
 from clip_geometry.registry import InputError
 from clip_geometry.tasks.base import FileTaskConfig, Located, Task, TaskEntry, multi_label_task, tasks
-from clip_geometry.tasks.text import file_at, shared_folder
+from clip_geometry.tasks.sources import file_at
 
 FLAG = re.compile(r"word([12])\.attrs\.supersenses\.is_(\w+)")
 
 
 class WordTaskConfig(FileTaskConfig):
-    """vectors: a file of word vectors, as the model words:PATH names it; words that are not in it are left out."""
+    """vectors: a file of word vectors, as in the model name words:PATH; words without a vector are left out."""
 
     vectors: Located | None = None
 
 
-class SupersenseConfig(WordTaskConfig):
-    """path: a .json object, word → its supersenses; or words_features.csv of github.com/altsoph/modality_shifts."""
-
-
 def word_task(config: WordTaskConfig, labels_of: dict[str, set[str]]) -> Task:
-    """One example per word. Classes are the labels that occur, sorted; words without any are dropped and counted."""
+    """Return a task with one example per word; words without labels are dropped and counted."""
     known: Collection[str] = read_words(find_files(config.vectors)).index if config.vectors else labels_of
     kept = {word: labels for word, labels in labels_of.items() if word in known}
     labelled = {word: labels for word, labels in kept.items() if labels}
@@ -35,8 +32,8 @@ def word_task(config: WordTaskConfig, labels_of: dict[str, set[str]]) -> Task:
 
 
 def word_file(config: WordTaskConfig, names: tuple[str, ...], source: str) -> Path:
-    """The file of a word task. source: where to get it, the end of the error's sentence."""
-    file = file_at(config, names, shared_folder("words"))
+    """Return the file of a word task; `source`, the end of the error, says where to get it."""
+    file = file_at(config, names, "words")
     if file is None:
         raise InputError(
             f"{config.name} is not in $CLIP_GEOMETRY_DATA/words ({' or '.join(names)}); give path=…, or put it there: "
@@ -45,20 +42,17 @@ def word_file(config: WordTaskConfig, names: tuple[str, ...], source: str) -> Pa
     return existing_file(file, f"a file of {config.name}")
 
 
+class SupersenseConfig(WordTaskConfig):
+    """path: a .json object, word → its supersenses; or words_features.csv of github.com/altsoph/modality_shifts."""
+
+
 def load_supersenses(config: SupersenseConfig) -> Task:
     source = "github.com/altsoph/modality_shifts, data/words_features.zip; or docs/data.md makes it from WordNet"
     file = word_file(config, ("supersenses.json", "words_features.csv"), source)
-    labels = _from_json(file) if file.suffix == ".json" else _from_pairs(file)
-    return word_task(config, labels)
-
-
-def _from_json(file: Path) -> dict[str, set[str]]:
-    values = read_json(file, "a JSON object of words and the lists of their supersenses", dict[str, list[str]])
-    return {word: set(labels) for word, labels in values.items()}
-
-
-def _from_pairs(file: Path) -> dict[str, set[str]]:
-    """Rows are pairs of words; a column wordN.attrs.supersenses.is_X says whether word N has the supersense X."""
+    if file.suffix == ".json":
+        values = read_json(file, "a JSON object of words and the lists of their supersenses", dict[str, list[str]])
+        return word_task(config, {word: set(labels) for word, labels in values.items()})
+    # rows are pairs of words; a column wordN.attrs.supersenses.is_X says whether word N has the supersense X
     table = read_table(file)
     flags = [(name, match[1], match[2]) for name in table.names if (match := FLAG.fullmatch(name))]
     if not flags or not {"word1", "word2"} <= set(table.names):
@@ -69,7 +63,38 @@ def _from_pairs(file: Path) -> dict[str, set[str]]:
         for word, value in zip(words[which], table.values(name), strict=True):
             if str(value) in ("True", "1", "1.0"):
                 labels[word].add(sense)
-    return labels
+    return word_task(config, labels)
 
 
 tasks.add("supersense", TaskEntry(SupersenseConfig, load_supersenses, "nouns and their WordNet supersenses"))
+
+
+class PosConfig(WordTaskConfig):
+    """Parts of speech of the words that CoDWoE (Mickus et al. 2022) defines, from English Wiktionary.
+
+    path: en.complete.csv of the full data set, or one of the .complete.json files of the shared task.
+    """
+
+
+def load_pos(config: PosConfig) -> Task:
+    """Load the words as written, each with every part of speech that one of its definitions has."""
+    source = "full_dataset/en.complete.csv in https://codwoe.atilf.fr/data/full_dataset.zip"
+    names = ("en.complete.csv", "full_dataset/en.complete.csv", "codwoe/en.complete.csv", "en.trial.complete.json")
+    file = word_file(config, names, source)
+    if file.suffix == ".json":
+        entries = read_json(file, "a JSON list of definitions", list[dict[str, Any]])
+        names_of = {name for entry in entries for name in entry}
+        columns = {name: [entry.get(name) for entry in entries] for name in ("word", "pos") if name in names_of}
+    else:
+        table = read_table(file)
+        columns = {name: table.values(name) for name in ("word", "pos") if name in table.names}
+    if not {"word", "pos"} <= columns.keys():
+        raise InputError(f"{file} has no 'word' and 'pos', which the files of the competition leave out; take {source}")
+    labels: dict[str, set[str]] = {}
+    for word, tag in zip(columns["word"], columns["pos"], strict=True):
+        if isinstance(word, str) and word:
+            labels.setdefault(word, set()).update([tag] if isinstance(tag, str) and tag else [])
+    return word_task(config, labels)
+
+
+tasks.add("pos", TaskEntry(PosConfig, load_pos, "words and their parts of speech (CoDWoE, English)"))

@@ -1,9 +1,8 @@
-"""What a transform is: fitted on one set, applied to any; scikit-learn's conventions, float64 inside."""
+"""The base classes of transforms and their registry: scikit-learn's conventions, float64 inside."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import ClassVar, Self, TypeAlias, overload
+from collections.abc import Iterator
+from typing import ClassVar, Self, TypeAlias, TypeVar, overload
 
 import numpy as np
 import torch
@@ -19,28 +18,46 @@ Rows: TypeAlias = np.ndarray | StreamedRows
 
 
 class RankWarning(UserWarning):
-    """The fitting set does not determine the map; the message says what was done about it."""
+    """The fitting set does not determine the map; the message says how the map was completed.
+
+    Example:
+        >>> import warnings
+        >>> import numpy as np
+        >>> from clip_geometry import LeastSquares, RankWarning
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     _ = LeastSquares().fit(np.eye(3)[:2], np.eye(3)[1:])
+        >>> caught[0].category is RankWarning
+        True
+    """
 
 
 class Transform(TransformerMixin, BaseEstimator):
-    """Base of all transforms. `fit(x)` learns attributes that end in _, `transform(x)` gives new float64 rows.
+    """Base of all transforms: `fit(x)` learns attributes that end in _, `transform(x)` returns new float64 rows.
 
-    A subclass says in `_learn` what it learns and in `_map` what it does; parameters are checked when it is fitted,
-    as scikit-learn has it. StreamedRows are learned from block by block, and `transform` makes others of them, whose
-    blocks are moved when they are read.
+    A subclass implements `_learn`, unless it learns nothing, and `_map`. Parameters are checked in `fit`, as in
+    scikit-learn. Of `StreamedRows`, `fit` reads blocks, and `transform` returns others that are computed when read.
 
-    Attributes: n_features_in_ (d), fitted_on_ (the number of rows it was fitted on).
+    Attributes:
+        name, summary, formula: How the transform is called in pipelines and explained by `list transforms`.
+        fits: Whether it learns anything, so that the set it is fitted on matters.
+        paired: Whether it is fitted on two aligned sets.
+        n_features_in_: The dimension d of the fitting set.
+        fitted_on_: The number of rows of the fitting set.
     """
 
     name: ClassVar[str]
-    least: ClassVar[int] = 1
+    summary: ClassVar[str] = ""
+    formula: ClassVar[str] = ""
+    fits: ClassVar[bool] = True
+    paired: ClassVar[bool] = False
     n_features_in_: int
     fitted_on_: int
 
     def fit(self, x: Rows, y: Rows | None = None) -> Self:
-        """Learns from the rows of x, (n, d)."""
+        """Learn from the rows of x, (n, d); y is ignored."""
         self.check()
-        x = as_learnable(x, least=self.least)
+        x = as_learnable(x)
         self.fitted_on_, self.n_features_in_ = x.shape
         self._learn(x)
         return self
@@ -51,9 +68,10 @@ class Transform(TransformerMixin, BaseEstimator):
     def transform(self, x: StreamedRows) -> StreamedRows: ...
 
     def transform(self, x: Rows) -> Rows:
-        """New rows, a float64 array without gradient; x, an array or a tensor, is not changed.
+        """Return new rows: a float64 array without gradient. x, an array or a tensor, is not changed.
 
-        Raises InputError where the dimension is not that of the fit.
+        Raises:
+            InputError: If the dimension differs from that of the fitting set.
         """
         check_is_fitted(self)
         x = as_learnable(x)
@@ -62,106 +80,65 @@ class Transform(TransformerMixin, BaseEstimator):
                 f"rows have dimension {x.shape[1]}, but {self.name} was fitted on dimension {self.n_features_in_}"
             )
         if not isinstance(x, StreamedRows):
-            moved = self._moved(x)
-            check_values(torch.from_numpy(moved), f"the result of {self.name}")
-            return moved
-        width = self._moved(x[:1].double().numpy()).shape[1]
-        rows = x.map(lambda block, _: torch.from_numpy(self._moved(block.double().numpy())), width)
+            mapped = self._apply(x)
+            check_values(torch.from_numpy(mapped), f"the result of {self.name}")
+            return mapped
+        width = self._apply(x[:1].double().numpy()).shape[1]
+        rows = x.map(lambda block, _: torch.from_numpy(self._apply(block.double().numpy())), width)
         rows.name = f"the result of {self.name}"
         return rows
 
-    def _moved(self, x: np.ndarray) -> np.ndarray:
-        with np.errstate(over="ignore", invalid="ignore"):  # what leaves the range is a sentence
+    def _apply(self, x: np.ndarray) -> np.ndarray:
+        with np.errstate(over="ignore", invalid="ignore"):  # check_values reports what overflows
             return self._map(x)
 
     def check(self) -> None:
-        """Raises InputError for parameters that no data could make sense of."""
-        return
+        """Raise InputError for parameters that no data could make valid."""
 
-    @abstractmethod
-    def _learn(self, x: Rows) -> None: ...
+    def _learn(self, x: Rows) -> None:
+        """Set the learned attributes; by default there are none."""
 
     @abstractmethod
     def _map(self, x: np.ndarray) -> np.ndarray: ...
 
     def weights(self) -> tuple[np.ndarray, np.ndarray]:
-        """(W, b) of a fitted affine map x ↦ x W + b; InputError where the transform is none."""
+        """Return (W, b) of a fitted affine map x ↦ x W + b; raise InputError if the transform is not affine."""
         raise InputError(f"{self.name} is no affine map, so it cannot be written as (W, b)")
 
 
-class PairedTransform(Transform):
-    """Base of the maps from one set to another: `fit(source, target)` on aligned rows; `transform` moves the source.
-
-    Attributes: W_ (d, e), rank_, n_features_in_, fitted_on_.
-    """
-
-    W_: np.ndarray
-    rank_: int
-
-    def fit(self, x: Rows, y: Rows | None = None) -> Self:
-        """Learns from source rows x, (n, d), and target rows y, (n, e), row i belonging to row i."""
-        self.check()
-        if y is None:
-            raise InputError(f"{self.name} maps one set onto another: fit it on both, fit(source, target)")
-        source, target = as_learnable(x, name="source"), as_learnable(y, name="target")
-        if len(source) != len(target):
-            raise InputError(
-                f"source has {len(source)} rows and target has {len(target)}; expected pairs, row i with row i"
-            )
-        self.fitted_on_, self.n_features_in_ = source.shape
-        self._learn_pairs(source, target)
-        return self
-
-    def _learn(self, x: Rows) -> None:
-        raise NotImplementedError("pairs are learned from, not rows")
-
-    @abstractmethod
-    def _learn_pairs(self, source: Rows, target: Rows) -> None: ...
-
-    def _map(self, x: np.ndarray) -> np.ndarray:
-        return x @ self.W_
-
-    def weights(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.W_, np.zeros(self.W_.shape[1])
+def as_matrix(x: np.ndarray, *, name: str = "rows") -> np.ndarray:
+    """Return `x` as a finite float64 matrix of at least one row."""
+    return rows.as_rows(x, name=name, least=1).detach().cpu().double().numpy()
 
 
-def as_matrix(x: np.ndarray, *, name: str = "rows", least: int = 1) -> np.ndarray:
-    """`x` as a finite float64 matrix of at least `least` rows."""
-    return rows.as_rows(x, name=name, least=least).detach().cpu().double().numpy()
-
-
-def as_learnable(x: Rows, *, name: str = "rows", least: int = 1) -> Rows:
-    """The same, or StreamedRows of that size as they are."""
+def as_learnable(x: Rows, *, name: str = "rows") -> Rows:
+    """Like `as_matrix`, but also accept `StreamedRows`, which are returned unchanged."""
     if isinstance(x, StreamedRows):
-        rows.as_matrix(x, name=name, least=least)
+        rows.as_matrix(x, name=name, least=1)
         return x
-    return as_matrix(x, name=name, least=least)
+    return as_matrix(x, name=name)
 
 
 def in_torch(x: Rows) -> rows.Matrix:
-    """The rows as geometry walks through them."""
+    """Return the rows as the functions of `geometry._core` take them."""
     return x if isinstance(x, StreamedRows) else torch.from_numpy(x)
 
 
 def as_blocks(x: Rows) -> Iterator[np.ndarray]:
-    """The rows in float64, some at a time."""
+    """Yield the rows in float64 blocks."""
     return (block.numpy() for block in rows.blocks(in_torch(x)))
 
 
 def mean_of(x: Rows) -> np.ndarray:
-    """Their mean, (d,)."""
+    """Return the mean row, (d,)."""
     return rows.mean_row(in_torch(x)).numpy()
 
 
-@dataclass(frozen=True)
-class TransformEntry:
-    """fits: whether it learns anything, so that the set it is fitted on has to be stated; paired: from two sets."""
-
-    make: Callable[..., Transform]
-    fits: bool
-    summary: str
-    formula: str
-    paired: bool = False
+transforms: Registry[type[Transform]] = Registry("pipeline step", "clip-geometry list transforms")
+Kind = TypeVar("Kind", bound=type[Transform])
 
 
-transforms: Registry[TransformEntry] = Registry("pipeline step", "clip-geometry list transforms")
+def register(kind: Kind) -> Kind:
+    """Add a transform to the registry under its name, as a class decorator."""
+    transforms.add(kind.name, kind)
+    return kind

@@ -1,4 +1,4 @@
-"""Centring cluster by cluster."""
+"""Centering by clusters."""
 
 import warnings
 
@@ -9,17 +9,37 @@ from clip_geometry.geometry._core.rows import BLOCK
 from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.memory import memory
 from clip_geometry.registry import InputError
-from clip_geometry.transforms.base import Rows, Transform, TransformEntry, transforms
+from clip_geometry.transforms.base import Rows, Transform, register
 
 
+@register
 class ClusterCenter(Transform):
-    """Subtracts the mean of the nearest of k clusters: w − c(w). Not affine.
+    """Subtract the mean of the nearest of k clusters: w − c(w). Not affine.
 
-    Clusters: scikit-learn's KMeans, ten starts, to convergence (tol=0), so that each centre is the mean of its
-    cluster (Cai et al. 2021). Attributes: cluster_centers_ (k, d). Fewer than k different rows is an InputError.
+    Clusters come from scikit-learn's KMeans with ten starts, run to convergence (tol=0), so that each center is the
+    mean of its cluster (Cai et al. 2021). The fitting set has to be in memory.
+
+    Args:
+        k: Number of clusters; fewer than k different rows is an InputError.
+        seed: Of the ten starts.
+
+    Attributes:
+        cluster_centers_: (k, d).
+
+    Example:
+        >>> import numpy as np
+        >>> from clip_geometry import ClusterCenter
+        >>> x = np.array([[0.0, 0.0], [0.0, 2.0], [9.0, 9.0], [9.0, 11.0]])
+        >>> ClusterCenter(2).fit_transform(x)
+        array([[ 0., -1.],
+               [ 0.,  1.],
+               [ 0., -1.],
+               [ 0.,  1.]])
     """
 
     name = "cluster_center"
+    summary = "subtracts the mean of the nearest of k k-means clusters"
+    formula = "w − c(w)"
     cluster_centers_: np.ndarray
 
     def __init__(self, k: int, seed: int = 0):
@@ -35,7 +55,7 @@ class ClusterCenter(Transform):
         from sklearn.exceptions import ConvergenceWarning
 
         if isinstance(x, StreamedRows):
-            fitting = memory() // 12 // (8 * x.shape[1])  # as many as are not streamed
+            fitting = memory() // 12 // (8 * x.shape[1])  # the rows that are not streamed
             raise InputError(
                 f"{self.name} needs its {len(x)} rows in memory, and they are streamed; fit it on up to {fitting}"
             )
@@ -57,19 +77,8 @@ class ClusterCenter(Transform):
         return x - self.cluster_centers_[self.nearest(x)]
 
     def nearest(self, x: np.ndarray) -> np.ndarray:
-        """The index of each row's cluster, (n,)."""
+        """Return the index of each row's cluster, (n,)."""
         from scipy.spatial.distance import cdist
 
         blocks = (x[start : start + BLOCK] for start in range(0, len(x), BLOCK))
         return np.concatenate([cdist(block, self.cluster_centers_, "sqeuclidean").argmin(1) for block in blocks])
-
-
-transforms.add(
-    ClusterCenter.name,
-    TransformEntry(
-        make=ClusterCenter,
-        fits=True,
-        summary="subtracts the mean of the nearest of k k-means clusters",
-        formula="w − c(w)",
-    ),
-)

@@ -1,7 +1,7 @@
 """Fitted pipelines as .safetensors: numbers and JSON, nothing that is executed.
 
-For programs without this package, the affine maps lie in the file as tensors: MODALITY.W (d_in, d_out) and
-MODALITY.b (d_out,), float64, where MODALITY is image, text or any (for rows of every modality):
+Programs without this package find the affine maps as tensors, MODALITY.W (d_in, d_out) and MODALITY.b (d_out,) in
+float64, where MODALITY is image, text or any (for rows of every modality):
 
     from safetensors import safe_open
     with safe_open("map.safetensors", "np") as file:
@@ -11,8 +11,8 @@ MODALITY.b (d_out,), float64, where MODALITY is image, text or any (for rows of 
     y = x @ W + b
     if facts["renormalise"]: y = y / np.linalg.norm(y, axis=1, keepdims=True)
 
-A modality whose chain is no affine map has the reason there instead, {"not_affine": "…"}, and no tensors.
-The metadata's JSON further holds format, version, steps, fitted_on, refusal, dimensions, chains (modality → numbers
+A modality whose chain is not affine has the reason there instead, {"not_affine": "…"}, and no tensors.
+The JSON in the metadata also has format, version, steps, fitted_on, refusal, dimensions, chains (modality → indices
 of transforms), transforms (name, parameters, attributes) and checksum; K.ATTRIBUTE are the arrays of transform K.
 """
 
@@ -29,8 +29,8 @@ from pydantic import BaseModel, Field
 from clip_geometry.files import write_atomically
 from clip_geometry.reading import checked, first_line, parse_json, read_safetensors
 from clip_geometry.registry import InputError, shown
-from clip_geometry.transforms.base import Transform, transforms
-from clip_geometry.transforms.fitted import FittedPipeline
+from clip_geometry.transforms.base import transforms
+from clip_geometry.transforms.pipeline import FittedPipeline
 from clip_geometry.transforms.step import parse_pipeline
 
 KEY = "clip_geometry"
@@ -38,18 +38,28 @@ FORMAT = 1
 
 
 def write_map(fitted: FittedPipeline, path: Path) -> None:
-    """`fitted` as a file, in one piece."""
+    """Write `fitted` as one file."""
     from safetensors.numpy import save
 
     unique = list({id(each): each for chain in fitted.chains.values() for each in chain}.values())
     number = {id(each): k for k, each in enumerate(unique)}
     tensors, described = {}, []
     for k, transform in enumerate(unique):
-        arrays, scalars = _state(transform)
+        state = {name: getattr(transform, name) for name in attributes_of(type(transform))}
+        arrays = {name: value for name, value in state.items() if isinstance(value, np.ndarray)}
+        scalars = {name: value for name, value in state.items() if name not in arrays}
         tensors |= {f"{k}.{name}": array for name, array in arrays.items()}
         described.append({"name": transform.name, "parameters": transform.get_params(), "attributes": scalars})
-    affine, weights = _affine_parts(fitted)
-    tensors = {name: np.ascontiguousarray(array, dtype=np.float64) for name, array in (tensors | weights).items()}
+    affine = {}
+    for modality in fitted.chains:
+        try:
+            found = fitted.affine(modality)
+        except InputError as error:
+            affine[modality] = {"not_affine": str(error)}
+            continue
+        affine[modality] = {"unit_rows_in": found.unit_rows_in, "renormalise": found.renormalise}
+        tensors |= {f"{modality}.W": found.W, f"{modality}.b": found.b}
+    tensors = {name: np.ascontiguousarray(array, dtype=np.float64) for name, array in tensors.items()}
     facts = {
         "format": FORMAT,
         "version": version("clip-geometry"),
@@ -75,7 +85,7 @@ class _Described(BaseModel):
 
 
 class _Facts(BaseModel):
-    """The JSON in the metadata. `affine` is for other programs and not read."""
+    """The JSON in the metadata; `affine` is for other programs and not read."""
 
     format: int
     version: str
@@ -88,7 +98,7 @@ class _Facts(BaseModel):
 
 
 def read_map(path: Path) -> FittedPipeline:
-    """The fitted pipeline of a file. Raises InputError, one sentence, for one that is damaged or something else."""
+    """Read a fitted pipeline; raise InputError for a file that is damaged or something else."""
     metadata, stored = read_safetensors(path, "a map (.safetensors) written by fit", framework="pt")
     if KEY not in metadata:
         raise InputError(f"{shown(path)} is a .safetensors file but no map of clip-geometry: give one that fit wrote")
@@ -104,69 +114,40 @@ def read_map(path: Path) -> FittedPipeline:
     facts: _Facts = checked(found, f"the metadata of {shown(path)}", _Facts)
     try:
         return _fitted(facts, tensors)
-    except (InputError, KeyError, IndexError, TypeError, ValueError) as error:  # whoever wrote it, its parts disagree
+    except (InputError, KeyError, IndexError, TypeError, ValueError) as error:  # its parts disagree, whoever wrote it
         raise InputError(f"{shown(path)} contradicts itself ({first_line(error)}): fit the map again") from None
 
 
 def _fitted(facts: _Facts, tensors: Mapping[str, np.ndarray]) -> FittedPipeline:
-    built = [_restored(described, k, tensors) for k, described in enumerate(facts.transforms)]
+    built = []
+    for k, described in enumerate(facts.transforms):
+        transform = transforms[described.name](**described.parameters)
+        transform.check()
+        for name in attributes_of(type(transform)):
+            value = described.attributes[name] if name in described.attributes else tensors[f"{k}.{name}"]
+            if not np.isfinite(value).all():
+                raise InputError(f"{name} of {described.name} is not finite")
+            setattr(transform, name, value)
+        built.append(transform)
     if not facts.chains or facts.chains.keys() != facts.dimensions.keys():
         raise InputError("chains and dimensions are not of the same modalities")
     chains = {modality: tuple(built[k] for k in chain) for modality, chain in facts.chains.items()}
     for modality, (d_in, d_out) in facts.dimensions.items():
-        rows = np.linspace(1, 2, 2 * d_in).reshape(2, d_in)  # two rows that no centre makes zero
+        rows = np.linspace(1, 2, 2 * d_in).reshape(2, d_in)  # two rows that no centering makes zero
         for transform in chains[modality]:
             rows = transform.transform(rows)
         if np.shape(rows) != (2, d_out) or not np.isfinite(rows).all():
             raise InputError(f"the {modality} chain does not map {d_in} dimensions to {d_out}")
-    return FittedPipeline(
-        steps=parse_pipeline(facts.steps),
-        chains=chains,
-        dimensions=facts.dimensions,
-        fitted_on=facts.fitted_on,
-        refusal=facts.refusal,
-    )
+    return FittedPipeline(parse_pipeline(facts.steps), chains, facts.dimensions, facts.fitted_on, facts.refusal)
 
 
-def _attributes(kind: type) -> list[str]:
-    """What a transform of that kind learns: the declared attributes that end in _."""
+def attributes_of(kind: type) -> list[str]:
+    """Return what a transform of that kind learns: its declared attributes that end in _."""
     return sorted(name for name in get_type_hints(kind) if name.endswith("_"))
 
 
-def _state(transform: Transform) -> tuple[dict[str, np.ndarray], dict[str, int | float]]:
-    state = {name: getattr(transform, name) for name in _attributes(type(transform))}
-    arrays = {name: value for name, value in state.items() if isinstance(value, np.ndarray)}
-    return arrays, {name: value for name, value in state.items() if name not in arrays}
-
-
-def _restored(described: _Described, k: int, tensors: Mapping[str, np.ndarray]) -> Transform:
-    transform = transforms[described.name].make(**described.parameters)
-    transform.check()
-    for name in _attributes(type(transform)):
-        value = described.attributes[name] if name in described.attributes else tensors[f"{k}.{name}"]
-        if not np.isfinite(value).all():
-            raise InputError(f"{name} of {described.name} is not finite")
-        setattr(transform, name, value)
-    return transform
-
-
-def _affine_parts(fitted: FittedPipeline) -> tuple[dict[str, dict[str, Any]], dict[str, np.ndarray]]:
-    """What the file says of each modality's affine map, and the W and b of those that are one."""
-    facts: dict[str, dict[str, Any]] = {}
-    weights: dict[str, np.ndarray] = {}
-    for modality in fitted.chains:
-        try:
-            found = fitted.affine(modality)
-        except InputError as error:
-            facts[modality] = {"not_affine": str(error)}
-            continue
-        facts[modality] = {"unit_rows_in": found.unit_rows_in, "renormalise": found.renormalise}
-        weights |= {f"{modality}.W": found.W, f"{modality}.b": found.b}
-    return facts, weights
-
-
 def checksum(facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> str:
-    """SHA-256 of everything in the file; safetensors itself notices only what is cut short."""
+    """Return the SHA-256 of the whole content; safetensors itself detects only truncation."""
     digest = hashlib.sha256(_text(facts).encode())
     for name in sorted(tensors):
         array = np.ascontiguousarray(tensors[name])
@@ -176,5 +157,5 @@ def checksum(facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> str
 
 
 def _text(facts: Mapping[str, Any]) -> str:
-    """JSON; numpy's numbers, as parameters given in Python may be, become plain ones."""
+    """Return JSON; NumPy numbers, which parameters given in Python may be, become plain ones."""
     return json.dumps(facts, ensure_ascii=False, default=lambda value: value.item())

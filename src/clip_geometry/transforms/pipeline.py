@@ -1,7 +1,8 @@
-"""Pipelines: steps written as strings, fitted on the sets at hand."""
+"""Pipelines: transforms written as strings, fitted on sets of embeddings and applied to the same or other sets."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -9,57 +10,158 @@ import torch
 
 from clip_geometry.geometry._core.streamed import StreamedRows, cat
 from clip_geometry.registry import InputError
-from clip_geometry.transforms.base import Rows, Transform, as_matrix, transforms
-from clip_geometry.transforms.fitted import ANY, FittedPipeline, as_sets
+from clip_geometry.transforms.base import Rows, Transform, as_learnable, as_matrix, transforms
+from clip_geometry.transforms.chain import Affine, affine_chain
 from clip_geometry.transforms.step import Step, parse_pipeline
 
 Sets: TypeAlias = Mapping[str, Rows]
 Indices: TypeAlias = tuple[np.ndarray, np.ndarray]
 Pairs: TypeAlias = Indices | Callable[[], Indices] | None
 
+ANY = "any"  # the name of a set of no particular modality: its chain serves all of them
+
+
+@dataclass(frozen=True, eq=False)
+class FittedPipeline:
+    """What `Pipeline.fit` learned: one chain of transforms per modality, to be applied to the same or other sets.
+
+    Attributes:
+        steps: As written.
+        chains: Modality → its fitted transforms in order, or {"any": …} for all modalities.
+        dimensions: Modality → (d_in, d_out).
+        fitted_on: In words, such as `coco/train:pooled`; None if nothing is learned.
+        refusal: Why measures across the sets are not allowed, if so.
+
+    Example:
+        >>> import numpy as np
+        >>> from clip_geometry import Pipeline
+        >>> sets = {"image": np.array([[1.0, 0.0], [3.0, 0.0]]), "text": np.array([[0.0, 2.0], [0.0, 4.0]])}
+        >>> fitted = Pipeline("center[each]").fit(sets)
+        >>> fitted.transform({"text": np.array([[1.0, 1.0]])})
+        {'text': array([[ 1., -2.]])}
+    """
+
+    steps: tuple[Step, ...]
+    chains: Mapping[str, tuple[Transform, ...]]
+    dimensions: Mapping[str, tuple[int, int]]
+    fitted_on: str | None
+    refusal: str | None
+
+    def transform(self, sets: Sets) -> dict[str, Any]:
+        """Apply the pipeline to sets by modality.
+
+        Returns:
+            The sets in float64, or as given if the pipeline has no steps.
+
+        Raises:
+            InputError: For a modality that it was not fitted for, and for rows of another dimension.
+        """
+        transformed = {}
+        for modality, x in as_sets(sets).items():
+            key = self.key(modality)
+            expected = self.dimensions[key][0]
+            if len(shape := np.shape(x)) == 2 and shape[1] != expected:
+                raise InputError(
+                    f"{modality} rows have dimension {shape[1]}, but the pipeline was fitted on dimension {expected}"
+                )
+            for transform in self.chains[key]:
+                x = transform.transform(x)
+            transformed[modality] = x
+        return transformed
+
+    def affine(self, modality: str) -> Affine:
+        """Return the chain of the modality as one affine map; raise InputError if it is not affine."""
+        key = self.key(modality)
+        return affine_chain(self.chains[key], self.dimensions[key][0])
+
+    def key(self, modality: str) -> str:
+        """Return the name of the modality's chain: its own, or "any"."""
+        if modality in self.chains:
+            return modality
+        if ANY in self.chains:
+            return ANY
+        known = " and ".join(self.chains)
+        raise InputError(f"the pipeline was fitted for {known} rows, but {modality} rows were given")
+
+    def save(self, path: str | Path) -> None:
+        """Write the map as .safetensors (see `map_file`), whole or not at all."""
+        from clip_geometry.transforms.map_file import write_map
+
+        write_map(self, Path(path))
+
+    @staticmethod
+    def load(path: str | Path) -> "FittedPipeline":
+        """Read what `save` wrote; raise InputError for damaged and for foreign files."""
+        from clip_geometry.transforms.map_file import read_map
+
+        return read_map(Path(path))
+
 
 class Pipeline:
-    """Steps that are fitted together: `Pipeline("normalize,whiten(128)[pooled]").fit(sets)`.
+    """Steps that are fitted in order, each on the output of those before it.
 
-    Each step is fitted on what the steps before it make of the sets.
+    Args:
+        steps: Such as "normalize,whiten(128)[pooled]", or a list of steps.
+
+    Example:
+        >>> import numpy as np
+        >>> from clip_geometry import Pipeline
+        >>> rng = np.random.default_rng(0)
+        >>> image, text = rng.normal(size=(20, 3)), rng.normal(size=(20, 3)) + 5
+        >>> fitted = Pipeline("center[each],normalize").fit({"image": image, "text": text}, origin="coco/train")
+        >>> fitted.fitted_on, fitted.dimensions["text"]
+        ('coco/train:each', (3, 3))
+        >>> bool(abs(fitted.transform({"text": text})["text"].mean()) < 0.2)
+        True
     """
 
     def __init__(self, steps: str | Sequence[str | Step]):
         self.steps = parse_pipeline(steps)
 
     def fit(self, sets: Sets, pairs: Pairs = None, *, origin: str = "these rows") -> FittedPipeline:
-        """sets: modality → (n, d) rows, or {"any": rows} for one map of every modality.
+        """Fit all steps.
 
-        pairs: index arrays (i, j), image row i[k] belonging to text row j[k] (source and target rows where the sets
-        are called so), or a function that gives them; only steps such as procrustes[text-to-image] need them.
-        origin: what the rows are, for `fitted_on`.
+        Args:
+            sets: Modality → (n, d) rows, or {"any": rows} for one map of every modality.
+            pairs: Index arrays (i, j), where image row i[k] belongs to text row j[k] (source and target row if the
+                sets have these names), or a function that returns them. Only steps such as procrustes[text-to-image]
+                need them.
+            origin: What the rows are, for `fitted_on`.
         """
         return self.fit_transform(sets, pairs, origin=origin)[0]
 
     def fit_transform(
         self, sets: Sets, pairs: Pairs = None, *, origin: str = "these rows"
     ) -> tuple[FittedPipeline, dict[str, Any]]:
-        """The fitted pipeline and what it makes of the sets it was fitted on (float64; as given without steps)."""
+        """Fit all steps; return the fitted pipeline and the sets after it (float64; as given if there are no steps)."""
         rows = dict(as_sets(sets))
         chains: dict[str, tuple[Transform, ...]] = dict.fromkeys(rows, ())
         for step in self.steps:
             for modality, fitted in _fit(step, rows, pairs).items():
                 rows[modality] = fitted.transform(rows[modality])
                 chains[modality] += (fitted,)
-        fitted = FittedPipeline(
-            steps=self.steps,
-            chains=chains,
-            dimensions={modality: (np.shape(x)[1], rows[modality].shape[1]) for modality, x in sets.items()},
-            fitted_on=_fitted_on(self.steps, rows, origin),
-            refusal=_refusal(self.steps, rows),
-        )
-        return fitted, rows
+        learning = [step for step in self.steps if transforms[step.name].fits]
+        alone = next(iter(rows)) if len(rows) == 1 else "each"
+        scopes = [step.scope or alone for step in learning]
+        fitted_on = dict.fromkeys(origin if scope == ANY else f"{origin}:{scope}" for scope in scopes)
+        refusal = None
+        # axes and means of two fits do not belong to one space: distances across the sets would mean nothing
+        if len(rows) > 1 and (step := next((step for step in learning if step.scope is None), None)):
+            refusal = (
+                f"{step} was fitted on each modality by itself; write {step}[pooled] for one fit, "
+                f"or {step}[each] if that is meant"
+            )
+        dimensions = {modality: (np.shape(x)[1], rows[modality].shape[1]) for modality, x in sets.items()}
+        return FittedPipeline(self.steps, chains, dimensions, ", ".join(fitted_on) or None, refusal), rows
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """The sets after the pipeline, arrays or StreamedRows as they were given; `refusal` says why measures across sets
-    may not be taken, if so."""
+    """The sets after a pipeline, arrays or StreamedRows as given, and the pipeline fitted on them.
+
+    Attributes:
+        refusal: Why measures across the sets are not allowed, if so.
+    """
 
     sets: Mapping[str, Any]
     refusal: str | None
@@ -67,79 +169,88 @@ class Prepared:
 
 
 def prepare(steps: Sequence[Step], sets: Sets, pairs: Pairs = None, *, origin: str = "these rows") -> Prepared:
-    """`Pipeline.fit_transform` of parsed steps: fitted on the very sets that are moved."""
+    """Fit a pipeline on sets and apply it to the same sets.
+
+    Args:
+        steps: From `parse_pipeline`.
+        sets: Modality → (n, d) rows.
+        pairs: As for `Pipeline.fit`.
+        origin: What the rows are, for `fitted_on`.
+
+    Returns:
+        The transformed `sets`, the `fitted` pipeline, and the `refusal` of measures across the sets, if any.
+
+    Example:
+        >>> import numpy as np
+        >>> from clip_geometry import parse_pipeline, prepare
+        >>> sets = {"image": np.array([[1.0, 0.0], [3.0, 0.0]]), "text": np.array([[0.0, 2.0], [0.0, 4.0]])}
+        >>> prepared = prepare(parse_pipeline("center"), sets)
+        >>> prepared.sets["image"].tolist()
+        [[-1.0, 0.0], [1.0, 0.0]]
+        >>> prepared.refusal[:42]
+        'center was fitted on each modality by itse'
+    """
     fitted, rows = Pipeline(steps).fit_transform(sets, pairs, origin=origin)
     return Prepared(rows, fitted.refusal, fitted)
 
 
+def as_sets(sets: Sets) -> Sets:
+    """Return the sets with lists as arrays; raise InputError for what is no matrix and for rows without a name."""
+    if not isinstance(sets, Mapping):
+        raise InputError(
+            f"a pipeline takes sets by name, not a {type(sets).__name__}: "
+            'give {"image": rows, "text": rows}, or {"any": rows} for one map of every modality'
+        )
+    return {
+        name: x if len(getattr(x, "shape", ())) == 2 else as_learnable(x, name=str(name)) for name, x in sets.items()
+    }
+
+
 def _fit(step: Step, rows: Sets, pairs: Pairs) -> dict[str, Transform]:
-    """The fitted transform of each modality that the step moves."""
-    entry = transforms[step.name]
-    if entry.paired:
+    """Fit one step and return the transform of each modality that it changes."""
+    kind = transforms[step.name]
+    if kind.paired:
         return _fit_pairs(step, rows, pairs)
-    if not entry.fits or step.scope in (None, "each"):
+    if not kind.fits or step.scope in (None, "each"):
         return {modality: step.make().fit(x) for modality, x in rows.items()}
-    if step.scope == "pooled":
-        if len({x.shape[1] for x in rows.values()}) > 1:
-            raise InputError(f"{step} needs one space, but the sets have different dimensions")
-        shared = step.make().fit(_pooled(list(rows.values())))
+    if step.scope != "pooled":
+        return dict.fromkeys(rows, step.make().fit(_fitting_rows(step, step.scope, rows)))
+    if len({x.shape[1] for x in rows.values()}) > 1:
+        raise InputError(f"{step} needs one space, but the sets have different dimensions")
+    streamed = [x for x in rows.values() if isinstance(x, StreamedRows)]
+    if len(streamed) == len(rows):
+        pooled = cat([x.double() for x in streamed])
     else:
-        _require(step, step.scope or "", rows)
-        shared = step.make().fit(rows[step.scope or ""])
-    return dict.fromkeys(rows, shared)
+        pooled = np.concatenate([as_matrix(x) for x in rows.values() if not isinstance(x, StreamedRows)])
+    return dict.fromkeys(rows, step.make().fit(pooled))
 
 
 def _fit_pairs(step: Step, rows: Sets, pairs: Pairs) -> dict[str, Transform]:
     source, target = step.sides()
-    for side in (source, target):
-        _require(step, side, rows)
+    sets = [_fitting_rows(step, side, rows) for side in (source, target)]
     if pairs is None:
         raise InputError(
             f"{step} learns from pairs, but it was not said which {source} and {target} rows are pairs; "
             "give pairs=(i, j), row i[k] of the one belonging to row j[k] of the other"
         )
     try:
-        left, right = pairs() if callable(pairs) else pairs
+        indices = pairs() if callable(pairs) else pairs
     except InputError as error:
         raise InputError(f"{step} needs pairs: {error}") from None
     if source == "text":  # pairs are (image, text)
-        left, right = right, left
-    return {source: step.make().fit(taken(rows[source], left), taken(rows[target], right))}
+        indices = indices[::-1]
+    return {source: step.make().fit(*(taken(x, chosen) for x, chosen in zip(sets, indices, strict=True)))}
 
 
-def _pooled(sets: Sequence[Rows]) -> Rows:
-    streamed = [x for x in sets if isinstance(x, StreamedRows)]
-    if len(streamed) == len(sets):
-        return cat([x.double() for x in streamed])
-    return np.concatenate([as_matrix(x) for x in sets if not isinstance(x, StreamedRows)])
-
-
-def taken(x: Rows, rows: np.ndarray) -> Rows:
-    """Those rows, in this order; of StreamedRows they are not read yet."""
-    if np.array_equal(rows, np.arange(len(x))):
-        return x
-    return x.take(torch.from_numpy(rows)) if isinstance(x, StreamedRows) else x[rows]
-
-
-def _require(step: Step, modality: str, rows: Sets) -> None:
+def _fitting_rows(step: Step, modality: str, rows: Sets) -> Rows:
     if modality not in rows:
         given = " and ".join("unnamed" if name == ANY else name for name in rows)
         raise InputError(f"{step} is to be fitted on {modality} rows, but only {given} rows were given")
+    return rows[modality]
 
 
-def _fitted_on(steps: Sequence[Step], rows: Sets, origin: str) -> str | None:
-    """`scenes/test:pooled`: the rows that the steps were fitted on, each scope once."""
-    alone = next(iter(rows)) if len(rows) == 1 else "each"
-    scopes = [step.scope or alone for step in steps if transforms[step.name].fits]
-    return ", ".join(dict.fromkeys(origin if s == ANY else f"{origin}:{s}" for s in scopes)) or None
-
-
-def _refusal(steps: Sequence[Step], rows: Sets) -> str | None:
-    """Axes and means of two fits do not belong to one space, so distances across the sets mean nothing."""
-    for step in steps:
-        if transforms[step.name].fits and step.scope is None and len(rows) > 1:
-            return (
-                f"{step} was fitted on each modality by itself; write {step}[pooled] for one fit, "
-                f"or {step}[each] if that is meant"
-            )
-    return None
+def taken(x: Rows, rows: np.ndarray) -> Rows:
+    """Return the chosen rows in this order; of StreamedRows, nothing is read yet."""
+    if np.array_equal(rows, np.arange(len(x))):
+        return x
+    return x.take(torch.from_numpy(rows)) if isinstance(x, StreamedRows) else x[rows]

@@ -1,58 +1,208 @@
-"""Principal axes from the rows themselves: forming the covariance would square the condition number."""
+"""Transforms by principal components: pca, whiten, all_but_the_top.
 
-from collections.abc import Iterator
+The axes come from the rows themselves: forming the covariance would square the condition number.
+"""
+
 from dataclasses import dataclass
 
 import numpy as np
 
+from clip_geometry.geometry._core.arguments import flag, whole_number
 from clip_geometry.geometry._core.triangle import triangle
 from clip_geometry.registry import InputError
-from clip_geometry.transforms.base import Rows, as_blocks, in_torch, mean_of
+from clip_geometry.transforms.base import Rows, Transform, as_blocks, in_torch, mean_of, register
 
 
 @dataclass(frozen=True, eq=False)
 class PrincipalAxes:
-    """mean (d,), zero where not centred; axes (r, d), orthonormal rows; singular_values (r,), descending; rank ≤ r."""
+    """mean (d,), zero if not centered; axes (r, d), orthonormal rows; singular_values (r,), descending; rank ≤ r."""
 
     mean: np.ndarray
     axes: np.ndarray
     singular_values: np.ndarray
     rank: int
 
-    def first(self, k: int, step: str, n: int) -> np.ndarray:
-        """The first k axes, (k, d). Raises InputError for k above the rank: the others are arbitrary."""
-        if k > self.rank:
-            raise InputError(
-                f"{step} needs {k} directions, but the {n} rows it is fitted on span only {self.rank}; "
-                f"take k up to {self.rank}" + (" or fit it on more rows" if self.rank < len(self.mean) else "")
-            )
-        return self.axes[:k]
-
 
 def principal_axes(x: Rows, *, center: bool) -> PrincipalAxes:
-    """The right singular vectors of the (centred) rows of x, (n, d) float64, by blockwise QR and an SVD of R.
+    """Compute the right singular vectors of the (centered) rows of x, (n, d) float64, by blockwise QR and SVD of R.
 
-    The sign of an axis is arbitrary in the SVD; here the row that lies farthest along it lies on its positive side
-    (scikit-learn's svd_flip), so that axes are a function of the data and turn with them. Where singular values
-    repeat, the axes are not unique. Rank: the singular values above max(n, d) · ε · √(s₁² + n‖μ‖²), what rounding
-    the rows leaves of a zero, such as the direction that centring takes from n ≤ d rows.
+    The SVD leaves the sign of an axis open; here the row with the largest absolute score has a positive one
+    (scikit-learn's svd_flip), so that axes are a function of the data and rotate with it. If singular values repeat,
+    the axes are not unique. The rank counts singular values above max(n, d) · ε · √(s₁² + n‖μ‖²), the rounding that
+    remains of an exact zero, such as the direction that centering removes from n ≤ d rows.
     """
     n, d = x.shape
     mean = mean_of(x) if center else np.zeros(d)
     _, values, axes = np.linalg.svd(triangle(in_torch(x), center=center).numpy(), full_matrices=False)
     noise = max(n, d) * np.finfo(np.float64).eps * np.hypot(values[0], np.sqrt(n) * np.linalg.norm(mean))
-    return PrincipalAxes(mean, axes * _signs(x, mean, axes)[:, None], values, int((values > noise).sum()))
-
-
-def _centred(x: Rows, mean: np.ndarray) -> Iterator[np.ndarray]:
-    return (block - mean for block in as_blocks(x))
-
-
-def _signs(x: Rows, mean: np.ndarray, axes: np.ndarray) -> np.ndarray:
-    """+1 or −1 for each axis: the sign of its largest score."""
     largest = np.zeros(len(axes))
-    for block in _centred(x, mean):
-        scores = block @ axes.T
+    for block in as_blocks(x):
+        scores = (block - mean) @ axes.T
         here = scores[np.abs(scores).argmax(0), np.arange(len(axes))]
         largest = np.where(np.abs(here) > np.abs(largest), here, largest)
-    return np.where(largest < 0, -1.0, 1.0)
+    signs = np.where(largest < 0, -1.0, 1.0)
+    return PrincipalAxes(mean, axes * signs[:, None], values, int((values > noise).sum()))
+
+
+class _Components(Transform):
+    """The first k principal axes, learned."""
+
+    mean_: np.ndarray
+    components_: np.ndarray
+    rank_: int
+
+    def __init__(self, k: int):
+        self.k = k
+
+    def check(self) -> None:
+        whole_number(self.k, f"k of {self.name}")
+
+    def _learn_axes(self, x: Rows, *, center: bool = True) -> np.ndarray:
+        """Set the attributes and return the variances of the k components, (k,)."""
+        found = principal_axes(x, center=center)
+        if self.k > found.rank:
+            raise InputError(
+                f"{self.name}({self.k}) needs {self.k} directions, but the {len(x)} rows it is fitted on span only "
+                f"{found.rank}; take k up to {found.rank}"
+                + (" or fit it on more rows" if found.rank < x.shape[1] else "")
+            )
+        self.mean_, self.components_, self.rank_ = found.mean, found.axes[: self.k], found.rank
+        return found.singular_values[: self.k] ** 2 / max(len(x) - 1, 1)
+
+
+@register
+class PCA(_Components):
+    """Keep the first k principal components: (w − μ) V_k, or w V_k with center=False (the truncated SVD).
+
+    Centering on one modality moves both: PCA-90 fitted on class prompts keeps CIFAR-10's zero-shot accuracy at 0.872
+    without centering, 0.644 with it. Unlike scikit-learn's PCA, it lets the caller choose.
+
+    Args:
+        k: Number of components, at most the rank of the fitting set; more is an InputError.
+        center: Whether to subtract the mean.
+
+    Attributes:
+        mean_: (d,), zero if not centered.
+        components_: (k, d), orthonormal rows.
+        explained_variance_: (k,) s²/(n − 1), about the origin if not centered.
+        rank_: The rank of the fitting set.
+
+    Example:
+        >>> import numpy as np
+        >>> from clip_geometry import PCA
+        >>> x = np.random.default_rng(0).normal(size=(50, 4)) * [3, 2, 1, 0.1]
+        >>> pca = PCA(2).fit(x)
+        >>> pca.transform(x).shape, pca.rank_
+        ((50, 2), 4)
+        >>> bool(pca.explained_variance_[0] > pca.explained_variance_[1])
+        True
+    """
+
+    name = "pca"
+    summary = "keeps the first k principal components; center=false: those about the origin"
+    formula = "(w − μ) V_k"
+    explained_variance_: np.ndarray
+
+    def __init__(self, k: int, center: bool = True):
+        self.k = k
+        self.center = center
+
+    def check(self) -> None:
+        super().check()
+        flag(self.center, f"center of {self.name}")
+
+    def _learn(self, x: Rows) -> None:
+        self.explained_variance_ = self._learn_axes(x, center=self.center)
+
+    def _map(self, x: np.ndarray) -> np.ndarray:
+        return (x - self.mean_) @ self.components_.T
+
+    def weights(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.components_.T, -self.mean_ @ self.components_.T
+
+
+@register
+class Whiten(_Components):
+    """Keep the first k principal components and give each variance 1: (w − μ) U_k diag(s_k)^(−1/2).
+
+    U and s are the eigenvectors and eigenvalues of the covariance (ddof 1), computed from the centered rows. This is
+    PCA whitening (Su et al. 2021), not ZCA, which would rotate back by U_kᵀ.
+
+    Args:
+        k: Number of components, at most the rank of the fitting set; more is an InputError.
+
+    Attributes:
+        mean_: (d,).
+        components_: (k, d), orthonormal rows.
+        explained_variance_: (k,) = s_k.
+        rank_: The rank of the fitting set.
+
+    Example:
+        >>> import numpy as np
+        >>> from clip_geometry import Whiten
+        >>> x = np.random.default_rng(0).normal(size=(50, 4)) * [3, 2, 1, 0.1]
+        >>> np.cov(Whiten(3).fit_transform(x).T).round(6) + 0.0
+        array([[1., 0., 0.],
+               [0., 1., 0.],
+               [0., 0., 1.]])
+    """
+
+    name = "whiten"
+    summary = "keeps the first k principal components, each with variance 1"
+    formula = "(w − μ) U_k diag(s_k)^(−1/2), C = U diag(s) Uᵀ"
+    explained_variance_: np.ndarray
+
+    def _learn(self, x: Rows) -> None:
+        self.explained_variance_ = self._learn_axes(x)
+
+    def _map(self, x: np.ndarray) -> np.ndarray:
+        return (x - self.mean_) @ (self.components_.T / np.sqrt(self.explained_variance_))
+
+    def weights(self) -> tuple[np.ndarray, np.ndarray]:
+        scaled = self.components_.T / np.sqrt(self.explained_variance_)
+        return scaled, -self.mean_ @ scaled
+
+
+@register
+class AllButTheTop(_Components):
+    """Remove the mean and the first k principal components: c − c V_k V_kᵀ with c = w − μ.
+
+    Mu & Viswanath 2018 project the raw row, this projects the centered one, so that the mean of the fitting set
+    becomes zero; the two differ by one constant vector.
+
+    Args:
+        k: Number of components to remove, below the rank of the fitting set; more is an InputError.
+
+    Attributes:
+        mean_: (d,).
+        components_: (k, d), orthonormal rows.
+        rank_: The rank of the fitting set.
+
+    Example:
+        >>> import numpy as np
+        >>> from clip_geometry import AllButTheTop
+        >>> x = np.random.default_rng(0).normal(size=(50, 4)) * [3, 2, 1, 0.1]
+        >>> rest = AllButTheTop(1).fit_transform(x)
+        >>> rest.shape, int(np.linalg.matrix_rank(rest))
+        ((50, 4), 3)
+    """
+
+    name = "all_but_the_top"
+    summary = "removes the mean and the first k principal components"
+    formula = "(w − μ)(I − V_k V_kᵀ)"
+
+    def _learn(self, x: Rows) -> None:
+        self._learn_axes(x)
+        if self.k == self.rank_:
+            raise InputError(
+                f"{self.name}({self.k}) removes all {self.k} directions in which the {len(x)} rows differ; "
+                "what is left of them is rounding; take a smaller k"
+            )
+
+    def _map(self, x: np.ndarray) -> np.ndarray:
+        centered = x - self.mean_
+        return centered - (centered @ self.components_.T) @ self.components_
+
+    def weights(self) -> tuple[np.ndarray, np.ndarray]:
+        rest = np.eye(len(self.mean_)) - self.components_.T @ self.components_
+        return rest, -self.mean_ @ rest

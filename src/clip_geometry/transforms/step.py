@@ -1,11 +1,13 @@
-"""The grammar of a pipeline: `normalize,whiten(128)[pooled],procrustes(completion=lapack)[text-to-image]`."""
+"""The grammar of pipelines: `normalize,whiten(128)[pooled],procrustes(completion=lapack)[text-to-image]`."""
 
 import inspect
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
 
 from clip_geometry.registry import InputError, did_you_mean, shown
 from clip_geometry.transforms.base import Transform, transforms
@@ -13,6 +15,7 @@ from clip_geometry.transforms.base import Transform, transforms
 SCOPES = ("image", "text", "pooled", "each")
 DIRECTIONS = ("text-to-image", "image-to-text", "source-to-target")
 _STEP = re.compile(r"(?P<name>[\w-]+)\s*(\((?P<values>[^()]*)\))?\s*(\[(?P<scope>[^\[\]]*)\])?")
+_WORDS = {"true": True, "false": False, "none": None}
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", NoneType: "none"}
 
 
@@ -20,10 +23,12 @@ _KINDS = {int: "a whole number", float: "a number", bool: "true or false", NoneT
 class Step:
     """One step as written: `center`, `whiten(128)[pooled]`, `procrustes[text-to-image]`, …
 
-    scope: what a fitted step is fitted on: "image", "text" or "pooled" fit one object for all sets, "each" one per
-    set. Without a scope each set is fitted by itself too, but measures across sets are then refused. Steps that map
-    one set onto another have a direction instead, and only its first side is moved.
-    parameters: those that are not left at their defaults, in the transform's order.
+    Attributes:
+        name: Of the transform.
+        scope: The set a step is fitted on: "image", "text" or "pooled" fit one map for all sets, "each" one per set.
+            None also fits one per set, but then measures across sets are refused. Steps that map one set onto another
+            have a direction instead ("text-to-image") and change only its source.
+        parameters: Those that differ from their defaults, in the transform's order.
     """
 
     name: str
@@ -40,11 +45,11 @@ class Step:
         return f"{self.name}{values}{scope}"
 
     def make(self) -> Transform:
-        """The transform, not yet fitted."""
-        return transforms[self.name].make(**dict(self.parameters))
+        """Return the transform, not yet fitted."""
+        return transforms[self.name](**dict(self.parameters))
 
     def sides(self) -> tuple[str, str]:
-        """(source, target) of a step that maps one set onto the other; InputError where it does not say."""
+        """Return (source, target) of a step that maps one set onto another; raise InputError without a direction."""
         if self.scope is None:
             raise InputError(
                 f"{self} maps one modality onto the other: write {self}[text-to-image] or {self}[image-to-text]"
@@ -54,7 +59,24 @@ class Step:
 
 
 def parse_pipeline(steps: str | Sequence[str | Step]) -> tuple[Step, ...]:
-    """`"normalize,whiten(128)[pooled]"` or a list of steps; an empty string or list is the raw rows."""
+    """Parse a pipeline.
+
+    Args:
+        steps: Such as "normalize,whiten(128)[pooled]", or a list of steps; an empty one leaves the rows as they are.
+
+    Returns:
+        The steps, parsed.
+
+    Raises:
+        InputError: For unknown names, scopes and parameters, and for wrong values.
+
+    Example:
+        >>> from clip_geometry import parse_pipeline
+        >>> for step in parse_pipeline("normalize, pca(90, center=false)[text]"):
+        ...     print(step.name, step.scope, step.parameters)
+        normalize None ()
+        pca text (('k', 90), ('center', False))
+    """
     if not isinstance(steps, str | list | tuple):
         raise InputError(f"steps = {shown(steps)}; expected a pipeline such as 'normalize,center[each]', or its steps")
     parts = _split(steps) if isinstance(steps, str) else steps
@@ -62,7 +84,7 @@ def parse_pipeline(steps: str | Sequence[str | Step]) -> tuple[Step, ...]:
 
 
 def parse_step(text: str) -> Step:
-    """`whiten(128)[pooled]` as a Step; unknown names, scopes and parameters are InputErrors, wrong values too."""
+    """Parse one step, such as `whiten(128)[pooled]`, and check its values."""
     match = _STEP.fullmatch(text.strip())
     if match is None:
         raise InputError(
@@ -84,7 +106,7 @@ def parse_step(text: str) -> Step:
 
 
 def usage(name: str) -> str:
-    """How a step is written: `pca(k, center=true)`."""
+    """Return how a step is written: `pca(k, center=true)`."""
     words = [
         key if parameter.default is inspect.Parameter.empty else f"{key}={_text(parameter.default)}"
         for key, parameter in _signature(name).items()
@@ -93,7 +115,7 @@ def usage(name: str) -> str:
 
 
 def _split(text: str) -> Iterator[str]:
-    """The parts between commas that stand in no parentheses."""
+    """Yield the parts between commas that are not inside parentheses."""
     depth = start = 0
     for position, character in enumerate(text):
         depth += (character in "([") - (character in ")]")
@@ -110,35 +132,21 @@ def _split(text: str) -> Iterator[str]:
 
 
 def _signature(name: str) -> dict[str, inspect.Parameter]:
-    parameters = inspect.signature(transforms[name].make).parameters.values()
+    parameters = inspect.signature(transforms[name]).parameters.values()
     return {each.name: each for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD}
 
 
 def _parameters(name: str, values: str, text: str) -> Iterator[tuple[str, Any]]:
-    """What is given for each parameter and is not its default."""
+    """Yield the parameters that are given and differ from their defaults. Values without a name come first."""
     signature = _signature(name)
-    given = _assigned(name, values, text, list(signature))
-    hints = get_type_hints(transforms[name].make.__init__) if signature else {}
-    for key, parameter in signature.items():
-        required = parameter.default is inspect.Parameter.empty
-        if key not in given and required:
-            raise InputError(f"pipeline step {shown(text)} lacks {key}: write {usage(name)} with a value for it")
-        if key in given:
-            value = _value(given[key], hints[key], key, text)
-            if required or value != parameter.default:
-                yield key, value
-
-
-def _assigned(name: str, values: str, text: str, known: list[str]) -> dict[str, str]:
-    """Parameter → its text. Values without a name come first, in the transform's order."""
-    given: dict[str, str] = {}
+    known, given = list(signature), dict[str, str]()
     parts = [part.strip() for part in values.split(",")] if values.strip() else []
     if parts and not known:
         raise InputError(f"{name} takes no parameters, but {shown(text)} was given")
     for position, part in enumerate(parts):
         key, equals, value = (word.strip() for word in part.partition("="))
         if not equals:
-            if position >= len(known) or len(given) < position or list(given) != known[:position]:
+            if position >= len(known) or list(given) != known[:position]:
                 raise InputError(
                     f"pipeline step {shown(text)} has the value {shown(part)} out of place: write {usage(name)}"
                 )
@@ -151,36 +159,28 @@ def _assigned(name: str, values: str, text: str, known: list[str]) -> dict[str, 
         if key in given:
             raise InputError(f"pipeline step {shown(text)} gives {key} twice")
         given[key] = value
-    return given
+    hints = get_type_hints(transforms[name].__init__)
+    for key, parameter in signature.items():
+        if key in given:
+            value = _value(given[key], hints[key], key, text)
+            if value != parameter.default:
+                yield key, value
+        elif parameter.default is inspect.Parameter.empty:
+            raise InputError(f"pipeline step {shown(text)} lacks {key}: write {usage(name)} with a value for it")
 
 
 def _value(text: str, hint: Any, key: str, step: str) -> Any:
-    """`text` as one of the types that the annotation allows."""
-    options = (hint,) if get_origin(hint) in (None, Literal) else get_args(hint)
-    literals = [choice for option in options if get_origin(option) is Literal for choice in get_args(option)]
-    for option in (*options, *literals):
-        found, value = _converted(text, option)
-        if found:
-            return value
-    expected = literals + [_KINDS[option] for option in options if option in _KINDS]
-    near = did_you_mean(text, literals)
-    raise InputError(f"{key} of pipeline step {shown(step)} is {shown(text)}; expected {' or '.join(expected)}{near}")
-
-
-def _converted(text: str, option: Any) -> tuple[bool, Any]:
-    word = text.casefold()
-    if option is bool and word in ("true", "false"):
-        return True, word == "true"
-    if option is NoneType and word == "none":
-        return True, None
-    if isinstance(option, str) and text.strip("'\"") == option:
-        return True, option
-    if option in (int, float):
-        try:
-            return True, option(text)
-        except ValueError:
-            return False, None
-    return False, None
+    """Return `text` as one of the types that the annotation allows."""
+    value = _WORDS.get(text.casefold(), text.strip("'\""))
+    try:
+        # a number may be a string here; true, false and none may not stand for one, nor other words for them
+        return TypeAdapter(hint).validate_python(value, strict=hint is bool or not isinstance(value, str))
+    except ValidationError:
+        options = [str(_KINDS.get(option, option)) for option in get_args(hint) or (hint,)]
+        near = did_you_mean(text, options)
+        raise InputError(
+            f"{key} of pipeline step {shown(step)} is {shown(text)}; expected {' or '.join(options)}{near}"
+        ) from None
 
 
 def _text(value: Any) -> str:

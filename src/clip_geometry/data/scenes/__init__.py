@@ -1,7 +1,7 @@
-"""The embedded data set `scenes`: rendered pictures of coloured shapes with captions in four languages.
+"""The generated data set `scenes`: rendered images of colored shapes with captions in four languages.
 
-Made for training and testing small image-text models without any download. A class is the shape and colour of the
-main object, the largest; 16 of the 80 classes are marked held out (HELD_OUT), for compositional generalisation.
+For training and testing small image-text models without any download. A class is the shape and color of the main
+object, the largest; 16 of the 80 classes are marked held out (HELD_OUT), for compositional generalization.
 """
 
 from dataclasses import dataclass
@@ -14,23 +14,28 @@ from pydantic import Field, field_validator
 
 from clip_geometry.config import digest
 from clip_geometry.data.base import Dataset, DatasetConfig, DatasetEntry, Side, datasets
+from clip_geometry.data.prompts import class_prompts
 from clip_geometry.data.scenes.captions import caption, class_names, vocabulary
 from clip_geometry.data.scenes.draw import render
 from clip_geometry.data.scenes.layout import CAPTIONS, HELD_OUT, labels, sample
 
 __all__ = ["CAPTIONS", "GENERATOR_VERSION", "HELD_OUT", "ScenesConfig", "class_names", "load"]
 
-GENERATOR_VERSION = 1  # raise it with any change that changes a picture or the words of a caption
+GENERATOR_VERSION = 1  # to be raised with any change of an image or of the words of a caption
 
 LANGUAGES = ("en", "de", "fr", "ru")
 
 
 class ScenesConfig(DatasetConfig):
-    """size: the number of images. classes: those whose main object is of a seen or a held-out class, or all.
+    """Generated scenes.
 
-    A filter passes over scenes: number 7 is the same picture under the same item_id in "all" and in "seen".
-    seed: another one is another stream of scenes, as is the other split. captions_per_image: different sentences.
-    language: of the captions, or of the class names in the prompts.
+    Attributes:
+        size: The number of images.
+        seed: Of the stream of scenes; each seed and split has its own.
+        classes: Scenes whose main object is of a seen or a held-out class, or all. A filter skips scenes: number 7 is
+            the same image under the same item_id in "all" and in "seen".
+        captions_per_image: Different sentences.
+        language: Of the captions, or of the class names in the prompts.
     """
 
     name: str = "scenes"
@@ -50,7 +55,7 @@ class ScenesConfig(DatasetConfig):
 
 @dataclass(frozen=True)
 class _Scenes:
-    """Chosen scenes of one stream; its methods are what the sides load (and can be sent to worker processes)."""
+    """Chosen scenes of one stream; its methods are the loaders of the sides and can be sent to worker processes."""
 
     seed: int
     split: str
@@ -64,48 +69,38 @@ class _Scenes:
         return caption(scene, k % per_image, language)
 
 
-def _choose(config: ScenesConfig) -> tuple[np.ndarray, np.ndarray]:
-    """Indices and labels, (size,) int64 each, of the first scenes whose class is asked for."""
+def load(config: ScenesConfig) -> Dataset:
+    """Load images, and as texts the captions or one prompt per class."""
     drawn = config.size
-    while True:
+    while True:  # until there are `size` scenes of the classes that are asked for
         label = labels(config.seed, config.split, drawn)
         held_out = np.isin(label, HELD_OUT)
         wanted = {"all": np.ones_like(held_out), "seen": ~held_out, "held_out": held_out}[config.classes]
         chosen = np.flatnonzero(wanted)[: config.size]
         if len(chosen) == config.size:
-            return chosen, label[chosen]
+            break
         drawn *= 2
-
-
-def load(config: ScenesConfig) -> Dataset:
-    """Images on the one side; captions, or one prompt per class, on the other."""
-    chosen, label = _choose(config)
+    label = label[chosen]
     scenes = _Scenes(config.seed, config.split, chosen)
     ids = [f"scenes-{config.split}-{config.seed}-{index:06d}" for index in chosen]
+    if config.prompt is not None:
+        text = class_prompts(class_names(config.language), config.prompt, config.language)
+    else:
+        per_image = config.captions_per_image
+        text = Side(
+            "text",
+            [item for item in ids for _ in range(per_image)],
+            partial(scenes.caption, per_image, config.language),
+            labels=np.repeat(label, per_image),
+            language=config.language,
+        )
     return Dataset(
         config=config,
         revision=digest({"generator": GENERATOR_VERSION, "vocabulary": vocabulary()}),
         image=Side("image", ids, scenes.image, labels=label),
-        text=_prompts(config) if config.prompt is not None else _captions(config, scenes, ids, label),
+        text=text,
         class_names=class_names(),
     )
-
-
-def _captions(config: ScenesConfig, scenes: _Scenes, ids: list[str], label: np.ndarray) -> Side:
-    per_image = config.captions_per_image
-    return Side(
-        "text",
-        [item for item in ids for _ in range(per_image)],
-        partial(scenes.caption, per_image, config.language),
-        labels=np.repeat(label, per_image),
-        language=config.language,
-    )
-
-
-def _prompts(config: ScenesConfig) -> Side:
-    from clip_geometry.data.prompts import class_prompts
-
-    return class_prompts(class_names(config.language), config.prompt or "", config.language)
 
 
 datasets.add("scenes", DatasetEntry(ScenesConfig, load, "rendered coloured shapes with captions in en, de, fr, ru"))

@@ -14,12 +14,12 @@ _GENDERS = "mfn"
 
 @cache
 def vocabulary() -> dict[str, Any]:
-    """The table of all languages, as vocabulary.yaml has it."""
+    """Return the content of vocabulary.yaml."""
     return read_yaml(Path(__file__).with_name("vocabulary.yaml"))
 
 
 def _form(word: str | list | Mapping, case: str, gender: str) -> str:
-    """The form of a word of the table: a mapping goes by case, a list by gender, a string is invariable."""
+    """Return the form of a word of the table: a mapping is by case, a list by gender, a string is invariable."""
     if isinstance(word, Mapping):
         word = word[case]
     return word if isinstance(word, str) else word[_GENDERS.index(gender)]
@@ -27,7 +27,7 @@ def _form(word: str | list | Mapping, case: str, gender: str) -> str:
 
 @dataclass(frozen=True)
 class _Phrase:
-    """Words that agree in gender; a format string asks for their case: "{main:dat}"."""
+    """Words that agree in gender; a format string gives their case: "{main:dat}"."""
 
     pattern: str
     words: Mapping[str, Any]
@@ -49,7 +49,7 @@ def _object(words: Mapping[str, Any], thing: Thing) -> _Phrase:
 
 
 def caption(scene: Scene, number: int, language: str = "en") -> str:
-    """Caption 0, …, 4 of a scene, in its own order of templates; number n says the same in every language."""
+    """Return caption 0, …, 4 of a scene, in its own order of templates; number n means the same in every language."""
     words = vocabulary()[language]
     template = words["templates"][scene.order[number]]
     main = _object(words, scene.main)
@@ -67,12 +67,12 @@ def caption(scene: Scene, number: int, language: str = "en") -> str:
 
 @cache
 def class_names(language: str = "en") -> tuple[str, ...]:
-    """The 80 class names in the order of the labels, such as "red circle": colour and shape, in the nominative."""
+    """Return the 80 class names in the order of the labels, such as "red circle", in the nominative."""
     words = vocabulary()[language]
-    return tuple(_class_name(words, shape, colour) for shape in SHAPES for colour in COLOURS)
-
-
-def _class_name(words: Mapping[str, Any], shape: str, colour: str) -> str:
-    noun = words["shapes"][shape]
-    parts = {"colour": words["colours"][colour], "shape": noun["noun"]}
-    return format(_Phrase(words["class_name"], parts, noun["gender"]), "nom")
+    names = []
+    for shape in SHAPES:
+        noun = words["shapes"][shape]
+        for colour in COLOURS:
+            parts = {"colour": words["colours"][colour], "shape": noun["noun"]}
+            names.append(format(_Phrase(words["class_name"], parts, noun["gender"]), "nom"))
+    return tuple(names)

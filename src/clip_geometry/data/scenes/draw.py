@@ -1,6 +1,5 @@
-"""Scenes to pictures, in integer arithmetic only: the same bytes on every machine."""
+"""Rendering of scenes in integer arithmetic only: the same bytes on every machine."""
 
-from functools import cache
 from math import cos, radians, sin
 
 import numpy as np
@@ -33,26 +32,21 @@ _LINES = 4  # scan lines per pixel; along a line the coverage is exact to 1/256 
 FULL = _LINES * PIXEL
 
 
-@cache
-def _rotation(degrees: int) -> np.ndarray:
-    c, s = round(RADIUS * cos(radians(degrees))), round(RADIUS * sin(radians(degrees)))
-    return np.array([[c, s], [-s, c]])
-
-
 def coverage(thing: Thing) -> np.ndarray:
-    """(64, 64) int64: how much of each pixel the thing covers, 0 to FULL."""
+    """Return how much of each pixel the thing covers, (64, 64) int64 from 0 to FULL."""
+    c, s = (round(RADIUS * turn(radians(thing.turn))) for turn in (cos, sin))
+    rotation = np.array([[c, s], [-s, c]])
     starts, ends = (
-        (points @ _rotation(thing.turn) * thing.radius) // RADIUS**2 + (thing.x, thing.y)
-        for points in outlines()[thing.shape]
+        (points @ rotation * thing.radius) // RADIUS**2 + (thing.x, thing.y) for points in outlines()[thing.shape]
     )
     return _fill(starts, ends)
 
 
 def _fill(starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Antialiased filling of a polygon given by its edges.
+    """Fill a polygon given by its edges, antialiased.
 
-    Where a scan line crosses an edge, coverage starts or stops by the part of the pixel right of the crossing;
-    a running sum along the row turns these changes into the coverage.
+    Where a scan line crosses an edge, coverage changes by the part of the pixel right of the crossing; a running sum
+    along the row turns these changes into the coverage.
     """
     lines = PIXEL // (2 * _LINES) + np.arange(SIDE * _LINES) * (PIXEL // _LINES)
     edge, line = np.nonzero((starts[:, 1:] <= lines) != (ends[:, 1:] <= lines))
@@ -67,18 +61,15 @@ def _fill(starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
     return np.abs(changes.astype(np.int64).reshape(SIDE, SIDE + 1).cumsum(axis=1))[:, :SIDE]
 
 
-def _noise(scene: Scene) -> np.ndarray:
-    """(64, 64, 3) int64: triangular noise, standard deviation 6.5 of 255, from the sum of two random bytes."""
-    words = raw_words(scene.seed, scene.split, (0, 0, 1, scene.index + 1), SIDE * SIDE * 6 // 8)
-    pairs = words.astype("<u8").view(np.uint8).reshape(2, SIDE, SIDE, 3).astype(np.int64)
-    return (pairs.sum(axis=0) - 255 + 8) >> 4
-
-
 def render(scene: Scene) -> Image.Image:
-    """The 64×64 RGB picture of a scene."""
+    """Return the 64×64 RGB image of a scene."""
     background = np.add(BACKGROUND_RGB[scene.background], scene.background_tint)
     canvas = np.broadcast_to(background, (SIDE, SIDE, 3)).copy()
     for thing in (scene.main, *scene.extras):
         colour = np.add(COLOUR_RGB[thing.colour], thing.tint)
         canvas += (colour - canvas) * coverage(thing)[:, :, None] // FULL
-    return Image.fromarray((canvas + _noise(scene)).clip(0, 255).astype(np.uint8))
+    # triangular noise, standard deviation 6.5 of 255, from the sum of two random bytes
+    words = raw_words(scene.seed, scene.split, (0, 0, 1, scene.index + 1), SIDE * SIDE * 6 // 8)
+    pairs = words.astype("<u8").view(np.uint8).reshape(2, SIDE, SIDE, 3).astype(np.int64)
+    noise = (pairs.sum(axis=0) - 255 + 8) >> 4
+    return Image.fromarray((canvas + noise).clip(0, 255).astype(np.uint8))

@@ -1,4 +1,4 @@
-"""What is in a scene: everything about scene k follows from (seed, split, k).
+"""The content of a scene: everything about scene k follows from (seed, split, k).
 
 All draws are raw words of the counter-based generator Philox, whose bit stream numpy guarantees (NEP 19), turned
 into integers by integer arithmetic, so that a scene is the same on every machine and under every numpy version.
@@ -39,13 +39,8 @@ CAPTIONS = 5
 CLASSES = len(SHAPES) * len(COLOURS)  # label = shape * 10 + colour
 
 
-def _held_out() -> tuple[int, ...]:
-    """Shape s is held out in the colours s and s + 4 (modulo 10): each shape twice, each colour once or twice."""
-    pairs = ((s, (s + step) % len(COLOURS)) for s in range(len(SHAPES)) for step in (0, 4))
-    return tuple(sorted(shape * len(COLOURS) + colour for shape, colour in pairs))
-
-
-HELD_OUT = _held_out()
+# shape s is held out in the colors s and s + 4 (modulo 10): each shape twice, each color once or twice
+HELD_OUT = tuple(sorted(s * len(COLOURS) + (s + step) % len(COLOURS) for s in range(len(SHAPES)) for step in (0, 4)))
 SEEN = tuple(label for label in range(CLASSES) if label not in HELD_OUT)
 
 _SPLITS = {"train": 0, "test": 1}
@@ -53,7 +48,7 @@ _SPLITS = {"train": 0, "test": 1}
 
 @dataclass(frozen=True)
 class Thing:
-    """One object. label: its shape and colour; x, y, radius: of the circle around it; tint: added to its RGB."""
+    """One object. label: its shape and color; x, y, radius: of the circle around it; tint: added to its RGB."""
 
     label: int
     size: str
@@ -103,7 +98,7 @@ class _Draws:
         return options[self.below(len(options))]
 
     def tint(self, shade: int, hue: int) -> tuple[int, ...]:
-        """A change of RGB: a common part of up to ±shade, and up to ±hue in each channel."""
+        """Draw a change of RGB: up to ±shade in common, and up to ±hue in each channel."""
         common = self.between(-shade, shade)
         return tuple(common + self.between(-hue, hue) for _ in range(3))
 
@@ -113,7 +108,7 @@ class _Draws:
 
 
 def raw_words(seed: int, split: str, counter: Sequence[int], n: int) -> np.ndarray:
-    """n words of the stream of (seed, split), from a 256-bit counter on, least significant part first.
+    """Return n words of the stream of (seed, split) from a 256-bit counter on, least significant part first.
 
     The most significant part is 0 for the labels and k + 1 for scene k, whose noise has 1 in the part below.
     """
@@ -122,13 +117,13 @@ def raw_words(seed: int, split: str, counter: Sequence[int], n: int) -> np.ndarr
 
 
 def labels(seed: int, split: str, n: int) -> np.ndarray:
-    """(n,) int64: the labels of scenes 0, …, n - 1."""
+    """Return the labels of scenes 0, …, n - 1, (n,) int64."""
     words = raw_words(seed, split, (0, 0, 0, 0), n)
     return (((words >> np.uint64(32)) * np.uint64(CLASSES)) >> np.uint64(32)).astype(np.int64)
 
 
 def sample(seed: int, split: str, index: int) -> Scene:
-    """Scene number `index`."""
+    """Return scene number `index`."""
     block = raw_words(seed, split, (index // 4, 0, 0, 0), 4)  # one count of Philox gives four words
     label = ((int(block[index % 4]) >> 32) * CLASSES) >> 32
     draws = _Draws(raw_words(seed, split, (0, 0, 0, index + 1), 48))
@@ -150,7 +145,7 @@ def sample(seed: int, split: str, index: int) -> Scene:
 def _main(draws: _Draws, label: int, place: str) -> Thing:
     size = draws.choice(MAIN_SIZES)
     radius = draws.between(*RADII[size])
-    free = SIDE // 2 * PIXEL - PIXEL - radius  # how far its centre may be from the middle
+    free = SIDE // 2 * PIXEL - PIXEL - radius  # how far its center may be from the middle
     x, y = (
         SIDE // 2 * PIXEL
         + (step * draws.between(free * 7 // 8, free) if step else draws.between(-free // 8, free // 8))
@@ -160,7 +155,7 @@ def _main(draws: _Draws, label: int, place: str) -> Thing:
 
 
 def _extras(draws: _Draws, main: Thing) -> tuple[Thing, ...]:
-    """None, one or two tiny things of further classes, never of a held-out one, apart from everything else."""
+    """Draw none, one or two tiny things of other classes, never of a held-out one, apart from everything else."""
     things = [main]
     for _ in range(draws.below(3)):
         taken = {thing.label for thing in things}
@@ -173,7 +168,7 @@ def _extras(draws: _Draws, main: Thing) -> tuple[Thing, ...]:
 
 
 def _free_places(things: Sequence[Thing], radius: int) -> np.ndarray:
-    """(m, 2): the centres, in steps of a pixel, at which a circle keeps a pixel from the edge and from all things."""
+    """Return the centers (m, 2), in steps of a pixel, of circles a pixel away from the edge and from all things."""
     line = np.arange(radius + PIXEL, SIDE * PIXEL - radius - PIXEL + 1, PIXEL)
     x, y = line[None, :], line[:, None]
     free = np.ones((len(line), len(line)), dtype=bool)

@@ -12,7 +12,7 @@ Points = list[tuple[float, float]]
 
 
 def _polar(radii: Sequence[float], start: float = -90.0) -> Points:
-    """Points at equal angles, in degrees from `start`, clockwise on the screen."""
+    """Return points at equal angles, in degrees from `start`, clockwise on the screen."""
     angles = [radians(start + 360 * k / len(radii)) for k in range(len(radii))]
     return [(radius * cos(angle), radius * sin(angle)) for radius, angle in zip(radii, angles, strict=True)]
 
@@ -20,13 +20,9 @@ def _polar(radii: Sequence[float], start: float = -90.0) -> Points:
 def _cross() -> Points:
     width = 0.33
     length = sqrt(1 - width**2)
-    arm = [(-width, -length), (width, -length), (width, -width)]  # and three quarter turns of it
-    return [point for quarter in range(4) for point in (_quarter_turns(p, quarter) for p in arm)]
-
-
-def _quarter_turns(point: tuple[float, float], n: int) -> tuple[float, float]:
-    x, y = point
-    return [(x, y), (-y, x), (-x, -y), (y, -x)][n]
+    arm = [(-width, -length), (width, -length), (width, -width)]
+    quarter_turns = [lambda x, y: (x, y), lambda x, y: (-y, x), lambda x, y: (-x, -y), lambda x, y: (y, -x)]
+    return [turned(x, y) for turned in quarter_turns for x, y in arm]
 
 
 def _heart() -> Points:
@@ -40,7 +36,7 @@ def _heart() -> Points:
 
 
 def _crescent() -> Points:
-    """The unit disc less a disc of radius .82 whose centre lies .55 to its right."""
+    """Return the unit disc minus a disc of radius 0.82 whose center is 0.55 to its right."""
     inner, shift = 0.82, 0.55
     x = (1 - inner**2 + shift**2) / (2 * shift)
     y = sqrt(1 - x**2)  # the circles meet at (x, ±y)
@@ -51,7 +47,7 @@ def _crescent() -> Points:
 
 
 def _fitted(points: Points) -> Points:
-    """Moved so that the middle of the bounding box is the origin, scaled so that the farthest point is at 1."""
+    """Center the bounding box at the origin and scale the farthest point to length 1."""
     x, y = zip(*points, strict=True)
     middle = (min(x) + max(x)) / 2, (min(y) + max(y)) / 2
     points = [(a - middle[0], b - middle[1]) for a, b in points]
@@ -59,8 +55,10 @@ def _fitted(points: Points) -> Points:
     return [(a / reach, b / reach) for a, b in points]
 
 
-def _rings() -> dict[str, list[Points]]:
-    return {
+@cache
+def outlines() -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return the edges of each shape: starts and ends, (m, 2) int64 each; the inside is on the same side of all."""
+    shapes = {
         "circle": [_polar([0.9] * 48)],
         "square": [_polar([1.0] * 4, start=-45.0)],
         "triangle": [_fitted(_polar([1.0] * 3))],
@@ -70,14 +68,9 @@ def _rings() -> dict[str, list[Points]]:
         "heart": [_heart()],
         "crescent": [_crescent()],
     }
-
-
-@cache
-def outlines() -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """For each shape its edges: starts and ends, (m, 2) int64 each; the inside lies on the same hand of all edges."""
     edges = {}
-    for shape, rings in _rings().items():
-        # rounding to integers here keeps the last bits of cos and sin, which differ between machines, out of it
+    for shape, rings in shapes.items():
+        # rounding to integers removes the last bits of cos and sin, which differ between machines
         whole = [np.array([[round(RADIUS * x), round(RADIUS * y)] for x, y in ring]) for ring in rings]
         edges[shape] = np.concatenate(whole), np.concatenate([np.roll(ring, -1, axis=0) for ring in whole])
     return edges

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from clip_geometry.data.corpus_words import tags_of, words_of
+from clip_geometry.data.sentences import tags_of, words_of
 from clip_geometry.encoders.hf.loading import one_sentence
 from clip_geometry.registry import InputError
 

@@ -15,7 +15,7 @@ from clip_geometry.registry import InputError
 from clip_geometry.results import Results
 from clip_geometry.runner import RunFolder, run
 from clip_geometry.tasks import load_task, resolve_task
-from clip_geometry.tasks.parameters import parameter_count
+from support.parameters import parameter_count
 
 IMAGES = {
     "name": "tiny",

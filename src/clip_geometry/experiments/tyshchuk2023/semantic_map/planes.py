@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from clip_geometry.geometry._core.neighbours import nearest
 from clip_geometry.geometry._core.rows import as_aligned, as_rows, require_spread
 from clip_geometry.registry import InputError
-from clip_geometry.transforms.procrustes import Procrustes
+from clip_geometry.transforms.paired import Procrustes
 
 SIZE, JITTER = 1e-4, 0.01  # standard deviation of the start of t-SNE, and its random part relative to it
 

@@ -14,7 +14,7 @@ from clip_geometry.transforms import (
     Scale,
     Whiten,
 )
-from clip_geometry.transforms.affine import affine_chain
+from clip_geometry.transforms.chain import affine_chain
 from support.clouds import cone
 
 

@@ -1,17 +1,17 @@
-"""Texts that know their words."""
+"""Sentences whose words are known, and the words of any other text."""
 
 import re
 from collections.abc import Sequence
 
-# runs of letters and digits, held together by apostrophes and hyphens and, between digits, by points and commas; runs
-# of whatever else is not space
+# runs of letters and digits, joined by apostrophes and hyphens and, between digits, by points and commas; runs of
+# anything else that is not space
 WORDS = re.compile(r"\w+(?:['’\-]\w+|(?<=\d)[.,](?=\d)\w+)*|[^\w\s]+")
 
 
 class Sentence(str):
-    """Words with a space between each two: an ordinary text for whoever does not ask for more.
+    """Words joined by spaces: an ordinary string with the attributes `words` and `tags`.
 
-    tags: one a word (part of speech), "" where there are none.
+    tags: The part of speech of each word, "" if unknown.
     """
 
     words: tuple[str, ...]
@@ -24,15 +24,15 @@ class Sentence(str):
         return sentence
 
     def __reduce__(self) -> tuple[type["Sentence"], tuple[tuple[str, ...], tuple[str, ...]]]:
-        """str's own would take the text for the words when it is sent to another process."""
+        """For other processes: str's own method would pass the text as the words."""
         return Sentence, (self.words, self.tags)
 
 
 def words_of(text: str) -> tuple[str, ...]:
-    """The words of a sentence as the corpus has them, of any other text by WORDS: punctuation marks are words."""
+    """Return the words of a sentence as the corpus has them, or of any other text by WORDS; punctuation counts."""
     return text.words if isinstance(text, Sentence) else tuple(WORDS.findall(text))
 
 
 def tags_of(text: str) -> tuple[str, ...]:
-    """One for each of `words_of`."""
+    """Return one tag for each of `words_of`."""
     return text.tags if isinstance(text, Sentence) else ("",) * len(words_of(text))

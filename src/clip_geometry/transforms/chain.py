@@ -1,0 +1,135 @@
+"""Several transforms as one: a transform of their own kind (`Compose`), or a single affine map (`Affine`)."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self, cast
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from clip_geometry.registry import InputError, shown
+from clip_geometry.transforms.base import Rows, Transform, as_learnable, as_matrix
+from clip_geometry.transforms.elementary import Normalize
+from clip_geometry.transforms.paired import PairedTransform
+
+
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """The affine map x ↦ x W + b of a chain of transforms, for programs that do not know this package.
+
+    Calling it on rows applies all of it, the unit lengths included. The result equals the chain's transform up to
+    rounding relative to ‖x W‖: for whitened rows far from the origin (‖μ‖ above 1000 times the spread) that is more
+    than the transform's own rounding, which centers first.
+
+    Args:
+        W: (d_in, d_out) float64.
+        b: (d_out,) float64.
+        renormalise: Whether rows are made unit length afterwards.
+        unit_rows_in: Whether rows have to be unit length before W, which a leading normalize asks for; those of most
+            CLIP indices are already.
+
+    Example:
+        >>> import numpy as np
+        >>> from clip_geometry import Pipeline
+        >>> fitted = Pipeline("scale(2),center").fit({"any": np.array([[1.0, 0.0], [3.0, 4.0]])})
+        >>> affine = fitted.affine("any")
+        >>> affine.W.tolist(), affine.b.tolist()
+        ([[2.0, 0.0], [0.0, 2.0]], [-4.0, -4.0])
+        >>> affine(np.array([[1.0, 1.0]]))
+        array([[-2., -2.]])
+    """
+
+    W: np.ndarray
+    b: np.ndarray
+    renormalise: bool
+    unit_rows_in: bool = False
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        x = Normalize().transform(x) if self.unit_rows_in else as_matrix(x)
+        mapped = x @ self.W + self.b
+        return Normalize().transform(mapped) if self.renormalise else mapped
+
+
+def affine_chain(chain: Iterable[Transform], d: int) -> Affine:
+    """Combine fitted transforms into one Affine of rows of dimension d.
+
+    Raises:
+        InputError: If normalize stands between other steps (it may come first and last), or a step is not affine.
+    """
+    weights, shift = np.eye(d), np.zeros(d)
+    unit_rows_in = unit = mapped = False
+    for transform in chain:
+        if isinstance(transform, Normalize):
+            unit = True
+            continue
+        if unit and mapped:
+            raise InputError(
+                f"a normalize stands between affine steps (before {transform.name}), so the pipeline is no affine map; "
+                "normalize may come first and last"
+            )
+        w, b = transform.weights()
+        weights, shift = weights @ w, shift @ w + b
+        unit_rows_in, unit, mapped = unit_rows_in or unit, False, True
+    return Affine(weights, shift, renormalise=unit, unit_rows_in=unit_rows_in)
+
+
+class Compose(Transform):
+    """Several transforms as one; each is fitted on the output of those before it.
+
+    `fit(source, target)` passes the target, unchanged, to the steps that map one set onto another. Pipelines written
+    as strings (`Pipeline`) also transform the target, know modalities and can be saved.
+
+    Args:
+        steps: Transforms to be fitted; the ones given are left as they are.
+
+    Attributes:
+        steps_: The fitted copies.
+
+    Example:
+        >>> import numpy as np
+        >>> from clip_geometry import Center, Compose, Normalize
+        >>> x = np.array([[3.0, 4.0], [0.0, 2.0]])
+        >>> Compose([Normalize(), Center()]).fit_transform(x).round(2)
+        array([[ 0.3, -0.1],
+               [-0.3,  0.1]])
+    """
+
+    name = "compose"
+    steps_: list[Transform]
+
+    def __init__(self, steps: Sequence[Transform]):
+        self.steps = steps
+
+    def check(self) -> None:
+        if not isinstance(self.steps, list | tuple) or not all(isinstance(step, Transform) for step in self.steps):
+            raise InputError(
+                f"steps of {self.name} are {shown(self.steps)}; expected a list of transforms to be fitted"
+            )
+
+    def fit(self, x: Rows, y: Rows | None = None) -> Self:
+        self.check()
+        x = as_learnable(x)
+        self.fitted_on_, self.n_features_in_ = x.shape
+        self.steps_ = []
+        for step in self.steps:
+            fitted = cast(Transform, clone(step)).fit(x, y if isinstance(step, PairedTransform | Compose) else None)
+            self.steps_.append(fitted)
+            x = fitted.transform(x)
+        return self
+
+    def _map(self, x: np.ndarray) -> np.ndarray:
+        for step in self.steps_:
+            x = step.transform(x)
+        return x
+
+    def affine(self) -> Affine:
+        """Return the whole as an `Affine`; raise InputError if it is not affine."""
+        check_is_fitted(self)
+        return affine_chain(self.steps_, self.n_features_in_)
+
+    def weights(self) -> tuple[np.ndarray, np.ndarray]:
+        found = self.affine()
+        if found.renormalise or found.unit_rows_in:
+            raise InputError(f"{self.name} makes rows unit length, so it cannot be written as (W, b) inside a chain")
+        return found.W, found.b

@@ -1,0 +1,108 @@
+"""Transforms of each row by itself or by the mean: normalize, center, scale."""
+
+from typing import overload
+
+import numpy as np
+
+from clip_geometry.geometry._core.arguments import positive_number
+from clip_geometry.geometry._core.rows import as_rows, unit_rows
+from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.transforms.base import Rows, Transform, mean_of, register
+
+
+@register
+class Normalize(Transform):
+    """Divide each row by its length: u_i = w_i/‖w_i‖. Learns nothing.
+
+    Raises:
+        InputError: For zero rows.
+
+    Example:
+        >>> import numpy as np
+        >>> from clip_geometry import Normalize
+        >>> Normalize().fit_transform(np.array([[3.0, 4.0], [0.0, 2.0]])).round(2)
+        array([[0.6, 0.8],
+               [0. , 1. ]])
+    """
+
+    name = "normalize"
+    summary = "makes each row unit length"
+    formula = "w/‖w‖"
+    fits = False
+
+    @overload
+    def transform(self, x: np.ndarray) -> np.ndarray: ...
+    @overload
+    def transform(self, x: StreamedRows) -> StreamedRows: ...
+
+    def transform(self, x: Rows) -> Rows:
+        if isinstance(x, StreamedRows):
+            return unit_rows(x, name="rows")
+        return unit_rows(as_rows(x, name="rows", least=1).detach().cpu(), name="rows").numpy()
+
+    def _map(self, x: np.ndarray) -> np.ndarray:
+        return self.transform(x)
+
+
+@register
+class Center(Transform):
+    """Subtract the mean of the fitting set: w − μ.
+
+    Attributes:
+        mean_: (d,) the mean.
+
+    Example:
+        >>> import numpy as np
+        >>> from clip_geometry import Center
+        >>> center = Center().fit(np.array([[1.0, 2.0], [3.0, 6.0]]))
+        >>> center.transform(np.array([[2.0, 5.0]]))
+        array([[0., 1.]])
+    """
+
+    name = "center"
+    summary = "subtracts the mean of the set it is fitted on"
+    formula = "w − μ"
+    mean_: np.ndarray
+
+    def _learn(self, x: Rows) -> None:
+        self.mean_ = mean_of(x)
+
+    def _map(self, x: np.ndarray) -> np.ndarray:
+        return x - self.mean_
+
+    def weights(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.eye(len(self.mean_)), -self.mean_
+
+
+@register
+class Scale(Transform):
+    """Multiply each row by a positive number: factor · w. Learns nothing.
+
+    Measures of angles and of relative distances do not change; training, whose steps have a length, does.
+
+    Args:
+        factor: The number.
+
+    Example:
+        >>> import numpy as np
+        >>> from clip_geometry import Scale
+        >>> Scale(2.0).fit_transform(np.array([[1.0, 3.0]]))
+        array([[2., 6.]])
+    """
+
+    name = "scale"
+    summary = "multiplies each row by a number"
+    formula = "factor · w"
+    fits = False
+
+    def __init__(self, factor: float):
+        self.factor = factor
+
+    def check(self) -> None:
+        positive_number(self.factor, f"factor of {self.name}")
+
+    def _map(self, x: np.ndarray) -> np.ndarray:
+        return x * float(self.factor)
+
+    def weights(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.eye(self.n_features_in_) * float(self.factor), np.zeros(self.n_features_in_)

@@ -1,0 +1,179 @@
+"""Maps from one set to another, fitted on aligned rows: procrustes, least_squares."""
+
+import warnings
+from abc import abstractmethod
+from typing import Literal, Self
+
+import numpy as np
+
+from clip_geometry.geometry._core.arguments import one_of, real_number
+from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.registry import InputError
+from clip_geometry.transforms.base import RankWarning, Rows, Transform, as_blocks, as_learnable, register
+
+
+class PairedTransform(Transform):
+    """Base of the maps from one set to another: `fit(source, target)` on aligned rows; `transform` maps the source.
+
+    Attributes:
+        W_: (d, e) the map x ↦ x W.
+        rank_: The rank of what it was fitted on.
+    """
+
+    paired = True
+    W_: np.ndarray
+    rank_: int
+
+    def fit(self, x: Rows, y: Rows | None = None) -> Self:
+        """Learn from source rows x, (n, d), and target rows y, (n, e); row i of each is a pair."""
+        self.check()
+        if y is None:
+            raise InputError(f"{self.name} maps one set onto another: fit it on both, fit(source, target)")
+        source, target = as_learnable(x, name="source"), as_learnable(y, name="target")
+        if len(source) != len(target):
+            raise InputError(
+                f"source has {len(source)} rows and target has {len(target)}; expected pairs, row i with row i"
+            )
+        self.fitted_on_, self.n_features_in_ = source.shape
+        self._learn_pairs(source, target)
+        return self
+
+    @abstractmethod
+    def _learn_pairs(self, source: Rows, target: Rows) -> None: ...
+
+    def _map(self, x: np.ndarray) -> np.ndarray:
+        return x @ self.W_
+
+    def weights(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.W_, np.zeros(self.W_.shape[1])
+
+
+@register
+class LeastSquares(PairedTransform):
+    """The linear map W that minimizes ‖AW − B‖_F for source rows A, (n, d), and target rows B, (n, e); no intercept.
+
+    If A has rank r < d, W is not unique: the one of minimum norm, A⁺B, is taken, with a RankWarning.
+
+    Args:
+        rcond: Singular values of A up to rcond times the largest count as zero; None is max(n, d) · ε of float64.
+
+    Attributes:
+        W_: (d, e).
+        rank_: r.
+        rcond_: As used.
+
+    Example:
+        >>> import numpy as np
+        >>> from clip_geometry import LeastSquares
+        >>> source = np.random.default_rng(0).normal(size=(20, 3))
+        >>> target = source @ np.array([[1.0, 0.0], [2.0, 1.0], [0.0, 3.0]])
+        >>> LeastSquares().fit(source, target).W_.round(6) + 0.0
+        array([[1., 0.],
+               [2., 1.],
+               [0., 3.]])
+    """
+
+    name = "least_squares"
+    summary = "the linear map of one modality nearest to the other; of several the one of minimum norm"
+    formula = "w W, W = argmin ‖AW − B‖ = A⁺B"
+    rcond_: float
+
+    def __init__(self, rcond: float | None = None):
+        self.rcond = rcond
+
+    def check(self) -> None:
+        if self.rcond is not None:
+            real_number(self.rcond, f"rcond of {self.name}", lambda part: 0 <= part < 1, "a number from 0 to below 1")
+
+    def _learn_pairs(self, source: Rows, target: Rows) -> None:
+        d = source.shape[1]
+        self.rcond_ = float(max(source.shape) * np.finfo(np.float64).eps if self.rcond is None else self.rcond)
+        if isinstance(source, StreamedRows) or isinstance(target, StreamedRows):
+            # R and QᵀB of A = QR: the same problem in d rows, to all digits
+            triangle = np.zeros((0, d + target.shape[1]))
+            for a, b in zip(as_blocks(source), as_blocks(target), strict=True):
+                rows = np.concatenate([triangle, np.concatenate([a, b], axis=1)])
+                triangle = np.asarray(np.linalg.qr(rows, mode="r"))
+            source, target = triangle[:d, :d], triangle[:d, d:]
+        self.W_, _, rank, _ = np.linalg.lstsq(source, target, rcond=self.rcond_)
+        self.rank_ = int(rank)
+        if self.rank_ < d:
+            warnings.warn(
+                f"{self.name} was fitted on source rows of rank {self.rank_} in dimension {d}, which leave part of "
+                "the map free; it is the one of minimum norm",
+                RankWarning,
+                stacklevel=3,
+            )
+
+
+@register
+class Procrustes(PairedTransform):
+    """The orthogonal map Ω that minimizes ‖AΩ − B‖_F for source rows A and target rows B, (n, d) (Schönemann 1966).
+
+    With M = AᵀB = U S Vᵀ of rank r: Ω = U_r V_rᵀ + U_⊥ Q V_⊥ᵀ, and every orthogonal Q gives the same error. Ω is
+    unique only for r = d; otherwise Q is chosen by `completion`, with a RankWarning. Rows are neither centered nor
+    scaled, so directions that carry less than about 1e-8 of the length of both sets count as free.
+
+    Args:
+        completion: "identity" takes the Q that brings Ω closest to the identity, the polar factor of U_⊥ᵀ V_⊥, so
+            that directions without data change as little as possible (one of several if U_⊥ᵀ V_⊥ is singular).
+            "lapack" takes Q = I for LAPACK's arbitrary U_⊥ and V_⊥, as scipy.linalg.orthogonal_procrustes does.
+
+    Attributes:
+        W_: (d, d), the map Ω.
+        rank_: r, the number of singular values of M above max(n, d) · ε · ‖A‖_F ‖B‖_F.
+
+    Example:
+        >>> import numpy as np
+        >>> from clip_geometry import Procrustes
+        >>> source = np.random.default_rng(0).normal(size=(20, 2))
+        >>> target = source @ np.array([[0.0, 1.0], [-1.0, 0.0]])  # a quarter turn
+        >>> Procrustes().fit(source, target).W_.round(6) + 0.0
+        array([[ 0.,  1.],
+               [-1.,  0.]])
+    """
+
+    name = "procrustes"
+    summary = "turns one modality onto the other; what the pairs leave free stays nearest to the identity"
+    formula = "w Ω, Ω = argmin ‖AΩ − B‖, ΩᵀΩ = I"
+
+    def __init__(self, completion: Literal["identity", "lapack"] = "identity"):
+        self.completion = completion
+
+    def check(self) -> None:
+        one_of(self.completion, f"completion of {self.name}", ("identity", "lapack"))
+
+    def _learn_pairs(self, source: Rows, target: Rows) -> None:
+        n, d = source.shape
+        if target.shape[1] != d:
+            raise InputError(
+                f"source has dimension {d} and target has {target.shape[1]}; {self.name} needs one space, "
+                "least_squares does not"
+            )
+        if isinstance(source, StreamedRows) or isinstance(target, StreamedRows):
+            product, squares = np.zeros((d, d)), np.zeros(2)
+            for a, b in zip(as_blocks(source), as_blocks(target), strict=True):
+                product += a.T @ b
+                squares += np.square(a).sum(), np.square(b).sum()
+            norms = float(np.sqrt(squares).prod())
+        else:
+            product, norms = source.T @ target, float(np.linalg.norm(source) * np.linalg.norm(target))
+        u, values, vt = np.linalg.svd(product)
+        self.rank_ = r = int((values > max(n, d) * np.finfo(np.float64).eps * norms).sum())
+        if self.completion == "identity":
+            u[:, r:] = u[:, r:] @ nearest_orthogonal(u[:, r:].T @ vt[r:].T)
+        self.W_ = u @ vt
+        if r < d:
+            done = "nearest to the identity" if self.completion == "identity" else "as LAPACK happens to"
+            warnings.warn(
+                f"{self.name} was fitted on pairs of rank {r} in dimension {d}, which leave part of the map free; "
+                f"it is completed {done}",
+                RankWarning,
+                stacklevel=3,
+            )
+
+
+def nearest_orthogonal(matrix: np.ndarray) -> np.ndarray:
+    """Return the polar factor: the orthogonal Q with the largest tr(Qᵀ matrix)."""
+    u, _, vt = np.linalg.svd(matrix)
+    return u @ vt
