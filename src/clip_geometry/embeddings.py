@@ -267,9 +267,19 @@ def _as_column(values: Any) -> np.ndarray | None:
 
 def _as_ids(column: np.ndarray, whose: str) -> np.ndarray:
     """An object array of strings, none of them missing."""
+    from clip_geometry.geometry._core.values import is_missing
+
+    def as_id(value: Any) -> str | None:
+        if isinstance(value, bytes):
+            return value.decode(errors="backslashreplace")
+        try:
+            return value if isinstance(value, str) else None if is_missing(value) else str(value)
+        except Exception:  # whatever a foreign __str__ raises
+            return None
+
     values = column.tolist()
     if not set(map(type, values)) <= {str} or column.dtype != object:
-        column = np.fromiter((_as_id(value) for value in values), object, len(values))
+        column = np.fromiter((as_id(value) for value in values), object, len(values))
         values = column.tolist()
     if "" in values or None in values:
         row = next(k for k, value in enumerate(values) if not value)
@@ -278,17 +288,6 @@ def _as_ids(column: np.ndarray, whose: str) -> np.ndarray:
             "every row an id, or none to any, and rows pair by position"
         )
     return column
-
-
-def _as_id(value: Any) -> str | None:
-    from clip_geometry.geometry._core.values import is_missing
-
-    if isinstance(value, bytes):
-        return value.decode(errors="backslashreplace")
-    try:
-        return value if isinstance(value, str) else None if is_missing(value) else str(value)
-    except Exception:  # whatever a foreign __str__ raises
-        return None
 
 
 def pair(image: Embeddings, text: Embeddings, *, distinct: bool = False) -> tuple[np.ndarray, np.ndarray]:

@@ -1,6 +1,7 @@
 """Whatever makes embedding fast gives the rows of the plain loop."""
 
 import copy
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -27,6 +28,7 @@ from clip_geometry.encoders.base import Rows
 from clip_geometry.progress import quiet
 from clip_geometry.registry import InputError
 from support.embed_fakes import fake_dataset, run
+from support.engine_fakes import die_once
 
 MODEL = "scenes-clip/fresh"
 
@@ -396,6 +398,24 @@ def test_shares_are_told_of_the_whole_and_beside_it():
         "image: 100 items in 4.0 s (25/s): decode 10%, transfer 0%, compute 75%, write 0% of the time; "
         "at work beside it: decode 2.5 s"
     )
+
+
+def test_after_a_worker_was_killed_the_same_command_continues(loader, tmp_path):
+    data, main = fake_dataset(text=False), os.getpid()
+
+    def load(k):
+        if k == 25 and os.getpid() != main:
+            die_once(tmp_path / "killed")
+        return data.image.load(k)
+
+    given = replace(data, image=replace(data.image, load=load))
+    loader(on_batch=lambda: time.sleep(0.05))
+    with pytest.raises(InputError, match=r"^a worker process that decodes images was killed"):
+        run(tmp_path / "store", given, throughput=Throughput(workers=2))
+    assert not (tmp_path / "store/manifest.json").exists() and not multiprocessing.active_children()
+    run(tmp_path / "store", given, throughput=Throughput(workers=2))
+    run(tmp_path / "whole", data)
+    assert shards_of(tmp_path / "store") == shards_of(tmp_path / "whole")
 
 
 KILLED = """

@@ -21,7 +21,7 @@ from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.progress import Advance, note
 
 Record = dict[str, Any]
-Shown = AbstractContextManager[Advance]
+Bar = AbstractContextManager[Advance]  # of progress; called with the number of finished items
 
 
 @dataclass(frozen=True)
@@ -92,10 +92,8 @@ class Engine(Protocol):
     name: str
     spent: dict[str, Any]
 
-    def shards(
-        self, maker: ShardMaker, side: Side, shards: Sequence[Shard], shown: Shown
-    ) -> Generator[Record, None, None]:
-        """Yields the records of missing shards in any order, each when its files are written. shown: entered when the
+    def shards(self, maker: ShardMaker, side: Side, shards: Sequence[Shard], bar: Bar) -> Generator[Record, None, None]:
+        """Yields the records of missing shards in any order, each when its files are written. bar: entered when the
         work begins; counts finished items."""
         ...
 
@@ -115,9 +113,7 @@ class LocalEngine:
     def __repr__(self) -> str:
         return "<local engine>"
 
-    def shards(
-        self, maker: ShardMaker, side: Side, shards: Sequence[Shard], shown: Shown
-    ) -> Generator[Record, None, None]:
+    def shards(self, maker: ShardMaker, side: Side, shards: Sequence[Shard], bar: Bar) -> Generator[Record, None, None]:
         """Writes each shard in the background while the next one is computed, so that memory holds two. An error of a
         write is raised when the next shard is computed; a shard that is being written is always finished."""
         resize = maker.resize(side)
@@ -133,7 +129,7 @@ class LocalEngine:
                 return [each.result() for each in writing]
 
         # worker processes are forked before the threads of the progress bar and of the writer begin
-        with supplied as (given, facts), shown as advance, ThreadPoolExecutor(1, "write-shards") as writer:
+        with supplied as (given, facts), bar as advance, ThreadPoolExecutor(1, "write-shards") as writer:
             for shard in shards:
                 computed = maker.compute(side, shard, given, resize, advance)
                 records = finished()

@@ -14,7 +14,7 @@ from typing import Any
 
 from clip_geometry.data.base import Side
 from clip_geometry.embedding.engines.actors import ShardActors
-from clip_geometry.embedding.engines.base import Engine, Record, ShardMaker, Shown
+from clip_geometry.embedding.engines.base import Bar, Engine, Record, ShardMaker
 from clip_geometry.embedding.engines.spans import aggregate
 from clip_geometry.embedding.store import Shard
 from clip_geometry.geometry._core.streamed import StreamedRows
@@ -35,10 +35,8 @@ class RayCluster:
     def __repr__(self) -> str:
         return "<Ray engine>"
 
-    def shards(
-        self, maker: ShardMaker, side: Side, shards: Sequence[Shard], shown: Shown
-    ) -> Generator[Record, None, None]:
-        with shown as advance:
+    def shards(self, maker: ShardMaker, side: Side, shards: Sequence[Shard], bar: Bar) -> Generator[Record, None, None]:
+        with bar as advance:
             yield from self.actors.records(maker, side.modality, shards, advance)
         self.spent[side.modality] = {"engine": self.name, "actors": len(self.actors)}
 
