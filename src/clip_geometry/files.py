@@ -184,3 +184,16 @@ def exclusive(folder: Path, on_wait: Callable[[], None]) -> Iterator[None]:
                 on_wait()
                 fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process holds the folder's lock."""
+    with suppress(ImportError, OSError):  # a system without fcntl, or a folder without a lock file
+        import fcntl
+
+        with (folder / LOCK).open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+    return False

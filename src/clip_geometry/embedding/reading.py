@@ -59,7 +59,7 @@ def read_store(
         try:
             return _read_store(folder, modality, limit, verify)
         except InputError:
-            if before == _stamp(folder) and not _is_being_written(folder):
+            if before == _stamp(folder) and not files.is_locked(folder):
                 raise
         time.sleep(wait)
     raise InputError(f"{shown(folder)} is being written by another process: read it again when that has finished")
@@ -71,18 +71,6 @@ def _stamp(folder: Path) -> tuple[int, int] | None:
         status = (folder / MANIFEST).stat()
         return status.st_ino, status.st_mtime_ns
     return None
-
-
-def _is_being_written(folder: Path) -> bool:
-    with suppress(ImportError, OSError):  # without locks, or without one here
-        import fcntl
-
-        with (folder / files.LOCK).open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-    return False
 
 
 def _read_store(folder: Path, modality: str | None, limit: int | None, verify: bool) -> dict[str, Embeddings]:
