@@ -18,10 +18,10 @@ def main() -> None:
     parser.add_argument("--architecture", default="byobnet", help="resnet, resnet-wide, byobnet, vit, tiny")
     parser.add_argument("--out", type=Path, default=Path("runs/script"), help="folder of the model")
     given = parser.parse_args()
-    told = {"arm": given.arm, "architecture": given.architecture, "steps": given.steps, "batch_size": 64}
+    settings = {"arm": given.arm, "architecture": given.architecture, "steps": given.steps, "batch_size": 64}
     data = {"name": "scenes", "split": "train", "classes": "seen", "size": 2000}
     measured = {"name": "scenes", "split": "test", "size": 200}
-    section = {"name": "train", "experiment": "train_clip", **told, "data": data, "measured": measured}
+    section = {"name": "train", "experiment": "train_clip", **settings, "data": data, "measured": measured}
     given.out.mkdir(parents=True, exist_ok=True)
     experiment = TrainClip(validate(TrainClipConfig, section, "the command line"), RunFolder(given.out))
 

@@ -23,9 +23,9 @@ def main() -> None:
     given = parser.parse_args()
     data = {"name": "scenes", "split": "train", "classes": "seen", "size": 1000, "captions_per_image": 5}
     measured = {"name": "scenes", "split": "test", "size": 200}
-    told = {"teacher": given.teacher, "data": data, "measured": measured, "steps": given.steps}
-    told |= {"languages": list(PROMPTS), "prompts": PROMPTS, "class_captions": 0.5, "lr": 2e-3}
-    section = {"name": "teach", "experiment": "teach_text", **told}
+    settings = {"teacher": given.teacher, "data": data, "measured": measured, "steps": given.steps}
+    settings |= {"languages": list(PROMPTS), "prompts": PROMPTS, "class_captions": 0.5, "lr": 2e-3}
+    section = {"name": "teach", "experiment": "teach_text", **settings}
     given.out.mkdir(parents=True, exist_ok=True)
     experiment = TeachText(validate(TeachTextConfig, section, "the command line"), RunFolder(given.out))
 

@@ -20,9 +20,9 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=3e-3, help="learning rate of AdamW")
     parser.add_argument("--epochs", type=int, default=4, help="number of epochs")
     given = parser.parse_args()
-    told = {"name": "finetune", "experiment": "finetune", "task": given.task, "lr": given.lr, "epochs": given.epochs}
+    section = {"name": "finetune", "experiment": "finetune", "task": given.task, "lr": given.lr, "epochs": given.epochs}
     model = {"model": given.model, "pooling": "mean"}
-    config = validate(FinetuneConfig, {**told, "model": model, "held_out": 0.2}, "the command line")
+    config = validate(FinetuneConfig, {**section, "model": model, "held_out": 0.2}, "the command line")
     experiment = Finetune(config, RunFolder(Path("runs/finetune")))
     validation = experiment.examples[1]
 

@@ -31,8 +31,8 @@ def main() -> None:
         print(f"{given.model}, {'zero biases' if zero_bias else 'as initialised'}")
         for operation, rows, expected in zip(found.operations, found.rows, predicted_cosines(found), strict=True):
             cosine = float(cg.average_cosine(rows)) if rows.any() else float("nan")
-            told = "" if expected is None else f"predicted {expected:.3f}"
-            print(f"  block {operation.layer:2d}  {operation.name:24s} {cosine:6.3f}  {told}")
+            prediction = "" if expected is None else f"predicted {expected:.3f}"
+            print(f"  block {operation.layer:2d}  {operation.name:24s} {cosine:6.3f}  {prediction}")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ def main() -> None:
         rows = cg.prepare(steps, sets, pairs).sets
         image, text = rows["image"], rows["text"]
         apart = cg.modality_separability(image, text)["logistic_regression.cross_validated"]
-        print(f"{name:42} gap {cg.modality_gap(image, text):.4f}  told apart {100 * apart:.1f} %")
+        print(f"{name:42} gap {cg.modality_gap(image, text):.4f}  probe accuracy {apart:.1%}")
         written = [str(step) for step in steps]
         draw_figures(
             image, text, pairs, folder=given.out / written[-1], model="", dataset=str(folder), pipeline=written

@@ -29,10 +29,10 @@ def main() -> None:
     found = superpose(planes["image"], planes["text"], matches := cg.pair(image, text))
     print(*(f"trustworthiness of the {name} map {trustworthiness(rows[name], planes[name]):.3f}" for name in rows))
     print(f"disparity of both maps {found.disparity:.3f}")
-    pictures = Items(planes["image"], 5, picture=lambda row: pairs.image.load(int(image.metadata["index"][row])))
+    images = Items(planes["image"], 5, picture=lambda row: pairs.image.load(int(image.metadata["index"][row])))
     captions = Items(planes["text"], 50, texts=text.metadata["text"])
     together = OneFrame(found.moved, found.kept, matches, found.disparity)
-    draw_semantic_map({"image": pictures, "text": captions}, together, folder=given.out, origin=given.model)
+    draw_semantic_map({"image": images, "text": captions}, together, folder=given.out, origin=given.model)
 
 
 if __name__ == "__main__":
