@@ -99,7 +99,7 @@ def contest(model, dataset, given):
     import torch
 
     from clip_geometry.data import Dataset, load_dataset, resolve_dataset
-    from clip_geometry.embedding.shards.timing import told
+    from clip_geometry.embedding.shards.throughput import throughput_line
     from clip_geometry.encoders import load_encoder, resolve_encoder
     from clip_geometry.encoders.runtime import DTYPES
 
@@ -143,7 +143,7 @@ def contest(model, dataset, given):
         "shares": shares,
         "notes": [
             f"share of the device's rate: compute alone {shares['alone']:.0%}, end to end {shares['whole']:.0%}; "
-            f"rows {equal}; last run: {told('image', facts)}"
+            f"rows {equal}; last run: {throughput_line('image', facts)}"
         ],
         "run": facts,
     }

@@ -1,12 +1,11 @@
-"""Train the tokenizer of the small model scenes-clip: byte-level BPE, 4 000 entries, lower-cased, four languages.
+"""Train the tokenizer of the small model scenes-clip: byte-level BPE, 4,000 entries, lower-cased, four languages.
 
     pip install babel==2.18.0 emoji==2.16.0     # only for this script: their word lists
     python scripts/build_scenes_tokenizer.py [FOLDER]
 
-Words: the captions of `scenes`, a list of common words (below), and the names in Unicode's CLDR of countries,
-languages, months and days (through babel) and of emoji (through emoji), in English, German, French and
-Russian. No scene is hidden from it: the words of captions are the same in every split. With the same package
-versions (tokenizers too, which breaks ties) the result is the same to the byte.
+It is trained on the captions of `scenes`, the common words below, and Unicode CLDR's names of countries, languages,
+months and days (from babel) and of emoji (from emoji), in English, German, French and Russian. Captions of every split
+have the same words. The same package versions (of tokenizers too, which breaks ties) give the same bytes.
 """
 
 import argparse
@@ -60,7 +59,7 @@ COMMON = {
 
 
 def caption_words(scenes: int = 2000) -> list[str]:
-    """All captions, in all languages, of the first training scenes, and all class names."""
+    """All captions of the first training scenes and all class names, in all languages."""
     from clip_geometry.data.scenes.captions import caption, class_names
     from clip_geometry.data.scenes.layout import CAPTIONS, sample
 
@@ -70,7 +69,7 @@ def caption_words(scenes: int = 2000) -> list[str]:
 
 
 def cldr_words(language: str) -> list[str]:
-    """Names of countries, languages, months, days and emoji; each word as often as names use it, 20 times at most."""
+    """Names of countries, languages, months, days and emoji, each word as often as it occurs, at most 20 times."""
     from babel import Locale
     from emoji import EMOJI_DATA
 
@@ -86,7 +85,7 @@ def cldr_words(language: str) -> list[str]:
 
 
 def train():
-    """The trained tokenizer. The end token has the highest id, so that pooling at the arg max finds it."""
+    """Trains the tokenizer. The end token has the highest id, so that pooling at the argmax finds it."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
     tokenizer = Tokenizer(models.BPE())

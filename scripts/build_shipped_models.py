@@ -1,8 +1,8 @@
-"""Train the models that the package brings, and write them with their model cards: a quarter of an hour on two cores.
+"""Train the models that the package ships and write them with their model cards (15 minutes on two cores).
 
 python scripts/build_shipped_models.py [--out src/clip_geometry/assets] [--runs runs] [--only NAME] [key=value …]
 
-A killed build goes on where it stopped. key=value: changes of the configs, for a trial; the cards tell.
+A killed build continues where it stopped. key=value overrides the configs for a trial; the model cards record it.
 """
 
 import argparse
@@ -31,8 +31,16 @@ Rows = list[dict[str, Any]]
 
 
 class Shipped(NamedTuple):
-    """A model that is built. family: before the colon of its name; heading and text: of its card; languages: of the
-    recorded captions."""
+    """A model to build.
+
+    Attributes:
+        config: Config of the training.
+        family: Prefix of the model's name.
+        weights: File name of the weights.
+        heading: Heading of the model card.
+        text: Text of the model card.
+        languages: Languages of the recorded captions.
+    """
 
     config: str
     family: str
@@ -95,10 +103,12 @@ CARD = """# {heading}
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=ASSETS, help="where the models' folders are written")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where the trainings lie")
-    parser.add_argument("--only", choices=SHIPPED, help="one of them; the second needs the first")
-    parser.add_argument("changes", nargs="*", metavar="key=value", help="of both configs, as in clip-geometry run")
+    parser.add_argument("--out", type=Path, default=ASSETS, help="folder of the models")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of the training runs")
+    parser.add_argument("--only", choices=SHIPPED, help="build one of them; the second needs the first")
+    parser.add_argument(
+        "changes", nargs="*", metavar="key=value", help="overrides of both configs, as in clip-geometry run"
+    )
     arguments = parser.parse_args()
     try:
         for name in [arguments.only] if arguments.only else SHIPPED:
@@ -108,7 +118,7 @@ def main() -> None:
 
 
 def build(name: str, out: Path, runs: Path, changes: Mapping[str, Any], *, smoke: bool = False) -> Path:
-    """Trains, and writes the folder: the model, its card, the rows of its training, some of its embeddings."""
+    """Trains a model and writes its folder: weights, model card, records of the training, some embeddings."""
     shipped = SHIPPED[name]
     own = {} if name == "scenes-trained" else {"teacher.model": f"local-dir:{place('scenes-trained', out)}"}
     trial = [f"{key}={value}" for key, value in changes.items()]
@@ -127,7 +137,7 @@ def build(name: str, out: Path, runs: Path, changes: Mapping[str, Any], *, smoke
 
 
 def place(name: str, out: Path) -> str:
-    """How the built model is named: as everybody names it where it goes into the package."""
+    """Name of the built model; the public name if it goes into the package."""
     return f"shipped/{name}" if out.resolve() == ASSETS.resolve() else str(out / name)
 
 
@@ -135,7 +145,7 @@ def place(name: str, out: Path) -> str:
 
 
 def rounded(value: Any) -> Any:
-    """Floats to six digits, so that files of trajectories stay small."""
+    """Rounds floats to six digits, so that trajectories stay small."""
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}")
     if isinstance(value, list):
@@ -190,7 +200,7 @@ def card(shipped: Shipped, folder: Path, rows: Rows, config: str, command: str) 
 
 
 def accuracies(rows: Rows) -> list[str]:
-    """Lines of a table: zero-shot accuracy of the saved model on pictures that are used nowhere else."""
+    """Table rows: zero-shot accuracy of the saved model on images that are used nowhere else."""
     lines = []
     for row in rows:
         at = row["at"]

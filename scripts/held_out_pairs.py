@@ -1,4 +1,4 @@
-"""What a map fitted on some image-text pairs does to retrieval of other pairs, over random splits.
+"""The effect of a map on retrieval of held-out image-text pairs, over random splits.
 
 python scripts/held_out_pairs.py FOLDER --fit 400 --held-out 100     # a folder with image.npy and text.npy
 """
@@ -11,8 +11,8 @@ import numpy as np
 import clip_geometry as cg
 
 NUMBERS = (
-    ("cross", "image_to_text.r_at_1", "R@1 of image queries, among texts alone"),
-    ("mixed", "image_to_text.r_at_1", "R@1 of image queries, one index of both"),
+    ("cross", "image_to_text.r_at_1", "R@1 of image queries, index of texts"),
+    ("mixed", "image_to_text.r_at_1", "R@1 of image queries, mixed index"),
     ("mixed", "image.same_modality_at_10", "images among the ten rows nearest to an image"),
 )
 
@@ -20,9 +20,9 @@ NUMBERS = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--fit", type=int, default=250, help="pairs that the map is fitted on")
-    parser.add_argument("--held-out", type=int, default=250, help="pairs that are retrieved")
-    parser.add_argument("--splits", type=int, default=20, help="random splits, with the seeds 0, 1, …")
+    parser.add_argument("--fit", type=int, default=250, help="number of pairs to fit the map on")
+    parser.add_argument("--held-out", type=int, default=250, help="number of held-out pairs")
+    parser.add_argument("--splits", type=int, default=20, help="number of random splits (seeds 0, 1, …)")
     parser.add_argument("--pipeline", default="normalize,procrustes[text-to-image]")
     options = parser.parse_args()
     image, text = (np.load(options.folder / f"{modality}.npy") for modality in ("image", "text"))
@@ -34,7 +34,7 @@ def main() -> None:
 def shares(
     image: np.ndarray, text: np.ndarray, fit: int, held_out: int, splits: int, pipeline: str
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """title → (before, after the map), one value per split, on the held-out pairs."""
+    """The values before and after the map, by title, one per split."""
     found = []
     for seed in range(splits):
         order = np.random.default_rng(seed).permutation(len(image))

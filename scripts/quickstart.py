@@ -1,4 +1,4 @@
-"""The quickstart as library calls: a trained CLIP on pictures it has not seen, what maps do to it, its four languages.
+"""The quickstart as library calls: a trained CLIP on held-out images, the effect of maps on it, and four languages.
 
 python scripts/quickstart.py [--size 1000] [--out runs/script]
 """
@@ -15,8 +15,8 @@ MAPS = ("normalize", "normalize,center[each],normalize", "normalize,whiten(64)[p
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", type=int, default=1000, help="how many pictures")
-    parser.add_argument("--out", type=Path, default=Path("runs/script"), help="where the embeddings are kept")
+    parser.add_argument("--size", type=int, default=1000, help="number of images")
+    parser.add_argument("--out", type=Path, default=Path("runs/script"), help="folder of the embeddings")
     arguments = parser.parse_args()
 
     def embedded(model: str, name: str, **options):
@@ -26,16 +26,16 @@ def main() -> None:
 
     clip, tower = "local-dir:shipped/scenes-trained", "mclip:shipped/scenes-multilingual"
     test, other = (embedded(clip, split, split=split) for split in ("test", "train"))
-    for steps in MAPS:  # fitted on other pairs, applied to these
+    for steps in MAPS:  # fitted on the train split, applied to the test split
         fitted = cg.Pipeline(steps).fit({m: e.vectors for m, e in other.items()}, cg.pair(**other))
         rows = fitted.transform({modality: each.vectors for modality, each in test.items()})
         found = cg.retrieval(rows["image"], rows["text"], k=10, index="mixed")["image.same_modality_at_10"]
         gap, score = cg.modality_gap(rows["image"], rows["text"]), cg.isoscore(rows["image"], unbiased=True)
-        print(f"{steps:50} gap {gap:.3f}, IsoScore {score:.3f}, images among ten nearest to an image {found:.0%}")
-    for language, prompt in LANGUAGES.items():  # pictures by the one tower, the names of their classes by the other
+        print(f"{steps:50} gap {gap:.3f}, IsoScore {score:.3f}, images among the ten nearest to an image {found:.0%}")
+    for language, prompt in LANGUAGES.items():  # image tower of scenes-trained, text tower of scenes-multilingual
         names = embedded(tower, language, prompt=prompt, language=language)["text"]
         right = cg.zero_shot(test["image"].vectors, test["image"].labels, names.vectors[names.labels.argsort()])
-        print(f"{prompt:20} names {right['top_1']:.1%} of {arguments.size} pictures right")
+        print(f"{prompt:20} zero-shot accuracy {right['top_1']:.1%} on {arguments.size} images")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
-"""Keep the rows of a run that stand beside published numbers, in docs/reproduction/; then run build_docs.py. Of a
-training (train_clip) all rows, in docs/training/.
+"""Record a finished run for the docs; run build_docs.py afterwards.
+
+Writes the records that have published numbers to docs/reproduction/, or all records of a train_clip run to
+docs/training/.
 
 python scripts/record_run.py runs/tyshchuk2023-zero_shot-0123456789 [--label vit-b-32]
 python scripts/record_run.py runs/train_scenes_arms-0123456789 --training
@@ -16,9 +18,9 @@ ROOT = Path(__file__).parents[1]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path, help="the folder of a finished run")
-    parser.add_argument("--label", default="", help="keeps it apart from another recorded run of this config")
-    parser.add_argument("--training", action="store_true", help="of a run of train_clip")
+    parser.add_argument("run", type=Path, help="folder of a finished run")
+    parser.add_argument("--label", default="", help="distinguishes it from other recorded runs of this config")
+    parser.add_argument("--training", action="store_true", help="the run is of train_clip")
     given = parser.parse_args()
     record, folder = (record_training, "training") if given.training else (record_run, "reproduction")
     try:

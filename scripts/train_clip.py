@@ -1,4 +1,4 @@
-"""A small CLIP trained step by step as library calls: what its first steps do to the modality gap and the cone.
+"""A small CLIP trained step by step as library calls: modality gap and cone over its first steps.
 
 python scripts/train_clip.py [--steps 40] [--arm clip] [--architecture byobnet] [--out runs/script]
 """
@@ -13,19 +13,19 @@ from clip_geometry.runner import RunFolder
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=40, help="of 64 pictures each")
+    parser.add_argument("--steps", type=int, default=40, help="number of steps of 64 images")
     parser.add_argument("--arm", default="clip", help="clip, siglip, fixed_temperature, istar, cosreg, classes")
     parser.add_argument("--architecture", default="byobnet", help="resnet, resnet-wide, byobnet, vit, tiny")
-    parser.add_argument("--out", type=Path, default=Path("runs/script"), help="where the model is kept")
+    parser.add_argument("--out", type=Path, default=Path("runs/script"), help="folder of the model")
     given = parser.parse_args()
-    told = {"arm": given.arm, "architecture": given.architecture, "steps": given.steps, "batch_size": 64}
+    settings = {"arm": given.arm, "architecture": given.architecture, "steps": given.steps, "batch_size": 64}
     data = {"name": "scenes", "split": "train", "classes": "seen", "size": 2000}
     measured = {"name": "scenes", "split": "test", "size": 200}
-    section = {"name": "train", "experiment": "train_clip", **told, "data": data, "measured": measured}
+    section = {"name": "train", "experiment": "train_clip", **settings, "data": data, "measured": measured}
     given.out.mkdir(parents=True, exist_ok=True)
     experiment = TrainClip(validate(TrainClipConfig, section, "the command line"), RunFolder(given.out))
 
-    # the same pictures and captions, never trained on, are looked at in every measured state
+    # every measured state is measured on the same held-out images and captions
     measured = experiment.pairs("measured")
     names = ("modality_gap", "average_cosine", "isoscore")
     training, states = experiment.trained(Observer(measured, experiment.prompts, names, batch_norm="batch"))

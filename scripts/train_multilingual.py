@@ -1,4 +1,4 @@
-"""Teacher learning as library calls: a small text tower learns in four languages what a CLIP says in English.
+"""Distillation as library calls: a small text tower learns in four languages the English rows of a CLIP.
 
 python scripts/train_multilingual.py [--teacher local-dir:shipped/scenes-trained] [--steps 100] [--out runs/script]
 """
@@ -16,20 +16,20 @@ PROMPTS = {"en": ["A picture of a {}."], "de": ["Bild: {}."], "fr": ["Image : {}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--teacher", default="local-dir:shipped/scenes-trained", help="an encoder of pictures and texts"
+        "--teacher", default="local-dir:shipped/scenes-trained", help="a model with image and text towers"
     )
-    parser.add_argument("--steps", type=int, default=100, help="of 256 texts each")
-    parser.add_argument("--out", type=Path, default=Path("runs/script"), help="where the tower is kept")
+    parser.add_argument("--steps", type=int, default=100, help="number of steps of 256 texts")
+    parser.add_argument("--out", type=Path, default=Path("runs/script"), help="folder of the text tower")
     given = parser.parse_args()
     data = {"name": "scenes", "split": "train", "classes": "seen", "size": 1000, "captions_per_image": 5}
     measured = {"name": "scenes", "split": "test", "size": 200}
-    told = {"teacher": given.teacher, "data": data, "measured": measured, "steps": given.steps}
-    told |= {"languages": list(PROMPTS), "prompts": PROMPTS, "class_captions": 0.5, "lr": 2e-3}
-    section = {"name": "teach", "experiment": "teach_text", **told}
+    settings = {"teacher": given.teacher, "data": data, "measured": measured, "steps": given.steps}
+    settings |= {"languages": list(PROMPTS), "prompts": PROMPTS, "class_captions": 0.5, "lr": 2e-3}
+    section = {"name": "teach", "experiment": "teach_text", **settings}
     given.out.mkdir(parents=True, exist_ok=True)
     experiment = TeachText(validate(TeachTextConfig, section, "the command line"), RunFolder(given.out))
 
-    # other captions and pictures, never trained on, are looked at in every measured state
+    # every measured state is measured on held-out captions and images
     teaching, states = experiment.taught(experiment.observer())
     for place, values in states.items():
         print(f"{' '.join(place):34} " + " ".join(f"{value:6.3f}" for value in values))

@@ -170,3 +170,12 @@ def test_distinct_pairs_are_one_for_each_item():
     assert right.tolist() == [2, 1, 0]
     positional = pair(Embeddings(np.ones((3, 2)), "image"), Embeddings(np.ones((3, 2)), "text"), distinct=True)
     assert positional[0].tolist() == positional[1].tolist() == [0, 1, 2]
+
+
+def test_a_repr_says_what_it_is():
+    assert repr(rows("text", "ab", labels=[0, 1])) == "<Embeddings: 2 × 3 float32, text, with item_id, labels>"
+    named = rows("image", n=4, provenance={"model": "scenes-clip/fresh", "dataset": "scenes", "split": "test"})
+    assert repr(named) == "<Embeddings: 4 × 3 float32, image, scenes-clip/fresh, scenes>"
+    streamed = Embeddings(StreamedRows.of(np.zeros((5, 2))), "image")
+    assert repr(streamed) == "<Embeddings: 5 × 2 float64, image>"
+    assert repr(ShardedRows([np.zeros((2, 3)), np.ones((4, 3))])) == "<ShardedRows: 6 × 3 float64 in 2 parts>"

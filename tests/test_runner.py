@@ -167,7 +167,7 @@ def test_killed_at_any_instant_and_run_again_it_ends_the_same(config, tmp_path, 
     assert numbers(run(config, {}, runs=tmp_path / "killed")) == whole
 
 
-def test_the_store_of_batch_statistics_depends_on_the_batch_size(tmp_path):
+def test_the_store_of_batch_statistics_depends_on_the_batch_size(tmp_path, monkeypatch):
     from clip_geometry.data import resolve_dataset
     from clip_geometry.encoders import resolve_encoder
 
@@ -175,8 +175,13 @@ def test_the_store_of_batch_statistics_depends_on_the_batch_size(tmp_path):
     data = resolve_dataset("scenes", size=4)
     evaluated = resolve_encoder("open_clip:RN50/fresh")
     in_batches = resolve_encoder("open_clip:RN50/fresh", batch_norm="batch")
-    assert workspace._store_name(evaluated, data, 8) == workspace._store_name(evaluated, data, 16)
-    assert workspace._store_name(in_batches, data, 8) != workspace._store_name(in_batches, data, 16)
+    stores = []
+    monkeypatch.setattr(runner, "embed", lambda model, dataset, store, **options: stores.append(store))
+    monkeypatch.setattr(runner, "read_store", lambda store, **options: {})
+    for model, count in ((evaluated, 1), (in_batches, 3)):
+        for batch_size in (8, 16):
+            workspace.embeddings(model, data, limit=None, batch_size=batch_size)
+        assert len(set(stores)) == count
 
 
 def test_results_are_json_lines(config, tmp_path):

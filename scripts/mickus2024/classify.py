@@ -1,4 +1,4 @@
-"""Embeddings under a classifier as library calls: train them on their classes, watch silhouette and IsoScore.
+"""Embeddings under a classifier as library calls: train them on their classes, track silhouette and IsoScore.
 
 python scripts/mickus2024/classify.py [--model scenes-clip/fresh] [--data scenes] [--updates 250] …
 """
@@ -17,9 +17,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="scenes-clip/fresh", help="any encoder of images")
     parser.add_argument("--data", default="scenes", help="a data set whose images have classes")
-    parser.add_argument("--limit", type=int, default=1000, help="how many items")
-    parser.add_argument("--updates", type=int, default=250, help="steps of Adam on all examples at once")
-    parser.add_argument("--out", type=Path, default=Path("runs/classify"), help="where the embeddings are kept")
+    parser.add_argument("--limit", type=int, default=1000, help="number of items")
+    parser.add_argument("--updates", type=int, default=250, help="full-batch steps of Adam")
+    parser.add_argument("--out", type=Path, default=Path("runs/classify"), help="folder of the embeddings")
     given = parser.parse_args()
     folder = given.out / f"{given.model}-{given.data}".replace("/", "-").replace(":", "-")
     data = cg.load_dataset(cg.resolve_dataset(given.data))

@@ -1,4 +1,4 @@
-"""Fine-tuning with I-STAR as library calls: a transformer, a task, and what λ does to isotropy and accuracy.
+"""Fine-tuning with I-STAR as library calls: the effect of λ on isotropy and accuracy.
 
 python scripts/rudman2024/finetune.py [--model all-MiniLM-L6-v2] [--task wnli] [--lambdas -3 0 3] …
 """
@@ -15,18 +15,18 @@ from clip_geometry.runner import RunFolder
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="bert/fresh", help="hf-text:ORG/NAME, all-MiniLM-L6-v2, bert/fresh, …")
-    parser.add_argument("--task", default="scenes", help="a task, a fifth of whose examples is held out")
-    parser.add_argument("--lambdas", type=float, nargs="+", default=[-3, 0, 3], help="of I-STAR; 0: none")
+    parser.add_argument("--task", default="scenes", help="a task; a fifth of its examples is held out")
+    parser.add_argument("--lambdas", type=float, nargs="+", default=[-3, 0, 3], help="lambda of I-STAR (0: none)")
     parser.add_argument("--lr", type=float, default=3e-3, help="learning rate of AdamW")
-    parser.add_argument("--epochs", type=int, default=4, help="how often every example is seen")
+    parser.add_argument("--epochs", type=int, default=4, help="number of epochs")
     given = parser.parse_args()
-    told = {"name": "finetune", "experiment": "finetune", "task": given.task, "lr": given.lr, "epochs": given.epochs}
+    section = {"name": "finetune", "experiment": "finetune", "task": given.task, "lr": given.lr, "epochs": given.epochs}
     model = {"model": given.model, "pooling": "mean"}
-    config = validate(FinetuneConfig, {**told, "model": model, "held_out": 0.2}, "the command line")
+    config = validate(FinetuneConfig, {**section, "model": model, "held_out": 0.2}, "the command line")
     experiment = Finetune(config, RunFolder(Path("runs/finetune")))
     validation = experiment.examples[1]
 
-    # the same head, batches and dropout for every λ: what differs is the penalty
+    # head, batches and dropout are the same for every λ; only the penalty differs
     for lambda_ in given.lambdas:
         training = experiment.trained(Method("i_star", lambda_) if lambda_ else Method("none"), seed=0)
         seen = look(training, experiment.inputs[1], tokens=None, longest=30, seed=0)

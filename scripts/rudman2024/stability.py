@@ -1,4 +1,4 @@
-"""Isotropy from few rows as library calls: draw from a known cloud, score each sample in three ways, take the errors.
+"""Isotropy from few rows as library calls: draw from a known cloud, score each sample in three ways, print the bias.
 
 python scripts/rudman2024/stability.py [--rows 64] [--draws 50] [--dimension 128] [--zeta 0.2] [--larger 2048]
 """
@@ -12,10 +12,10 @@ import clip_geometry as cg
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=64, help="of each sample")
-    parser.add_argument("--draws", type=int, default=50, help="how many samples")
+    parser.add_argument("--rows", type=int, default=64, help="rows per sample")
+    parser.add_argument("--draws", type=int, default=50, help="number of samples")
     parser.add_argument("--dimension", type=int, default=128)
-    parser.add_argument("--zeta", type=float, default=0.2, help="of IsoScore*")
+    parser.add_argument("--zeta", type=float, default=0.2, help="zeta of IsoScore*")
     parser.add_argument("--larger", type=int, default=2048, help="rows behind C_0")
     given = parser.parse_args()
     rng = np.random.default_rng(0)
@@ -23,7 +23,7 @@ def main() -> None:
     truth = (variances.sum() ** 2 / (variances**2).sum() - 1) / (given.dimension - 1)
 
     def draw(n):
-        # heavy tails: one row in ten is five times as long
+        # heavy tails: one row in ten is five times longer
         lengths = np.where(rng.random((n, 1)) < 0.1, 5.0, 1.0)
         return lengths * rng.normal(size=(n, given.dimension)) * np.sqrt(variances)
 

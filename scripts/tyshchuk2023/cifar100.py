@@ -1,4 +1,4 @@
-"""Tables 3, 4 and 5 with one command and one embedding of CIFAR-100's 60 000 images; continues where it stopped.
+"""Tables 3, 4 and 5 with one command and one embedding of CIFAR-100's 60,000 images; resumes after an interruption.
 
 python scripts/tyshchuk2023/cifar100.py [--model open_clip:ViT-B-32-quickgelu/openai] [--pairs captions_train2014.json]
 """
@@ -13,10 +13,10 @@ CONFIGS = Path(__file__).parents[2] / "configs" / "tyshchuk2023"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", help="default: the small untrained one of the configs")
-    parser.add_argument("--pairs", help="what maps are fitted on in COCO's place; default: drawn scenes")
-    parser.add_argument("--solver", help="of the linear probe: sklearn, as published, or torch")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs and embeddings are kept")
+    parser.add_argument("--model", help="default: the small untrained model of the configs")
+    parser.add_argument("--pairs", help="pairs to fit maps on instead of COCO (default: scenes)")
+    parser.add_argument("--solver", help="solver of the linear probe: sklearn (as published) or torch")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of runs and embeddings")
     given = parser.parse_args()
     model = {"model": given.model} if given.model else {}
     pairs = {"pairs": given.pairs} if given.pairs else {}

@@ -1,4 +1,4 @@
-"""Table 2 as library calls: CLIP's loss before and after maps, on the pairs they were fitted on and on others.
+"""Table 2 as library calls: CLIP's loss before and after maps, on the pairs they were fitted on and on held-out pairs.
 
 python scripts/tyshchuk2023/clip_loss.py [FOLDER with image.npy and text.npy, row k of both being a pair]
 """
@@ -20,7 +20,7 @@ MAPS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, nargs="?", help="embeddings; without, scenes through an untrained model")
+    parser.add_argument("folder", type=Path, nargs="?", help="embeddings (default: scenes by an untrained model)")
     folder = parser.parse_args().folder
     if folder is None:
         folder = Path("runs/script-clip-loss")

@@ -1,4 +1,4 @@
-"""The cone of an untrained model as library calls: initialise it, follow its rows, predict them, average their cosines.
+"""The cone of an untrained model as library calls: initialize it, trace its rows, predict them, average their cosines.
 
 python scripts/tyshchuk2023/initialization.py [--model scenes-clip/fresh] [--images scenes] [--limit 64] [--seed 0]
 """
@@ -16,23 +16,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="scenes-clip/fresh", help="open_clip:NAME/fresh, for instance")
     parser.add_argument("--images", default="scenes", help="a data set or a folder of images")
-    parser.add_argument("--limit", type=int, default=64, help="how many images")
-    parser.add_argument("--seed", type=int, default=0, help="of the initialisation")
+    parser.add_argument("--limit", type=int, default=64, help="number of images")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the initialization")
     given = parser.parse_args()
     images = cg.load_dataset(cg.resolve_dataset(given.images)).image
     assert images is not None, f"{given.images} has no images"
 
-    # the same weights twice, with the biases as initialised and without
+    # the same weights twice, with the initial biases and without
     for zero_bias in (False, True):
         encoder = cg.load_encoder(cg.resolve_encoder(given.model, seed=given.seed, zero_bias=zero_bias))
         pixels = torch.stack([encoder.preprocess(images.load(k)) for k in range(min(given.limit, len(images)))])
-        # one row per image after every operation, and what theory expects there of the rows before
+        # rows after every operation, and their prediction from the rows before it
         found = trace(encoder, "image", pixels.split(32))
         print(f"{given.model}, {'zero biases' if zero_bias else 'as initialised'}")
         for operation, rows, expected in zip(found.operations, found.rows, predicted_cosines(found), strict=True):
             cosine = float(cg.average_cosine(rows)) if rows.any() else float("nan")
-            told = "" if expected is None else f"predicted {expected:.3f}"
-            print(f"  block {operation.layer:2d}  {operation.name:24s} {cosine:6.3f}  {told}")
+            prediction = "" if expected is None else f"predicted {expected:.3f}"
+            print(f"  block {operation.layer:2d}  {operation.name:24s} {cosine:6.3f}  {prediction}")
 
 
 if __name__ == "__main__":

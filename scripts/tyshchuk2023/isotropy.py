@@ -1,4 +1,4 @@
-"""Table 1 as library calls: I1 and I2 as defined, as published, and over a basis that knows nothing of the data.
+"""Table 1 as library calls: I1 and I2 as defined, as published, and over a random basis.
 
 python scripts/tyshchuk2023/isotropy.py [FOLDER with image.npy and text.npy]
 """
@@ -13,7 +13,7 @@ import clip_geometry as cg
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, nargs="?", help="embeddings; without, scenes through an untrained model")
+    parser.add_argument("folder", type=Path, nargs="?", help="embeddings (default: scenes by an untrained model)")
     folder = parser.parse_args().folder
     if folder is None:
         folder = Path("runs/script-isotropy")

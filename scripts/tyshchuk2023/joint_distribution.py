@@ -1,4 +1,4 @@
-"""Figures 8-13 as library calls: how images and texts lie to each other, raw, after Procrustes, after least squares.
+"""Figures 8-13 as library calls: cosines of images and texts, raw, after Procrustes, after least squares.
 
 python scripts/tyshchuk2023/joint_distribution.py [FOLDER with image.npy and text.npy] [--out runs/script-joint]
 """
@@ -12,8 +12,8 @@ from clip_geometry.report.gallery import draw_figures
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, nargs="?", help="embeddings; without, scenes through an untrained model")
-    parser.add_argument("--out", type=Path, default=Path("runs/script-joint"), help="where the figures go")
+    parser.add_argument("folder", type=Path, nargs="?", help="embeddings (default: scenes by an untrained model)")
+    parser.add_argument("--out", type=Path, default=Path("runs/script-joint"), help="folder of the figures")
     given = parser.parse_args()
     folder = given.folder or given.out / "scenes"
     if given.folder is None:
@@ -25,7 +25,7 @@ def main() -> None:
         rows = cg.prepare(steps, sets, pairs).sets
         image, text = rows["image"], rows["text"]
         apart = cg.modality_separability(image, text)["logistic_regression.cross_validated"]
-        print(f"{name:42} gap {cg.modality_gap(image, text):.4f}  told apart {100 * apart:.1f} %")
+        print(f"{name:42} gap {cg.modality_gap(image, text):.4f}  probe accuracy {apart:.1%}")
         written = [str(step) for step in steps]
         draw_figures(
             image, text, pairs, folder=given.out / written[-1], model="", dataset=str(folder), pipeline=written

@@ -13,7 +13,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="scenes-clip/fresh", help="the paper's: open_clip:ViT-B-32-quickgelu/openai")
     parser.add_argument("--data", default="cifar100", help="a labelled set")
-    parser.add_argument("--limit", type=int, default=5000, help="how many images of each split")
+    parser.add_argument("--limit", type=int, default=5000, help="number of images per split")
     given = parser.parse_args()
     model, sets = cg.resolve_encoder(given.model), {}
     for split in ("train", "test"):
@@ -21,7 +21,7 @@ def main() -> None:
         folder = Path("runs/script-linear-probe") / split
         cg.embed(model, data, folder, limit=given.limit)
         sets[split] = cg.read_store(folder, limit=given.limit)["image"]
-    # what whitening is fitted on: captioned images of another set
+    # whitening is fitted on captioned images of another data set
     cg.embed(model, cg.load_dataset(cg.resolve_dataset("scenes", split="train")), "runs/script-linear-probe/pairs")
     pairs = {name: each.vectors for name, each in cg.read_store("runs/script-linear-probe/pairs").items()}
 

@@ -1,4 +1,4 @@
-"""Languages as library calls: embed the same captions in several languages, ask how near translations lie.
+"""Languages as library calls: embed the same captions in several languages, measure how near translations are.
 
 python scripts/tyshchuk2023/multilingual.py [--model scenes-clip/fresh] [--captions scenes] [--limit 500] …
 """
@@ -15,11 +15,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="scenes-clip/fresh", help="any model with a text tower")
     parser.add_argument("--captions", default="scenes", help="a data set in several languages, such as xtd10")
-    parser.add_argument("--languages", default=["en", "de", "fr", "ru"], nargs="+", help="the source first")
-    parser.add_argument("--limit", type=int, default=500, help="how many items")
-    parser.add_argument("--out", type=Path, default=Path("runs/languages"), help="where the embeddings are kept")
+    parser.add_argument("--languages", default=["en", "de", "fr", "ru"], nargs="+", help="languages, the source first")
+    parser.add_argument("--limit", type=int, default=500, help="number of items")
+    parser.add_argument("--out", type=Path, default=Path("runs/languages"), help="folder of the embeddings")
     given = parser.parse_args()
-    # the same captions once per language: row k of each is about the same thing
+    # the same captions in each language: row k of all belongs to one item
     rows = {}
     for language in given.languages:
         captions = cg.load_dataset(cg.resolve_dataset(given.captions, language=language))
@@ -27,7 +27,7 @@ def main() -> None:
         cg.embed(cg.resolve_encoder(given.model), captions, folder, limit=given.limit)
         rows[language] = cg.read_store(folder, limit=given.limit)["text"].vectors
 
-    # is a caption nearer to its translation than to others, and are languages clusters?
+    # whether a caption is nearest to its translation, and whether languages form clusters
     (source, x), *others = rows.items()
     for language, y in others:
         ratio = cg.language_distance(x, y)["ratio"]

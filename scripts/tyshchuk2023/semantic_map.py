@@ -1,4 +1,4 @@
-"""Maps as library calls: t-SNE of images and of texts, one turned onto the other, drawn with pictures and captions.
+"""Maps as library calls: t-SNE of images and texts, one rotated onto the other, drawn with thumbnails and captions.
 
 python scripts/tyshchuk2023/semantic_map.py [--model scenes-clip/fresh] [--pairs scenes] [--limit 500]
 """
@@ -15,8 +15,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="scenes-clip/fresh", help="any model with both towers")
     parser.add_argument("--pairs", default="scenes", help="a data set of images with captions")
-    parser.add_argument("--limit", type=int, default=500, help="how many items")
-    parser.add_argument("--out", type=Path, default=Path("runs/maps"), help="where embeddings and figures are kept")
+    parser.add_argument("--limit", type=int, default=500, help="number of items")
+    parser.add_argument("--out", type=Path, default=Path("runs/maps"), help="folder of embeddings and figures")
     given = parser.parse_args()
     pairs = cg.load_dataset(cg.resolve_dataset(given.pairs))
     cg.embed(cg.resolve_encoder(given.model), pairs, given.out / "embeddings", limit=given.limit)
@@ -24,15 +24,15 @@ def main() -> None:
     image, text = sets["image"], sets["text"]
     rows = cg.prepare(cg.parse_pipeline("normalize"), {name: each.vectors for name, each in sets.items()}).sets
 
-    # a plane for each, by the perplexities of the paper
+    # a plane per modality, with the perplexities of the paper
     planes = {name: tsne_plane(rows[name], perplexity=p)[0] for name, p in (("image", 5), ("text", 50))}
     found = superpose(planes["image"], planes["text"], matches := cg.pair(image, text))
     print(*(f"trustworthiness of the {name} map {trustworthiness(rows[name], planes[name]):.3f}" for name in rows))
     print(f"disparity of both maps {found.disparity:.3f}")
-    pictures = Items(planes["image"], 5, picture=lambda row: pairs.image.load(int(image.metadata["index"][row])))
+    images = Items(planes["image"], 5, picture=lambda row: pairs.image.load(int(image.metadata["index"][row])))
     captions = Items(planes["text"], 50, texts=text.metadata["text"])
     together = OneFrame(found.moved, found.kept, matches, found.disparity)
-    draw_semantic_map({"image": pictures, "text": captions}, together, folder=given.out, origin=given.model)
+    draw_semantic_map({"image": images, "text": captions}, together, folder=given.out, origin=given.model)
 
 
 if __name__ == "__main__":

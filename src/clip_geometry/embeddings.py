@@ -1,4 +1,4 @@
-"""Embeddings: rows with an identity; and pairing two of them."""
+"""Embeddings: rows that know which items they belong to, and pairs of rows of two sets."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -10,30 +10,32 @@ import numpy as np
 from clip_geometry.memory import memory
 from clip_geometry.registry import InputError, shown
 
-# bytes of float64 rows from which on they are streamed: measuring 1:1 pairs in memory took 6 times that at its peak,
-# five captions an image 8.4 times (36 000 × 256); and from 1 GB on, as what the others cost grows with n²
+# bytes of float64 rows above which they are streamed: at its peak, measuring in memory takes 6 times that with one
+# caption per image and 8.4 times with five (36,000 × 256); and never above 1 GB, since other costs grow with n²
 LARGE = min(memory() // 12, 10**9)
 SIDES = "source", "target"
 
 
 def is_large(*shapes: tuple[int, int]) -> bool:
-    """Whether sets of these shapes are not to be held in memory in float64."""
+    """Whether sets of these shapes are too large to be held in memory in float64."""
     return sum(n * d * 8 for n, d in shapes) > LARGE
 
 
 def joined(parts: Sequence[np.ndarray]) -> Any:
-    """The rows of all parts, one after the other: an array, or ShardedRows of what is too large for that."""
+    """Concatenates the rows of all parts: an array, or ShardedRows if that would be large."""
     if len(parts) == 1:
         return parts[0]
     return ShardedRows(parts) if is_large(*(part.shape for part in parts)) else np.concatenate(parts)
 
 
 class ShardedRows:
-    """The rows of several memory maps, one after the other, without a copy of them all.
+    """The rows of several memory maps, concatenated without a copy.
 
-    Chosen rows, and numpy.asarray of the whole, are read into an array of their own. Rows are chosen as numpy's are, by
-    an integer, a slice, a mask or indices (k,), and columns of them behind a comma. IndexError where
-    both are chosen by arrays, and for index arrays that are no vector.
+    Indexing reads the chosen rows into a new array, and so does `numpy.asarray` for all rows. As in numpy, rows are
+    chosen by an integer, a slice, a mask or indices (k,), and columns after a comma.
+
+    Raises:
+        IndexError: Rows and columns are both chosen by arrays, or an index array is not a vector.
     """
 
     ndim = 2
@@ -47,18 +49,21 @@ class ShardedRows:
     def __len__(self) -> int:
         return self.shape[0]
 
+    def __repr__(self) -> str:
+        return f"<ShardedRows: {self.shape[0]} × {self.shape[1]} {self.dtype} in {len(self.parts)} parts>"
+
     @property
     def size(self) -> int:
         return self.shape[0] * self.shape[1]
 
     def first(self, count: int) -> "ShardedRows":
-        """The first `count` rows, not read yet."""
+        """The first `count` rows. Reads nothing."""
         kept = [part[: max(0, count - start)] for start, part in zip(self.starts, self.parts, strict=False)]
         return ShardedRows([part for part in kept if len(part)] or kept[:1])
 
     @classmethod
     def chosen(cls, vectors: Any, numbers: np.ndarray) -> "ShardedRows":
-        """The rows of these numbers, ascending, of an array or ShardedRows; not read yet."""
+        """The rows of an array or ShardedRows with these numbers, which ascend. Reads nothing."""
         parts = vectors.parts if isinstance(vectors, ShardedRows) else [vectors]
         starts = np.cumsum([0, *(len(part) for part in parts)])
         bounds = np.searchsorted(numbers, starts)
@@ -69,15 +74,19 @@ class ShardedRows:
     def __getitem__(self, rows: Any) -> Any:
         first, *rest = (rows or (slice(None),)) if isinstance(rows, tuple) else (rows,)
         if isinstance(first, slice) and first.step in (None, 1):
-            return self._span(first)[(slice(None), *rest)]
+            start, stop, _ = first.indices(len(self))
+            spans = [slice(max(0, start - begin), max(0, stop - begin)) for begin in self.starts[:-1]]
+            return np.concatenate([part[span] for part, span in zip(self.parts, spans, strict=True)])[
+                (slice(None), *rest)
+            ]
         chosen = self._chosen(first, rest)
         if chosen.ndim == 0:
             return self._gathered(chosen.reshape(1))[(0, *rest)]
         return self._gathered(chosen)[(slice(None), *rest)]
 
     def _chosen(self, first: Any, rest: Sequence[Any]) -> np.ndarray:
-        """(k,) numbers of the rows, or () of one. Raises IndexError for what could not be done in two steps, rows
-        first and then columns, as numpy does it in one."""
+        """Numbers of the chosen rows, (k,), or () for one row. IndexError where choosing rows first and then columns
+        would differ from what numpy does in one step."""
         shape = np.shape(first)
         chosen = np.asarray(np.arange(len(self))[first]) if len(shape) < 2 else None
         if chosen is None or chosen.ndim > 1 or (first is Ellipsis and rest):
@@ -93,11 +102,6 @@ class ShardedRows:
             )
         return chosen
 
-    def _span(self, rows: slice) -> np.ndarray:
-        start, stop, _ = rows.indices(len(self))
-        spans = [slice(max(0, start - first), max(0, stop - first)) for first in self.starts[:-1]]
-        return np.concatenate([part[span] for part, span in zip(self.parts, spans, strict=True)])
-
     def _gathered(self, rows: np.ndarray) -> np.ndarray:
         shard = np.searchsorted(self.starts, rows, side="right") - 1
         out = np.empty((len(rows), self.shape[1]), self.dtype)
@@ -111,7 +115,7 @@ class ShardedRows:
 
 
 class _Chosen:
-    """Rows of an array by their numbers, read when they are asked for: a part of ShardedRows."""
+    """A part of ShardedRows: rows of an array by their numbers, read when they are asked for."""
 
     ndim = 2
 
@@ -129,19 +133,32 @@ class _Chosen:
         return self[:].astype(dtype or self.dtype, copy=False)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Embeddings:
-    """One set of embeddings, raw as the encoder gave them.
+    """A set of embeddings, raw as the encoder gave them.
 
-    vectors: (n, d) floating point; what is not in memory (a memory map, ShardedRows, StreamedRows) stays as it is, and
-    tensors, tables and lists become arrays. modality: "image" or "text"; "" where a file does not say; one of SIDES
-    where a map of any rows is fitted.
-    item_id: (n,) strings; two sets pair where their ids agree. None: rows pair by position.
-    labels: (n,) of anything comparable, or None. pair_on: "label" for class prompts, which stand for
-    every image of their class; "item_id" otherwise. metadata: further columns (text, path, …), each of n values.
-    provenance: model, data set, split, seed, … as the store's manifest has them.
-    Raises InputError for anything else, for columns of another length, and for ids that are missing or empty, which
-    would pair with each other.
+    Tensors, tables and lists become arrays. Whatever is not in memory (a memory map, ShardedRows, StreamedRows) stays
+    as it is.
+
+    Args:
+        vectors: (n, d), floating point.
+        modality: "image" or "text"; "" if a file does not say; "source" or "target" for a map between any rows.
+        item_id: (n,) strings. Rows of two sets pair where their ids agree. None: rows pair by position.
+        labels: (n,) comparable values, or None.
+        language: Language of the texts.
+        pair_on: "item_id", or "label" for class prompts, each of which pairs with every image of its class.
+        metadata: Further columns of n values each (text, path, …).
+        provenance: Model, data set, split, seed, …, as in the manifest of a store.
+
+    Raises:
+        InputError: A field has another type, a column has another length, or an id is missing or empty, since missing
+            ids would pair with each other.
+
+    Example:
+        >>> import numpy as np
+        >>> import clip_geometry as cg
+        >>> cg.Embeddings(np.eye(3), "image", item_id=["a", "b", "c"])
+        <Embeddings: 3 × 3 float64, image, with item_id>
     """
 
     vectors: np.ndarray
@@ -186,12 +203,26 @@ class Embeddings:
     def __len__(self) -> int:
         return len(self.vectors)
 
+    def __repr__(self) -> str:
+        n, d = self.vectors.shape
+        dtype = str(getattr(self.vectors, "dtype", "")).removeprefix("torch.")
+        origin = [str(self.provenance[key]) for key in ("model", "dataset") if self.provenance.get(key)]
+        columns = [name for name in ("item_id", "labels") if getattr(self, name) is not None]
+        facts = [f"{n} × {d} {dtype}", self.modality, *origin, f"with {', '.join(columns)}" if columns else ""]
+        return f"<Embeddings: {', '.join(filter(None, facts))}>"
+
     @property
     def dim(self) -> int:
+        """Number of columns."""
         return self.vectors.shape[1]
 
     def take(self, rows: np.ndarray | slice, *, vectors: Any = None) -> "Embeddings":
-        """The chosen rows, with everything that belongs to them. vectors: those rows, where they are at hand."""
+        """Chooses rows, with everything that belongs to them.
+
+        Args:
+            rows: Indices, a mask or a slice.
+            vectors: The chosen rows, if the caller has them already.
+        """
 
         def pick(column):
             return None if column is None else column[rows]
@@ -209,7 +240,7 @@ class Embeddings:
 
 
 def _vectors(x: Any, name: str) -> Any:
-    """An array in memory, or what is read when it is asked for, as it is."""
+    """An array. What is read on demand stays as it is."""
     from clip_geometry.geometry._core.arrays import as_tensor
     from clip_geometry.geometry._core.streamed import GaussianRows, StreamedRows
 
@@ -221,7 +252,7 @@ def _vectors(x: Any, name: str) -> Any:
 
 
 def _as_column(values: Any) -> np.ndarray | None:
-    """An array of what a list, a tensor, a table's column or an array holds; None of anything else."""
+    """The values of a list, a tensor, a table's column or an array, as an array; None for anything else."""
     if isinstance(values, list | tuple | range):
         kinds = set(map(type, values))
         plain = len(kinds) == 1 and kinds <= {int, float, bool}
@@ -236,9 +267,19 @@ def _as_column(values: Any) -> np.ndarray | None:
 
 def _as_ids(column: np.ndarray, whose: str) -> np.ndarray:
     """An object array of strings, none of them missing."""
+    from clip_geometry.geometry._core.values import is_missing
+
+    def as_id(value: Any) -> str | None:
+        if isinstance(value, bytes):
+            return value.decode(errors="backslashreplace")
+        try:
+            return value if isinstance(value, str) else None if is_missing(value) else str(value)
+        except Exception:  # whatever a foreign __str__ raises
+            return None
+
     values = column.tolist()
     if not set(map(type, values)) <= {str} or column.dtype != object:
-        column = np.fromiter((_as_id(value) for value in values), object, len(values))
+        column = np.fromiter((as_id(value) for value in values), object, len(values))
         values = column.tolist()
     if "" in values or None in values:
         row = next(k for k, value in enumerate(values) if not value)
@@ -249,25 +290,33 @@ def _as_ids(column: np.ndarray, whose: str) -> np.ndarray:
     return column
 
 
-def _as_id(value: Any) -> str | None:
-    from clip_geometry.geometry._core.values import is_missing
-
-    if isinstance(value, bytes):
-        return value.decode(errors="backslashreplace")
-    try:
-        return value if isinstance(value, str) else None if is_missing(value) else str(value)
-    except Exception:  # whatever a foreign __str__ raises
-        return None
-
-
 def pair(image: Embeddings, text: Embeddings, *, distinct: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Index arrays (i, j) such that image row i[k] and text row j[k] belong to the same item.
+    """Pairs the rows of two sets that belong to the same item.
 
-    Every match counts: an image with five captions gives five pairs, a class prompt one pair per image of its
-    class. With distinct=True each item gives one pair, its first image with its first text, so that different pairs
-    are different items. Sets without ids pair by position, if they are equally long. Order: by image row, then by
-    text row.
-    Raises InputError where nothing pairs.
+    Every match counts: an image with five captions gives five pairs, a class prompt one pair per image of its class.
+    Sets of equal length without ids pair by position.
+
+    Args:
+        image: One set.
+        text: The other set.
+        distinct: Give each item one pair, its first image with its first text, so that different pairs are different
+            items.
+
+    Returns:
+        Index arrays (i, j): image row i[k] and text row j[k] belong to the same item. Ordered by image row, then by
+        text row.
+
+    Raises:
+        InputError: Nothing pairs.
+
+    Example:
+        >>> import numpy as np
+        >>> import clip_geometry as cg
+        >>> image = cg.Embeddings(np.eye(2), "image", item_id=["a", "b"])
+        >>> text = cg.Embeddings(np.eye(3), "text", item_id=["b", "a", "b"])
+        >>> i, j = cg.pair(image, text)
+        >>> i.tolist(), j.tolist()
+        ([0, 1, 1], [1, 0, 2])
     """
     from clip_geometry.geometry._core.arguments import flag
 
@@ -300,7 +349,7 @@ def pair(image: Embeddings, text: Embeddings, *, distinct: bool = False) -> tupl
 
 
 def _labels(side: Embeddings) -> list | None:
-    """Labels to pair on; missing ones, which would pair with each other, are an error."""
+    """Labels to pair on. Missing labels are an error, since they would pair with each other."""
     from clip_geometry.geometry._core.rows import as_values
 
     if side.labels is None:

@@ -1,4 +1,4 @@
-"""Files that are written: there whole or not at all, and a lock that dies with its process."""
+"""Atomic writes, and a lock that ends with its process."""
 
 import hashlib
 import io
@@ -41,7 +41,7 @@ def parquet_bytes(table: "pa.Table") -> bytes:
 
 
 def write_atomically(path: Path, data: bytes) -> str:
-    """Writes `data` as `writing` does and returns its SHA-256."""
+    """Writes `data` as `writing` does and returns its SHA-256 checksum."""
     with writing(path) as file:
         file.write(data)
     return hashlib.sha256(data).hexdigest()
@@ -49,10 +49,10 @@ def write_atomically(path: Path, data: bytes) -> str:
 
 @contextmanager
 def writing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write to, which is named `path` once the block ends without an error.
+    """Opens a file that is renamed to `path` when the block ends without an error.
 
-    It has a temporary name in the same folder and is flushed to the disk before it is renamed, so whoever opens `path`
-    sees the old content or the new, whenever the process is killed. An OSError names `path`, not the temporary file.
+    It has a temporary name in the same folder and is flushed to the disk before it is renamed, so `path` has the old
+    content or the new, whenever the process is killed. An OSError names `path`, not the temporary file.
     """
     with _renamed(path, Path.touch) as temporary, temporary.open("wb") as file:
         yield file
@@ -62,20 +62,27 @@ def writing(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def writing_folder(path: Path) -> Iterator[Path]:
-    """A folder to write into, which is named `path` once the block ends without an error."""
+    """Makes a folder that is renamed to `path` when the block ends without an error."""
     with _renamed(path, Path.mkdir) as temporary:
         yield temporary
 
 
 @contextmanager
 def _renamed(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
-    """What `make` makes beside `path`, renamed at the end. Until then a lock says that somebody writes it."""
+    """Makes a file or folder beside `path` and renames it at the end; until then it is locked."""
+    import fcntl
+
     temporary, lock = path.with_name(f".{path.name}.{uuid4().hex}.tmp"), None
     try:
         with naming(path):
             while lock is None:
                 make(temporary)
-                lock = _lock(temporary)
+                lock = _descriptor(temporary)
+                with suppress(OSError):  # a file system without locks: then `remove_temporaries` removes nothing either
+                    fcntl.flock(lock, fcntl.LOCK_EX)
+                if not os.fstat(lock).st_nlink:  # another process removed it before it was locked
+                    os.close(lock)
+                    lock = None
             yield temporary
             temporary.replace(path)
             sync_folder(path.parent)
@@ -90,26 +97,13 @@ def _renamed(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """An OSError in the block that names no file, or a temporary one, names `path`."""
+    """Lets an OSError in the block name `path` instead of no file or a temporary one."""
     try:
         yield
     except OSError as error:
         if error.filename is None or is_temporary(Path(os.fsdecode(error.filename))):
             error.filename = str(path)
         raise
-
-
-def _lock(path: Path) -> int | None:
-    """A descriptor that has the lock of the file or folder; None where another process removed it before."""
-    import fcntl
-
-    descriptor = _descriptor(path)
-    with suppress(OSError):  # a file system without locks: then `remove_temporaries` removes nothing either
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-    if os.fstat(descriptor).st_nlink:
-        return descriptor
-    os.close(descriptor)
-    return None
 
 
 def _descriptor(path: Path) -> int:
@@ -137,7 +131,7 @@ def is_temporary(path: Path) -> bool:
 
 
 def remove_temporaries(folder: Path, name: str | None = None) -> None:
-    """Removes what killed writers left of the file or folder `name`; None: of any in the folder or below."""
+    """Removes what killed writers left of the file or folder `name`; None: of any file in the folder or below."""
     import fcntl
 
     for path in list(folder.rglob(".*.tmp") if name is None else folder.glob(f".{escape(name)}.*.tmp")):
@@ -156,15 +150,15 @@ def sha256_of(path: Path) -> str:
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
-    """Writes a JSON object that carries its own checksum."""
+    """Writes a JSON object with its own checksum."""
     text = json.dumps({**values, "checksum": digest(values)}, indent=1, ensure_ascii=False)
     write_atomically(path, f"{text}\n".encode())
 
 
 def read_json(path: Path, schema: Any = dict[str, Any]) -> dict[str, Any] | None:
-    """What `write_json` wrote; None where the file is absent, damaged or not of the schema.
+    """Reads what `write_json` wrote; None if the file is absent, damaged or does not match the schema.
 
-    An OSError of another kind rises, as of a disk that fails: what cannot be read now may be sound.
+    Any other OSError is raised, for example of a failing disk, because the file may be sound.
     """
     try:
         values = parse_json(path.read_bytes(), shown(path), dict[str, Any])
@@ -175,9 +169,9 @@ def read_json(path: Path, schema: Any = dict[str, Any]) -> dict[str, Any] | None
 
 @contextmanager
 def exclusive(folder: Path, on_wait: Callable[[], None]) -> Iterator[None]:
-    """Holds the folder's lock; calls `on_wait` once if another process has it, then waits.
+    """Holds the folder's lock. If another process has it, calls `on_wait` once and waits.
 
-    The kernel frees the lock with its process, however that ends, so the lock file itself is never removed.
+    The kernel releases the lock with its process, however that ends, so the lock file itself is never removed.
     """
     import fcntl  # POSIX only: reading works without it
 
@@ -190,3 +184,16 @@ def exclusive(folder: Path, on_wait: Callable[[], None]) -> Iterator[None]:
                 on_wait()
                 fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process holds the folder's lock."""
+    with suppress(ImportError, OSError):  # a system without fcntl, or a folder without a lock file
+        import fcntl
+
+        with (folder / LOCK).open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+    return False

@@ -1,4 +1,4 @@
-"""How much memory this process may take, and whether it has run out."""
+"""How much memory this process may use, and whether it ran out."""
 
 import ctypes
 import os
@@ -6,34 +6,24 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-CGROUPS = Path("/sys/fs/cgroup")  # where Linux tells what a container, or a job of a cluster, may take
-OWN_CGROUPS = Path("/proc/self/cgroup")  # which of them this process is in
+CGROUPS = Path("/sys/fs/cgroup")  # limits of containers and cluster jobs on Linux
+OWN_CGROUPS = Path("/proc/self/cgroup")  # the groups of this process
 
 
 def memory() -> int:
-    """Bytes that this machine has, or that the container or job in which this process runs may take."""
+    """Bytes of memory of this machine, or what the container or job in which this process runs may use."""
     if not hasattr(os, "sysconf"):
         return 2**34
     return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_limits()])
 
 
 def _limits() -> Iterator[int]:
-    """ulimit -v, and those of the process's groups and of all groups around them, of either version of cgroups."""
+    """ulimit -v, and the limits of the process's cgroups (either version) and of all groups around them."""
     import resource
 
     allowed = resource.getrlimit(resource.RLIMIT_AS)[0]
     if allowed != resource.RLIM_INFINITY:
         yield allowed
-    for file in _limit_files():
-        try:
-            limit = file.read_text().strip()
-        except OSError:  # there is none, or it is not ours to read
-            continue
-        if limit.isdecimal():  # "max" is none
-            yield int(limit)
-
-
-def _limit_files() -> Iterator[Path]:
     lines = OWN_CGROUPS.read_text().splitlines() if OWN_CGROUPS.is_file() else []
     for _, controllers, group in (line.split(":", 2) for line in lines):
         if controllers and "memory" not in controllers.split(","):
@@ -42,25 +32,30 @@ def _limit_files() -> Iterator[Path]:
         # inside a container the path may be the host's, where nothing is: its own group is then the root
         path = Path("/", group)
         for part in (path, *path.parents):
-            yield root / part.relative_to("/") / name
+            try:
+                limit = (root / part.relative_to("/") / name).read_text().strip()
+            except OSError:  # it does not exist, or may not be read
+                continue
+            if limit.isdecimal():  # "max" means no limit
+                yield int(limit)
 
 
 def give_back() -> None:
-    """Returns freed memory to the system where the C library can (glibc), which otherwise keeps most of the blocks that
-    lay between small live ones: of a streamed set as much as its largest blocks take, after each kind of pass."""
+    """Returns freed memory to the system where the C library can (glibc). It otherwise keeps most freed blocks between
+    small live ones, for a streamed set as much as its largest blocks after each kind of pass."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
     if trim is not None:
         trim(0)
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Of whatever device: torch has a class for CUDA only; on the CPU and on Apple's GPUs the message tells."""
+    """Whether memory of any device ran out. torch has a class for CUDA only; elsewhere the message has to tell."""
     signs = ("not enough memory", "allocate memory", "out of memory", "bad_alloc", "malloc of size")
     return isinstance(error, MemoryError) or any(sign in str(error) for sign in signs)
 
 
 def out_of_memory(error: Exception) -> str:
-    """What an error of running out says: how much was asked for, what there is, and what takes less."""
+    """The message when memory ran out: how much was requested, how much there is, and what needs less."""
     asked = re.search(r"(?:allocate|of size) (\d[\d.]* [KMGT]?i?B|\d+ bytes|\d+)", str(error))
     return (
         f"memory ran out{f', {asked[1]} more were asked for' if asked else ''}: this process may take "

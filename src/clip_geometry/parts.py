@@ -1,4 +1,4 @@
-"""A config of several parts as one whole config for each: what is shared at the top reaches the parts that know it."""
+"""Configs of several parts: keys beside `parts` are shared by every part whose experiment has them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,27 +8,32 @@ from clip_geometry.config import override
 from clip_geometry.experiments.kit.base import experiments
 from clip_geometry.registry import InputError, did_you_mean
 
-PAGE = (
-    "name",
-    "title",
-    "description",
-)  # of the page that all parts share; a part has a title and description of its own
-OF_PARTS = ("experiment", "sweep", "smoke")  # mean something inside a part only
+PAGE = ("name", "title", "description")  # of the whole page; a part has a title and a description of its own
+OF_PARTS = ("experiment", "sweep", "smoke")  # allowed inside a part only
 
 Values = Mapping[str, Any]
 
 
 def spread(values: Values, context: str) -> dict[str, Any]:
-    """`values` with every part as a whole config; a config without `parts` as it is.
+    """Makes every part a whole config. A config without `parts` stays as it is.
 
-    A key beside `parts` reaches every part whose experiment has it, unless the part says it itself. `title` and
-    `description` are those of the page. Raises InputError for a key that no part has, and for parts that are none.
+    A key beside `parts` reaches every part whose experiment has it, unless the part sets it itself. `title` and
+    `description` belong to the page.
+
+    Raises:
+        InputError: No part has a key, or `parts` is not a list of sections.
     """
     if "parts" not in values:
         return dict(values)
     page = {key: values[key] for key in PAGE if key in values}
     shared = {key: value for key, value in values.items() if key not in (*PAGE, "parts")}
-    parts = _checked(values["parts"], context)
+    parts = values["parts"]
+    if not isinstance(parts, list) or not parts or not all(isinstance(part, dict) for part in parts):
+        raise InputError(f"{context}: 'parts' is {json.dumps(parts, default=str)[:60]}; expected a list of sections")
+    for number, part in enumerate(parts):
+        if not isinstance(part.get("experiment"), str):
+            known = did_you_mean("", experiments, listed_by=experiments.listed_by)
+            raise InputError(f"{context}: part {number} has no key 'experiment'{known}")
     for key in shared:
         if key in OF_PARTS:
             raise InputError(f"{context}: {key!r} beside 'parts' belongs into one of the parts")
@@ -41,15 +46,18 @@ def spread(values: Values, context: str) -> dict[str, Any]:
 
 
 def parts_of(values: Values) -> list[dict[str, Any]]:
-    """The whole config of each part of spread `values`; of a config without parts, itself."""
+    """The whole configs of spread `values`; the config itself if it has no parts."""
     return [dict(part) for part in values["parts"]] if "parts" in values else [dict(values)]
 
 
 def change(values: Values, changes: Values, context: str) -> dict[str, Any]:
-    """Spread `values` with each dotted key of `changes` replaced.
+    """Replaces dotted keys in spread `values`.
 
-    `parts.0.pairs.size` is that of the first part; `pairs.size` that of every part that has pairs. A key that is set is
-    not swept any more. Raises InputError for a key that no part has.
+    `parts.0.pairs.size` is a key of the first part, `pairs.size` of every part that has pairs. A key that is set is no
+    longer swept.
+
+    Raises:
+        InputError: No part has a key.
     """
     if "parts" not in values:
         return override(_without_swept(values, changes), changes)
@@ -66,7 +74,7 @@ def change(values: Values, changes: Values, context: str) -> dict[str, Any]:
 
 
 def _places(key: str, parts: Sequence[Values], context: str) -> list[tuple[int, str]]:
-    """(number of a part, the key in it) for each part that a changed key means."""
+    """The number of a part, and the key in it, for each part that a dotted key refers to."""
     head, _, rest = key.partition(".")
     if head == "parts":
         number, _, own = rest.partition(".")
@@ -78,21 +86,11 @@ def _places(key: str, parts: Sequence[Values], context: str) -> list[tuple[int, 
     if head in OF_PARTS:
         raise InputError(f"{context}: {head!r} belongs to one part; say which, as parts.0.{key}")
     _require_known(head, parts, context)
-    # a key inside a section is of the parts that have the section
+    # a key inside a section refers to the parts that have the section
     meant = [k for k, part in enumerate(parts) if head in _fields(part) and (head == key or head in part)]
     if not meant:
         raise InputError(f"{context}: no part sets {head!r}, so {key!r} has no section to stand in")
     return [(k, key) for k in meant]
-
-
-def _checked(parts: Any, context: str) -> list[dict[str, Any]]:
-    if not isinstance(parts, list) or not parts or not all(isinstance(part, dict) for part in parts):
-        raise InputError(f"{context}: 'parts' is {json.dumps(parts, default=str)[:60]}; expected a list of sections")
-    for number, part in enumerate(parts):
-        if not isinstance(part.get("experiment"), str):
-            known = did_you_mean("", experiments, listed_by=experiments.listed_by)
-            raise InputError(f"{context}: part {number} has no key 'experiment'{known}")
-    return parts
 
 
 def _fields(part: Values) -> set[str]:
@@ -106,13 +104,13 @@ def _require_known(key: str, parts: Sequence[Values], context: str) -> None:
 
 
 def _without_swept(values: Values, changes: Values) -> dict[str, Any]:
-    """The config without the sweep of keys that are set to one value now, which the sweep would overrule."""
+    """Removes from the sweep the keys that are set to one value now, which the sweep would override."""
     sweep = values.get("sweep")
     if not isinstance(sweep, dict):
         return dict(values)
-    left = {key: options for key, options in sweep.items() if not any(_covers(change, key) for change in changes)}
+    left = {
+        key: options
+        for key, options in sweep.items()
+        if not any(key == change or key.startswith(f"{change}.") for change in changes)
+    }
     return {**values, "sweep": left}
-
-
-def _covers(change: str, key: str) -> bool:
-    return key == change or key.startswith(f"{change}.")

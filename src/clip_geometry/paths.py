@@ -1,4 +1,4 @@
-"""Paths that a user gave: what is at them, in a sentence where it is not what was expected."""
+"""Checks of paths that a user gave: one sentence where something else was expected."""
 
 import errno
 import os
@@ -9,7 +9,7 @@ from clip_geometry.registry import InputError, shown
 
 
 def expanded(path: str | Path) -> Path:
-    """`path` with "~" expanded; InputError for a user that does not exist, or a name that no file can have."""
+    """Expands "~". Raises InputError for a user that does not exist and for a name that no file can have."""
     path = Path(path)
     try:
         path = path.expanduser()
@@ -28,7 +28,7 @@ _ABSENT = (errno.ENOENT, errno.ENOTDIR)  # reported by the callers that expect a
 
 
 def existing_file(path: str | Path, what: str) -> Path:
-    """`path` with "~" expanded, if it is a file that is not empty; `what` names it in the error."""
+    """Expands "~" and requires a file that is not empty; `what` names it in the error."""
     path = expanded(path)
     try:
         status = path.stat()
@@ -48,13 +48,13 @@ def existing_file(path: str | Path, what: str) -> Path:
 
 
 def existing(path: str | Path, what: str) -> Path:
-    """`path` with "~" expanded, if it is a directory or a file that is not empty."""
+    """Expands "~" and requires a directory or a file that is not empty."""
     path = expanded(path)
     return path if path.is_dir() else existing_file(path, what)
 
 
 def existing_folder(path: str | Path, what: str) -> Path:
-    """`path` with "~" expanded, if it is a directory; `what` names it in the error."""
+    """Expands "~" and requires a directory; `what` names it in the error."""
     path = expanded(path)
     if path.is_dir():
         return path

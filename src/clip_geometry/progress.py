@@ -1,4 +1,4 @@
-"""How far long work has come: a bar on a terminal, a plain line every few seconds elsewhere."""
+"""Progress of long work: a bar on a terminal, a plain line every few seconds elsewhere."""
 
 import sys
 import time
@@ -20,7 +20,7 @@ class Progress(Protocol):
 
 
 def note(message: str) -> None:
-    """One line for the user; stderr, because stdout is for results. Nothing where stderr is closed."""
+    """Prints one line for the user on stderr, because stdout is for results; nothing if stderr is closed."""
     if sys.stderr is not None:
         with suppress(OSError):
             print(printable(message), file=sys.stderr, flush=True)
@@ -28,10 +28,19 @@ def note(message: str) -> None:
 
 @contextmanager
 def progress(description: str, total: int, done: int = 0) -> Iterator[Advance]:
-    """A rich bar where stderr is a terminal, plain lines otherwise. `done` of `total` were there before."""
-    show = _bar if sys.stderr is not None and sys.stderr.isatty() else _lines
-    with show(description, total, done) as advance:
-        yield advance
+    """Shows a rich bar if stderr is a terminal, plain lines otherwise. `done` of `total` were finished before."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True)) as bar:
+            task = bar.add_task(description, total=total, completed=done)
+            yield lambda count: bar.advance(task, count)
+    else:
+        lines = PlainLines(description, total, done)
+        yield lines.advance
+        lines.finish()
 
 
 @contextmanager
@@ -40,28 +49,10 @@ def quiet(description: str, total: int, done: int = 0) -> Iterator[Advance]:
     yield lambda count: None
 
 
-@contextmanager
-def _bar(description: str, total: int, done: int) -> Iterator[Advance]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(description, total=total, completed=done)
-        yield lambda count: bar.advance(task, count)
-
-
-@contextmanager
-def _lines(description: str, total: int, done: int) -> Iterator[Advance]:
-    lines = PlainLines(description, total, done)
-    yield lines.advance
-    lines.finish()
-
-
 class Throughput:
-    """`image: pass 3, 1.2 of 4.0 GB, 410 MB/s`, at most every INTERVAL seconds, of rows that are read again and again.
+    """Throughput of rows that are read in several passes: `image: pass 3, 1.2 of 4.0 GB, 410 MB/s`.
 
-    Called with the number of rows after each block.
+    Call it with the number of rows after each block. It prints at most one line every INTERVAL seconds.
     """
 
     def __init__(self, description: str, rows: int, row_bytes: int, clock: Callable[[], float] = time.monotonic):
@@ -81,7 +72,7 @@ class Throughput:
 
 
 class PlainLines:
-    """`image: 128 of 512, 31.2/s, 12 s left`, at most every INTERVAL seconds, and one line at the end.
+    """Progress as text: `image: 128 of 512, 31.2/s, 12 s left`, at most every INTERVAL seconds, and a line at the end.
 
     The rate counts only what this process did.
     """

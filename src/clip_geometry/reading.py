@@ -1,13 +1,14 @@
-"""Everything that is read from outside comes in here: one guarded reader per kind of file.
+"""Guarded readers, one per kind of file, for everything that comes from outside.
 
-Each gives plain values or raises InputError, one sentence, whatever the file holds. A size that a file declares is
-checked against the file and against the memory before anything is allocated, and nothing from a file is executed. A
-`schema` is any type that pydantic's TypeAdapter takes; values are checked against it once, where they enter.
+Each returns plain values or raises InputError in one sentence, whatever the file holds. A declared size is checked
+against the file and the memory before anything is allocated, and nothing from a file is executed. A `schema` is any
+type that pydantic's TypeAdapter takes; values are checked against it once, when they are read.
 """
 
 import functools
 import gzip
 import io
+import itertools
 import json
 import math
 import os
@@ -33,29 +34,29 @@ if TYPE_CHECKING:
 
 
 class Schema(BaseModel):
-    """Base of what a file has to hold: exact types; further keys are ignored."""
+    """Base of schemas: exact types; further keys are ignored."""
 
     model_config = ConfigDict(strict=True)
 
 
-MOST_TEXT = 2**30  # bytes of a text that is parsed whole
-MOST_YAML = 2**20  # of a YAML file, whose parser is slow
-MOST_VALUES = 100_000  # in it, where aliases are written out
-DEPTH = 100  # of nested lists and objects; Python's parsers take a stack frame a level
+MAX_TEXT = 2**30  # bytes of a text that is parsed as a whole
+MAX_YAML = 2**20  # bytes of a YAML file, whose parser is slow
+MAX_VALUES = 100_000  # values of a YAML file after its aliases are expanded
+DEPTH = 100  # nested lists and objects; Python's parsers take a stack frame per level
 
 
 def first_line(error: BaseException) -> str:
-    """What a library complains of, short enough for one sentence of ours."""
+    """The message of a library's error, short enough to be part of a sentence."""
     lines = str(error).strip().splitlines() or [""]
     text = printable(re.sub(r" at 0x[0-9a-fA-F]+", "", lines[0]))
     return text if len(text) <= 160 else f"{text[:160]}…"
 
 
 def damaged(path: Path, kind: str, error: BaseException | str) -> InputError:
-    """The sentence for a file that its library cannot read."""
+    """The error for a file that its library cannot read."""
     if isinstance(error, Exception) and memory.is_out_of_memory(error):
         return InputError(f"{shown(path)} is damaged or too large: {memory.out_of_memory(error)}")
-    if isinstance(error, OSError) and error.strerror:  # of the disk, not of what is on it
+    if isinstance(error, OSError) and error.strerror:  # an error of the disk, not of its content
         return InputError(f"{shown(path)} cannot be read: {error.strerror}")
     why = printable(error) if isinstance(error, str) else first_line(error)
     return InputError(
@@ -64,7 +65,7 @@ def damaged(path: Path, kind: str, error: BaseException | str) -> InputError:
 
 
 def require_memory(size: int, source: str) -> None:
-    """InputError where `size` bytes are more than the memory that this process may take."""
+    """Raises InputError if `size` bytes are more than the memory that this process may use."""
     if size > memory.memory():
         raise InputError(
             f"{source} takes {_gigabytes(size)} in memory and there are {_gigabytes(memory.memory())}; give fewer "
@@ -79,8 +80,8 @@ def _gigabytes(size: int) -> str:
 # -- text, JSON, YAML
 
 
-def read_bytes(path: str | Path, what: str, *, most: int = MOST_TEXT) -> bytes:
-    """The content of a file of at most `most` bytes."""
+def read_bytes(path: str | Path, what: str, *, most: int = MAX_TEXT) -> bytes:
+    """Reads a file of at most `most` bytes; `what` names the expected content in errors."""
     path = existing_file(path, what)
     if path.stat().st_size > most:
         raise InputError(f"{shown(path)} has {path.stat().st_size} bytes; {what} of at most {most} was expected")
@@ -90,8 +91,8 @@ def read_bytes(path: str | Path, what: str, *, most: int = MOST_TEXT) -> bytes:
         raise InputError(f"{shown(path)} cannot be read: {error.strerror}") from None
 
 
-def read_text(path: str | Path, what: str, *, most: int = MOST_TEXT) -> str:
-    """The UTF-8 text of a file, unpacked if it is a .gz, without a byte order mark; line ends as they are."""
+def read_text(path: str | Path, what: str, *, most: int = MAX_TEXT) -> str:
+    """Reads UTF-8 text, unpacked if the file is a .gz, without a byte order mark; line ends stay as they are."""
     content = read_bytes(path, what, most=most)
     try:
         if Path(path).suffix == ".gz":
@@ -106,44 +107,46 @@ def read_text(path: str | Path, what: str, *, most: int = MOST_TEXT) -> str:
         raise InputError(f"{shown(path)} cannot be unpacked, it is truncated or no gzip file") from None
 
 
-def read_json(path: str | Path, what: str, schema: Any = None, *, most: int = MOST_TEXT) -> Any:
-    """The JSON value in a file, checked against `schema`."""
+def read_json(path: str | Path, what: str, schema: Any = None, *, most: int = MAX_TEXT) -> Any:
+    """Reads a JSON file and checks the value against `schema`."""
     return parse_json(read_text(path, what, most=most), shown(path), schema, f"; {what} was expected")
 
 
 def parse_json(text: str | bytes, source: str, schema: Any = None, hint: str = ": copy or write it again") -> Any:
-    """The value of a JSON text. InputError for bad syntax, NaN, infinity, deep nesting, numbers of thousands of digits,
-    text that is not Unicode and values that are not of the schema; `source` names the text in it, `hint` ends it."""
+    """Parses JSON and checks the value against `schema`.
+
+    Args:
+        text: The JSON.
+        source: Name of the text in errors.
+        schema: Expected type. Default: any.
+        hint: End of the error message.
+
+    Raises:
+        InputError: Bad syntax, NaN, infinity, deep nesting, numbers of thousands of digits, text that is not Unicode,
+            or values that do not match the schema.
+    """
+
+    def refuse(name: str) -> None:
+        raise ValueError(f"{name} is no JSON number")
+
     try:
         text = text if isinstance(text, str) else text.decode()
-        values = json.loads(text, parse_constant=_no_constant)
+        values = json.loads(text, parse_constant=refuse)
         if "\\ud" in text.lower():  # half a character, which no file can hold
             json.dumps(values, ensure_ascii=False).encode()
     except RecursionError:
         raise InputError(f"{source} is nested too deeply to be read, more than {DEPTH} levels{hint}") from None
     except ValueError as error:
         raise InputError(f"{source} is no readable JSON ({first_line(error)}){hint}") from None
-    if _is_deep(values):
-        raise InputError(f"{source} is nested too deeply, more than {DEPTH} levels{hint}")
-    return values if schema is None else checked(values, source, schema, hint)
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON number")
-
-
-def _is_deep(values: Any) -> bool:
     level = [values]
     for _ in range(DEPTH):
-        level = [
-            each
-            for value in level
-            if isinstance(value, dict | list)
-            for each in (value.values() if isinstance(value, dict) else value)
+        nested = [
+            value.values() if isinstance(value, dict) else value for value in level if isinstance(value, dict | list)
         ]
-        if not level:
-            return False
-    return True
+        level = list(itertools.chain.from_iterable(nested))
+    if level:
+        raise InputError(f"{source} is nested too deeply, more than {DEPTH} levels{hint}")
+    return values if schema is None else checked(values, source, schema, hint)
 
 
 @functools.cache
@@ -152,7 +155,7 @@ def _adapter(schema: Any) -> Any:
 
 
 def checked(values: Any, source: str, schema: Any, hint: str = "") -> Any:
-    """`values` as the schema makes them; InputError that names the first key that is wrong."""
+    """Validates `values` by the schema; InputError names the first key that is wrong."""
     try:
         return _adapter(schema).validate_python(values)
     except ValidationError as error:
@@ -168,8 +171,8 @@ def checked(values: Any, source: str, schema: Any, hint: str = "") -> Any:
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """SafeLoader that refuses duplicate keys, which YAML would let the last one win, deep nesting, and aliases by which
-    a short file becomes a huge value, or one without end."""
+    """SafeLoader that refuses duplicate keys (otherwise the last one wins), deep nesting, and aliases that turn a short
+    file into a huge or endless value."""
 
     depth = 0
 
@@ -184,8 +187,8 @@ class _PlainLoader(yaml.SafeLoader):
 
     def get_single_data(self) -> Any:
         node = self.get_single_node()
-        if node is not None and _values_in(node, {}) > MOST_VALUES:
-            raise yaml.YAMLError(f"its aliases (*name) stand for more than {MOST_VALUES} values")
+        if node is not None and _values_in(node, {}) > MAX_VALUES:
+            raise yaml.YAMLError(f"its aliases (*name) stand for more than {MAX_VALUES} values")
         return None if node is None else self.construct_document(node)
 
     def unique_mapping(self, node: yaml.MappingNode) -> dict:
@@ -201,9 +204,9 @@ class _PlainLoader(yaml.SafeLoader):
 
 
 def _values_in(node: yaml.Node, known: dict[int, float]) -> float:
-    """The number of values once every alias is expanded; infinity for an alias inside its own anchor."""
+    """Number of values after every alias is expanded; infinity for an alias inside its own anchor."""
     if id(node) not in known:
-        known[id(node)] = math.inf  # until it is counted, so for those within it
+        known[id(node)] = math.inf  # until it is counted, and so for an alias inside it
         parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
         inner = parts if isinstance(node, yaml.CollectionNode) else ()
         known[id(node)] = 1 + sum(_values_in(part, known) for part in inner)
@@ -214,7 +217,7 @@ _PlainLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _Pl
 
 
 def parse_yaml(text: str, source: str) -> Any:
-    """The value of a plain YAML text: no tags, aliases or duplicate keys."""
+    """Parses plain YAML, without tags, huge aliases or duplicate keys."""
     try:
         values = yaml.load(text, Loader=_PlainLoader)
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:  # ValueError: a month 13
@@ -226,19 +229,19 @@ def parse_yaml(text: str, source: str) -> Any:
 
 
 def read_yaml(path: str | Path, what: str) -> Any:
-    """The value in a YAML file."""
-    return parse_yaml(read_text(path, what, most=MOST_YAML), shown(path))
+    """Reads a YAML file."""
+    return parse_yaml(read_text(path, what, most=MAX_YAML), shown(path))
 
 
 # -- numbers
 
 _MAGIC = b"\x93NUMPY"
 _ZIP_ERRORS = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError)
-_ZIP_ERRORS += (RuntimeError, OverflowError, MemoryError)  # RuntimeError: a password is wanted
+_ZIP_ERRORS += (RuntimeError, OverflowError, MemoryError)  # RuntimeError: a password is required
 
 
 def read_npy(path: str | Path, *, mmap: bool = True, what: str = "a file of embeddings") -> np.ndarray:
-    """The array of a .npy file, memory-mapped or read; pickled objects never."""
+    """Reads or memory-maps the array of a .npy file; pickled objects are refused."""
     path = existing_file(path, what)
     try:
         with path.open("rb") as file:
@@ -251,11 +254,11 @@ def read_npy(path: str | Path, *, mmap: bool = True, what: str = "a file of embe
         raise error if isinstance(error, InputError) else damaged(path, ".npy", error) from None
 
 
-_HEADER = 2**16  # bytes of a .npy header, which is parsed as Python's literals
+_HEADER = 2**16  # bytes of a .npy header, which is parsed as Python literals
 
 
 def _npy_header(file: Any, source: Any, size: int) -> tuple[tuple[int, ...], np.dtype]:
-    """Shape and type that the header declares; InputError where `size` bytes do not hold as much, or for objects."""
+    """Shape and dtype in the header; InputError for objects, and where `size` bytes are too few for them."""
     name = shown(source) if isinstance(source, Path) else source
     if file.read(len(_MAGIC)) != _MAGIC:
         raise InputError(f"{name} is no .npy file, it does not begin with {_MAGIC!r}: write it with numpy.save")
@@ -278,7 +281,7 @@ def _npy_header(file: Any, source: Any, size: int) -> tuple[tuple[int, ...], np.
 
 
 def read_npz(path: str | Path, what: str = "a file of embeddings") -> dict[str, np.ndarray]:
-    """The arrays of a .npz archive by name."""
+    """Reads the arrays of a .npz archive by name."""
     path = existing_file(path, what)
     if not zipfile.is_zipfile(path):
         raise damaged(path, ".npz", "it is no zip archive")
@@ -303,7 +306,7 @@ def read_npz(path: str | Path, what: str = "a file of embeddings") -> dict[str, 
 
 
 def read_table(path: str | Path, what: str = "a table", columns: list[str] | None = None) -> "pa.Table":
-    """The table of a .parquet file."""
+    """Reads the table of a .parquet file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -326,7 +329,7 @@ def read_table(path: str | Path, what: str = "a table", columns: list[str] | Non
 def read_safetensors(
     path: str | Path, what: str = "a file of embeddings", *, framework: str = "np"
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """The metadata and the tensors by name, numpy's ("np") or torch's ("pt")."""
+    """Reads the metadata and the tensors by name, as numpy arrays ("np") or torch tensors ("pt")."""
     from safetensors import SafetensorError, safe_open
 
     path = existing_file(path, what)
@@ -339,7 +342,7 @@ def read_safetensors(
 
 
 def read_checkpoint(path: str | Path, what: str = "a checkpoint file") -> Any:
-    """What torch.save wrote, tensors and plain values only: pickled objects are refused, never run."""
+    """Reads what torch.save wrote: tensors and plain values only; pickled objects are refused, never run."""
     import torch
 
     path = existing_file(path, what)
@@ -359,7 +362,7 @@ def read_checkpoint(path: str | Path, what: str = "a checkpoint file") -> Any:
 
 
 def checked_facts(metadata: Mapping[str, str], key: str, source: str, schema: Any) -> Any:
-    """The JSON that a safetensors or parquet file has in its metadata under `key`."""
+    """Parses the JSON in the metadata of a safetensors or parquet file under `key`."""
     if key not in metadata:
         raise InputError(f"{source} has no {key!r} in its metadata: it is another kind of file")
     return parse_json(metadata[key], source, schema)

@@ -1,8 +1,8 @@
-"""Runs a config: plans its cells, skips the finished ones, writes rows, then the report."""
+"""Runs a config: plans its cells, skips finished ones, writes their records, then the report."""
 
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from itertools import chain
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class PageConfig(Config):
-    """What heads the report of all parts."""
+    """The head of the report of all parts."""
 
     name: str
     title: str = ""
@@ -45,7 +45,12 @@ class PageConfig(Config):
 
 @dataclass
 class RunFolder:
-    """A run's folder and what its experiments share. Stores lie beside the runs, one per model and data set."""
+    """A run's folder and what its experiments share. Stores are in `embeddings/` beside it, one per model and data set.
+
+    Attributes:
+        folder: The folder of the run.
+        device: Where models are computed: "auto", "cpu", "cuda", ….
+    """
 
     folder: Path
     device: str = "auto"
@@ -62,15 +67,24 @@ class RunFolder:
         batch_size: int,
         only: str | None = None,
     ) -> Mapping[str, Embeddings]:
-        """The sets of both, embedded once and kept in the store; of stored embeddings, as they are. only: a modality
-        that is enough."""
+        """The embeddings of a data set by a model, computed once and kept in a store, or stored embeddings as they are.
+
+        Args:
+            model: The model; None for stored embeddings.
+            data: The data set or the stored embeddings.
+            limit: Use only the first N items.
+            batch_size: Items per batch.
+            only: The modality that is needed. Default: all.
+        """
         if isinstance(data, StoredConfig) or model is None:
             assert isinstance(data, StoredConfig)  # configs are checked: a model for data sets, none for these
             key = f"{digest(data)} {limit}"
             if key not in self._sets:
                 self._sets[key] = read_stored(data, limit)
             return self._sets[key]
-        dataset, name = self._dataset(data), self._store_name(model, data, batch_size)
+        dataset = self._dataset(data)
+        readable = "".join(c if c.isalnum() or c in "._-" else "-" for c in f"{model.model}-{data.name}")
+        name = f"{readable[:60]}-{recipe_for(model, dataset, batch_size)['key']}"
         if only is not None and len(dataset.sides) > 1:  # a store of its own, which may lack the other modality
             dataset = replace(dataset, **{side.modality: None for side in dataset.sides if side.modality != only})
             name += f"-{only}"
@@ -82,7 +96,7 @@ class RunFolder:
         return self._sets[key]
 
     def revisions(self, model: EncoderConfig | None, data: DatasetConfig | StoredConfig) -> dict[str, str]:
-        """What identifies the files behind both, and the package: when they change, cells are new."""
+        """Identifies the files behind both and the version of the package. When one changes, cells are new."""
         if isinstance(data, StoredConfig) or model is None:
             assert isinstance(data, StoredConfig)
             return {"data_revision": stored_revision(data), "version": version("clip-geometry")}
@@ -101,15 +115,13 @@ class RunFolder:
             self._data[key] = load_dataset(config)
         return self._data[key]
 
-    def _store_name(self, model: EncoderConfig, data: DatasetConfig, batch_size: int) -> str:
-        key = recipe_for(model, self._dataset(data), batch_size)["key"]
-        readable = "".join(c if c.isalnum() or c in "._-" else "-" for c in f"{model.model}-{data.name}")
-        return f"{readable[:60]}-{key}"
-
 
 def resolve(path: Path, overrides: Mapping[str, Any], *, smoke: bool) -> dict[str, Any]:
-    """The config as one mapping: the file, its `smoke:` section if asked for, and the command line's changes. Of a
-    config with `parts`, each part whole."""
+    """Applies the `smoke:` section, if asked for, and then the overrides to the config in a file.
+
+    Returns:
+        The config as one mapping; if it has `parts`, each of them is a whole config.
+    """
     values = read_yaml(path)
     small = values.pop("smoke", None)
     if smoke and not isinstance(small, dict):
@@ -121,24 +133,22 @@ def resolve(path: Path, overrides: Mapping[str, Any], *, smoke: bool) -> dict[st
 
 
 def plan(values: Mapping[str, Any], context: str) -> list[tuple[type[Experiment], Any]]:
-    """(experiment, validated config) for each point of the sweep, part by part."""
+    """The experiment and the validated config of each point of the sweep, part by part."""
     return [point for part in plan_parts(values, context) for point in part]
 
 
 def plan_parts(values: Mapping[str, Any], context: str) -> list[list[tuple[type[Experiment], Any]]]:
-    """The same, a list for each part; a config without `parts` is one."""
-    spread_values = spread(values, context)
-    return [_points(part, context) for part in parts_of(spread_values)]
-
-
-def _points(values: Mapping[str, Any], context: str) -> list[tuple[type[Experiment], Any]]:
+    """Like `plan`, with a list for each part. A config without `parts` is one part."""
     planned = []
-    for point in expand_sweep(values):
-        if not isinstance(point.get("experiment"), str):
-            known = did_you_mean("", experiments, listed_by=experiments.listed_by)
-            raise InputError(f"{context}: key 'experiment' is missing{known}")
-        kind = experiments[point["experiment"]]
-        planned.append((kind, validate(kind.Config, point, context)))
+    for part in parts_of(spread(values, context)):
+        points = []
+        for point in expand_sweep(part):
+            if not isinstance(point.get("experiment"), str):
+                known = did_you_mean("", experiments, listed_by=experiments.listed_by)
+                raise InputError(f"{context}: key 'experiment' is missing{known}")
+            kind = experiments[point["experiment"]]
+            points.append((kind, validate(kind.Config, point, context)))
+        planned.append(points)
     return planned
 
 
@@ -151,10 +161,38 @@ def run(
     device: str = "auto",
     command: str = "",
 ) -> Path:
-    """Runs the config in `path` → the report. The same call again continues where it stopped.
+    """Runs the experiments of a config. The same call again continues where it stopped.
 
-    Everything lies in runs/<name>-<hash of the resolved config>/: config.yaml, results.jsonl, figures/, report.html,
-    provenance.yaml. Raises InputError for anything wrong in the config.
+    The folder `<runs>/<name>-<hash of the resolved config>/` holds config.yaml, results.jsonl, figures/, report.html
+    and provenance.yaml.
+
+    Args:
+        path: A YAML config.
+        overrides: New values by dotted key, e.g. {"pairs.size": 100}.
+        smoke: Apply the config's section `smoke`: small models, few items.
+        runs: Folder of all runs.
+        device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", ….
+        command: The command shown in the report.
+
+    Returns:
+        Path of the report.
+
+    Raises:
+        InputError: Anything is wrong in the config.
+
+    Example:
+        >>> import json, tempfile
+        >>> from pathlib import Path
+        >>> import clip_geometry as cg
+        >>> config = {"name": "tiny", "experiment": "geometry", "model": "scenes-clip/fresh", "pictures": []}
+        >>> config |= {"pairs": {"name": "scenes", "size": 8}, "measures": ["modality_gap"]}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "tiny.yaml")
+        ...     _ = path.write_text(json.dumps(config))
+        ...     report = cg.run(path, {}, runs=Path(folder, "runs"), device="cpu")
+        ...     rows = cg.read_rows(report.parent)
+        >>> report.name, rows[0]["measure"]
+        ('report.html', 'modality_gap')
     """
     values = resolve(path, overrides, smoke=smoke)
     planned = plan_parts(values, str(path))
@@ -185,7 +223,7 @@ def run(
 
 
 def _compute(cells: Mapping[str, Cell], results: Results) -> None:
-    """Computes the cells that are not finished, each written when it is done."""
+    """Computes the cells that are not finished and writes each one's records when it is done."""
     finished = results.finished() & cells.keys()
     with progress("cells", total=len(cells), done=len(finished)) as advance:
         for key, cell in cells.items():
@@ -201,12 +239,13 @@ def _report(
 
     folder, several = results.path.parent, len(parts) > 1
     drawn_in = [folder / "figures" / (f"part-{k}" if several else "") for k in range(1, len(parts) + 1)]
+    own = {name: each for experiment in chain(*parts) for name, each in experiment.explanations.items()}
     return write_report(
         folder / "report.html",
         title=page.title or page.name,
         intro=page.description,
         sections=[_section(part, results.read(), where) for part, where in zip(parts, drawn_in, strict=True)],
-        explanations={**measures, **evaluators, **references, **_own_explanations(chain(*parts))},
+        explanations={**measures, **evaluators, **references, **own},
         command=command or shlex.join(["clip-geometry", "run", "config.yaml"]),
         config=config,
         versions=library_versions(),
@@ -214,7 +253,7 @@ def _report(
 
 
 def _section(planned: Sequence[Experiment], rows: Sequence[Row], figures_in: Path) -> "Section":
-    """What the report shows of one part."""
+    """The report's section of one part."""
     from clip_geometry.report.beside import beside
     from clip_geometry.report.page import Section
 
@@ -227,27 +266,19 @@ def _section(planned: Sequence[Experiment], rows: Sequence[Row], figures_in: Pat
         figures += experiment.figures(figures_in, prefix=prefix, group=group)
     if many:
         figures = type(first).together(planned, figures_in) + figures
+    facts = [experiment.facts() for experiment in planned]  # what differs between runs is listed
     return Section(
         title=first.config.title,
         intro=first.config.description,
-        facts=_common([experiment.facts() for experiment in planned]),
+        facts={
+            key: value
+            if all(each.get(key) == value for each in facts)
+            else " | ".join(dict.fromkeys(str(each.get(key)) for each in facts))
+            for key, value in facts[0].items()
+        },
         sentences=type(first).sentences(planned),
         rows=[row for row in rows if wanted[row["cell"]].tabled(row)],
         beside=beside(rows, first.config.name),
         figures=figures,
         fresh_models=sorted({model for experiment in planned for model in experiment.fresh_models()}),
     )
-
-
-def _own_explanations(planned: Iterable[Experiment]) -> dict[str, Any]:
-    return {name: each for experiment in planned for name, each in experiment.explanations.items()}
-
-
-def _common(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The facts of all runs in one: what differs is listed."""
-    return {
-        key: facts[0][key]
-        if all(each.get(key) == facts[0][key] for each in facts)
-        else " | ".join(dict.fromkeys(str(each.get(key)) for each in facts))
-        for key in facts[0]
-    }

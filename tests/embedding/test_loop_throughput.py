@@ -1,6 +1,7 @@
 """Whatever makes embedding fast gives the rows of the plain loop."""
 
 import copy
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -19,15 +20,15 @@ from clip_geometry.data import load_dataset, resolve_dataset
 from clip_geometry.data.base import Side
 from clip_geometry.embedding.loop import embed
 from clip_geometry.embedding.reading import read_store
-from clip_geometry.embedding.shards.throughput import Resize, Throughput, choose_resize
-from clip_geometry.embedding.shards.timing import PARTS, Spent, told
-from clip_geometry.embedding.shards.writing import Writer
+from clip_geometry.embedding.shards.images import Resize, choose_resize
+from clip_geometry.embedding.shards.throughput import PARTS, Throughput, throughput_line
 from clip_geometry.embedding.store import Store
 from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.encoders.base import Rows
 from clip_geometry.progress import quiet
 from clip_geometry.registry import InputError
 from support.embed_fakes import fake_dataset, run
+from support.engine_fakes import die_once
 
 MODEL = "scenes-clip/fresh"
 
@@ -347,22 +348,31 @@ def test_an_error_of_a_write_surfaces_and_the_shard_before_is_kept(loader, tmp_p
     assert again.batches.count(("image", 4)) == 6
 
 
-def test_the_last_write_is_finished_when_the_block_ends_with_an_error():
-    done = []
+def test_a_shard_that_is_being_written_is_finished_whatever_happens_meanwhile(loader, tmp_path, monkeypatch):
+    write, batches = Store.write_shard, []
 
-    def slow():
-        time.sleep(0.1)
-        done.append(1)
-        return {}
+    def slow(self, *given):
+        time.sleep(0.3)
+        return write(self, *given)
 
-    spent = Spent()
-    with pytest.raises(KeyboardInterrupt), Writer(spent) as writer:
-        writer.write(slow)
-        raise KeyboardInterrupt
-    assert done == [1]
-    assert spent.worked["write"] >= 0.1 and spent.waited["write"] == 0.0
-    with pytest.raises(OSError, match="disk"), Writer(Spent()) as writer:
-        writer.write(lambda: (_ for _ in ()).throw(OSError("disk")))
+    def interrupt():
+        batches.append(1)
+        if len(batches) == 5:  # the first of the second shard
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Store, "write_shard", slow)
+    loader(on_batch=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path)
+    assert [path.name for path in tmp_path.glob("image/record-*")] == ["record-00000.json"]
+
+
+def test_writing_is_counted_as_worked_and_the_last_shard_as_waited_for(loader, tmp_path, monkeypatch):
+    write = Store.write_shard
+    monkeypatch.setattr(Store, "write_shard", lambda *given: time.sleep(0.1) or write(*given))
+    loader(on_batch=lambda: time.sleep(0.05))  # a shard of four batches takes longer than writing the one before
+    spent = run(tmp_path, fake_dataset(48, text=False))["run"]["image"]["write"]
+    assert spent["worked"] >= 0.3 and 0.1 <= spent["waited"] < spent["worked"] - 0.15
 
 
 def test_the_parts_of_the_time_add_up(loader, tmp_path, capsys):
@@ -383,11 +393,29 @@ def test_shares_are_told_of_the_whole_and_beside_it():
     facts |= {part: {"waited": 0.0, "worked": 0.0} for part in PARTS}
     facts["compute"] = {"waited": 3.0, "worked": 3.0}
     facts["decode"] = {"waited": 0.4, "worked": 2.5}
-    line = told("image", facts)
+    line = throughput_line("image", facts)
     assert line == (
         "image: 100 items in 4.0 s (25/s): decode 10%, transfer 0%, compute 75%, write 0% of the time; "
         "at work beside it: decode 2.5 s"
     )
+
+
+def test_after_a_worker_was_killed_the_same_command_continues(loader, tmp_path):
+    data, main = fake_dataset(text=False), os.getpid()
+
+    def load(k):
+        if k == 25 and os.getpid() != main:
+            die_once(tmp_path / "killed")
+        return data.image.load(k)
+
+    given = replace(data, image=replace(data.image, load=load))
+    loader(on_batch=lambda: time.sleep(0.05))
+    with pytest.raises(InputError, match=r"^a worker process that decodes images was killed"):
+        run(tmp_path / "store", given, throughput=Throughput(workers=2))
+    assert not (tmp_path / "store/manifest.json").exists() and not multiprocessing.active_children()
+    run(tmp_path / "store", given, throughput=Throughput(workers=2))
+    run(tmp_path / "whole", data)
+    assert shards_of(tmp_path / "store") == shards_of(tmp_path / "whole")
 
 
 KILLED = """

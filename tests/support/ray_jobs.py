@@ -30,7 +30,7 @@ from support.embed_fakes import FakeConfig, FakeDatasetConfig, FakeEncoder, fake
 from support.engine_fakes import Always, Fatal, Loading, Refuses, die_once
 
 CLASSES = 5
-spans.LEAST = 1  # as many spans as there are blocks, where there are few rows
+spans.MIN_BYTES = 1  # as many spans as there are blocks, where there are few rows
 
 
 def embedded(folder, data, on_batch=None, **options):
@@ -178,7 +178,8 @@ def measured(folder):
 
 def begin() -> None:
     # what workers import, and what conftest.py and its type checks are kept out of
-    os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
+    path = filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")])
+    os.environ["PYTHONPATH"] = os.pathsep.join(path)
     ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", object_store_memory=100 * 2**20)
 
 

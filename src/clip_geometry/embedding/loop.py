@@ -1,11 +1,11 @@
 """The embed loop: a data set through an encoder into a store, shard by shard.
 
-Batches start at a shard's first item and never cross its end, and each shard begins with the batch size asked
-for. So a shard's bytes do not depend on when, or after how many interruptions, it was computed.
+Batches start at a shard's first item and never cross its end, and each shard begins with the batch size asked for. So
+a shard's bytes do not depend on when, or after how many interruptions, it was computed.
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -18,14 +18,14 @@ from clip_geometry.embedding.engines import open_engine
 from clip_geometry.embedding.engines.base import Engine, ShardMaker
 from clip_geometry.embedding.shards.throughput import Throughput
 from clip_geometry.embedding.store import Shard, Store, indices_within, recipe_of, summary
-from clip_geometry.encoders.base import Encoder, EncoderConfig
+from clip_geometry.encoders.base import EncoderConfig
 from clip_geometry.progress import Progress, note, progress
 from clip_geometry.registry import InputError, printable, shown
 from clip_geometry.versions import library_versions
 
 SHARD_SIZE = 4096
+SHARD_BYTES = 2**27  # approximate bytes of a shard's rows, where an item has many rows
 THROUGHPUT = Throughput()
-SHARD_BYTES = 2**27  # of the rows of a shard, about, where an item has many
 
 
 def embed(
@@ -43,98 +43,117 @@ def embed(
     address: str | None = None,
     progress: Progress = progress,
 ) -> dict[str, Any]:
-    """Embeds both sides of `dataset` as far as the encoder can, and returns the store's manifest.
+    """Embeds a data set into a store: a folder of raw float32 rows with metadata and checksums.
 
-    Only missing or damaged shards are computed; the encoder is built only if there are any. limit: the first so
-    many items (`store.indices_within`); a store that already holds more keeps them. shard_size: items a shard;
-    about 4096, a multiple of the batch size, if not given; fewer where an item has many rows. max_corrupt: the share of
-    a side's items that may be unreadable. throughput: what is done to be fast; the manifest's "run" says what was, and
-    where the time went. engine, address: who computes (`open_engine`); a store that one began another may continue.
+    Both modalities are embedded if the model has both towers. Only missing or damaged shards are computed, so the same
+    call continues after an interruption, and the encoder is built only if there are any.
+
+    Args:
+        config: The model, from `resolve_encoder`.
+        dataset: The data, from `load_dataset`.
+        folder: Where the store is. A new or empty folder, or a store of the same model and data.
+        limit: Use only the first N items, with all their captions. A store that already has more items keeps them.
+        batch_size: Items per batch, halved when memory runs out.
+        shard_size: Items per shard. Default: about 4096, a multiple of the batch size; fewer if an item has many rows.
+        device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", ….
+        max_corrupt: Share of unreadable items that are skipped without an error.
+        throughput: Options that make it fast; the manifest's "run" says which were used and where the time went.
+        engine: "local" or "ray". A store that one began can be continued by the other.
+        address: Address of a Ray cluster (see `open_engine`).
+        progress: Shows the progress.
+
+    Returns:
+        The manifest of the store.
+
+    Raises:
+        InputError: An option is out of range, the folder holds something else, the data and the model have no modality
+            in common, too many items cannot be read, or memory runs out.
+
+    Example:
+        >>> import tempfile
+        >>> import clip_geometry as cg
+        >>> from clip_geometry.progress import quiet
+        >>> model = cg.resolve_encoder("scenes-clip/fresh")
+        >>> data = cg.load_dataset(cg.resolve_dataset("scenes", size=4))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     manifest = cg.embed(model, data, folder, device="cpu", progress=quiet)
+        ...     sets = cg.read_store(folder)
+        >>> {modality: len(each) for modality, each in sets.items()}
+        {'image': 4, 'text': 4}
     """
-    _check_options(batch_size, shard_size, max_corrupt)
     from clip_geometry.encoders import load_encoder
 
+    for name, value in {"batch_size": batch_size, "shard_size": shard_size}.items():
+        if value is not None and value < 1:
+            raise InputError(f"{name} is {value}; a positive number of items was expected")
+    if not 0 <= max_corrupt <= 1:
+        raise InputError(f"max_corrupt is {max_corrupt}; a share between 0 and 1 was expected")
     store, workers = Store(folder), open_engine(engine, address)
     maker = ShardMaker(config, dataset, store.folder.absolute(), device, batch_size, throughput, load_encoder)
+    job = _Job(maker, store, limit, max_corrupt, progress)
     with store.locked():
-        job = _Job(config, dataset, store, maker, workers, batch_size, max_corrupt, progress)
-        job.open(shard_size, limit)
-        return job.run(limit)
+        job.open(shard_size)
+        manifest = job.finished()
+        if manifest is None:
+            store.unfinish()
+            with workers as opened:
+                sides = {side.modality: job.embed_side(side, opened) for side in job.sides}
+            manifest = store.finish(job.facts(sides, opened.spent))
+        return manifest
 
 
 def recipe_for(config: EncoderConfig, dataset: Dataset, batch_size: int) -> dict[str, Any]:
-    """What the rows of a store depend on; its "key" names the store."""
+    """Everything that the rows of a store depend on; its "key" names the store."""
     from clip_geometry.encoders import encoder_revision
 
     batch = batch_size if config.depends_on_batch else None
     return recipe_of(config, encoder_revision(config), dataset.config, dataset.revision, batch)
 
 
-def _changed(config: Config, without: set[str]) -> dict[str, Any]:
-    """The fields that are not at their defaults."""
-    return config.model_dump(mode="json", serialize_as_any=True, exclude_defaults=True, exclude=without)
-
-
-def _check_options(batch_size: int, shard_size: int | None, max_corrupt: float) -> None:
-    for name, value in {"batch_size": batch_size, "shard_size": shard_size}.items():
-        if value is not None and value < 1:
-            raise InputError(f"{name} is {value}; a positive number of items was expected")
-    if not 0 <= max_corrupt <= 1:
-        raise InputError(f"max_corrupt is {max_corrupt}; a share between 0 and 1 was expected")
-
-
 @dataclass
 class _Job:
-    config: EncoderConfig
-    dataset: Dataset
-    store: Store
     maker: ShardMaker
-    workers: AbstractContextManager[Engine]
-    batch_size: int
+    store: Store
+    limit: int | None
     max_corrupt: float
     progress: Progress
     shard_size: int = SHARD_SIZE
 
     @cached_property
     def recipe(self) -> dict[str, Any]:
-        return recipe_for(self.config, self.dataset, self.batch_size)
-
-    @property
-    def encoder(self) -> Encoder:
-        return self.maker.encoder
+        return recipe_for(self.maker.config, self.maker.dataset, self.maker.batch_size)
 
     @cached_property
     def sides(self) -> list[Side]:
         """The sides that the data set has and the encoder can embed."""
-        encoder = self.encoder  # what goes wrong in building it is not about the data set
+        encoder, dataset = self.maker.encoder, self.maker.dataset
         chosen, refusals = [], {}
-        for side in self.dataset.sides:
+        for side in dataset.sides:
             try:
                 encoder.require(side.modality)
                 chosen.append(side)
             except InputError as refusal:
                 refusals[side.modality] = str(refusal)
-        name = self.dataset.config.name
         if not chosen:
             raise InputError(
-                f"the data set {name} has no side for this model: {'; '.join(refusals.values())}; "
+                f"the data set {dataset.config.name} has no side for this model: {'; '.join(refusals.values())}; "
                 "choose another model or data set, or give a prompt where the set has classes"
             )
         for modality, refusal in refusals.items():
-            note(f"the {modality} side of {name} is left out: {refusal}")
+            note(f"the {modality} side of {dataset.config.name} is left out: {refusal}")
         return chosen
 
-    def open(self, shard_size: int | None, limit: int | None) -> None:
-        """Begins a store or checks the one that is there, whose shard size is kept."""
-        there = self.store.recipe()
-        if there is None:
+    def open(self, shard_size: int | None) -> None:
+        """Begins a store, or checks the one that is there and takes over its shard size."""
+        existing = self.store.recipe()
+        if existing is None:
             self.shard_size = self.new_shard_size(shard_size)
             for side in self.sides:
-                self.items(side, limit)  # complains while nothing is written
+                self.items(side)  # raises its errors before anything is written
             self.store.begin(self.recipe, self.shard_size)
             return
         self.store.require(self.recipe)
-        self.shard_size = there["shard_size"]
+        self.shard_size = existing["shard_size"]
         if shard_size not in (None, self.shard_size):
             raise InputError(
                 f"{shown(self.store.folder)} has shards of {self.shard_size} items, not {shard_size}: "
@@ -142,67 +161,61 @@ class _Job:
             )
 
     def new_shard_size(self, shard_size: int | None) -> int:
+        batch_size, config = self.maker.batch_size, self.maker.config
         if shard_size is None:
-            fitting = SHARD_BYTES // self.encoder.item_bytes if self.encoder.item_bytes else SHARD_SIZE
-            items = max(1, min(SHARD_SIZE, fitting))
-            return items // self.batch_size * self.batch_size or (self.batch_size if items == SHARD_SIZE else items)
-        if self.config.depends_on_batch and shard_size % self.batch_size:
+            item_bytes = self.maker.encoder.item_bytes
+            items = max(1, min(SHARD_SIZE, SHARD_BYTES // item_bytes)) if item_bytes else SHARD_SIZE
+            return items // batch_size * batch_size or (batch_size if items == SHARD_SIZE else items)
+        if config.depends_on_batch and shard_size % batch_size:
             raise InputError(
-                f"the rows of {self.config.model} depend on their batch: the shard size {shard_size} "
-                f"must be a multiple of the batch size {self.batch_size}"
+                f"the rows of {config.model} depend on their batch: the shard size {shard_size} "
+                f"must be a multiple of the batch size {batch_size}"
             )
         return shard_size
 
-    def run(self, limit: int | None) -> dict[str, Any]:
-        """Computes what is missing. Without a manifest that is at least the facts for it."""
+    def finished(self) -> dict[str, Any] | None:
+        """The manifest of the store if nothing is missing."""
         manifest = self.store.manifest()
-        if manifest is not None:
-            entries = manifest["sides"]
-            sides = [side for side in self.dataset.sides if side.modality in entries]
-            if not any(self.missing(side, limit) for side in sides):
-                for side in sides:
-                    self.check_corrupt(side, entries[side.modality]["skipped"], entries[side.modality]["items"])
-                return manifest
-        self.store.unfinish()
-        with self.workers as engine:
-            entries = {side.modality: self.embed_side(side, limit, engine) for side in self.sides}
-        return self.store.finish(self.facts(entries, engine.spent))
+        if manifest is None:
+            return None
+        sides = [side for side in self.maker.dataset.sides if side.modality in manifest["sides"]]
+        if any(self.missing(side) for side in sides):
+            return None
+        for side in sides:
+            entry = manifest["sides"][side.modality]
+            self.check_corrupt(side, entry["skipped"], entry["items"])
+        return manifest
 
-    def items(self, side: Side, limit: int | None) -> int:
-        """How many leading indices the store shall hold: those within the limit and those it has already."""
+    def items(self, side: Side) -> int:
+        """Number of leading items that the store is to hold: those within the limit and those it has already."""
         if not len(side):
-            raise InputError(f"the {side.modality} side of {self.dataset.config.name} is empty")
-        return max(indices_within(side.item_id, limit, side.pair_on), self.store.covered(side.modality))
+            raise InputError(f"the {side.modality} side of {self.maker.dataset.config.name} is empty")
+        return max(indices_within(side.item_id, self.limit, side.pair_on), self.store.covered(side.modality))
 
-    def missing(self, side: Side, limit: int | None) -> list[Shard]:
-        return self.store.missing(side.modality, self.items(side, limit), self.shard_size)
+    def missing(self, side: Side) -> list[Shard]:
+        return self.store.missing(side.modality, self.items(side), self.shard_size)
 
-    def embed_side(self, side: Side, limit: int | None, engine: Engine) -> dict[str, Any]:
-        items, missing = self.items(side, limit), self.missing(side, limit)
-        again = {shard.start for shard in missing}
-        records = [r for r in self.store.records(side.modality) if r["start"] not in again]
-        done = items - sum(shard.stop - shard.start for shard in missing)
+    def embed_side(self, side: Side, engine: Engine) -> dict[str, Any]:
+        """Computes the missing shards of a side and returns its entry in the manifest."""
+        items, missing = self.items(side), self.missing(side)
+        starts = {shard.start for shard in missing}
+        records = [record for record in self.store.records(side.modality) if record["start"] not in starts]
+        skipped = [item for record in records for item in record["skipped"]]
         if missing:
-            records += self.embed_missing(side, missing, items, done, records, engine)
+            bar = self.progress(side.modality, items, items - sum(shard.stop - shard.start for shard in missing))
+            with closing(engine.shards(self.maker, side, missing, bar)) as computed:
+                for record in computed:
+                    records.append(record)
+                    skipped += record["skipped"]
+                    self.check_corrupt(side, skipped, items)
         records.sort(key=lambda record: record["start"])
         entry = summary(records)
         self.check_corrupt(side, entry["skipped"], items)
         return {"language": side.language, "pair_on": side.pair_on, **entry}
 
-    def embed_missing(
-        self, side: Side, missing: list[Shard], items: int, done: int, there: list[dict], engine: Engine
-    ) -> list[dict[str, Any]]:
-        skipped, records = [item for record in there for item in record["skipped"]], []
-        shown = self.progress(side.modality, items, done)
-        with closing(engine.shards(self.maker, side, missing, shown)) as finished:
-            for record in finished:
-                records.append(record)
-                skipped += record["skipped"]
-                self.check_corrupt(side, skipped, items)
-        return records
-
     def check_corrupt(self, side: Side, skipped: Sequence[dict], items: int) -> None:
-        what = f"{len(skipped)} of {items} {side.modality} items of {self.dataset.config.name} cannot be read"
+        name = self.maker.dataset.config.name
+        what = f"{len(skipped)} of {items} {side.modality} items of {name} cannot be read"
         first = ", ".join(f"{shown(item['item_id'], 40)} ({printable(item['reason'])[:80]})" for item in skipped[:2])
         if len(skipped) == items:
             raise InputError(f"{what}, none is left to embed: {first}")
@@ -212,16 +225,21 @@ class _Job:
                 "mend them, or raise max_corrupt to skip them"
             )
 
-    def facts(self, entries: dict[str, Any], spent: dict[str, Any]) -> dict[str, Any]:
-        names = self.dataset.class_names
+    def facts(self, sides: dict[str, Any], spent: dict[str, Any]) -> dict[str, Any]:
+        """The manifest."""
+        config, dataset = self.maker.config, self.maker.dataset
+
+        def options(of: Config, name: set[str]) -> dict[str, Any]:
+            return of.model_dump(mode="json", serialize_as_any=True, exclude_defaults=True, exclude=name)
+
         return {
             "recipe": self.recipe,
-            "model_options": _changed(self.config, {"model"}),
-            "data_options": _changed(self.dataset.config, {"name", "split"}),
-            "encoder": dict(self.encoder.describe()),
-            "sides": entries,
-            "class_names": None if names is None else list(names),
-            "batch_size": self.batch_size,
+            "model_options": options(config, {"model"}),
+            "data_options": options(dataset.config, {"name", "split"}),
+            "encoder": dict(self.maker.encoder.describe()),
+            "sides": sides,
+            "class_names": None if dataset.class_names is None else list(dataset.class_names),
+            "batch_size": self.maker.batch_size,
             "shard_size": self.shard_size,
             "versions": library_versions(),
             "run": spent,

@@ -1,4 +1,4 @@
-"""The reading side of a store folder: the embeddings of a finished one, checked against its manifest."""
+"""The reading side of a store: the embeddings of a finished folder, checked against its manifest."""
 
 import time
 from collections.abc import Mapping
@@ -26,11 +26,32 @@ def is_store(folder: Path) -> bool:
 def read_store(
     folder: str | Path, *, modality: str | None = None, limit: int | None = None, verify: bool = True
 ) -> dict[str, Embeddings]:
-    """The embeddings of a finished store by modality, memory-mapped where a side is one shard or large.
+    """Reads a finished store, the folder that `embed` writes.
 
-    limit: the first so many items, as `indices_within` counts them. verify: compare all checksums first.
-    Raises InputError for a store that is unfinished or damaged, or lacks the modality asked for. A store that another
-    process extends meanwhile is read again a few times.
+    A store that another process extends meanwhile is read again a few times.
+
+    Args:
+        folder: The store.
+        modality: "image" or "text". Default: all that the store has.
+        limit: Use only the first N items, with all their captions.
+        verify: Compare the checksums of all files first.
+
+    Returns:
+        The embeddings of each modality, memory-mapped where they are one shard or large.
+
+    Raises:
+        InputError: The store is unfinished or damaged, or lacks the modality.
+
+    Example:
+        >>> import tempfile
+        >>> import clip_geometry as cg
+        >>> from clip_geometry.progress import quiet
+        >>> model = cg.resolve_encoder("scenes-clip/fresh")
+        >>> data = cg.load_dataset(cg.resolve_dataset("scenes", size=6))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = cg.embed(model, data, folder, device="cpu", progress=quiet)
+        ...     cg.read_store(folder, modality="image", limit=4)["image"].vectors.shape
+        (4, 512)
     """
     folder = existing_folder(folder, "a store")
     for wait in WAITS:
@@ -38,30 +59,18 @@ def read_store(
         try:
             return _read_store(folder, modality, limit, verify)
         except InputError:
-            if before == _stamp(folder) and not _is_being_written(folder):
+            if before == _stamp(folder) and not files.is_locked(folder):
                 raise
         time.sleep(wait)
     raise InputError(f"{shown(folder)} is being written by another process: read it again when that has finished")
 
 
 def _stamp(folder: Path) -> tuple[int, int] | None:
-    """Another one once the manifest is another."""
+    """Differs once the manifest was replaced."""
     with suppress(OSError):
         status = (folder / MANIFEST).stat()
         return status.st_ino, status.st_mtime_ns
     return None
-
-
-def _is_being_written(folder: Path) -> bool:
-    with suppress(ImportError, OSError):  # without locks, or without one here
-        import fcntl
-
-        with (folder / files.LOCK).open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-    return False
 
 
 def _read_store(folder: Path, modality: str | None, limit: int | None, verify: bool) -> dict[str, Embeddings]:
@@ -95,7 +104,11 @@ def _read_side(folder: Path, manifest: Mapping, modality: str, limit: int | None
             raise _contradiction(path, "its columns are not those of the first shard")
     table = pa.concat_tables(tables)
     columns = {name: _values(table.column(name)) for name in table.column_names}
-    stop = _indices_read(columns, side, limit)
+    items = np.empty(side["items"], dtype=object)  # all ids of the data set: those embedded and those skipped
+    items[columns["index"]] = columns["item_id"]
+    for skipped in side["skipped"]:
+        items[skipped["index"]] = skipped["item_id"]
+    stop = indices_within(items, limit, side["pair_on"])
     rows = int(np.searchsorted(columns["index"], stop))
     parts = []
     for shard in shards:
@@ -121,7 +134,7 @@ def _read_side(folder: Path, manifest: Mapping, modality: str, limit: int | None
 
 
 def _check_shards(side: Mapping[str, Any], path: Path, modality: str) -> None:
-    """The shards follow each other, each with the files of its number, and together are the side."""
+    """The shards have to follow each other, each with the files of its number, and to add up to the side."""
     stop, kept = 0, [shard for shard in side["shards"] if shard["rows"]]
     for number, record in enumerate(side["shards"]):
         shard = Shard(number, record["start"], record["stop"])
@@ -139,7 +152,7 @@ def _check_shards(side: Mapping[str, Any], path: Path, modality: str) -> None:
 
 
 def _checked_table(path: Path, record: Mapping[str, Any], *, one_row_each: bool) -> Any:
-    """The metadata of a shard: a row for each vector, and each item of the shard that was not skipped, in order."""
+    """The metadata of a shard, which has a row per vector and every item that was not skipped, in order."""
     import pyarrow as pa
 
     table = read_table(path)
@@ -164,7 +177,7 @@ def _contradiction(path: Path, what: str) -> InputError:
 
 
 def _values(column: Any) -> np.ndarray:
-    """A column as an array; equal strings are one object, since the rows of a text repeat theirs."""
+    """A column as an array. Equal strings are one object, because rows of one text repeat it."""
     import pyarrow as pa
 
     if not pa.types.is_string(column.type) or column.null_count:
@@ -172,15 +185,6 @@ def _values(column: Any) -> np.ndarray:
     encoded = column.dictionary_encode().unify_dictionaries()
     words = encoded.chunk(0).dictionary.to_numpy(zero_copy_only=False)
     return words[np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks])]
-
-
-def _indices_read(columns: Mapping[str, np.ndarray], side: Mapping[str, Any], limit: int | None) -> int:
-    """`indices_within` as the data set had it, from the ids that were embedded and those that were skipped."""
-    items = np.empty(side["items"], dtype=object)
-    items[columns["index"]] = columns["item_id"]
-    for skipped in side["skipped"]:
-        items[skipped["index"]] = skipped["item_id"]
-    return indices_within(items, limit, side["pair_on"])
 
 
 def _sound_file(folder: Path, shard: Mapping[str, Any], kind: str, verify: bool) -> Path:
@@ -198,6 +202,7 @@ def _sound_file(folder: Path, shard: Mapping[str, Any], kind: str, verify: bool)
 
 def _provenance(folder: Path, manifest: Mapping, side: Mapping, rows: int, stop: int) -> dict[str, Any]:
     encoder, dataset = manifest["recipe"]["encoder"], manifest["recipe"]["dataset"]
+    shards = [shard for shard in side["shards"] if shard["start"] < stop]
     return {
         "source": str(folder),
         "key": manifest["recipe"]["key"],
@@ -213,12 +218,8 @@ def _provenance(folder: Path, manifest: Mapping, side: Mapping, rows: int, stop:
         "data_options": manifest.get("data_options", {}),
         "n": rows,
         "skipped": sum(item["index"] < stop for item in side["skipped"]),
-        "truncated": sum(shard["truncated"] for shard in side["shards"] if shard["start"] < stop),
-        **(
-            {"lost": sum(shard.get("lost", 0) for shard in side["shards"] if shard["start"] < stop)}
-            if "lost" in side
-            else {}
-        ),
+        "truncated": sum(shard["truncated"] for shard in shards),
+        **({"lost": sum(shard.get("lost", 0) for shard in shards)} if "lost" in side else {}),
         "dtype": side["dtype"],
         "class_names": manifest["class_names"],
         "encoder": manifest["encoder"],

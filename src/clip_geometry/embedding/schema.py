@@ -1,4 +1,4 @@
-"""What the JSON files of a store hold: checked where they are read, so that nothing after it has to ask."""
+"""Schemas of the JSON files of a store. They are checked when a file is read, so that no later code has to ask."""
 
 from typing import Annotated, Any, Literal, NotRequired
 
@@ -6,22 +6,25 @@ from pydantic import ConfigDict, Field
 from typing_extensions import TypedDict  # pydantic takes the standard one from Python 3.12 on
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
-STRICT = ConfigDict(extra="allow", strict=True)
 
 
-class Skipped(TypedDict):
+class Strict(TypedDict):
+    """Base of all: exact types; further keys are kept."""
+
+    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # pyright: ignore[reportGeneralTypeIssues]
+
+
+class Skipped(Strict):
     """An item without rows."""
 
-    __pydantic_config__ = STRICT  # pyright: ignore[reportGeneralTypeIssues]
     index: Count
     item_id: str
     reason: str
 
 
-class Record(TypedDict):
+class Record(Strict):
     """A finished shard: record-00000.json."""
 
-    __pydantic_config__ = STRICT  # pyright: ignore[reportGeneralTypeIssues]
     start: Count
     stop: Count
     rows: Count
@@ -32,8 +35,9 @@ class Record(TypedDict):
     lost: NotRequired[Count]
 
 
-class Side(TypedDict):
-    __pydantic_config__ = STRICT  # pyright: ignore[reportGeneralTypeIssues]
+class Side(Strict):
+    """A modality in the manifest."""
+
     n: Count
     d: Count
     dtype: Literal["float32"]
@@ -46,33 +50,35 @@ class Side(TypedDict):
     lost: NotRequired[Count]
 
 
-class EncoderFacts(TypedDict):
-    __pydantic_config__ = STRICT  # pyright: ignore[reportGeneralTypeIssues]
+class EncoderFacts(Strict):
+    """The encoder in a recipe."""
+
     model: str
     features: str
     precision: str
     seed: NotRequired[int | None]
 
 
-class DatasetFacts(TypedDict):
-    __pydantic_config__ = STRICT  # pyright: ignore[reportGeneralTypeIssues]
+class DatasetFacts(Strict):
+    """The data set in a recipe."""
+
     name: str
     split: str
     prompt: Any
 
 
-class Recipe(TypedDict):
+class Recipe(Strict):
     """recipe.json; without shard_size, the manifest's "recipe"."""
 
-    __pydantic_config__ = STRICT  # pyright: ignore[reportGeneralTypeIssues]
     key: str
     encoder: EncoderFacts
     dataset: DatasetFacts
     shard_size: NotRequired[Annotated[int, Field(ge=1)]]
 
 
-class Manifest(TypedDict):
-    __pydantic_config__ = STRICT  # pyright: ignore[reportGeneralTypeIssues]
+class Manifest(Strict):
+    """manifest.json."""
+
     recipe: Recipe
     encoder: dict[str, Any]
     sides: Annotated[dict[Literal["image", "text"], Side], Field(min_length=1)]

@@ -1,11 +1,10 @@
-"""One data set embedded by one encoder, in one folder: raw float32 rows that can be trusted.
+"""The writing side of a store: one data set embedded by one encoder, in one folder, as raw float32 rows.
 
     recipe.json         what is embedded, and its hash, the key; written first
     image/, text/       vectors-00000.npy, metadata-00000.parquet, record-00000.json, … (the record last)
     manifest.json       checksums and facts; written last, so a folder without it is unfinished
 
-A shard is a range of the data set's indices. The key does not contain a limit: a limit is a view. `store_reading` reads
-what is finished.
+A shard is a range of the data set's indices. The key does not contain a limit: a limit is a view.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -54,10 +53,10 @@ def recipe_of(
     dataset_revision: str,
     batch_size: int | None = None,
 ) -> dict[str, Any]:
-    """Everything a row depends on, and the hash of it as "key".
+    """Everything that a row depends on, and its hash as "key".
 
-    The configs enter as whole objects, so that a new field needs no thought. batch_size: only where rows
-    depend on their batch (EncoderConfig.depends_on_batch).
+    The configs enter as whole objects, so that a new field needs no thought. batch_size: None unless rows depend on
+    their batch (EncoderConfig.depends_on_batch).
     """
     recipe = {
         "encoder": encoder.model_dump(mode="json", serialize_as_any=True),
@@ -70,10 +69,10 @@ def recipe_of(
 
 
 def indices_within(item_id: Sequence[str] | np.ndarray, limit: int | None, pair_on: str = "item_id") -> int:
-    """How many leading indices a limit leaves: those of the first `limit` distinct items.
+    """Number of leading indices within a limit: those of the first `limit` distinct items.
 
-    A limit of 100 keeps 100 images and all their captions. A side that pairs on the label stays whole,
-    since every class stands for any number of items.
+    A limit of 100 keeps 100 images and all their captions. A side that pairs on the label stays whole, because a class
+    stands for any number of items.
     """
     if limit is not None and limit < 1:
         raise InputError(f"limit is {limit}; a positive number of items was expected")
@@ -93,9 +92,12 @@ class Store:
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
 
+    def __repr__(self) -> str:
+        return f"Store({str(self.folder)!r})"
+
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One process at a time; a second one says so and waits. Clears what killed processes left behind."""
+        """Locks the folder; a second process notes that it waits. Removes what killed processes left behind."""
         if self.folder.exists() and not self.folder.is_dir():
             raise InputError(f"{shown(self.folder)} is a file; a folder to write the embeddings to was expected")
         lock = files.exclusive(self.folder, lambda: note(f"another process embeds into {self.folder}: waiting"))
@@ -110,7 +112,7 @@ class Store:
             yield
 
     def recipe(self) -> dict[str, Any] | None:
-        """recipe.json, with "shard_size" beside the recipe; None for a folder that is new or empty."""
+        """recipe.json, which has "shard_size" besides the recipe; None for a new or empty folder."""
         path = self.folder / RECIPE
         if path.exists():
             recipe = files.read_json(path, Recipe)
@@ -121,7 +123,7 @@ class Store:
         return None
 
     def _require_own(self) -> None:
-        """Nothing is locked, removed or written in a folder that holds something else."""
+        """Raises InputError for a folder that holds other files; nothing is locked, removed or written there."""
         there = [path for path in self.folder.iterdir() if path.name != files.LOCK and not files.is_temporary(path)]
         if there and not (self.folder / RECIPE).exists():
             others = listed(sorted(path.name for path in there), 3)
@@ -131,7 +133,7 @@ class Store:
         files.write_json(self.folder / RECIPE, {**recipe, "shard_size": shard_size})
 
     def require(self, recipe: Mapping[str, Any]) -> None:
-        """Raises InputError unless the store was begun with this recipe, naming what differs."""
+        """Raises InputError, naming what differs, unless the store was begun with this recipe."""
         there = {key: value for key, value in (self.recipe() or {}).items() if key != "shard_size"}
         if there == recipe:
             return
@@ -146,32 +148,30 @@ class Store:
         )
 
     def manifest(self) -> dict[str, Any] | None:
-        """manifest.json; None where it is absent or damaged."""
+        """manifest.json; None if it is absent or damaged."""
         return files.read_json(self.folder / MANIFEST, Manifest)
 
     def records(self, modality: str) -> list[dict[str, Any]]:
-        """The readable records of a side, in the order of their items."""
+        """The readable records of a modality, in the order of their items."""
         paths = sorted((self.folder / modality).glob("record-*.json"))
         records = [record for path in paths if (record := files.read_json(path, Record))]
         return sorted(records, key=lambda record: record["start"])
 
     def covered(self, modality: str) -> int:
-        """How many leading indices of a side were embedded, or begun, by earlier runs."""
+        """Number of leading indices of a modality that earlier runs embedded or began."""
         side = ((self.manifest() or {}).get("sides") or {}).get(modality)
         return max([record["stop"] for record in self.records(modality)] + [side["items"] if side else 0])
 
     def missing(self, modality: str, items: int, shard_size: int) -> list[Shard]:
         """The shards of the first `items` indices that are absent, shorter than wanted, or damaged."""
-        recorded = {record["start"]: record for record in self.records(modality)}
+        sound = set()
+        for record in self.records(modality):
+            paths = {self.folder / modality / name: checksum for name, checksum in record["files"].items()}
+            if all(path.is_file() and files.sha256_of(path) == checksum for path, checksum in paths.items()):
+                sound.add((record["start"], record["stop"]))
         starts = range(0, items, shard_size)
         shards = [Shard(k, start, min(start + shard_size, items)) for k, start in enumerate(starts)]
-        return [shard for shard in shards if not self._is_sound(modality, shard, recorded.get(shard.start))]
-
-    def _is_sound(self, modality: str, shard: Shard, record: Mapping[str, Any] | None) -> bool:
-        if record is None or record["stop"] != shard.stop:
-            return False
-        paths = {self.folder / modality / name: checksum for name, checksum in record["files"].items()}
-        return all(path.is_file() and files.sha256_of(path) == checksum for path, checksum in paths.items())
+        return [shard for shard in shards if (shard.start, shard.stop) not in sound]
 
     def write_shard(
         self,
@@ -181,13 +181,16 @@ class Store:
         columns: Mapping[str, Any],
         facts: Mapping[str, Any],
     ) -> dict[str, Any]:
-        """Writes (rows, d) float32 `vectors`, their metadata `columns`, and then the record, which it returns."""
+        """Writes (rows, d) float32 `vectors`, their metadata `columns` and then the record, which it returns."""
+        import pyarrow as pa
+
         folder = self.folder / modality
         folder.mkdir(exist_ok=True)
         content = files.npy_bytes(vectors.astype(np.float32, copy=False))
+        table = pa.table({name: pa.array(column) for name, column in columns.items()})
         checksums = {
             shard.vectors: files.write_atomically(folder / shard.vectors, content),
-            shard.metadata: files.write_atomically(folder / shard.metadata, _parquet(columns)),
+            shard.metadata: files.write_atomically(folder / shard.metadata, files.parquet_bytes(table)),
         }
         record = {"start": shard.start, "stop": shard.stop, "rows": len(vectors), "d": vectors.shape[1]}
         record |= {"files": checksums, **facts}
@@ -195,18 +198,18 @@ class Store:
         return record
 
     def unfinish(self) -> None:
-        """Removes the manifest before shards are replaced: it would name checksums that no longer hold."""
+        """Removes the manifest before shards are replaced, because its checksums would no longer hold."""
         (self.folder / MANIFEST).unlink(missing_ok=True)
         files.sync_folder(self.folder)
 
     def finish(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
-        """Writes the manifest and returns it as a reader will see it."""
+        """Writes the manifest and returns it as a reader sees it."""
         files.write_json(self.folder / MANIFEST, manifest)
         return self.manifest() or {}
 
 
 def summary(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The manifest's entry of a side, from the records of all its shards."""
+    """The manifest's entry of a modality, from the records of all its shards."""
     lost = [record["lost"] for record in records if "lost" in record]
     return {
         "n": sum(record["rows"] for record in records),
@@ -225,9 +228,3 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in values.items():
         flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return flat
-
-
-def _parquet(columns: Mapping[str, Any]) -> bytes:
-    import pyarrow as pa
-
-    return files.parquet_bytes(pa.table({name: pa.array(column) for name, column in columns.items()}))

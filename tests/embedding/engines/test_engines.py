@@ -5,17 +5,19 @@ import os
 import pickle
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from clip_geometry.data.base import Dataset
-from clip_geometry.embedding.engines import actors, alike, cluster, open_engine, spans
-from clip_geometry.embedding.engines.alike import Likeness
+from clip_geometry.embedding.engines import actors, cluster, open_engine, spans, worker_environment
 from clip_geometry.embedding.engines.base import ShardMaker
-from clip_geometry.embedding.engines.mapped import described, opened
+from clip_geometry.embedding.engines.jobs import described, opened
+from clip_geometry.embedding.engines.worker_environment import WorkerEnvironment
 from clip_geometry.embedding.shards.throughput import Throughput
 from clip_geometry.embedding.store import Shard
 from clip_geometry.encoders.base import EncoderEntry, encoders
@@ -65,9 +67,47 @@ def test_a_map_that_a_worker_cannot_open_is_an_error_when_rows_are_asked_for(map
 
 def test_labels_of_a_span_travel_without_those_of_all_rows():
     along = torch.arange(100_000)
-    part = spans._of(along, range(40, 50))
-    assert part.tolist() == list(range(40, 50)) and len(pickle.dumps(part)) < 2000
-    assert spans._of(None, range(3)) is None
+    ray = InThisProcess()
+    x = StreamedRows.of(np.ones((100_000, 1000), np.float16))
+
+    def add(found, block, labels):
+        return found + int(labels.sum())
+
+    assert spans.aggregate(ray, x, int, add, operator.add, 1000, along) == int(along.sum())
+    assert len(ray.given) == 6 and all(len(pickle.dumps(labels)) < 9 * len(span) for _, span, labels in ray.given)
+    assert (
+        spans.aggregate(ray, x, int, lambda found, block, labels: found + len(block), operator.add, 1000, None) == 10**5
+    )
+
+
+class InThisProcess:
+    """Stands in for Ray. given: the arguments of every job."""
+
+    util = exceptions = SimpleNamespace(
+        register_serializer=lambda *_, **__: None, deregister_serializer=lambda _: None, RayError=(), RayTaskError=()
+    )
+
+    def __init__(self):
+        self.given = []
+
+    def remote(self, function):
+        def run(*given):
+            self.given.append(given)
+            return function(*given)
+
+        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=run))
+
+    def put(self, value):
+        return value
+
+    def get(self, job):
+        return job
+
+    def wait(self, jobs, **_):
+        return jobs, []
+
+    def cluster_resources(self):
+        return {}
 
 
 def test_a_maker_travels_without_its_encoder(tmp_path):
@@ -117,13 +157,13 @@ class Reads:
 
 def test_actors_are_as_many_as_there_are_gpus_or_processors():
     large, small, none = {"CPU": 64.0, "GPU": 8.0}, {"CPU": 8.0, "GPU": 4.0}, {"CPU": 100.0}
-    assert actors._capacity([large], "auto") == (8, {"num_gpus": 1, "num_cpus": 8})
+    assert actors.capacity([large], "auto") == (8, {"num_gpus": 1, "num_cpus": 8})
     # what an actor needs is there on every machine with GPUs: otherwise it would wait for ever
-    assert actors._capacity([none, large, small], "auto") == (12, {"num_gpus": 1, "num_cpus": 2})
-    assert actors._capacity([{"CPU": 4.0, "GPU": 8.0}], "cuda") == (8, {"num_gpus": 1, "num_cpus": 0})
-    assert actors._capacity([large, none], "cpu") == (164, {"num_cpus": 1})
-    assert actors._capacity([{"CPU": 2.0}], "auto") == (2, {"num_cpus": 1})
-    assert actors._capacity([{}], "auto") == (1, {"num_cpus": 1})  # one that grows when it is asked
+    assert actors.capacity([none, large, small], "auto") == (12, {"num_gpus": 1, "num_cpus": 2})
+    assert actors.capacity([{"CPU": 4.0, "GPU": 8.0}], "cuda") == (8, {"num_gpus": 1, "num_cpus": 0})
+    assert actors.capacity([large, none], "cpu") == (164, {"num_cpus": 1})
+    assert actors.capacity([{"CPU": 2.0}], "auto") == (2, {"num_cpus": 1})
+    assert actors.capacity([{}], "auto") == (1, {"num_cpus": 1})  # one that grows when it is asked
 
 
 def test_a_worker_takes_on_the_folder_and_the_variables_it_lacks(tmp_path, monkeypatch):
@@ -131,40 +171,40 @@ def test_a_worker_takes_on_the_folder_and_the_variables_it_lacks(tmp_path, monke
     monkeypatch.setenv("HF_HUB_OFFLINE", "yes")
     monkeypatch.setenv("HF_HOME", "/of/the/driver")
     monkeypatch.setenv("SECRET", "s")
-    here = pickle.loads(pickle.dumps(Likeness.here(FakeEncoder(FakeConfig()))))
+    here = pickle.loads(pickle.dumps(WorkerEnvironment.here(FakeEncoder(FakeConfig()))))
     assert "SECRET" not in here.variables and here.families == {}
     monkeypatch.chdir("/")
     monkeypatch.delenv("HF_HUB_OFFLINE")
     monkeypatch.setenv("HF_HOME", "/of/the/worker")
-    here.take_on()
+    here.replicate()
     assert Path.cwd() == tmp_path
     assert (os.environ["HF_HUB_OFFLINE"], os.environ["HF_HOME"]) == ("yes", "/of/the/worker")
-    replace(here, folder=str(tmp_path / "not there")).take_on()
+    replace(here, folder=str(tmp_path / "not there")).replicate()
 
 
 def test_a_worker_knows_the_encoders_that_the_user_added(monkeypatch):
     entry = EncoderEntry(FakeConfig, lambda *_: None, lambda _: "", "own:NAME", "")
     monkeypatch.setattr(encoders, "_members", {**encoders._members, "own": entry})
-    here = Likeness.here(FakeEncoder(FakeConfig()))
+    here = WorkerEnvironment.here(FakeEncoder(FakeConfig()))
     assert here.families == {"own": entry}
-    here.take_on()  # where it is known already
+    here.replicate()  # where it is known already
     monkeypatch.setattr(encoders, "_members", {})
-    here.take_on()
+    here.replicate()
     assert encoders["own"] is entry
 
 
 def test_a_worker_with_other_libraries_or_weights_is_refused(monkeypatch):
     encoder = FakeEncoder(FakeConfig())
-    here = Likeness.here(encoder)
-    here.require(encoder)
+    here = WorkerEnvironment.here(encoder)
+    here.require_weights(encoder)
     sentence = r"weights of fake:linear is older here and fake on .*make all machines alike"
     with pytest.raises(InputError, match=sentence):
-        replace(here, weights="older").require(encoder)
+        replace(here, weights="older").require_weights(encoder)
     with monkeypatch.context() as there:
-        there.setattr(alike, "library_versions", lambda: {"torch": "2.15.0+cu132"})
-        replace(here, versions={"torch": "2.15.0"}).take_on()  # however it was built
+        there.setattr(worker_environment, "library_versions", lambda: {"torch": "2.15.0+cu132"})
+        replace(here, versions={"torch": "2.15.0"}).replicate()  # however it was built
     with pytest.raises(InputError, match=r"the version of numpy is 1\.0 here and \d.* on "):
-        replace(here, versions={"numpy": "1.0"}).take_on()
+        replace(here, versions={"numpy": "1.0"}).replicate()
 
 
 def test_an_actor_decodes_on_its_own_processors_only(tmp_path):
@@ -177,13 +217,19 @@ def test_an_actor_decodes_on_its_own_processors_only(tmp_path):
 def test_a_folder_that_is_not_shared_is_found_out(tmp_path):
     maker = ShardMaker(FakeConfig(), fake_dataset(), tmp_path, "cpu", 4, Throughput(), Loading(None))
     with pytest.raises(InputError, match=r"record-00003\.json, and it is not there on this machine: -o needs a folder"):
-        actors._require_shared(maker, "image", Shard(3, 48, 64))
+        actors.require_shared(maker, "image", Shard(3, 48, 64))
 
 
 def test_spans_are_whole_blocks_of_some_megabytes():
-    assert spans._span(10**6, 8192, 1024) == 4 * 8192  # 32 MB
-    assert spans._span(10**9, 8192, 1024) == 120 * 8192  # 1018 spans
-    assert spans._span(10, 1000, 2**30) == 1000
+    def first_of(*given):
+        found = spans.spans_of(*given)
+        assert found[0].start == 0 and found[-1].stop == given[0]
+        assert all(a.stop == b.start for a, b in pairwise(found))
+        return len(found), len(found[0])
+
+    assert first_of(10**6, 8192, 1024) == (31, 4 * 8192)  # 32 MB
+    assert first_of(10**9, 8192, 1024) == (1018, 120 * 8192)
+    assert first_of(10, 1000, 2**30) == (1, 10)
 
 
 def test_without_ray(monkeypatch):
@@ -205,9 +251,9 @@ def test_an_address_from_the_environment_is_knocked_at_too(monkeypatch):
     for address in (None, "auto"):
         with pytest.raises(InputError, match=r"no Ray cluster answers at 127\.0\.0\.1:1 \(.*refused"):
             open_engine("ray", address).__enter__()
-    assert cluster._chosen("10.0.0.1:6379") == "10.0.0.1:6379"
+    assert cluster.address_of("10.0.0.1:6379") == "10.0.0.1:6379"
     monkeypatch.delenv("RAY_ADDRESS")
-    assert (cluster._chosen(None), cluster._chosen("auto")) == ("local", "auto")
+    assert (cluster.address_of(None), cluster.address_of("auto")) == ("local", "auto")
 
 
 def test_a_failed_connection_tells_what_began_it():
@@ -215,8 +261,8 @@ def test_a_failed_connection_tells_what_began_it():
     try:
         raise ConnectionError("Failed to connect") from RuntimeError(told)
     except ConnectionError as error:
-        assert cluster._reason(error) == "AuthenticationError: token is missing"
-    assert cluster._reason(ValueError("two\nlines")) == "two lines"
+        assert cluster.root_cause(error) == "AuthenticationError: token is missing"
+    assert cluster.root_cause(ValueError("two\nlines")) == "two lines"
 
 
 def test_unknown_engine_and_address_without_cluster():

@@ -24,7 +24,8 @@ def folder(tmp_path_factory):
 def found(folder):
     """What support/ray_jobs.py tells, by job; one cluster for all, since starting one takes seconds."""
     command = [sys.executable, str(TESTS / "support" / "ray_jobs.py"), str(folder)]
-    environment = {**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads((folder / "found.json").read_text())

@@ -1,9 +1,12 @@
 """Rows do not show who read the images, nor what went wrong meanwhile: random cases against the obvious loop."""
 
+import errno
+import multiprocessing
 import os
 import signal
 import time
 from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
 
 import numpy as np
 import pytest
@@ -14,11 +17,10 @@ from PIL import Image
 import support.embed_fakes as fakes
 from clip_geometry.data.base import Side
 from clip_geometry.data.images import rgb
+from clip_geometry.embedding.shards.images import ImageReader, ReadBatch, Resize
 from clip_geometry.embedding.shards.rows import ShardRows, embed_shard
-from clip_geometry.embedding.shards.staging import Staged, staging
-from clip_geometry.embedding.shards.supply import supply
-from clip_geometry.embedding.shards.throughput import Resize, Throughput
-from clip_geometry.embedding.shards.timing import PARTS
+from clip_geometry.embedding.shards.supply import can_be_sent, default_workers, reading_ahead, supply
+from clip_geometry.embedding.shards.throughput import PARTS, Throughput
 from clip_geometry.embedding.store import Shard
 from clip_geometry.encoders.pixels import halves
 from clip_geometry.registry import InputError
@@ -53,15 +55,14 @@ class Case:
     batch_size: int
     shards: list[Shard]
     corrupt: set[int]
-    deadly: int  # the image at which a process that reads it dies; this one does not
+    refused: int  # the image at which a worker fails; this process does not
     fits: int | None
     workers: int
     raw: tuple[int, int] | None
-    gpu: bool  # the thread that feeds one is there, but the pixels stay where they are
 
     def load(self, k):
-        if k == self.deadly and os.getpid() != MAIN:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if k == self.refused and os.getpid() != MAIN:
+            raise OSError(errno.EMFILE, "too many open files")
         if k in self.corrupt:
             raise OSError("image file is truncated")
         generator = np.random.default_rng(k)
@@ -82,11 +83,10 @@ def case(seed):
         batch_size,
         missing,
         corrupt | set(range(min(batch_size, items))) if seed % 5 == 0 else corrupt,  # the first batch, all of it
-        deadly=int(generator.integers(items)) if seed % 3 == 0 else -1,
+        refused=int(generator.integers(items)) if seed % 3 == 0 else -1,
         fits=int(generator.integers(1, batch_size + 1)) if seed % 4 == 0 else None,
         workers=[0, 1, 3][seed % 3],
         raw=SMALL if generator.random() < 0.5 else None,
-        gpu=bool(generator.random() < 0.5),
     )
 
 
@@ -111,11 +111,9 @@ def resized(image):
 
 
 @pytest.mark.parametrize("seed", range(36))
-def test_rows_and_items_are_those_of_the_obvious_loop(seed, monkeypatch):
+def test_rows_and_items_are_those_of_the_obvious_loop(seed):
     here = case(seed)
-    monkeypatch.setattr("clip_geometry.embedding.shards.supply.staging", lambda device: staging(torch.device("cpu")))
     encoder, told = Flat(fakes.FakeConfig(), fits=here.fits), []
-    encoder.device = torch.device("cuda" if here.gpu else "cpu")
     side = Side("image", [f"img-{k}" for k in range(here.items)], here.load)
     how = Throughput(workers=here.workers)
     with supply(encoder, side, here.shards, here.batch_size, how, Resize(here.raw)) as (given, _):
@@ -146,7 +144,7 @@ def test_without_resizing_every_bit_is_the_same():
 
 
 def test_batches_that_are_not_asked_for_are_passed_over():
-    here = replace(case(1), items=16, corrupt=set(), deadly=-1)
+    here = replace(case(1), items=16, corrupt=set(), refused=-1)
     encoder, side = Flat(fakes.FakeConfig()), Side("image", [""] * 16, here.load)
     shards = [Shard(0, 0, 8), Shard(1, 8, 16)]
     with supply(encoder, side, shards, 4, Throughput(workers=1), Resize()) as (given, facts):
@@ -175,11 +173,9 @@ def test_this_process_reads_only_what_nobody_read_ahead():
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_the_thread_that_feeds_a_gpu_leaves_errors_to_the_caller(monkeypatch, workers):
-    """The batch that cannot be read raises when it is asked for, and those after it come."""
-    monkeypatch.setattr("clip_geometry.embedding.shards.supply.staging", lambda device: staging(torch.device("cpu")))
+def test_an_error_is_raised_as_itself_when_its_batch_is_asked_for(workers):
+    """And the batches after it come."""
     encoder = Flat(fakes.FakeConfig())
-    encoder.device = torch.device("cuda")
 
     def load(k):
         if k == 5:
@@ -189,7 +185,7 @@ def test_the_thread_that_feeds_a_gpu_leaves_errors_to_the_caller(monkeypatch, wo
     side = Side("image", [""] * 20, load)
     with supply(encoder, side, [Shard(0, 0, 20)], 4, Throughput(workers=workers), Resize()) as (given, _):
         assert given.batch(range(4)).index == [0, 1, 2, 3]
-        with pytest.raises(InputError, match="item 5 is not for you"):
+        with pytest.raises(InputError, match=r"^item 5 is not for you$"):
             given.batch(range(4, 8))
         for indices in (range(8, 12), range(12, 16), range(16, 20)):
             inputs = given.batch(indices)
@@ -200,7 +196,7 @@ def test_the_thread_that_feeds_a_gpu_leaves_errors_to_the_caller(monkeypatch, wo
 @pytest.mark.parametrize(("workers", "raw"), [(0, SMALL), (1, None), (2, SMALL)])
 def test_the_parts_of_the_time_are_no_more_than_the_whole(workers, raw, monkeypatch):
     """What the main process waits for is done one after the other, and whatever it does itself was worked, too."""
-    here = replace(case(1), items=40, corrupt=set(), deadly=-1)
+    here = replace(case(1), items=40, corrupt=set(), refused=-1)
     normalize = Flat.pixels.normalize
     monkeypatch.setattr(type(Flat.pixels), "normalize", lambda self, pixels: time.sleep(0.01) or normalize(pixels))
     encoder, side = Flat(fakes.FakeConfig()), Side("image", [""] * 40, here.load)
@@ -212,23 +208,28 @@ def test_the_parts_of_the_time_are_no_more_than_the_whole(workers, raw, monkeypa
     assert min(facts["decode"]["worked"], facts["decode"]["waited"]) >= 0.1  # of ten batches, in this process
 
 
-def test_what_others_do_is_counted_as_worked_and_not_as_waited(monkeypatch):
-    def stage(batch):
-        return Staged(batch, torch.from_numpy(batch.pixels), seconds=7.0)
-
+def test_what_workers_do_is_counted_as_worked_and_not_as_waited():
     def load(k):
         time.sleep(0.01)
         if k == 5:
             raise OSError("image file is truncated")
         return fakes.picture(k)
 
-    monkeypatch.setattr("clip_geometry.embedding.shards.supply.staging", lambda device: stage)
     encoder, side = Flat(fakes.FakeConfig()), Side("image", [""] * 12, load)
-    with supply(encoder, side, [Shard(0, 0, 12)], 4, Throughput(workers=1), Resize()) as (given, _):
+    with supply(encoder, side, [Shard(0, 0, 12)], 4, Throughput(workers=3), Resize()) as (given, _):
+        time.sleep(0.5)  # by now all three batches have been read
         embed_shard(encoder, side, Shard(0, 0, 12), 4, lambda done: None, given)
     facts = given.spent.facts()
-    assert facts["decode"]["worked"] >= 0.12 and facts["items"] == 12
-    assert facts["transfer"]["worked"] == 21.0 and facts["transfer"]["waited"] < 7.0
+    assert facts["decode"]["worked"] >= 0.12 > facts["decode"]["waited"] and facts["items"] == 12
+
+
+def test_the_way_to_a_gpu_is_transfer(monkeypatch):
+    monkeypatch.setattr(ReadBatch, "on", lambda self, device: time.sleep(0.05) or torch.as_tensor(self.pixels))
+    encoder, side = Flat(fakes.FakeConfig()), Side("image", [""] * 8, fakes.picture)
+    with supply(encoder, side, [Shard(0, 0, 8)], 4, Throughput(), Resize()) as (given, _):
+        embed_shard(encoder, side, Shard(0, 0, 8), 4, lambda done: None, given)
+    transfer = given.spent.facts()["transfer"]
+    assert transfer["waited"] == pytest.approx(transfer["worked"], abs=1e-3) and transfer["worked"] >= 0.1
 
 
 def test_sorted_rows_and_what_was_skipped_come_back_in_the_order_of_the_data_set():
@@ -237,3 +238,116 @@ def test_sorted_rows_and_what_was_skipped_come_back_in_the_order_of_the_data_set
     rows.sort()
     assert rows.index == [2, 4, 7, 7] and [item["index"] for item in rows.skipped] == [3, 9]
     assert np.concatenate(rows.vectors).ravel().tolist() == [3.0, 4.0, 1.0, 2.0]
+
+
+BATCHES = [range(k, k + 4) for k in range(0, 32, 4)]
+KILLED = "^a worker process that decodes images was killed, perhaps for lack of memory: run the same command again"
+
+
+def mean(image):
+    return torch.from_numpy(np.asarray(image, dtype=np.float32)).mean((0, 1))
+
+
+def large(image):
+    """More than a pipe holds, so that sending takes until somebody receives."""
+    return mean(image).repeat(100_000)
+
+
+def die():
+    assert os.getpid() != MAIN
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_while_sending():
+    def half(self, data):
+        os.write(self.fileno(), bytes(data)[: len(data) // 2])
+        die()
+
+    Connection._send = half
+
+
+def reader_that(act, at, preprocess=mean):
+    """A worker acts when it comes to the image `at`; this process reads it."""
+
+    def load(k):
+        if k == at and os.getpid() != MAIN:
+            act()
+        return fakes.picture(k)
+
+    return ImageReader(load, preprocess)
+
+
+def test_default_workers(monkeypatch):
+    for cores, images, workers in [(6, 0, 0), (6, 511, 0), (6, 512, 5), (100, 10**6, 16), (1, 10**6, 0)]:
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: range(cores), raising=False)
+        assert default_workers(images) == workers
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_batches_come_in_order_whoever_is_slow(workers):
+    reader = reader_that(lambda: time.sleep(0.2), 4)
+    state = torch.get_rng_state()
+    with reading_ahead(reader, BATCHES, workers) as read:
+        for batch, indices in zip(read, BATCHES, strict=True):
+            assert batch.index == list(indices)
+            assert np.array_equal(batch.pixels, reader(indices).pixels)
+    assert torch.equal(torch.get_rng_state(), state)  # DataLoader would draw a seed from it
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("act", [die, die_while_sending])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_worker_that_is_killed_ends_the_command_with_one_sentence(act, workers):
+    with pytest.raises(InputError, match=KILLED), reading_ahead(reader_that(act, 9, large), BATCHES, workers) as read:
+        assert next(read).index[0] == 0
+        list(read)
+        raise AssertionError("nobody noticed")
+    assert not multiprocessing.active_children()
+
+
+def test_an_error_of_the_caller_is_not_taken_for_a_killed_worker():
+    with pytest.raises(RuntimeError, match="shapes"), reading_ahead(ImageReader(fakes.picture, mean), BATCHES, 1):
+        raise RuntimeError("shapes do not match")
+    assert not multiprocessing.active_children()
+
+
+def test_what_ends_early_does_not_wait_for_the_workers(capfd):
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), reading_ahead(reader_that(lambda: time.sleep(60), 9), BATCHES, 2) as read:
+        next(read)
+        raise KeyboardInterrupt
+    assert time.monotonic() - begin < 20 and not multiprocessing.active_children()
+    assert capfd.readouterr().err == ""
+
+
+HOOKS = []
+os.register_at_fork(after_in_parent=lambda: [hook() for hook in HOOKS])
+
+
+def test_an_interrupt_while_the_workers_begin_is_not_lost():
+    """Python swallows what is raised in hooks of a fork; at this one an interrupt comes."""
+    HOOKS.append(lambda: signal.raise_signal(signal.SIGINT))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored in a job of the background
+    try:
+        with pytest.raises(KeyboardInterrupt), reading_ahead(ImageReader(fakes.picture, mean), BATCHES, 2):
+            raise AssertionError("it was lost")
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        HOOKS.clear()
+        signal.signal(signal.SIGINT, before)
+    assert not multiprocessing.active_children()
+
+
+def test_spawned_workers_read_the_same():
+    """As on systems where forking is unsafe: what they are given is pickled, and has no model in it."""
+    transform = image_transform_v2(PreprocessCfg(size=4), is_train=False)
+    reader = ImageReader(fakes.picture, None, halves(transform))
+    assert can_be_sent(reader, "spawn")
+    assert not can_be_sent(ImageReader(fakes.picture, transform), "spawn")
+    assert can_be_sent(ImageReader(fakes.picture, transform), "fork")
+    assert not can_be_sent(ImageReader(lambda k: k, None, halves(transform)), "spawn")
+    with reading_ahead(reader, BATCHES[:2], 1, start="spawn") as read:
+        for batch, indices in zip(read, BATCHES[:2], strict=True):
+            here = reader(indices)
+            assert np.array_equal(batch.pixels, here.pixels)
+            assert (batch.index, batch.form, batch.failed) == (here.index, "cut", here.failed)

@@ -1,1 +1,1 @@
-"""The items of a shard through an encoder: read ahead, embedded, timed, written."""
+"""The items of a shard: read, embedded, timed."""

@@ -1,7 +1,7 @@
-"""The items of a shard through an encoder, batch by batch: their rows, and what happened to those without one."""
+"""The items of a shard through an encoder, batch by batch: their rows, and what happened to items without one."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from itertools import groupby
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from clip_geometry.data.base import Side
 from clip_geometry.embedding.shards.supply import Inputs, Supply
 from clip_geometry.embedding.store import Shard
-from clip_geometry.encoders.base import Encoder, Rows
+from clip_geometry.encoders.base import Encoder
 from clip_geometry.memory import is_out_of_memory
 from clip_geometry.progress import Advance, note
 from clip_geometry.registry import InputError, shown
@@ -19,7 +19,7 @@ from clip_geometry.registry import InputError, shown
 
 @dataclass
 class ShardRows:
-    """What a batch or a shard gave: rows, where they come from, what was skipped."""
+    """The rows of a batch or a shard, the items they belong to, and the items that were skipped."""
 
     vectors: list[np.ndarray] = field(default_factory=list)
     index: list[int] = field(default_factory=list)
@@ -31,17 +31,13 @@ class ShardRows:
     lost: int = 0
 
     def extend(self, batch: "ShardRows") -> None:
-        self.vectors += batch.vectors
-        self.index += batch.index
-        self.text += batch.text
-        self.further += batch.further
-        self.sizes += batch.sizes
-        self.skipped += batch.skipped
-        self.truncated += batch.truncated
-        self.lost += batch.lost
+        for each in fields(self):  # lists grow, counts add up
+            total = getattr(self, each.name)
+            total += getattr(batch, each.name)
+            setattr(self, each.name, total)
 
     def sort(self) -> None:
-        """Into the order of the data set; the rows of an item stay as they are."""
+        """Sorts by item; the rows of one item keep their order."""
         order = np.argsort(np.array(self.index, dtype=np.int64), kind="stable")
         self.skipped.sort(key=lambda item: item["index"])
         if not len(order):
@@ -54,6 +50,7 @@ class ShardRows:
             self.further = [{name: column[order] for name, column in whole.items()}]
 
     def columns(self, side: Side) -> dict[str, Any]:
+        """The metadata of the rows."""
         columns: dict[str, Any] = {"item_id": [str(side.item_id[k]) for k in self.index]}
         columns["index"] = self.index
         if side.labels is not None:
@@ -69,7 +66,8 @@ class ShardRows:
         return columns
 
     def facts(self) -> dict[str, Any]:
-        """batch_sizes: [size, how many in a row], …; lost: words without a row, where words have rows."""
+        """For the shard's record. batch_sizes: [size, number of consecutive batches], …; lost: words without a row,
+        where words have rows."""
         runs = [[size, len(list(run))] for size, run in groupby(self.sizes)]
         facts = {"batch_sizes": runs, "skipped": self.skipped, "truncated": self.truncated}
         return facts | ({"lost": self.lost} if self.further else {})
@@ -78,13 +76,29 @@ class ShardRows:
 def embed_shard(
     encoder: Encoder, side: Side, shard: Shard, batch_size: int, advance: Advance, supply: Supply | None = None
 ) -> ShardRows:
-    """The rows of one shard, whose bytes depend on nothing but the arguments. supply: default: the plain one."""
+    """Embeds one shard. Its bytes depend on nothing but the arguments.
+
+    Args:
+        encoder: The model.
+        side: The images or texts.
+        shard: Which of them.
+        batch_size: Items per batch, halved for the rest of the shard whenever memory runs out.
+        advance: Called with the number of items of each finished batch.
+        supply: Where batches come from. Default: read here, one after the other.
+
+    Raises:
+        InputError: Memory runs out and the batch cannot be halved, or a row is NaN or infinite.
+    """
     supply = supply or Supply(encoder, side)
     rows, order, position, size = ShardRows(), supply.order(shard), 0, batch_size
     while position < len(order):
-        indices = order[position : position + size]
-        batch = _try_batch(encoder, side, indices, supply)
-        if batch is None:
+        indices, batch = order[position : position + size], None
+        try:
+            batch = _embed_batch(encoder, side, supply.batch(indices), supply)
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+        if batch is None:  # the exception is gone, and with it the batch's tensors, which its traceback held
             size = _halved(encoder, len(indices))
             continue
         rows.extend(batch)
@@ -94,16 +108,6 @@ def embed_shard(
         rows.sort()
     supply.spent.items += len(order)
     return rows
-
-
-def _try_batch(encoder: Encoder, side: Side, indices: Sequence[int], supply: Supply) -> ShardRows | None:
-    """None if memory ran out. Returning lets go of the traceback, which holds the batch's tensors."""
-    try:
-        return _embed_batch(encoder, side, supply.batch(indices), supply)
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        return None
 
 
 def _halved(encoder: Encoder, size: int) -> int:
@@ -124,10 +128,15 @@ def _halved(encoder: Encoder, size: int) -> int:
 
 
 def _embed_batch(encoder: Encoder, side: Side, inputs: Inputs, supply: Supply) -> ShardRows:
-    rows = ShardRows(index=inputs.index)
-    rows.skipped = [{"index": k, "item_id": str(side.item_id[k]), "reason": why} for k, why in inputs.failed]
-    if not inputs.index:
+    def skip(k: int, reason: str) -> None:
+        rows.skipped.append({"index": k, "item_id": str(side.item_id[k]), "reason": reason})
+
+    rows, items = ShardRows(index=inputs.index), inputs.index
+    for k, reason in inputs.failed:
+        skip(k, reason)
+    if not items:
         return rows
+    rows.sizes.append(len(items))
     if side.modality == "image":
         with supply.spent.doing("compute"):
             given = encoder.image_rows(inputs.values)
@@ -137,42 +146,24 @@ def _embed_batch(encoder: Encoder, side: Side, inputs: Inputs, supply: Supply) -
         with supply.spent.doing("compute"):
             given = encoder.text_rows(tokens)
         rows.truncated = tokens.truncated
-    rows.sizes.append(len(inputs.index))
-    several = given.item is not None
-    rows = _several(rows, side, given) if several else _one_each(rows, side, given, inputs.values, encoder)
-    _require_finite(rows, side, encoder)
-    return rows
-
-
-def _require_finite(rows: ShardRows, side: Side, encoder: Encoder) -> None:
-    """Before anything of the shard is written."""
-    finite = np.isfinite(rows.vectors[0]).all(axis=1) if rows.vectors else np.ones(1, dtype=bool)
+    vectors = given.vectors.to(dtype=torch.float32, device="cpu").numpy()
+    if given.item is not None:  # several rows per item, or none
+        rows.index, rows.lost = [items[k] for k in given.item], given.lost
+        for k in sorted(set(items) - set(rows.index)):
+            skip(k, "it has no tokens")
+    elif vectors.shape[:-1] != (len(items),):
+        raise RuntimeError(f"{encoder.config.model} gave {vectors.shape} for {len(items)} {side.modality} items")
+    elif side.modality == "text":
+        rows.text = inputs.values
+    if rows.index:
+        rows.vectors.append(vectors)
+        if given.item is not None:
+            rows.further.append(given.columns)
+    finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():
         item = shown(str(side.item_id[rows.index[int(finite.argmin())]]))
         raise InputError(
             f"{shown(encoder.config.model)} gives NaN or infinity for the {side.modality} {item}: its weights are "
             f"damaged, or {encoder.config.precision} is too narrow for them; nothing of this shard was written"
         )
-
-
-def _one_each(rows: ShardRows, side: Side, given: Rows, inputs: list[Any], encoder: Encoder) -> ShardRows:
-    rows.vectors.append(given.vectors.to(dtype=torch.float32, device="cpu").numpy())
-    if rows.vectors[0].shape[:-1] != (len(inputs),):
-        raise RuntimeError(
-            f"{encoder.config.model} gave {rows.vectors[0].shape} for {len(inputs)} {side.modality} items"
-        )
-    rows.text = inputs if side.modality == "text" else []
-    return rows
-
-
-def _several(rows: ShardRows, side: Side, given: Rows) -> ShardRows:
-    """Several rows an item; an item with none counts as skipped."""
-    assert given.item is not None
-    items, rows.lost = rows.index, given.lost
-    rows.index = [items[k] for k in given.item]
-    for k in sorted(set(items) - set(rows.index)):
-        rows.skipped.append({"index": k, "item_id": str(side.item_id[k]), "reason": "it has no tokens"})
-    if len(rows.index):
-        rows.vectors.append(given.vectors.numpy())
-        rows.further.append(given.columns)
     return rows

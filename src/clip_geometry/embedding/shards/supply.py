@@ -1,27 +1,44 @@
-"""What the embed loop is given, batch by batch: read when it is asked for, or ahead."""
+"""Batches for the embed loop: read when they are asked for, or ahead by worker processes (torch's DataLoader)."""
 
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import time
+import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Thread, current_thread, main_thread
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader
 
 from clip_geometry.data.base import Side
-from clip_geometry.embedding.shards.images import ImageReader, ReadBatch
-from clip_geometry.embedding.shards.staging import Staged, staging
-from clip_geometry.embedding.shards.throughput import Resize, Throughput
-from clip_geometry.embedding.shards.timing import Spent
-from clip_geometry.embedding.shards.workers import can_be_sent, default_workers, in_order, reading_ahead
+from clip_geometry.embedding.shards.images import ImageReader, ReadBatch, Resize
+from clip_geometry.embedding.shards.throughput import Spent, Throughput
 from clip_geometry.embedding.store import Shard
 from clip_geometry.encoders.base import Encoder
+from clip_geometry.registry import InputError
+
+# A forked worker needs nothing pickled, and a script no `if __name__ == "__main__"`; elsewhere forking is unsafe.
+START = "fork" if sys.platform == "linux" else "spawn"
+MAX_WORKERS = 16
+FEW = 512  # images that are read sooner than processes start
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """The items `index` as the encoder takes them: stacked pixels or a list of texts; those that failed, and why."""
+    """A batch as the encoder takes it.
+
+    Attributes:
+        index: Items of the batch that could be read.
+        values: Their pixels, stacked, or a list of texts.
+        failed: Item and reason of each one that could not be read.
+    """
 
     index: list[int]
     values: Any
@@ -29,108 +46,159 @@ class Inputs:
 
 
 class Supply:
-    """The plain one: items are read in this process, when they are asked for."""
+    """The batches of one side of a data set.
 
-    def __init__(self, encoder: Encoder, side: Side, spent: Spent | None = None, *, sort: bool = False):
-        self.encoder, self.side = encoder, side
-        self.spent = Spent() if spent is None else spent
-        self.sort = sort
-        self.reader = ImageReader(side.load, encoder.preprocess)
+    Batches in `planned` come from worker processes, in that order. Any other batch, such as a smaller one after memory
+    ran out, is read here when it is asked for.
+    """
+
+    def __init__(self, encoder: Encoder, side: Side, *, raw: tuple[int, int] | None = None, sort: bool = False):
+        self.side, self.device, self.sort = side, encoder.device, sort
+        self.spent = Spent()
+        pixels = encoder.pixels
+        self.reader = ImageReader(side.load, None if pixels else encoder.preprocess, pixels, raw)
+        self.planned: deque[range] = deque()
+        self.coming: Iterator[ReadBatch | None] = iter(())
 
     def order(self, shard: Shard) -> Sequence[int]:
-        """The items of a shard in the order they are embedded; sorted: the longest texts first."""
+        """The items of a shard in the order in which they are embedded: sorted, the longest texts first."""
         items = range(shard.start, shard.stop)
         return sorted(items, key=lambda k: -len(str(self.side.load(k)))) if self.sort else items
 
     def batch(self, indices: Sequence[int]) -> Inputs:
-        with self.spent.doing("decode"):
-            if self.side.modality == "text":
+        if self.side.modality == "text":
+            with self.spent.doing("decode"):
                 return Inputs(list(indices), [self.side.load(k) for k in indices], [])
-            return self._inputs(self.reader(indices))
-
-    def _inputs(self, batch: ReadBatch) -> Inputs:
-        pixels = None if batch.pixels is None else torch.from_numpy(batch.pixels)
-        return Inputs(batch.index, pixels, batch.failed)
-
-
-class Ahead(Supply):
-    """Images that are read ahead, in the order of `planned`; any other batch is read when it is asked for, as after
-    memory ran out and batches became smaller."""
-
-    def __init__(self, encoder: Encoder, side: Side, spent: Spent, reader: ImageReader, stage: Callable[..., Staged]):
-        super().__init__(encoder, side, spent)
-        self.reader, self.stage = reader, stage
-        self.planned: deque[range] = deque()
-        self.coming: Iterator[Staged | None] = iter(())
-
-    def batch(self, indices: Sequence[int]) -> Inputs:
         with self.spent.waiting("decode"):
-            while self.planned and self.planned[0].start < indices[0]:
-                self._next()
-            found = self._next() if self.planned and self.planned[0] == indices else None
-            staged = found or self.stage(self.reader(indices))
-        with self.spent.waiting("transfer"):
-            pixels = staged.arrived()
-        batch = staged.batch
-        self.spent.worked["decode"] += batch.seconds
-        self.spent.worked["transfer"] += staged.seconds
-        if pixels is None:
-            return Inputs(batch.index, None, batch.failed)
+            read = None
+            while self.planned and self.planned[0].start <= indices[0]:
+                planned, coming = self.planned.popleft(), next(self.coming)
+                read = coming if planned == indices else None
+            read = read or self.reader(indices)
+            self.spent.worked["decode"] += read.seconds
+        if read.pixels is None:
+            return Inputs(read.index, None, read.failed)
+        with self.spent.doing("transfer"):
+            pixels = read.on(self.device)
         with self.spent.doing("decode"):
-            return Inputs(batch.index, self.reader.finish(pixels, batch.form), batch.failed)
-
-    def _next(self) -> Staged | None:
-        self.planned.popleft()
-        return next(self.coming)
+            return Inputs(read.index, self.reader.finish(pixels, read.form), read.failed)
 
 
 @contextmanager
 def supply(
     encoder: Encoder, side: Side, shards: Sequence[Shard], batch_size: int, how: Throughput, resize: Resize
 ) -> Iterator[tuple[Supply, dict[str, Any]]]:
-    """What the shards' batches come from, and the facts of that for the manifest."""
-    spent = Spent()
+    """Opens the supply of the shards' batches; also gives the facts about it for the manifest."""
     if side.modality == "text":
         sort = how.sorts(encoder, side)
-        yield Supply(encoder, side, spent, sort=sort), {"sorted": sort}
+        yield Supply(encoder, side, sort=sort), {"sorted": sort}
         return
+    given = Supply(encoder, side, raw=resize.raw)
     images = sum(shard.stop - shard.start for shard in shards)
     workers = default_workers(images) if how.workers is None else how.workers
-    gpu = encoder.device.type == "cuda"
+    workers = workers if can_be_sent(given.reader) else 0
     facts = {"workers": workers, **resize.facts()}
-    if not (workers or gpu or resize.raw):
-        yield Supply(encoder, side, spent), facts
+    if not workers:
+        yield given, facts
         return
-    pixels = encoder.pixels
-    reader = ImageReader(side.load, None if pixels else encoder.preprocess, pixels, resize.raw)
-    if not can_be_sent(reader):
-        workers = facts["workers"] = 0
-    planned = [batch for shard in shards for batch in _batches(shard, batch_size)]
-    with ExitStack() as stack:
-        read = stack.enter_context(reading_ahead(reader, planned, workers)) if workers else map(reader, planned)
-        ahead = Ahead(encoder, side, spent, reader, staging(encoder.device))
-        ahead.planned, ahead.coming = deque(planned), _staged(stack, read, ahead.stage, len(planned), thread=gpu)
-        yield ahead, facts
+    planned = [
+        range(start, min(start + batch_size, shard.stop))
+        for shard in shards
+        for start in range(shard.start, shard.stop, batch_size)
+    ]
+    with reading_ahead(given.reader, planned, workers, pin_memory=encoder.device.type == "cuda") as coming:
+        given.planned, given.coming = deque(planned), coming
+        yield given, facts
 
 
-def _batches(shard: Shard, size: int) -> list[range]:
-    return [range(start, min(start + size, shard.stop)) for start in range(shard.start, shard.stop, size)]
+def default_workers(images: int) -> int:
+    """0 for few images and in a process that may have no children; else the number of cores less one, at most 16."""
+    if images < FEW or multiprocessing.current_process().daemon:
+        return 0
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores - 1, MAX_WORKERS)
 
 
-def _staged(
-    stack: ExitStack, read: Iterator[ReadBatch | None], stage: Callable[..., Staged], count: int, *, thread: bool
-) -> Iterator[Staged | None]:
-    """On a GPU a thread has two batches there before they are needed. None: the main process shall try it."""
+def can_be_sent(reader: ImageReader, start: str = START) -> bool:
+    """Whether a worker can be given the reader: a forked one has it, any other has to unpickle it."""
+    if start == "fork":
+        return True
+    if reader.preprocess is not None:  # it would bring its model along
+        return False
+    try:
+        pickle.dumps(reader)
+    except Exception:  # pickle raises PicklingError, AttributeError, TypeError, …
+        return False
+    return True
 
-    def one(_: int) -> Staged | None:
-        try:
-            batch = next(read)
-            return None if batch is None else stage(batch)
-        except Exception:
-            return None
 
-    if not thread:
-        return map(one, range(count))
-    pool = ThreadPoolExecutor(1, "to-device")
-    stack.callback(pool.shutdown, cancel_futures=True)
-    return in_order(lambda k: pool.submit(one, k), range(count), 2)
+@contextmanager
+def reading_ahead(
+    reader: ImageReader, batches: Sequence[range], workers: int, *, pin_memory: bool = False, start: str = START
+) -> Iterator[Iterator[ReadBatch | None]]:
+    """Reads the batches in worker processes, which end with the block.
+
+    Yields:
+        An iterator over the batches, in order; None for a batch that a worker could not read.
+
+    Raises:
+        InputError: A worker was killed.
+    """
+    items: Any = range(max((batch.stop for batch in batches), default=0))
+    sampler: Any = batches
+    coming: Any = None
+    try:
+        with _delayed_interrupt(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)  # more than cores, as asked
+            loader = DataLoader(
+                items,
+                batch_sampler=sampler,
+                collate_fn=reader.read_or_none,
+                num_workers=workers,
+                pin_memory=pin_memory,
+                worker_init_fn=_begin_worker,
+                multiprocessing_context=start,
+                generator=torch.Generator(),  # otherwise a number is drawn from the user's
+            )
+            coming = iter(loader)  # forks now, before any thread of ours runs
+        yield coming
+    except RuntimeError as error:  # torch raises it wherever the main process is when a worker dies
+        if not str(error).startswith("DataLoader worker"):
+            raise
+        raise InputError(
+            "a worker process that decodes images was killed, perhaps for lack of memory: run the same command again "
+            "to continue, with fewer workers (workers=0 for none) if it happens again"
+        ) from None
+    finally:
+        if coming is not None:
+            coming._shutdown_workers()  # now, not when the last traceback that holds the iterator is gone
+
+
+@contextmanager
+def _delayed_interrupt() -> Iterator[None]:
+    """Ctrl-C is raised when the block ends: what Python does around a fork would swallow it."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if pressed:
+            signal.raise_signal(signal.SIGINT)
+
+
+def _begin_worker(number: int) -> None:
+    """Leaves Ctrl-C to the main process, and ends with it. A worker that outlived it would hold the store's lock;
+    torch's own check comes every 5 s, and a full pipe holds it up."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.1)
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
