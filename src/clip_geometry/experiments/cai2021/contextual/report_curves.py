@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from clip_geometry.report.style import HEIGHT, NEUTRAL, WIDTH, styled
 
-# Tol 2021, muted, as in experiments/mickus2024/classify/report.py
+# Tol 2021, muted, as in experiments/kit/figures.py
 INTER, INTRA, EUCLIDEAN, COSINE = "#332288", "#882255", "#332288", "#117733"
 PUBLISHED_CONVENTION = (0, (1, 1.2))
 

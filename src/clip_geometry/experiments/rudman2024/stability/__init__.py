@@ -144,7 +144,7 @@ class Stability(Experiment):
         }
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
-        from clip_geometry.experiments.rudman2024.stability.report import draw_stability
+        from clip_geometry.experiments.rudman2024.stability.figures import draw_stability
 
         config = self.config
         origin = (
