@@ -53,7 +53,7 @@ def save_drawings(
 class Curve(NamedTuple):
     """A curve of a panel. values: (states,), or (runs, states), drawn as their mean and one standard deviation."""
 
-    x: NDArray[Any]
+    x: Sequence[float] | NDArray[Any]
     values: NDArray[np.float64]
     color: str
     label: str = ""

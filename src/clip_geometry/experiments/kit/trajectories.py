@@ -15,12 +15,17 @@ Values = NDArray[np.float64]
 
 
 def trajectory(values: Iterable[float]) -> list[float | None]:
-    """Converts the values of the recorded states to JSON: None where a value is not finite."""
+    """Convert the values of the recorded states to JSON: None where a value is not finite."""
     return [float(value) if math.isfinite(value) else None for value in values]
 
 
+def states_of(row: Mapping[str, Any]) -> Values:
+    """The (states,) values of a row's `trajectory`, NaN where a value is missing."""
+    return np.array([math.nan if value is None else value for value in row["trajectory"]])
+
+
 def curves_by(key: Callable[[Row], Key], rows: Iterable[Mapping[str, Any]]) -> dict[Key, Values]:
-    """Groups the trajectories of rows.
+    """Group the trajectories of rows.
 
     Args:
         key: What a row is grouped by.
@@ -29,12 +34,25 @@ def curves_by(key: Callable[[Row], Key], rows: Iterable[Mapping[str, Any]]) -> d
     Returns:
         Key → (rows, states) values in the order of the rows, NaN where a value is missing.
     """
-    found: dict[Key, list[list[float]]] = {}
+    found: dict[Key, list[Values]] = {}
     for row in rows:
         if "trajectory" in row:
-            values = [math.nan if value is None else value for value in row["trajectory"]]
-            found.setdefault(key(dict(row)), []).append(values)
+            found.setdefault(key(dict(row)), []).append(states_of(row))
     return {each: np.array(values) for each, values in found.items()}
+
+
+def curves_of(rows: Iterable[Mapping[str, Any]]) -> tuple[dict[tuple[str, str, str], Values], NDArray[np.integer]]:
+    """Read the states of one training of a CLIP.
+
+    Returns:
+        (curves, steps): (measure, modality, classes) → (states,) values, NaN where undefined; and their steps.
+    """
+    curves, steps = {}, []
+    for row in rows:
+        if "trajectory" in row and row["measure"] != "train_clip.training_loss":
+            at, steps = row["at"], row["steps"]
+            curves[row["measure"], at["modality"], at.get("classes", "all")] = states_of(row)
+    return curves, np.array(steps)
 
 
 def means_between(losses: Sequence[float], steps: Sequence[int]) -> list[float | None]:

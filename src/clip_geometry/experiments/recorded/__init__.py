@@ -10,7 +10,7 @@ from pydantic import Field
 from clip_geometry.encoders.shipped import model_path
 from clip_geometry.experiments.kit.base import Cell, Experiment, RunConfig, experiments
 from clip_geometry.experiments.kit.explained import read_explanations
-from clip_geometry.experiments.train_clip.rows import curves_of
+from clip_geometry.experiments.kit.trajectories import curves_of
 from clip_geometry.files import sha256_of
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row, read_rows
@@ -84,12 +84,12 @@ class Recorded(Experiment):
 
     @classmethod
     def sentences(cls, planned: "Sequence[Recorded]") -> list[str]:
-        from clip_geometry.experiments.train_clip.sentences import tell
+        from clip_geometry.experiments.kit.clip_training import training_sentences
 
-        return tell(planned[0].finished_rows()) if len(planned) == 1 else []
+        return training_sentences(planned[0].finished_rows()) if len(planned) == 1 else []
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
-        from clip_geometry.experiments.train_clip.report import draw_train_clip
+        from clip_geometry.experiments.kit.clip_training import draw_clip_training
 
         arms: dict[str, list[Row]] = {}
         for row in self._recorded:
@@ -97,7 +97,7 @@ class Recorded(Experiment):
         first = next(row for row in self._recorded if "trajectory" in row)
         origin = f"{self._data(first)}; pipeline: normalize; seed {first['seed']}; rows of {self.config.rows}."
         curves = {arm: curves_of(rows) for arm, rows in arms.items()}
-        return draw_train_clip(curves, folder=folder, origin=origin, prefix=prefix, group=group)[:1]  # the main one
+        return draw_clip_training(curves, folder=folder, origin=origin, prefix=prefix, group=group)[:1]  # the main one
 
     def label(self) -> str:
         return self.config.rows
