@@ -41,7 +41,6 @@ OWN = (  # made for the package; every other file that is no module has to be in
     "data/scenes/vocabulary.yaml",
     "experiments/**/numbers.yaml",
     "experiments/**/words.j2",
-    "experiments/kit/*.j2",
     "ledger/*.yaml",
     "report/*.html",
     "report/template.css",

@@ -2,8 +2,8 @@
 
 import pytest
 
-from clip_geometry.experiments.kit.clip_training import SEPARABILITY
 from clip_geometry.experiments.train_clip.claims import train_clip_findings
+from clip_geometry.experiments.train_clip.figures import SEPARABILITY
 
 
 def state(measure, first, last, arm="clip", modality="both"):

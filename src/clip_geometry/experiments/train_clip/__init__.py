@@ -212,32 +212,39 @@ class TrainClip(Experiment):
 
     @classmethod
     def sentences(cls, planned: "Sequence[TrainClip]") -> list[str]:
-        from clip_geometry.experiments.kit.clip_training import training_sentences
         from clip_geometry.experiments.train_clip.claims import train_clip_findings
 
-        alone = training_sentences(planned[0].finished_rows()) if len(planned) == 1 else []
+        alone = cls.sentences_of(planned[0].finished_rows()) if len(planned) == 1 else []
         return [*train_clip_findings(row for each in planned for row in each.finished_rows()), *alone]
 
-    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
-        """Of one training; those of a sweep stand side by side in the figures of `together`."""
-        from clip_geometry.experiments.kit.clip_training import draw_clip_training
+    @classmethod
+    def sentences_of(cls, rows: Sequence[Row]) -> list[str]:
+        from clip_geometry.experiments.train_clip.figures import training_sentences
 
+        return training_sentences(rows)
+
+    @classmethod
+    def figures_of(cls, rows: Mapping[str, Sequence[Row]], folder: Path, **words: str) -> "list[FigureEntry]":
+        """Figures of the records of one or several objectives, by label; the main one first."""
+        from clip_geometry.experiments.train_clip.figures import draw_train_clip
+
+        return draw_train_clip({label: curves_of(each) for label, each in rows.items()}, folder=folder, **words)
+
+    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+        """Figures of one training; those of a sweep are side by side in the figures of `together`."""
         remove_finished(self.workspace.folder)
         if group:
             return []
-        arms = {self.label(): curves_of(self.finished_rows())}
-        return draw_clip_training(arms, folder=folder, origin=self._origin, prefix=prefix)
+        return self.figures_of({self.label(): self.finished_rows()}, folder, origin=self._origin, prefix=prefix)
 
     @classmethod
     def together(cls, planned: "Sequence[TrainClip]", folder: Path) -> "list[FigureEntry]":
-        """All arms side by side."""
-        from clip_geometry.experiments.kit.clip_training import draw_clip_training
-
+        """All trainings side by side."""
         labels = [each.label() for each in planned]
         if len(set(labels)) < len(labels):
             labels = [f"{label} {k}" for k, label in enumerate(labels, start=1)]
-        arms = {label: curves_of(each.finished_rows()) for label, each in zip(labels, planned, strict=True)}
-        return draw_clip_training(arms, folder=folder, origin=planned[0]._origin, prefix="arms_")
+        rows = {label: each.finished_rows() for label, each in zip(labels, planned, strict=True)}
+        return cls.figures_of(rows, folder, origin=planned[0]._origin, prefix="arms_")
 
     @property
     def _origin(self) -> str:

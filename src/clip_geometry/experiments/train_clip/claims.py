@@ -2,11 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from clip_geometry.experiments.kit.clip_training import SEPARABILITY
-from clip_geometry.report.words import Words
+from clip_geometry.experiments.train_clip.figures import SEPARABILITY, words
 
 Row = Mapping[str, Any]
 ARMS = {
@@ -23,7 +21,6 @@ APART = 0.9  # probe accuracy above which the modalities count as separable
 AT_ODDS = -0.5  # correlation below which clusters count as traded for isotropy
 
 Claim = tuple[bool, str]  # whether our numbers agree, and the claim with our numbers
-words = Words(Path(__file__).with_name("words.j2"))
 
 
 class Arm(NamedTuple):
@@ -66,7 +63,7 @@ def _cones(arms: Mapping[str, Arm]) -> Iterator[Claim]:
     for arm in list(arms.values())[:1]:  # all arms have the same first weights
         first = [arm.ends["average_cosine", each][0] for each in MODALITIES if ("average_cosine", each) in arm.ends]
         if len(first) == 2:
-            yield min(first) > CONE, words("cones", *first)
+            yield min(first) > CONE, words("claim_cones", *first)
 
 
 def _gap(arms: Mapping[str, Arm]) -> Iterator[Claim]:
@@ -80,7 +77,7 @@ def _gap(arms: Mapping[str, Arm]) -> Iterator[Claim]:
         if some:
             _, gap, accuracy = some[0]
             last = [(name, gap[1], accuracy[1]) for name, gap, accuracy in some]
-            yield holds, words("gap", (gap[0], accuracy[0]), last)
+            yield holds, words("claim_gap", (gap[0], accuracy[0]), last)
 
 
 def _temperature(arms: Mapping[str, Arm]) -> Iterator[Claim]:
@@ -93,11 +90,11 @@ def _temperature(arms: Mapping[str, Arm]) -> Iterator[Claim]:
     if not {"clip", "fixed_temperature"} <= found.keys():
         return
     clip = sorted((found["clip"], found["fixed_temperature"]))
-    yield clip[0][1] > clip[1][1], words("temperature", clip, of_all=False)
+    yield clip[0][1] > clip[1][1], words("claim_temperature", clip, of_all=False)
     ranked = sorted(found.values())
     gaps = [gap for _, gap, _ in ranked]
     if gaps != sorted(gaps, reverse=True):
-        yield False, words("temperature", ranked, of_all=True)
+        yield False, words("claim_temperature", ranked, of_all=True)
 
 
 def _istar(arms: Mapping[str, Arm]) -> Iterator[Claim]:
@@ -108,7 +105,7 @@ def _istar(arms: Mapping[str, Arm]) -> Iterator[Claim]:
             found.append((key[1], ends[0][1], ends[1][1]))
     for holds in (True, False):
         if some := [each for each in found if (each[1] > each[2]) is holds]:
-            yield holds, words("istar", some)
+            yield holds, words("claim_istar", some)
 
 
 def _clusters(arms: Mapping[str, Arm]) -> Iterator[Claim]:
@@ -120,4 +117,4 @@ def _clusters(arms: Mapping[str, Arm]) -> Iterator[Claim]:
         if silhouette and isoscore and r is not None:
             traded = silhouette[1] > silhouette[0] and isoscore[1] < isoscore[0] and r <= AT_ODDS
             found[traded].setdefault(modality, []).append((arm.name, r))
-    yield from ((holds, words("clusters", some)) for holds, some in found.items() if some)
+    yield from ((holds, words("claim_clusters", some)) for holds, some in found.items() if some)

@@ -1,4 +1,4 @@
-"""How the training of a CLIP is shown: its curves, the arms side by side, and sentences about one training."""
+"""Figures of a training: its curves, the arms side by side; and sentences about one training."""
 
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
@@ -33,7 +33,7 @@ BESIDE = 6  # arms in a figure at most
 ACROSS = 3  # panels per row where there is one arm
 SECOND = "#AA4499"  # a second curve in a panel that is of no modality
 
-words = Words(Path(__file__).with_name("clip_training.j2"))
+words = Words(Path(__file__).with_name("words.j2"))
 
 
 class Line(NamedTuple):
@@ -104,7 +104,7 @@ CAPTION: dict[str, tuple[Key, int]] = {  # name → curve and decimals
 # --- figures
 
 
-def draw_clip_training(
+def draw_train_clip(
     arms: Arms, *, folder: str | Path, origin: str, prefix: str = "", group: str = ""
 ) -> list[FigureEntry]:
     """Draw the figures of the recorded states, six arms per figure at most, and save them as PNG and SVG.
