@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 import clip_geometry as cg
+from clip_geometry.experiments.kit.trajectories import correlations
 from clip_geometry.experiments.mickus2024.classify import training as steps
-from clip_geometry.experiments.mickus2024.classify.numbers import correlations
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
     states = steps.train(training, steps.Observer(["silhouette", "isoscore"]), updates=given.updates)
     silhouette, isoscore = (np.array(states[steps.Place(name)]) for name in ("silhouette", "isoscore"))
     print(f"silhouette {silhouette[0]:.3f} → {silhouette[-1]:.3f}  IsoScore {isoscore[0]:.4f} → {isoscore[-1]:.4f}")
-    print("  ".join(f"{name.partition('.')[2]} {value:.4f}" for name, value in correlations(silhouette, isoscore)))
+    print("  ".join(f"{name} {value:.4f}" for name, value in correlations(silhouette, isoscore).items()))
 
 
 if __name__ == "__main__":

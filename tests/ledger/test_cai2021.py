@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from clip_geometry.experiments.cai2021.contextual.dimension import NAMES
-from clip_geometry.experiments.cai2021.contextual.rows import row, size_rows
+from clip_geometry.experiments.cai2021.contextual.rows import LIDS, row, size_rows
 from clip_geometry.ledger import compare
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "cai2021"
@@ -17,7 +16,7 @@ def rows_of(model, n, d, layer="mean", dataset="treebank", split="all", options=
     place = {} if layer is None else {"layer": layer}
     shared = {"model": model, "dataset": dataset, "split": split, "model_options": options or {}, "pipeline": []}
     found = [{**each, "at": place} for each in size_rows(n, d)]
-    for names in NAMES.values():
+    for names in LIDS.values():
         found += [row(name, 4.5, n=n, d=d, at=place | at, standard_error=0.1) for name in names.values()]
     return [{**shared, **each} for each in found]
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from clip_geometry.experiments.kit.trajectories import correlations
 from clip_geometry.experiments.mickus2024.classify import Classify, ClassifyConfig
-from clip_geometry.experiments.mickus2024.classify.numbers import correlations
 from clip_geometry.ledger.published import published
 from clip_geometry.runner import RunFolder
 from support.minilm import minilm
@@ -65,7 +65,7 @@ def test_every_state_counts(wnli):
     silhouette, score = (np.array({row["measure"]: row for row in wnli[0]}[name]["trajectory"]) for name in NAMES)
 
     def r(states):
-        return dict(correlations(silhouette[states], score[states]))["classify.pearson"]
+        return correlations(silhouette[states], score[states])["pearson"]
 
     assert r(slice(1, None)) == pytest.approx(-0.8946, abs=5e-4)
     assert r(slice(None, None, 10)) == pytest.approx(-0.9091, abs=5e-4)

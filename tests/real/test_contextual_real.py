@@ -7,7 +7,7 @@ from clip_geometry.config import validate
 from clip_geometry.experiments.cai2021.contextual import Contextual
 from clip_geometry.experiments.cai2021.contextual.clusters import find_clusters
 from clip_geometry.experiments.cai2021.contextual.config import ContextualConfig
-from clip_geometry.experiments.cai2021.contextual.report_kinds import kinds
+from clip_geometry.experiments.cai2021.contextual.planes import kinds_of
 from clip_geometry.geometry.sampled_dimension import neighbourhoods
 from clip_geometry.results import Results
 from clip_geometry.runner import RunFolder
@@ -82,7 +82,7 @@ def test_two_clusters_are_words_of_content_and_function_words(treebank):
     planned, _ = treebank
     rows = planned.words.rows(5)
     found = find_clusters(rows.vectors, np.arange(len(rows)), planned.config)
-    kind = np.array(kinds(rows.metadata["token"].tolist(), rows.metadata["tag"].tolist()))
+    kind = np.array(kinds_of(rows.metadata["token"].tolist(), rows.metadata["tag"].tolist()))
     function = np.isin(kind, ["function word", "symbol"])
     first, second = (function[found.labels == cluster].mean() for cluster in (0, 1))
     assert found.k == 2 and min(first, second) < 0.1 and max(first, second) > 0.6

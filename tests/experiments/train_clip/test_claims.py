@@ -3,7 +3,7 @@
 import pytest
 
 from clip_geometry.experiments.train_clip.claims import train_clip_findings
-from clip_geometry.experiments.train_clip.panels import SEPARABILITY
+from clip_geometry.experiments.train_clip.figures import SEPARABILITY
 
 
 def state(measure, first, last, arm="clip", modality="both"):
@@ -38,7 +38,7 @@ def test_cones_at_step_0_are_of_both_modalities(text, place):
 @pytest.mark.parametrize(("right", "place"), [(0.91, 0), (0.89, 1)])
 def test_modalities_are_apart_where_a_classifier_tells_them(right, place):
     sentences = told(state("modality_gap", 0.9, 0.2), state(SEPARABILITY, 0.98, right))
-    assert f"0.90 and 0.98 at first, 0.20 and {right} (ClipLoss) at last" in sentences[place]
+    assert f"0.90 and 0.98 at first, 0.20 and {right} (ClipLoss) at the end" in sentences[place]
     assert not sentences[1 - place]
     assert told(state("modality_gap", 0.9, 0.2, "classes"), state(SEPARABILITY, 1.0, right, "classes")) == ("", "")
 
@@ -48,7 +48,7 @@ def test_gap_and_temperature_go_against_each_other(gap, place):
     rows = [state("modality_gap", 1.0, 0.3), state("train_clip.temperature", 0.07, 0.02)]
     fixed = [state("modality_gap", 1.0, gap, "fixed_temperature")]
     fixed += [state("train_clip.temperature", 0.07, 0.07, "fixed_temperature")]
-    assert f"0.30 at 0.020 and {gap:.2f} at 0.070" in told(*rows, *fixed)[place]
+    assert f"0.30 at 0.020, {gap:.2f} at 0.070" in told(*rows, *fixed)[place]
     assert told(*rows) == ("", "")
 
 

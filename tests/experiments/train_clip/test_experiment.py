@@ -13,13 +13,15 @@ from torch.nn import functional
 from clip_geometry.config import validate
 from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.evaluators import evaluators, zero_shot
+from clip_geometry.experiments.kit.labels import data_label
+from clip_geometry.experiments.kit.trajectories import curves_of
 from clip_geometry.experiments.train_clip import TrainClip
 from clip_geometry.experiments.train_clip.architecture import ARCHITECTURES
 from clip_geometry.experiments.train_clip.config import TrainClipConfig, measured_steps
 from clip_geometry.experiments.train_clip.geometry import NAMES, Observer, Place, encode, zero_shot_values
 from clip_geometry.experiments.train_clip.model import save_weights
-from clip_geometry.experiments.train_clip.rows import change_rows, curves_of
-from clip_geometry.experiments.train_clip.words import architecture_words, arm_words, data_words
+from clip_geometry.experiments.train_clip.rows import change_rows
+from clip_geometry.experiments.train_clip.words import architecture_words, arm_words
 from clip_geometry.geometry import average_cosine, isoscore, measures, modality_gap, silhouette
 from clip_geometry.registry import InputError
 from support.killed import kill_after_a_checkpoint
@@ -335,4 +337,4 @@ def test_architectures_and_data_have_words():
     assert told == [
         f"ResNet 1-1-1-1 of width 16{text}", f"test_byobnet{text}", f"ViT/8 of 4 layers of width 128{text}",
     ]  # fmt: skip
-    assert data_words(configured().data) == "scenes, train, size 50, classes seen, captions_per_image 3"
+    assert data_label(configured().data) == "scenes, train, size 50, classes seen, captions_per_image 3"

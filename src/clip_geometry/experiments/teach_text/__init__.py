@@ -17,6 +17,7 @@ from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.experiments.kit.base import Cell, Experiment, experiments
 from clip_geometry.experiments.kit.checkpoint import Checkpoint, remove_finished, resume
 from clip_geometry.experiments.kit.explained import read_explanations
+from clip_geometry.experiments.kit.labels import data_label
 from clip_geometry.experiments.kit.measured_training import train
 from clip_geometry.experiments.teach_text.config import TeachTextConfig, parallel
 from clip_geometry.experiments.teach_text.data import Texts
@@ -36,7 +37,6 @@ from clip_geometry.experiments.teach_text.sources import Sources
 from clip_geometry.experiments.teach_text.training import Place, Teaching, Trajectory
 from clip_geometry.experiments.train_clip.config import measured_steps
 from clip_geometry.experiments.train_clip.geometry import ZERO_SHOT
-from clip_geometry.experiments.train_clip.words import data_words
 from clip_geometry.progress import progress
 from clip_geometry.report.origin import with_options
 from clip_geometry.results import Row
@@ -193,9 +193,9 @@ class TeachText(Experiment):
             "student": f"BERT of {student.layers} layer{'s' * (student.layers > 1)} of width {student.width}, "
             f"{student.heads} heads, {student.hidden} hidden; mean over tokens, one linear layer",
             "languages": ", ".join(config.languages),
-            "trained on": data_words(config.data),
-            "measured on": data_words(config.measured),
-            "tested on": None if config.tested is None else data_words(config.tested),
+            "trained on": data_label(config.data),
+            "measured on": data_label(config.measured),
+            "tested on": None if config.tested is None else data_label(config.tested),
             "prompts": " | ".join(each for language in config.languages for each in config.prompts.get(language, ())),
             "texts that are such": f"{config.class_captions:.0%}, of classes that are trained on",
             "AdamW": f"{config.steps} steps of {config.batch_size} texts, lr {config.lr:g}, warm-up "
@@ -208,7 +208,7 @@ class TeachText(Experiment):
         }
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
-        from clip_geometry.experiments.teach_text.report import draw_teach_text
+        from clip_geometry.experiments.teach_text.figures import draw_teach_text
 
         remove_finished(self.workspace.folder)
         return draw_teach_text(self.finished_rows(), folder=folder, origin=self._origin, prefix=prefix, group=group)
@@ -216,16 +216,16 @@ class TeachText(Experiment):
     @classmethod
     def sentences(cls, planned: "Sequence[TeachText]") -> list[str]:
         """Of one teaching; several are read off their tables."""
-        from clip_geometry.experiments.teach_text.report import sentences
+        from clip_geometry.experiments.teach_text.figures import sentences
 
         return sentences(planned[0].finished_rows()) if len(planned) == 1 else []
 
     @property
     def _origin(self) -> str:
         config = self.config
-        tested = "" if config.tested is None else f"; the saved student and its teacher on {data_words(config.tested)}"
+        tested = "" if config.tested is None else f"; the saved student and its teacher on {data_label(config.tested)}"
         teacher = f"Teacher: {config.teacher.model}; pipeline: none; seed {config.seed}."
-        return f"{data_words(config.measured)}{tested}. {teacher}"
+        return f"{data_label(config.measured)}{tested}. {teacher}"
 
     def label(self) -> str:
         return f"taught by {self.config.teacher.model}"

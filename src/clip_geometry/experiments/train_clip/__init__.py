@@ -16,7 +16,9 @@ from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.experiments.kit.base import Cell, Experiment, experiments
 from clip_geometry.experiments.kit.checkpoint import Checkpoint, remove_finished, resume
 from clip_geometry.experiments.kit.explained import read_explanations
+from clip_geometry.experiments.kit.labels import data_label
 from clip_geometry.experiments.kit.measured_training import train
+from clip_geometry.experiments.kit.trajectories import curves_of
 from clip_geometry.experiments.train_clip.config import TrainClipConfig, measured_steps
 from clip_geometry.experiments.train_clip.data import (
     Pairs,
@@ -28,16 +30,9 @@ from clip_geometry.experiments.train_clip.data import (
 )
 from clip_geometry.experiments.train_clip.geometry import Observer, Watch, encode, zero_shot_values
 from clip_geometry.experiments.train_clip.model import Objective, fresh_encoder, make_folder, save_weights
-from clip_geometry.experiments.train_clip.rows import (
-    change_rows,
-    context,
-    curves_of,
-    loss_row,
-    state_rows,
-    tested_rows,
-)
+from clip_geometry.experiments.train_clip.rows import change_rows, context, loss_row, state_rows, tested_rows
 from clip_geometry.experiments.train_clip.training import FULL, Place, Training, Trajectory, precision
-from clip_geometry.experiments.train_clip.words import architecture_words, arm_words, data_words
+from clip_geometry.experiments.train_clip.words import architecture_words, arm_words
 from clip_geometry.progress import note, progress
 from clip_geometry.results import Row
 from clip_geometry.versions import library_versions
@@ -199,9 +194,9 @@ class TrainClip(Experiment):
         return {
             "architecture": architecture_words(config.architecture),
             "arm": arm_words(config),
-            "trained on": data_words(config.data),
-            "measured on": data_words(config.measured),
-            "tested on": None if config.tested is None else data_words(config.tested),
+            "trained on": data_label(config.data),
+            "measured on": data_label(config.measured),
+            "tested on": None if config.tested is None else data_label(config.tested),
             "prompts": " | ".join(config.prompts),
             "class prompts among training captions": f"{config.class_captions:.0%}",
             "AdamW": f"{config.steps} steps of batches of {config.batch_size}, lr {config.lr:g}, warm-up "
@@ -218,31 +213,38 @@ class TrainClip(Experiment):
     @classmethod
     def sentences(cls, planned: "Sequence[TrainClip]") -> list[str]:
         from clip_geometry.experiments.train_clip.claims import train_clip_findings
-        from clip_geometry.experiments.train_clip.sentences import tell
 
-        alone = tell(planned[0].finished_rows()) if len(planned) == 1 else []
+        alone = cls.sentences_of(planned[0].finished_rows()) if len(planned) == 1 else []
         return [*train_clip_findings(row for each in planned for row in each.finished_rows()), *alone]
 
-    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
-        """Of one training; those of a sweep stand side by side in the figures of `together`."""
-        from clip_geometry.experiments.train_clip.report import draw_train_clip
+    @classmethod
+    def sentences_of(cls, rows: Sequence[Row]) -> list[str]:
+        from clip_geometry.experiments.train_clip.figures import training_sentences
 
+        return training_sentences(rows)
+
+    @classmethod
+    def figures_of(cls, rows: Mapping[str, Sequence[Row]], folder: Path, **words: str) -> "list[FigureEntry]":
+        """Figures of the records of one or several objectives, by label; the main one first."""
+        from clip_geometry.experiments.train_clip.figures import draw_train_clip
+
+        return draw_train_clip({label: curves_of(each) for label, each in rows.items()}, folder=folder, **words)
+
+    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+        """Figures of one training; those of a sweep are side by side in the figures of `together`."""
         remove_finished(self.workspace.folder)
         if group:
             return []
-        arms = {self.label(): curves_of(self.finished_rows())}
-        return draw_train_clip(arms, folder=folder, origin=self._origin, prefix=prefix)
+        return self.figures_of({self.label(): self.finished_rows()}, folder, origin=self._origin, prefix=prefix)
 
     @classmethod
     def together(cls, planned: "Sequence[TrainClip]", folder: Path) -> "list[FigureEntry]":
-        """All arms side by side."""
-        from clip_geometry.experiments.train_clip.report import draw_train_clip
-
+        """All trainings side by side."""
         labels = [each.label() for each in planned]
         if len(set(labels)) < len(labels):
             labels = [f"{label} {k}" for k, label in enumerate(labels, start=1)]
-        arms = {label: curves_of(each.finished_rows()) for label, each in zip(labels, planned, strict=True)}
-        return draw_train_clip(arms, folder=folder, origin=planned[0]._origin, prefix="arms_")
+        rows = {label: each.finished_rows() for label, each in zip(labels, planned, strict=True)}
+        return cls.figures_of(rows, folder, origin=planned[0]._origin, prefix="arms_")
 
     @property
     def _origin(self) -> str:
@@ -251,7 +253,7 @@ class TrainClip(Experiment):
         if config.class_captions:
             chance += f"{config.class_captions:.0%} of the training captions name the class only; "
         return (
-            f"{data_words(config.measured)}; {chance}{architecture_words(config.architecture)}, pipeline: normalize, "
+            f"{data_label(config.measured)}; {chance}{architecture_words(config.architecture)}, pipeline: normalize, "
             f"batch norm: {config.batch_norm}; seed {config.seed}."
         )
 

@@ -1,14 +1,14 @@
-"""From the states of a training to result rows, and back."""
+"""Result rows of a training."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from clip_geometry.data.base import DatasetConfig
-from clip_geometry.experiments.mickus2024.classify.numbers import correlations
+from clip_geometry.experiments.kit import trajectories
 from clip_geometry.experiments.train_clip.config import PENALTIES, TrainClipConfig
 from clip_geometry.experiments.train_clip.data import Pairs
 from clip_geometry.experiments.train_clip.geometry import PIPELINE, ZERO_SHOT, Place, known
@@ -20,11 +20,11 @@ COMPARED = (("silhouette", "isoscore"), ("modality_gap", "isoscore"), ("modality
 CHANGES = ("modality_gap", "isoscore", "isoscore[unbiased]", "silhouette", "average_cosine")
 MODALITIES = ("image", "text")
 
-Curves = dict[Place, np.ndarray]  # of each place, (states,), NaN where it is not defined
+Curves = Mapping[Any, np.ndarray]  # of each Place, (states,), NaN where it is undefined
 
 
 def context(config: TrainClipConfig, data: DatasetConfig, trained_in: str) -> Row:
-    """What all rows of a data set have in common. trained_in: the precision."""
+    """The fields that all rows of a data set share. trained_in: the precision."""
     model_options = {} if config.batch_norm == "eval" else {"batch_norm": config.batch_norm}
     options = data.model_dump(mode="json", serialize_as_any=True, exclude_defaults=True, exclude={"name", "split"})
     return {
@@ -42,7 +42,7 @@ def context(config: TrainClipConfig, data: DatasetConfig, trained_in: str) -> Ro
 
 
 def at_arm(config: TrainClipConfig) -> Row:
-    """For the `at` of rows: the arm and the weight and place of its penalty."""
+    """For the `at` of rows: the arm, and the weight and tower of its penalty."""
     if config.arm not in PENALTIES:
         return {"arm": config.arm}
     return {"arm": config.arm, "penalty": config.penalty, "tower": config.tower}
@@ -55,17 +55,16 @@ def state_rows(
     states: Mapping[Place, Sequence[float]],
     steps: list[int],
 ) -> Iterator[Row]:
-    """All states of a number in one row: `trajectory` at `steps`, null where it is not defined; its value is the
-    last."""
+    """All states of a number in one row: `trajectory` at `steps`, None where it is undefined; its value is the last."""
     for place, values in states.items():
-        told = [float(value) if math.isfinite(value) else None for value in values]
+        curve = trajectories.trajectory(values)
         at = {**at_arm(config), "step": steps[-1], **_where(place)}
         n, d = _size(place, measured, seen, config.architecture["embed_dim"])
-        row = {"measure": place.measure, "value": told[-1], "standard_error": None, "n": n, "d": d, "at": at}
-        row |= {"trajectory": told, "steps": steps}
+        row = {"measure": place.measure, "value": curve[-1], "standard_error": None, "n": n, "d": d, "at": at}
+        row |= {"trajectory": curve, "steps": steps}
         if place.measure == ZERO_SHOT:
             row["null_value"] = 1 / len(measured.class_names)
-        yield row if told[-1] is not None else {**row, "note": "not defined in the last state"}
+        yield row if curve[-1] is not None else {**row, "note": "not defined in the last state"}
 
 
 def _where(place: Place) -> Row:
@@ -84,7 +83,7 @@ def _size(place: Place, pairs: Pairs, seen: np.ndarray, width: int) -> tuple[int
 def tested_rows(
     config: TrainClipConfig, tested: Pairs, seen: np.ndarray, values: Mapping[Place, float]
 ) -> Iterator[Row]:
-    """Zero-shot accuracy at the end, with its standard error."""
+    """Zero-shot accuracy of the saved model, with its standard error."""
     for place, value in values.items():
         n, d = _size(place, tested, seen, config.architecture["embed_dim"])
         at = {**at_arm(config), "step": config.steps, **_where(place), "pictures": "tested"}
@@ -94,46 +93,27 @@ def tested_rows(
 
 
 def loss_row(config: TrainClipConfig, losses: Sequence[float], steps: list[int]) -> Row:
-    """Mean of the training batches' losses between two measured states; null at the first."""
-    means = [None, *(float(np.mean(losses[start:end])) for start, end in pairwise(steps))]
+    """Mean loss of the training batches between two measured states; None at the first."""
+    means = trajectories.means_between(losses, steps)
     row = {"measure": "train_clip.training_loss", "value": means[-1], "standard_error": None, "n": None, "d": None}
     at = {**at_arm(config), "step": steps[-1]}
     return {**row, "pipeline": [], "at": at, "trajectory": means, "steps": steps}
 
 
 def change_rows(config: TrainClipConfig, curves: Curves) -> Iterator[Row]:
-    """Last state less first, and the correlations over the states: after the first ones, which lie at powers of two,
-    every state counts alike."""
+    """Differences between the last and the first state, and correlations over the states.
+
+    After the first states, which are at powers of two, the states are evenly spaced, and every state counts alike.
+    """
     for name in CHANGES:
-        for place in (each for each in curves if each.measure == name):
+        for place in (Place(*key) for key in curves if key[0] == name):
             values = curves[place]
             at = {**at_arm(config), "of": name, **_where(place)}
             row = {"measure": "train_clip.change", "value": float(values[-1] - values[0]), "standard_error": None}
             if np.isfinite(values[[0, -1]]).all():
                 yield {**row, "n": len(values), "d": None, "at": at}
-    for (first, second), modality in ((names, modality) for names in COMPARED for modality in MODALITIES):
-        x, y = (_curve(curves, name, modality) for name in (first, second))
-        if x is None or y is None:
-            continue
-        at = {**at_arm(config), "of": first, "with": second, "modality": modality}
-        found = dict(correlations(x, y))
-        for kind in ("pearson", "spearman"):
-            value = found[f"classify.{kind}"]
-            row = {"measure": f"train_clip.{kind}", "value": value, "standard_error": None, "n": len(x), "d": None}
-            yield {**row, "at": at} | ({} if value is not None else {"note": "one of them is constant or not defined"})
-
-
-def _curve(curves: Curves, name: str, modality: str) -> np.ndarray | None:
-    return curves.get(Place(name, modality), curves.get(Place(name)))
-
-
-def curves_of(rows: Iterable[Mapping[str, Any]]) -> tuple[Curves, np.ndarray]:
-    """(the states in these rows, their steps)."""
-    found: Curves = {}
-    steps: list[int] = []
-    for row in rows:
-        if "trajectory" in row and row["measure"] != "train_clip.training_loss":
-            place = Place(row["measure"], row["at"]["modality"], row["at"].get("classes", "all"))
-            found[place] = np.array([float("nan") if value is None else value for value in row["trajectory"]])
-            steps = row["steps"]
-    return found, np.array(steps)
+    for (first, second), modality in product(COMPARED, MODALITIES):
+        x, y = (curves.get(Place(name, modality), curves.get(Place(name))) for name in (first, second))
+        if x is not None and y is not None:
+            at = {**at_arm(config), "of": first, "with": second, "modality": modality}
+            yield from trajectories.correlation_rows("train_clip", x, y, d=None, at=at)

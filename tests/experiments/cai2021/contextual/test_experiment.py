@@ -12,7 +12,7 @@ from clip_geometry.embeddings import Embeddings
 from clip_geometry.experiments.cai2021.contextual import Contextual
 from clip_geometry.experiments.cai2021.contextual.clusters import find_clusters
 from clip_geometry.experiments.cai2021.contextual.config import ContextualConfig
-from clip_geometry.experiments.cai2021.contextual.words import sampled
+from clip_geometry.experiments.cai2021.contextual.sources import sampled
 from clip_geometry.geometry import (
     average_cosine,
     inter_type_cosine,

@@ -7,8 +7,10 @@ import pytest
 from scipy import stats
 
 from clip_geometry.config import validate
-from clip_geometry.experiments.mickus2024.classify import Classify, ClassifyConfig, _unlike
-from clip_geometry.experiments.mickus2024.classify.numbers import correlations, deviations
+from clip_geometry.experiments.kit.labels import distinct_labels
+from clip_geometry.experiments.mickus2024.classify import Classify, ClassifyConfig
+from clip_geometry.experiments.mickus2024.classify.rows import deviation_rows
+from clip_geometry.experiments.mickus2024.classify.states import Place
 from clip_geometry.experiments.mickus2024.classify.training import Training
 from clip_geometry.geometry import isoscore, silhouette
 from clip_geometry.registry import InputError
@@ -206,10 +208,9 @@ def test_several_runs_are_drawn_together_under_what_differs(tmp_path):
         planned.append(Classify(configured(seeds=[0], **change), RunFolder(report.parent, "cpu")))
     curves, relation = Classify.together(planned, tmp_path / "figures")
     assert curves.png_path.exists() and relation.group == "all runs together"
-    assert _unlike([each.label() for each in planned]) == ["normalize", "raw"]
+    assert distinct_labels([each.label() for each in planned]) == ["normalize", "raw"]
     one, other = (planned[0].label(told=["loss"]), Classify(configured(loss="triplet"), planned[0].workspace).label())
-    assert _unlike([one, other]) == ["loss cross-entropy", "loss triplet"]
-    assert _unlike(["a, b", "a, b"]) == ["a, b", "a, b"] and _unlike(["a, b"]) == ["a, b"]
+    assert distinct_labels([one, other]) == ["loss cross-entropy", "loss triplet"]
 
 
 # --- what cannot be
@@ -246,11 +247,8 @@ def test_data_without_the_modality_or_without_labels(tmp_path):
             _ = Classify(configured(**stored, modality=modality), RunFolder(tmp_path / "run", "cpu")).loaded
 
 
-def test_numbers_that_do_not_vary_have_no_correlation():
-    x, y = np.arange(4.0), np.array([3.0, 1.0, 2.0, -1.0])
-    assert dict(correlations(np.ones(4), y)) == dict.fromkeys(dict(correlations(x, y)))
-    assert dict(correlations(x, y))["classify.pearson_log"] is None  # of a negative value
-    assert dict(correlations(x, np.array([1.0, 2.0, np.nan, 3.0])))["classify.spearman"] is None
-    found = deviations(np.array([[1.0, 2.0], [3.0, 2.0], [5.0, 8.0]]))
+def test_deviations_are_over_the_seeds():
+    curves = {Place("silhouette"): np.array([[1.0, 2.0], [3.0, 2.0], [5.0, 8.0]])}
+    found = {row["measure"]: row["value"] for row in deviation_rows(configured(), curves)}
     assert found["classify.largest_deviation"] == pytest.approx(12**0.5)
     assert found["classify.mean_deviation"] == pytest.approx((2 + 12**0.5) / 2)

@@ -140,7 +140,7 @@ def test_from_config_to_report(tmp_path):
     rows = Results(page.parent / "results.jsonl").read()
     assert {row["dataset"] for row in rows} == {"Gaussian", "Gaussian, decaying spectrum", "heavy-tailed"}
     text = page.read_text(encoding="utf-8")
-    assert "Which estimate of isotropy to use when" in text and "isoscore[unbiased]: it needs nothing" in text
+    assert "Which estimate of isotropy to use" in text and "isoscore[unbiased]: it needs nothing" in text
     assert {path.stem for path in (page.parent / "figures").glob("*.svg")} == {
         "stability_errors",
         "stability_shrinkage",

@@ -1,17 +1,15 @@
 """Words in context, layer by layer (Cai et al. 2021): cones, clusters inside them, and how many dimensions."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clip_geometry.embeddings import Embeddings
 from clip_geometry.experiments.cai2021.contextual.config import ContextualConfig
-from clip_geometry.experiments.cai2021.contextual.dimension import NAMES, dimension_rows
-from clip_geometry.experiments.cai2021.contextual.rows import layer_rows, row, size_rows
-from clip_geometry.experiments.cai2021.contextual.words import Words, sampled
+from clip_geometry.experiments.cai2021.contextual.rows import LIDS, dimension_rows, layer_rows, row, size_rows
+from clip_geometry.experiments.cai2021.contextual.sources import WordEmbeddings, sampled
 from clip_geometry.experiments.kit.base import Cell, Experiment, experiments
 from clip_geometry.experiments.kit.explained import read_explanations
 from clip_geometry.results import Row
@@ -21,15 +19,15 @@ if TYPE_CHECKING:
 
 
 class Contextual(Experiment):
-    """A cell is a layer; with several in context the last cell is the mean of their dimensions."""
+    """A cell is a layer; with layers in context, the last cell is the mean of their dimensions."""
 
     Config = ContextualConfig
     explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
     summary = "words in context: cosines between and within words, clusters and local dimension of every layer"
 
     @cached_property
-    def words(self) -> Words:
-        return Words(self.config, self.workspace)
+    def words(self) -> WordEmbeddings:
+        return WordEmbeddings(self.config, self.workspace)
 
     # --- cells
 
@@ -45,7 +43,7 @@ class Contextual(Experiment):
 
     @property
     def _in_context(self) -> list[int]:
-        """The layers but for the embeddings before the first block, which know no context."""
+        """The layers without the embeddings before the first block, which have no context."""
         return [layer for layer in sorted(self.config.layers) if layer > 0]
 
     def _layer_rows(self, layer: int | None) -> list[Row]:
@@ -55,21 +53,35 @@ class Contextual(Experiment):
         sample = sampled(len(x), config.sample, config.seed)
         rows = [*layer_rows(x, words.types(embeddings), sample, config), *dimension_rows(x, sample, config)]
         if layer is None:
-            return self._told([*rows, *size_rows(*x.shape)])
-        return self._told([{**each, "at": {"layer": layer, **each["at"]}} for each in rows])
+            rows += size_rows(*x.shape)
+        else:
+            rows = [{**each, "at": {"layer": layer, **each["at"]}} for each in rows]
+        return [{**words.context(), **each} for each in rows]
 
     def _mean_rows(self) -> list[Row]:
-        """Of the layers' rows, which are written by now: the dimensions, as Table 3 has one for a model."""
+        """Mean dimensions over the layers, whose rows are written by now: Table 3 has one for a model.
+
+        Standard errors are averaged, as if the layers, which have the same words, went together: at most too large.
+        """
         layers = self._in_context
         note = f"mean of the layers {', '.join(map(str, layers))}"
         found: dict[tuple[str, bool], list[Row]] = {}
-        names = [name for of_metric in NAMES.values() for name in of_metric.values()]
+        names = [name for of_metric in LIDS.values() for name in of_metric.values()]
         for each in self.finished_rows():
             if each["measure"] in names and each["at"]["layer"] in layers and each["value"] is not None:
                 found.setdefault((each["measure"], "probes" in each["at"]), []).append(each)
-        rows = [_mean(each, note) for each in found.values() if len(each) == len(layers)]
+        rows = []
+        for members in (members for members in found.values() if len(members) == len(layers)):
+            first = members[0]
+            value, error, null = (
+                float(np.mean([each[key] for each in members])) for key in ("value", "standard_error", "null_value")
+            )
+            at = {**first["at"], "layer": "mean"}
+            size = {"n": min(each["n"] for each in members), "d": first["d"]}
+            mean = {"standard_error": error, "null_value": null, **size, "at": at, "note": note}
+            rows.append(row(first["measure"], value, **mean))
         rows += [{**each, "at": {"layer": "mean"}} for each in size_rows(*self._size)]
-        return self._told(rows)
+        return [{**self.words.context(), **each} for each in rows]
 
     @property
     def _size(self) -> tuple[int, int]:
@@ -79,17 +91,13 @@ class Contextual(Experiment):
         n = len(embeddings) if layers is None else int((np.asarray(layers) == self.config.layers[0]).sum())
         return n, embeddings.dim
 
-    def _told(self, rows: Sequence[Row]) -> list[Row]:
-        shared = self.words.context()
-        return [{**shared, **each} for each in rows]
-
     # --- the report
 
     def facts(self) -> Mapping[str, Any]:
         config, (n, d) = self.config, self._size
         model, data = self._names
         lost = {key: self.words.embeddings.provenance.get(key) or None for key in ("truncated", "lost")}
-        types = self.words.types(self._first)
+        types = self.words.types(self.words.rows(self.config.places[0]))
         return {
             "model": model,
             "data": data,
@@ -109,13 +117,9 @@ class Contextual(Experiment):
             "seed of samples and clusters": config.seed,
         }
 
-    @cached_property
-    def _first(self) -> Embeddings:
-        return self.words.rows(self.config.places[0])
-
     @property
     def _names(self) -> tuple[str, str]:
-        """Model and data for reading."""
+        """Labels of the model and the data."""
         from clip_geometry.report.origin import with_options
 
         row = self.words.context()
@@ -123,7 +127,7 @@ class Contextual(Experiment):
         return with_options(row["model"] or "", row["model_options"]), ", ".join(filter(None, (data, row["split"])))
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
-        from clip_geometry.experiments.cai2021.contextual.report import draw_contextual
+        from clip_geometry.experiments.cai2021.contextual.figures import draw_contextual
 
         return draw_contextual(
             self.finished_rows(),
@@ -138,23 +142,6 @@ class Contextual(Experiment):
 
     def label(self) -> str:
         return ", ".join(self._names)
-
-
-def _mean(rows: Sequence[Row], note: str) -> Row:
-    """Errors of layers, which are of the same words, are added up as if they went together: at most too large."""
-    first = rows[0]
-    values, errors, nulls = ([float(each[key]) for each in rows] for key in ("value", "standard_error", "null_value"))
-    at = {key: value for key, value in first["at"].items() if key != "layer"}
-    return row(
-        first["measure"],
-        float(np.mean(values)),
-        standard_error=float(np.mean(errors)),
-        null_value=float(np.mean(nulls)),
-        n=min(each["n"] for each in rows),
-        d=first["d"],
-        at={"layer": "mean", **at},
-        note=note,
-    )
 
 
 experiments.add("contextual", Contextual)

@@ -1,4 +1,4 @@
-"""k-means with k by the best silhouette, and k = 1 where no k is good enough (Cai et al. 2021)."""
+"""k-means with the k of the best silhouette, or k = 1 where no k is good enough (Cai et al. 2021)."""
 
 import warnings
 from collections.abc import Iterator
@@ -15,9 +15,14 @@ from clip_geometry.registry import InputError
 
 @dataclass(frozen=True)
 class Clusters:
-    """k, the cluster of each row, and the silhouette of every k that was tried, on `sample` rows.
+    """A clustering.
 
-    method: how all rows were clustered, in words.
+    Args:
+        k: Number of clusters.
+        labels: Cluster of each row.
+        silhouettes: Silhouette of every k that was tried.
+        sample: Rows on which k was chosen.
+        method: How all rows were clustered, for the note of a row.
     """
 
     k: int
@@ -28,7 +33,7 @@ class Clusters:
 
     @property
     def best(self) -> int:
-        """The k of the highest silhouette, whether it is good enough or not; of equal ones the smallest."""
+        """The k of the highest silhouette, good enough or not; the smallest of equals."""
         return max(self.silhouettes, key=lambda k: self.silhouettes[k])
 
 
@@ -40,9 +45,15 @@ class Candidate:
 
 
 def find_clusters(x: np.ndarray, sample: np.ndarray, config: ContextualConfig) -> Clusters:
-    """x: (n, d) rows; sample: indices of those on which k is chosen; all rows are then clustered from its centres.
+    """Choose k on a sample, then cluster all rows from the centers of the sample. Euclidean, as in the paper.
 
-    Euclidean, as in the paper. Raises InputError where the sample has fewer than three different rows.
+    Args:
+        x: (n, d) rows.
+        sample: Indices of the rows on which k is chosen.
+        config: Largest k, number of starts, least silhouette, mini-batch size and seed.
+
+    Raises:
+        InputError: The sample has fewer than three different rows.
     """
     seed = config.seed % 2**32
     candidates = list(_candidates(x[sample], config, seed))
@@ -53,12 +64,18 @@ def find_clusters(x: np.ndarray, sample: np.ndarray, config: ContextualConfig) -
     _, chosen = max(zip(found, candidates, strict=True), key=lambda pair: pair[0])
     if max(found) < config.least_silhouette:
         return Clusters(1, np.zeros(len(x), dtype=int), values, len(sample), "one cluster")
-    labels, method = _of_all(x, sample, chosen, config.mini_batch, seed)
-    return Clusters(chosen.k, labels, values, len(sample), method)
+    if len(sample) == len(x):
+        return Clusters(chosen.k, chosen.labels, values, len(sample), "k-means")
+    from sklearn.cluster import KMeans, MiniBatchKMeans
+
+    start: Any = {"init": chosen.centres, "n_init": 1, "random_state": seed}
+    kind, name = (KMeans, "k-means") if len(x) < config.mini_batch else (MiniBatchKMeans, "mini-batch k-means")
+    labels = np.asarray(kind(chosen.k, **start).fit(x).labels_)
+    return Clusters(chosen.k, labels, values, len(sample), f"{name} from the centres of the sample")
 
 
 def _candidates(rows: np.ndarray, config: ContextualConfig, seed: int) -> Iterator[Candidate]:
-    """The best of `starts` k-means of the rows for each k from 2 on, but for those that leave a cluster empty."""
+    """The best of `starts` runs of k-means for each k from 2 on, without those that leave a cluster empty."""
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
@@ -69,15 +86,3 @@ def _candidates(rows: np.ndarray, config: ContextualConfig, seed: int) -> Iterat
         labels = np.asarray(means.labels_)
         if len(np.unique(labels)) == k:
             yield Candidate(k, labels, means.cluster_centers_)
-
-
-def _of_all(x: np.ndarray, sample: np.ndarray, chosen: Candidate, mini_batch: int, seed: int) -> tuple[np.ndarray, str]:
-    from sklearn.cluster import KMeans, MiniBatchKMeans
-
-    if len(sample) == len(x):
-        return chosen.labels, "k-means"
-    kind = KMeans if len(x) < mini_batch else MiniBatchKMeans
-    start: Any = {"init": chosen.centres, "n_init": 1}
-    means = kind(chosen.k, **start, random_state=seed).fit(x)
-    name = "k-means" if kind is KMeans else "mini-batch k-means"
-    return np.asarray(means.labels_), f"{name} from the centres of the sample"

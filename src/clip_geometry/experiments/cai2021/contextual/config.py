@@ -1,4 +1,4 @@
-"""What is looked at: words in context layer by layer, or the static vectors of a vocabulary."""
+"""The config: words in context layer by layer, or the static vectors of a vocabulary."""
 
 from importlib.metadata import version
 from typing import Any, Self
@@ -13,16 +13,23 @@ from clip_geometry.registry import InputError
 
 
 class ContextualConfig(RunConfig):
-    """model: hidden-states:…, or words:PATH for the vectors of all words in a file; null for stored embeddings.
+    """Config of the experiment `contextual`.
 
-    data: a corpus, none for words:PATH. layers: those that are measured, 0 the embeddings before the first block; none
-    where rows have no layers. fold_case: "The" and "the" are one type, as for models that do not tell them apart.
-    limit: take the first so many sentences (or words of the file). batch_size: of the encoder.
-    sample: rows drawn at random, among which k is chosen and neighbours are looked for; null for all, which is exact.
-    probes: where there are more rows than `sample`, so many of them whose neighbours are looked for among all rows as
-    well, 0 for none. neighbours: K of the local intrinsic dimension.
-    most_clusters: the largest k that is tried; least_silhouette: where the best is below, k = 1. starts: of each
-    k-means on the sample. mini_batch: from so many rows on, all rows are clustered by mini-batch k-means.
+    Args:
+        model: hidden-states:…, or words:PATH for the vectors of all words in a file; null for stored embeddings.
+        data: A corpus; null for words:PATH.
+        layers: Layers to measure, 0 being the embeddings before the first block; empty where rows have no layers.
+        fold_case: Count "The" and "the" as one type, for models that do not distinguish them.
+        limit: Use only the first N sentences (or words of the file).
+        batch_size: Batch size of the encoder.
+        sample: Number of rows drawn at random, on which k is chosen and neighbors are searched; null for all (exact).
+        probes: Where there are more rows than `sample`: the number of rows whose neighbors are also searched among all
+            rows, 0 for none.
+        neighbours: K of the local intrinsic dimension.
+        most_clusters: The largest k that is tried.
+        least_silhouette: Where the best silhouette is lower, k = 1.
+        starts: Runs of each k-means on the sample.
+        mini_batch: From this number of rows on, all rows are clustered by mini-batch k-means.
     """
 
     model: Model | None = None
@@ -62,17 +69,14 @@ class ContextualConfig(RunConfig):
 
     @property
     def places(self) -> tuple[int | None, ...]:
-        """The layers, or the one place of rows without layers."""
+        """The layers; (None,) for rows without layers."""
         return self.layers or (None,)
 
     def settings(self, workspace: Workspace) -> dict[str, Any]:
-        """What the numbers of every layer depend on: all but which other layers are measured, and names."""
+        """Everything that the numbers of a layer depend on; the other measured layers and names are not part of it."""
         left_out = {"name", "title", "description", "layers"}
         values = self.model_dump(mode="json", serialize_as_any=True, exclude=left_out)
-        return values | self._revisions(workspace)
-
-    def _revisions(self, workspace: Workspace) -> dict[str, str]:
-        if self.data is None:
-            assert self.model is not None  # checked: a model of words
-            return {"model_revision": encoder_revision(self.model), "version": version("clip-geometry")}
-        return workspace.revisions(self.model, self.data)
+        if self.data is not None:
+            return values | workspace.revisions(self.model, self.data)
+        assert self.model is not None  # checked: a model of words
+        return values | {"model_revision": encoder_revision(self.model), "version": version("clip-geometry")}

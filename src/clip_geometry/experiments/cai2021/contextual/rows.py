@@ -1,29 +1,44 @@
-"""From the rows of one layer to result rows: cosines, clusters, cosines within clusters."""
+"""Result rows of one layer: cosines, clusters, cosines within clusters, and local intrinsic dimensions."""
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from clip_geometry.experiments.cai2021.contextual.clusters import Clusters, find_clusters
+from clip_geometry.experiments.cai2021.contextual.clusters import find_clusters
 from clip_geometry.experiments.cai2021.contextual.config import ContextualConfig
 from clip_geometry.geometry import average_cosine, inter_type_cosine, intra_type_cosine, isoscore
 from clip_geometry.geometry.adjusted_cosine import adjusted_type_cosines
+from clip_geometry.geometry.dimension import Estimator, Metric
+from clip_geometry.geometry.sampled_dimension import Neighbourhoods, neighbourhoods
 from clip_geometry.geometry.type_cosine import skipped_types
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 
 NO_TYPES = "the words of these rows are not known"
+LIDS: dict[Metric, dict[Estimator, str]] = {  # metric → estimator → the registered measure
+    "euclidean": {"mackay": "lid", "cai2021": "lid[cai2021]"},
+    "cosine": {"mackay": "lid[cosine]", "cai2021": "lid[cai2021-cosine]"},
+}
+STANDARD_K = 100  # of the registered measures
+NULL_PROBES = 1000  # the neighborhoods of a Gaussian differ little
 
 
 def layer_rows(x: np.ndarray, types: list[str] | None, sample: np.ndarray, config: ContextualConfig) -> Iterator[Row]:
-    """All but the dimensions of the (n, d) rows of a layer, without what they have in common."""
+    """Everything but the dimensions of the (n, d) rows of a layer, without the fields that all rows share.
+
+    Args:
+        x: (n, d) rows.
+        types: The type of each row, None where words are unknown.
+        sample: Indices of the rows on which the number of clusters is chosen.
+        config: Of the experiment.
+    """
     size = {"n": len(x), "d": x.shape[1]}
-    yield from ({**size, **each} for each in _cosine_rows(torch.from_numpy(x), types))
-    yield from ({**size, **each} for each in _cluster_rows(x, sample, types, config))
+    for rows in (_cosine_rows(torch.from_numpy(x), types), _cluster_rows(x, types, sample, config)):
+        yield from ({**size, **each} for each in rows)
 
 
 def size_rows(n: int, d: int) -> Iterator[Row]:
@@ -38,14 +53,11 @@ def row(measure: str, value: float | None, **rest: Any) -> Row:
 
 
 def tried(measure: str, compute: Callable[[], Tensor], **rest: Any) -> Row:
-    """The row, or one without a value that says why."""
+    """The row, or one without a value and with the reason."""
     try:
         return row(measure, float(compute()), **rest)
     except InputError as error:
         return row(measure, None, **rest | {"null_value": None, "note": str(error)})
-
-
-# --- cosines
 
 
 def _cosine_rows(x: Tensor, types: list[str] | None) -> Iterator[Row]:
@@ -59,33 +71,22 @@ def _cosine_rows(x: Tensor, types: list[str] | None) -> Iterator[Row]:
     yield tried("intra_type_cosine", partial(intra_type_cosine, x, types), null_value=0.0, note=skipped)
 
 
-# --- clusters
-
-
 def _cluster_rows(
-    x: np.ndarray, sample: np.ndarray, types: list[str] | None, config: ContextualConfig
+    x: np.ndarray, types: list[str] | None, sample: np.ndarray, config: ContextualConfig
 ) -> Iterator[Row]:
+    """`weighted_by_rows`: the adjusted cosine with clusters weighted by their rows; the paper's counts each once."""
     try:
         found = find_clusters(x, sample, config)
     except InputError as error:
         yield row("contextual.clusters", None, note=str(error))
         return
-    yield row("contextual.clusters", found.k, note=_told(found, config), sizes=np.bincount(found.labels).tolist())
+    best = found.silhouettes[found.best]
+    chosen = f"below {config.least_silhouette:g}: one cluster"
+    note = f"best silhouette {best:.3f} at k = {found.best}, of {found.sample} rows"
+    note += f", {chosen}" if found.k == 1 else f"; {found.method}"
+    yield row("contextual.clusters", found.k, note=note, sizes=np.bincount(found.labels).tolist())
     values = {str(k): value for k, value in found.silhouettes.items()}
-    at = {"clusters": found.best}
-    yield row("contextual.silhouette", found.silhouettes[found.best], at=at, n=found.sample, tried=values)
-    yield from _adjusted_rows(x, found, types)
-
-
-def _told(found: Clusters, config: ContextualConfig) -> str:
-    best = f"best silhouette {found.silhouettes[found.best]:.3f} at k = {found.best}, of {found.sample} rows"
-    if found.k == 1:
-        return f"{best}, below {config.least_silhouette:g}: one cluster"
-    return f"{best}; {found.method}"
-
-
-def _adjusted_rows(x: np.ndarray, found: Clusters, types: list[str] | None) -> Iterator[Row]:
-    """`weighted_by_rows`: the mean over clusters weighted by their rows, beside the paper's, which counts each once."""
+    yield row("contextual.silhouette", best, at={"clusters": found.best}, n=found.sample, tried=values)
     names = {kind: f"contextual.adjusted_{kind}" for kind in ("inter", "intra")}
     at = {"clusters": found.k}
     if types is None:
@@ -94,7 +95,57 @@ def _adjusted_rows(x: np.ndarray, found: Clusters, types: list[str] | None) -> I
     adjusted = adjusted_type_cosines(torch.from_numpy(x), types, found.labels)
     left_out = f"{adjusted.left_out} rows that are their cluster's mean left out" if adjusted.left_out else None
     for kind, name in names.items():
-        told = tried(name, partial(adjusted.mean, kind), at=at, null_value=0.0, note=left_out)
-        if told["value"] is not None:
-            told["weighted_by_rows"] = float(adjusted.mean(kind, weighted=True))
-        yield told
+        made = tried(name, partial(adjusted.mean, kind), at=at, null_value=0.0, note=left_out)
+        if made["value"] is not None:
+            made["weighted_by_rows"] = float(adjusted.mean(kind, weighted=True))
+        yield made
+
+
+# --- dimensions
+
+
+def dimension_rows(x: np.ndarray, sample: np.ndarray, config: ContextualConfig) -> Iterator[Row]:
+    """TwoNN and four conventions of the local intrinsic dimension (LID) of (n, d) rows, among the sample and, where it
+    is not all rows, of some rows among all.
+
+    n of a row is the number of different rows among which neighbors were searched. at.sample: these are a sample of
+    this size. at.probes: the neighbors of this many rows were searched. With neither, all rows among all, exactly.
+    """
+    if len(sample) == len(x):
+        yield from _dimensions(x, {}, config)
+        return
+    yield from _dimensions(x[sample], {"sample": len(sample)}, config)
+    if config.probes:
+        yield from _dimensions(x, {"probes": config.probes}, config)
+
+
+def _dimensions(x: np.ndarray, chosen: dict[str, int], config: ContextualConfig) -> Iterator[Row]:
+    k, probes, n = config.neighbours, chosen.get("probes"), len(x)
+    at = chosen if k == STANDARD_K else {"neighbours": k, **chosen}
+    for metric, names in LIDS.items():
+        try:
+            found = neighbourhoods(x, k=k, metric=metric, of=probes, seed=config.seed)
+        except InputError as error:
+            yield from (row(name, None, n=n, d=x.shape[1], at=at, note=str(error)) for name in names.values())
+            continue
+        copies = "copies" if metric == "euclidean" else "copies in direction"
+        note = f"{n - found.among} of {n} rows are {copies} and left out" if found.among < n else None
+        shared = {"n": found.among, "d": x.shape[1], "at": at, "note": note}
+        null = _of_gaussian(*x.shape, k, metric, config.seed)
+        if metric == "euclidean" and probes is None:
+            yield tried("two_nn", found.two_nn, **shared, null_value=float(null.two_nn()))
+        for estimator, name in names.items():
+            try:
+                value, error = found.dimension(estimator)
+            except InputError as reason:
+                yield row(name, None, **shared | {"note": str(reason)})
+                continue
+            expected = float(null.dimension(estimator).value)
+            yield row(name, float(value), **shared, standard_error=float(error), null_value=expected)
+
+
+@cache
+def _of_gaussian(n: int, d: int, k: int, metric: Metric, seed: int) -> Neighbourhoods:
+    """Neighborhoods of isotropic Gaussian rows of the same n and d, for the null value."""
+    rows = torch.randn(n, d, generator=torch.Generator().manual_seed(seed))
+    return neighbourhoods(rows, k=k, metric=metric, of=NULL_PROBES, seed=seed)

@@ -11,6 +11,7 @@ from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.experiments.kit.base import Cell, Experiment, experiments
 from clip_geometry.experiments.kit.checkpoint import Checkpoint, remove_finished, resume
 from clip_geometry.experiments.kit.explained import read_explanations
+from clip_geometry.experiments.kit.labels import distinct_labels
 from clip_geometry.experiments.mickus2024.classify.config import ClassifyConfig, Loaded, load, revisions, task_of
 from clip_geometry.experiments.mickus2024.classify.rows import (
     correlation_rows,
@@ -152,7 +153,7 @@ class Classify(Experiment):
         return f"{kind} {'with' if config.bias else 'without'} bias{scale}"
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
-        from clip_geometry.experiments.mickus2024.classify.report import draw_classify
+        from clip_geometry.experiments.mickus2024.classify.figures import draw_classify
         from clip_geometry.report.origin import pipeline_words
 
         remove_finished(self.workspace.folder)
@@ -169,12 +170,11 @@ class Classify(Experiment):
     @classmethod
     def together(cls, planned: "Sequence[Classify]", folder: Path) -> "list[FigureEntry]":
         """The figures of several runs, tasks say, in one."""
-        from clip_geometry.experiments.mickus2024.classify.report import first_relation
-        from clip_geometry.experiments.mickus2024.classify.report_tasks import draw_tasks
+        from clip_geometry.experiments.mickus2024.classify.figures import draw_tasks, first_relation
 
         tasks = {}
         unlike = {name for each in planned for name in each.config.options()}  # where one differs from the default
-        labels = _unlike([each.label(told=unlike) for each in planned])
+        labels = distinct_labels([each.label(told=unlike) for each in planned])
         for label, each in zip(labels, planned, strict=True):
             if (relation := first_relation(curves_of(each.finished_rows()))) is not None:
                 tasks[label] = (each._recorded, relation)
@@ -192,14 +192,6 @@ class Classify(Experiment):
     def fresh_models(self) -> list[str]:
         model = self.config.model
         return [model.model] if model is not None and model.is_fresh else []
-
-
-def _unlike(labels: Sequence[str]) -> list[str]:
-    """Of each label, `task, model, …`, the parts that are not in all of them."""
-    parts = [label.split(", ") for label in labels]
-    common = set(parts[0]).intersection(*parts[1:]) if len(parts) > 1 else set()
-    short = [", ".join(part for part in each if part not in common) for each in parts]
-    return short if len(set(short)) == len(short) else list(labels)
 
 
 experiments.add("classify", Classify)

@@ -4,27 +4,30 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from clip_geometry.experiments.kit import trajectories
 from clip_geometry.experiments.mickus2024.classify.config import ClassifyConfig, Loaded
-from clip_geometry.experiments.mickus2024.classify.numbers import KINDS, compared, correlations, deviations
 from clip_geometry.experiments.mickus2024.classify.states import Place, known_measure
 from clip_geometry.results import Row
 
 SEED = "classifier.seed"  # of the first weights; a row's own `seed` is that of samples and of what is held out
 
-Curves = dict[Place, np.ndarray]  # of each place, (seeds, states)
+KINDS = ("silhouette", "isoscore")
+
+Curves = dict[Place, NDArray[np.float64]]  # of each place, (seeds, states)
 
 
 def state_row(config: ClassifyConfig, loaded: Loaded, place: Place, values: Sequence[float], seed: int) -> Row:
-    """All states of one number in one row: `trajectory`, null where it is not defined; the row's value is the last."""
-    told = [float(value) if np.isfinite(value) else None for value in values]
+    """All states of one number in one row: `trajectory`, None where it is undefined; the row's value is the last."""
+    states = trajectories.trajectory(values)
     n, d = _size(config, loaded, place)
     at = {**config.options(), SEED: seed, "examples": place.examples, "layer": place.layer}
-    row = {"measure": place.measure, "value": told[-1], "standard_error": None, "n": n, "d": d}
+    row = {"measure": place.measure, "value": states[-1], "standard_error": None, "n": n, "d": d}
     if place.examples == "held out" and place.layer == "input":
         return {**row, "at": {**at, "update": 0}, "note": "nothing trains these rows: the same in all states"}
-    row |= {"at": {**at, "update": config.updates}, "trajectory": told, "every": config.measure_every}
-    return row if told[-1] is not None else {**row, "note": "not defined in the last state"}
+    row |= {"at": {**at, "update": config.updates}, "trajectory": states, "every": config.measure_every}
+    return row if states[-1] is not None else {**row, "note": "not defined in the last state"}
 
 
 def _size(config: ClassifyConfig, loaded: Loaded, place: Place) -> tuple[int, int | None]:
@@ -39,24 +42,30 @@ def _size(config: ClassifyConfig, loaded: Loaded, place: Place) -> tuple[int, in
 
 
 def correlation_rows(config: ClassifyConfig, curves: Curves, seed: int | str) -> Iterator[Row]:
-    """Of all states of these seeds together, in every layer that is trained."""
+    """Correlations over all states of these seeds together, in every layer that is trained.
+
+    Every silhouette is compared with the first IsoScore, and the first silhouette with every IsoScore.
+    """
+    silhouettes, scores = ([name for name in config.measures if _kind(name) == kind] for kind in KINDS)
+    pairs = [(x, y) for x in silhouettes for y in scores if x == silhouettes[0] or y == scores[0]]
     for layer in dict.fromkeys(place.layer for place in curves if place.layer != "output"):
-        for silhouette, score in compared(config.measures):
-            x, y = (curves[Place(name, layer=layer)].ravel() for name in (silhouette, score))
-            at = {**config.options(), SEED: seed, "layer": layer, "of": silhouette, "with": score}
-            for name, value in correlations(x, y):
-                row = {"measure": name, "value": value, "standard_error": None, "n": len(x), "at": at}
-                yield row if value is not None else {**row, "note": "one of them is constant or not defined"}
+        for pair in pairs:
+            x, y = (curves[Place(name, layer=layer)].ravel() for name in pair)
+            at = {**config.options(), SEED: seed, "layer": layer, "of": pair[0], "with": pair[1]}
+            names = ("pearson", "spearman", "pearson_log")
+            yield from trajectories.correlation_rows("classify", x, y, names, at=at)
 
 
 def deviation_rows(config: ClassifyConfig, curves: Curves) -> Iterator[Row]:
-    """Of silhouettes, IsoScores, loss and accuracy."""
+    """Standard deviation (n − 1) over seeds of silhouettes, IsoScores, loss and accuracy: the largest over the states,
+    and their mean."""
     for place, values in curves.items():
-        told = place.layer == "output" or place.measure.partition("[")[0] in KINDS
-        if told and len(values) > 1 and np.isfinite(values).all():
+        if (place.layer == "output" or _kind(place.measure) in KINDS) and len(values) > 1 and np.isfinite(values).all():
             at = {**config.options(), "of": place.measure, "examples": place.examples, "layer": place.layer}
-            for name, value in deviations(values).items():
-                yield {"measure": name, "value": value, "standard_error": None, "n": len(values), "at": at}
+            spread = values.std(axis=0, ddof=1)
+            for name, value in (("largest", spread.max()), ("mean", spread.mean())):
+                row = {"measure": f"classify.{name}_deviation", "value": float(value), "standard_error": None}
+                yield {**row, "n": len(values), "at": at}
 
 
 def size_rows(config: ClassifyConfig, sizes: Mapping[str, int]) -> Iterator[Row]:
@@ -65,11 +74,9 @@ def size_rows(config: ClassifyConfig, sizes: Mapping[str, int]) -> Iterator[Row]
 
 
 def curves_of(rows: Iterable[Mapping[str, Any]]) -> Curves:
-    """The states in these rows, NaN where a number is not defined; seeds in the order of the rows."""
-    found: dict[Place, list[list[float]]] = {}
-    for row in rows:
-        if "trajectory" in row:
-            place = Place(row["measure"], row["at"]["examples"], row["at"]["layer"])
-            values = [float("nan") if value is None else value for value in row["trajectory"]]
-            found.setdefault(place, []).append(values)
-    return {place: np.array(values) for place, values in found.items()}
+    """The states in these rows, NaN where a number is undefined; seeds in the order of the rows."""
+    return trajectories.curves_by(lambda row: Place(row["measure"], row["at"]["examples"], row["at"]["layer"]), rows)
+
+
+def _kind(measure: str) -> str:
+    return measure.partition("[")[0]

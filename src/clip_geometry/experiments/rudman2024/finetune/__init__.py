@@ -172,7 +172,7 @@ class Finetune(Experiment):
         return with_options(self.config.model.model, self.config.model.options())
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
-        from clip_geometry.experiments.rudman2024.finetune.report import draw_finetune
+        from clip_geometry.experiments.rudman2024.finetune.figures import draw_finetune
 
         remove_finished(self.workspace.folder)
         return draw_finetune(self.finished_rows(), folder=folder, origin=self._origin, prefix=prefix, group=group)
@@ -188,7 +188,7 @@ class Finetune(Experiment):
     @classmethod
     def together(cls, planned: "Sequence[Finetune]", folder: Path) -> "list[FigureEntry]":
         """Figure 6: methods over all tasks; figure 5 of all tasks."""
-        from clip_geometry.experiments.rudman2024.finetune.report import draw_tasks
+        from clip_geometry.experiments.rudman2024.finetune.figures import draw_tasks
 
         runs = {each.label(): each.finished_rows() for each in planned}
         seeds = max(len(each.config.seeds) for each in planned)

@@ -25,13 +25,6 @@ class Method:
     def __str__(self) -> str:
         return self.name if self.name == NONE else f"{self.name}({self.value:g})"
 
-    @property
-    def words(self) -> str:
-        """For reading: `I-STAR, λ = −1`."""
-        value = f"{self.value:g}".replace("-", "−")
-        titles = {NONE: "none", I_STAR: f"I-STAR, λ = {value}", COSREG: f"CosReg, λ = {value}"}
-        return titles.get(self.name, f"all-but-the-top, {value}")
-
     def at(self) -> dict[str, object]:
         """For the `at` of rows."""
         if self.name == TOP:

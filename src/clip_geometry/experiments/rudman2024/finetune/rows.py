@@ -1,24 +1,24 @@
-"""From trainings to result rows, and what is taken over their seeds."""
+"""Result rows of the trainings, and statistics over their seeds."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 import numpy as np
 
+from clip_geometry.experiments.kit import trajectories
 from clip_geometry.experiments.rudman2024.finetune.config import FinetuneConfig
 from clip_geometry.experiments.rudman2024.finetune.data import Examples
 from clip_geometry.experiments.rudman2024.finetune.method import I_STAR, NONE, Method
 from clip_geometry.results import Row
 from clip_geometry.versions import library_versions
 
-SEED = "training.seed"  # of head, batches and dropout; a row's own `seed` is that of samples and of what is held out
+SEED = "training.seed"  # of head, batches and dropout; a row's own `seed` is of samples and of held-out examples
 ALL = "all"
 PERFORMANCE = "finetune.performance"
 
 
 def context(config: FinetuneConfig, validation: Examples) -> Row:
-    """What all rows have in common."""
+    """The fields that all rows share."""
     options = config.task.model_dump(
         mode="json", serialize_as_any=True, exclude_defaults=True, exclude={"name", "split"}
     )
@@ -37,12 +37,10 @@ def context(config: FinetuneConfig, validation: Examples) -> Row:
 
 
 def performance_rows(found: Mapping[str, float | None], examples: Examples) -> Iterator[Row]:
-    """The task's own number as `finetune.performance` too, so that tasks can be set beside each other."""
+    """A row for each metric. The task's own metric is also `finetune.performance`, so that tasks can be compared."""
     metric = next(iter(found))
-    for name, value, at in [
-        (PERFORMANCE, found[metric], {"metric": metric}),
-        *((f"finetune.{n}", v, {}) for n, v in found.items()),
-    ]:
+    own = (PERFORMANCE, found[metric], {"metric": metric})
+    for name, value, at in [own, *((f"finetune.{name}", value, {}) for name, value in found.items())]:
         row = {"measure": name, "value": value, "standard_error": None, "n": len(examples), "d": None, "at": at}
         yield row if value is not None else {**row, "note": "not defined: all predictions or all targets are equal"}
 
@@ -52,7 +50,7 @@ def of_training(row: Row, method: Method, seed: int) -> Row:
 
 
 def pooled_rows(rows: Iterable[Row]) -> Iterator[Row]:
-    """Of each method: the mean over seeds of all its numbers, with its standard error; and the correlations."""
+    """Mean over seeds of every number of each method, with its standard error; and the correlations."""
     rows = list(rows)
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
@@ -69,30 +67,14 @@ def pooled_rows(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def correlation_rows(rows: Iterable[Row]) -> Iterator[Row]:
-    """Of IsoScore (all layers) and performance over the trainings with any λ of I-STAR, 0 among them."""
-    from clip_geometry.experiments.mickus2024.classify.numbers import correlations
-
-    pairs = [pair for method, pair in relation(rows) if method["method"] in (I_STAR, NONE)]
-    x, y = np.array(pairs, dtype=float).reshape(-1, 2).T
-    found = dict(correlations(x, y))
-    for name in ("pearson", "spearman"):
-        value = found[f"classify.{name}"]
-        at = {"method": I_STAR, SEED: ALL, "of": "isoscore", "with": PERFORMANCE}
-        row = {"measure": f"finetune.{name}", "value": value, "standard_error": None, "n": len(x), "d": None, "at": at}
-        yield row if value is not None else {**row, "note": "one of them is constant or not defined"}
-
-
-def relation(rows: Iterable[Row]) -> list[tuple[dict[str, Any], tuple[float, float]]]:
-    """(method, (IsoScore of all layers, performance)) of each training in which both are defined."""
-    found: dict[str, dict[str, float]] = defaultdict(dict)
-    methods: dict[str, dict[str, Any]] = {}
+    """Correlations of IsoScore (all layers) and performance over the trainings with any λ of I-STAR, including 0."""
+    found: dict[tuple[float, int], dict[str, float]] = defaultdict(dict)
     for row in rows:
-        if row["value"] is None or row["at"].get(SEED) in (None, ALL):
-            continue
-        wanted = row["measure"] == PERFORMANCE or (row["measure"] == "isoscore" and row["at"].get("rows") == "tokens")
-        if wanted:
-            method = {key: row["at"][key] for key in ("method", "lambda", "components") if key in row["at"]}
-            key = repr((method, row["at"][SEED]))
-            methods[key] = method
-            found[key][row["measure"]] = row["value"]
-    return [(methods[key], (each["isoscore"], each[PERFORMANCE])) for key, each in found.items() if len(each) == 2]
+        at = row["at"]
+        wanted = row["measure"] == PERFORMANCE or (row["measure"] == "isoscore" and at.get("rows") == "tokens")
+        if wanted and row["value"] is not None and at.get(SEED) not in (None, ALL) and at["method"] in (I_STAR, NONE):
+            found[at["lambda"], at[SEED]][row["measure"]] = row["value"]
+    pairs = [(each["isoscore"], each[PERFORMANCE]) for each in found.values() if len(each) == 2]
+    x, y = np.array(pairs, dtype=float).reshape(-1, 2).T
+    at = {"method": I_STAR, SEED: ALL, "of": "isoscore", "with": PERFORMANCE}
+    yield from trajectories.correlation_rows("finetune", x, y, d=None, at=at)

@@ -1,10 +1,15 @@
-"""Curves are drawn at their steps, arms side by side on one scale, and the caption says what they show."""
+"""Curves are drawn at their steps, arms side by side on one scale; captions and sentences give their numbers."""
 
 import numpy as np
 import pytest
 
-from clip_geometry.experiments.train_clip.panels import MAIN, MORE
-from clip_geometry.experiments.train_clip.report import draw_train_clip, training_figure
+from clip_geometry.experiments.train_clip.figures import (
+    MAIN,
+    MORE,
+    draw_train_clip,
+    training_figure,
+    training_sentences,
+)
 
 PANELS = MAIN + MORE
 STEPS = np.array([0, 1, 2, 4, 100, 200])
@@ -53,8 +58,7 @@ def test_no_arm_runs_out_of_the_scale_of_another(panels):
     for axes in figure.axes:
         low, high = axes.get_ylim()
         ends = [value for line in axes.lines if line.get_gid() for value in line.get_ydata()]
-        held = high in (1, 1.03)  # shares, of which there are none above 1
-        assert all(low <= value <= high or (held and value > 1) for value in ends)
+        assert all(low <= value <= high for value in ends)
 
 
 def test_first_and_last_values_stand_above_a_panel():
@@ -113,3 +117,60 @@ def test_the_axis_of_steps_ends_at_the_last(last):
     shown = {key: np.linspace(0, 1, len(steps)) for key in curves()}
     figure = training_figure({"a": (shown, steps)})
     assert all(axes.get_xlim() == (0, last) for axes in figure.axes if axes.lines)
+
+
+# --- sentences
+
+SPACED = [0, 1, 10, 100, 1000]
+
+
+def row(measure, values, modality="both", **at):
+    return {
+        "measure": measure,
+        "value": values[-1],
+        "at": {"modality": modality, **at},
+        "trajectory": values,
+        "steps": SPACED,
+    }
+
+
+GAP = row("modality_gap", [0.97, 0.95, 0.4, 0.26, 0.24])
+CONE = row("average_cosine", [0.45, 0.2, 0.1, 0.12, 0.2], "image")
+SEEN = row("zero_shot.top_1", [0.01, 0.02, 0.1, 0.58, 0.99], classes="seen")
+HELD_OUT = row("zero_shot.top_1", [0.01, 0.01, 0.1, 0.31, 0.97], classes="held out")
+CLUSTERS = row("silhouette", [-0.33, -0.3, -0.2, 0.1, 0.21], "image")
+SCORE = row("isoscore[unbiased]", [0.023, 0.02, 0.02, 0.02, 0.025], "image")
+ALL = [GAP, CONE, SEEN, HELD_OUT, CLUSTERS, SCORE]
+
+
+def test_sentences_of_a_training():
+    """Half of the change: the cone passes 0.325 at step 1, the gap 0.605 at step 10, the accuracy 0.5 at step 100."""
+    order, gap, accuracy, clusters = training_sentences(ALL)
+    assert "at step 1 for the cone of images, at step 10 for the modality gap and at step 100 for accuracy" in order
+    assert "out of 1000 steps" in order
+    assert "falls from 0.97" in gap and "from step 100 on it stays between 0.24 and 0.26." in gap
+    assert accuracy.startswith("At step 100, 58% of the images of seen classes and 31% of the images of held-out")
+    assert accuracy.endswith("at the end 99% and 97%.")
+    assert "(silhouette of images −0.33 to 0.21), and IsoScore hardly changes (0.023 to 0.025)." in clusters
+
+
+def test_the_order_is_that_of_the_curves():
+    late = row("average_cosine", [0.45, 0.45, 0.45, 0.44, 0.2], "image")
+    order = training_sentences([GAP, late])[0]
+    assert "at step 10 for the modality gap and at step 1000 for the cone of images" in order
+
+
+def test_a_gap_that_widens_is_not_said_to_fall():
+    assert training_sentences([row("modality_gap", [0.2, 0.3, 0.4, 0.5, 0.6])]) == ["The gap goes from 0.20 to 0.60."]
+
+
+@pytest.mark.parametrize(("last", "word"), [(0.05, "rises"), (0.01, "falls"), (0.028, "hardly changes")])
+def test_isotropy_moves_as_it_does(last, word):
+    score = row("isoscore[unbiased]", [0.023, 0.02, 0.02, 0.02, last], "image")
+    assert f"IsoScore {word} (0.023 to" in training_sentences([CLUSTERS, score])[0]
+
+
+def test_nothing_is_said_of_states_that_are_missing():
+    gap = {**GAP, "trajectory": [0.97, None, 0.4, 0.26, 0.24]}
+    assert training_sentences([gap, {"measure": "train_clip.change", "value": 0.1, "at": {"of": "silhouette"}}]) == []
+    assert training_sentences([]) == []

@@ -4,15 +4,20 @@ import numpy as np
 import pytest
 
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.experiments.cai2021.contextual.report import draw_contextual
-from clip_geometry.experiments.cai2021.contextual.report_curves import (
+from clip_geometry.experiments.cai2021.contextual.figures import (
     Point,
     cosines_figure,
     dimension_figure,
+    draw_contextual,
     silhouettes_figure,
 )
-from clip_geometry.experiments.cai2021.contextual.report_kinds import KINDS, kinds
-from clip_geometry.experiments.cai2021.contextual.report_planes import Plane, frequency_figure, kinds_figure
+from clip_geometry.experiments.cai2021.contextual.planes import (
+    KINDS,
+    Plane,
+    frequency_figure,
+    kinds_figure,
+    kinds_of,
+)
 
 
 def by_gid(figure, gid):
@@ -43,11 +48,11 @@ def by_gid(figure, gid):
     ],
 )
 def test_kinds(word, tag, kind):
-    assert kinds([word], [tag]) == [kind] and kind in KINDS
+    assert kinds_of([word], [tag]) == [kind] and kind in KINDS
 
 
 def test_words_without_tags_have_kinds():
-    assert kinds(["dog", ".", "7"]) == ["word", "symbol", "number"]
+    assert kinds_of(["dog", ".", "7"]) == ["word", "symbol", "number"]
 
 
 def test_cosines_are_lines_over_the_layers():
@@ -150,16 +155,16 @@ def test_figures_and_captions(tmp_path):
     assert all(entry.caption.endswith("tiny; seed 0.") and entry.png_path.exists() for entry in entries.values())
     assert "from 0.1000 to 0.3000 between two types" in entries["contextual_cosines"].caption
     assert "isotropic Gaussian have 55.50 or more" in entries["contextual_dimension"].caption
-    assert "k-means on 90 rows" in entries["contextual_silhouettes"].caption
+    assert "k-means clusters on 90 rows" in entries["contextual_silhouettes"].caption
     assert "Clusters by layer: 1, 2, 3." in entries["contextual_silhouettes"].caption
     assert entries["contextual_plane_kinds"].caption.startswith("120 words on a layer's own first two principal")
 
 
 def test_the_same_words_are_shown_in_every_layer(tmp_path, monkeypatch):
-    monkeypatch.setattr("clip_geometry.experiments.cai2021.contextual.report.SHOWN", 30)
+    monkeypatch.setattr("clip_geometry.experiments.cai2021.contextual.planes.SHOWN", 30)
     seen = []
     monkeypatch.setattr(
-        "clip_geometry.experiments.cai2021.contextual.report.kinds_figure",
+        "clip_geometry.experiments.cai2021.contextual.figures.kinds_figure",
         lambda planes, kinds, dimensions: seen.append((planes, kinds)) or kinds_figure(planes, kinds),
     )
     tokens = np.array(["dog", ","] * 60, dtype=object)

@@ -3,17 +3,18 @@
 import numpy as np
 import pytest
 
-from clip_geometry.experiments.mickus2024.classify.report import (
+from clip_geometry.experiments.mickus2024.classify.figures import (
     Relation,
     curves_figure,
     draw_classify,
+    draw_tasks,
     first_relation,
     hidden_curves,
     learning_figure,
     relation_figure,
+    tasks_curves,
     unseen_figure,
 )
-from clip_geometry.experiments.mickus2024.classify.report_tasks import draw_tasks, tasks_curves
 
 UPDATES = np.array([0, 5, 10, 12])
 SILHOUETTE = np.array([[0.0, 0.1, 0.3, 0.4], [0.0, 0.2, 0.4, 0.5]])
@@ -108,7 +109,7 @@ def test_a_caption_of_held_out_examples_gives_their_accuracy(tmp_path):
         for entry in draw_classify({**CURVES, **UNSEEN, **hidden}, UPDATES, folder=tmp_path, origin="")
         if entry.name == "classify_unseen"
     )
-    assert "held-out examples at the end: 0.8500; if that is chance, nothing follows for tasks that are" in caption
+    assert "accuracy on held-out examples is 0.8500; if this is chance level" in caption
 
 
 def test_figures_are_saved_and_captions_give_the_numbers(tmp_path):
@@ -123,8 +124,8 @@ def test_figures_are_saved_and_captions_give_the_numbers(tmp_path):
     assert curves.startswith("Silhouette goes from 0 to 0.4500, IsoScore goes from 0.3000 to 0.0150.")
     r = np.corrcoef(SILHOUETTE.ravel(), ISOSCORE.ravel())[0, 1]
     r_log = np.corrcoef(SILHOUETTE.ravel(), np.log(ISOSCORE.ravel()))[0, 1]
-    assert f"Pearson correlation −{-r:.4f} with IsoScore, −{-r_log:.4f} with its logarithm" in relation
-    assert "Accuracy of trained examples at the end 0.9500, accuracy of held-out examples" in learning
+    assert f"silhouette is −{-r:.4f} with IsoScore and −{-r_log:.4f} with its logarithm, over 4 states" in relation
+    assert "accuracy on trained examples is 0.9500. The final accuracy on held-out examples is 0.8500" in learning
 
 
 def test_what_was_not_recorded_is_not_drawn(tmp_path):

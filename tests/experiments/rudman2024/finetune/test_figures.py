@@ -5,26 +5,25 @@ import pytest
 
 from clip_geometry.experiments.rudman2024.finetune.figures import (
     activation_figure,
-    colour,
+    chosen,
+    color,
     cosine_figure,
+    draw_finetune,
+    draw_tasks,
+    label,
     lambda_figure,
+    lists,
     marker,
     methods_figure,
-    relation_figure,
-)
-from clip_geometry.experiments.rudman2024.finetune.report import draw_finetune, draw_tasks
-from clip_geometry.experiments.rudman2024.finetune.report_rows import (
-    Way,
-    chosen,
-    lists,
     metric,
     over_seeds,
+    relation_figure,
     visible,
-    ways,
 )
+from clip_geometry.experiments.rudman2024.finetune.method import Method
 
 LAMBDAS = (-5.0, -1.0, 0.5, 3.0)
-NONE, COSREG, TOP = Way("none", 0.0), Way("cosreg", 1.0), Way("all_but_the_top", 3.0)
+NONE, COSREG, TOP = Method("none", 0.0), Method("cosreg", 1.0), Method("all_but_the_top", 3.0)
 
 
 def rows(shift=0.0, seeds=(0, 1)):
@@ -56,6 +55,9 @@ def rows(shift=0.0, seeds=(0, 1)):
         **pooled, "training.seed": 7}}]  # fmt: skip
 
 
+ALL = list(over_seeds(rows(), "two_nn"))
+
+
 def drawn(figure, gid):
     (found,) = (line for axes in figure.axes for line in axes.lines if line.get_gid() == gid)
     return found
@@ -65,32 +67,32 @@ def drawn(figure, gid):
 
 
 def test_methods_come_in_one_order():
-    axis = [Way("i_star", -5.0), Way("i_star", -1.0), NONE, Way("i_star", 0.5), Way("i_star", 3.0)]
-    assert ways(rows()) == [*axis, TOP, COSREG]
-    assert chosen(ways(rows())) == [axis[0], NONE, axis[-1], COSREG, TOP]
+    axis = [Method("i_star", -5.0), Method("i_star", -1.0), NONE, Method("i_star", 0.5), Method("i_star", 3.0)]
+    assert [*axis, TOP, COSREG] == ALL
+    assert chosen(reversed(ALL)) == [axis[0], NONE, axis[-1], COSREG, TOP]
     assert chosen([NONE]) == [NONE] and chosen([]) == []
 
 
 def test_values_are_those_of_the_trainings_by_seed():
     found = over_seeds(rows(seeds=(1, 0)), "isoscore", {"rows": "tokens"})
-    assert found[NONE] == pytest.approx([0.2, 0.21]) and list(found) == ways(rows())
+    assert found[NONE] == pytest.approx([0.2, 0.21]) and list(found) == ALL
     assert over_seeds(rows(), "isoscore", {"rows": "sentences"}) == {}
     assert lists(rows(), "histogram")[COSREG].tolist() == [0, 1, 2, 1]
     assert metric(rows()) == "Matthews' correlation" and metric([]) == "performance"
 
 
 def test_names_are_for_reading():
-    assert (Way("i_star", -0.5).words, NONE.words) == ("I-STAR, λ = −0.5", "none (λ = 0)")
-    assert (COSREG.words, TOP.words) == ("CosReg, λ = 1", "all-but-the-top, 3")
+    assert (label(Method("i_star", -0.5)), label(NONE)) == ("I-STAR, λ = −0.5", "none (λ = 0)")
+    assert (label(COSREG), label(TOP)) == ("CosReg, λ = 1", "all-but-the-top, 3")
 
 
 # --- figures
 
 
 def test_a_method_has_a_colour_and_a_sign_of_its_own():
-    found = [*(Way("i_star", value) for value in (-5, -3, -1, 0.5, 1, 3, 5)), NONE, COSREG, TOP]
-    assert len({colour(way) for way in found}) == 10
-    assert [marker(way) for way in (Way("i_star", -1.0), NONE, Way("i_star", 1.0), COSREG, TOP)] == list("vo^sD")
+    found = [*(Method("i_star", value) for value in (-5, -3, -1, 0.5, 1, 3, 5)), NONE, COSREG, TOP]
+    assert len({color(way) for way in found}) == 10
+    assert [marker(way) for way in (Method("i_star", -1.0), NONE, Method("i_star", 1.0), COSREG, TOP)] == list("vo^sD")
 
 
 def test_the_relation_has_means_and_deviations():
@@ -124,7 +126,7 @@ def test_a_number_against_lambda_with_plain_training_at_zero():
 
 
 def test_activations_are_means_with_their_sign_on_one_scale():
-    figure = activation_figure(lists(rows(), "coordinates"), [NONE, COSREG, Way("i_star", 99.0)])
+    figure = activation_figure(lists(rows(), "coordinates"), [NONE, COSREG, Method("i_star", 99.0)])
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["none (λ = 0)", "CosReg, λ = 1"]
     segments = figure.axes[0].collections[0].get_segments()
     assert [segment[1][1] for segment in segments] == [0, 0, 0.3, 0, 0, -0.4, 0, 0]
@@ -140,7 +142,7 @@ def test_a_mean_that_is_gone_is_drawn_and_not_named(tmp_path):
         for row in rows()
     ]
     means = lists(shrunk, "coordinates")
-    assert visible(means, ways(rows())) == [way for way in ways(rows()) if way != TOP] and TOP in means
+    assert visible(means, ALL) == [way for way in ALL if way != TOP] and TOP in means
     assert visible({COSREG: np.array([1.0, 0.0]), TOP: np.array([0.0, -0.06])}, [TOP, COSREG]) == [TOP, COSREG]
     heights = {COSREG: np.array([100.0]), NONE: np.array([1.0]), TOP: np.array([0.06])}
     assert visible(heights, [NONE, TOP]) == [NONE, TOP]  # of what is shown
@@ -149,7 +151,7 @@ def test_a_mean_that_is_gone_is_drawn_and_not_named(tmp_path):
     assert [len(axes.texts) for axes in figure.axes] == [1, 0] and len(figure.axes[1].collections) == 1
     _, _, told, _ = (entry.caption for entry in draw_finetune(shrunk, folder=tmp_path, origin="x."))
     assert "all-but-the-top, 3: " not in told
-    assert "Less than a twentieth of the largest, and not named: all-but-the-top, 3. x." in told
+    assert "a twentieth of the largest and not labeled: all-but-the-top, 3. x." in told
     assert "twentieth" not in draw_finetune(rows(), folder=tmp_path, origin="x.")[2].caption
 
 
@@ -183,8 +185,8 @@ def test_figures_are_saved_and_captions_give_the_numbers(tmp_path):
     relation, dimension, activation, cosines = (entry.caption for entry in entries)
     x = [0.2 + 0.03 * value + 0.01 * seed for value in (*LAMBDAS, 0) for seed in (0, 1)]
     y = [0.7 - 0.05 * value - 0.02 * seed for value in (*LAMBDAS, 0) for seed in (0, 1)]
-    assert f"correlation −{-np.corrcoef(x, y)[0, 1]:.4f} over 10 trainings" in relation
-    assert "All-but-the-top stands at the IsoScore of plain training" in relation
+    assert f"with performance is −{-np.corrcoef(x, y)[0, 1]:.4f} over 10 trainings" in relation
+    assert "All-but-the-top has the IsoScore of plain training" in relation
     assert "I-STAR, λ = −5: 0.0550" in relation and "Matthews' correlation on validation examples" in relation
     assert "4.000 at λ = −5" in dimension and "none (λ = 0): 0.80" in activation
     assert "CosReg, λ = 1: 0.1000" in cosines
@@ -203,6 +205,6 @@ def test_several_tasks_are_drawn_under_what_differs(tmp_path):
     runs = {"cola, a model": rows(), "rte, a model": rows(shift=0.2)}
     methods, relation = draw_tasks(runs, folder=tmp_path, origin="Up to 2 seeds.")
     assert "Mean performance over 2 tasks: I-STAR, λ = −5: 1.040" in methods.caption
-    assert "All-but-the-top stands at" in relation.caption
+    assert "All-but-the-top has the IsoScore" in relation.caption
     assert relation.group == "all runs together" and relation.svg_path.exists()
     assert draw_tasks({"cola, a model": []}, folder=tmp_path, origin="") == []

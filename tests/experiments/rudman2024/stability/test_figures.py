@@ -3,13 +3,15 @@
 import matplotlib.colors
 import pytest
 
-from clip_geometry.experiments.rudman2024.stability.report import (
+from clip_geometry.experiments.rudman2024.stability.figures import (
     draw_stability,
     errors_figure,
+    label_of,
     numbers_of,
     shrinkage_figure,
+    which_when,
+    words,
 )
-from clip_geometry.experiments.rudman2024.stability.words import which_when
 
 ESTIMATES = [("isoscore", None), ("isoscore[unbiased]", None), *(("isoscore_star", z) for z in (0.0, 0.2, 1.0))]
 SIZES = (8, 64, 512)
@@ -34,6 +36,16 @@ ROWS = list(made_up())
 NUMBERS = numbers_of(ROWS)
 
 
+def numbers(name, cloud, n=None, label="plain"):
+    """Of one size, or of all."""
+    found = NUMBERS[(NUMBERS["cloud"] == cloud) & (NUMBERS["label"] == label)]
+    return list(found[name]) if n is None else found.set_index("n")[name][n]
+
+
+def caption(found, n=64):
+    return words("errors", n, **which_when(found, n, (0.2,)))
+
+
 def line(figure, gid):
     (found,) = [each for axes in figure.axes for each in axes.lines if each.get_gid() == gid]
     return found
@@ -48,7 +60,7 @@ def test_shrinkage_figure_shows_the_mean_against_zeta_and_the_truth():
         for n in SIZES:
             drawn = line(figure, f"star:{cloud}:{n}")
             assert list(drawn.get_xdata()) == [0, 0.2, 1]
-            expected = [truth + NUMBERS[cloud, n, "isoscore_star", zeta]["bias"] for zeta in (0.0, 0.2, 1.0)]
+            expected = [truth + numbers("bias", cloud, n, label_of("isoscore_star", zeta)) for zeta in (0.0, 0.2, 1.0)]
             assert list(drawn.get_ydata()) == pytest.approx(expected)
     shades = [matplotlib.colors.to_rgb(line(figure, f"star:round:{n}").get_color()) for n in SIZES]
     assert [sum(shade) for shade in shades] == sorted([sum(shade) for shade in shades], reverse=True)
@@ -58,38 +70,36 @@ def test_errors_figure_shows_bias_and_rmse_of_each_estimate():
     figure = errors_figure(NUMBERS, (0.2,))
     assert [axes.get_ylabel() for axes in figure.axes] == ["bias", "RMSE"] * 3
     assert {axes.get_xlabel() for axes in figure.axes[-2:]} == {"rows n"}
-    labels = {"plain": ("isoscore", None), "unbiased": ("isoscore[unbiased]", None)}
-    for label, of in (labels | {"IsoScore* (ζ = 0.2)": ("isoscore_star", 0.2)}).items():
+    for label in ("plain", "unbiased", "IsoScore* (ζ = 0.2)"):
         for what in ("bias", "rmse"):
             drawn = line(figure, f"{what}:heavy:{label}")
             assert list(drawn.get_xdata()) == list(SIZES)
-            assert list(drawn.get_ydata()) == [NUMBERS["heavy", n, *of][what] for n in SIZES]
+            assert list(drawn.get_ydata()) == numbers(what, "heavy", label=label)
     assert figure.axes[1].get_yscale() == "log" and figure.axes[0].get_xscale() == "log"
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["plain", "unbiased", "IsoScore* (ζ = 0.2)"]
 
 
-def test_words_are_drawn_from_the_numbers():
-    told = which_when(NUMBERS, 64, (0.2,))
-    assert told.startswith("At n = 64: round: plain bias −0.016 (RMSE 0.016), unbiased bias −0.082, of which the")
-    assert "division of its parts makes 0.0078 (RMSE 0.082)" in told
-    assert "and with the best of all ζ, 0, −0.047 (0.047)" in told
-    assert "Smallest" not in told and "smallest RMSE among these: round: plain at n = 8 to 512" in told
-    assert "Two clouds of the same true score 0.644 have plain scores of 0.613 (long) and 0.597 (heavy)" in told
+def test_the_caption_gives_the_numbers_at_one_size():
+    said = caption(NUMBERS)
+    assert "At n = 64, round: bias −0.016, RMSE 0.016 (plain); bias −0.082, RMSE 0.082 (unbiased, 0.0078 of the" in said
+    assert "; bias −0.047, RMSE 0.047 (IsoScore* with the best ζ, 0). long: bias" in said
+    assert "smallest RMSE of these estimates: round: plain at n = 8 to 512; long: plain at n = 8 to" in said
+    assert "true score of 0.644 have average plain scores of 0.613 (long) and 0.597 (heavy)" in said
 
 
-def test_words_where_another_estimate_is_nearest_for_more_rows():
+def test_the_best_estimate_may_change_with_the_size():
     numbers = numbers_of([row for row in ROWS if row["dataset"] == "round"])
-    numbers["round", 512, "isoscore[unbiased]", None]["rmse"] = 1e-9
-    told = which_when(numbers, 64, (0.2,))
-    assert "round: plain at n = 8 to 64, unbiased at n = 512." in told
-    assert "same true score" not in told
+    numbers.loc[(numbers["n"] == 512) & (numbers["label"] == "unbiased"), "rmse"] = 1e-9
+    said = caption(numbers)
+    assert "round: plain at n = 8 to 64, unbiased at n = 512. " in said
+    assert "same true score" not in said
 
 
 def test_nothing_is_said_of_a_size_that_is_not_there_and_undefined_numbers_are_left_out():
-    assert which_when(NUMBERS, 99, (0.2,)) == ""
+    assert "At n" not in caption(NUMBERS, 99) and "smallest" not in caption(NUMBERS, 99)
     undefined = [{**row, "value": None} if row["at"]["estimator"] == "isoscore[unbiased]" else row for row in ROWS]
-    told = which_when(numbers_of(undefined), 64, (0.2,))
-    assert "unbiased bias" not in told and "plain bias" in told
+    said = caption(numbers_of(undefined))
+    assert "(unbiased" not in said and "(plain)" in said and "nan" not in said
     figure = errors_figure(numbers_of(undefined), (0.2,))
     assert len(line(figure, "rmse:round:unbiased").get_xdata()) == 0
 

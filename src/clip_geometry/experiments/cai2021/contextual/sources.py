@@ -1,4 +1,4 @@
-"""The rows that are measured: of one layer at a time, with the type of each."""
+"""The embeddings that are measured, of one layer at a time, with the type of each row."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.encoders.base import EncoderConfig
 from clip_geometry.encoders.words import find
 from clip_geometry.encoders.words.files import read_words
 from clip_geometry.experiments.cai2021.contextual.config import ContextualConfig
@@ -17,11 +16,9 @@ from clip_geometry.measuring.provenance import context
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 
-COLUMNS = ("token", "tag", "frequency")
 
-
-class Words:
-    """Embeddings of words, read when they are asked for."""
+class WordEmbeddings:
+    """Embeddings of words, read on first use."""
 
     def __init__(self, config: ContextualConfig, workspace: Workspace):
         self.config = config
@@ -31,8 +28,7 @@ class Words:
     def embeddings(self) -> Embeddings:
         config = self.config
         if config.data is None:
-            assert config.model is not None
-            return vocabulary(config.model, config.limit)
+            return self._vocabulary()
         sets = self.workspace.embeddings(
             config.model, config.data, limit=config.limit, batch_size=config.batch_size, only="text"
         )
@@ -47,8 +43,23 @@ class Words:
             )
         return one
 
+    def _vocabulary(self) -> Embeddings:
+        """The vectors of the words in a file, in the order of the file."""
+        model = self.config.model
+        assert model is not None  # checked by the config
+        files = find(model)
+        words = read_words(files)
+        chosen = list(words.index.items())[: self.config.limit]
+        provenance: Mapping[str, Any] = {"model": model.model, "dataset": "all words", "split": files[0].name}
+        return Embeddings(
+            vectors=words.rows([place for _, place in chosen]),
+            modality="text",
+            metadata={"token": np.array([word for word, _ in chosen], dtype=object)},
+            provenance=provenance,
+        )
+
     def rows(self, layer: int | None) -> Embeddings:
-        """Those of one layer; of all rows for None. Raises InputError for a layer that there is not."""
+        """The rows of one layer, or all rows for None. Raises InputError for an unknown layer."""
         embeddings = self.embeddings
         if layer is None:
             return replace(embeddings, vectors=np.asarray(embeddings.vectors))
@@ -60,7 +71,7 @@ class Words:
         return embeddings.take(chosen)
 
     def types(self, rows: Embeddings) -> list[str] | None:
-        """The type of each row: its word; None where words are not known."""
+        """The type of each row: its word; None where words are unknown."""
         tokens = rows.metadata.get("token", rows.labels)
         if tokens is None:
             return None
@@ -68,29 +79,15 @@ class Words:
         return [word.lower() for word in words] if self.config.fold_case else words
 
     def context(self) -> Row:
-        """What all result rows have in common."""
+        """The fields that all result rows share."""
         shared = context({"text": self.embeddings}, seed=self.config.seed)
-        # which layers the store holds besides says nothing of a number
+        # the other layers in the store do not affect a number
         options = {key: value for key, value in shared["model_options"].items() if key != "layers"}
         return {**shared, "model_options": options}
 
 
-def vocabulary(model: EncoderConfig, limit: int | None = None) -> Embeddings:
-    """The vectors of all words in a file, or of the first so many, in the order of the file."""
-    files = find(model)
-    words = read_words(files)
-    chosen = list(words.index.items())[:limit]
-    provenance: Mapping[str, Any] = {"model": model.model, "dataset": "all words", "split": files[0].name}
-    return Embeddings(
-        vectors=words.rows([place for _, place in chosen]),
-        modality="text",
-        metadata={"token": np.array([word for word, _ in chosen], dtype=object)},
-        provenance=provenance,
-    )
-
-
 def sampled(n: int, size: int | None, seed: int) -> np.ndarray:
-    """The indices of `size` of n rows drawn at random, ascending; of all where there are no more, or for None."""
+    """Indices of `size` of n rows drawn at random, ascending; of all rows for None or where there are no more."""
     if size is None or size >= n:
         return np.arange(n)
     return np.sort(np.random.default_rng(seed).choice(n, size, replace=False))
