@@ -13,13 +13,13 @@ from torch.nn import functional
 from clip_geometry.config import validate
 from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.evaluators import evaluators, zero_shot
+from clip_geometry.experiments.kit.clip_training import data_words, measured_steps
 from clip_geometry.experiments.train_clip import TrainClip
-from clip_geometry.experiments.train_clip.architecture import ARCHITECTURES
-from clip_geometry.experiments.train_clip.config import TrainClipConfig, measured_steps
-from clip_geometry.experiments.train_clip.geometry import NAMES, Observer, Place, encode, zero_shot_values
+from clip_geometry.experiments.train_clip.config import ARCHITECTURES, TrainClipConfig
+from clip_geometry.experiments.train_clip.geometry import NAMES, Place, StateCallback, encode, zero_shot_values
 from clip_geometry.experiments.train_clip.model import save_weights
 from clip_geometry.experiments.train_clip.rows import change_rows, curves_of
-from clip_geometry.experiments.train_clip.words import architecture_words, arm_words, data_words
+from clip_geometry.experiments.train_clip.words import architecture_words, arm_words
 from clip_geometry.geometry import average_cosine, isoscore, measures, modality_gap, silhouette
 from clip_geometry.registry import InputError
 from support.killed import kill_after_a_checkpoint
@@ -161,7 +161,7 @@ def test_a_run_draws_its_figure_and_explains_its_numbers(whole):
 
 def test_batch_statistics_are_used_but_not_kept(tmp_path):
     experiment = planned(tmp_path)
-    pairs, training = experiment.pairs("measured"), experiment.training()
+    pairs, training = experiment.pairs("measured"), experiment.trainer()
     prompts = experiment.prompts
     before = {name: value.clone() for name, value in training.model.state_dict().items()}
     running, _, _ = encode(training, pairs, prompts)
@@ -170,9 +170,9 @@ def test_batch_statistics_are_used_but_not_kept(tmp_path):
     with torch.no_grad():
         expected = training.model.encode_image(training.pixels(pairs.pictures(np.arange(40))))
     assert torch.allclose(batch, expected, atol=1e-5) and not torch.allclose(batch, running, atol=1e-3)
-    again, same, _ = encode(planned(tmp_path).training(), pairs, prompts)
+    again, same, _ = encode(planned(tmp_path).trainer(), pairs, prompts)
     assert torch.equal(again, running) and torch.equal(same, text) and classes.shape == (80, 12)
-    training = planned(tmp_path).training()
+    training = planned(tmp_path).trainer()
     encode(training, pairs, prompts, batch_norm="batch")
     assert all(torch.equal(value, before[name]) for name, value in training.model.state_dict().items())
 
@@ -180,8 +180,8 @@ def test_batch_statistics_are_used_but_not_kept(tmp_path):
 def test_a_measure_that_is_not_defined_is_nan(tmp_path):
     experiment = planned(tmp_path, measured={"name": "scenes", "split": "test", "size": 4})
     pairs = experiment.pairs("measured")
-    observer = Observer(pairs, experiment.prompts, names=("modality_gap", NAMES[4]))
-    found = observer(experiment.training())
+    callback = StateCallback(pairs, experiment.prompts, names=("modality_gap", NAMES[4]))
+    found = callback(experiment.trainer())
     assert np.isnan(found[Place(NAMES[4])]) and found[Place("modality_gap")] > 0  # five folds of four pictures
 
 

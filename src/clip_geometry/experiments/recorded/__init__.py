@@ -1,4 +1,4 @@
-"""The rows of another run, from a file: shown again, by the figures of the experiment that made them."""
+"""The records of another run, from a file, shown with the figures of the experiment that made them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -9,8 +9,6 @@ from pydantic import Field
 
 from clip_geometry.encoders.shipped import model_path
 from clip_geometry.experiments.kit.base import Cell, Experiment, RunConfig, experiments
-from clip_geometry.experiments.kit.explained import read_explanations
-from clip_geometry.experiments.train_clip.rows import curves_of
 from clip_geometry.files import sha256_of
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row, read_rows
@@ -19,11 +17,15 @@ if TYPE_CHECKING:
     from clip_geometry.report.gallery import FigureEntry
 
 OWN = ("cell", "cell_row", "cell_rows")
+MAKER = "train_clip"  # the experiment whose records are shown
 
 
 class RecordedConfig(RunConfig):
-    """rows: a results.jsonl, a run folder, or `shipped/NAME/training.jsonl` of a model that the package brings.
-    measures: those that the table shows, null for all.
+    """Keys of the experiment.
+
+    Args:
+        rows: a results.jsonl, a run folder, or `shipped/NAME/training.jsonl` of a model in the package.
+        measures: what the table shows, null for all.
     """
 
     rows: str = Field(min_length=1)
@@ -31,11 +33,14 @@ class RecordedConfig(RunConfig):
 
 
 class Recorded(Experiment):
-    """Nothing is computed: the rows are those of the file. So far of a training by train_clip."""
+    """Computes nothing: the records are those of the file, of a training by train_clip."""
 
     Config = RecordedConfig
-    explanations = read_explanations(Path(__file__).parents[1] / "train_clip" / "numbers.yaml")
     summary = "the rows of an earlier training shown again, from a file"
+
+    @property
+    def explanations(self) -> Mapping[str, Any]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return experiments[MAKER].explanations
 
     @cached_property
     def path(self) -> Path:
@@ -84,20 +89,17 @@ class Recorded(Experiment):
 
     @classmethod
     def sentences(cls, planned: "Sequence[Recorded]") -> list[str]:
-        from clip_geometry.experiments.train_clip.sentences import tell
-
-        return tell(planned[0].finished_rows()) if len(planned) == 1 else []
+        maker: Any = experiments[MAKER]
+        return maker.sentences_of(planned[0].finished_rows()) if len(planned) == 1 else []
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
-        from clip_geometry.experiments.train_clip.report import draw_train_clip
-
         arms: dict[str, list[Row]] = {}
         for row in self._recorded:
             arms.setdefault(str(row["at"].get("arm", "")), []).append(row)
         first = next(row for row in self._recorded if "trajectory" in row)
         origin = f"{self._data(first)}; pipeline: normalize; seed {first['seed']}; rows of {self.config.rows}."
-        curves = {arm: curves_of(rows) for arm, rows in arms.items()}
-        return draw_train_clip(curves, folder=folder, origin=origin, prefix=prefix, group=group)[:1]  # the main one
+        maker: Any = experiments[MAKER]
+        return maker.figures_of(arms, folder, origin=origin, prefix=prefix, group=group)[:1]  # the main one
 
     def label(self) -> str:
         return self.config.rows

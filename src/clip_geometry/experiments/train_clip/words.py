@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from clip_geometry.data.base import DatasetConfig
 from clip_geometry.experiments.train_clip.config import CLASSES, CLIP, ISTAR, PENALTIES, SIGLIP, TrainClipConfig
 
 
@@ -15,13 +14,6 @@ def arm_words(config: TrainClipConfig) -> str:
         return f"ClipLoss + {'I-STAR' if config.arm == ISTAR else 'CosReg'}, λ = {weight}, {towers}"
     named = {CLIP: "ClipLoss", SIGLIP: "SigLIP loss", CLASSES: "class labels"}
     return named.get(config.arm, f"temperature fixed at {config.temperature:g}")
-
-
-def data_words(data: DatasetConfig) -> str:
-    from clip_geometry.report.origin import option_words
-
-    options = data.model_dump(mode="json", exclude_defaults=True, exclude={"name", "split"})
-    return ", ".join(filter(None, (data.name, data.split, option_words(options))))
 
 
 def architecture_words(architecture: Mapping[str, Any]) -> str:

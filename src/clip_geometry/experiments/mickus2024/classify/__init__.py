@@ -9,9 +9,9 @@ import numpy as np
 
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.experiments.kit.base import Cell, Experiment, experiments
-from clip_geometry.experiments.kit.checkpoint import Checkpoint, remove_finished, resume
 from clip_geometry.experiments.kit.explained import read_explanations
-from clip_geometry.experiments.mickus2024.classify.config import ClassifyConfig, Loaded, load, revisions, task_of
+from clip_geometry.experiments.kit.training import Checkpoint, remove_finished
+from clip_geometry.experiments.mickus2024.classify.config import ClassifyConfig
 from clip_geometry.experiments.mickus2024.classify.rows import (
     correlation_rows,
     curves_of,
@@ -19,11 +19,15 @@ from clip_geometry.experiments.mickus2024.classify.rows import (
     size_rows,
     state_row,
 )
-from clip_geometry.experiments.mickus2024.classify.states import Observer, Place
-from clip_geometry.experiments.mickus2024.classify.training import Training, Trajectory, recorded_updates, train
-from clip_geometry.progress import progress
+from clip_geometry.experiments.mickus2024.classify.task import Loaded, load, revisions
+from clip_geometry.experiments.mickus2024.classify.training import (
+    ClassificationTrainer,
+    Model,
+    StateCallback,
+    recorded_updates,
+)
 from clip_geometry.results import Row
-from clip_geometry.tasks import Task
+from clip_geometry.tasks import Task, load_task
 
 if TYPE_CHECKING:
     from clip_geometry.report.gallery import FigureEntry
@@ -42,7 +46,7 @@ class Classify(Experiment):
 
     @cached_property
     def _task(self) -> Task | None:
-        return task_of(self.config)
+        return None if self.config.task is None else load_task(self.config.task)
 
     @cached_property
     def loaded(self) -> Loaded:
@@ -71,26 +75,24 @@ class Classify(Experiment):
 
     def _seed_rows(self, key: str, seed: int) -> list[Row]:
         remove_finished(self.workspace.folder)
-        trajectory = self._trained(Checkpoint.of(self.workspace.folder, key), seed)
-        rows = [state_row(self.config, self.loaded, place, values, seed) for place, values in trajectory.items()]
-        rows += correlation_rows(self.config, curves_of(rows), seed)
-        return [{**self.loaded.context, **row} for row in rows]
-
-    def _trained(self, checkpoint: Checkpoint, seed: int) -> Trajectory:
         config, loaded = self.config, self.loaded
-        device = resolve_device(getattr(self.workspace, "device", "auto"))
-        training = Training(loaded.trained, config.training, seed=seed, unseen=loaded.unseen, device=device)
-        before = resume(training, checkpoint, Place)
-        with progress(f"{loaded.task.name}, seed {seed}", total=config.updates, done=training.update) as advance:
-            return train(
-                training,
-                Observer(config.measures, config.sample, config.seed),
-                updates=config.updates,
-                every=config.measure_every,
-                trajectory=before,
-                checkpoint=checkpoint,
-                advance=advance,
-            )
+        trainer = ClassificationTrainer(
+            loaded.trained,
+            config.training,
+            updates=config.updates,
+            seed=seed,
+            unseen=loaded.unseen,
+            device=resolve_device(getattr(self.workspace, "device", "auto")),
+        )
+        trajectory = trainer.run(
+            self._recorded.tolist(),
+            StateCallback(config.measures, config.sample, config.seed),
+            checkpoint=Checkpoint.of(self.workspace.folder, key),
+            name=f"{loaded.task.name}, seed {seed}",
+        )
+        rows = [state_row(config, loaded, place, values, seed) for place, values in trajectory.items()]
+        rows += correlation_rows(config, curves_of(rows), seed)
+        return [{**loaded.context, **row} for row in rows]
 
     def _pooled_rows(self) -> list[Row]:
         """Of the seeds' rows, which are written by now."""
@@ -104,9 +106,9 @@ class Classify(Experiment):
 
     @property
     def _sizes(self) -> dict[str, int]:
-        problem = self.loaded.trained
-        parameters = Training(problem, self.config.training, seed=0).parameter_count
-        return {"examples": len(problem.examples), "items": len(problem.items), "parameters": parameters}
+        task = self.loaded.trained
+        parameters = Model(task, self.config.training, seed=0).parameter_count
+        return {"examples": len(task.examples), "items": len(task.items), "parameters": parameters}
 
     # --- the report
 

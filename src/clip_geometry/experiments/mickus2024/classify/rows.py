@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from clip_geometry.experiments.mickus2024.classify.config import ClassifyConfig, Loaded
+from clip_geometry.experiments.mickus2024.classify.config import ClassifyConfig, known_measure
 from clip_geometry.experiments.mickus2024.classify.numbers import KINDS, compared, correlations, deviations
-from clip_geometry.experiments.mickus2024.classify.states import Place, known_measure
+from clip_geometry.experiments.mickus2024.classify.task import Loaded
+from clip_geometry.experiments.mickus2024.classify.training import Place
 from clip_geometry.results import Row
 
 SEED = "classifier.seed"  # of the first weights; a row's own `seed` is that of samples and of what is held out

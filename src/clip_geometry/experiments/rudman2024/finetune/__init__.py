@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.experiments.kit.base import Cell, Experiment, experiments
-from clip_geometry.experiments.kit.checkpoint import Checkpoint, remove_finished
 from clip_geometry.experiments.kit.explained import read_explanations
-from clip_geometry.experiments.rudman2024.finetune.config import FinetuneConfig
-from clip_geometry.experiments.rudman2024.finetune.data import Examples, train_and_validation
-from clip_geometry.experiments.rudman2024.finetune.inputs import Inputs, encode, require_cls
-from clip_geometry.experiments.rudman2024.finetune.measuring import geometry_rows, look, loss_row
-from clip_geometry.experiments.rudman2024.finetune.method import TOP, Method
+from clip_geometry.experiments.kit.training import Checkpoint, remove_finished
+from clip_geometry.experiments.rudman2024.finetune.config import TOP, FinetuneConfig, Method
+from clip_geometry.experiments.rudman2024.finetune.data import (
+    Examples,
+    Inputs,
+    encode,
+    require_cls,
+    train_and_validation,
+)
+from clip_geometry.experiments.rudman2024.finetune.measuring import evaluate, geometry_rows, loss_row, performance
 from clip_geometry.experiments.rudman2024.finetune.model import FineTuned, load_transformer
 from clip_geometry.experiments.rudman2024.finetune.rows import (
     ALL,
@@ -23,9 +27,7 @@ from clip_geometry.experiments.rudman2024.finetune.rows import (
     performance_rows,
     pooled_rows,
 )
-from clip_geometry.experiments.rudman2024.finetune.scores import performance
-from clip_geometry.experiments.rudman2024.finetune.training import FITTED_TOKENS, Training, train
-from clip_geometry.progress import progress
+from clip_geometry.experiments.rudman2024.finetune.training import FITTED_TOKENS, FineTuningTrainer
 from clip_geometry.results import Row
 from clip_geometry.versions import library_versions
 
@@ -90,20 +92,17 @@ class Finetune(Experiment):
 
     def _training_rows(self, key: str, method: Method, seed: int) -> list[Row]:
         remove_finished(self.workspace.folder)
-        training = self.trained(method, seed, Checkpoint.of(self.workspace.folder, key))
+        trainer = self.trained(method, seed, Checkpoint.of(self.workspace.folder, key))
         config, validation, inputs = self.config, self.examples[1], self.inputs[1]
-        seen = look(training, inputs, tokens=config.measure_tokens, longest=config.max_answer, seed=config.seed)
+        seen = evaluate(trainer, inputs, tokens=config.measure_tokens, longest=config.max_answer, seed=config.seed)
         rows = [
             *performance_rows(performance(validation, inputs, seen), validation),
-            *geometry_rows(seen, self._layers(training)),
-            loss_row(training.losses, training.epoch_steps),
+            *geometry_rows(seen, trainer.model.transformer.config.num_hidden_layers),
+            loss_row(trainer.losses, trainer.epoch_steps),
         ]
         return [{**context(config, validation), **of_training(row, method, seed)} for row in rows]
 
-    def _layers(self, training: Training) -> int:
-        return training.model.transformer.config.num_hidden_layers
-
-    def training(self, method: Method, seed: int) -> Training:
+    def trainer(self, method: Method, seed: int) -> FineTuningTrainer:
         """Before its first step."""
         config, (train_on, _) = self.config, self.examples
         transformer, _ = load_transformer(config.model, train_on.texts)
@@ -115,17 +114,13 @@ class Finetune(Experiment):
             seed=seed,
         )
         device = resolve_device(getattr(self.workspace, "device", "auto"))
-        return Training(model, self.inputs[0], config.optimizer, method, seed=seed, device=device)
+        return FineTuningTrainer(model, self.inputs[0], config.optimizer, method, seed=seed, device=device)
 
-    def trained(self, method: Method, seed: int, checkpoint: Checkpoint | None = None) -> Training:
-        """After its last step; from the checkpoint on, where there is one."""
-        training = self.training(method, seed)
-        if checkpoint is not None and (before := checkpoint.load()) is not None:
-            checkpoint.restore(training, before)
-        what = f"{self.examples[0].name}, {method}, seed {seed}"
-        with progress(what, total=training.steps, done=training.number) as advance:
-            train(training, checkpoint, advance)
-        return training
+    def trained(self, method: Method, seed: int, checkpoint: Checkpoint | None = None) -> FineTuningTrainer:
+        """After its last step, resumed from the checkpoint if there is one."""
+        trainer = self.trainer(method, seed)
+        trainer.run(checkpoint=checkpoint, name=f"{self.examples[0].name}, {method}, seed {seed}")
+        return trainer
 
     def _pooled_rows(self) -> list[Row]:
         """Of the trainings' rows, which are written by now."""
