@@ -168,7 +168,7 @@ def test_batch_statistics_are_used_but_not_kept(tmp_path):
     batch, text, classes = encode(training, pairs, prompts, batch_norm="batch")
     training.model.train()
     with torch.no_grad():
-        expected = training.model.encode_image(training.pixels(pairs.pictures(np.arange(40))))
+        expected = training.model.encode_image(training.pixels(pairs.images(np.arange(40))))
     assert torch.allclose(batch, expected, atol=1e-5) and not torch.allclose(batch, running, atol=1e-3)
     again, same, _ = encode(planned(tmp_path).trainer(), pairs, prompts)
     assert torch.equal(again, running) and torch.equal(same, text) and classes.shape == (80, 12)

@@ -32,7 +32,7 @@ class OptimizerConfig(Config):
         clip: largest norm of a gradient, null for any.
         precision: of the forward pass; auto is bf16 on a GPU and fp32 on a CPU.
         class_captions: share of captions that name the class only, by one of the prompts, so that shapes are learned
-            before scenes are told apart by place, size and background.
+            before place, size and background.
     """
 
     steps: int = Field(default=1000, ge=1)

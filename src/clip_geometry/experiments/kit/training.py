@@ -56,7 +56,7 @@ class Checkpoint:
     """A file with the state of a training, written atomically.
 
     Args:
-        path: where it lies; `of` names it after a cell of a run.
+        path: the file; `of` names it after a cell of a run.
     """
 
     def __init__(self, path: Path):

@@ -45,7 +45,7 @@ class TeachText(Experiment):
 
     Config = TeachTextConfig
     explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
-    summary = "a small text tower taught in several languages by an encoder that knows one"
+    summary = "a small multilingual text tower distilled from an encoder that knows one language"
 
     def cells(self) -> Iterator[Cell]:
         yield self._cell
@@ -207,7 +207,7 @@ class TeachText(Experiment):
 
     @classmethod
     def sentences(cls, planned: "Sequence[TeachText]") -> list[str]:
-        """Of one training; the report reads several off their tables."""
+        """Sentences about one training; for several the report reads their tables."""
         from clip_geometry.experiments.teach_text.report import sentences
 
         return sentences(planned[0].finished_rows()) if len(planned) == 1 else []

@@ -1,4 +1,4 @@
-"""The config of the distillation: a student learns in several languages what a text tower says in one."""
+"""The config of the distillation: a student learns in several languages the rows that a text tower gives in one."""
 
 from collections.abc import Mapping
 from typing import Any, Self

@@ -96,22 +96,14 @@ class Images:
 
 def aligned(source: Sequence[str], target: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Indices (i, j): the k-th caption of an item in the one language translates its k-th caption in the other."""
-    row_of = {key: row for row, key in enumerate(_keys(source))}
-    found = [(row_of[key], row) for row, key in enumerate(_keys(target)) if key in row_of]
-    if not found:
+    import pandas as pd
+
+    captions = [pd.DataFrame({"item": list(items), "row": range(len(items))}) for items in (source, target)]
+    theirs, ours = (each.assign(number=each.groupby("item").cumcount()) for each in captions)
+    found = ours.merge(theirs, on=["item", "number"])  # in the order of the target
+    if found.empty:
         raise InputError("source and target have no captions in common, by their item ids; expected parallel captions")
-    i, j = np.array(found).T
-    return i, j
-
-
-def _keys(items: Sequence[str]) -> list[tuple[str, int]]:
-    """(item, how many captions of it came before)."""
-    counts: dict[str, int] = {}
-    keys = []
-    for item in items:
-        counts[item] = counts.get(item, -1) + 1
-        keys.append((item, counts[item]))
-    return keys
+    return found["row_y"].to_numpy(), found["row_x"].to_numpy()
 
 
 class Sources:

@@ -79,5 +79,5 @@ def fresh_student(folder: Path, numbers: int, seed: int) -> Student:
 
 
 def save_student(student: Student, folder: Path) -> Path:
-    """The weights in float16 beside their config: then `mclip:FOLDER` is the trained tower."""
+    """Saves the weights in float16 beside their config, so that `mclip:FOLDER` is the trained tower."""
     return save_half(student, folder / WEIGHTS[0])

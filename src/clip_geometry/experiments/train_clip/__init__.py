@@ -51,7 +51,7 @@ class TrainClip(Experiment):
 
     Config = TrainClipConfig
     explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
-    summary = "a small CLIP trained on pictures and captions, its geometry measured from step 0 on"
+    summary = "a small CLIP trained on images and captions, its geometry measured from step 0 on"
 
     @cached_property
     def _datasets(self) -> dict[str, Dataset]:
@@ -174,7 +174,7 @@ class TrainClip(Experiment):
         return context(self.config, data, self._precision) | ({"truncated": cut} if any(cut.values()) else {})
 
     def _tested_rows(self, trainer: ClipTrainer) -> list[Row]:
-        """Of the model as it is saved, in float16."""
+        """Zero-shot accuracy of the model as it is saved, in float16."""
         config, data = self.config, self.config.tested
         if data is None:
             return []
@@ -233,7 +233,7 @@ class TrainClip(Experiment):
         return draw_train_clip({label: curves_of(each) for label, each in rows.items()}, folder=folder, **words)
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
-        """Of one training; those of a sweep are side by side in the figures of `together`."""
+        """Figures of one training; those of a sweep are side by side in the figures of `together`."""
         remove_finished(self.workspace.folder)
         if group:
             return []

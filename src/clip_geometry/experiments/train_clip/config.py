@@ -123,7 +123,7 @@ class TrainClipConfig(RunConfig, OptimizerConfig, ObjectiveConfig):
     data: Data
     measured: Data
     tested: Data | None = None
-    lr: float = Field(default_factory=lambda said: SIGLIP_LR if said["arm"] == SIGLIP else LR, gt=0)
+    lr: float = Field(default_factory=lambda values: SIGLIP_LR if values["arm"] == SIGLIP else LR, gt=0)
     prompts: tuple[str, ...] = Field(default=("a picture of a {}.",), min_length=1)
     measured_pictures: int | None = Field(default=512, ge=2)
     measurements: int = Field(default=40, ge=2)

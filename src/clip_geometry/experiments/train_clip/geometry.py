@@ -42,7 +42,7 @@ def encode(
     size = len(pairs) if batch_norm == "batch" else BATCH
     with inference(), batch_statistics(model) if batch_norm == "batch" else nullcontext():
         chunks = (rows[k : k + size] for k in range(0, len(rows), size))
-        image = [model.encode_image(trainer.pixels(pairs.pictures(chunk))) for chunk in chunks]
+        image = [model.encode_image(trainer.pixels(pairs.images(chunk))) for chunk in chunks]
         captions = pairs.captions(rows, np.zeros_like(rows))
         text = [model.encode_text(part.to(device)) for part in captions.split(BATCH)]
         classes = [model.encode_text(part.to(device)) for part in torch.from_numpy(prompts.tokens).split(BATCH)]
@@ -88,7 +88,7 @@ class StateCallback:
         }
 
     def _geometry(self, image: Tensor, text: Tensor) -> dict[Place, float]:
-        """Of unit rows, paired one to one, labelled with the classes of the images; NaN if a measure is undefined."""
+        """Measures of unit rows, paired, labelled with the classes of the images; NaN if a measure is undefined."""
         sets = {
             modality: Embeddings(
                 vectors=rows.numpy(), modality=modality, item_id=self.pairs.item_id, labels=self.pairs.labels

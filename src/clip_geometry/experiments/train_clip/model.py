@@ -50,7 +50,7 @@ def fresh_encoder(folder: Path, seed: int) -> Encoder:
 
 
 def save_weights(model: nn.Module, folder: Path) -> Path:
-    """The model in float16 beside its config: then `local-dir:FOLDER` is the trained model."""
+    """Saves the model in float16 beside its config, so that `local-dir:FOLDER` is the trained model."""
     return save_half(model, folder / HUB_WEIGHTS[0])
 
 

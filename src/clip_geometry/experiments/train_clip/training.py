@@ -124,11 +124,11 @@ class ClipTrainer(Trainer):
 
     def embedded(self, rows: np.ndarray, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """float32 embeddings of images and of tokens."""
-        pixels = self.pixels(self.pairs.pictures(rows))
+        pixels = self.pixels(self.pairs.images(rows))
         with self.autocast():
             image = self.model.encode_image(pixels)
             text = self.model.encode_text(tokens.to(self.device))
         return image.float(), text.float()
 
-    def pixels(self, pictures: Tensor) -> Tensor:
-        return (pictures.to(self.device).float() - self.mean) / self.std
+    def pixels(self, images: Tensor) -> Tensor:
+        return (images.to(self.device).float() - self.mean) / self.std

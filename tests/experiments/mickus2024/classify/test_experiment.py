@@ -207,7 +207,7 @@ def test_several_runs_are_drawn_together_under_what_differs(tmp_path):
     curves, relation = Classify.together(planned, tmp_path / "figures")
     assert curves.png_path.exists() and relation.group == "all runs together"
     assert _unlike([each.label() for each in planned]) == ["normalize", "raw"]
-    one, other = (planned[0].label(told=["loss"]), Classify(configured(loss="triplet"), planned[0].workspace).label())
+    one, other = (planned[0].label(named=["loss"]), Classify(configured(loss="triplet"), planned[0].workspace).label())
     assert _unlike([one, other]) == ["loss cross-entropy", "loss triplet"]
     assert _unlike(["a, b", "a, b"]) == ["a, b", "a, b"] and _unlike(["a, b"]) == ["a, b"]
 

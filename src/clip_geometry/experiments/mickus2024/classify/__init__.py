@@ -1,4 +1,4 @@
-"""Embeddings under a classifier (Mickus et al. 2024): do clusters form, and does isotropy fall with them?"""
+"""Embeddings trained under a classifier (Mickus et al. 2024): do clusters form, and does isotropy fall with them?"""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 class Classify(Experiment):
     """Figures 2-4 and tables 1-3 of Mickus et al. 2024: the embeddings are parameters, with one linear layer on them.
 
-    A cell is a seed, and each of its rows holds all recorded states of one number: `trajectory`, at the updates 0,
-    every, … and the last, whose value is the row's. The last cell is what is pooled over seeds.
+    A cell is a seed, and each of its records holds all recorded states of one number: `trajectory`, at the updates 0,
+    every, … and the last, whose value is the record's. The last cell pools the seeds.
     """
 
     Config = ClassifyConfig
@@ -62,7 +62,7 @@ class Classify(Experiment):
 
     @cached_property
     def _shared(self) -> dict[str, Any]:
-        """What all numbers depend on beside the seeds."""
+        """What all numbers depend on besides the seeds."""
         unused = {"data", "modality", "limit"} if self.config.data is None else {"task"}
         left_out = {"name", "title", "description", "seeds", *unused}
         settings = self.config.model_dump(mode="json", serialize_as_any=True, exclude=left_out)
@@ -95,7 +95,7 @@ class Classify(Experiment):
         return [{**loaded.context, **row} for row in rows]
 
     def _pooled_rows(self) -> list[Row]:
-        """Of the seeds' rows, which are written by now."""
+        """Computed from the seeds' records, which are written by now."""
         curves = curves_of(self.finished_rows())
         rows = [
             *correlation_rows(self.config, curves, "all"),
@@ -159,35 +159,35 @@ class Classify(Experiment):
 
         remove_finished(self.workspace.folder)
         config, sizes = self.config, self._sizes
-        told = (
+        facts = (
             f"{self.loaded.task.name}, {sizes['examples']} examples of {sizes['items']} items",
             f"{self._model}, pipeline: {pipeline_words(config.pipeline)}",
             f"{self._classifier}, Adam with lr {config.lr:g}",
             f"seeds {', '.join(map(str, config.seeds))}.",
         )
         curves = curves_of(self.finished_rows())
-        return draw_classify(curves, self._recorded, folder=folder, origin="; ".join(told), prefix=prefix, group=group)
+        return draw_classify(curves, self._recorded, folder=folder, origin="; ".join(facts), prefix=prefix, group=group)
 
     @classmethod
     def together(cls, planned: "Sequence[Classify]", folder: Path) -> "list[FigureEntry]":
-        """The figures of several runs, tasks say, in one."""
+        """The figures of several runs (for example of several tasks) in one."""
         from clip_geometry.experiments.mickus2024.classify.report import first_relation
         from clip_geometry.experiments.mickus2024.classify.report_tasks import draw_tasks
 
         tasks = {}
-        unlike = {name for each in planned for name in each.config.options()}  # where one differs from the default
-        labels = _unlike([each.label(told=unlike) for each in planned])
+        changed = {name for each in planned for name in each.config.options()}  # where one differs from the default
+        labels = _unlike([each.label(changed) for each in planned])
         for label, each in zip(labels, planned, strict=True):
             if (relation := first_relation(curves_of(each.finished_rows()))) is not None:
                 tasks[label] = (each._recorded, relation)
         return draw_tasks(tasks, folder=folder, origin=f"Adam with lr {planned[0].config.lr:g}.") if tasks else []
 
-    def label(self, told: Collection[str] = ()) -> str:
-        """told: options that are named at their defaults too."""
+    def label(self, named: Collection[str] = ()) -> str:
+        """named: options that are included at their defaults too."""
         from clip_geometry.report.origin import option_words, pipeline_words
 
         config = self.config
-        options = config.options(told)
+        options = config.options(named)
         parts = (self.loaded.task.name, self._model, pipeline_words(config.pipeline), option_words(options))
         return ", ".join(filter(None, parts))
 
@@ -197,7 +197,7 @@ class Classify(Experiment):
 
 
 def _unlike(labels: Sequence[str]) -> list[str]:
-    """Of each label, `task, model, …`, the parts that are not in all of them."""
+    """The parts of each label, `task, model, …`, that are not in all of them."""
     parts = [label.split(", ") for label in labels]
     common = set(parts[0]).intersection(*parts[1:]) if len(parts) > 1 else set()
     short = [", ".join(part for part in each if part not in common) for each in parts]

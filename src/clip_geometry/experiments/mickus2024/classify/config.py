@@ -120,12 +120,12 @@ class ClassifyConfig(RunConfig, TrainingConfig):
         values = self.model_dump(mode="json", include=set(TrainingConfig.model_fields))
         return validate(TrainingConfig, values, "training")
 
-    def options(self, told: Collection[str] = ()) -> dict[str, Any]:
+    def options(self, named: Collection[str] = ()) -> dict[str, Any]:
         """Settings that differ from the published training, and the modality of `data`, for the `at` of records.
-        told: options that are included at their defaults too."""
+        named: options that are included at their defaults too."""
         names = (*TrainingConfig.model_fields, "measure_every", "sample", "held_out")
         values = {name: getattr(self, name) for name in names}
         defaults = {name: type(self).model_fields[name].default for name in names}
-        changed = {name: value for name, value in values.items() if value != defaults[name] or name in told}
+        changed = {name: value for name, value in values.items() if value != defaults[name] or name in named}
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()}
         return plain if self.data is None else {"rows": self.modality, **plain}

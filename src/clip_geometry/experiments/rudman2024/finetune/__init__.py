@@ -1,4 +1,4 @@
-"""Fine-tuning with a penalty on isotropy (Rudman & Eickhoff 2024): does a transformer gain by less of it?"""
+"""Fine-tuning with a penalty on isotropy (Rudman & Eickhoff 2024): does less isotropy improve a transformer?"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -36,11 +36,10 @@ if TYPE_CHECKING:
 
 
 class Finetune(Experiment):
-    """Figures 1-3 and 5-7 of Rudman & Eickhoff 2024: transformer and head are trained for a task, plainly, with I-STAR
-    or CosReg added to the loss, or plainly with all-but-the-top before the head.
+    """Figures 1-3 and 5-7 of Rudman & Eickhoff 2024: transformer and head are trained for a task, with the plain loss,
+    with I-STAR or CosReg added to it, or with the plain loss and all-but-the-top before the head.
 
-    A cell is a method and a seed; the last is what is taken over the seeds, and the correlation of performance and
-    isotropy.
+    A cell is a method and a seed; the last one pools the seeds, and correlates performance and isotropy.
     """
 
     Config = FinetuneConfig
@@ -54,7 +53,7 @@ class Finetune(Experiment):
 
     @cached_property
     def inputs(self) -> tuple[Inputs, Inputs]:
-        """The same as tokens, which are those of any model of this config."""
+        """The same as tokens, which any model of this config shares."""
         config = self.config
         model, tokenizer = load_transformer(config.model, self.examples[0].texts)
         if config.model.pooling == "cls" and self.examples[0].kind != "span":
@@ -74,7 +73,7 @@ class Finetune(Experiment):
 
     @cached_property
     def _shared(self) -> dict[str, Any]:
-        """What all numbers depend on beside method and seed."""
+        """What all numbers depend on besides method and seed."""
         left_out = {"name", "title", "description", "seeds", "methods"}
         settings = self.config.model_dump(mode="json", serialize_as_any=True, exclude=left_out)
         train, validation = self.examples
@@ -123,14 +122,14 @@ class Finetune(Experiment):
         return trainer
 
     def _pooled_rows(self) -> list[Row]:
-        """Of the trainings' rows, which are written by now."""
+        """Computed from the trainings' records, which are written by now."""
         rows = pooled_rows(row for row in self.finished_rows() if row["at"][SEED] != ALL)
         return [{**context(self.config, self.examples[1]), **row} for row in rows]
 
     # --- the report
 
     def tabled(self, row: Row) -> bool:
-        """Those over all seeds: the others are dots in the figures."""
+        """Records over all seeds: the others are dots in the figures."""
         return row["at"].get(SEED) == ALL
 
     def facts(self) -> Mapping[str, Any]:
@@ -146,7 +145,7 @@ class Finetune(Experiment):
             "seeds": list(config.seeds),
             "AdamW": f"{config.epochs} epochs of batches of {config.batch_size}, lr {config.lr:g}, {config.schedule}, "
             f"warm-up {config.warmup:g}, decay {config.weight_decay:g}, gradients up to norm {config.clip or 'any'}",
-            "IsoScore*": f"ζ = {config.zeta:g}, C_0 of about {config.refresh_sample} tokens anew each epoch",
+            "IsoScore*": f"ζ = {config.zeta:g}, C_0 of about {config.refresh_sample} tokens, refreshed each epoch",
             "all-but-the-top": self._fitted_on,
             "precision": config.precision,
         }

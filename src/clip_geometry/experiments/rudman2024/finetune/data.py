@@ -60,7 +60,7 @@ class Examples:
 
 
 def load_examples(config: TaskConfig) -> Examples:
-    """Of a task with classes, scores or spans. Raises InputError for a task with several labels."""
+    """Loads a task with classes, scores or spans. Raises InputError for a task with several labels."""
     name, split = config.name, config.split
     if name not in target_tasks:
         task = load_task(config)
@@ -208,7 +208,7 @@ def encode(
         ]
         lengths = [len(tokenizer(*texts, truncation=False, verbose=False)["input_ids"]) for texts in full]
         cut = sum(length > max_length for length in lengths)
-    # those that the model takes: DistilBERT has no token types, whatever its tokenizer says
+    # only what the model takes: DistilBERT has no token types, although its tokenizer returns some
     taken = [part for part in PARTS if part in encoded and part in signature(model.forward).parameters]
     parts = {part: [torch.tensor(ids) for ids in encoded[part]] for part in taken}
     padding = {"input_ids": tokenizer.pad_token_id, "token_type_ids": getattr(tokenizer, "pad_token_type_id", 0)}
