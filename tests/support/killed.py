@@ -17,9 +17,9 @@ from clip_geometry.results import Results
 RUN = """
 import sys
 from pathlib import Path
-from clip_geometry.experiments.kit import checkpoint
+from clip_geometry.experiments.kit import training
 from clip_geometry.runner import run
-checkpoint.SECONDS, checkpoint.SHARE = 0, float("inf")
+training.SECONDS, training.SHARE = 0, float("inf")
 run(Path(sys.argv[1]), {}, runs=Path(sys.argv[2]), device="cpu")
 """
 
