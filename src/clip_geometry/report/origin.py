@@ -80,6 +80,16 @@ def with_options(name: str, options: Mapping[str, Any] | None) -> str:
     return f"{name} ({text})" if text else name
 
 
+def model_words(row: Row) -> str:
+    """The model of a row with its options, "" where it is not known."""
+    return with_options(row.get("model") or "", row.get("model_options"))
+
+
+def data_words(row: Row) -> str:
+    """The data set of a row with its options, and the split."""
+    return ", ".join(filter(None, (with_options(row.get("dataset") or "", row.get("data_options")), row.get("split"))))
+
+
 def _option(key: str, value: Any) -> str:
     if isinstance(value, Mapping):
         inner = option_words(value)

@@ -1,5 +1,6 @@
 """Sentences of a report, written as macros of a Jinja template beside the code that computes their numbers."""
 
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,21 @@ from jinja2 import Environment, StrictUndefined
 
 from clip_geometry.report.numbers import brief, fixed, number, percent
 
+
+def listed(parts: Iterable[str]) -> str:
+    """`a, b and c`."""
+    *head, last = parts
+    return f"{', '.join(head)} and {last}" if head else last
+
+
 _ENVIRONMENT = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)  # plain text, no HTML
 _ENVIRONMENT.filters |= {
     "fixed": fixed,  # {{ gap|fixed(2) }}
     "percent": percent,
     "brief": brief,
     "number": number,
+    "percentage": lambda share: f"{100 * share:.3g}%",  # of a chance level: 1.25%, which `percent` rounds
+    "listed": listed,
     "sentence": lambda text: text[:1].upper() + text[1:],  # unlike `capitalize`, which lowers the rest
 }
 

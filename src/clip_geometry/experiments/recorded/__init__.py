@@ -1,4 +1,4 @@
-"""The rows of another run, from a file: shown again, by the figures of the experiment that made them."""
+"""The rows of an earlier training, read from a file and shown with the figures of the experiment that wrote them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -22,8 +22,11 @@ OWN = ("cell", "cell_row", "cell_rows")
 
 
 class RecordedConfig(RunConfig):
-    """rows: a results.jsonl, a run folder, or `shipped/NAME/training.jsonl` of a model that the package brings.
-    measures: those that the table shows, null for all.
+    """Config of the experiment `recorded`.
+
+    Args:
+        rows: A results.jsonl, a run folder, or `shipped/NAME/training.jsonl` of a shipped model.
+        measures: The measures that the table shows, null for all.
     """
 
     rows: str = Field(min_length=1)
@@ -31,7 +34,7 @@ class RecordedConfig(RunConfig):
 
 
 class Recorded(Experiment):
-    """Nothing is computed: the rows are those of the file. So far of a training by train_clip."""
+    """Computes nothing: the rows are those of the file, a training by train_clip."""
 
     Config = RecordedConfig
     explanations = read_explanations(Path(__file__).parents[1] / "train_clip" / "numbers.yaml")
@@ -64,11 +67,13 @@ class Recorded(Experiment):
         return wanted is None or row["measure"] in wanted
 
     def facts(self) -> Mapping[str, Any]:
+        from clip_geometry.report.origin import data_words
+
         first = next(row for row in self._recorded if "trajectory" in row)
         return {
             "rows": self.config.rows,
             "trained": f"{first['steps'][-1]} steps, {len(first['steps'])} states measured",
-            "measured on": self._data(first),
+            "measured on": data_words(first),
             "batch norm in these": first["model_options"].get("batch_norm", "eval"),
             "seed": first["seed"],
         }
@@ -76,11 +81,6 @@ class Recorded(Experiment):
     @cached_property
     def _recorded(self) -> list[Row]:
         return self.finished_rows()
-
-    def _data(self, row: Row) -> str:
-        from clip_geometry.report.origin import with_options
-
-        return ", ".join(filter(None, (with_options(row["dataset"], row["data_options"]), row["split"])))
 
     @classmethod
     def sentences(cls, planned: "Sequence[Recorded]") -> list[str]:
@@ -90,12 +90,13 @@ class Recorded(Experiment):
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
         from clip_geometry.experiments.train_clip.report import draw_train_clip
+        from clip_geometry.report.origin import data_words
 
         arms: dict[str, list[Row]] = {}
         for row in self._recorded:
             arms.setdefault(str(row["at"].get("arm", "")), []).append(row)
         first = next(row for row in self._recorded if "trajectory" in row)
-        origin = f"{self._data(first)}; pipeline: normalize; seed {first['seed']}; rows of {self.config.rows}."
+        origin = f"{data_words(first)}; pipeline: normalize; seed {first['seed']}; rows of {self.config.rows}."
         curves = {arm: curves_of(rows) for arm, rows in arms.items()}
         return draw_train_clip(curves, folder=folder, origin=origin, prefix=prefix, group=group)[:1]  # the main one
 

@@ -7,10 +7,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from clip_geometry.experiments.kit.language_figures import COLOURS
 from clip_geometry.report.gallery import FigureEntry
 from clip_geometry.report.numbers import fixed, plus_minus
-from clip_geometry.report.style import NEUTRAL, WIDTH, save_figure, styled
+from clip_geometry.report.style import COLOURS, NEUTRAL, WIDTH, save_figure, styled
 
 ZERO_SHOT, COSINE, UNEXPLAINED = "zero_shot.top_1", "teach_text.cosine", "teach_text.unexplained"
 DASHES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (4, 1.2, 1, 1.2)))  # a second sign beside the colour

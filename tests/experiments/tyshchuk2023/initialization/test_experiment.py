@@ -354,7 +354,7 @@ def test_a_tower_that_cannot_be_followed_is_refused_with_layers_only(tmp_path):
 
 def test_every_trace_of_the_small_model_has_the_operations_that_the_figures_know():
     encoder = load_encoder(resolve_encoder("scenes-clip/fresh"), device="cpu")
-    from clip_geometry.experiments.tyshchuk2023.initialization.rows import PLACES
+    from clip_geometry.experiments.tyshchuk2023.initialization.report import PLACES
 
     known = {name for places in PLACES.values() for name in places}
     found = trace(encoder, "text", [encoder.tokenize(["a red circle", "a blue square"])])

@@ -14,9 +14,8 @@ from matplotlib.text import Text
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageOps
 
-from clip_geometry.experiments.kit.language_figures import COLOURS, MARKERS
 from clip_geometry.report.figures import MAX_VECTOR_POINTS
-from clip_geometry.report.style import COLOUR, MARKER, NEUTRAL, WIDTH, styled
+from clip_geometry.report.style import COLOUR, COLOURS, MARKER, MARKERS, NEUTRAL, WIDTH, styled
 
 ACROSS = 15  # pictures across a map
 PIXELS = 100  # of a picture with its border: twice what a column prints
