@@ -1,26 +1,9 @@
 """Explanations of the numbers of an experiment, beside those of the registered measures."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from clip_geometry.config import read_yaml
-
-
-@dataclass(frozen=True)
-class Explained:
-    """The report's explanation of a number (`report.table.Explanation`)."""
-
-    name: str
-    title: str
-    summary: str
-    reading: str
-    trap: str
-    formula: str
-    range: tuple[float | str, float | str]
-    direction: str
-    reference: str
-    group: str = "maps"
-    unit: str = ""
+from clip_geometry.report.table import Explained
 
 
 def read_explanations(file: Path) -> dict[str, Explained]:
