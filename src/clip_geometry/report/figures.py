@@ -1,6 +1,7 @@
 """The standard figures, from arrays. Rows are drawn as given, after any pipeline; nothing is normalized here."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -149,7 +150,7 @@ def singular_value_decay(
     curves = _modalities(image, text)
     reference = {} if gaussian is None else {"gaussian": np.asarray(gaussian)}
     for name, values in (reference | curves).items():
-        style = {"color": NEUTRAL, "linestyle": ":", "label": "isotropic Gaussian"}
+        style: Any = {"color": NEUTRAL, "linestyle": ":", "label": "isotropic Gaussian"}
         if name in curves:
             marker = "." if len(values) <= 20 else ""
             style = {"color": COLOUR[name], "linestyle": LINE[name], "marker": marker, "label": name}

@@ -86,7 +86,7 @@ def test_what_is_told():
 
 def test_equal_shares_are_told_once():
     alike = [{**row, "value": 0.999} for row in rows()[::2]]
-    assert tell(alike)[0].startswith("English and Russian prompts classify each 99.9% of 828")
+    assert tell(alike)[0].startswith("English and Russian prompts each classify 99.9% of 828")
     assert tell(alike[:1])[0].startswith("English prompts classify 99.9% of 828")
 
 

@@ -132,7 +132,7 @@ def test_a_run_writes_rows_figures_and_a_report(tmp_path, monkeypatch):
              for kind in ("png", "svg")]  # fmt: skip
     assert sorted(path.name for path in (report.parent / "figures").iterdir()) == names
     page = report.read_text()
-    assert "freshly initialised" in page and "image 5, text 8" in page and "0 to 1" in page
+    assert "freshly initialized" in page and "image 5, text 8" in page and "0 to 1" in page
     before = (report.parent / "results.jsonl").read_bytes()
     monkeypatch.setattr(SemanticMap, "_map_rows", lambda *_: pytest.fail("a finished cell was computed again"))
     assert run(config, {}, runs=tmp_path / "runs", device="cpu") == report

@@ -71,7 +71,7 @@ class Spread(NamedTuple):
 def layer_curves(panels: Sequence[Panel]) -> Figure:
     """A panel for each tower: lines measured, bands one standard deviation over seeds, markers predicted."""
     figure = Figure(figsize=(WIDTH, 0.75 + 1.5 * len(panels)), layout="constrained")
-    marks: Any = {"color": INK, "markersize": 3.5, "markerfacecolor": "none", "linestyle": "none"}
+    marks: Any = {"markersize": 3.5, "markeredgewidth": 0.8, "markerfacecolor": "none", "ls": "none", "color": INK}
     for place, panel in enumerate(panels, start=1):
         axes, colour = figure.add_subplot(len(panels), 1, place), COLOUR[panel.modality]
         for name, curve in panel.curves.items():
@@ -82,7 +82,7 @@ def layer_curves(panels: Sequence[Panel]) -> Figure:
             if name in shown:
                 marker, values, what = shown[name]
                 gid = f"{what}:{panel.modality}"
-                axes.plot(curve.x, values, marker=marker, markeredgewidth=0.8, gid=gid, zorder=4, **marks)
+                axes.plot(curve.x, values, marker=marker, gid=gid, zorder=4, **marks)
         if panel.without is not None:
             axes.plot(panel.without.x, panel.without.mean, gid=f"without:{panel.modality}", **WITHOUT)
         axes.set_title(panel.title, loc="left")
