@@ -112,7 +112,7 @@ def test_a_run_draws_figures_and_explains_its_numbers(images):
     figures = ("classify_curves", "classify_learning", "classify_relation")
     assert names == [f"{name}.{kind}" for name in figures for kind in ("png", "svg")]
     page = report.read_text()
-    assert "freshly initialised" in page and "Pearson correlation of silhouette and IsoScore" in page
+    assert "freshly initialized" in page and "Pearson correlation of silhouette and IsoScore" in page
     assert "seeds 0, 1." in page and not list((report.parent / "checkpoints").glob("*"))
     assert {row["measure"] for row in rows if row["measure"].startswith("classify.")} <= set(Classify.explanations)
 

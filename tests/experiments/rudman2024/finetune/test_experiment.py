@@ -176,7 +176,7 @@ def test_a_run_draws_figures_and_explains_its_numbers(whole):
     figures = ("finetune_activation", "finetune_cosines", "finetune_dimension", "finetune_relation")
     assert names == [f"{name}.{kind}" for name in figures for kind in ("png", "svg")]
     page = report.read_text()
-    assert "freshly initialised" in page and "Performance on validation examples" in page
+    assert "freshly initialized" in page and "Performance on validation examples" in page
     assert "seeds 0, 1." in page and not list((report.parent / "checkpoints").glob("*"))
     own = {row["measure"] for row in rows if row["measure"].startswith("finetune.")}
     assert own <= set(Finetune.explanations) and {row["measure"] for row in rows} - own <= set(measures)
