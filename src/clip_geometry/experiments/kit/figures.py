@@ -18,7 +18,7 @@ INK = "#24292F"
 # Tol 2021, muted: distinguishable with every common color vision deficiency, and the colors of no modality
 WINE, INDIGO, GREEN, ROSE, CYAN = "#882255", "#332288", "#117733", "#CC6677", "#88CCEE"
 SERIES = (WINE, GREEN, ROSE, CYAN, "#DDCC77", "#AA4499", "#44AA99", INDIGO, "#999933")
-LINES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (4, 1.2, 1, 1.2)))  # a second sign beside the color
+LINES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (4, 1.2, 1, 1.2)))  # a second cue beside the color
 DASHED = LINES[1]
 
 
@@ -34,7 +34,7 @@ class Drawing(NamedTuple):
 def save_drawings(
     drawings: Mapping[str, Drawing], folder: str | Path, *, origin: str, prefix: str = "", group: str = ""
 ) -> list[FigureEntry]:
-    """Saves figures as PNG and SVG.
+    """Save figures as PNG and SVG.
 
     Args:
         drawings: File name → drawing.
@@ -90,7 +90,7 @@ def panels_figure(
     log_steps: bool = False,
     legend: Mapping[str, Any] | None = None,
 ) -> Figure:
-    """Draws panels row by row.
+    """Draw panels row by row.
 
     Args:
         panels: From left to right, then from top to bottom.
@@ -168,7 +168,7 @@ def _scale(axes: Axes, panel: Panel, values: NDArray[np.float64]) -> None:
 
 
 def log_axis(axis: Any, values: NDArray[np.float64]) -> None:
-    """Makes an axis logarithmic with plain numbers as tick labels, where all values are positive."""
+    """Make an axis logarithmic with plain numbers as tick labels, where all values are positive."""
     known = values[np.isfinite(values)]
     if not len(known) or known.min() <= 0:
         return

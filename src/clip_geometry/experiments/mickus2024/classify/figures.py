@@ -58,7 +58,7 @@ Tasks = Mapping[str, tuple[Updates, Relation]]  # name → updates of the record
 def draw_classify(
     curves: Curves, updates: Updates, *, folder: str | Path, origin: str, prefix: str = "", group: str = ""
 ) -> list[FigureEntry]:
-    """Draws the figures that the recorded numbers allow, and saves them as PNG and SVG.
+    """Draw the figures that the recorded numbers allow and save them as PNG and SVG.
 
     Args:
         curves: `states.Place` → (seeds, states) values.
@@ -98,7 +98,7 @@ def draw_classify(
 
 
 def draw_tasks(tasks: Tasks, *, folder: str | Path, origin: str) -> list[FigureEntry]:
-    """Draws figures 2 to 4 of the paper for several tasks at once. origin: what the tasks have in common."""
+    """Draw figures 2 to 4 of the paper for several tasks at once. origin: what the tasks have in common."""
     seeds = max(len(relation.silhouette) for _, relation in tasks.values())
     relations = relation_figure({name: relation for name, (_, relation) in tasks.items()})
     drawn = {

@@ -38,7 +38,7 @@ words = Words(Path(__file__).with_name("words.j2"))
 def draw_finetune(
     rows: Sequence[Row], *, folder: str | Path, origin: str, prefix: str = "", group: str = ""
 ) -> list[FigureEntry]:
-    """Draws the figures of one task that the rows allow, and saves them as PNG and SVG.
+    """Draw the figures of one task that the rows allow and save them as PNG and SVG.
 
     Args:
         rows: Result rows of all trainings.
@@ -86,7 +86,7 @@ def draw_finetune(
 
 
 def draw_tasks(runs: Mapping[str, Sequence[Row]], *, folder: str | Path, origin: str) -> list[FigureEntry]:
-    """Draws figures 5 and 6 of several tasks. runs: `task, model` → its rows."""
+    """Draw figures 5 and 6 of several tasks. runs: `task, model` → its rows."""
     tasks = {}
     for name, rows in zip(distinct_labels(list(runs)), runs.values(), strict=True):
         isoscore, performance = over_seeds(rows, "isoscore", TOKENS), over_seeds(rows, PERFORMANCE)

@@ -1,5 +1,4 @@
-"""How far estimates of isotropy from few rows can be trusted, on clouds whose isotropy is known (Rudman & Eickhoff
-2024, figure 4)."""
+"""Errors of estimates of isotropy from few rows of known isotropy (Rudman & Eickhoff 2024, figure 4)."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -26,10 +25,17 @@ PLAIN, UNBIASED, STAR = "isoscore", "isoscore[unbiased]", "isoscore_star"
 
 
 class StabilityConfig(RunConfig):
-    """clouds: of known isotropy. d: dimension. sizes: numbers of rows. draws: independent samples of each size.
+    """Config of the experiment `stability`.
 
-    zetas: ζ of IsoScore*; reference_rows: those of the larger sample that C_0 is taken from, drawn anew for each
-    sample. table_sizes, table_zetas: those of both that the report's table shows; its words speak of the first size.
+    Args:
+        clouds: Distributions of known isotropy.
+        d: Dimension.
+        sizes: Numbers of rows n.
+        draws: Independent samples of each size.
+        zetas: ζ of IsoScore*.
+        reference_rows: Rows of the larger sample that C_0 is computed from, drawn again for each sample.
+        table_sizes: The sizes in the table of the report; the caption gives the errors of the first.
+        table_zetas: The ζ in the table and in the second figure.
     """
 
     clouds: tuple[CloudConfig, ...] = Field(min_length=1)
@@ -116,7 +122,7 @@ class Stability(Experiment):
         return [*rows, {**shared, **ratio, "at": {"estimator": UNBIASED}}]
 
     def traces(self, cloud: Cloud, n: int) -> Traces:
-        """Of all draws, a few at a time. A size has a generator of its own, so that cells do not depend on others."""
+        """Traces of all draws, a few at a time. Each size has its own generator, so that cells are independent."""
         config = self.config
         rng = np.random.default_rng([config.seed, n, config.d])
         chunk = max(1, CHUNK // (config.d * max(n, config.reference_rows)))
@@ -128,7 +134,7 @@ class Stability(Experiment):
         return together(parts)
 
     def tabled(self, row: Row) -> bool:
-        """There are hundreds, which the figures show."""
+        """Only some sizes and ζ: the figures show the hundreds of others."""
         config = self.config
         return row["n"] in config.table_sizes and row["at"].get("zeta", config.table_zetas[0]) in config.table_zetas
 
@@ -139,7 +145,7 @@ class Stability(Experiment):
             "dimension": config.d,
             "rows": list(config.sizes),
             "independent draws of each": config.draws,
-            "C_0 of IsoScore*": f"of {config.reference_rows} other rows of the same cloud, anew for each draw",
+            "C_0 of IsoScore*": f"of {config.reference_rows} other rows of the same cloud, drawn again for each sample",
             "seed": config.seed,
         }
 
@@ -149,7 +155,7 @@ class Stability(Experiment):
         config = self.config
         origin = (
             f"{config.draws} draws of each size, d = {config.d}; C_0 of {config.reference_rows} other rows of the same "
-            f"cloud, anew for each draw; no model, no pipeline, seed {config.seed}."
+            f"cloud, drawn again for each sample; no model, no pipeline, seed {config.seed}."
         )
         return draw_stability(
             self.finished_rows(),
@@ -186,7 +192,7 @@ def _errors(values: Tensor, truth: float) -> Iterator[Row]:
 
 
 def _of_root(squares: Tensor) -> float:
-    """Standard error of the root of a mean."""
+    """Standard error of the root of a mean, by the delta method."""
     root = math.sqrt(float(squares.mean()))
     return float(squares.std()) / math.sqrt(len(squares)) / (2 * root) if root > 0 else 0.0
 

@@ -1,4 +1,4 @@
-"""Point clouds whose isotropy is known, for the study of what estimates it."""
+"""Distributions of known isotropy."""
 
 from dataclasses import dataclass
 
@@ -14,10 +14,13 @@ FACTOR, SHARE = 5.0, 0.1  # of the scale mixture: one row in ten is five times a
 
 
 class CloudConfig(Config):
-    """Rows with covariance ∝ diag(i^−decay), in any coordinates: the scores do not see rotations.
+    """Rows with covariance ∝ diag(i^−decay), in any basis: the scores are invariant to rotations.
 
-    heavy_tailed: a scale mixture, each row with probability 1/10 multiplied by 5 (kurtosis of a coordinate 16.5);
-    otherwise Gaussian.
+    Args:
+        name: In the report.
+        decay: Exponent of the spectrum; 0 for an isotropic distribution.
+        heavy_tailed: A scale mixture, each row multiplied by 5 with probability 1/10 (kurtosis of a coordinate 16.5);
+            otherwise Gaussian.
     """
 
     name: str = Field(pattern=r"^[\w ,.()/-]+$")
@@ -34,12 +37,12 @@ class Cloud:
 
     @property
     def variances(self) -> Float[Tensor, " d"]:
-        """Of the coordinates; a scale mixture multiplies all alike, which no score sees."""
+        """Variances of the coordinates, without the common factor of a scale mixture, which no score depends on."""
         return torch.arange(1, self.d + 1, dtype=torch.float64) ** -self.config.decay
 
     @property
     def isoscore(self) -> float:
-        """The true score, that of the covariance itself."""
+        """The true score, of the covariance itself."""
         v = self.variances
         return float((v.sum() ** 2 / v.square().sum() - 1) / (self.d - 1))
 

@@ -1,4 +1,4 @@
-"""IsoScore of many samples at once: plain, corrected, and shrunken for every ζ from the same five numbers."""
+"""IsoScore of many samples at once: plain, corrected, and shrunken for every ζ from the same traces."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ Values = Float[Tensor, " draws"]
 
 @dataclass(frozen=True)
 class Traces:
-    """Of each of many samples with covariance S, and of the covariance S_0 of a larger sample beside each.
+    """Traces of the covariances S of many samples, and of the covariance S_0 of a larger sample for each.
 
     Q = Σ‖w_i − μ‖⁴. Of the mixture M = (1 − ζ) S + ζ S_0 tr M is linear and ‖M‖² quadratic in ζ, so that one pass
     over the rows serves all ζ.
@@ -66,7 +66,7 @@ class Traces:
         return self._score(torch.where(b > 0, a / b, torch.nan))
 
     def ratio_of_means(self) -> Float[Tensor, ""]:
-        """The corrected score with a and b averaged over the draws before they are divided: without ratio bias."""
+        """The corrected score with a and b averaged over the draws before the division: without ratio bias."""
         a, b = self.parts()
         return self._score(a.mean() / b.mean())
 
@@ -80,7 +80,7 @@ def covariances(x: Float[Tensor, "draws n d"]) -> Float[Tensor, "draws d d"]:
 
 
 def together(parts: list[Traces]) -> Traces:
-    """Of the draws of all parts."""
+    """Concatenate the draws of several chunks."""
     first = parts[0]
     fields = ("trace", "square", "fourth", "trace_0", "square_0", "inner")
     values = {name: torch.cat([getattr(part, name) for part in parts]) for name in fields}

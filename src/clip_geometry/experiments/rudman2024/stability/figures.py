@@ -31,7 +31,7 @@ words = Words(Path(__file__).with_name("words.j2"))
 
 
 def numbers_of(rows: Sequence[Row]) -> pd.DataFrame:
-    """Collects the numbers of each estimate.
+    """Collect the numbers of each estimate.
 
     Returns:
         A line for each `cloud`, `n` and `label` of an estimate, in the order of the rows, with `zeta`, `truth`, `bias`,
@@ -68,7 +68,7 @@ def draw_stability(
     prefix: str = "",
     group: str = "",
 ) -> list[FigureEntry]:
-    """Draws both figures and saves them as PNG and SVG. n: the size that the caption gives the errors of; zetas: of
+    """Draw both figures and save them as PNG and SVG. n: the size that the caption gives the errors of; zetas: of
     IsoScore* in the second figure."""
     numbers = numbers_of(rows)
     if numbers.empty:
