@@ -41,4 +41,4 @@ def kill_after_a_checkpoint(folder: Path, settings: Mapping[str, Any]) -> int:
     started.send_signal(signal.SIGKILL)
     started.wait()
     assert found and not Results(found[0].parents[1] / "results.jsonl").read()
-    return torch.load(found[0], weights_only=True)["training"]["number"]
+    return torch.load(found[0], weights_only=True)["number"]

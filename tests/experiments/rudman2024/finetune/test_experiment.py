@@ -289,7 +289,7 @@ def test_a_decoder_has_no_cls_and_is_trained_on_means(tmp_path):
     with pytest.raises(InputError, match=r"hf-text:\S+ has no \[CLS\]; set pooling: mean"):
         _ = Finetune(configured(model=model), folder).inputs
     planned = Finetune(configured(model={"model": model, "pooling": "mean"}), folder)
-    training = planned.training(planned.config.each_method[1], 0)
+    training = planned.trainer(planned.config.each_method[1], 0)
     training.step()
     assert 0 < training.losses[0] < 10
 
