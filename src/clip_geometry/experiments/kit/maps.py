@@ -109,12 +109,12 @@ class MapsConfig(RunConfig):
 class MapsExperiment(Experiment):
     """A table with one line per map. A cell is one map, so that adding a map computes only that one.
 
-    drawn: measure → its name in the legends of the figures. told_by: where one measure is drawn, the key of `at` whose
+    drawn: measure → its name in the legends of the figures. series_by: if one measure is drawn, the key of `at` whose
     values are its series.
     """
 
     drawn: ClassVar[Mapping[str, str]]
-    told_by: ClassVar[str | None] = None
+    series_by: ClassVar[str | None] = None
 
     def sets(self, role: str) -> Sets:
         """The raw rows in that role."""
@@ -221,7 +221,7 @@ class MapsExperiment(Experiment):
         return draw_maps(
             self.finished_rows(),
             self.drawn,
-            key=self.told_by,
+            key=self.series_by,
             folder=folder,
             origin=self.origin_words(),
             prefix=prefix,

@@ -49,7 +49,7 @@ class ClipLoss(MapsExperiment):
     Config = ClipLossConfig
     summary = "CLIP's loss on train and test pairs after maps fitted on the train pairs"
     drawn: ClassVar = {"contrastive_loss.loss": "CLIP's loss"}
-    told_by = "split"
+    series_by = "split"
 
     def rows(self, each: MapConfig) -> list[Row]:
         config = self.config

@@ -148,7 +148,7 @@ class Initialization(Experiment):
         return self.workspace.folder / "embeddings" / f"{key}.npy"
 
     @cached_property
-    def _dataset(self) -> Callable[[DatasetConfig], Dataset]:
+    def _dataset(self) -> Callable[[Any], Dataset]:
         return cache(load_dataset)
 
     def _encoder(self, model: EncoderConfig) -> Encoder:
