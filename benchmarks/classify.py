@@ -32,15 +32,14 @@ def peer(metric):
 
 
 def trained_by_us(metric, rows, pairs, labels, updates):
-    from clip_geometry.experiments.mickus2024.classify.model import TrainingConfig
-    from clip_geometry.experiments.mickus2024.classify.problem import Problem
-    from clip_geometry.experiments.mickus2024.classify.states import Observer, Place
-    from clip_geometry.experiments.mickus2024.classify.training import Training, train
+    from clip_geometry.experiments.mickus2024.classify.config import TrainingConfig
+    from clip_geometry.experiments.mickus2024.classify.task import ClassificationTask
+    from clip_geometry.experiments.mickus2024.classify.training import ClassificationTrainer, Place, StateCallback
 
     names = (f"silhouette[{metric}]".replace("[euclidean]", ""), "isoscore")
-    problem = Problem.of(rows, pairs, labels)
-    training = Training(problem, TrainingConfig(), seed=0)
-    states = train(training, Observer(names), updates=updates)
+    task = ClassificationTask.of(rows, pairs, labels)
+    trainer = ClassificationTrainer(task, TrainingConfig(), updates=updates, seed=0)
+    states = trainer.run(range(updates + 1), StateCallback(names))
     return np.array([states[Place(name)] for name in names])
 
 

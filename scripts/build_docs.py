@@ -12,9 +12,9 @@ from pathlib import Path
 from clip_geometry import _HOME
 from clip_geometry.cli.lists import shipped_lists
 from clip_geometry.ledger import read_recorded
+from clip_geometry.ledger.page import reproduction_page
 from clip_geometry.report.explained import measures_page
 from clip_geometry.report.performance import performance_page
-from clip_geometry.report.reproduction import reproduction_page
 
 ROOT = Path(__file__).parents[1]
 

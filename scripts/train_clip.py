@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 
 from clip_geometry.config import validate
-from clip_geometry.experiments.train_clip import Observer, TrainClip, TrainClipConfig, save_weights
+from clip_geometry.experiments.train_clip import StateCallback, TrainClip, TrainClipConfig, save_weights
 from clip_geometry.runner import RunFolder
 
 
@@ -25,13 +25,17 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     experiment = TrainClip(validate(TrainClipConfig, section, "the command line"), RunFolder(given.out))
 
+<<<<<<< ours
     # every measured state is measured on the same held-out images and captions
+=======
+    # held-out images and captions are measured in every recorded state
+>>>>>>> theirs
     measured = experiment.pairs("measured")
     names = ("modality_gap", "average_cosine", "isoscore")
-    training, states = experiment.trained(Observer(measured, experiment.prompts, names, batch_norm="batch"))
-    for place, values in states.items():
+    trainer = experiment.trained(StateCallback(measured, experiment.prompts, names, batch_norm="batch"))
+    for place, values in trainer.trajectory.items():
         print(f"{' '.join(place):34} " + " ".join(f"{value:6.3f}" for value in values))
-    print(f"local-dir:{save_weights(training.model, experiment.model_folder).parent}")
+    print(f"local-dir:{save_weights(trainer.model, experiment.model_folder).parent}")
 
 
 if __name__ == "__main__":

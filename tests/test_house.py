@@ -18,10 +18,11 @@ LAYERS = [
     {"runner"},
     {"parts"},
     {"experiments"},
+    {"ledger"},
     {"report"},
     {"measuring"},
     {"formats"},
-    {"embedding", "ledger"},
+    {"embedding"},
     {"evaluators", "references", "encoders", "data", "tasks"},
     {"embeddings", "results"},
     {"transforms", "losses", "files", "progress", "versions"},
@@ -55,6 +56,21 @@ def test_imports_run_downwards():
     ]
     assert len(found) > 100
     assert [(path.name, name) for path, unit, name in found if LEVEL[name] < LEVEL[unit]] == []
+
+
+def test_experiments_import_the_kit_and_never_each_other():
+    """A slice is a folder that registers an experiment; folders of papers only hold slices."""
+    home = PACKAGE / "experiments"
+    slices = [path.parent for path in home.rglob("__init__.py") if "experiments.add(" in path.read_text()]
+    assert len(slices) > 15
+    for folder in slices:
+        allowed = ("clip_geometry.experiments.kit", "clip_geometry." + ".".join(folder.relative_to(PACKAGE).parts))
+        for path in folder.glob("*.py"):
+            found = [
+                node.module or "" for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)
+            ]
+            others = [name for name in found if name.startswith("clip_geometry.experiments.")]
+            assert all(name.startswith(allowed) for name in others), (path, others)
 
 
 def test_public_names_resolve():

@@ -70,7 +70,7 @@ def test_a_run_leaves_everything_that_can_be_opened(config, tmp_path):
     assert yaml.safe_load((folder / "provenance.yaml").read_text())["command"] == "clip-geometry run tiny.yaml"
     assert len(list((folder / "figures").glob("*.svg"))) == len(list((folder / "figures").glob("*.png"))) == 8
     html = report.read_text()
-    assert "freshly initialised" in html and "clip-geometry run tiny.yaml" in html
+    assert "freshly initialized" in html and "clip-geometry run tiny.yaml" in html
     rows = Results(folder / "results.jsonl").read()
     assert {row["model"] for row in rows} == {"scenes-clip/fresh"}
     assert {(row["dataset"], row["split"]) for row in rows} == {("scenes", "test")}

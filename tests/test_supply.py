@@ -42,7 +42,9 @@ OWN = (  # made for the package; every other file that is no module has to be in
     "experiments/**/numbers.yaml",
     "experiments/**/words.j2",
     "ledger/*.yaml",
+    "ledger/*.j2",
     "report/*.html",
+    "report/*.j2",
     "report/template.css",
 )
 LISTED = dict(

@@ -10,6 +10,7 @@ import numpy as np
 
 import clip_geometry as cg
 from clip_geometry.experiments.kit.trajectories import correlations
+from clip_geometry.experiments.mickus2024.classify import task as tasks
 from clip_geometry.experiments.mickus2024.classify import training as steps
 
 
@@ -28,9 +29,9 @@ def main() -> None:
 
     classes = np.unique(rows.labels, return_inverse=True)[1]  # each row is an example, its embedding a parameter
     unit = rows.vectors / np.linalg.norm(rows.vectors, axis=1, keepdims=True)
-    problem = steps.Problem.of(unit, np.arange(len(unit))[:, None], classes)
-    training = steps.Training(problem, steps.TrainingConfig(), seed=0)
-    states = steps.train(training, steps.Observer(["silhouette", "isoscore"]), updates=given.updates)
+    task = tasks.ClassificationTask.of(unit, np.arange(len(unit))[:, None], classes)
+    trainer = steps.ClassificationTrainer(task, steps.TrainingConfig(), updates=given.updates, seed=0)
+    states = trainer.run(range(given.updates + 1), steps.StateCallback(["silhouette", "isoscore"]))
     silhouette, isoscore = (np.array(states[steps.Place(name)]) for name in ("silhouette", "isoscore"))
     print(f"silhouette {silhouette[0]:.3f} → {silhouette[-1]:.3f}  IsoScore {isoscore[0]:.4f} → {isoscore[-1]:.4f}")
     print("  ".join(f"{name} {value:.4f}" for name, value in correlations(silhouette, isoscore).items()))

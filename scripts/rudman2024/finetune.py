@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 
 from clip_geometry.config import validate
-from clip_geometry.experiments.rudman2024.finetune import Finetune, FinetuneConfig, Method, look, performance
+from clip_geometry.experiments.rudman2024.finetune import Finetune, FinetuneConfig, Method, evaluate, performance
 from clip_geometry.geometry import isoscore
 from clip_geometry.runner import RunFolder
 
@@ -28,8 +28,8 @@ def main() -> None:
 
     # head, batches and dropout are the same for every λ; only the penalty differs
     for lambda_ in given.lambdas:
-        training = experiment.trained(Method("i_star", lambda_) if lambda_ else Method("none"), seed=0)
-        seen = look(training, experiment.inputs[1], tokens=None, longest=30, seed=0)
+        trainer = experiment.trained(Method("i_star", lambda_) if lambda_ else Method("none"), seed=0)
+        seen = evaluate(trainer, experiment.inputs[1], tokens=None, longest=30, seed=0)
         (name, value), *_ = performance(validation, experiment.inputs[1], seen).items()
         print(f"λ = {lambda_:g}: IsoScore of all layers {isoscore(seen.layers):.4f}, {name} {value:.3f}")
 

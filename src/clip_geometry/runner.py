@@ -254,7 +254,7 @@ def _report(
 
 def _section(planned: Sequence[Experiment], rows: Sequence[Row], figures_in: Path) -> "Section":
     """The report's section of one part."""
-    from clip_geometry.report.beside import beside
+    from clip_geometry.ledger.tables import beside
     from clip_geometry.report.page import Section
 
     first, many = planned[0], len(planned) > 1

@@ -9,9 +9,9 @@ from clip_geometry.evaluators import evaluators
 from clip_geometry.experiments.kit.base import experiments
 from clip_geometry.geometry import measures
 from clip_geometry.ledger import entries, findings, papers, published
+from clip_geometry.ledger.comparing import matches
 from clip_geometry.ledger.entries import all_entries, has_ledger
 from clip_geometry.ledger.rules import ledger_file
-from clip_geometry.ledger.selecting import matches
 from clip_geometry.registry import InputError
 
 ROOT = Path(__file__).parents[2]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clip_geometry.experiments.mickus2024.classify.rows import correlation_rows, deviation_rows, size_rows
-from clip_geometry.experiments.mickus2024.classify.states import Place
+from clip_geometry.experiments.mickus2024.classify.training import Place
 from clip_geometry.ledger import compare
 from clip_geometry.runner import plan, resolve
 

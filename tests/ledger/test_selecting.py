@@ -1,6 +1,6 @@
 import pytest
 
-from clip_geometry.ledger.selecting import flat, matches
+from clip_geometry.ledger.comparing import flat, matches
 
 ROW = {
     "measure": "isotropy_i1[rows]",

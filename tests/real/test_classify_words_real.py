@@ -5,9 +5,9 @@ import pytest
 
 from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.experiments.kit.trajectories import correlations
-from clip_geometry.experiments.mickus2024.classify.problem import Problem
-from clip_geometry.experiments.mickus2024.classify.states import Observer, Place
-from clip_geometry.experiments.mickus2024.classify.training import Training, TrainingConfig, train
+from clip_geometry.experiments.mickus2024.classify.config import TrainingConfig
+from clip_geometry.experiments.mickus2024.classify.task import ClassificationTask
+from clip_geometry.experiments.mickus2024.classify.training import ClassificationTrainer, Place, StateCallback
 from clip_geometry.tasks import load_task, resolve_task
 
 pytestmark = pytest.mark.slow
@@ -30,9 +30,11 @@ def test_the_length_of_word_vectors_decides_the_correlation(nouns, length):
     after some 200 of 1000 updates, and from then on it rises with the silhouette; of longer ones it only falls; very
     long ones hardly move, and both rise a little."""
     task, rows = nouns
-    problem = Problem.of((length * rows).astype(np.float32), task.examples, task.labels, len(task.class_names))
-    training = Training(problem, TrainingConfig(), seed=0)
-    states = train(training, Observer(["silhouette", "isoscore"]), updates=1000)
+    problem = ClassificationTask.of(
+        (length * rows).astype(np.float32), task.examples, task.labels, len(task.class_names)
+    )
+    trainer = ClassificationTrainer(problem, TrainingConfig(), updates=1000, seed=0)
+    states = trainer.run(range(1001), StateCallback(["silhouette", "isoscore"]))
     silhouette, score = (np.array(states[Place(name)]) for name in ("silhouette", "isoscore"))
     found = correlations(silhouette, score)
     r, rho = SEEN[length]

@@ -3,7 +3,7 @@
 import pytest
 
 from clip_geometry.config import validate
-from clip_geometry.experiments.rudman2024.finetune import Finetune, FinetuneConfig, Method, look
+from clip_geometry.experiments.rudman2024.finetune import Finetune, FinetuneConfig, Method, evaluate
 from clip_geometry.geometry import average_cosine, isoscore
 from clip_geometry.runner import RunFolder
 from support.minilm import minilm
@@ -38,7 +38,7 @@ def found(data, tmp_path_factory):
     told = {}
     for name, method in METHODS.items():
         training = planned.trained(method, 0)
-        seen = look(training, planned.inputs[1], tokens=None, longest=30, seed=0)
+        seen = evaluate(training, planned.inputs[1], tokens=None, longest=30, seed=0)
         told[name] = (float(isoscore(seen.layers)), float(average_cosine(seen.last)))
     print(told)
     return told

@@ -5,8 +5,8 @@ import pytest
 from sklearn.neighbors import NearestNeighbors
 
 from clip_geometry.config import validate
-from clip_geometry.experiments.kit.language_figures import umap_plane
 from clip_geometry.experiments.tyshchuk2023.multilingual import Multilingual, MultilingualConfig
+from clip_geometry.experiments.tyshchuk2023.multilingual.figures import umap_plane
 from clip_geometry.runner import RunFolder
 from support.minilm import minilm
 

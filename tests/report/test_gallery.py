@@ -148,15 +148,15 @@ def test_sets_of_different_dimension_are_drawn_without_what_needs_one_space(tmp_
 def test_a_mean_that_centring_left_is_not_taken_apart(tmp_path):
     image, text = clouds()
     entry = draw(image - image.mean(0), text, None, tmp_path, pipeline=["center[image]"])["coordinate_spread"]
-    assert entry.caption.startswith("The image mean is zero but for rounding and coordinate 1 alone holds")
+    assert entry.caption.startswith("The image mean is zero up to rounding and coordinate 1 alone holds")
     entry = draw(image - image.mean(0), None, None, tmp_path)["coordinate_spread"]
-    assert entry.caption.startswith("The image mean is zero but for rounding. Standard deviation of every coordinate")
+    assert entry.caption.startswith("The image mean is zero up to rounding. Standard deviation of every coordinate")
 
 
 def test_rank_one_rows_have_no_second_singular_value(tmp_path):
     rows = np.outer(np.arange(1.0, 9), np.arange(1.0, 6))
     entries = draw(rows, None, None, tmp_path)
-    assert "is over 1 000 000 times the second for images" in entries["singular_value_decay"].caption
+    assert "is over 1,000,000 times the second for images" in entries["singular_value_decay"].caption
     assert "which hold 100% and 0% of their squared length" in entries["singular_directions"].caption
 
 

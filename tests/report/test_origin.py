@@ -1,8 +1,8 @@
-"""Runs are told apart by their origin, and by nothing else."""
+"""Runs are distinguished by their origin, and by nothing else."""
 
 import pytest
 
-from clip_geometry.report.origin import option_words, pipeline_words, runs, told, with_options
+from clip_geometry.report.origin import option_words, parts, pipeline_words, runs, with_options
 from clip_geometry.results import ORIGIN
 
 
@@ -75,7 +75,7 @@ def test_the_fitting_set_is_named_only_where_nothing_else_tells_runs_apart():
 
 def test_what_is_told_is_divided_by_place_so_that_no_measure_stands_twice():
     rows = [row(seed=seed, at={"modality": "image", "layer": layer}) for seed in (0, 1) for layer in (3, 12)]
-    assert [(part.label, part.heading, len(part.rows)) for part in told(rows)] == [
+    assert [(part.label, part.heading, len(part.rows)) for part in parts(rows)] == [
         ("A", "run seed 0 · layer 3", 1),
         ("A", "run seed 0 · layer 12", 1),
         ("B", "run seed 1 · layer 3", 1),

@@ -191,9 +191,9 @@ def test_every_registered_measure_is_explained():
 
 def test_the_trap_opens_beside_the_number_without_a_script():
     (rows,) = re.findall(r"<table>.*</table>", render_report(**content([])), re.DOTALL)
-    assert rows.count("<summary>⚠ beware</summary>Do not trust it blindly.</details>") == 3
+    assert rows.count("<summary>⚠ caveat</summary>Do not trust it blindly.</details>") == 3
     unknown = render_report(**content([], rows=[{"measure": "nobody knows", "value": 1.0}]))
-    assert "beware" not in unknown
+    assert "⚠ caveat</summary>" not in unknown
 
 
 def test_a_name_may_break_before_its_bracket_only():
@@ -221,18 +221,18 @@ def test_what_plus_minus_means_is_told_where_the_summary_has_it():
 
 
 def test_a_map_from_before_is_said_to_be_taken_as_given():
-    told = "Rows that a saved map had moved before"
+    told = "Some rows had been transformed by a saved map"
     assert told not in render_report(**content([]))
     assert told in render_report(**content([], rows=[*ROWS, {**ROWS[0], "maps": "procrustes fitted on scenes/train"}]))
 
 
 def test_untrained_models_are_announced(figures):
-    banner = "freshly initialised"
+    banner = "freshly initialized"
     assert banner not in render_report(**content(figures))
     one = Parsed(render_report(**content(figures, fresh_models=["RN50/fresh"]))).text
-    assert "RN50/fresh is freshly initialised: its numbers describe random weights" in one
+    assert "RN50/fresh is freshly initialized: its numbers describe random weights" in one
     two = Parsed(render_report(**content(figures, fresh_models=["a", "b"]))).text
-    assert "a, b are freshly initialised: their numbers" in two
+    assert "a, b are freshly initialized: their numbers" in two
 
 
 def gaps(*runs):
@@ -267,7 +267,7 @@ def test_a_figure_that_was_not_drawn_leaves_its_reason(figures):
     undrawn = FigureEntry("cosine_distributions", "Who is close", "Not drawn: a zero row.", None, None)
     page = Parsed(render_report(**content([figures[0], undrawn, figures[2]])))
     assert "Who is close. Not drawn: a zero row." in page.text
-    assert "Figure 2. How fast" in page.text and "Figure 3." not in page.text
+    assert "Figure 2. Decay" in page.text and "Figure 3." not in page.text
     assert "cosine_distributions.svg" not in page.text
     assert sum(tag == "img" for tag, _ in page.tags) == 2
 

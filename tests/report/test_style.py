@@ -9,7 +9,8 @@ from PIL import Image
 
 from clip_geometry.report import style
 from clip_geometry.report.figures import singular_directions
-from clip_geometry.report.style import new_axes, save_figure, styled
+from clip_geometry.report.gallery import save_entry
+from clip_geometry.report.style import error_dots, name_lines, new_axes, save_figure, styled
 
 
 def rows(n, d=6, seed=0):
@@ -67,3 +68,34 @@ def test_types_are_readable_at_column_width():
     axes = figure.axes[0]
     sizes = [text.get_fontsize() for text in (*axes.get_xticklabels(), axes.xaxis.label, axes.yaxis.label)]
     assert min(sizes) >= 7
+
+
+@pytest.mark.parametrize("upright", [False, True])
+def test_dots_have_their_values_and_errors_where_they_have_some(upright):
+    _, axes = new_axes(1.5)
+    rows = [{"value": 0.25, "standard_error": 0.125}, {"value": 0.5, "standard_error": None}, {"value": 0.75}]
+    error_dots(axes, iter(rows), [0, 1, 4], upright=upright, marker="^", color="k")
+    (container,) = axes.containers
+    values, places = container.lines[0].get_data()[:: -1 if upright else 1]
+    assert list(values) == [0.25, 0.5, 0.75] and list(places) == [0, 1, 4] and container.lines[0].get_marker() == "^"
+    (bars,) = container.lines[2]
+    ends = [segment[:, int(upright)].tolist() for segment in bars.get_segments()]
+    assert ends == [[0.125, 0.375], [0.5, 0.5], [0.75, 0.75]]
+
+
+def test_named_lines_begin_on_top():
+    figure, axes = new_axes(2)
+    name_lines(axes, ["first", "second"], fontsize=6)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["first", "second"]
+    assert axes.get_ylim() == (1.6, -0.6) and figure.get_size_inches().tolist() == [style.WIDTH, 2]
+
+
+def test_an_entry_has_the_files_of_its_figure(tmp_path):
+    entry = save_entry(
+        new_axes()[0], tmp_path, "plane", "A plane", "What it shows.", prefix="01-", group="g", wide=True
+    )
+    assert (entry.name, entry.title, entry.caption, entry.group, entry.wide) == (
+        "01-plane", "A plane", "What it shows.", "g", True,
+    )  # fmt: skip
+    assert entry.png_path == tmp_path / "01-plane.png" and entry.svg_path == tmp_path / "01-plane.svg"
+    assert entry.png_path.is_file() and entry.svg_path.is_file()

@@ -61,16 +61,16 @@ def test_a_variant_falls_back_on_its_base():
 
 
 def test_a_variant_that_is_equal_in_all_rows_says_so():
-    def twins(*cosines):
+    def equal(*cosines):
         rows = [row("isoscore", 0.5), row("cone[a]", 0.3), row("cone[a]", 0.4, "text")]
         rows += [row("cone[b]", value, at) for value, at in zip(cosines, ("text", "image"), strict=False)]
         table = build_table(rows, EXPLANATIONS)
-        return [block.twin for _, blocks in table.groups for block in blocks]
+        return [block.equal_to for _, blocks in table.groups for block in blocks]
 
-    assert twins(0.4 + 1e-10, 0.3) == ["", "[a]", ""]
-    assert twins(0.4 + 1e-8, 0.3) == twins(0.3, 0.4) == twins(0.4) == twins(None, 0.3) == ["", "", ""]
+    assert equal(0.4 + 1e-10, 0.3) == ["", "[a]", ""]
+    assert equal(0.4 + 1e-8, 0.3) == equal(0.3, 0.4) == equal(0.4) == equal(None, 0.3) == ["", "", ""]
     table = build_table([row("own"), row("own[a]")], EXPLANATIONS)
-    assert [block.twin for block in table.groups[0][1]] == ["", "own"]
+    assert [block.equal_to for block in table.groups[0][1]] == ["", "own"]
 
 
 def test_runs_get_letters_and_what_varies_within_them_columns():

@@ -160,11 +160,11 @@ def _warm_up(folder: str, commands: list[list[str]]) -> None:
 
 
 if __name__ == "__main__":
-    from clip_geometry.experiments.kit import checkpoint
+    from clip_geometry.experiments.kit import training
     from clip_geometry.report import style
     from support.forks import serve
 
-    checkpoint.SECONDS, checkpoint.SHARE = 0, float("inf")  # a checkpoint after each step
+    training.SECONDS, training.SHARE = 0, float("inf")  # a checkpoint after each step
     style._encoded = lambda figure, kind: f"a figure as {kind}".encode()  # drawing would take most of the time
     _warm_up(sys.argv[1], json.loads(sys.argv[2]))
     gc.collect()

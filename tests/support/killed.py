@@ -17,9 +17,9 @@ from clip_geometry.results import Results
 RUN = """
 import sys
 from pathlib import Path
-from clip_geometry.experiments.kit import checkpoint
+from clip_geometry.experiments.kit import training
 from clip_geometry.runner import run
-checkpoint.SECONDS, checkpoint.SHARE = 0, float("inf")
+training.SECONDS, training.SHARE = 0, float("inf")
 run(Path(sys.argv[1]), {}, runs=Path(sys.argv[2]), device="cpu")
 """
 
@@ -34,11 +34,11 @@ def kill_after_a_checkpoint(folder: Path, settings: Mapping[str, Any]) -> int:
         env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())},
         stderr=subprocess.DEVNULL,
     )
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300  # of a busy machine
     while not (found := list(runs.glob("*/checkpoints/*.pt"))) and time.monotonic() < until:
         assert started.poll() is None
         time.sleep(0.01)
     started.send_signal(signal.SIGKILL)
     started.wait()
     assert found and not Results(found[0].parents[1] / "results.jsonl").read()
-    return torch.load(found[0], weights_only=True)["training"]["number"]
+    return torch.load(found[0], weights_only=True)["number"]

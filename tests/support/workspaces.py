@@ -15,7 +15,7 @@ class FakeWorkspace:
         self.n = n
         self.asked = []
 
-    def embeddings(self, model, data, *, limit, batch_size):
+    def embeddings(self, model, data, *, limit, batch_size, only=None):
         self.asked.append((data.split, data.prompt))
         n = self.n if limit is None else limit
         rng = np.random.default_rng([len(data.split), data.prompt is None])

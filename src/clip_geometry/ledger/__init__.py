@@ -1,4 +1,4 @@
-"""What the papers print, and which of our result rows stand beside it. Experiments know nothing of papers."""
+"""Published numbers, and which of our result rows stand beside them. Experiments know nothing of papers."""
 
 from clip_geometry.ledger.comparing import Line, Ours, compare
 from clip_geometry.ledger.entries import Entry, entries, findings, has_ledger

@@ -1,14 +1,19 @@
-"""Published beside ours: which rows of a run stand beside which numbers, how far off they are, and why."""
+"""Published beside ours: which rows of a run stand beside which numbers, how far off they are, and why.
+
+Selectors of result rows look like `{measure: zero_shot.top_1, at.split: test, pipeline: "normalize,center"}`. A nested
+field is written with a dot. A list means any of these values, null that the field is missing, a star any text; a
+pipeline is written as on the command line, "" for raw rows.
+"""
 
 import json
+import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from clip_geometry.ledger.entries import Entry, all_entries
-from clip_geometry.ledger.rules import Variant
-from clip_geometry.ledger.selecting import fits, flat, matches
+from clip_geometry.ledger.rules import Scalar, Variant, Where
 from clip_geometry.results import ORIGIN, Row
 
 IDENTITY = (*ORIGIN, "measure", "at", "n", "d", "command")  # rows that agree in these but for seeds are one number
@@ -17,10 +22,15 @@ SEEDS = ("seed", "*.seed")
 
 @dataclass(frozen=True)
 class Ours:
-    """A value of ours, in the unit that was published. unlike: the fields in which it is not the paper's setup.
+    """A value of ours, in the published unit.
 
-    row: the result row, the first one where `seeds` > 1 rows were averaged; then `error` is their standard deviation,
-    else the standard error.
+    Args:
+        row: The result row; the first one where `seeds` > 1 rows were averaged.
+        variant: The variant of the published number.
+        value: Its value.
+        error: Its standard error; the standard deviation over seeds where `seeds` > 1.
+        unlike: The fields that differ from the paper's setup.
+        seeds: How many rows were averaged.
     """
 
     row: Row
@@ -32,13 +42,13 @@ class Ours:
 
     @property
     def comparable(self) -> bool:
-        """Whether it is of the paper's own setup."""
+        """Whether it has the paper's own setup."""
         return not self.unlike
 
 
 @dataclass(frozen=True)
 class Line:
-    """A published number and what of ours stands beside it."""
+    """A published number and our values beside it."""
 
     entry: Entry
     ours: tuple[Ours, ...]
@@ -49,21 +59,30 @@ class Line:
         return any(each.comparable for each in self.ours)
 
     def difference(self, ours: Ours) -> float | None:
-        """Ours less published; None where words were published."""
+        """Ours minus published; None where words were published."""
         value = self.entry.published.value
         return None if value is None else ours.value - value
 
     def agrees(self, ours: Ours) -> bool:
-        """Whether ours rounds to what is printed."""
+        """Whether our value rounds to the printed one."""
         printed = self.entry.published
         return printed.value is not None and round(ours.value, printed.decimals) == printed.value
 
 
 def compare(rows: Iterable[Row], run: str, among: Sequence[Entry] | None = None) -> list[Line]:
-    """A line for every number of the ledger that a run of this name gives, also where its rows have nothing for it."""
-    told = [(row, flat(row)) for row in rows if _has_value(row)]
+    """Compare the rows of a run with the published numbers.
+
+    Args:
+        rows: Result rows.
+        run: The name of the run.
+        among: The entries of the ledger to look at, all by default.
+
+    Returns:
+        A line for every entry that a run of this name gives, even where no row fits it.
+    """
+    valued = [(row, flat(row)) for row in rows if _has_value(row)]
     entries = all_entries() if among is None else among
-    return [Line(entry, _ours(entry, told)) for entry in entries if run in entry.runs]
+    return [Line(entry, _ours(entry, valued)) for entry in entries if run in entry.runs]
 
 
 def selected(rows: Iterable[Row], run: str) -> list[Row]:
@@ -72,13 +91,17 @@ def selected(rows: Iterable[Row], run: str) -> list[Row]:
     return [row for row in rows if _has_value(row) and any(matches(flat(row), where) for where in wheres)]
 
 
-def _ours(entry: Entry, told: Sequence[tuple[Row, Mapping[str, Any]]]) -> tuple[Ours, ...]:
+def _ours(entry: Entry, valued: Sequence[tuple[Row, Mapping[str, Any]]]) -> tuple[Ours, ...]:
     found = []
     for variant in entry.variants:
         over_seeds: dict[str, dict[str, tuple[Row, Mapping[str, Any]]]] = {}  # of equal seeds the last one counts
-        for row, fields in told:
+        for row, fields in valued:
             if matches(fields, variant.where):
-                over_seeds.setdefault(_but_for_the_seed(fields), {})[_seeds(fields)] = (row, fields)
+                seeds = {key: value for key, value in fields.items() if fits(key, SEEDS)}
+                rest = {
+                    key: value for key, value in fields.items() if key.split(".")[0] in IDENTITY and key not in seeds
+                }
+                over_seeds.setdefault(_key(rest), {})[_key(seeds)] = (row, fields)
         found += [_one(entry, variant, list(group.values())) for group in over_seeds.values()]
     return tuple(found)
 
@@ -92,15 +115,37 @@ def _one(entry: Entry, variant: Variant, group: Sequence[tuple[Row, Mapping[str,
     return Ours(row, variant, entry.factor * statistics.fmean(values), scaled, unlike, len(values))
 
 
-def _but_for_the_seed(fields: Mapping[str, Any]) -> str:
-    kept = {key: value for key, value in fields.items() if key.partition(".")[0] in IDENTITY and not fits(key, SEEDS)}
-    return json.dumps(kept, sort_keys=True, default=str)
-
-
-def _seeds(fields: Mapping[str, Any]) -> str:
-    return json.dumps({key: value for key, value in fields.items() if fits(key, SEEDS)}, sort_keys=True, default=str)
+def _key(fields: Mapping[str, Any]) -> str:
+    return json.dumps(fields, sort_keys=True, default=str)
 
 
 def _has_value(row: Row) -> bool:
     value = row.get("value")
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """{"at": {"split": "test"}, "pipeline": [a, b]} → {"at.split": "test", "pipeline": "a,b"}"""
+    fields = {key: value for key, value in _fields(row, "") if value is not None}
+    return fields | {"pipeline": ",".join(map(str, row.get("pipeline") or ()))}
+
+
+def _fields(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, part in value.items():
+        if isinstance(part, Mapping):
+            yield from _fields(part, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", json.dumps(part) if isinstance(part, list | tuple) else part
+
+
+def matches(fields: Mapping[str, Any], where: Where) -> bool:
+    """Whether a flat row fulfils all selectors."""
+    return all(fits(fields.get(key), wanted) for key, wanted in where.items())
+
+
+def fits(value: Any, wanted: Scalar | tuple[Scalar, ...]) -> bool:
+    if isinstance(wanted, tuple):
+        return any(fits(value, each) for each in wanted)
+    if isinstance(wanted, str) and isinstance(value, str):
+        return re.fullmatch(".*".join(map(re.escape, wanted.split("*"))), value, re.DOTALL) is not None
+    return value == wanted and isinstance(value, bool) == isinstance(wanted, bool)

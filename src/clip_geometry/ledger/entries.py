@@ -1,4 +1,4 @@
-"""The ledger of a paper: for every published number what of ours stands beside it, or why nothing does."""
+"""The ledger of a paper: for every published number our results beside it, or why there are none."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ FACTORS = {"": 1.0, "percent": 100.0}
 
 @dataclass(frozen=True)
 class Entry:
-    """A published number and the rule for it; title: of its section. causes: those of its section and its labels."""
+    """A published number and the rule for it. title: of its section. causes: of its section and its labels."""
 
     published: Published
     title: str
@@ -33,12 +33,12 @@ class Entry:
 
     @property
     def runs(self) -> tuple[str, ...]:
-        """Names of the runs that give ours."""
+        """Names of the runs that compute ours."""
         return tuple(config.replace("/", "-") for config in self.rule.config)
 
     @property
     def variants(self) -> tuple[Variant, ...]:
-        """Each of our rows that may stand here, its selectors whole."""
+        """The variants of our number, with complete selectors."""
         variants = self.rule.variants or (Variant(label=""),)
         return tuple(each.model_copy(update={"where": {**self.rule.where, **each.where}}) for each in variants)
 
@@ -49,17 +49,21 @@ class Entry:
 
     @property
     def command(self) -> str:
-        """What runs the paper's own setup, "" where nothing does."""
+        """The command for the paper's own setup, "" where there is none."""
         if not self.rule.config:
             return ""
         return " ".join(filter(None, ("clip-geometry run", f"configs/{self.rule.config[0]}.yaml", self.rule.arguments)))
 
 
 def entries(paper: str, file: Path | None = None) -> tuple[Entry, ...]:
-    """One for every number of a paper, in the order of published.yaml. file: its ledger, if not the package's own.
+    """One entry for every number of a paper, in the order of published.yaml.
 
-    A number that the ledger does not name has neither config nor reason. Raises InputError for a ledger that names
-    what was not published, or selects nothing.
+    Args:
+        paper: Name of the paper.
+        file: Its ledger, if not the package's own. A number that it does not name has neither config nor reason.
+
+    Raises:
+        InputError: If the ledger names what was not published, or selects nothing.
     """
     return _entries(paper, file or ledger_file(paper))
 

@@ -1,4 +1,4 @@
-"""Every number that the papers print, from published.yaml, with the digits that it was printed with."""
+"""Every number printed in the papers, from published.yaml, with its printed digits."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from clip_geometry.config import read_yaml
 from clip_geometry.registry import InputError, did_you_mean
 
 FILE = Path(__file__).parent / "published.yaml"
-ABOUT_PAPER = ("title", "reference", "models")  # keys of a paper that are no tables
+ABOUT_PAPER = ("title", "reference", "models")  # keys of a paper that are not tables
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,15 @@ class Paper:
 
 @dataclass(frozen=True)
 class Published:
-    """One number, or statement. keys: the labels on the way to it, row first; text: as printed; value: None for words.
+    """One number, or statement.
 
-    reach: what a machine needs to check it ("real", "proxy", "online"), "" where the file does not say.
+    Args:
+        paper: Name of the paper.
+        section: Its table.
+        keys: The labels of the number, row first.
+        text: The number as printed.
+        value: Its value, None for words.
+        reach: What is needed to check it ("real", "proxy", "online"), "" where the file does not say.
     """
 
     paper: str
@@ -41,13 +47,13 @@ class Published:
 
     @property
     def decimals(self) -> int:
-        """Those that were printed: 2 of 66.40."""
+        """Printed decimals: 2 of 66.40."""
         return len(self.text.partition(".")[2])
 
 
 @cache
 def papers() -> dict[str, Paper]:
-    """Those that have numbers, in the order of the file."""
+    """The papers with numbers, in the order of the file."""
     found = read_yaml(FILE)
     return {
         name: Paper(name, part["title"], part["reference"])
@@ -58,7 +64,7 @@ def papers() -> dict[str, Paper]:
 
 @cache
 def published(paper: str) -> tuple[Published, ...]:
-    """Every leaf of a paper's tables; the places of a list are "0", "1", …"""
+    """Every leaf of a paper's tables; positions in a list are "0", "1", …"""
     if paper not in papers():
         hint = did_you_mean(paper, papers()) or f"; known are {', '.join(papers())}"
         raise InputError(f"unknown paper {paper!r}{hint}")

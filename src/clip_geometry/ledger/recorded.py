@@ -1,5 +1,5 @@
-"""Rows of a run, kept in small files: those beside published numbers in docs/reproduction/<run>.jsonl, those of a
-training in docs/training/<run>.jsonl."""
+"""Recorded rows of runs: those beside published numbers in docs/reproduction/<run>.jsonl, trainings in
+docs/training/<run>.jsonl."""
 
 import json
 import re
@@ -23,10 +23,18 @@ DIGITS = 5  # of the numbers of a trajectory
 
 
 def record_run(run: Path, folder: Path, *, label: str = "") -> Path:
-    """Writes the rows of a run folder that the ledger selects → folder/<name of the run>[.label].jsonl.
+    """Write the rows of a run that the ledger selects.
 
-    label: keeps runs of one config apart (another model, say). Raises InputError for a folder that is no finished run,
-    a smoke run, and a run of which the ledger knows nothing.
+    Args:
+        run: The run folder.
+        folder: Where the file goes.
+        label: Distinguishes runs of one config, such as those of another model.
+
+    Returns:
+        folder/<name of the run>[.label].jsonl.
+
+    Raises:
+        InputError: If the folder is not a finished run, is a smoke run, or the ledger selects none of its rows.
     """
     name = _name(run)
     rows = selected(_finished(run), name)
@@ -36,8 +44,10 @@ def record_run(run: Path, folder: Path, *, label: str = "") -> Path:
 
 
 def record_training(run: Path, folder: Path, *, label: str = "") -> Path:
-    """Writes all rows of a training, which is shown by its states rather than beside a published number; the states to
-    five digits. Raises InputError as `record_run`, and for a run without such rows."""
+    """Write all rows of a training, its trajectories to five digits.
+
+    Args and return value are those of `record_run`. Raises InputError also for a run without trajectories.
+    """
     name = _name(run)
     rows = _finished(run)
     if not any("trajectory" in row for row in rows):
@@ -62,7 +72,7 @@ def _write(rows: Sequence[Row], run: Path, folder: Path, name: str, label: str) 
 
 
 def read_recorded(folder: Path) -> dict[str, list[Row]]:
-    """Name of a run → its recorded rows, of all files of the folder."""
+    """Name of a run → its recorded rows, from all files of the folder."""
     found: dict[str, list[Row]] = {}
     for path in sorted(folder.glob("*.jsonl")):
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
@@ -84,7 +94,7 @@ def _name(run: Path) -> str:
 
 
 def _origin(run: Path) -> dict[str, Any]:
-    """When and how: the date of the last row, the command and the version of the package."""
+    """The date of the last row, the command and the version of the package."""
     provenance = read_yaml(run / "provenance.yaml")
     written = datetime.fromtimestamp((run / "results.jsonl").stat().st_mtime, tz=UTC)
     version = (provenance.get("versions") or {}).get("clip-geometry")
@@ -99,7 +109,7 @@ def _compact(row: Mapping[str, Any], keys: Sequence[str]) -> Row:
 
 
 def _portable(value: Any) -> Any:
-    """Without the folders of this machine: the names of files, and configs from their folder on."""
+    """Without the folders of this machine: only file names, and configs from their folder on."""
     if isinstance(value, Mapping):
         return {key: _portable(part) for key, part in value.items()}
     return _ABSOLUTE.sub(_shortened, value) if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""The ledger file of a paper: which config and which result rows stand beside which published numbers, and why not."""
+"""The format of a ledger file: which config and result rows stand beside which published numbers, or why none do."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -15,12 +15,12 @@ Scalar = bool | int | float | str | None
 Where = dict[str, Scalar | tuple[Scalar, ...]]
 
 
-def _several(value: object) -> object:
+def _tuple(value: object) -> object:
     return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 
 class Variant(Config):
-    """One of several of our rows beside the same number. label: what tells it from the others."""
+    """One of several of our rows beside the same number. label: distinguishes it from the others."""
 
     label: str
     where: Where = Field(default_factory=dict)
@@ -28,15 +28,21 @@ class Variant(Config):
 
 
 class Rule(Config):
-    """What holds for a section of published.yaml, or for one label in it.
+    """The rule for a section of published.yaml, or for one label in it.
 
-    config: configs/<this>.yaml computes ours (several are possible), whose run is named with "-" for "/". reason: why
-    nothing here does, one sentence. where: selectors of result rows (see `selecting`). same: those that a row of the
-    paper's own model and data fulfils; a row that does not is a proxy. cause: why ours differs, one sentence. needs:
-    what the paper's own setup needs; arguments: what to add to `clip-geometry run` for it. unit: what is printed.
+    Args:
+        config: configs/<this>.yaml computes ours (several are possible); its run is named with "-" for "/".
+        reason: Why nothing here computes it, one sentence.
+        where: Selectors of result rows, see `comparing`.
+        same: Selectors that a row with the paper's own model and data fulfills; any other row is a proxy.
+        cause: Why ours differs, one sentence.
+        needs: What the paper's own setup needs.
+        arguments: Arguments of `clip-geometry run` for the paper's own setup.
+        unit: The printed unit.
+        variants: Several rows of ours beside the number.
     """
 
-    config: Annotated[tuple[str, ...], BeforeValidator(_several)] = ()
+    config: Annotated[tuple[str, ...], BeforeValidator(_tuple)] = ()
     reason: str = ""
     where: Where = Field(default_factory=dict)
     same: Where = Field(default_factory=dict)
@@ -48,9 +54,13 @@ class Rule(Config):
 
 
 class Section(Rule):
-    """match: the fields of a result row that hold the labels on the way to a number, null for those that hold none.
+    """The rule for a section of published.yaml.
 
-    positions: names of the places of a list. labels: what one of the labels adds to the rule, or says instead.
+    Args:
+        title: Its heading.
+        match: The fields of a result row that hold the labels of a number, null for a label that is no field.
+        positions: Names of the positions in a list.
+        labels: What a label adds to the rule, or replaces.
     """
 
     title: str
@@ -60,7 +70,7 @@ class Section(Rule):
 
 
 class Finding(Config):
-    """What the numbers of a paper turn out to be. evidence: tests, commands and sources."""
+    """A statement about the numbers of a paper. evidence: tests, commands and sources."""
 
     title: str
     text: str
@@ -78,14 +88,14 @@ def ledger_file(paper: str) -> Path:
 
 @cache
 def read_ledger(path: Path) -> Ledger:
-    """Strictly: an unknown key is an error that names the nearest known one."""
+    """Read a ledger strictly: an unknown key is an error that names the nearest known one."""
     return validate(Ledger, read_yaml(path), f"ledger {path.name}")
 
 
 def combined(rules: Sequence[Rule]) -> Rule:
-    """One rule of several, the later ones more special: selectors add up, all else is replaced.
+    """Merge rules, the more specific ones last: selectors add up, everything else is replaced.
 
-    A reason takes the place of a config, and a config that of a reason. Causes are left to the reader.
+    A reason replaces a config, and a config replaces a reason. `Entry.causes` collects the causes.
     """
     values: dict[str, Any] = {}
     for rule in rules:

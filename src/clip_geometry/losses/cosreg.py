@@ -9,23 +9,29 @@ from clip_geometry.registry import InputError
 
 
 class CosReg(nn.Module):
-    """λ (Σ_ij cos(w_i, w_j) − N)/N² of N hidden states, usually of the last layer, to be added to a task loss.
+    """Penalty on the average cosine of hidden states, to be added to a task loss.
 
-    It is λ (‖ū‖² − 1/N), ū the mean of the unit rows: O(Nd), no N × N matrix. For large N λ times the average cosine,
-    which times (N − 1)/N it is exactly. lambda_: λ; positive spreads directions, negative gathers them. Of the rows
-    of this process alone, also in distributed training.
+    It is λ (Σ_ij cos(w_i, w_j) − N)/N² over N hidden states, usually of the last layer, computed as λ (‖ū‖² − 1/N) with
+    ū the mean of the unit rows: O(Nd), no N × N matrix. It equals λ (N − 1)/N times the average cosine. Only the rows
+    of this process count, also in distributed training.
 
-    >>> import torch
-    >>> from clip_geometry.losses import CosReg
-    >>> states = torch.randn(4, 5, 8, requires_grad=True)
-    >>> mask = torch.arange(5) < torch.tensor([[5], [3], [4], [2]])  # true where there is no padding
-    >>> penalty = CosReg(1.0)(states, mask)
-    >>> penalty.backward()
+    Computed in at least float32 whatever autocast says. If a row that counts is not finite, as in a half-precision step
+    that overflows, the penalty and every gradient are NaN, and GradScaler skips the step, which an error would end.
 
-    In at least float32 whatever autocast says. Where a row that counts is not finite, as in a step of half precision
-    that overflows, the penalty is NaN and so is every gradient: GradScaler skips such a step, which an error would
-    end. Raises InputError for zero rows, which have no direction, for rows so short that their gradient overflows, and
-    where the mask leaves no row.
+    Args:
+        lambda_: λ; positive spreads directions, negative gathers them.
+
+    Raises:
+        InputError: in `forward`, for zero rows, which have no direction, for rows so short that their gradient
+            overflows, and if the mask leaves no row.
+
+    Example:
+        >>> import torch
+        >>> from clip_geometry.losses import CosReg
+        >>> states = torch.randn(4, 5, 8, requires_grad=True)
+        >>> mask = torch.arange(5) < torch.tensor([[5], [3], [4], [2]])  # true except for padding
+        >>> penalty = CosReg(1.0)(states, mask)
+        >>> penalty.backward()
     """
 
     def __init__(self, lambda_: float):
@@ -33,8 +39,15 @@ class CosReg(nn.Module):
         self.lambda_ = weight(lambda_)
 
     def forward(self, hidden: Hidden, mask: Tensor | None = None) -> Float[Tensor, ""]:
-        """hidden: (n, d), (b, t, d), or a sequence of such. mask: (n,) or (b, t), true for rows that count. A scalar in
-        the precision of the rows, at least float32."""
+        """Computes the penalty.
+
+        Args:
+            hidden: (n, d), (b, t, d), or a sequence of such.
+            mask: (n,) or (b, t), true for rows that count; None for all.
+
+        Returns:
+            A scalar in the precision of the rows, at least float32.
+        """
         rows = Layers(hidden, mask).together()
         with torch.autocast(rows.device.type, enabled=False):
             rows = rows.to(torch.promote_types(rows.dtype, torch.float32))

@@ -1,4 +1,4 @@
-"""Hidden states as training loops have them: rows, a batch of token sequences, or all layers of one."""
+"""Hidden states as training loops have them: rows, a batch of token sequences, or all layers of a batch."""
 
 import math
 from collections.abc import Sequence
@@ -21,10 +21,8 @@ def weight(lambda_: Any) -> float:
 
 
 class Layers:
-    """The rows of all layers, one list; kept: indices of those that count, the same in each layer, None: all.
-
-    Raises InputError for shapes that do not fit, and where the mask leaves no row.
-    """
+    """The rows of all layers (`rows`), and the indices of those that count (`kept`), the same in each layer, None for
+    all. Raises InputError for shapes that do not fit, and if the mask leaves no row."""
 
     def __init__(self, hidden: Hidden, mask: Tensor | None = None):
         given = [hidden] if isinstance(hidden, Tensor) else hidden
@@ -34,13 +32,8 @@ class Layers:
         self.rows: list[Float[Tensor, "n d"]] = [layer.reshape(-1, layer.shape[-1]) for layer in given]
         self.kept = None if mask is None else _indices(mask, given[0])
 
-    @property
-    def n(self) -> int:
-        """Rows of all layers together."""
-        return len(self.rows) * (len(self.rows[0]) if self.kept is None else len(self.kept))
-
     def together(self) -> Float[Tensor, "n d"]:
-        """Those that count, of all layers, in one matrix."""
+        """The rows that count, of all layers, in one matrix."""
         return torch.cat([rows if self.kept is None else rows.index_select(0, self.kept) for rows in self.rows])
 
 
@@ -68,7 +61,7 @@ def _check(layers: Sequence[Any]) -> None:
 
 
 def _indices(mask: Tensor, layer: Tensor) -> Int[Tensor, " k"] | None:
-    """None where the mask leaves out nothing, so that nothing is copied."""
+    """None if the mask leaves out nothing, so that nothing is copied."""
     if not isinstance(mask, Tensor) or mask.layout != torch.strided:
         raise InputError(f"the mask is {shown(mask)}; expected a tensor, true (or 1) for each row that is no padding")
     if mask.shape != layer.shape[:-1] or mask.is_floating_point() or mask.is_complex():

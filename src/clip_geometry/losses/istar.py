@@ -16,37 +16,44 @@ from clip_geometry.registry import InputError
 
 
 class IStar(nn.Module):
-    """λ (1 − IsoScore*) of hidden states, to be added to a task loss.
+    """Penalty λ (1 − IsoScore*) on the isotropy of hidden states, to be added to a task loss.
 
-    IsoScore* is IsoScore of (1 − ζ) C + ζ C_0, C the covariance of all given rows (layers stacked, padding left out),
-    C_0 that of a larger sample, which no gradient goes through. Traces and Frobenius norms only, nothing is decomposed.
+    IsoScore* is the IsoScore of (1 − ζ) C + ζ C_0, with C the covariance of all rows (layers stacked, padding left
+    out) and C_0 that of a larger sample, through which no gradient flows. It needs traces and Frobenius norms only, no
+    decomposition.
 
-    lambda_: λ; positive makes hidden states more isotropic, negative less. zeta: ζ in [0, 1]; 0 is IsoScore of the
-    batch. C_0 comes from `refresh`, once an epoch, or with momentum m from the batches: after each one in training
-    mode C_0 ← (1 − m) C_0 + m C, unless C is not finite, as in a step that GradScaler skips. Before there is any, it is
-    the batch's own C, with its gradient: IsoScore.
-    group: of torch.distributed processes, None: all. In training mode C is that of the rows of all of them, exactly,
-    however many each has, and so is the gradient that DistributedDataParallel ends with; in eval mode it is of this
-    process's rows.
+    C_0 is set by `refresh`, once an epoch, or by momentum m: after each batch in training mode C_0 ← (1 − m) C_0 + m C,
+    unless C is not finite, as in a step that GradScaler skips. Before there is a C_0, the batch's own C stands in, with
+    its gradient: IsoScore.
 
-    >>> import torch
-    >>> from clip_geometry.losses import IStar
-    >>> model, head = torch.nn.Linear(8, 8), torch.nn.Linear(8, 2)
-    >>> istar = IStar(-1.0, zeta=0.2)
-    >>> tokens, labels = torch.randn(4, 5, 8), torch.tensor([0, 1, 1, 0])
-    >>> mask = torch.arange(5) < torch.tensor([[5], [3], [4], [2]])  # true where there is no padding
-    >>> with torch.no_grad():  # at the start of each epoch, from as many batches as are needed for a few d rows
-    ...     istar.refresh((model(batch), mask) for batch in torch.randn(20, 4, 5, 8))
-    >>> states = model(tokens)
-    >>> task = torch.nn.functional.cross_entropy(head(states[:, 0]), labels)
-    >>> loss = task + istar([tokens, states], mask)
-    >>> loss.backward()
+    The gradient reaches every given row. The scatter is computed in float32 (float64 for float64 rows) whatever
+    autocast says, the rest in float64. If a row that counts is not finite, or beyond 1e18, whose square float32 cannot
+    hold, the penalty and every gradient are NaN, and GradScaler skips the step, which an error would end.
 
-    The gradient reaches every given row; the scatter is taken in float32 (float64 for float64 rows) whatever autocast
-    says, and the rest in float64. Where a row that counts is not finite, or beyond 1e18, whose square float32 does not
-    hold, as in a step of half precision that overflows, the penalty is NaN and so is every gradient: GradScaler skips
-    such a step, which an error would end. Raises InputError for fewer than two rows, d < 2, and rows that are all
-    equal without a C_0.
+    Args:
+        lambda_: λ; positive makes hidden states more isotropic, negative less.
+        zeta: ζ in [0, 1]; 0 is IsoScore of the batch.
+        momentum: m, None if only `refresh` sets C_0.
+        group: torch.distributed process group, None for all processes. In training mode C is computed on the rows of
+            all of them, exactly, however many each has, and so is the gradient that DistributedDataParallel ends with;
+            in eval mode on this process's rows.
+
+    Raises:
+        InputError: in `forward`, for fewer than two rows, d < 2, and rows that are all equal without a C_0.
+
+    Example:
+        >>> import torch
+        >>> from clip_geometry.losses import IStar
+        >>> model, head = torch.nn.Linear(8, 8), torch.nn.Linear(8, 2)
+        >>> istar = IStar(-1.0, zeta=0.2)
+        >>> tokens, labels = torch.randn(4, 5, 8), torch.tensor([0, 1, 1, 0])
+        >>> mask = torch.arange(5) < torch.tensor([[5], [3], [4], [2]])  # true except for padding
+        >>> with torch.no_grad():  # before each epoch, on enough batches for a few times d rows
+        ...     istar.refresh((model(batch), mask) for batch in torch.randn(20, 4, 5, 8))
+        >>> states = model(tokens)
+        >>> task = torch.nn.functional.cross_entropy(head(states[:, 0]), labels)
+        >>> loss = task + istar([tokens, states], mask)
+        >>> loss.backward()
     """
 
     def __init__(self, lambda_: float, zeta: float = 0.2, *, momentum: float | None = None, group: Any = None):
@@ -58,29 +65,44 @@ class IStar(nn.Module):
         self.running = RunningCovariance(momentum)
 
     def forward(self, hidden: Hidden, mask: Tensor | None = None) -> Float[Tensor, ""]:
-        """hidden: (n, d), (b, t, d), or a sequence of such, one for each layer. mask: (n,) or (b, t), true for rows
-        that count. A scalar in the precision of the rows, at least float32."""
+        """Computes the penalty, and in training mode updates C_0.
+
+        Args:
+            hidden: (n, d), (b, t, d), or a sequence of such, one for each layer.
+            mask: (n,) or (b, t), true for rows that count; None for all.
+
+        Returns:
+            A scalar in the precision of the rows, at least float32.
+        """
         layers = Layers(hidden, mask)
         moments = second_moments(layers.rows, layers.kept)
         if self.training:
             moments = reduced(moments, self.group)
-        kind = torch.finfo(torch.promote_types(layers.rows[0].dtype, torch.float32))
-        score = self._score(moments, kind.tiny / kind.eps)
+        precision = torch.promote_types(layers.rows[0].dtype, torch.float32)
+        limits = torch.finfo(precision)
+        score = self._score(moments, limits.tiny / limits.eps)
         if self.training:
             self.running.update(moments)
-        return (self.lambda_ * (1 - score)).to(torch.promote_types(layers.rows[0].dtype, torch.float32))
+        return (self.lambda_ * (1 - score)).to(precision)
 
     def refresh(self, sample: Tensor | Iterable[Batch], mask: Tensor | None = None) -> None:
-        """Sets C_0 to the covariance of a sample: rows (n, d) or (b, t, d) with their mask, or an iterable of batches,
-        each as `forward` takes them or in a tuple (or list) with its mask. With several processes, of the samples of
-        all. Raises InputError for fewer than two rows and for entries that are not finite; C_0 is then as it was."""
+        """Sets C_0 to the covariance of a sample, of the samples of all processes if there are several.
+
+        Args:
+            sample: rows (n, d) or (b, t, d), or an iterable of batches, each as `forward` takes them or in a tuple (or
+                list) with its mask.
+            mask: of a tensor.
+
+        Raises:
+            InputError: for fewer than two rows and for entries that are not finite; C_0 is not changed.
+        """
         self.running.refresh(sample, mask, group=self.group)
 
     def extra_repr(self) -> str:
         return f"lambda_={self.lambda_:g}, zeta={self.zeta:g}, momentum={self.running.momentum}"
 
     def _score(self, moments: Moments, least: float) -> Float[Tensor, ""]:
-        """`isoscore_star` less its checks of every entry. least: the trace below which products lose digits."""
+        """`isoscore_star` without its checks of every entry. least: trace below which products lose digits."""
         if moments.n < 2 or moments.d < 2:
             raise InputError(f"hidden states are {moments.n} × {moments.d} numbers; expected at least 2 rows of 2")
         c_0 = self.running.like(moments)

@@ -17,10 +17,12 @@ Batch = Hidden | tuple[Hidden, Tensor] | list[Any]  # hidden states, or these an
 
 
 class RunningCovariance(nn.Module):
-    """C_0, a buffer (d, d) that is None before the first sample or batch. It is kept in float64 whatever precision
-    the model is given, goes with it to its device, and is in its state_dict.
+    """C_0, a buffer (d, d) that is None before the first sample or batch.
 
-    momentum: weight of each new batch in the average; None: only `refresh` sets C_0.
+    It is kept in float64 whatever precision the model is converted to, moves to its device, and is in its state_dict.
+
+    Args:
+        momentum: weight of each new batch in the average; None if only `refresh` sets C_0.
     """
 
     covariance: Tensor | None
@@ -35,15 +37,20 @@ class RunningCovariance(nn.Module):
 
     @torch.no_grad()
     def refresh(self, sample: Tensor | Iterable[Batch], mask: Tensor | None = None, *, group: Any = None) -> None:
-        """C_0 of a sample: of rows (n, d) or (b, t, d) with their mask, or of all batches of an iterable.
+        """Sets C_0 to the covariance of a sample; its batches are merged, so that only one is in memory.
 
-        A batch is hidden states as the loss takes them, or a tuple (or list) of these and their mask; batches are
-        merged, so that only one is in memory. group: as in `reduced`. Raises InputError for fewer than two rows in all
-        and for entries that are not finite; C_0 stays as it was.
+        Args:
+            sample: rows (n, d) or (b, t, d), or an iterable of batches: hidden states, or these in a tuple (or list)
+                with their mask.
+            mask: of a tensor.
+            group: as in `reduced`.
+
+        Raises:
+            InputError: for fewer than two rows in all and for entries that are not finite; C_0 is not changed.
         """
         try:
             batches = [(sample, mask)] if isinstance(sample, Tensor) else map(_with_mask, sample)
-        except TypeError:  # it has no members
+        except TypeError:  # it is not iterable
             batches = None
         if batches is None or (mask is not None and not isinstance(sample, Tensor)):
             raise InputError(
@@ -67,9 +74,9 @@ class RunningCovariance(nn.Module):
 
     @torch.no_grad()
     def update(self, moments: Moments) -> None:
-        """With momentum m: C_0 becomes (1 − m) C_0 + m C, C the batch's covariance, about its own mean.
+        """With momentum m, C_0 becomes (1 − m) C_0 + m C, C the batch's covariance about its own mean.
 
-        Left as it is where C is not finite: a step in half precision that overflows is skipped, C_0 would be lost.
+        Not changed if C is not finite: a half-precision step that overflows is skipped, and C_0 would be lost.
         """
         if self.momentum is None:
             return
@@ -78,7 +85,7 @@ class RunningCovariance(nn.Module):
             self.covariance = now.clone() if before is None else before.lerp(now, self.momentum)
 
     def like(self, moments: Moments) -> Float[Tensor, "d d"] | None:
-        """C_0 where the moments are. Raises InputError for another dimension."""
+        """C_0 on the device of the moments. Raises InputError for another dimension."""
         found = self.covariance
         if found is not None:
             if len(found) != moments.d:
@@ -87,12 +94,12 @@ class RunningCovariance(nn.Module):
         return found
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "RunningCovariance":
-        """To another device, but not to another precision: half of one would leave three digits of C_0."""
+        """Moves C_0 to another device, but never to another precision: float16 would leave three digits of it."""
         super()._apply(lambda tensor: tensor.to(fn(tensor.float()).device), recurse)
         return self
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any, **options: Any) -> None:
-        """Whatever C_0 there was before: its dimension is known only with the first."""
+        """Accepts a C_0 of any shape: its dimension is known only with the first."""
         found = state_dict.get(f"{prefix}covariance")
         here = found if self.covariance is None else self.covariance
         self.covariance = None if found is None or here is None else torch.empty_like(found, device=here.device)
@@ -100,7 +107,7 @@ class RunningCovariance(nn.Module):
 
 
 def reduced(moments: Moments, group: Any = None) -> Moments:
-    """Of all processes of a torch.distributed group (None: of all there are), where several train together."""
+    """Moments of all processes of a torch.distributed group (None for all), if several train together."""
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size(group) > 1:
         return moments.all_reduce(group)
@@ -108,14 +115,13 @@ def reduced(moments: Moments, group: Any = None) -> Moments:
 
 
 def _with_mask(batch: Batch) -> tuple[Hidden, Tensor | None]:
-    if isinstance(batch, tuple | list) and len(batch) == 2 and _is_mask(*batch):
-        return batch[0], batch[1]
+    """A pair is hidden states with a mask, rather than two layers, if its second entry can only be a mask."""
+    if isinstance(batch, tuple | list) and len(batch) == 2:
+        hidden, mask = batch
+        first = hidden[0] if isinstance(hidden, tuple | list) and hidden else hidden
+        if mask is None or (
+            isinstance(mask, Tensor)
+            and (not mask.is_floating_point() or mask.shape == getattr(first, "shape", ())[:-1])
+        ):
+            return hidden, mask
     return batch, None  # pyright: ignore[reportReturnType]
-
-
-def _is_mask(hidden: Any, part: Any) -> bool:
-    """Whether it is one for these hidden states, if only by its shape, rather than a layer beside them."""
-    if not isinstance(part, Tensor):
-        return part is None
-    first = hidden[0] if isinstance(hidden, tuple | list) and hidden else hidden
-    return not part.is_floating_point() or part.shape == getattr(first, "shape", ())[:-1]

@@ -1,4 +1,4 @@
-"""Mean and scatter of hidden states, as cheap as training allows: what IsoScore* needs of a batch, and no more."""
+"""Mean and scatter of hidden states, as cheap as training allows: what IsoScore* needs of a batch."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,12 +15,12 @@ STRIP = 64  # columns multiplied at once: narrower ones save more of the symmetr
 
 
 def second_moments(layers: Sequence[Float[Tensor, "n d"]], kept: Int[Tensor, " k"] | None = None) -> Moments:
-    """n, mean and M2 of the rows of all layers together; T and Q are zero, nobody needs them here.
+    """n, mean and M2 of the rows of all layers together; T and Q, which nothing here needs, are zero.
 
-    kept: indices of the rows that count, the same in each layer; None: all. Products are in float32, in float64 for
-    float64 rows, never in less, whatever autocast says; n, mean and M2 are float64 (float32 on devices without).
-    Each row is centred before it is multiplied, for the gradient too, so that a mean far from the origin costs no
-    digits. Once differentiable in the rows: the gradient takes one product with a (d, d) matrix and no copy of them.
+    kept: indices of the rows that count, the same in each layer; None for all. Products are in float32 (float64 for
+    float64 rows) whatever autocast says; n, mean and M2 are float64 (float32 on devices without it). Each row is
+    centered before it is multiplied, for the gradient too, so that a mean far from the origin costs no digits. Once
+    differentiable in the rows: the gradient needs one product with a (d, d) matrix and no copy of them.
     """
     rows = len(layers[0]) if kept is None else len(kept)
     mean, m2 = _SecondMoments.apply(kept, *layers)  # pyright: ignore[reportGeneralTypeIssues]
@@ -28,7 +28,7 @@ def second_moments(layers: Sequence[Float[Tensor, "n d"]], kept: Int[Tensor, " k
 
 
 def widest(device: torch.device) -> torch.dtype:
-    """The precision in which sums are kept."""
+    """Precision of the sums."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
@@ -57,7 +57,7 @@ class _SecondMoments(torch.autograd.Function):
 
 
 def _mean_and_scatter(layers: Sequence[Tensor], kept: Tensor | None) -> tuple[Tensor, Tensor, int]:
-    """About a centre near the mean, then put right: M2 = Σ (x − c)(x − c)ᵀ − n δδᵀ, δ = mean − c."""
+    """About a center near the mean, then corrected: M2 = Σ (x − c)(x − c)ᵀ − n δδᵀ, δ = mean − c."""
     kind, exact = _products(layers[0]), widest(layers[0].device)
     # of the first blocks is near enough: rounding grows with δ²/σ², which is below n divided by their rows
     centre = torch.stack([next(_blocks(rows, kept)).to(kind).mean(0) for rows in layers]).mean(0)
@@ -78,20 +78,20 @@ def _mean_and_scatter(layers: Sequence[Tensor], kept: Tensor | None) -> tuple[Te
 
 
 def _blocks(rows: Tensor, kept: Tensor | None) -> Iterator[Tensor]:
-    """The rows that count, never all of them copied."""
+    """The rows that count, a block at a time."""
     if kept is None:
         return iter(rows.split(BLOCK))
     return (rows.index_select(0, part) for part in kept.split(BLOCK))
 
 
 def _add_upper_gram(gram: Float[Tensor, "d d"], x: Float[Tensor, "n d"]) -> None:
-    """Adds xᵀx, but the strips below its diagonal, which is symmetric: 7 parts of 12 at d = 384."""
+    """Adds xᵀx without the strips below its diagonal, since it is symmetric: 7 of 12 strips at d = 384."""
     for start in range(0, len(gram), STRIP):
         gram[start : start + STRIP, start:].addmm_(x[:, start : start + STRIP].T, x[:, start:])
 
 
 def _gradient(rows: Tensor, kept: Tensor | None, centre: Tensor, slope: Tensor, offset: Tensor) -> Tensor:
-    """(x − centre) slope + offset, and 0 for rows that do not count."""
+    """(x − center) slope + offset, and 0 for rows that do not count."""
     slope, offset = slope.to(centre), offset.to(centre)
     if kept is None:
         found = torch.empty_like(rows)

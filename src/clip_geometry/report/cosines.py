@@ -1,4 +1,4 @@
-"""Cosines of the kinds of pairs that the report compares: all of them where they are few, else a sample."""
+"""Cosines of the kinds of pairs that the report compares: all of them if they are few, otherwise a sample."""
 
 from collections.abc import Mapping
 
@@ -17,10 +17,18 @@ Cosines = NDArray[np.float64]
 def sampled_cosines(
     sets: Mapping[str, Rows], pairs: Pairs | None, rng: np.random.Generator
 ) -> tuple[dict[str, Cosines], bool]:
-    """Kind of pairs → cosines, and whether any kind was sampled.
+    """Cosines by kind of pairs.
 
-    sets: "image" and/or "text" → (n, d), n ≥ 2. Cosines between sets of different dimension are left out. Raises
-    InputError for zero rows, which have no direction.
+    Args:
+        sets: "image" and/or "text" → (n, d), n ≥ 2. There are no cosines between sets of different dimension.
+        pairs: Index arrays, or None where nothing pairs.
+        rng: Of the samples.
+
+    Returns:
+        Kind of pairs → cosines, and whether any kind was sampled.
+
+    Raises:
+        InputError: For zero rows, which have no direction.
     """
     unit = {name: unit_rows(as_rows(rows), name=name).numpy() for name, rows in sets.items()}
     kinds: dict[str, Cosines] = {}

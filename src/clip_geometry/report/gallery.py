@@ -1,4 +1,4 @@
-"""The four standard figures of one run: drawn, captioned with what they show, saved."""
+"""The entries of the report for figures, and the four standard figures of one run with their captions."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,13 +15,15 @@ from clip_geometry.geometry._core.rows import as_rows, mean_row
 from clip_geometry.registry import InputError
 from clip_geometry.report import figures
 from clip_geometry.report.cosines import MAX_COSINES, sampled_cosines
-from clip_geometry.report.numbers import fixed, percent
 from clip_geometry.report.origin import pipeline_words, with_options
 from clip_geometry.report.style import save_figure
+from clip_geometry.report.words import Words
 
 RULING_SHARE = 0.25  # of the mean's squared length, from which on a caption points to one coordinate
 STANDARD = ("singular_directions", "cosine_distributions", "singular_value_decay", "coordinate_spread")
 ROUNDING = 1e-12  # of the root mean square row length; a shorter mean is what centring leaves
+
+WORDS = Words(Path(__file__).with_name("captions.j2"))
 
 Rows = NDArray[np.floating]
 Pairs = tuple[NDArray[np.integer], NDArray[np.integer]]
@@ -29,10 +31,16 @@ Pairs = tuple[NDArray[np.integer], NDArray[np.integer]]
 
 @dataclass(frozen=True)
 class FigureEntry:
-    """A saved figure, or one that could not be drawn: without paths, the reason as its caption.
+    """A saved figure, or one that could not be drawn: then without paths and with the reason as its caption.
 
-    caption: what it shows, then n, model, pipeline and seed. group: a heading for a sweep. wide: it takes the width of
-    two others.
+    Args:
+        name: The name of its files.
+        title: Its heading.
+        caption: What it shows, then n, model, pipeline and seed.
+        svg_path: The vector file, None if it was not drawn.
+        png_path: The bitmap, None if it was not drawn.
+        group: A heading for the figures of one run of a sweep.
+        wide: Whether it takes the width of two others.
     """
 
     name: str
@@ -42,6 +50,22 @@ class FigureEntry:
     png_path: Path | None
     group: str = ""
     wide: bool = False
+
+
+def save_entry(
+    figure: Figure,
+    folder: str | Path,
+    name: str,
+    title: str,
+    caption: str,
+    *,
+    prefix: str = "",
+    group: str = "",
+    wide: bool = False,
+) -> FigureEntry:
+    """Save a figure as PNG and SVG under `prefix + name`; the entry of the report for it."""
+    png, svg = save_figure(figure, folder, prefix + name)
+    return FigureEntry(prefix + name, title, caption, svg, png, group, wide)
 
 
 def draw_figures(
@@ -61,13 +85,26 @@ def draw_figures(
     group: str = "",
     names: Sequence[str] = STANDARD,
 ) -> list[FigureEntry]:
-    """Draws the standard figures of rows as they are after the pipeline, and saves them as PNG and SVG.
+    """Draw and save the standard figures of rows after the pipeline.
 
-    image: (n, d), text: (m, d), n, m ≥ 2, either may be None. pairs: index arrays, or None where nothing pairs.
-    gaussian: rows of an isotropic Gaussian after the same pipeline, to compare with. model, dataset, their options,
-    pipeline, seed: for the captions. prefix: of the file names. names: those that are drawn. What these rows do not
-    allow (cosines of zero rows, a common plane of sets of different dimension) is an entry without a file that says
-    why.
+    What these rows do not allow (cosines of zero rows, a common plane of sets of different dimension) is an entry
+    without a file that says why.
+
+    Args:
+        image: (n, d), n ≥ 2, or None.
+        text: (m, d), m ≥ 2, or None.
+        pairs: Index arrays, or None where nothing pairs.
+        folder: Where the files go.
+        model: For the captions, like the other arguments about the origin of the rows.
+        dataset: Its name.
+        pipeline: The steps that were applied.
+        model_options: Options of the model.
+        data_options: Options of the data set.
+        seed: Of samples.
+        gaussian: Rows of an isotropic Gaussian after the same pipeline, for comparison.
+        prefix: Of the file names.
+        group: Heading in the report.
+        names: The figures that are drawn.
     """
     sets = {name: rows for name, rows in (("image", image), ("text", text)) if rows is not None}
     sets = {name: as_rows(rows, name=name).numpy() for name, rows in sets.items()}
@@ -76,9 +113,9 @@ def draw_figures(
     origin = f"{with_options(model, model_options)}; {data}; pipeline {pipeline_words(pipeline)}; seed {seed}."
     kinds: dict[str, tuple[str, Callable[[], tuple[Figure, str]]]] = {
         "singular_directions": ("The two main directions", partial(_directions, sets, pairs, seed)),
-        "cosine_distributions": ("Who is close to whom", partial(_cosines, sets, pairs, seed)),
-        "singular_value_decay": ("How fast the singular values fall", partial(_decay, sets, gaussian)),
-        "coordinate_spread": ("How unequal the coordinates are", partial(_spread, sets)),
+        "cosine_distributions": ("Cosines by kind of pair", partial(_cosines, sets, pairs, seed)),
+        "singular_value_decay": ("Decay of the singular values", partial(_decay, sets, gaussian)),
+        "coordinate_spread": ("Spread of the coordinates", partial(_spread, sets)),
     }
     entries = []
     for name in names:
@@ -88,69 +125,42 @@ def draw_figures(
         except InputError as error:
             entries.append(FigureEntry(prefix + name, title, f"Not drawn: {error}.", None, None, group))
             continue
-        png, svg = save_figure(figure, folder, prefix + name)
-        entries.append(FigureEntry(prefix + name, title, f"{caption} {origin}", svg, png, group))
+        entries.append(save_entry(figure, folder, name, title, f"{caption} {origin}", prefix=prefix, group=group))
     return entries
 
 
 def _directions(sets: Mapping[str, Rows], pairs: Pairs | None, seed: int) -> tuple[Figure, str]:
     plane, shares = figures.singular_plane(*sets.values())
-    who = "image and text rows" if len(sets) == 2 else f"{next(iter(sets))} rows"
-    caption = (
-        f"{_apart(sets, plane)}The {who} on the first two singular directions of all rows together (not centred), "
-        f"which hold {percent(shares[0])} and {percent(shares[1])} of their squared length. Crosses mark the means."
-    )
-    if pairs is not None and len(sets) == 2:
-        drawn = min(len(pairs[0]), figures.MAX_PAIRS)
-        some = "" if drawn == len(pairs[0]) else f" of {len(pairs[0])}, chosen at random"
-        caption += f" Lines join the two members of a pair ({drawn} pairs{some})."
+    apart, count = "", None
+    if len(sets) == 2:
+        image, text = (sets[name] @ plane for name in ("image", "text"))
+        count = None if pairs is None else len(pairs[0])
+        for k, name in enumerate(("first", "second")):  # the last one that separates them completely is named
+            if image[:, k].min() > text[:, k].max() or image[:, k].max() < text[:, k].min():
+                apart = name
+    caption = WORDS("directions", apart, list(sets), shares, min(count or 0, figures.MAX_PAIRS), count)
     return figures.singular_directions(sets.get("image"), sets.get("text"), pairs, seed=seed), caption
-
-
-def _apart(sets: Mapping[str, Rows], plane: NDArray[np.float64]) -> str:
-    """The sentence that is true of complete separation along one direction, otherwise nothing."""
-    if len(sets) < 2:
-        return ""
-    image, text = (sets[name] @ plane for name in ("image", "text"))
-    for k, name in ((1, "second"), (0, "first")):
-        if image[:, k].min() > text[:, k].max() or image[:, k].max() < text[:, k].min():
-            return f"Along the {name} direction all images lie on one side of all texts. "
-    return ""
 
 
 def _decay(sets: Mapping[str, Rows], gaussian: Rows | None) -> tuple[Figure, str]:
     curves = {name: figures.relative_singular_values(rows, name=name) for name, rows in sets.items()}
-    ratios = [f"{_lead(curve)} times the second for {name}s" for name, curve in curves.items() if len(curve) > 1]
-    first = f"The largest singular value is {' and '.join(ratios)}. " if ratios else ""
-    caption = f"{first}Singular values of the rows (not centred), relative to the largest."
-    reference = None
-    if gaussian is not None:
-        reference = figures.relative_singular_values(gaussian, name="gaussian")
-        n, d = gaussian.shape
-        caption += f" Dotted: an isotropic Gaussian sample (n = {n}, d = {d}) through the same pipeline."
-    return figures.singular_value_decay(curves.get("image"), curves.get("text"), gaussian=reference), caption
-
-
-def _lead(curve: NDArray[np.float64]) -> str:
-    """How many times the second singular value the first is."""
-    return f"{1 / curve[1]:.1f}" if curve[1] > figures.FLOOR else f"over {_thousands(1 / figures.FLOOR)}"
+    leads = {
+        name: f"{1 / curve[1]:.1f}" if curve[1] > figures.FLOOR else f"over {1 / figures.FLOOR:,.0f}"
+        for name, curve in curves.items()
+        if len(curve) > 1
+    }
+    reference = None if gaussian is None else figures.relative_singular_values(gaussian, name="gaussian")
+    figure = figures.singular_value_decay(curves.get("image"), curves.get("text"), gaussian=reference)
+    return figure, WORDS("decay", leads, None if gaussian is None else gaussian.shape)
 
 
 def _cosines(sets: Mapping[str, Rows], pairs: Pairs | None, seed: int) -> tuple[Figure, str]:
     kept, sampled = sampled_cosines(sets, pairs, np.random.default_rng(seed))
-    means = ", ".join(f"{name} {fixed(float(cosines.mean()), 2)}" for name, cosines in kept.items())
-    caption = f"Mean cosines: {means}."
-    if sampled:
-        few = _thousands(MAX_COSINES)
-        caption += f" Of each kind with more than {few} pairs, about {few} were drawn at random."
-    if len({rows.shape[1] for rows in sets.values()}) > 1:
-        caption += " Images and texts have different dimensions, so there are no cosines between them."
+    means = {name: float(cosines.mean()) for name, cosines in kept.items()}
+    apart = len({rows.shape[1] for rows in sets.values()}) > 1
     names = ("matching pairs", "random image-text pairs", "two different images", "two different texts")
+    caption = WORDS("cosines", means, f"{MAX_COSINES:,}" if sampled else "", apart)
     return figures.cosine_distributions(*(kept.get(name) for name in names)), caption
-
-
-def _thousands(count: float) -> str:
-    return f"{count:,.0f}".replace(",", " ")
 
 
 def _spread(sets: Mapping[str, Rows]) -> tuple[Figure, str]:
@@ -160,17 +170,13 @@ def _spread(sets: Mapping[str, Rows]) -> tuple[Figure, str]:
         values = mean_row(as_rows(rows)).numpy()
         square = float((values**2).sum())
         if square <= ROUNDING**2 * (square + float((std[name] ** 2).sum())):
-            parts.append(f"the {name} mean is zero but for rounding")
+            parts.append({"modality": name, "top": None})
             continue
         mean[name] = values
         top = int(np.abs(values).argmax())
         share = values[top] ** 2 / square
-        alone = " alone" if share > RULING_SHARE else ""
-        parts.append(f"coordinate {top}{alone} holds {percent(share)} of the {name} mean's squared length")
-    first = " and ".join(parts)
-    what = "Standard deviation and absolute mean" if mean else "Standard deviation"
-    caption = f"{first[0].upper()}{first[1:]}. {what} of every coordinate, each sorted."
+        parts.append({"modality": name, "top": top, "share": share, "alone": share > RULING_SHARE})
     figure = figures.coordinate_spread(
         std.get("image"), std.get("text"), image_mean=mean.get("image"), text_mean=mean.get("text")
     )
-    return figure, caption
+    return figure, WORDS("spread", parts, bool(mean))

@@ -1,4 +1,4 @@
-"""Numbers for reading: four significant digits, no false precision, no crash on what is missing."""
+"""Numbers as text: four significant digits, no false precision, an en dash for what is missing."""
 
 import math
 from typing import Any
@@ -9,14 +9,14 @@ SMALLEST, LARGEST = 1e-6, 1e6  # written without a power of ten
 
 
 def as_number(value: Any) -> float | None:
-    """`value` as a float, or None where it is missing, no number, NaN or infinite."""
+    """`value` as a float, or None if it is missing, not a number, NaN or infinite."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) else None
 
 
 def number(value: Any) -> str:
-    """0.8514, 87.31, 1234, 0.00012, 3.4 × 10⁻⁷; 0 for what is only rounding; an en dash for what is no number."""
+    """0.8514, 87.31, 1234, 0.00012, 3.4 × 10⁻⁷; 0 for rounding errors; an en dash for anything that is not a number."""
     value = as_number(value)
     if value is None:
         return MISSING
@@ -29,12 +29,12 @@ def number(value: Any) -> str:
 
 
 def fixed(value: float, decimals: int) -> str:
-    """So many decimals, with a typographic minus and never −0.00."""
+    """A fixed number of decimals, with a typographic minus and never −0.00."""
     return f"{value:z.{decimals}f}".replace("-", "−")
 
 
 def beside(value: Any, *others: Any) -> str:
-    """`number`, but small ones with the decimals of the largest that it is read beside: 0.0000 beside 0.3000."""
+    """`number`, but a small value has the decimals of the largest one beside it: 0.0000 beside 0.3000."""
     value = as_number(value)
     largest = max((abs(each) for each in map(as_number, (value, *others)) if each is not None), default=0.0)
     if value is not None and abs(value) < 1e-3 and largest >= SMALLEST:
@@ -43,14 +43,14 @@ def beside(value: Any, *others: Any) -> str:
 
 
 def plus_minus(value: Any, error: Any, *others: Any) -> str:
-    """`value ± error`, the error with two digits and the value with as many decimals; without one as `beside`."""
+    """`value ± error`, the error with two digits and the value with as many decimals; as `beside` without an error."""
     decimals = _error_decimals(error)
     text = to_error(value, error, *others)
     return text if decimals is None or text == MISSING else f"{text} ± {fixed(error, decimals)}"
 
 
 def to_error(value: Any, error: Any, *others: Any) -> str:
-    """`value` with the decimals of `plus_minus`, for a null value beside a value with this error."""
+    """`value` with the decimals of `plus_minus`: a null value beside a value with this error."""
     value, decimals = as_number(value), _error_decimals(error)
     return beside(value, *others) if value is None or decimals is None else fixed(value, decimals)
 
@@ -62,23 +62,23 @@ def _decimals(value: float) -> int:
 
 
 def _error_decimals(error: Any) -> int | None:
-    """Those that leave two digits of an error; None where there is none, or one that is no more than rounding."""
+    """The decimals that leave two digits of an error; None for no error, or one that is only rounding."""
     error = as_number(error)
     return max(0, 1 - _exponent(error, 2)) if error is not None and SMALLEST <= error < LARGEST else None
 
 
 def _exponent(value: float, digits: int) -> int:
-    """Of ten, after rounding to so many digits: 0.99999 is 1.000, not 1.0000."""
+    """The power of ten after rounding to `digits` digits: 0.99999 is 1.000, not 1.0000."""
     return int(f"{value:.{digits - 1}e}".partition("e")[2])
 
 
 def brief(value: float) -> str:
-    """For running text: 1.19, 0.24, and what is below a tenth with one decimal more, 0.017."""
+    """For running text: 1.19, 0.24, and 0.017 with one decimal more below a tenth."""
     return fixed(value, 2 if abs(value) >= 0.0995 else 3)
 
 
 def percent(share: float) -> str:
-    """37%; "under 1%" and "over 99%" for what only rounds to nothing or to all."""
+    """37%; "under 1%" and "over 99%" for shares that only round to 0 or 1."""
     if 1e-9 < share < 0.005:
         return "under 1%"
     return "over 99%" if 0.995 <= share < 1 - 1e-9 else f"{share:.0%}"

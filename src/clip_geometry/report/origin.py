@@ -1,19 +1,20 @@
-"""Where rows come from, in words: what tells the runs of one report apart."""
+"""The origin of rows as text: what distinguishes the runs of one report."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from clip_geometry.results import ORIGIN
 
 Row = Mapping[str, Any]
-OWNER = {"model_options": "model", "data_options": "dataset"}  # options are read after what they are options of
+OWNER = {"model_options": "model", "data_options": "dataset"}  # options follow what they are options of
 
 
 @dataclass(frozen=True)
 class Run:
-    """The rows of one origin. label: A, B, …; heading: what varies between the runs, "" where there is one only."""
+    """The rows of one origin. label: A, B, …; heading: what varies between the runs, "" for a single run."""
 
     label: str
     heading: str
@@ -21,24 +22,28 @@ class Run:
 
 
 def runs(rows: Iterable[Row]) -> list[Run]:
-    """The runs in the order in which they first appear."""
+    """The runs, in the order of their first rows."""
     grouped: dict[tuple, list[Row]] = {}
     for row in rows:
-        grouped.setdefault(_origin(row), []).append(row)
+        grouped.setdefault(tuple(_identity(row, name) for name in ORIGIN), []).append(row)
     names = _headed([members[0] for members in grouped.values()])
-    return [Run(_label(k), heading(members[0], names), members) for k, members in enumerate(grouped.values())]
+    labels = (chr(ord("A") + k) if k < 26 else f"#{k + 1}" for k in count())
+    return [
+        Run(label, heading(members[0], names), members)
+        for label, members in zip(labels, grouped.values(), strict=False)
+    ]
 
 
-def told(rows: Iterable[Row]) -> list[Run]:
-    """The runs, each divided by what of its `at` varies (layer, language, …), so that no measure stands twice."""
-    parts = []
+def parts(rows: Iterable[Row]) -> list[Run]:
+    """The runs, each divided by what varies in its `at` (layer, language, …), so that no measure occurs twice."""
+    found = []
     for run in runs(rows):
         names = places(run.rows)
         grouped: dict[str, list[Row]] = {}
         for row in run.rows:
             grouped.setdefault(heading(row, names), []).append(row)
-        parts += [Run(run.label, _joined(run.heading, place), members) for place, members in grouped.items()]
-    return parts
+        found += [Run(run.label, _joined(run.heading, place), members) for place, members in grouped.items()]
+    return found
 
 
 def places(rows: Iterable[Row]) -> list[str]:
@@ -54,7 +59,7 @@ def heading(row: Row, names: Iterable[str]) -> str:
 
 
 def words(row: Row, name: str) -> str:
-    """One field of a row, or key of its `at`, for reading; "" where it is missing or empty."""
+    """One field of a row, or key of its `at`, as text; "" if it is missing or empty."""
     value = row.get(name, (row.get("at") or {}).get(name))
     if name == "pipeline":
         return "" if value is None else pipeline_words(value)
@@ -80,6 +85,16 @@ def with_options(name: str, options: Mapping[str, Any] | None) -> str:
     return f"{name} ({text})" if text else name
 
 
+def model_words(row: Row) -> str:
+    """The model of a row with its options, "" where it is not known."""
+    return with_options(row.get("model") or "", row.get("model_options"))
+
+
+def data_words(row: Row) -> str:
+    """The data set of a row with its options, and the split."""
+    return ", ".join(filter(None, (with_options(row.get("dataset") or "", row.get("data_options")), row.get("split"))))
+
+
 def _option(key: str, value: Any) -> str:
     if isinstance(value, Mapping):
         inner = option_words(value)
@@ -93,10 +108,6 @@ def _option(key: str, value: Any) -> str:
 
 def _joined(*texts: str) -> str:
     return " · ".join(filter(None, texts))
-
-
-def _origin(row: Row) -> tuple:
-    return tuple(_identity(row, name) for name in ORIGIN)
 
 
 def _identity(row: Row, name: str) -> str:
@@ -117,12 +128,8 @@ def _headed(firsts: Sequence[Row]) -> list[str]:
     return without if distinct == len(firsts) else names
 
 
-def _label(index: int) -> str:
-    return chr(ord("A") + index) if index < 26 else f"#{index + 1}"
-
-
 def _named(name: str, text: str) -> str:
-    """A text that does not speak for itself with the name of its field."""
-    said = {"seed": "run seed ", "fitted_on": "fitted on ", "maps": "moved by "}
+    """The text, after the name of its field where it needs one."""
+    known = {"seed": "run seed ", "fitted_on": "fitted on ", "maps": "transformed by "}
     bare = "" if name in ORIGIN else f"{name.replace('_', ' ')} "
-    return f"{said.get(name, bare)}{text}" if text else ""
+    return f"{known.get(name, bare)}{text}" if text else ""

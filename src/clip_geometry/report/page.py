@@ -1,8 +1,8 @@
-"""The report: one HTML file that needs nothing else, no network, no script."""
+"""The report: one self-contained HTML file, without network access or scripts."""
 
 import base64
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -12,25 +12,30 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from clip_geometry.files import write_atomically
 from clip_geometry.report import explained
-from clip_geometry.report.beside import Table as BesideTable
 from clip_geometry.report.findings import findings
 from clip_geometry.report.gallery import FigureEntry
-from clip_geometry.report.origin import Row, Run, told
+from clip_geometry.report.origin import Row, Run, parts
 from clip_geometry.report.table import TRACK, Explanation, anchor, build_table, explain, group_order
 
-MAX_RUNS_TOLD = 4  # a sweep over more runs is read in the table
+MAX_RUNS_IN_BRIEF = 4  # a sweep over more runs is read in the table
 
 _REFERENCE = re.compile(r"https?://[^\s<>\"]+|doi:[^\s,;]+|arXiv:\d{4}\.\d{4,5}", re.IGNORECASE)
+_RESOLVERS = {"doi": "https://doi.org/", "arxiv": "https://arxiv.org/abs/"}
 
 
 @dataclass(frozen=True)
 class Section:
-    """What the page shows of one part of a run.
+    """One part of the page.
 
-    title, intro: shown where there are several sections. facts: what was measured, in the order shown (model, data, n,
-    d, pipeline, seed, …); empty ones are left out. rows: of the results.jsonl beside the page; several runs (a sweep)
-    are labelled A, B, … sentences: what they say, else it is read off the measures of each run. beside: tables of
-    published numbers and ours. fresh_models: those with untrained weights, named in a banner.
+    Args:
+        facts: What was measured, in the order shown (model, data, n, d, pipeline, seed, …); empty ones are left out.
+        rows: Of the results.jsonl beside the page; several runs (a sweep) are labelled A, B, …
+        figures: Its figures.
+        title: Shown where there are several sections, like the intro.
+        intro: A paragraph below the title.
+        sentences: What the rows say; by default it is read off the measures of each run.
+        fresh_models: Models with untrained weights, named in a banner.
+        beside: `ledger.tables.Table` of published numbers and ours.
     """
 
     facts: Mapping[str, Any]
@@ -40,7 +45,7 @@ class Section:
     intro: str = ""
     sentences: Sequence[str] = ()
     fresh_models: Sequence[str] = ()
-    beside: Sequence[BesideTable] = ()
+    beside: Sequence[Any] = ()
 
 
 def render_report(
@@ -53,66 +58,17 @@ def render_report(
     config: str = "",
     versions: Mapping[str, str] | None = None,
 ) -> str:
-    """The page as text.
+    """Render the page.
 
-    explanations: measure name → measure, `geometry.measures` or the like. command, config (YAML text), versions: how to
-    reproduce.
+    Args:
+        title: Its heading.
+        intro: A paragraph below the heading.
+        sections: Its parts.
+        explanations: Measure → measure, such as `geometry.measures`.
+        command: How to reproduce it, like the two that follow.
+        config: YAML text.
+        versions: Package → version.
     """
-    numbers = count(1)  # figures are counted through
-    rows = [row for section in sections for row in section.rows]
-    return (
-        _environment()
-        .get_template("template.html")
-        .render(
-            title=title,
-            intro=intro,
-            sections=[_shown(section, k, explanations, numbers) for k, section in enumerate(sections, start=1)],
-            several=len(sections) > 1,
-            track_width=TRACK,
-            explained=_explained(rows, explanations),
-            command=command,
-            config=config,
-            versions=dict(versions or {}),
-        )
-    )
-
-
-def _shown(
-    section: Section, number: int, explanations: Mapping[str, Explanation], numbers: Iterator[int]
-) -> dict[str, Any]:
-    """What the template says of a section. id: "" of the first, so that its anchors are short."""
-    if section.sentences:
-        telling, untold = [(Run("", ""), list(section.sentences))], 0
-    else:
-        found = [(part, sentences) for part in told(section.rows) if (sentences := findings(part.rows))]
-        telling, untold = found[:MAX_RUNS_TOLD], len(found[MAX_RUNS_TOLD:])
-    return {
-        "id": f"-{number}" if number > 1 else "",
-        "number": number,
-        "title": section.title,
-        "intro": section.intro,
-        "facts": [(name, text) for name, value in section.facts.items() if (text := _fact(value))],
-        "fresh_models": list(section.fresh_models),
-        "findings": telling,
-        "with_errors": any("±" in sentence for _, sentences in telling for sentence in sentences),
-        "untold": untold,
-        "table": build_table(section.rows, explanations),
-        "explained": bool(_explained(section.rows, explanations)),
-        "moved_before": any(row.get("maps") for row in section.rows),
-        "beside": list(section.beside),
-        "figures": _numbered(section.figures, numbers),
-    }
-
-
-def write_report(path: str | Path, **content: Any) -> Path:
-    """`render_report(**content)` into a file, at once or not at all → its path."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, render_report(**content).encode())
-    return path
-
-
-def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -121,17 +77,62 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(facts=explained.facts, anchor=anchor, references=_references)
-    return environment
+    rows = [row for section in sections for row in section.rows]
+    numbers = count(1)  # figures are numbered throughout
+    shown = []
+    for number, section in enumerate(sections, start=1):
+        figures = [
+            (next(numbers), entry, _data_uri(entry.svg_path)) if entry.svg_path else (0, entry, "")
+            for entry in section.figures
+        ]
+        shown.append(_shown(section, explanations) | {"number": number, "figures": figures})
+    return environment.get_template("template.html").render(
+        title=title,
+        intro=intro,
+        sections=shown,
+        several=len(sections) > 1,
+        track_width=TRACK,
+        explained=_explained(rows, explanations),
+        command=command,
+        config=config,
+        versions=dict(versions or {}),
+    )
+
+
+def _shown(section: Section, explanations: Mapping[str, Explanation]) -> dict[str, Any]:
+    """The section as the template takes it."""
+    found = [(part, said) for part in parts(section.rows) if (said := findings(part.rows))]
+    if section.sentences:
+        found = [(Run("", ""), list(section.sentences))]
+    return {
+        "title": section.title,
+        "intro": section.intro,
+        "facts": [(name, text) for name, value in section.facts.items() if (text := _fact(value))],
+        "fresh_models": list(section.fresh_models),
+        "findings": found[:MAX_RUNS_IN_BRIEF],
+        "with_errors": any("±" in sentence for _, said in found[:MAX_RUNS_IN_BRIEF] for sentence in said),
+        "left_out": len(found[MAX_RUNS_IN_BRIEF:]),
+        "table": build_table(section.rows, explanations),
+        "explained": bool(_explained(section.rows, explanations)),
+        "transformed": any(row.get("maps") for row in section.rows),
+        "beside": list(section.beside),
+    }
+
+
+def write_report(path: str | Path, **content: Any) -> Path:
+    """Write `render_report(**content)` to a file, atomically. Returns its path."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, render_report(**content).encode())
+    return path
 
 
 def _fact(value: Any) -> str:
-    if value is None:
-        return ""
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {part}" for key, part in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
-    return str(value)
+    return "" if value is None else str(value)
 
 
 def _explained(rows: Iterable[Row], explanations: Mapping[str, Explanation]) -> list[tuple[str, list[Explanation]]]:
@@ -145,23 +146,14 @@ def _explained(rows: Iterable[Row], explanations: Mapping[str, Explanation]) -> 
 
 
 def _references(text: str) -> list[tuple[str, str]]:
-    """Pieces of a reference with their addresses, "" for plain text."""
+    """The pieces of a reference with their addresses, "" for plain text."""
     pieces, end = [], 0
     for match in _REFERENCE.finditer(text):
-        pieces += [(text[end : match.start()], ""), (match[0], _address(match[0]))]
+        scheme, _, rest = match[0].partition(":")
+        resolver = _RESOLVERS.get(scheme.lower())
+        pieces += [(text[end : match.start()], ""), (match[0], resolver + rest if resolver else match[0])]
         end = match.end()
     return [piece for piece in (*pieces, (text[end:], "")) if piece[0]]
-
-
-def _address(reference: str) -> str:
-    scheme, _, rest = reference.partition(":")
-    known = {"doi": "https://doi.org/", "arxiv": "https://arxiv.org/abs/"}
-    return known[scheme.lower()] + rest if scheme.lower() in known else reference
-
-
-def _numbered(figures: Iterable[FigureEntry], numbers: Iterator[int]) -> list[tuple[int, FigureEntry, str]]:
-    """(number, entry, data address); 0 and "" for what could not be drawn."""
-    return [(next(numbers), e, _data_uri(e.svg_path)) if e.svg_path else (0, e, "") for e in figures]
 
 
 def _data_uri(svg: Path) -> str:

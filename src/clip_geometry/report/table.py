@@ -1,54 +1,46 @@
-"""Result rows into the lines of the main table: groups of measures, each with its sets and, in a sweep, its runs."""
+"""The main table of the report from result rows: groups of measures, each with its sets and, in a sweep, its runs."""
 
 import itertools
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from clip_geometry.geometry import GROUPS
+from clip_geometry.geometry import GROUPS, Measure
 from clip_geometry.report.numbers import as_number, bound, number, plus_minus, to_error
 from clip_geometry.report.origin import Row, places, runs, words
 
 SETS = ("image", "text", "both")
 SIZE_FIELDS = ("n", "d")
-TRACK = 120  # width of the small picture, in its own units
+TRACK = 120  # width of the small chart, in its own units
 ROUNDING = 1e-9  # values that differ by less are the same
 
 Member = tuple[Row, tuple[str, ...]]  # a row and its cells under the columns that vary
 
 
-class Explanation(Protocol):
-    """What is used of `clip_geometry.geometry.Measure`; any object with these attributes will do."""
+@dataclass(frozen=True)
+class Explained:
+    """The explanation of a number that is not a registered measure."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def title(self) -> str: ...
-    @property
-    def group(self) -> str: ...
-    @property
-    def summary(self) -> str: ...
-    @property
-    def reading(self) -> str: ...
-    @property
-    def trap(self) -> str: ...
-    @property
-    def formula(self) -> str: ...
-    @property
-    def range(self) -> tuple[float | str, float | str]: ...
-    @property
-    def direction(self) -> str: ...
-    @property
-    def unit(self) -> str: ...
-    @property
-    def reference(self) -> str: ...
+    name: str
+    title: str
+    summary: str
+    reading: str
+    trap: str
+    formula: str
+    range: tuple[float | str, float | str]
+    direction: str
+    reference: str
+    group: str = "maps"
+    unit: str = ""
+
+
+Explanation = Measure | Explained
 
 
 @dataclass(frozen=True)
 class Track:
-    """Places in 0..TRACK: of the value, of the null value and of zero, inside the range."""
+    """Positions in 0..TRACK of the value, the null value and zero within the range."""
 
     value: float
     null: float | None
@@ -58,7 +50,7 @@ class Track:
 
 @dataclass(frozen=True)
 class Line:
-    """One number. `varying`: its cells under the columns that vary."""
+    """One number. varying: its cells in the columns that vary."""
 
     modality: str
     varying: tuple[str, ...]
@@ -72,7 +64,7 @@ class Line:
 class Block:
     """One measure with all its lines.
 
-    anchor: the id of its explanation, empty where there is none. twin: `[cosine]`, a variant equal in all rows, or "".
+    anchor: the id of its explanation, "" if there is none. equal_to: `[cosine]`, a variant equal in all rows, or "".
     """
 
     name: str
@@ -82,13 +74,13 @@ class Block:
     unit: str
     direction: str
     trap: str
-    twin: str
+    equal_to: str
     lines: tuple[Line, ...]
 
 
 @dataclass(frozen=True)
 class Table:
-    """runs: label and heading of each run, empty where there is one only. columns: names of the varying cells."""
+    """runs: label and heading of each run, empty for a single run. columns: names of the varying cells."""
 
     runs: tuple[tuple[str, str], ...]
     columns: tuple[str, ...]
@@ -96,12 +88,12 @@ class Table:
 
     @property
     def bounded(self) -> bool:
-        """Whether any line has a picture of its place within the range."""
+        """Whether any line has a chart of its position within the range."""
         return any(line.track for _, blocks in self.groups for block in blocks for line in block.lines)
 
 
 def explain(measure: str, explanations: Mapping[str, Explanation]) -> Explanation | None:
-    """Of the measure, else of the one it is a variant of (`silhouette[cosine]`: `silhouette`), else None."""
+    """The explanation of the measure, else of its base (`silhouette` of `silhouette[cosine]`), else None."""
     for name in (measure, measure.partition("[")[0]):
         if name in explanations:
             return explanations[name]
@@ -114,13 +106,16 @@ def anchor(measure: str) -> str:
 
 
 def build_table(rows: Sequence[Row], explanations: Mapping[str, Explanation]) -> Table:
-    """Groups in their order, measures as they first appear in the rows, within a measure image, text, both.
+    """Build the main table.
 
-    Several runs get a column of their labels; what of `at`, n and d varies gets a column each.
+    Groups are in their fixed order, measures in that of the rows, and within a measure image, text, both. Several runs
+    get a column of labels; each key of `at` that varies, n and d get a column too.
     """
     found = runs(rows)
     several = len(found) > 1
-    names = (*places(rows), *(name for name in SIZE_FIELDS if _varies(name, rows)))
+    # a row that lacks a field does not make it vary
+    sizes = [name for name in SIZE_FIELDS if len({text for row in rows if (text := words(row, name))}) > 1]
+    names = (*places(rows), *sizes)
     by_measure: dict[str, list[Member]] = {}
     for run in found:
         for row in run.rows:
@@ -130,7 +125,7 @@ def build_table(rows: Sequence[Row], explanations: Mapping[str, Explanation]) ->
     for name, members in by_measure.items():
         explanation = explain(name, explanations)
         group = explanation.group if explanation else "other"
-        groups.setdefault(group, []).append(_block(name, members, explanation, _twin(name, by_measure)))
+        groups.setdefault(group, []).append(_block(name, members, explanation, _equal_to(name, by_measure)))
     return Table(
         runs=tuple((run.label, run.heading) for run in found) if several else (),
         columns=(*(("run",) if several else ()), *names),
@@ -138,39 +133,35 @@ def build_table(rows: Sequence[Row], explanations: Mapping[str, Explanation]) ->
     )
 
 
-def _varies(name: str, rows: Iterable[Row]) -> bool:
-    """A row that lacks a field does not make it vary."""
-    return len({text for row in rows if (text := words(row, name))}) > 1
-
-
 def group_order(group: str) -> int:
     return GROUPS.index(group) if group in GROUPS else len(GROUPS)
 
 
-def _twin(name: str, by_measure: Mapping[str, Sequence[Member]]) -> str:
+def _equal_to(name: str, by_measure: Mapping[str, Sequence[Member]]) -> str:
     """An earlier variant of the measure that is equal in all rows, as silhouettes are on unit rows; or ""."""
     base = name.partition("[")[0]
+    values = _values(by_measure[name])
     for other in itertools.takewhile(lambda other: other != name, by_measure):
-        if other.partition("[")[0] == base and _equal(by_measure[other], by_measure[name]):
-            return other.removeprefix(base) or base
+        others = _values(by_measure[other])
+        if other.partition("[")[0] == base and others.keys() == values.keys():
+            pairs = [(as_number(value), as_number(others[place])) for place, value in values.items()]
+            if all(x is not None and y is not None and abs(x - y) <= ROUNDING for x, y in pairs):
+                return other.removeprefix(base) or base
     return ""
 
 
-def _equal(these: Sequence[Member], those: Sequence[Member]) -> bool:
-    here, there = ({(_modality(row), cells): row.get("value") for row, cells in members} for members in (these, those))
-    values = [(as_number(value), as_number(there.get(place))) for place, value in here.items()]
-    return here.keys() == there.keys() and all(
-        x is not None and y is not None and abs(x - y) <= ROUNDING for x, y in values
-    )
+def _values(members: Sequence[Member]) -> dict[tuple[str, tuple[str, ...]], Any]:
+    return {(_modality(row), cells): row.get("value") for row, cells in members}
 
 
-def _block(name: str, members: Sequence[Member], explanation: Explanation | None, twin: str) -> Block:
+def _block(name: str, members: Sequence[Member], explanation: Explanation | None, equal_to: str) -> Block:
     # sorting is stable: within a set, runs keep their order
-    ordered = sorted(members, key=lambda member: _set_order(_modality(member[0])))
+    order = {modality: k for k, modality in enumerate(SETS)}
+    ordered = sorted(members, key=lambda member: order.get(_modality(member[0]), len(SETS)))
     near = [row.get(key) for row, _ in members for key in ("value", "null_value")]
     lines = tuple(_line(row, cells, explanation, near) for row, cells in ordered)
     if explanation is None:
-        return Block(name, name, "", "", "", "", "", twin, lines)
+        return Block(name, name, "", "", "", "", "", equal_to, lines)
     low, high = explanation.range
     # a variant that is explained under its base name keeps the variant in its title
     suffix = "" if explanation.name == name else f" [{name.partition('[')[2]}"
@@ -182,7 +173,7 @@ def _block(name: str, members: Sequence[Member], explanation: Explanation | None
         unit=explanation.unit,
         direction=explanation.direction,
         trap=explanation.trap,
-        twin=twin,
+        equal_to=equal_to,
         lines=lines,
     )
 
@@ -191,12 +182,8 @@ def _modality(row: Row) -> str:
     return str((row.get("at") or {}).get("modality") or "")
 
 
-def _set_order(modality: str) -> int:
-    return SETS.index(modality) if modality in SETS else len(SETS)
-
-
 def _line(row: Row, varying: tuple[str, ...], explanation: Explanation | None, near: Sequence[Any]) -> Line:
-    """near: the numbers of the measure, all read beside each other."""
+    """near: all numbers of the measure, which are read beside each other."""
     value, error = as_number(row.get("value")), row.get("standard_error")
     return Line(
         modality=_modality(row),
@@ -209,8 +196,9 @@ def _line(row: Row, varying: tuple[str, ...], explanation: Explanation | None, n
 
 
 def track(row: Row, limits: tuple[float | str, float | str]) -> Track | None:
-    """Places of a bounded value; None where a bound is infinite or unknown or the value is missing."""
-    low, high = (_limit(limit, row) for limit in limits)
+    """Positions of a bounded value; None if a bound is infinite or unknown or the value is missing."""
+    # a bound may be named after the row's n or d
+    low, high = (as_number(row.get(limit) if limit in SIZE_FIELDS else limit) for limit in limits)
     value, null = as_number(row.get("value")), as_number(row.get("null_value"))
     if low is None or high is None or value is None or not low < high:
         return None
@@ -222,10 +210,3 @@ def track(row: Row, limits: tuple[float | str, float | str]) -> Track | None:
     label = f"{number(value)} on the range from {number(low)} to {number(high)}{against}"
     start = place(min(max(0.0, low), high))
     return Track(value=place(value), null=None if null is None else place(null), start=start, label=label)
-
-
-def _limit(limit: float | str, row: Row) -> float | None:
-    """A bound as a number: itself, or the row's n or d where it is named after one."""
-    value = row.get(limit) if limit in SIZE_FIELDS else limit
-    value = as_number(value)
-    return value if value is not None and math.isfinite(value) else None

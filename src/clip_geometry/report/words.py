@@ -1,5 +1,6 @@
-"""Sentences of a report, written as macros of a Jinja template beside the code that computes their numbers."""
+"""Text from Jinja templates beside the code that computes their numbers: sentences as macros, and whole pages."""
 
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,23 @@ from jinja2 import Environment, StrictUndefined
 
 from clip_geometry.report.numbers import brief, fixed, number, percent
 
-_ENVIRONMENT = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)  # plain text, no HTML
+
+def listed(parts: Iterable[str]) -> str:
+    """`a, b and c`."""
+    *head, last = parts
+    return f"{', '.join(head)} and {last}" if head else last
+
+
+_ENVIRONMENT = Environment(  # plain text, no HTML
+    undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+)
 _ENVIRONMENT.filters |= {
     "fixed": fixed,  # {{ gap|fixed(2) }}
     "percent": percent,
     "brief": brief,
     "number": number,
+    "percentage": lambda share: f"{100 * share:.3g}%",  # of a chance level: 1.25%, which `percent` rounds
+    "listed": listed,
     "sentence": lambda text: text[:1].upper() + text[1:],  # unlike `capitalize`, which lowers the rest
 }
 
@@ -40,3 +52,8 @@ class Words:
     def __call__(self, macro: str, /, *arguments: Any, **values: Any) -> str:
         """The text of a macro with its runs of blanks joined; empty where the macro says nothing."""
         return " ".join(getattr(self._macros, macro)(*arguments, **values).split())
+
+
+def render(file: Path, **values: Any) -> str:
+    """A whole page from its template, with the filters of the sentences."""
+    return _ENVIRONMENT.from_string(file.read_text(encoding="utf-8")).render(values)

@@ -74,7 +74,7 @@ def test_the_map_is_fitted_on_other_pairs(experiment):
 
 def test_zero_shot_is_taken_among_all_classes_apart_for_those_that_the_pairs_lack(experiment):
     sets = experiment.sets("scored")
-    prompts = experiment._embedded(experiment.config.model, experiment.config.prompted, only="text")["text"]
+    prompts = experiment.embeddings(experiment.config.model, experiment.config.prompted, only="text")["text"]
     labels, seen = np.asarray(sets["image"].labels), np.asarray(experiment.sets("pairs")["image"].labels)
     known = np.isin(labels, seen)
     assert 1 < known.sum() < len(labels) - 1

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from clip_geometry.config import validate
-from clip_geometry.experiments.geometry import Geometry, GeometryConfig
+from clip_geometry.experiments.geometry import Geometry
+from clip_geometry.experiments.kit.geometry import GeometryConfig
 from clip_geometry.experiments.kit.stored import StoredConfig, read_stored, stored_revision
 from clip_geometry.experiments.tyshchuk2023.isotropy import Isotropy, IsotropyConfig
 from clip_geometry.geometry import average_cosine

@@ -12,12 +12,12 @@ from clip_geometry.data.scenes import HELD_OUT, class_names
 from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.encoders.mclip.table import paired_image_model
 from clip_geometry.evaluators import zero_shot
+from clip_geometry.experiments.kit.clip_training import measured_steps
 from clip_geometry.experiments.teach_text import TeachText
 from clip_geometry.experiments.teach_text.config import StudentConfig
 from clip_geometry.experiments.teach_text.measuring import encode
 from clip_geometry.experiments.teach_text.model import fresh_student, make_folder, save_student
 from clip_geometry.experiments.teach_text.training import Place
-from clip_geometry.experiments.train_clip.config import measured_steps
 from clip_geometry.registry import InputError
 from support.killed import kill_after_a_checkpoint
 from support.teach_text import LANGUAGES, PROMPTS, TINY, configured, planned, ran
@@ -132,8 +132,9 @@ def test_translations_are_compared_with_the_first_language(whole):
 def test_the_distance_to_the_teacher_falls(tmp_path):
     """Within 40 steps to less than half on the batches, and on captions that are not trained on, in every language."""
     experiment = planned(tmp_path, steps=40, measurements=2)
-    teaching, states = experiment.taught(experiment.observer())
-    assert np.mean(teaching.losses[-5:]) < 0.5 * np.mean(teaching.losses[:2])
+    trainer = experiment.trained(experiment.callback())
+    states = trainer.trajectory
+    assert np.mean(trainer.losses[-5:]) < 0.5 * np.mean(trainer.losses[:2])
     for language in LANGUAGES:
         before, *_, after = states[Place("teach_text.loss", language)]
         assert after < 0.5 * before
@@ -148,9 +149,9 @@ def test_the_folder_is_the_trained_student(tmp_path):
     """By `mclip:` from texts to rows, against the student in float32 as it was trained: float16 and batches of other
     lengths are all that is between."""
     experiment = planned(tmp_path)
-    teaching, _ = experiment.taught(lambda student: {})
-    expected = {name: encode(teaching.student, texts.tokens) for name, texts in experiment.captions.items()}
-    save_student(teaching.student, experiment.model_folder)
+    trainer = experiment.trained(lambda trainer: {})
+    expected = {name: encode(trainer.student, texts.tokens) for name, texts in experiment.captions.items()}
+    save_student(trainer.student, experiment.model_folder)
     found = tower(experiment.model_folder)
     for language, rows in expected.items():
         tokens = found.tokenize(captions(TINY["data"], language))

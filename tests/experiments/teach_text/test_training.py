@@ -9,14 +9,10 @@ import torch
 from clip_geometry.data import dataset_from, load_dataset
 from clip_geometry.data.scenes import HELD_OUT, class_names
 from clip_geometry.encoders import load_encoder, resolve_encoder
-from clip_geometry.experiments.kit.checkpoint import Checkpoint, resume
-from clip_geometry.experiments.kit.measured_training import train
-from clip_geometry.experiments.kit.schedule import rate
 from clip_geometry.experiments.teach_text.data import aligned
 from clip_geometry.experiments.teach_text.measuring import COSINE, LOSS, UNEXPLAINED, nearness
-from clip_geometry.experiments.teach_text.training import Place
 from clip_geometry.registry import InputError
-from support.teach_text import LANGUAGES, PROMPTS, TINY, configured, planned
+from support.teach_text import LANGUAGES, PROMPTS, TINY, planned
 
 EACH = TINY["batch_size"] // len(LANGUAGES)
 
@@ -37,9 +33,9 @@ def decoded(experiment, tokens):
     return [text.strip() for text in texts]
 
 
-def in_languages(experiment, teaching, number):
+def in_languages(experiment, trainer, number):
     """(language, its texts of a step, the rows that they should give)."""
-    tokens, targets = teaching.batch(number)
+    tokens, targets = trainer.batch(number)
     texts = decoded(experiment, tokens)
     for k, language in enumerate(LANGUAGES):
         part = slice(k * EACH, (k + 1) * EACH)
@@ -51,11 +47,11 @@ def in_languages(experiment, teaching, number):
 
 def test_a_caption_should_give_what_the_teacher_says_of_its_translation(folder, teacher):
     experiment = planned(folder, class_captions=0.0)
-    teaching = experiment.teaching()
+    trainer = experiment.trainer()
     sides = {name: load_dataset(dataset_from({**TINY["data"], "language": name})).text for name in LANGUAGES}
     english = [sides["en"].load(k) for k in range(60)]
     expected = teacher.text_features(teacher.tokenize(english))
-    for language, texts, targets in in_languages(experiment, teaching, 2):
+    for language, texts, targets in in_languages(experiment, trainer, 2):
         places = defaultdict(list)  # two scenes may be worded alike in one language and not in another
         for k in range(60):
             places[sides[language].load(k).lower()].append(k)
@@ -67,11 +63,11 @@ def test_a_caption_should_give_what_the_teacher_says_of_its_translation(folder, 
 def test_class_prompts_are_of_seen_classes_only_and_of_the_teachers_own_prompt(folder, teacher):
     """With nothing but prompts, 600 in each language: all classes of the 30 scenes, and so no held-out one."""
     experiment = planned(folder, class_captions=1.0)
-    teaching = experiment.teaching()
+    trainer = experiment.trainer()
     english = teacher.text_features(teacher.tokenize([f"A picture of a {name}." for name in class_names()]))
     found = {language: set() for language in LANGUAGES}
     for number in range(60):
-        for language, texts, targets in in_languages(experiment, teaching, number):
+        for language, texts, targets in in_languages(experiment, trainer, number):
             prompts = [PROMPTS[language][0].format(name).lower() for name in class_names(language)]
             codes = [prompts.index(text) for text in texts]
             found[language] |= set(codes)
@@ -84,10 +80,10 @@ def test_class_prompts_are_of_seen_classes_only_and_of_the_teachers_own_prompt(f
 
 def test_half_of_the_texts_are_prompts(folder):
     experiment = planned(folder)
-    teaching = experiment.teaching()
+    trainer = experiment.trainer()
     prompts = {PROMPTS[name][0].format(word).lower() for name in LANGUAGES for word in class_names(name)}
     held_out = {PROMPTS[name][0].format(class_names(name)[k]).lower() for name in LANGUAGES for k in HELD_OUT}
-    texts = [text for number in range(50) for _, part, _ in in_languages(experiment, teaching, number) for text in part]
+    texts = [text for number in range(50) for _, part, _ in in_languages(experiment, trainer, number) for text in part]
     share = np.mean([text in prompts for text in texts])
     assert share == pytest.approx(0.5, abs=4 * (0.25 / len(texts)) ** 0.5)  # four standard errors of 2000 draws
     assert not held_out & set(texts)
@@ -96,10 +92,10 @@ def test_half_of_the_texts_are_prompts(folder):
 def test_several_prompts_of_a_class_are_drawn_and_share_a_target(folder, teacher):
     two = {name: [f"{'A' if name == 'en' else 'x'} {{}}", "{}"] for name in LANGUAGES}
     experiment = planned(folder, class_captions=1.0, prompts=two)
-    teaching = experiment.teaching()
+    trainer = experiment.trainer()
     k = int(load_dataset(dataset_from(TINY["data"])).image.labels[0])
     name, own = class_names("de")[k], class_names()[k]
-    prompts = teaching.prompts["de"]
+    prompts = trainer.prompts["de"]
     rows = {text: prompts.targets([place])[0] for place, text in enumerate(decoded(experiment, prompts.tokens))}
     english = teacher.text_features(teacher.tokenize([f"A {own}", own])).mean(0)
     for text in (f"x {name}", name):
@@ -111,72 +107,39 @@ def test_several_prompts_of_a_class_are_drawn_and_share_a_target(folder, teacher
 
 def test_an_epoch_has_every_caption_once_in_every_language(folder):
     experiment = planned(folder, class_captions=0.0)
-    teaching = experiment.teaching()
+    trainer = experiment.trainer()
     for epoch in range(2):
         numbers = range(6 * epoch, 6 * epoch + 6)  # 60 captions in batches of 10
         of = defaultdict(list)
         for number in numbers:
-            for language, texts, _ in in_languages(experiment, teaching, number):
+            for language, texts, _ in in_languages(experiment, trainer, number):
                 of[language] += texts
         for language, texts in of.items():
             assert sorted(texts) == sorted(decoded(experiment, experiment.captions[language].tokens))
 
 
 def test_a_step_depends_on_the_seed_and_its_number_only(folder):
-    one, same = planned(folder).teaching(), planned(folder, steps=9).teaching()
+    one, same = planned(folder).trainer(), planned(folder, steps=9).trainer()
     for _ in range(2):
         one.step()
     for a, b in zip(one.batch(4), same.batch(4), strict=True):
         assert torch.equal(a, b)
     assert not torch.equal(one.batch(4)[0], one.batch(5)[0])
-    assert not torch.equal(one.batch(4)[0], planned(folder, seed=1).teaching().batch(4)[0])
+    assert not torch.equal(one.batch(4)[0], planned(folder, seed=1).trainer().batch(4)[0])
     english, german = one.batch(4)[1][: 2 * EACH].split(EACH)
     assert not torch.equal(english, german)  # each language has an order of its own
 
 
 def test_the_loss_is_the_mean_squared_error_of_the_batch(folder):
     """By one pass of the student over the whole batch, in float64 on the way to the mean."""
-    teaching = planned(folder).teaching()
-    tokens, targets = teaching.batch(0)
+    trainer = planned(folder).trainer()
+    tokens, targets = trainer.batch(0)
     with torch.no_grad():
-        rows = teaching.student(tokens)
-        loss = float(teaching.loss(tokens, targets))
+        rows = trainer.student(tokens)
+        loss = float(trainer.batch_loss(tokens, targets))
     assert loss == pytest.approx(float((rows.double() - targets.double()).square().mean()), rel=1e-5)
-    teaching.step()
-    assert teaching.losses == pytest.approx([loss], rel=1e-5) and teaching.number == 1
-
-
-def test_the_rate_rises_and_falls_along_a_cosine():
-    config = configured(steps=40, warmup=0.25, lr=0.2)
-    assert [rate(config, k) for k in (0, 4, 9)] == pytest.approx([0.02, 0.1, 0.2])
-    assert rate(config, 10) == pytest.approx(0.2) and rate(config, 25) == pytest.approx(0.1)
-    assert 0 < rate(config, 39) < 0.001
-    assert rate(configured(steps=4, warmup=0.0, lr=0.2), 0) == 0.2
-
-
-def test_what_is_stopped_goes_on_from_its_checkpoint(folder, tmp_path):
-    def observe(teaching):
-        weights = teaching.student.LinearTransformation.weight
-        return {Place("norm", "en"): float(weights.detach().norm())}
-
-    whole = planned(folder).teaching()
-    expected = train(whole, [0, 2, 4, 6], observe)
-    stopped, checkpoint = planned(folder).teaching(), Checkpoint(tmp_path / "c.pt")
-    checkpoint.is_due = lambda: stopped.number == 3
-    with pytest.raises(KeyboardInterrupt):
-        train(stopped, [0, 2, 4, 6], observe, checkpoint, lambda done: interrupt(stopped.number == 4))
-    again = planned(folder).teaching()
-    states = resume(again, checkpoint, Place)
-    assert again.number == 3 and len(states[Place("norm", "en")]) == 2
-    assert train(again, [0, 2, 4, 6], observe, None, trajectory=states) == expected
-    assert again.losses == whole.losses
-    for name, value in whole.student.state_dict().items():
-        assert torch.equal(value, again.student.state_dict()[name])
-
-
-def interrupt(now):
-    if now:
-        raise KeyboardInterrupt
+    trainer.step()
+    assert trainer.losses == pytest.approx([loss], rel=1e-5) and trainer.number == 1
 
 
 # --- numbers
@@ -207,7 +170,7 @@ def test_the_kth_caption_of_an_item_translates_its_kth_caption():
 
 def test_a_batch_of_more_than_there_is_is_said(folder):
     with pytest.raises(InputError) as error:
-        planned(folder, batch_size=244).teaching()
+        planned(folder, batch_size=244).trainer()
     assert "batch_size is 244, 61 texts in each language, but there are 60 captions in 'en'" in str(error.value)
 
 
@@ -217,4 +180,4 @@ def test_prompts_of_data_without_classes_are_said(tmp_path):
     data = {"name": "captions", "path": str(table)}
     experiment = planned(tmp_path, languages=["en", "de"], data=data)
     with pytest.raises(InputError, match="captions has no labels with class names, which prompts are made of"):
-        experiment.teaching()
+        experiment.trainer()

@@ -90,8 +90,8 @@ def test_pictures_are_what_the_encoder_makes_of_them(tmp_path):
     """64 pixels brought to 32, as the trained model's own `local-dir:` does it."""
     experiment = planned(tmp_path)
     pairs, dataset = experiment.pairs("measured"), load_dataset(experiment.config.measured)
-    training = experiment.training()
-    found = training.pixels(pairs.pictures(np.arange(5)))
+    training = experiment.trainer()
+    found = training.pixels(pairs.images(np.arange(5)))
     encoder = load_encoder(resolve_encoder(f"local-dir:{experiment.model_folder}", fresh=True), "cpu")
     expected = torch.stack([encoder.preprocess(dataset.image.load(k)) for k in range(5)])
     assert torch.allclose(found, expected, atol=2e-6)  # (x/255 − m)/s and (x − 255 m)/(255 s) in float32

@@ -13,12 +13,11 @@ from torch.nn import functional
 from clip_geometry.config import validate
 from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.evaluators import evaluators, zero_shot
-from clip_geometry.experiments.kit.labels import data_label
+from clip_geometry.experiments.kit.clip_training import data_words, measured_steps
 from clip_geometry.experiments.kit.trajectories import curves_of
 from clip_geometry.experiments.train_clip import TrainClip
-from clip_geometry.experiments.train_clip.architecture import ARCHITECTURES
-from clip_geometry.experiments.train_clip.config import TrainClipConfig, measured_steps
-from clip_geometry.experiments.train_clip.geometry import NAMES, Observer, Place, encode, zero_shot_values
+from clip_geometry.experiments.train_clip.config import ARCHITECTURES, TrainClipConfig
+from clip_geometry.experiments.train_clip.geometry import NAMES, Place, StateCallback, encode, zero_shot_values
 from clip_geometry.experiments.train_clip.model import save_weights
 from clip_geometry.experiments.train_clip.rows import change_rows
 from clip_geometry.experiments.train_clip.words import architecture_words, arm_words
@@ -163,18 +162,18 @@ def test_a_run_draws_its_figure_and_explains_its_numbers(whole):
 
 def test_batch_statistics_are_used_but_not_kept(tmp_path):
     experiment = planned(tmp_path)
-    pairs, training = experiment.pairs("measured"), experiment.training()
+    pairs, training = experiment.pairs("measured"), experiment.trainer()
     prompts = experiment.prompts
     before = {name: value.clone() for name, value in training.model.state_dict().items()}
     running, _, _ = encode(training, pairs, prompts)
     batch, text, classes = encode(training, pairs, prompts, batch_norm="batch")
     training.model.train()
     with torch.no_grad():
-        expected = training.model.encode_image(training.pixels(pairs.pictures(np.arange(40))))
+        expected = training.model.encode_image(training.pixels(pairs.images(np.arange(40))))
     assert torch.allclose(batch, expected, atol=1e-5) and not torch.allclose(batch, running, atol=1e-3)
-    again, same, _ = encode(planned(tmp_path).training(), pairs, prompts)
+    again, same, _ = encode(planned(tmp_path).trainer(), pairs, prompts)
     assert torch.equal(again, running) and torch.equal(same, text) and classes.shape == (80, 12)
-    training = planned(tmp_path).training()
+    training = planned(tmp_path).trainer()
     encode(training, pairs, prompts, batch_norm="batch")
     assert all(torch.equal(value, before[name]) for name, value in training.model.state_dict().items())
 
@@ -182,8 +181,8 @@ def test_batch_statistics_are_used_but_not_kept(tmp_path):
 def test_a_measure_that_is_not_defined_is_nan(tmp_path):
     experiment = planned(tmp_path, measured={"name": "scenes", "split": "test", "size": 4})
     pairs = experiment.pairs("measured")
-    observer = Observer(pairs, experiment.prompts, names=("modality_gap", NAMES[4]))
-    found = observer(experiment.training())
+    callback = StateCallback(pairs, experiment.prompts, names=("modality_gap", NAMES[4]))
+    found = callback(experiment.trainer())
     assert np.isnan(found[Place(NAMES[4])]) and found[Place("modality_gap")] > 0  # five folds of four pictures
 
 
@@ -337,4 +336,4 @@ def test_architectures_and_data_have_words():
     assert told == [
         f"ResNet 1-1-1-1 of width 16{text}", f"test_byobnet{text}", f"ViT/8 of 4 layers of width 128{text}",
     ]  # fmt: skip
-    assert data_label(configured().data) == "scenes, train, size 50, classes seen, captions_per_image 3"
+    assert data_words(configured().data) == "scenes, train, size 50, classes seen, captions_per_image 3"

@@ -1,7 +1,6 @@
-"""The losses are those they are named after, a step depends on seed and number only, and what is stopped goes on."""
+"""The losses are those they are named after, and what a step is made of."""
 
 import math
-from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -9,13 +8,9 @@ import torch
 from torch.nn import functional
 
 from clip_geometry.evaluators import contrastive_loss
-from clip_geometry.experiments.kit.checkpoint import Checkpoint, resume
-from clip_geometry.experiments.kit.measured_training import train
-from clip_geometry.experiments.kit.schedule import rate
-from clip_geometry.experiments.train_clip.config import ARMS, ObjectiveConfig
-from clip_geometry.experiments.train_clip.geometry import Observer
-from clip_geometry.experiments.train_clip.model import Objective, limit_scale
-from clip_geometry.experiments.train_clip.training import Place
+from clip_geometry.experiments.train_clip.config import ObjectiveConfig
+from clip_geometry.experiments.train_clip.geometry import StateCallback
+from clip_geometry.experiments.train_clip.model import Objective
 from clip_geometry.geometry import average_cosine, isoscore
 from clip_geometry.registry import InputError
 from support.train_clip import planned
@@ -86,15 +81,17 @@ def test_classes_are_told_by_one_layer_from_pictures_and_captions():
     assert again.head is not None and torch.equal(again.head.weight, found.head.weight)  # of the seed
 
 
-def test_the_scale_stays_between_1_and_100():
+def test_the_scale_stays_between_1_and_100(tmp_path):
+    trainer = planned(tmp_path, lr=1e-12).trainer()
     for given, expected in ((400.0, 100.0), (0.2, 1.0), (30.0, 30.0)):
-        limit_scale(model := Scale(given))
-        assert float(model.logit_scale.detach().exp()) == pytest.approx(expected)
+        trainer.model.logit_scale.data.fill_(math.log(given))
+        trainer.step()
+        assert float(trainer.model.logit_scale.detach().exp()) == pytest.approx(expected)
 
 
 def test_only_trained_temperatures_move(tmp_path):
     for arm, moves in (("clip", True), ("siglip", True), ("fixed_temperature", False)):
-        training = planned(tmp_path, arm=arm, steps=2).training()
+        training = planned(tmp_path, arm=arm, steps=2).trainer()
         before = float(training.model.logit_scale.detach().exp())
         assert before == pytest.approx(10 if arm == "siglip" else 1 / 0.07)
         training.step()
@@ -107,25 +104,25 @@ def test_only_trained_temperatures_move(tmp_path):
 
 
 def test_an_epoch_has_every_picture_once_in_whole_batches(tmp_path):
-    training = planned(tmp_path).training()
+    training = planned(tmp_path).trainer()
     first, second = ([training.batch(k) for k in range(start, start + 3)] for start in (0, 3))
     for epoch in (first, second):
         together = np.concatenate(epoch)
         assert len(together) == 48 == len(set(together.tolist()))  # of 50 in batches of 16
     assert set(first[0].tolist()) != set(second[0].tolist())
-    assert np.array_equal(training.batch(4), planned(tmp_path, steps=9).training().batch(4))
-    assert not np.array_equal(training.batch(0), planned(tmp_path, seed=1).training().batch(0))
+    assert np.array_equal(training.batch(4), planned(tmp_path, steps=9).trainer().batch(4))
+    assert not np.array_equal(training.batch(0), planned(tmp_path, seed=1).trainer().batch(0))
 
 
 def test_captions_are_those_of_the_pictures_or_of_their_classes(tmp_path):
-    training = planned(tmp_path, class_captions=1.0, prompts=["a {}.", "one {} here"]).training()
+    training = planned(tmp_path, class_captions=1.0, prompts=["a {}.", "one {} here"]).trainer()
     rows = training.batch(0)
     found, prompts = training.captions(rows, 0), training.prompts
     assert prompts is not None
     of = [torch.from_numpy(prompts.tokens[2 * label : 2 * label + 2]).tolist() for label in training.pairs.labels[rows]]
     assert all(row in two for row, two in zip(found.tolist(), of, strict=True))
     assert len({two.index(row) for row, two in zip(found.tolist(), of, strict=True)}) == 2
-    training = planned(tmp_path, class_captions=0.0).training()
+    training = planned(tmp_path, class_captions=0.0).trainer()
     found = training.captions(rows, 0).tolist()
     own = [[training.pairs.captions(np.array([k]), np.array([n]))[0].tolist() for n in range(3)] for k in rows]
     numbers = {three.index(row) for row, three in zip(found, own, strict=True)}
@@ -133,99 +130,21 @@ def test_captions_are_those_of_the_pictures_or_of_their_classes(tmp_path):
     assert found == training.captions(rows, 0).tolist() != training.captions(rows, 1).tolist()
 
 
-def test_the_rate_rises_and_falls_along_a_cosine(tmp_path):
-    training = planned(tmp_path, steps=40, warmup=0.25, lr=0.2).training()
-    assert [rate(training.config, k) for k in (0, 4, 9)] == pytest.approx([0.02, 0.1, 0.2])
-    assert rate(training.config, 10) == pytest.approx(0.2) and rate(training.config, 25) == pytest.approx(0.1)
-    assert 0 < rate(training.config, 39) < 0.001
-    assert training.optimizer.param_groups[1]["weight_decay"] == 0
-    assert all(each.ndim > 1 for each in training.optimizer.param_groups[0]["params"])
-
-
-def test_every_training_begins_anew(tmp_path):
-    experiment = planned(tmp_path)
-    first = experiment.training()
-    first.step()
-    again = experiment.training()
-    again.step()
-    assert again.losses == first.losses and again.number == 1
-
-
 def test_more_pictures_in_a_batch_than_there_are_is_said(tmp_path):
     with pytest.raises(InputError, match="batch_size is 64, but there are 50 pictures to train on; expected at most"):
-        planned(tmp_path, batch_size=64).training()
+        planned(tmp_path, batch_size=64).trainer()
 
 
 @pytest.mark.parametrize("arm", ["clip", "istar"])
 def test_a_training_that_diverges_is_said(tmp_path, arm):
     experiment = planned(tmp_path, arm=arm, lr=1e30, steps=4, warmup=0.0, clip=None)
     measured = experiment.pairs("measured")
-    observer = Observer(measured, experiment.prompts, names=("modality_gap",))
+    callback = StateCallback(measured, experiment.prompts, names=("modality_gap",))
     with pytest.raises(
         InputError, match=r"has diverged: the .* is not finite; choose a lr below 1e\+30 or more warmup"
     ):
-        train(experiment.training(), [0, 4], observer)
-    training = experiment.training()
+        experiment.trainer().run([0, 4], callback)
+    training = experiment.trainer()
     next(training.model.parameters()).data.fill_(float("nan"))
     with pytest.raises(InputError, match="an embedding after 0 steps is not finite"):
-        observer(training)
-
-
-def test_what_is_dropped_out_depends_on_the_step_only(tmp_path):
-    """Patches are, half of them; a training that begins at step 1 drops those of step 1."""
-    vision = {"image_size": 32, "patch_size": 8, "layers": 1, "width": 8, "head_width": 8, "patch_dropout": 0.5}
-    experiment = planned(tmp_path, architecture={"embed_dim": 12, "vision_cfg": vision, "text_cfg": {"layers": 1}})
-    first, again = experiment.training(), experiment.training()
-    first.step()
-    torch.rand(3)  # what else draws random numbers
-    again.step()
-    state = first.state()
-    resumed = experiment.training()
-    resumed.restore(state)
-    first.step()
-    torch.rand(3)
-    resumed.step()
-    assert again.losses == first.losses[:1] and resumed.losses == first.losses
-    other = experiment.training()
-    other._dropout = nullcontext
-    other.step()
-    assert other.losses != again.losses
-
-
-# --- its state
-
-
-@pytest.mark.parametrize("arm", ARMS)
-def test_a_training_that_is_stopped_goes_on_bit_for_bit(tmp_path, monkeypatch, arm):
-    monkeypatch.setattr("clip_geometry.experiments.kit.checkpoint.SECONDS", 0)
-    monkeypatch.setattr("clip_geometry.experiments.kit.checkpoint.SHARE", float("inf"))
-    settings = {"arm": arm, "steps": 4}
-    experiment = planned(tmp_path, **settings)
-    measured = experiment.pairs("measured")
-    observer = Observer(measured, experiment.prompts, names=("modality_gap", "isoscore", "silhouette"))
-    whole = experiment.training()
-    expected = train(whole, [0, 1, 2, 4], observer)
-    stopped, checkpoint = [], Checkpoint(tmp_path / "cells" / "a.pt")
-
-    def stopping(done):
-        stopped.append(done)
-        if len(stopped) > 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(planned(tmp_path, **settings).training(), [0, 1, 2, 4], observer, checkpoint, stopping)
-    training = planned(tmp_path, **settings).training()
-    before = resume(training, checkpoint, Place)
-    assert training.number == 2
-    found = train(training, [0, 1, 2, 4], observer, checkpoint, trajectory=before)
-    assert repr(found) == repr(expected) and training.losses == whole.losses
-    for one, other in zip(_tensors(training.state()), _tensors(whole.state()), strict=True):
-        assert torch.equal(one, other)
-
-
-def _tensors(value):
-    """All in a state, in its order."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    return [each for part in parts for each in _tensors(part)]
+        callback(training)

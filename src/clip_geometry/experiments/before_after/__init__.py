@@ -1,8 +1,7 @@
-"""The same pairs as a model gives them and after maps: their geometry, and what they are good for."""
+"""The same pairs before and after maps: their geometry, retrieval and zero-shot accuracy."""
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -12,11 +11,10 @@ from pydantic import Field, field_validator, model_validator
 
 from clip_geometry.config import validate
 from clip_geometry.data.base import DatasetConfig
-from clip_geometry.embeddings import Embeddings
 from clip_geometry.experiments.kit.base import Cell, Model, Source, experiments
 from clip_geometry.experiments.kit.maps import MapConfig, MapsConfig, MapsExperiment, Sets, moved
 from clip_geometry.experiments.kit.stored import StoredConfig
-from clip_geometry.measuring.sets import MeasuredSets, named
+from clip_geometry.measuring.sets import named
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 
@@ -33,10 +31,15 @@ MEASURES = (
 
 
 class BeforeAfterConfig(MapsConfig):
-    """scored: pairs that are measured after each map. pairs: other pairs, that maps are fitted on. prompt: of zero-shot
-    classification of the scored images among all classes, whose captions it takes the place of; null: none. Classes
-    that occur among `pairs` count as seen. measures: of the scored pairs. twins: row → another model of the same pairs,
-    as it comes: its rows go through the first map.
+    """Config of the experiment `before_after`, beside the keys of `MapsConfig`.
+
+    Args:
+        scored: Pairs that are measured after each map.
+        pairs: Other pairs, which the maps are fitted on; their classes count as seen.
+        prompt: Prompt of a zero-shot classification of the scored images among all classes; null for none.
+        measures: Measures of the scored pairs.
+        twins: Name of a line of the table → another model, whose embeddings of the scored pairs go through the first
+            map only.
     """
 
     ROLES: ClassVar = ("pairs", "scored")
@@ -81,7 +84,7 @@ class BeforeAfterConfig(MapsConfig):
 
 
 class BeforeAfter(MapsExperiment):
-    """A cell is a row of the table: a map, or a twin as it comes."""
+    """A cell is one line of the table: a map, or another model."""
 
     Config = BeforeAfterConfig
     summary = "the same pairs before and after maps: geometry, retrieval from a mixed index, zero-shot accuracy"
@@ -90,41 +93,35 @@ class BeforeAfter(MapsExperiment):
         config = self.config
         words = {"name", "title", "description", "maps", "twins", "model", *config.data_fields()}
         settings = config.model_dump(mode="json", serialize_as_any=True, exclude=words)
-        for each, model in self._table:
+        first = config.maps[0]
+        twins = [(first.model_copy(update={"row": row}), model) for row, model in config.twins.items()]
+        for each, model in [*twins, *((each, config.model) for each in config.maps)]:
             roles = dict.fromkeys(("scored", *filter(None, [each.fit_on]), *(("pairs",) if config.prompt else ())))
-            data = {role: self._identity_of(model, config.sources[role]) for role in roles}
+            data = {
+                role: config.sources[role].model_dump(mode="json")
+                | self.workspace.revisions(model, config.sources[role])
+                for role in roles
+            }
             of = model and model.model_dump(mode="json")
-            yield Cell({"map": each.model_dump(mode="json"), "model": of, "data": data, **settings},
-                       partial(self._rows_of, each, model))  # fmt: skip
-
-    @property
-    def _table(self) -> list[tuple[MapConfig, Any]]:
-        """(map, model) of each row: twins first."""
-        config = self.config
-        twins = [(config.maps[0].model_copy(update={"row": row}), model) for row, model in config.twins.items()]
-        return [*twins, *((each, config.model) for each in config.maps)]
-
-    def _identity_of(self, model: Any, data: DatasetConfig | StoredConfig) -> dict[str, Any]:
-        return data.model_dump(mode="json") | self.workspace.revisions(model, data)
+            define = {"map": each.model_dump(mode="json"), "model": of, "data": data, **settings}
+            yield Cell(define, partial(self._rows_of, each, model))
 
     def rows(self, each: MapConfig) -> list[Row]:
         return self._rows_of(each, self.config.model)
 
     def _rows_of(self, each: MapConfig, model: Any) -> list[Row]:
         config = self.config
-        with self._told(each):
+        with self.naming(each):
             fitted = self.fitted(each)
-            if fitted.refusal:
-                raise InputError(fitted.refusal)
-            sets = self._embedded(model, config.scored)
-            measured = self._measured(moved(fitted, sets))
+            sets = self.embeddings(model, config.scored)
+            measured = self.measured(moved(fitted, sets))
             rows = [
                 {**measured.row(measure, place), "at": {"row": each.row, "modality": place}}
                 for measure in named(config.measures)
                 for place in measured.places(measure)
             ]
             if config.prompt is not None:
-                prompts = self._embedded(model, config.prompted, only="text")["text"]
+                prompts = self.embeddings(model, config.prompted, only="text")["text"]
                 rows += self._zero_shot(each.row, moved(fitted, {"image": sets["image"], "text": prompts}))
         shared = {**measured.context(), "pipeline": list(each.pipeline), "fitted_on": fitted.fitted_on}
         return [{**shared, **row} for row in rows]
@@ -135,8 +132,8 @@ class BeforeAfter(MapsExperiment):
         known = np.isin(np.asarray(sets["image"].labels), self._seen)
         for classes, chosen in (("seen", known), ("held out", ~known)):
             if chosen.sum() > 1:
-                part = self._measured({"image": sets["image"].take(chosen), "text": sets["text"]})
-                row = part.row(measure, "both")
+                part = {"image": sets["image"].take(chosen), "text": sets["text"]}
+                row = self.measured(part).row(measure, "both")
                 p, chance = row["value"], 1 / len(np.unique(np.asarray(sets["text"].labels)))
                 error = row["standard_error"] or math.sqrt(p * (1 - p) / row["n"])
                 row |= {"standard_error": error, "null_value": chance}
@@ -144,19 +141,10 @@ class BeforeAfter(MapsExperiment):
 
     @cached_property
     def _seen(self) -> np.ndarray:
-        labels = self._embedded(self.config.model, self.config.pairs)["image"].labels
+        labels = self.sets("pairs")["image"].labels
         if labels is None:
-            raise InputError(
-                "which classes are seen is told by the labels of pairs, which have none; set prompt to null"
-            )
+            raise InputError("the labels of pairs say which classes are seen, but pairs has none; set prompt to null")
         return np.unique(np.asarray(labels))
-
-    def _measured(self, sets: Mapping[str, Embeddings]) -> MeasuredSets:
-        return MeasuredSets(sets, (), seed=self.config.seed, blocks=self.config.blocks)
-
-    def _embedded(self, model: Any, data: Any, only: str | None = None) -> Sets:
-        config = self.config
-        return self.workspace.embeddings(model, data, limit=config.limit, batch_size=config.batch_size, only=only)
 
     # --- the report
 
@@ -179,25 +167,33 @@ class BeforeAfter(MapsExperiment):
 
     @classmethod
     def sentences(cls, planned: Any) -> list[str]:
-        from clip_geometry.experiments.before_after.report import tell
+        from clip_geometry.experiments.before_after.sentences import tell
 
         config = planned[0].config
         return tell(planned[0].finished_rows(), config.maps[0].row, list(config.twins)) if len(planned) == 1 else []
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
-        from clip_geometry.experiments.before_after.report import draw_before_after
+        from clip_geometry.experiments.before_after.figures import draw_before_after
 
-        facts, first = self.facts(), self.config.maps[0].row
-        fitted = f"; maps fitted on {facts['maps are fitted on']}" if facts["maps are fitted on"] else ""
-        prompt = f"; prompt “{self.config.prompt}”" if self.config.prompt else ""
-        origin = (
-            f"{facts['model'] or 'Stored embeddings'}; {facts['measured']}{fitted}{prompt}; seed {self.config.seed}."
+        facts, prompt = self.facts(), self.config.prompt
+        parts = [
+            facts["model"] or "Stored embeddings",
+            facts["measured"],
+            facts["maps are fitted on"] and f"maps fitted on {facts['maps are fitted on']}",
+            prompt and f"prompt “{prompt}”",
+            f"seed {self.config.seed}.",
+        ]
+        return draw_before_after(
+            self.finished_rows(),
+            first=self.config.maps[0].row,
+            folder=folder,
+            origin="; ".join(filter(None, parts)),
+            prefix=prefix,
+            group=group,
         )
-        entries = draw_before_after(self.finished_rows(), first=first, folder=folder, origin=origin, prefix=prefix)
-        return [replace(entry, group=group) for entry in entries]
 
     def fresh_models(self) -> list[str]:
-        return []  # the twin is called what it is in its row
+        return []  # the names of the table's lines say which model is untrained
 
 
 experiments.add("before_after", BeforeAfter)

@@ -1,4 +1,4 @@
-"""What an experiment is: a config, the cells it plans, and the report it makes of their rows."""
+"""The base of every experiment: its config, the cells that it plans, and its section of the report."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def _encoder(value: Any) -> EncoderConfig:
-    """`open_clip:…` or a section {model: open_clip:…, seed: 1, …} as the family's config."""
+    """The config of a model from `open_clip:…` or a section {model: open_clip:…, seed: 1, …}."""
     if isinstance(value, EncoderConfig):
         return value
     section = {"model": value} if isinstance(value, str) else dict(value) if isinstance(value, dict) else {}
@@ -35,7 +35,7 @@ def _encoder(value: Any) -> EncoderConfig:
 
 
 def _dataset(value: Any) -> DatasetConfig:
-    """`scenes` or a section {name: scenes, split: test, …} as the data set's config."""
+    """The config of a data set from `scenes` or a section {name: scenes, split: test, …}."""
     if isinstance(value, DatasetConfig):
         return value
     if not isinstance(value, str | dict):
@@ -44,7 +44,7 @@ def _dataset(value: Any) -> DatasetConfig:
 
 
 def _source(value: Any) -> DatasetConfig | StoredConfig:
-    """A data set, or a section {embeddings: PATH, …} of embeddings that are there already."""
+    """A data set, or a section {embeddings: PATH, …} of stored embeddings."""
     if isinstance(value, StoredConfig):
         return value
     if isinstance(value, dict) and isinstance(value.get("embeddings"), str):
@@ -52,11 +52,6 @@ def _source(value: Any) -> DatasetConfig | StoredConfig:
         places = {key: str(path_of(place).resolve()) for key, place in given.items()}
         return validate(StoredConfig, {**value, **places}, "stored embeddings")
     return _dataset(value)
-
-
-def _steps(steps: tuple[str, ...]) -> tuple[str, ...]:
-    """Known steps, as they are written."""
-    return tuple(str(step) for step in parse_pipeline(steps))
 
 
 def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
@@ -67,13 +62,13 @@ def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
 
 Model = Annotated[SerializeAsAny[EncoderConfig], BeforeValidator(_encoder)]
 Data = Annotated[SerializeAsAny[DatasetConfig], BeforeValidator(_dataset)]
-Steps = Annotated[tuple[str, ...], AfterValidator(_steps)]
+Steps = Annotated[tuple[str, ...], AfterValidator(lambda steps: tuple(map(str, parse_pipeline(steps))))]
 Seeds = Annotated[tuple[int, ...], Field(min_length=1), AfterValidator(_distinct)]
 Source = Annotated[SerializeAsAny[DatasetConfig] | StoredConfig, BeforeValidator(_source)]
 
 
 class RunConfig(Config):
-    """Keys of every config; an experiment adds its own. title and description head the report."""
+    """Keys of every config; an experiment adds its own. The title and the description head the report."""
 
     name: str = Field(pattern=r"^[\w.-]+$")
     experiment: str
@@ -83,7 +78,7 @@ class RunConfig(Config):
 
 
 class Workspace(Protocol):
-    """What the runner gives an experiment."""
+    """What the runner provides to an experiment."""
 
     folder: Path
     device: str
@@ -97,18 +92,33 @@ class Workspace(Protocol):
         batch_size: int,
         only: str | None = None,
     ) -> Mapping[str, Embeddings]:
-        """The sets of both, embedded once and kept in the store; of stored embeddings, as they are. only: a modality
-        that is enough."""
+        """Embed the data with the model, once: the store keeps the result.
+
+        Args:
+            model: The encoder, None for stored embeddings.
+            data: The data set, or stored embeddings, which are returned unchanged.
+            limit: Use only the first N items, None for all.
+            batch_size: Batch size of the encoder.
+            only: The one modality that is needed, None for all.
+
+        Returns:
+            Modality → embeddings.
+        """
         ...
 
     def revisions(self, model: EncoderConfig | None, data: DatasetConfig | StoredConfig) -> dict[str, str]:
-        """What identifies the files behind both, and the package: when they change, cells are new."""
+        """Hashes of the files behind both and of the package: when they change, cells are computed again."""
         ...
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One unit of work that is finished or not. define: what its numbers depend on; compute: its rows."""
+    """One unit of work, finished or not.
+
+    Args:
+        define: Everything that its numbers depend on.
+        compute: Computes its rows.
+    """
 
     define: Mapping[str, Any]
     compute: Callable[[], Sequence[Row]]
@@ -119,11 +129,11 @@ class Cell:
 
 
 class Experiment(ABC):
-    """A question put to some data: plans cells, and draws what came out."""
+    """A question about some data: plans cells, and reports on their rows."""
 
     Config: ClassVar[type[RunConfig]]
     summary: ClassVar[str]
-    explanations: ClassVar[Mapping[str, Any]] = {}  # of numbers of its own, as `report.table.Explanation` has them
+    explanations: ClassVar[Mapping[str, Any]] = {}  # measure → `report.table.Explanation`, of its own measures
 
     def __init__(self, config: Any, workspace: Workspace):
         self.config = config
@@ -131,33 +141,33 @@ class Experiment(ABC):
 
     @abstractmethod
     def cells(self) -> Iterator[Cell]:
-        """The units of work, cheap to list: nothing is loaded before a cell computes."""
+        """The units of work. Cheap: nothing is loaded before a cell computes."""
 
     @abstractmethod
     def facts(self) -> Mapping[str, Any]:
-        """What the head of the report states: model, data, n, d, pipeline, seed, …"""
+        """The facts at the head of the report: model, data, n, d, pipeline, seed, …"""
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> list["FigureEntry"]:
-        """Draws the figures of the report into `folder`; prefix of the file names, group of the headings."""
+        """Draw the figures of the report into `folder`; `prefix` is of the file names, `group` a heading."""
         return []
 
     @classmethod
     def together(cls, planned: Sequence[Any], folder: Path) -> list["FigureEntry"]:
-        """Figures of several runs of this experiment in one, for a sweep."""
+        """Figures that combine several runs of this experiment, for a sweep."""
         return []
 
     @classmethod
     def sentences(cls, planned: Sequence[Any]) -> list[str]:
-        """What the rows of one run, or of several together, say, the most telling first; where there are none, the
-        report reads sentences off the measures of each run."""
+        """Sentences about the rows of one run, or of several, the most important first; without any, the report states
+        what the measures of each run support."""
         return []
 
     def tabled(self, row: Row) -> bool:
-        """Whether the report's table shows the row; results.jsonl has all."""
+        """Whether the report's table shows the row; results.jsonl has all rows."""
         return True
 
     def finished_rows(self) -> list[Row]:
-        """The rows of its cells that are there by now, in the order of the cells."""
+        """The rows of its finished cells, in the order of the cells."""
         found: dict[str, list[Row]] = {cell.key: [] for cell in self.cells()}
         for row in Results(self.workspace.folder / "results.jsonl").read():
             if row["cell"] in found:
@@ -165,11 +175,11 @@ class Experiment(ABC):
         return [row for rows in found.values() for row in rows]
 
     def label(self) -> str:
-        """A short name of this run beside others of a sweep."""
+        """A short name of this run among others of a sweep."""
         return self.config.name
 
     def fresh_models(self) -> Sequence[str]:
-        """Models whose weights are untrained, which the report says at its head."""
+        """Models with untrained weights, for the banner of the report."""
         model = getattr(self.config, "model", None)
         if model is None or not model.is_fresh:
             return []

@@ -1,34 +1,20 @@
-"""What the report says about the numbers of an experiment, beside those of the registries."""
+"""Explanations of the numbers of an experiment, beside those of the registered measures."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from clip_geometry.config import read_yaml
-
-
-@dataclass(frozen=True)
-class Explained:
-    """What the report says about a number (`report.table.Explanation`)."""
-
-    name: str
-    title: str
-    summary: str
-    reading: str
-    trap: str
-    formula: str
-    range: tuple[float | str, float | str]
-    direction: str
-    reference: str
-    group: str = "maps"
-    unit: str = ""
+from clip_geometry.report.table import Explained
 
 
 def read_explanations(file: Path) -> dict[str, Explained]:
-    """Name → explanation, from the experiment's numbers.yaml.
+    """Read the explanations of an experiment from its numbers.yaml.
 
     Args:
-        file: YAML with `experiment` (the prefix of the names), `defaults` and `numbers`: name → fields of `Explained`,
-            where they are not the defaults.
+        file: YAML with `experiment` (the prefix of the names), `defaults`, and `numbers`: name → the fields of
+            `Explained` that differ from the defaults.
+
+    Returns:
+        Name → explanation.
     """
     found = read_yaml(file)
     defaults = {"direction": ""} | found.get("defaults", {})

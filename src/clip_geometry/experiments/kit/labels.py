@@ -1,16 +1,6 @@
-"""Labels of data sets and runs for headings, captions and legends."""
+"""Labels of runs for headings, captions and legends."""
 
 from collections.abc import Sequence
-
-from clip_geometry.data.base import DatasetConfig
-
-
-def data_label(data: DatasetConfig) -> str:
-    """Name, split and non-default options of a data set: `scenes, test, size 512`."""
-    from clip_geometry.report.origin import option_words
-
-    options = data.model_dump(mode="json", exclude_defaults=True, exclude={"name", "split"})
-    return ", ".join(filter(None, (data.name, data.split, option_words(options))))
 
 
 def distinct_labels(labels: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The same captions in several languages: aligned rows after a pipeline, and numbers with their standard errors."""
+"""The same captions in several languages: aligned rows after a pipeline, and measures with standard errors."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -18,15 +18,22 @@ from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.transforms import Step, prepare
 
+SPOKEN = {"en": "English", "de": "German", "fr": "French", "ru": "Russian"}
 METRICS = {"language_silhouette": "euclidean", "language_silhouette[cosine]": "cosine"}
 
 
 class LanguageSets:
     """Text embeddings in several languages after a pipeline that is fitted on all of them.
 
-    embeddings: name of a set → its rows, the name of a target being its language. sources: language → name of the set
-    whose captions its own translate; several languages may share one. seed: of the dealing into blocks. blocks: of the
-    jackknife over captions, 0 for no standard errors. Raises InputError for sets that cannot be compared.
+    Args:
+        embeddings: Name of a set → its rows; the name of a target is its language.
+        steps: The pipeline.
+        sources: Language → name of the set that its captions translate; several languages may share one.
+        seed: Of the assignment to blocks.
+        blocks: Blocks of the jackknife over captions, 0 for no standard errors.
+
+    Raises:
+        InputError: If the sets cannot be compared.
     """
 
     def __init__(
@@ -53,7 +60,7 @@ class LanguageSets:
         self._outside: dict[int, LanguageSets] = {}
 
     def aligned(self, language: str) -> tuple[np.ndarray, np.ndarray]:
-        """(n, d) rows of the source and of the language, row k of both being one caption."""
+        """(n, d) rows of the source and of the language; row k of both is one caption."""
         i, j = self.pairs(language)
         return self.rows[self.sources[language]][i], self.rows[language][j]
 
@@ -74,7 +81,7 @@ class LanguageSets:
         return i, j
 
     def distance_rows(self, language: str) -> list[Row]:
-        """language_distance of the source and the language, of distances and of their squares."""
+        """language_distance of the source and the language, by distances and by their squares."""
 
         def distances(sets: LanguageSets) -> dict[str, float]:
             source, target = sets.aligned(language)
@@ -99,7 +106,7 @@ class LanguageSets:
         return rows
 
     def context(self) -> Row:
-        """What every row has in common. The language is in its `at`, and no option of the data."""
+        """What every row has in common. The language is in its `at`, not among the options of the data."""
         first = next(iter(self.embeddings.values()))
         options = dict(first.provenance.get("data_options") or {})
         shared = context(
@@ -114,7 +121,7 @@ class LanguageSets:
         """Rows and the language of each."""
         if language is None:
             parts = {name: (each.language, self.rows[name]) for name, each in self.embeddings.items()}
-            labels = [np.full(len(rows), spoken) for spoken, rows in parts.values()]
+            labels = [np.full(len(rows), language) for language, rows in parts.values()]
             return np.concatenate([rows for _, rows in parts.values()]), np.concatenate(labels)
         source, target = self.aligned(language)
         return np.concatenate([source, target]), np.repeat(["source", "target"], len(source))
@@ -147,7 +154,7 @@ class LanguageSets:
         """The captions outside of the block in every language, by the pipeline that is fitted on them."""
         if block in self._outside:
             return self._outside[block]
-        kept = {name: each.take(self._block_of[name] != block) for name, each in self.embeddings.items()}
+        kept = {name: each.take(self._blocks[name] != block) for name, each in self.embeddings.items()}
         outside = LanguageSets(kept, self.steps, self.sources, seed=self.seed, blocks=0)
         if self.blocks * sum(rows.nbytes for rows in outside.rows.values()) < KEPT_BYTES:
             self._outside[block] = outside
@@ -160,9 +167,15 @@ class LanguageSets:
         return {key: number for number, key in enumerate(keys)}
 
     @cached_property
-    def _block_of(self) -> dict[str, np.ndarray]:
+    def _blocks(self) -> dict[str, np.ndarray]:
+        """The block of each row of a set."""
         dealt = deal(len(self._items), self.blocks, self.seed).numpy()
         return {name: dealt[[self._items[key] for key in _item_keys(e)]] for name, e in self.embeddings.items()}
+
+
+def spoken(language: str) -> str:
+    """The name of a language, the code of one that is not in SPOKEN."""
+    return SPOKEN.get(language, language)
 
 
 def _item_keys(embeddings: Embeddings) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Maps that are fitted on one stated set and applied to others: what the experiments on transforms share."""
+"""Maps fitted on one named set and applied to others: what the experiments on transforms share."""
 
 import math
 from abc import abstractmethod
@@ -31,7 +31,13 @@ Sets = Mapping[str, Embeddings]
 
 
 class MapConfig(Config):
-    """row: its name in the table. pipeline: its steps. fit_on: the data whose rows it is fitted on, by their role."""
+    """One map.
+
+    Args:
+        row: Its name in the table.
+        pipeline: Its steps.
+        fit_on: The role of the data that it is fitted on, null if no step learns.
+    """
 
     row: str
     pipeline: Steps = ("normalize",)
@@ -51,9 +57,14 @@ class MapConfig(Config):
 
 
 class MapsConfig(RunConfig):
-    """model: an encoder, null for stored embeddings. maps: the rows of the table. limit: take the first so many items
-    of every set. batch_size: of the encoder. blocks: of the jackknife over the scored items, the map left as it is; 0
-    for no standard errors.
+    """Keys that every experiment on maps has.
+
+    Args:
+        model: An encoder, null for stored embeddings.
+        maps: The maps, one line of the table each.
+        limit: Use only the first N items of every set.
+        batch_size: Batch size of the encoder.
+        blocks: Blocks of the jackknife over the scored items, with the fitted map held fixed; 0 for no standard errors.
     """
 
     ROLES: ClassVar[tuple[str, ...]]  # what maps can be fitted on
@@ -96,34 +107,36 @@ class MapsConfig(RunConfig):
 
 
 class MapsExperiment(Experiment):
-    """A table with a row per map. A cell is one map, so that adding one computes that one only.
+    """A table with one line per map. A cell is one map, so that adding a map computes only that one.
 
-    drawn: measure → its word in the legend of the figures; of one measure told_by is the key of `at` by which series
-    are told apart.
+    drawn: measure → its name in the legends of the figures. series_by: if one measure is drawn, the key of `at` whose
+    values are its series.
     """
 
     drawn: ClassVar[Mapping[str, str]]
-    told_by: ClassVar[str | None] = None
+    series_by: ClassVar[str | None] = None
 
     def sets(self, role: str) -> Sets:
         """The raw rows in that role."""
-        config = self.config
-        return self.workspace.embeddings(
-            config.model, config.sources[role], limit=config.limit, batch_size=config.batch_size
-        )
+        return self.embeddings(self.config.model, self.config.sources[role])
+
+    def embeddings(self, model: Any, data: DatasetConfig | StoredConfig, only: str | None = None) -> Sets:
+        """The raw rows of any model and data, within the config's limit."""
+        limit, batch_size = self.config.limit, self.config.batch_size
+        return self.workspace.embeddings(model, data, limit=limit, batch_size=batch_size, only=only)
 
     def fitted(self, each: MapConfig) -> FittedPipeline:
-        """The map, fitted where it says; the last one is kept."""
+        """The map fitted on its data; the last one is kept."""
         if self._last is None or self._last[0] != each:
-            with self._told(each):
+            with self.naming(each):
                 self._last = each, fit(each, self.sets(each.fit_on or next(iter(self.config.sources))))
         return self._last[1]
 
     _last: tuple[MapConfig, FittedPipeline] | None = None
 
     @contextmanager
-    def _told(self, each: MapConfig) -> Iterator[None]:
-        """What goes wrong with the map's name."""
+    def naming(self, each: MapConfig) -> Iterator[None]:
+        """Errors within name the map."""
         try:
             yield
         except InputError as error:
@@ -135,31 +148,34 @@ class MapsExperiment(Experiment):
         settings = config.model_dump(mode="json", serialize_as_any=True, exclude=words | config.data_fields())
         for each in config.maps:
             roles = dict.fromkeys((*config.SCORED, *filter(None, [each.fit_on])))
-            data = {role: self._identity(config.sources[role]) for role in roles if role in config.sources}
+            data = {
+                role: source.model_dump(mode="json") | self.workspace.revisions(config.model, source)
+                for role in roles
+                if (source := config.sources.get(role)) is not None
+            }
             yield Cell({"map": each.model_dump(mode="json"), "data": data, **settings}, partial(self.rows, each))
-
-    def _identity(self, data: DatasetConfig | StoredConfig) -> dict[str, Any]:
-        return data.model_dump(mode="json") | self.workspace.revisions(self.config.model, data)
 
     @abstractmethod
     def rows(self, each: MapConfig) -> list[Row]:
         """The numbers of one map."""
 
     def scored(self, each: MapConfig, role: str, measures: Sequence[Measure], **at: Any) -> list[Row]:
-        """Measures of the rows in a role after the map: each with its ± over the items, and null value."""
+        """Measures of the rows in a role after the map, each with its standard error over the items and null value."""
         fitted, sets = self.fitted(each), self.sets(role)
-        with self._told(each):
-            if fitted.refusal:
-                raise InputError(fitted.refusal)
-            measured = MeasuredSets(moved(fitted, sets), (), seed=self.config.seed, blocks=self.config.blocks)
+        with self.naming(each):
+            measured = self.measured(moved(fitted, sets))
             rows = [measured.row(measure, place) for measure in measures for place in measured.places(measure)]
         shared = {**measured.context(), "pipeline": list(each.pipeline), "fitted_on": fitted.fitted_on}
         return [{**shared, **row, "at": {"row": each.row, **at}} for row in rows]
 
+    def measured(self, sets: Sets) -> MeasuredSets:
+        """Sets that a map has moved, to be measured as they are."""
+        return MeasuredSets(sets, (), seed=self.config.seed, blocks=self.config.blocks)
+
     def share_rows(
         self, each: MapConfig, name: str, scores: Mapping[str, float], scored: Sets, fitted_on: str | None, **own: Any
     ) -> list[Row]:
-        """Rows of an evaluator whose numbers are shares of the scored images, of which ± follows."""
+        """Rows of an evaluator whose numbers are shares of the scored images, with binomial standard errors."""
         measured = {measure.attribute: measure for measure in named([name])}
         shared = {**context(scored, seed=self.config.seed), "pipeline": list(each.pipeline), "fitted_on": fitted_on}
         n, d = scored["image"].vectors.shape
@@ -186,7 +202,10 @@ class MapsExperiment(Experiment):
         shared = context(next(iter(roles.values())), seed=config.seed)
         return {
             "model": with_options(shared["model"] or "", shared["model_options"]),
-            **{role: _words(sets) for role, sets in roles.items()},
+            **{
+                role: f"{origin_of(sets)}, {', '.join(f'{len(side)} {modality}s' for modality, side in sets.items())}"
+                for role, sets in roles.items()
+            },
             "dimension": next(iter(next(iter(roles.values())).values())).dim,
             "maps": len(config.maps),
             "seed": config.seed,
@@ -202,7 +221,7 @@ class MapsExperiment(Experiment):
         return draw_maps(
             self.finished_rows(),
             self.drawn,
-            key=self.told_by,
+            key=self.series_by,
             folder=folder,
             origin=self.origin_words(),
             prefix=prefix,
@@ -210,15 +229,22 @@ class MapsExperiment(Experiment):
         )
 
     def origin_words(self) -> str:
-        """What a caption ends with: model, data, seed."""
+        """The end of a caption: model, data, seed."""
         facts = self.facts()
         roles = "; ".join(f"{role}: {facts[role]}" for role in self.config.sources if role in facts)
         return f"{facts['model'] or 'stored embeddings'}; {roles}; d = {facts['dimension']}; seed {self.config.seed}."
 
 
 def fit(each: MapConfig, sets: Sets) -> FittedPipeline:
-    """Fitted on the raw rows of `sets`; of steps that learn from pairs, on all of their pairs. Of one set alone the
-    map moves every modality."""
+    """Fit a map on raw rows.
+
+    Args:
+        each: The map; steps that learn from pairs use all pairs of the sets.
+        sets: The rows. A map fitted on one set alone applies to every modality.
+
+    Raises:
+        InputError: If a step is for a modality that is not there.
+    """
     steps, rows, pairs = parse_pipeline(each.pipeline), {name: side.vectors for name, side in sets.items()}, None
     origin = origin_of(sets)
     if len(sets) == 1:
@@ -233,12 +259,8 @@ def fit(each: MapConfig, sets: Sets) -> FittedPipeline:
 
 
 def moved(fitted: FittedPipeline, sets: Sets) -> dict[str, Embeddings]:
-    """The sets after the map."""
+    """The sets after the map. Raises InputError if the map refuses to move them."""
+    if fitted.refusal:
+        raise InputError(fitted.refusal)
     after = fitted.transform({modality: side.vectors for modality, side in sets.items()})
     return {modality: replace(side, vectors=after[modality]) for modality, side in sets.items()}
-
-
-def _words(sets: Sets) -> str:
-    """`scenes/train, 500 images, 500 texts`"""
-    counts = ", ".join(f"{len(side)} {modality}s" for modality, side in sets.items())
-    return f"{origin_of(sets)}, {counts}"

@@ -1,4 +1,4 @@
-"""What the experiments on a labelled set have in common: its splits, its prompts, and pairs to fit maps on."""
+"""What the experiments on a labelled data set share: its splits, its prompts, and pairs to fit maps on."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Self
@@ -15,11 +15,12 @@ from clip_geometry.registry import InputError
 
 
 class ProbeConfig(MapsConfig):
-    """pairs: images and captions that maps can be fitted on, null without. probe: labelled images with splits "train"
-    and "test", and a prompt.
+    """Keys of a probe. A map's fit_on is "pairs"; "train" or "test", the images of the probe with the prompts of their
+    classes; or "prompts", the prompts alone.
 
-    A map's fit_on is "pairs"; "train" or "test", the images of the probe with the prompts of their classes; or
-    "prompts", the prompts alone.
+    Args:
+        pairs: images and captions that maps can be fitted on, null for none.
+        probe: labelled images with splits "train" and "test", and a prompt.
     """
 
     ROLES: ClassVar = ("pairs", "train", "test", "prompts")
@@ -45,7 +46,7 @@ class ProbeConfig(MapsConfig):
 
 
 class PromptedConfig(ProbeConfig):
-    """A probe whose classes are told by prompts."""
+    """A probe whose classes have prompts."""
 
     @model_validator(mode="after")
     def _prompted(self) -> Self:

@@ -1,4 +1,4 @@
-"""Embeddings that are there already, in the place of a data set and a model."""
+"""Stored embeddings, in place of a data set and a model."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,9 +16,13 @@ from clip_geometry.registry import InputError
 
 
 class StoredConfig(Config):
-    """embeddings: a file or folder as `clip-geometry measure` takes it. labels: a file of one label per row, null for
-    those that the embeddings carry. encoder: what made them, in words, for the rows of results. rows: [first, end) of
-    every set, null for all.
+    """Stored embeddings as a source of a config.
+
+    Args:
+        embeddings: A file or folder that `clip-geometry measure` accepts.
+        labels: A file with one label per row, null for the labels that the embeddings carry.
+        encoder: The model behind the embeddings, for the result rows.
+        rows: [first, end) of every set, null for all.
     """
 
     embeddings: Path
@@ -38,8 +42,10 @@ class StoredConfig(Config):
 
 
 def read_stored(config: StoredConfig, limit: int | None = None) -> Mapping[str, Embeddings]:
-    """The sets by modality. Raises InputError where there are fewer rows than asked for."""
+    """The sets by modality. Raises InputError where there are fewer rows than the config asks for."""
     first, end = config.rows or (0, None)
+    split = {} if config.rows is None else {"split": f"rows {first} to {end}"}
+    encoder = {} if config.encoder is None else {"model": config.encoder}
     sets = {}
     found = read_any(config.embeddings)
     if config.labels is not None:
@@ -48,12 +54,14 @@ def read_stored(config: StoredConfig, limit: int | None = None) -> Mapping[str, 
         if end is not None and len(each) < end:
             raise InputError(f"{config.embeddings} has {len(each)} {modality} rows, but rows = [{first}, {end}]")
         rows = each.take(slice(first, end))
-        sets[modality] = replace(rows if limit is None else rows.take(slice(limit)), provenance=_origin(config, each))
+        known = {key: value for key, value in each.provenance.items() if key != "source"}
+        provenance = {"dataset": config.name, **known, **split, **encoder}
+        sets[modality] = replace(rows if limit is None else rows.take(slice(limit)), provenance=provenance)
     return sets
 
 
 def stored_revision(config: StoredConfig) -> str:
-    """Changes when a file of the embeddings or their labels does."""
+    """A hash that changes when a file of the embeddings or their labels does."""
     path = config.embeddings
     names = sorted(str(each.relative_to(path)) for each in path.rglob("*")) if path.is_dir() else [path.name]
     embeddings = digest(revision(path if path.is_dir() else path.parent, names))
@@ -63,16 +71,9 @@ def stored_revision(config: StoredConfig) -> str:
 
 
 def check_sources(model: EncoderConfig | None, **roles: Any) -> None:
-    """Raises InputError unless there is a model for data sets, and none for stored embeddings."""
+    """Raise InputError unless data sets have a model and stored embeddings have none."""
     for role, data in roles.items():
         if isinstance(data, StoredConfig) and model is not None:
             raise InputError(f"{role} has stored embeddings, which no model is needed for; set model to null")
         if not isinstance(data, StoredConfig) and model is None:
             raise InputError(f"{role} has {data.name}, which a model has to embed; set model")
-
-
-def _origin(config: StoredConfig, each: Embeddings) -> dict[str, Any]:
-    known = {key: value for key, value in each.provenance.items() if key != "source"}
-    split = {} if config.rows is None else {"split": f"rows {config.rows[0]} to {config.rows[1]}"}
-    encoder = {} if config.encoder is None else {"model": config.encoder}
-    return {"dataset": config.name, **known, **split, **encoder}

@@ -1,4 +1,4 @@
-"""Zero-shot classification by prompts in several languages: pictures through one tower, texts through another."""
+"""Zero-shot classification by prompts in several languages: images and prompts by different models."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -26,9 +26,16 @@ ZERO_SHOT = "zero_shot.top_1"
 
 
 class LanguageZeroShotConfig(RunConfig):
-    """model: of the pictures. text: of the prompts, null for the same. probe: labelled pictures whose classes have
-    names in every language. prompts: language → prompt. trained: pictures whose classes count as seen, null to tell no
-    difference. batch_size: of the encoders. blocks: of the jackknife over pictures.
+    """Config of the experiment `language_zero_shot`.
+
+    Args:
+        model: Encoder of the images.
+        text: Encoder of the prompts, null for the same.
+        probe: Labelled images whose classes have names in every language.
+        prompts: Language → prompt.
+        trained: Images whose classes count as seen, null for no such distinction.
+        batch_size: Batch size of the encoders.
+        blocks: Blocks of the jackknife over images.
     """
 
     model: Model
@@ -45,7 +52,7 @@ class LanguageZeroShotConfig(RunConfig):
         return self
 
     def prompted(self, language: str) -> DatasetConfig:
-        """The pictures with a prompt per class in that language."""
+        """The images with a prompt per class in that language."""
         values = self.probe.model_dump(mode="json") | {"language": language, "prompt": self.prompts[language]}
         return validate(type(self.probe), values, f"probe {self.probe.name} in {language!r}")
 
@@ -69,12 +76,12 @@ class LanguageZeroShot(Experiment):
         return self.config.text or self.config.model
 
     @cached_property
-    def _pictures(self) -> Embeddings:
+    def _images(self) -> Embeddings:
         config = self.config
         found = self.workspace.embeddings(config.model, config.probe, limit=None, batch_size=config.batch_size)
         if "image" not in found or found["image"].labels is None:
             raise InputError(
-                f"the probe {config.probe.name} has to be labelled pictures, and {config.model.model} to see"
+                f"the probe {config.probe.name} has to have labelled images, and {config.model.model} an image tower"
             )
         return found["image"]
 
@@ -85,29 +92,29 @@ class LanguageZeroShot(Experiment):
         )["text"]
         (measure,) = named([ZERO_SHOT])
         for classes, chosen in self._kinds:
-            sets = {"image": self._pictures.take(chosen), "text": texts}
+            sets = {"image": self._images.take(chosen), "text": texts}
             measured = MeasuredSets(sets, parse_pipeline(("normalize",)), seed=config.seed, blocks=config.blocks)
             at = {"language": language} | ({"classes": classes} if classes else {})
             row = {**measured.context(), **measured.row(measure, "both")}
+            # the language is in `at`, not among the options of the data
+            options = {key: value for key, value in row["data_options"].items() if key not in ("image", "text")}
             row |= {"null_value": 1 / len(np.unique(np.asarray(texts.labels))), "at": {"modality": "both", **at}}
-            rows.append(self._of_all_languages(row))
+            rows.append(row | {"data_options": options or self._own_options})
         return rows
 
-    def _of_all_languages(self, row: Row) -> Row:
-        """The language stands in `at`, and in no option of the data."""
-        options = {key: value for key, value in row["data_options"].items() if key not in ("image", "text")}
-        own = self.config.probe.model_dump(mode="json", exclude_defaults=True, exclude={"name", "split"})
-        return {**row, "data_options": options or own}
+    @property
+    def _own_options(self) -> dict[str, Any]:
+        return self.config.probe.model_dump(mode="json", exclude_defaults=True, exclude={"name", "split"})
 
     @cached_property
     def _kinds(self) -> list[tuple[str, np.ndarray]]:
-        """(seen or held out, which pictures); all pictures where it is not known."""
-        labels = np.asarray(self._pictures.labels)
+        """(seen or held out, mask of the images); all images where that is not known."""
+        labels = np.asarray(self._images.labels)
         if self.config.trained is None:
             return [("", np.ones(len(labels), bool))]
         side = load_dataset(self.config.trained).image
         if side is None or side.labels is None:
-            raise InputError(f"trained is {self.config.trained.name}, which has no labelled pictures")
+            raise InputError(f"trained is {self.config.trained.name}, which has no labelled images")
         known = np.isin(labels, side.labels)
         kinds = [("seen", known), ("held out", ~known)]
         return [(name, chosen) for name, chosen in kinds if chosen.sum() > 1]
@@ -118,37 +125,31 @@ class LanguageZeroShot(Experiment):
         from clip_geometry.report.origin import with_options
 
         config = self.config
-        options = config.probe.model_dump(mode="json", exclude_defaults=True, exclude={"name", "split"})
         return {
-            "pictures through": config.model.model,
-            "prompts through": self._text_model.model,
-            "pictures": f"{with_options(config.probe.name, options)}, {config.probe.split}",
+            "image model": config.model.model,
+            "prompt model": self._text_model.model,
+            "images": f"{with_options(config.probe.name, self._own_options)}, {config.probe.split}",
             "prompts": {language: f"“{prompt}”" for language, prompt in config.prompts.items()},
             "seed": config.seed,
         }
 
     @classmethod
     def sentences(cls, planned: "Sequence[LanguageZeroShot]") -> list[str]:
-        from clip_geometry.experiments.language_zero_shot.report import tell
+        from clip_geometry.experiments.language_zero_shot.figures import tell
 
         return tell(planned[0].finished_rows()) if len(planned) == 1 else []
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
-        from clip_geometry.experiments.language_zero_shot.report import draw_language_zero_shot
+        from clip_geometry.experiments.language_zero_shot.figures import draw_language_zero_shot
 
         facts = self.facts()
-        origin = (
-            f"{facts['pictures']} through {facts['pictures through']}, prompts through {facts['prompts through']}; "
-        )
         prompts = ", ".join(f"{language} {prompt}" for language, prompt in facts["prompts"].items())
-        return draw_language_zero_shot(
-            self.finished_rows(), folder=folder, origin=f"{origin}{prompts}; seed {facts['seed']}.", prefix=prefix,
-            group=group,
-        )  # fmt: skip
+        models = f"{facts['images']} by {facts['image model']}, prompts by {facts['prompt model']}"
+        origin = f"{models}; {prompts}; seed {facts['seed']}."
+        return draw_language_zero_shot(self.finished_rows(), folder=folder, origin=origin, prefix=prefix, group=group)
 
     def fresh_models(self) -> list[str]:
-        models = (self.config.model, self.config.text)
-        return [model.model for model in models if model is not None and model.is_fresh]
+        return [each.model for each in (self.config.model, self.config.text) if each is not None and each.is_fresh]
 
 
 experiments.add("language_zero_shot", LanguageZeroShot)

@@ -1,4 +1,4 @@
-"""The records of another run, from a file, shown with the figures of the experiment that made them."""
+"""The rows of an earlier training, read from a file and shown with the figures of the experiment that wrote them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -21,11 +21,11 @@ MAKER = "train_clip"  # the experiment whose records are shown
 
 
 class RecordedConfig(RunConfig):
-    """Keys of the experiment.
+    """Config of the experiment `recorded`.
 
     Args:
-        rows: a results.jsonl, a run folder, or `shipped/NAME/training.jsonl` of a model in the package.
-        measures: what the table shows, null for all.
+        rows: A results.jsonl, a run folder, or `shipped/NAME/training.jsonl` of a shipped model.
+        measures: The measures that the table shows, null for all.
     """
 
     rows: str = Field(min_length=1)
@@ -33,7 +33,7 @@ class RecordedConfig(RunConfig):
 
 
 class Recorded(Experiment):
-    """Computes nothing: the records are those of the file, of a training by train_clip."""
+    """Computes nothing: the rows are those of the file, a training by train_clip."""
 
     Config = RecordedConfig
     summary = "the rows of an earlier training shown again, from a file"
@@ -69,11 +69,13 @@ class Recorded(Experiment):
         return wanted is None or row["measure"] in wanted
 
     def facts(self) -> Mapping[str, Any]:
+        from clip_geometry.report.origin import data_words
+
         first = next(row for row in self._recorded if "trajectory" in row)
         return {
             "rows": self.config.rows,
             "trained": f"{first['steps'][-1]} steps, {len(first['steps'])} states measured",
-            "measured on": self._data(first),
+            "measured on": data_words(first),
             "batch norm in these": first["model_options"].get("batch_norm", "eval"),
             "seed": first["seed"],
         }
@@ -82,22 +84,19 @@ class Recorded(Experiment):
     def _recorded(self) -> list[Row]:
         return self.finished_rows()
 
-    def _data(self, row: Row) -> str:
-        from clip_geometry.report.origin import with_options
-
-        return ", ".join(filter(None, (with_options(row["dataset"], row["data_options"]), row["split"])))
-
     @classmethod
     def sentences(cls, planned: "Sequence[Recorded]") -> list[str]:
         maker: Any = experiments[MAKER]
         return maker.sentences_of(planned[0].finished_rows()) if len(planned) == 1 else []
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+        from clip_geometry.report.origin import data_words
+
         arms: dict[str, list[Row]] = {}
         for row in self._recorded:
             arms.setdefault(str(row["at"].get("arm", "")), []).append(row)
         first = next(row for row in self._recorded if "trajectory" in row)
-        origin = f"{self._data(first)}; pipeline: normalize; seed {first['seed']}; rows of {self.config.rows}."
+        origin = f"{data_words(first)}; pipeline: normalize; seed {first['seed']}; rows of {self.config.rows}."
         maker: Any = experiments[MAKER]
         return maker.figures_of(arms, folder, origin=origin, prefix=prefix, group=group)[:1]  # the main one
 

@@ -1,4 +1,4 @@
-"""A text tower for several languages, taught by an encoder that knows one (Carlsson et al. 2022)."""
+"""A text tower for several languages, distilled from an encoder that knows one (Carlsson et al. 2022)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -15,17 +15,15 @@ from clip_geometry.encoders.hf.loading import load_tokenizer
 from clip_geometry.encoders.open_clip.source import scenes_folder
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.experiments.kit.base import Cell, Experiment, experiments
-from clip_geometry.experiments.kit.checkpoint import Checkpoint, remove_finished, resume
+from clip_geometry.experiments.kit.clip_training import ZERO_SHOT, data_words, measured_steps
 from clip_geometry.experiments.kit.explained import read_explanations
-from clip_geometry.experiments.kit.labels import data_label
-from clip_geometry.experiments.kit.measured_training import train
+from clip_geometry.experiments.kit.training import Checkpoint, remove_finished
 from clip_geometry.experiments.teach_text.config import TeachTextConfig, parallel
-from clip_geometry.experiments.teach_text.data import Texts
+from clip_geometry.experiments.teach_text.data import Images, Sources, Texts
 from clip_geometry.experiments.teach_text.measuring import (
     COSINE,
     TRAINING_LOSS,
-    Observer,
-    Pictures,
+    StateCallback,
     accuracy_rows,
     caption_rows,
     class_rows,
@@ -33,11 +31,7 @@ from clip_geometry.experiments.teach_text.measuring import (
     state_rows,
 )
 from clip_geometry.experiments.teach_text.model import Student, fresh_student, make_folder, save_student
-from clip_geometry.experiments.teach_text.sources import Sources
-from clip_geometry.experiments.teach_text.training import Place, Teaching, Trajectory
-from clip_geometry.experiments.train_clip.config import measured_steps
-from clip_geometry.experiments.train_clip.geometry import ZERO_SHOT
-from clip_geometry.progress import progress
+from clip_geometry.experiments.teach_text.training import DistillationTrainer
 from clip_geometry.report.origin import with_options
 from clip_geometry.results import Row
 from clip_geometry.versions import library_versions
@@ -47,11 +41,11 @@ if TYPE_CHECKING:
 
 
 class TeachText(Experiment):
-    """One cell: the teaching with all its states. It leaves the student as `mclip:` reads it, in `model_folder`."""
+    """One cell: the training with all its states. The student is saved to `model_folder`, as `mclip:` reads it."""
 
     Config = TeachTextConfig
     explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
-    summary = "a small text tower taught in several languages by an encoder that knows one"
+    summary = "a small multilingual text tower distilled from an encoder that knows one language"
 
     def cells(self) -> Iterator[Cell]:
         yield self._cell
@@ -73,10 +67,10 @@ class TeachText(Experiment):
 
     @property
     def model_folder(self) -> Path:
-        """Where the student lies; `mclip:` before it."""
+        """Where the student is saved; `mclip:` reads it."""
         return self.workspace.folder / "models" / f"student-{self._cell.key[:8]}"
 
-    # --- the teaching
+    # --- the training
 
     @cached_property
     def sources(self) -> Sources:
@@ -84,10 +78,10 @@ class TeachText(Experiment):
 
     @cached_property
     def captions(self) -> dict[str, Texts]:
-        """Language → what is trained on."""
+        """Language → training texts."""
         return self.sources.texts(self.config.data)
 
-    def teaching(self) -> Teaching:
+    def trainer(self) -> DistillationTrainer:
         """Before its first step."""
         config, sources, captions = self.config, self.sources, self.captions
         numbers = next(iter(captions.values())).rows.shape[1]
@@ -98,71 +92,69 @@ class TeachText(Experiment):
             prompts = {name: each.of(seen) for name, each in sources.class_texts(config.data).items()}
         device = resolve_device(getattr(self.workspace, "device", "auto"))
         student = fresh_student(folder, numbers, config.seed)
-        return Teaching(student, captions, prompts, config, seed=config.seed, device=device)
+        return DistillationTrainer(student, captions, prompts, config, seed=config.seed, device=device)
 
-    def observer(self) -> Observer:
-        """Of the captions in `measured`, and zero-shot on its pictures where it has some."""
+    def callback(self) -> StateCallback:
+        """Measures states on the captions in `measured`, and zero-shot on its images, if any."""
         sources, data = self.sources, self.config.measured
-        pictures = sources.pictures(data) if sources.has_pictures(data) else None
-        return Observer(sources.texts(data), {} if pictures is None else sources.class_texts(data), pictures)
+        images = sources.images(data) if sources.has_images(data) else None
+        return StateCallback(sources.texts(data), {} if images is None else sources.class_texts(data), images)
 
-    def taught(self, observer: Observer, checkpoint: Checkpoint | None = None) -> tuple[Teaching, Trajectory]:
-        """(after its last step, its states); from the checkpoint on, where there is one."""
-        teaching = self.teaching()
-        before = {} if checkpoint is None else resume(teaching, checkpoint, Place)
-        with progress("teaching", total=self.config.steps, done=teaching.number) as advance:
-            return teaching, train(
-                teaching, self.steps, lambda each: observer(each.student), checkpoint, advance, before
-            )
+    def trained(self, callback: StateCallback, checkpoint: Checkpoint | None = None) -> DistillationTrainer:
+        """After its last step, resumed from the checkpoint if there is one."""
+        trainer = self.trainer()
+        trainer.run(self.steps, callback, checkpoint=checkpoint, name="distillation")
+        return trainer
 
     @property
     def steps(self) -> list[int]:
-        """After which a state is measured; 0 is before the first."""
+        """Steps after which a state is measured; 0 is before the first."""
         return measured_steps(self.config.steps, self.config.measurements)
 
     # --- rows
 
     def _rows(self) -> list[Row]:
         config = self.config
-        tested = None if config.tested is None else self.sources.pictures(config.tested)  # says what lacks in time
-        observer = self.observer()
-        teaching, states = self.taught(observer, Checkpoint.of(self.workspace.folder, self._cell.key))
-        rows = list(state_rows(states, self.steps, observer.captions, observer.pictures))
-        rows.append(self._loss_row(teaching))
-        weights = save_student(teaching.student, self.model_folder)
-        load_state_dict(teaching.student, read_state_dict(weights), str(weights))  # in float16, as anybody has it
-        rows += caption_rows(teaching.student, observer.captions, config.languages[0], config.seed)
+        # before the training, so that missing images are reported at once
+        tested = None if config.tested is None else self.sources.images(config.tested)
+        callback = self.callback()
+        trainer = self.trained(callback, Checkpoint.of(self.workspace.folder, self._cell.key))
+        rows = list(state_rows(trainer.trajectory, self.steps, callback.captions, callback.images))
+        rows.append(self._loss_row(trainer))
+        weights = save_student(trainer.student, self.model_folder)
+        load_state_dict(trainer.student, read_state_dict(weights), str(weights))  # in float16, as users load it
+        rows += caption_rows(trainer.student, callback.captions, config.languages[0], config.seed)
         rows = [{**self._context(config.measured), **row} for row in rows]
-        return rows + ([] if tested is None else self._tested_rows(teaching.student, tested))
+        return rows + ([] if tested is None else self._tested_rows(trainer.student, tested))
 
-    def _loss_row(self, teaching: Teaching) -> Row:
-        """truncated: how many of the texts in each language were cut."""
-        losses, steps = teaching.losses, self.steps
+    def _loss_row(self, trainer: DistillationTrainer) -> Row:
+        """Mean of the training losses between two measured states; truncated: texts that were cut, by language."""
+        losses, steps = trainer.losses, self.steps
         means = [None, *(float(np.mean(losses[start:end])) for start, end in pairwise(steps))]
         row = {"measure": TRAINING_LOSS, "value": means[-1], "standard_error": None, "n": None, "d": None}
         row |= {"trajectory": means, "steps": steps}
         row |= {"truncated": {language: texts.truncated for language, texts in self.captions.items()}}
         return {**row, "at": {"tower": "student", "step": steps[-1]}}
 
-    def _tested_rows(self, student: Student, pictures: Pictures) -> list[Row]:
-        """The teacher by its own prompts, and the student by those of each language."""
+    def _tested_rows(self, student: Student, images: Images) -> list[Row]:
+        """The teacher with its own prompts, and the student with those of each language."""
         config, sources, data = self.config, self.sources, self.config.tested
         assert data is not None
         origin = self._context(data)
         at = {"tower": "teacher", "language": config.languages[0]}
         best = [
             {**origin, "model": config.teacher.model, "model_options": model_options(config.teacher), **row}
-            for row in accuracy_rows(pictures, sources.teacher_classes(data), at)
+            for row in accuracy_rows(images, sources.teacher_classes(data), at)
         ]
         rows = []
         for language, prompts in sources.class_texts(data).items():
             at = {"tower": "student", "step": config.steps, "language": language}
-            for row, teacher in zip(accuracy_rows(pictures, class_rows(student, prompts), at), best, strict=True):
+            for row, teacher in zip(accuracy_rows(images, class_rows(student, prompts), at), best, strict=True):
                 rows += [{**origin, **row}, {**origin, **share_row(row, teacher)}]
         return best + rows
 
     def _context(self, data: DatasetConfig) -> Row:
-        """What all rows of a data set have in common. The language is in their `at`."""
+        """What all records of a data set have in common. The language is in their `at`."""
         options = data.model_dump(
             mode="json", serialize_as_any=True, exclude_defaults=True, exclude={"name", "split", "language", "pair"}
         )
@@ -182,7 +174,7 @@ class TeachText(Experiment):
     # --- the report
 
     def tabled(self, row: Row) -> bool:
-        """Numbers of the saved student, and of the last state what is not measured of it again."""
+        """Numbers of the saved student, and those of the last state that are not measured on it again."""
         again = [COSINE] if self.config.tested is None else [COSINE, ZERO_SHOT]
         return "trajectory" not in row or row["measure"] not in again
 
@@ -193,9 +185,9 @@ class TeachText(Experiment):
             "student": f"BERT of {student.layers} layer{'s' * (student.layers > 1)} of width {student.width}, "
             f"{student.heads} heads, {student.hidden} hidden; mean over tokens, one linear layer",
             "languages": ", ".join(config.languages),
-            "trained on": data_label(config.data),
-            "measured on": data_label(config.measured),
-            "tested on": None if config.tested is None else data_label(config.tested),
+            "trained on": data_words(config.data),
+            "measured on": data_words(config.measured),
+            "tested on": None if config.tested is None else data_words(config.tested),
             "prompts": " | ".join(each for language in config.languages for each in config.prompts.get(language, ())),
             "texts that are such": f"{config.class_captions:.0%}, of classes that are trained on",
             "AdamW": f"{config.steps} steps of {config.batch_size} texts, lr {config.lr:g}, warm-up "
@@ -215,7 +207,7 @@ class TeachText(Experiment):
 
     @classmethod
     def sentences(cls, planned: "Sequence[TeachText]") -> list[str]:
-        """Of one teaching; several are read off their tables."""
+        """Sentences about one training; for several the report reads their tables."""
         from clip_geometry.experiments.teach_text.figures import sentences
 
         return sentences(planned[0].finished_rows()) if len(planned) == 1 else []
@@ -223,9 +215,9 @@ class TeachText(Experiment):
     @property
     def _origin(self) -> str:
         config = self.config
-        tested = "" if config.tested is None else f"; the saved student and its teacher on {data_label(config.tested)}"
+        tested = "" if config.tested is None else f"; the saved student and its teacher on {data_words(config.tested)}"
         teacher = f"Teacher: {config.teacher.model}; pipeline: none; seed {config.seed}."
-        return f"{data_label(config.measured)}{tested}. {teacher}"
+        return f"{data_words(config.measured)}{tested}. {teacher}"
 
     def label(self) -> str:
         return f"taught by {self.config.teacher.model}"

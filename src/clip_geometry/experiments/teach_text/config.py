@@ -1,4 +1,4 @@
-"""The config of teacher learning: a student learns in several languages what a text tower says in one."""
+"""The config of the distillation: a student learns in several languages the rows that a text tower gives in one."""
 
 from collections.abc import Mapping
 from typing import Any, Self
@@ -8,12 +8,19 @@ from pydantic import Field, model_validator
 from clip_geometry.config import Config, validate
 from clip_geometry.data.base import DatasetConfig
 from clip_geometry.experiments.kit.base import Data, Model, RunConfig
-from clip_geometry.experiments.train_clip.config import OptimizerConfig
+from clip_geometry.experiments.kit.clip_training import OptimizerConfig
 from clip_geometry.registry import InputError
 
 
 class StudentConfig(Config):
-    """A BERT without dropout: width of its rows, layers, heads of attention, hidden: width of the layers between."""
+    """A BERT without dropout.
+
+    Args:
+        width: of its rows.
+        layers: how many.
+        heads: of attention.
+        hidden: width of the layers between.
+    """
 
     width: int = Field(default=128, ge=1)
     layers: int = Field(default=2, ge=1)
@@ -28,13 +35,20 @@ class StudentConfig(Config):
 
 
 class TeachTextConfig(RunConfig, OptimizerConfig):
-    """teacher: an encoder with a text tower (and, for zero-shot, an image tower). data: captions in several languages;
-    their own `language` is not used. languages: the first is the teacher's, and the student learns it too. measured:
-    other captions, on which states are watched; zero-shot as well where it has pictures and labels. tested: pictures
-    that zero-shot accuracy is taken on at the end; null: none. prompts: language → templates of class prompts, which a
-    share `class_captions` of the texts are, and zero-shot uses; an ensemble where there are several. batch_size: texts
-    of a step, as many in each language. measurements: about so many states are measured. seed: of first weights and
-    batches.
+    """Keys of the experiment.
+
+    Args:
+        teacher: an encoder with a text tower (and, for zero-shot, an image tower).
+        data: training captions in several languages; its own `language` is not used.
+        measured: other captions, on which states are measured, and zero-shot too if it has images and labels.
+        tested: images for zero-shot accuracy at the end; null for none.
+        languages: the first is the teacher's, and the student learns it too.
+        prompts: language → templates of class prompts, for zero-shot (an ensemble if there are several) and for the
+            share `class_captions` of the training texts.
+        student: its architecture.
+        batch_size: texts of a step, the same number in each language.
+        measurements: measure about this many states.
+        seed: of first weights and batches.
     """
 
     teacher: Model
@@ -74,7 +88,7 @@ class TeachTextConfig(RunConfig, OptimizerConfig):
 
 
 def parallel(data: DatasetConfig, languages: tuple[str, ...], language: str) -> tuple[DatasetConfig, DatasetConfig]:
-    """The captions of the first language, and those of `language`. WikiCaps has other items for each pair."""
+    """Captions in the first language, and in `language`. WikiCaps has other items for each pair of languages."""
     source, first_target, *_ = languages
     target = first_target if language == source else language
     pair = {"pair": f"{target}-{source}"} if "pair" in type(data).model_fields else {}

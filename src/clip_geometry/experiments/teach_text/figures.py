@@ -7,9 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from clip_geometry.experiments.kit.figures import (
-    INK,
     LINES,
-    SERIES,
     Curve,
     Drawing,
     Panel,
@@ -19,7 +17,7 @@ from clip_geometry.experiments.kit.figures import (
 from clip_geometry.experiments.kit.trajectories import states_of
 from clip_geometry.report.gallery import FigureEntry
 from clip_geometry.report.numbers import plus_minus
-from clip_geometry.report.style import NEUTRAL, WIDTH
+from clip_geometry.report.style import COLOURS, NEUTRAL, WIDTH
 from clip_geometry.report.words import Words
 
 ZERO_SHOT = "zero_shot.top_1"
@@ -29,7 +27,6 @@ PANELS = {  # (measure, classes) → label
     ("teach_text.cosine", None): "cosine to the teacher",
     ("teach_text.unexplained", None): "1 − R²",
 }
-COLORS = (INK, *SERIES)
 
 Row = Mapping[str, Any]
 words = Words(Path(__file__).with_name("words.j2"))
@@ -78,7 +75,7 @@ def teaching_figure(curves: Sequence[Row], teacher: Mapping[str, float]) -> Figu
         for row in there:
             language = row["at"]["language"]
             k = languages.index(language)
-            style: Any = {"color": COLORS[k % len(COLORS)], "line": LINES[k % len(LINES)], "label": language}
+            style: Any = {"color": COLOURS[k % len(COLOURS)], "line": LINES[k % len(LINES)], "label": language}
             drawn.append(Curve(row["steps"], states_of(row), **style, gid=f"{measure}:{classes}:{language}"))
         if drawn:
             gray = {level: {"color": NEUTRAL, "linewidth": 0.8, "linestyle": line} for level, line in levels.items()}

@@ -1,8 +1,7 @@
-"""What is measured of a student: how near it is to its teacher, and zero-shot accuracy by its prompts."""
+"""What is measured of a student: its distance to the teacher, and zero-shot accuracy with its prompts."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,11 +10,11 @@ from torch import Tensor
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders.runtime import inference
 from clip_geometry.evaluators import ensemble
+from clip_geometry.experiments.kit.clip_training import ZERO_SHOT
 from clip_geometry.experiments.kit.languages import LanguageSets
-from clip_geometry.experiments.teach_text.data import ClassTexts, Texts
+from clip_geometry.experiments.teach_text.data import ClassTexts, Images, Texts
 from clip_geometry.experiments.teach_text.model import Student
-from clip_geometry.experiments.teach_text.training import Place
-from clip_geometry.experiments.train_clip.geometry import ZERO_SHOT, zero_shot_values
+from clip_geometry.experiments.teach_text.training import DistillationTrainer, Place
 from clip_geometry.results import Row
 
 LOSS, COSINE, UNEXPLAINED, SHARE, TRAINING_LOSS = (
@@ -25,49 +24,33 @@ BATCH = 256
 ROUNDING = 1e-20  # of squares in float64: less is no variance
 
 
-@dataclass(frozen=True, eq=False)
-class Pictures:
-    """Of zero-shot. rows: (n, d) by the teacher's image tower. labels: (n,). seen: the classes that were trained.
-    candidates: how many classes there are."""
+class StateCallback:
+    """Measures a state on fixed captions, and on images if there are some with prompts of their classes.
 
-    rows: Tensor
-    labels: np.ndarray
-    seen: np.ndarray
-    candidates: int
+    Args:
+        captions: language → other captions than those of the training.
+        prompts: language → prompts of all classes.
+        images: for zero-shot, None for none.
+    """
 
-    def accuracy(self, classes: Tensor) -> dict[str, float]:
-        """seen, held out → the share of their pictures whose own class is nearest among all."""
-        found = zero_shot_values(self.rows, classes, self.labels, self.seen)
-        return {place.classes: value for place, value in found.items()}
+    def __init__(self, captions: Mapping[str, Texts], prompts: Mapping[str, ClassTexts], images: Images | None = None):
+        self.captions, self.prompts, self.images = captions, prompts, images
 
-    def count(self, classes: str) -> int:
-        known = np.isin(self.labels, self.seen)
-        return int((known if classes == "seen" else ~known).sum())
-
-
-class Observer:
-    """Numbers of a state on fixed captions, and on pictures where there are some with prompts of their classes."""
-
-    def __init__(
-        self, captions: Mapping[str, Texts], prompts: Mapping[str, ClassTexts], pictures: Pictures | None = None
-    ):
-        self.captions, self.prompts, self.pictures = captions, prompts, pictures
-
-    def __call__(self, student: Student) -> dict[Place, float]:
-        found = {}
+    def __call__(self, trainer: DistillationTrainer) -> dict[Place, float]:
+        student, found = trainer.student, {}
         for language, texts in self.captions.items():
             rows, targets = encode(student, texts.tokens), texts.targets()
             for name, value in nearness(rows, targets).items():
                 found[Place(name, language)] = value
-            if self.pictures is not None:
+            if self.images is not None:
                 classes = class_rows(student, self.prompts[language])
-                for kind, value in self.pictures.accuracy(classes).items():
+                for kind, value in self.images.accuracy(classes).items():
                     found[Place(ZERO_SHOT, language, kind)] = value
         return found
 
 
 def encode(student: Student, tokens: np.ndarray) -> Tensor:
-    """float32 rows on the CPU, in float32 whatever the precision of the training is."""
+    """float32 rows on the CPU, computed in float32 whatever the precision of the training."""
     student.eval()
     device = next(student.parameters()).device
     with inference():
@@ -76,12 +59,12 @@ def encode(student: Student, tokens: np.ndarray) -> Tensor:
 
 
 def class_rows(student: Student, prompts: ClassTexts) -> Tensor:
-    """(c, d) unit rows, one of each class."""
+    """(c, d) unit rows, one for each class."""
     return ensemble(encode(student, prompts.tokens), prompts.classes).float()
 
 
 def nearness(rows: Tensor, targets: Tensor) -> dict[str, float]:
-    """Of a student's rows to its teacher's, aligned; NaN for the share of a variance that is 0."""
+    """Distances of a student's rows to its teacher's, aligned; NaN for the share of a variance that is 0."""
     rows, targets = rows.double(), targets.double()
     loss = (rows - targets).square().mean()
     spread = (targets - targets.mean(0)).square().mean()
@@ -96,46 +79,45 @@ def nearness(rows: Tensor, targets: Tensor) -> dict[str, float]:
 
 
 def state_rows(
-    states: Mapping[Place, Sequence[float]], steps: list[int], captions: Mapping[str, Texts], pictures: Pictures | None
+    states: Mapping[Place, Sequence[float]], steps: list[int], captions: Mapping[str, Texts], images: Images | None
 ) -> Iterator[Row]:
-    """All states of a number in one row: `trajectory` at `steps`; its value is the last."""
+    """All states of a number in one record: `trajectory` at `steps`; its value is the last."""
     for place, values in states.items():
-        told = [value if math.isfinite(value) else None for value in values]
+        known = [value if math.isfinite(value) else None for value in values]
         texts = captions[place.language]
-        row = {"measure": place.measure, "value": told[-1], "standard_error": None, "n": len(texts)}
-        row |= {"d": texts.rows.shape[1], "trajectory": told, "steps": steps}
+        row = {"measure": place.measure, "value": known[-1], "standard_error": None, "n": len(texts)}
+        row |= {"d": texts.rows.shape[1], "trajectory": known, "steps": steps}
         at = {"tower": "student", "step": steps[-1], "language": place.language}
-        if place.classes != "all" and pictures is not None:
-            row |= {"n": pictures.count(place.classes), "null_value": 1 / pictures.candidates}
+        if place.classes != "all" and images is not None:
+            row |= {"n": images.count(place.classes), "null_value": 1 / images.candidates}
             at["classes"] = place.classes
         yield {**row, "at": at}
 
 
-def accuracy_rows(pictures: Pictures, classes: Tensor, at: Row) -> Iterator[Row]:
+def accuracy_rows(images: Images, classes: Tensor, at: Row) -> Iterator[Row]:
     """With its standard error."""
-    for kind, value in pictures.accuracy(classes).items():
-        n, d = pictures.count(kind), classes.shape[1]
+    for kind, value in images.accuracy(classes).items():
+        n, d = images.count(kind), classes.shape[1]
         row = {"measure": ZERO_SHOT, "value": value, "standard_error": math.sqrt(value * (1 - value) / n)}
         yield {
             **row,
             "n": n,
             "d": d,
-            "null_value": 1 / pictures.candidates,
+            "null_value": 1 / images.candidates,
             "at": {**at, "classes": kind, "pictures": "tested"},
         }
 
 
 def share_row(row: Row, teacher: Row) -> Row:
-    """The accuracy of a student by that of the teacher, on the same pictures. Not defined where the teacher is always
-    wrong."""
+    """The accuracy of a student divided by the teacher's on the same images; undefined if the teacher's is 0."""
     value = row["value"] / teacher["value"] if teacher["value"] else None
     found = {"measure": SHARE, "value": value, "standard_error": None, "n": row["n"], "d": row["d"], "at": row["at"]}
     return found if value is not None else {**found, "note": "the teacher is right on no picture"}
 
 
 def caption_rows(student: Student, captions: Mapping[str, Texts], source: str, seed: int) -> Iterator[Row]:
-    """Cosines to the teacher with their standard errors; and, of the languages that translate the captions of
-    `source`, how far translations lie apart."""
+    """Cosines to the teacher with their standard errors; for languages that translate the captions of `source` also
+    the distances between translations."""
     encoded = {language: encode(student, texts.tokens) for language, texts in captions.items()}
     for language, rows in encoded.items():
         cosines = torch.cosine_similarity(rows.double(), captions[language].targets().double())

@@ -1,8 +1,6 @@
-"""The student, and the folder that it is saved to, in the current layout of Multilingual-CLIP."""
+"""The student, and the folder it is saved to, in the current layout of Multilingual-CLIP."""
 
 import json
-import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from clip_geometry.encoders.hf.loading import WEIGHTS, drop_pooler, load_tokenizer, read_settings
-from clip_geometry.encoders.open_clip.source import scenes_folder
 from clip_geometry.encoders.token_pooling import mean_pooling
+from clip_geometry.experiments.kit.clip_training import copy_tokenizer, save_half
 from clip_geometry.experiments.teach_text.config import StudentConfig
-from clip_geometry.experiments.train_clip.model import TOKENIZER
 from clip_geometry.files import write_atomically
 
 
 class Student(nn.Module):
-    """A transformer, the mean over its tokens, one linear layer; its parameters have Multilingual-CLIP's names."""
+    """A transformer, the mean over its tokens, one linear layer; parameters are named as in Multilingual-CLIP."""
 
     def __init__(self, transformer: Any, numbers: int):
         super().__init__()
@@ -37,28 +34,13 @@ class Student(nn.Module):
 
 
 def make_folder(folder: Path, config: StudentConfig, numbers: int, image_model: str) -> Path:
-    """Config and tokenizer of a tower that gives `numbers` columns; without weights, and without base/config.json's
-    being a model of the hub: it is described there in full."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in TOKENIZER:
-        shutil.copyfile(scenes_folder() / name, folder / name)
-    base = {"architectures": ["BertModel"], **_base(config, load_tokenizer(folder)).to_dict()}
-    settings = {
-        "model_type": "M-CLIP",
-        "modelBase": "base",
-        "transformerDimensions": config.width,
-        "numDims": numbers,
-        "image_model": image_model,
-    }
-    _write(folder / "base" / "config.json", base)
-    _write(folder / "config.json", settings)
-    return folder
-
-
-def _base(config: StudentConfig, tokenizer: Any) -> Any:
+    """Config and tokenizer of a tower with `numbers` columns, without weights. base/config.json describes the
+    transformer in full, so that no model of the hub is needed."""
     from transformers import BertConfig
 
-    return BertConfig(
+    copy_tokenizer(folder)
+    tokenizer = load_tokenizer(folder)
+    transformer = BertConfig(
         vocab_size=len(tokenizer),
         hidden_size=config.width,
         num_hidden_layers=config.layers,
@@ -67,14 +49,21 @@ def _base(config: StudentConfig, tokenizer: Any) -> Any:
         max_position_embeddings=tokenizer.model_max_length,
         type_vocab_size=1,
         pad_token_id=tokenizer.pad_token_id,
-        hidden_dropout_prob=0.0,  # the texts are drawn anew in every step; and a step depends on nothing else
+        hidden_dropout_prob=0.0,  # every step has new texts, and so needs none
         attention_probs_dropout_prob=0.0,
     )
-
-
-def _write(path: Path, values: Mapping[str, Any]) -> None:
-    path.parent.mkdir(exist_ok=True)
-    write_atomically(path, (json.dumps(values, indent=2, sort_keys=True) + "\n").encode())
+    settings = {
+        "model_type": "M-CLIP",
+        "modelBase": "base",
+        "transformerDimensions": config.width,
+        "numDims": numbers,
+        "image_model": image_model,
+    }
+    (folder / "base").mkdir(exist_ok=True)
+    base = {"architectures": ["BertModel"], **transformer.to_dict()}
+    for path, values in ((folder / "base" / "config.json", base), (folder / "config.json", settings)):
+        write_atomically(path, (json.dumps(values, indent=2, sort_keys=True) + "\n").encode())
+    return folder
 
 
 def fresh_student(folder: Path, numbers: int, seed: int) -> Student:
@@ -90,10 +79,5 @@ def fresh_student(folder: Path, numbers: int, seed: int) -> Student:
 
 
 def save_student(student: Student, folder: Path) -> Path:
-    """The weights in float16 beside their config: then `mclip:FOLDER` is the trained tower."""
-    from safetensors.torch import save
-
-    half = {name: value.detach().cpu().half().contiguous() for name, value in student.state_dict().items()}
-    path = folder / WEIGHTS[0]
-    write_atomically(path, save(half))
-    return path
+    """Saves the weights in float16 beside their config, so that `mclip:FOLDER` is the trained tower."""
+    return save_half(student, folder / WEIGHTS[0])

@@ -1,4 +1,4 @@
-"""A small CLIP trained from nothing, and its geometry watched from the state before the first step."""
+"""A small CLIP trained from scratch, with its geometry measured from the state before the first step."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -14,12 +14,11 @@ from clip_geometry.encoders.base import Encoder
 from clip_geometry.encoders.checkpoint import load_state_dict, read_state_dict
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.experiments.kit.base import Cell, Experiment, experiments
-from clip_geometry.experiments.kit.checkpoint import Checkpoint, remove_finished, resume
+from clip_geometry.experiments.kit.clip_training import data_words, measured_steps
 from clip_geometry.experiments.kit.explained import read_explanations
-from clip_geometry.experiments.kit.labels import data_label
-from clip_geometry.experiments.kit.measured_training import train
+from clip_geometry.experiments.kit.training import FULL, Checkpoint, remove_finished, resolve_precision
 from clip_geometry.experiments.kit.trajectories import curves_of
-from clip_geometry.experiments.train_clip.config import TrainClipConfig, measured_steps
+from clip_geometry.experiments.train_clip.config import TrainClipConfig
 from clip_geometry.experiments.train_clip.data import (
     Pairs,
     Prompts,
@@ -28,12 +27,12 @@ from clip_geometry.experiments.train_clip.data import (
     prompt_tokens,
     require_apart,
 )
-from clip_geometry.experiments.train_clip.geometry import Observer, Watch, encode, zero_shot_values
+from clip_geometry.experiments.train_clip.geometry import StateCallback, encode, zero_shot_values
 from clip_geometry.experiments.train_clip.model import Objective, fresh_encoder, make_folder, save_weights
 from clip_geometry.experiments.train_clip.rows import change_rows, context, loss_row, state_rows, tested_rows
-from clip_geometry.experiments.train_clip.training import FULL, Place, Training, Trajectory, precision
+from clip_geometry.experiments.train_clip.training import ClipTrainer
 from clip_geometry.experiments.train_clip.words import architecture_words, arm_words
-from clip_geometry.progress import note, progress
+from clip_geometry.progress import note
 from clip_geometry.results import Row
 from clip_geometry.versions import library_versions
 
@@ -42,11 +41,11 @@ if TYPE_CHECKING:
 
 
 class TrainClip(Experiment):
-    """One cell: the training with all its states. It leaves the model as `local-dir:` reads it, in `model_folder`."""
+    """One cell: the training with all its states. The model is saved to `model_folder`, as `local-dir:` reads it."""
 
     Config = TrainClipConfig
     explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
-    summary = "a small CLIP trained on pictures and captions, its geometry measured from step 0 on"
+    summary = "a small CLIP trained on images and captions, its geometry measured from step 0 on"
 
     @cached_property
     def _datasets(self) -> dict[str, Dataset]:
@@ -77,18 +76,18 @@ class TrainClip(Experiment):
 
     @property
     def _precision(self) -> str:
-        return precision(self.config.optimizer, self._device)
+        return resolve_precision(self.config.precision, self._device)
 
     @property
     def model_folder(self) -> Path:
-        """Where the trained model lies; `local-dir:` before it."""
+        """Where the trained model is saved; `local-dir:` reads it."""
         return self.workspace.folder / "models" / f"{self.config.arm}-{self._cell.key[:8]}"
 
     # --- the training
 
     @cached_property
     def encoder(self) -> Encoder:
-        """With its first weights, from the folder that the trained ones go to."""
+        """With its first weights, from the folder that the trained ones are saved to."""
         config, mean_and_std = self.config, channel_statistics(self._datasets["data"])
         make_folder(self.model_folder, config.architecture, config.objective, *mean_and_std)
         return fresh_encoder(self.model_folder, config.seed)
@@ -98,30 +97,30 @@ class TrainClip(Experiment):
         encoder: Any = self.encoder
         steps = encoder.transform.transforms
         before = next(k for k, step in enumerate(steps) if type(step).__name__ == "MaybeToTensor")  # bytes until then
-        size = {"image_size": self.config.architecture["vision_cfg"]["image_size"]}
 
-        def bytes_of(picture: Any) -> Any:
+        def image_bytes(image: Any) -> Any:
             for step in steps[:before]:
-                picture = step(picture)
-            return picture
+                image = step(image)
+            return image
 
-        key = {**size, "text_cfg": self.config.architecture["text_cfg"], "tokenizer": encoder.describe()["tokenizer"]}
+        architecture = self.config.architecture
+        key = {"image_size": architecture["vision_cfg"]["image_size"], "text_cfg": architecture["text_cfg"]}
+        key |= {"tokenizer": encoder.describe()["tokenizer"]}
         folder = self.workspace.folder.parent / "pictures"
-        found = load_pairs(self._datasets[name], folder, bytes_of, encoder.tokenize, key)
+        found = load_pairs(self._datasets[name], folder, image_bytes, encoder.tokenize, key)
         return found.head(self.config.measured_pictures) if name == "measured" else found
 
     @cached_property
     def _trained(self) -> Pairs:
         return self.pairs("data")
 
-    def training(self) -> Training:
+    def trainer(self) -> ClipTrainer:
         """Before its first step."""
-        pairs = self._trained
-        config = self.config
+        config, pairs = self.config, self._trained
         model: Any = fresh_encoder(self.model_folder, config.seed).model  # pyright: ignore[reportAttributeAccessIssue]
         width, classes = config.architecture["embed_dim"], len(pairs.class_names)
         preprocess = model.visual.preprocess_cfg
-        return Training(
+        return ClipTrainer(
             model,
             Objective(config.objective, width=width, classes=classes, seed=config.seed),
             pairs,
@@ -133,60 +132,57 @@ class TrainClip(Experiment):
             prompts=self.prompts,
         )
 
-    def trained(self, observer: Observer, checkpoint: Checkpoint | None = None) -> tuple[Training, Trajectory]:
-        """(after its last step, its states); from the checkpoint on, where there is one."""
-        training = self.training()
-        before = {} if checkpoint is None else resume(training, checkpoint, Place)
-        watch = Watch(observer)
-        with progress(self.config.arm, total=self.config.steps, done=training.number) as advance:
-            states = train(training, self.steps, watch, checkpoint, advance, before)
-        note(f"measuring took {watch.share:.1%} of the training's time")
-        return training, states
+    def trained(self, callback: StateCallback, checkpoint: Checkpoint | None = None) -> ClipTrainer:
+        """After its last step, resumed from the checkpoint if there is one."""
+        trainer = self.trainer()
+        trainer.run(self.steps, callback, checkpoint=checkpoint, name=self.config.arm)
+        note(f"measuring took {trainer.measuring_share:.1%} of the training's time")
+        return trainer
 
     @property
     def steps(self) -> list[int]:
-        """After which a state is measured; 0 is before the first."""
+        """Steps after which a state is measured; 0 is before the first."""
         return measured_steps(self.config.steps, self.config.measurements)
 
     @cached_property
     def prompts(self) -> Prompts:
-        """One or several texts for each class, and the classes that are trained."""
+        """Texts for each class, and the classes seen in training."""
         names, seen = self._trained.class_names, np.unique(self._trained.labels)
         return prompt_tokens(self.config.prompts, names, self.encoder.tokenize, seen)
 
     def _rows(self) -> list[Row]:
         config, measured = self.config, self.pairs("measured")
         checkpoint = Checkpoint.of(self.workspace.folder, self._cell.key)
-        observer = Observer(measured, self.prompts, batch_norm=config.batch_norm)
-        training, states = self.trained(observer, checkpoint)
-        rows = list(state_rows(config, measured, self.prompts.seen, states, self.steps))
-        rows += [loss_row(config, training.losses, self.steps), *change_rows(config, curves_of(rows)[0])]
+        callback = StateCallback(measured, self.prompts, batch_norm=config.batch_norm)
+        trainer = self.trained(callback, checkpoint)
+        rows = list(state_rows(config, measured, self.prompts.seen, trainer.trajectory, self.steps))
+        rows += [loss_row(config, trainer.losses, self.steps), *change_rows(config, curves_of(rows)[0])]
         rows = [{**self._context(config.measured, measured), **row} for row in rows]
-        weights = save_weights(training.model, self.model_folder)
-        load_state_dict(training.model, read_state_dict(weights), str(weights))
-        return rows + self._tested_rows(training)
+        weights = save_weights(trainer.model, self.model_folder)
+        load_state_dict(trainer.model, read_state_dict(weights), str(weights))
+        return rows + self._tested_rows(trainer)
 
     def _context(self, data: DatasetConfig, pairs: Pairs) -> Row:
-        """What all rows of these pictures have in common."""
+        """What all records of these images have in common."""
         cut = {"trained": self._trained.truncated, "measured": pairs.truncated}
         return context(self.config, data, self._precision) | ({"truncated": cut} if any(cut.values()) else {})
 
-    def _tested_rows(self, training: Training) -> list[Row]:
-        """Of the model as it is saved, in float16."""
+    def _tested_rows(self, trainer: ClipTrainer) -> list[Row]:
+        """Zero-shot accuracy of the model as it is saved, in float16."""
         config, data = self.config, self.config.tested
         if data is None:
             return []
         tested = self.pairs("tested")
-        image, _, classes = encode(training, tested, self.prompts)
+        image, _, classes = encode(trainer, tested, self.prompts)
         values = zero_shot_values(image, classes, tested.labels, self.prompts.seen)
         origin = self._context(data, tested)
-        origin["model_options"].pop("batch_norm", None)  # it is as anybody has it
+        origin["model_options"].pop("batch_norm", None)  # it is as users load it
         return [{**origin, **row} for row in tested_rows(config, tested, self.prompts.seen, values)]
 
     # --- the report
 
     def tabled(self, row: Row) -> bool:
-        """Numbers of the last state and changes; of the correlations the sentences tell."""
+        """All but the correlations, which are in the sentences."""
         return row["measure"] not in ("train_clip.pearson", "train_clip.spearman")
 
     def facts(self) -> Mapping[str, Any]:
@@ -194,9 +190,9 @@ class TrainClip(Experiment):
         return {
             "architecture": architecture_words(config.architecture),
             "arm": arm_words(config),
-            "trained on": data_label(config.data),
-            "measured on": data_label(config.measured),
-            "tested on": None if config.tested is None else data_label(config.tested),
+            "trained on": data_words(config.data),
+            "measured on": data_words(config.measured),
+            "tested on": None if config.tested is None else data_words(config.tested),
             "prompts": " | ".join(config.prompts),
             "class prompts among training captions": f"{config.class_captions:.0%}",
             "AdamW": f"{config.steps} steps of batches of {config.batch_size}, lr {config.lr:g}, warm-up "
@@ -253,7 +249,7 @@ class TrainClip(Experiment):
         if config.class_captions:
             chance += f"{config.class_captions:.0%} of the training captions name the class only; "
         return (
-            f"{data_label(config.measured)}; {chance}{architecture_words(config.architecture)}, pipeline: normalize, "
+            f"{data_words(config.measured)}; {chance}{architecture_words(config.architecture)}, pipeline: normalize, "
             f"batch norm: {config.batch_norm}; seed {config.seed}."
         )
 

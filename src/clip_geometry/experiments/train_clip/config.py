@@ -1,39 +1,75 @@
-"""The config of the training of a CLIP."""
+"""The config of the training of a CLIP, and the architectures that have a name."""
 
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from clip_geometry.config import Config, validate
 from clip_geometry.experiments.kit.base import Data, RunConfig
-from clip_geometry.experiments.train_clip.architecture import architecture
-from clip_geometry.registry import InputError
+from clip_geometry.experiments.kit.clip_training import LR, OptimizerConfig
+from clip_geometry.registry import InputError, did_you_mean
 
-CLIP, SIGLIP, FIXED, ISTAR, COSREG, CLASSES = ARMS = (
-    "clip", "siglip", "fixed_temperature", "istar", "cosreg", "classes",
-)  # fmt: skip
-PENALTIES = (ISTAR, COSREG)
-LR, SIGLIP_LR = 8e-3, 2e-3  # 1000 steps of siglip on scenes with 8e-3 end at an accuracy of .12, with 2e-3 at .95
 Arm = Literal["clip", "siglip", "fixed_temperature", "istar", "cosreg", "classes"]
+CLIP, SIGLIP, FIXED, ISTAR, COSREG, CLASSES = ARMS = get_args(Arm)
+PENALTIES = (ISTAR, COSREG)
+SIGLIP_LR = 2e-3  # 1000 steps of siglip on scenes with 8e-3 end at an accuracy of 0.12, with 2e-3 at 0.95
+SECTIONS = ("embed_dim", "vision_cfg", "text_cfg")
+TEXT = {
+    "context_length": 32,  # the longest English caption of scenes has 32 tokens
+    "vocab_size": 4000,
+    "hf_tokenizer_name": "scenes-clip",
+    "width": 128,
+    "heads": 4,
+    "layers": 1,  # as accurate as two, for half the time of the tower that takes most of it
+    "pad_id": 0,
+    "eos_id": 3999,
+    "pool_type": "argmax",
+}
+VISION: dict[str, dict[str, Any]] = {
+    # open_clip's own, one block a stage; it learns these images several times faster than a transformer does
+    "resnet": {"image_size": 64, "layers": [1, 1, 1, 1], "width": 16, "head_width": 64},
+    "resnet-wide": {"image_size": 64, "layers": [1, 1, 1, 1], "width": 24, "head_width": 64},
+    # timm's small test network: 0.27 million parameters, a third of the time of resnet for a step, and more accurate
+    "byobnet": {"image_size": 64, "timm_model_name": "test_byobnet", "timm_pool": "avg", "timm_proj": "linear"},
+    "vit": {"image_size": 64, "patch_size": 8, "layers": 4, "width": 128, "head_width": 32},
+    # for the smoke section: seconds
+    "tiny": {"image_size": 64, "patch_size": 32, "layers": 1, "width": 16, "head_width": 8},
+}
+ARCHITECTURES: dict[str, dict[str, Any]] = {
+    name: {
+        "embed_dim": 16 if name == "tiny" else 256,
+        "vision_cfg": vision,
+        "text_cfg": {**TEXT, **({"width": 16, "heads": 2} if name == "tiny" else {})},
+    }
+    for name, vision in VISION.items()
+}
 
 
-class OptimizerConfig(Config):
-    """AdamW with betas .9 and `beta2`; vectors (biases, norms) and the temperature do not decay. lr rises from 0 over
-    the first share `warmup` of the steps and falls to 0 along a cosine. clip: the largest norm of a gradient, null for
-    any. precision: of the products on the way to the loss; auto: bf16 on a GPU, fp32 on a CPU.
-    class_captions: the share of captions that name the class only, by one of the prompts, so that shapes are learnt
-    before all else is told by place, size and background.
-    """
-
-    steps: int = Field(default=1000, ge=1)
-    batch_size: int = Field(default=256, ge=2)
-    lr: float = Field(default=LR, gt=0)
-    warmup: float = Field(default=0.05, ge=0, lt=1)
-    weight_decay: float = Field(default=0.1, ge=0)
-    beta2: float = Field(default=0.98, gt=0, lt=1)
-    clip: float | None = Field(default=1.0, gt=0)
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    class_captions: float = Field(default=0.0, ge=0, le=1)
+def architecture(given: Any) -> dict[str, Any]:
+    """open_clip's `model_cfg` of a name, or of a mapping with some of its keys; those of the text tower that are not
+    given are the small model's. Raises InputError for an unknown name or key."""
+    if isinstance(given, str):
+        if given not in ARCHITECTURES:
+            hint = did_you_mean(given, ARCHITECTURES) or f"; known are {', '.join(ARCHITECTURES)}"
+            raise InputError(f"unknown architecture {given!r}{hint}, or a mapping with {', '.join(SECTIONS)}")
+        return ARCHITECTURES[given]
+    if not isinstance(given, Mapping):
+        raise InputError(f"architecture is {given!r}; expected one of {', '.join(ARCHITECTURES)} or a mapping")
+    if unknown := [key for key in given if key not in SECTIONS]:
+        raise InputError(f"architecture has the key {unknown[0]!r}; known are {', '.join(SECTIONS)}")
+    vision, text = (given.get(name, {}) for name in ("vision_cfg", "text_cfg"))
+    if not isinstance(vision, Mapping) or not isinstance(vision.get("image_size"), int):
+        raise InputError("architecture needs vision_cfg with image_size, one number, as open_clip's model_cfg has it")
+    if not isinstance(text, Mapping):
+        raise InputError(f"text_cfg is {text!r}; expected a mapping, as open_clip's model_cfg has it")
+    text, tokenizer = {**TEXT, **text}, TEXT["hf_tokenizer_name"]
+    if text["hf_tokenizer_name"] != tokenizer:
+        raise InputError(f"hf_tokenizer_name is {text['hf_tokenizer_name']!r}; captions are tokenized by {tokenizer}")
+    if text["vocab_size"] < TEXT["vocab_size"]:
+        needed = f"expected at least the {TEXT['vocab_size']} tokens that {tokenizer} has"
+        raise InputError(f"vocab_size is {text['vocab_size']}; {needed}")
+    return {"embed_dim": given.get("embed_dim", 256), "vision_cfg": dict(vision), "text_cfg": text}
 
 
 _OF_ARMS = {
@@ -45,13 +81,18 @@ _OF_ARMS = {
 
 
 class ObjectiveConfig(Config):
-    """arm: what is minimised. clip: open_clip's ClipLoss; siglip: its SigLipLoss; fixed_temperature: ClipLoss whose
-    temperature is not trained; istar, cosreg: ClipLoss plus `penalty` times 1 − IsoScore* (ζ = zeta, its C_0 averaged
-    over batches) or the average cosine of the unit rows of `tower`; classes: cross-entropy of one linear layer on the
-    embeddings of images and of captions, with the class of the picture as target of both.
+    """What is minimized.
 
-    temperature: at the start, of ClipLoss, between the bounds that training keeps it in; SigLipLoss starts at its
-    paper's, .1 with a bias of −10.
+    Args:
+        arm: the objective. clip: open_clip's ClipLoss; siglip: its SigLipLoss; fixed_temperature: ClipLoss whose
+            temperature is not trained; istar, cosreg: ClipLoss plus `penalty` times 1 − IsoScore* (C_0 averaged over
+            batches) or the average cosine of the unit rows of `tower`; classes: cross-entropy of one linear layer on
+            the embeddings of images and of captions, whose target is the class of the image.
+        temperature: of ClipLoss at the start, within the bounds of training. SigLipLoss starts at its paper's
+            temperature of 0.1 and bias of −10.
+        penalty: weight of the penalty.
+        zeta: shrinkage of IsoScore*.
+        tower: where the penalty is computed.
     """
 
     arm: Arm = "clip"
@@ -62,21 +103,27 @@ class ObjectiveConfig(Config):
 
 
 class TrainClipConfig(RunConfig, OptimizerConfig, ObjectiveConfig):
-    """architecture: a name (resnet, resnet-wide, byobnet, vit, tiny) or open_clip's own model_cfg. data: pictures with
-    captions (or, with a prompt, class captions) and labels. measured: other pictures, of all classes, on the first
-    measured_pictures of which, null for all, the geometry is watched. tested: on which zero-shot accuracy is taken
-    once, at the end; null: none. lr: the default is 2e-3 for siglip. prompts: of zero-shot, an ensemble where there are
-    several; candidates are all classes. measurements: about so many states are measured, the first of them in powers of
-    two, the rest evenly. batch_norm: of measured states, eval: the running statistics, which are the identity at first
-    and lag for some steps; batch: those of the measured pictures. The saved model is always tested by its running ones.
-    seed: of first weights, batches and captions.
+    """Keys of the experiment.
+
+    Args:
+        architecture: a name (resnet, resnet-wide, byobnet, vit, tiny) or open_clip's own model_cfg.
+        data: images with captions (or, with a prompt, class captions) and labels.
+        measured: other images, of all classes, on which the geometry of the states is measured.
+        tested: images for zero-shot accuracy at the end; null for none.
+        lr: default 8e-3, for siglip 2e-3.
+        prompts: of zero-shot, an ensemble if there are several; candidates are all classes.
+        measured_pictures: use only the first N images of `measured`, null for all.
+        measurements: measure about this many states, the first of them in powers of two, the rest evenly spaced.
+        batch_norm: of measured states. eval: the running statistics, which are the identity at first and lag for some
+            steps; batch: those of the measured images. The saved model is always tested with its running ones.
+        seed: of first weights, batches and captions.
     """
 
     architecture: Annotated[dict[str, Any], BeforeValidator(architecture)]
     data: Data
     measured: Data
     tested: Data | None = None
-    lr: float = Field(default_factory=lambda said: SIGLIP_LR if said["arm"] == SIGLIP else LR, gt=0)
+    lr: float = Field(default_factory=lambda values: SIGLIP_LR if values["arm"] == SIGLIP else LR, gt=0)
     prompts: tuple[str, ...] = Field(default=("a picture of a {}.",), min_length=1)
     measured_pictures: int | None = Field(default=512, ge=2)
     measurements: int = Field(default=40, ge=2)
@@ -99,25 +146,11 @@ class TrainClipConfig(RunConfig, OptimizerConfig, ObjectiveConfig):
 
     @property
     def optimizer(self) -> OptimizerConfig:
-        return _part(self, OptimizerConfig)
+        return self._section(OptimizerConfig)
 
     @property
     def objective(self) -> ObjectiveConfig:
-        return _part(self, ObjectiveConfig)
+        return self._section(ObjectiveConfig)
 
-
-def _part(config: TrainClipConfig, kind: Any) -> Any:
-    return validate(kind, config.model_dump(mode="json", include=set(kind.model_fields)), "training")
-
-
-def measured_steps(steps: int, measurements: int) -> list[int]:
-    """0, 1, 2, 4, 8, … as long as these are closer than the even steps, then even ones, and the last: about so many."""
-    best: list[int] = []
-    for even in range(1, measurements):
-        width = max(1, steps // even)
-        powers = [0, *(2**k for k in range(width.bit_length()) if 2**k <= min(width, steps))]
-        found = sorted({*powers, *range(width, steps + 1, width), steps})
-        if len(found) > measurements and best:
-            return best
-        best = found
-    return best
+    def _section(self, kind: Any) -> Any:
+        return validate(kind, self.model_dump(mode="json", include=set(kind.model_fields)), "training")

@@ -1,6 +1,5 @@
-"""What is trained and measured on: pictures as bytes in a file that is mapped into memory, captions as tokens."""
+"""What is trained and measured on: images as bytes in a memory-mapped file, captions as tokens."""
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,16 +27,26 @@ from clip_geometry.progress import note, progress
 from clip_geometry.reading import read_npy
 from clip_geometry.registry import InputError
 
-SAMPLE = 2000  # pictures that mean and deviation of the channels are taken of
+SAMPLE = 2000  # images for mean and standard deviation of the channels
 CHUNK = 1000  # captions that are tokenized at a time
 
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Pictures and their captions.
+    """Images and their captions.
 
-    pixels: (n, s, s, 3) uint8, read when needed. labels: (n,). tokens: (m, t); the captions of picture k are the rows
-    first[k] to first[k] + count[k] of `order`, indices into tokens. item_id: (n,). truncated: captions that are cut.
+    Args:
+        name: of the data set.
+        split: of the data set.
+        pixels: (n, s, s, 3) uint8, read when needed.
+        labels: (n,).
+        tokens: (m, t).
+        order: indices into tokens; the captions of image k are its rows first[k] to first[k] + count[k].
+        first: (n,).
+        count: (n,).
+        item_id: (n,).
+        class_names: by label.
+        truncated: captions that are cut.
     """
 
     name: str
@@ -56,16 +65,16 @@ class Pairs:
         return len(self.pixels)
 
     def head(self, size: int | None) -> "Pairs":
-        """The first pictures, None: all."""
+        """The first images, None for all."""
         parts = {name: getattr(self, name)[:size] for name in ("pixels", "labels", "first", "count", "item_id")}
         return replace(self, **parts)
 
-    def pictures(self, rows: np.ndarray) -> Tensor:
-        """(b, 3, s, s) uint8, as channels last in memory, which convolutions on a CPU are faster with."""
+    def images(self, rows: np.ndarray) -> Tensor:
+        """(b, 3, s, s) uint8, channels last in memory, with which convolutions on a CPU are faster."""
         return torch.from_numpy(np.ascontiguousarray(self.pixels[rows])).permute(0, 3, 1, 2)
 
     def captions(self, rows: np.ndarray, number: np.ndarray) -> Tensor:
-        """(b, t) int64: of each picture the caption of this number, counted round and round."""
+        """(b, t) int64: for each image the caption of this number, modulo how many it has."""
         chosen = self.order[self.first[rows] + number % self.count[rows]]
         return torch.from_numpy(self.tokens[chosen].astype(np.int64))
 
@@ -77,9 +86,9 @@ def load_pairs(
     tokenize: Callable[[Sequence[str]], Tokens],
     key: Mapping[str, Any],
 ) -> Pairs:
-    """The data set as `transform` and `tokenize` make it, from `folder`, where it is made once.
+    """The data set after `transform` and `tokenize`, cached in `folder`.
 
-    key: what both depend on. Raises InputError where the data set lacks pictures, captions, labels or class names.
+    key: what both depend on. Raises InputError if the data set lacks images, captions, labels or class names.
     """
     image, text = _sides(dataset)
     settings = dataset.config.model_dump(mode="json")
@@ -128,24 +137,18 @@ def _sides(dataset: Dataset) -> tuple[Side, Side]:
 
 
 def caption_groups(image: Side, text: Side) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(order, first, count): the captions of picture k are order[first[k] : first[k] + count[k]]."""
-    by_label = text.pair_on == "label"
-    of: dict[Any, list[int]] = defaultdict(list)
-    for k, name in enumerate(np.asarray(text.labels).tolist() if by_label else text.item_id):
-        of[name].append(k)
-    starts = dict(zip(of, np.cumsum([0, *(len(group) for group in of.values())]).tolist(), strict=False))
-    wanted: Sequence[Any] = np.asarray(image.labels).tolist() if by_label else image.item_id
-    if alone := [str(name) for name in wanted if name not in of]:
+    """(order, first, count): the captions of image k are order[first[k] : first[k] + count[k]]."""
+    sides = (text, image)
+    captioned, wanted = (np.asarray(each.labels if text.pair_on == "label" else each.item_id) for each in sides)
+    names, group, count = np.unique(captioned, return_inverse=True, return_counts=True)
+    place = np.minimum(np.searchsorted(names, wanted), len(names) - 1)
+    if len(alone := wanted[names[place] != wanted]):
         raise InputError(f"{len(alone)} pictures have no caption, {alone[0]} is one; leave them out")
-    order = np.array([k for group in of.values() for k in group])
-    return order, np.array([starts[name] for name in wanted]), np.array([len(of[name]) for name in wanted])
+    return np.argsort(group, kind="stable"), (np.cumsum(count) - count)[place], count[place]
 
 
 def require_apart(datasets: Mapping[str, Dataset]) -> None:
-    """Raises InputError where `measured` or `tested` has other classes than `data`, or pictures of it.
-
-    Pictures are told by item_id, which names one picture of a split.
-    """
+    """Raises InputError if `measured` or `tested` has other classes than `data`, or images of it, by item_id."""
     trained = datasets["data"]
     for name, other in datasets.items():
         if name == "data" or other.image is None or trained.image is None:
@@ -155,17 +158,13 @@ def require_apart(datasets: Mapping[str, Dataset]) -> None:
                 f"{name} has other classes than data, {other.config.name} than {trained.config.name}; expected the "
                 "same in the same order"
             )
-        shared = set(other.image.item_id) & set(trained.image.item_id) if _origin(other) == _origin(trained) else ()
-        if shared:
+        sources = [[getattr(each.config, key, None) for key in ("name", "split", "path")] for each in (trained, other)]
+        shared = set(other.image.item_id) & set(trained.image.item_id)
+        if sources[0] == sources[1] and shared:
             raise InputError(
                 f"{len(shared)} pictures of {name} are trained on, {min(shared)} is one; expected others, of another "
                 "split say"
             )
-
-
-def _origin(dataset: Dataset) -> tuple[Any, ...]:
-    config = dataset.config
-    return config.name, config.split, getattr(config, "path", None)
 
 
 def _tokens(text: Side, tokenize: Callable[[Sequence[str]], Tokens]) -> tuple[np.ndarray, int]:
@@ -182,10 +181,10 @@ def _tokens(text: Side, tokenize: Callable[[Sequence[str]], Tokens]) -> tuple[np
 
 
 def _render(image: Side, path: Path, transform: Callable[[Any], Any]) -> None:
-    """All pictures into a .npy file, without holding them."""
+    """All images into a .npy file, one at a time."""
     shape = (len(image), *_bytes(image, 0, transform).shape)
     header = {"descr": "|u1", "fortran_order": False, "shape": shape}
-    with progress("pictures", total=len(image)) as advance, writing(path) as file:
+    with progress("images", total=len(image)) as advance, writing(path) as file:
         np.lib.format.write_array_header_1_0(file, header)
         for k in range(len(image)):
             file.write(_bytes(image, k, transform).tobytes())
@@ -194,16 +193,22 @@ def _render(image: Side, path: Path, transform: Callable[[Any], Any]) -> None:
 
 def _bytes(image: Side, k: int, transform: Callable[[Any], Any]) -> np.ndarray:
     try:
-        picture = image.load(k)
+        found = image.load(k)
     except OSError as error:
         raise InputError(f"picture {image.item_id[k]} cannot be decoded ({error}); leave it out") from None
-    assert isinstance(picture, Image.Image)
-    return np.asarray(transform(rgb(picture)))
+    assert isinstance(found, Image.Image)
+    return np.asarray(transform(rgb(found)))
 
 
 @dataclass(frozen=True, eq=False)
 class Prompts:
-    """tokens: (k·p, t), p prompts of each of k classes, one class after the other. seen: (s,) classes in training."""
+    """Class prompts.
+
+    Args:
+        tokens: (k·p, t), p prompts of each of k classes, one class after the other.
+        classes: (k·p,).
+        seen: (s,) classes in training.
+    """
 
     tokens: np.ndarray
     classes: np.ndarray
@@ -213,7 +218,7 @@ class Prompts:
 def prompt_tokens(
     templates: Sequence[str], names: Sequence[str], tokenize: Callable[[Sequence[str]], Tokens], seen: np.ndarray
 ) -> Prompts:
-    """Raises InputError where a prompt is cut, since what is left might be that of another class."""
+    """Raises InputError if a prompt is cut, since the rest might be the prompt of another class."""
     texts = [template.replace("{}", name.replace("_", " ")) for name in names for template in templates]
     classes = np.repeat(np.arange(len(names)), len(templates))
     tokens = tokenize(texts)
@@ -226,12 +231,12 @@ def prompt_tokens(
 
 
 def channel_statistics(dataset: Dataset) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation of each channel over the first pictures, in 0..1, to three places."""
+    """Mean and standard deviation of each channel over the first images, in 0..1, to three decimals."""
     image, _ = _sides(dataset)
     sums, squares, n = np.zeros(3), np.zeros(3), 0
     for k in range(min(SAMPLE, len(image))):
-        picture = _bytes(image, k, lambda each: each).reshape(-1, 3) / 255.0
-        sums, squares, n = sums + picture.sum(0), squares + np.square(picture).sum(0), n + len(picture)
+        pixels = _bytes(image, k, lambda each: each).reshape(-1, 3) / 255.0
+        sums, squares, n = sums + pixels.sum(0), squares + np.square(pixels).sum(0), n + len(pixels)
     mean = sums / n
     deviation = np.sqrt(np.maximum(squares / n - mean**2, 1e-6))
     return [round(float(each), 3) for each in mean], [round(float(each), 3) for each in deviation]

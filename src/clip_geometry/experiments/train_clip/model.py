@@ -2,7 +2,6 @@
 
 import json
 import math
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,31 +13,28 @@ from torch.nn import functional
 
 from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.encoders.base import Encoder
-from clip_geometry.encoders.open_clip.source import CONFIG_FILE, HUB_WEIGHTS, scenes_folder
-from clip_geometry.experiments.train_clip.config import CLASSES, COSREG, FIXED, ISTAR, SIGLIP, ObjectiveConfig
+from clip_geometry.encoders.open_clip.source import CONFIG_FILE, HUB_WEIGHTS
+from clip_geometry.experiments.kit.clip_training import copy_tokenizer, save_half
+from clip_geometry.experiments.train_clip.config import CLASSES, COSREG, ISTAR, SIGLIP, ObjectiveConfig
 from clip_geometry.files import write_atomically
 from clip_geometry.losses import CosReg, IStar
 from clip_geometry.reading import first_line
 from clip_geometry.registry import InputError
 
-TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 SIGLIP_START = {"init_logit_scale": math.log(10), "init_logit_bias": -10.0}  # Zhai et al. 2023
-MOMENTUM = 0.1  # of a batch in C_0 of IsoScore*
-LARGEST_SCALE = 100.0  # as in CLIP
+MOMENTUM = 0.1  # weight of a batch in C_0 of IsoScore*
 
 
 def make_folder(
     folder: Path, architecture: Mapping[str, Any], objective: ObjectiveConfig, mean: list[float], std: list[float]
 ) -> Path:
     """A folder that `local-dir:` reads, without weights: config and tokenizer."""
-    folder.mkdir(parents=True, exist_ok=True)
+    copy_tokenizer(folder)
     start = SIGLIP_START if objective.arm == SIGLIP else {"init_logit_scale": -math.log(objective.temperature)}
     size = architecture["vision_cfg"]["image_size"]
     preprocess = {"size": size, "mode": "RGB", "mean": mean, "std": std}
     preprocess |= {"interpolation": "bicubic", "resize_mode": "shortest"}
     config = {"model_cfg": {**architecture, **start}, "preprocess_cfg": preprocess}
-    for name in TOKENIZER:
-        shutil.copyfile(scenes_folder() / name, folder / name)
     write_atomically(folder / CONFIG_FILE, (json.dumps(config, indent=2) + "\n").encode())
     return folder
 
@@ -49,28 +45,17 @@ def fresh_encoder(folder: Path, seed: int) -> Encoder:
         return load_encoder(resolve_encoder(f"local-dir:{folder}", fresh=True, seed=seed), "cpu")
     except InputError:
         raise
-    except Exception as error:  # open_clip, timm and torch raise what the settings lead to
+    except Exception as error:  # whatever open_clip, timm and torch raise for these settings
         raise InputError(f"open_clip cannot build this architecture: {first_line(error)}") from None
 
 
 def save_weights(model: nn.Module, folder: Path) -> Path:
-    """The model in float16 beside its config: then `local-dir:FOLDER` is the trained model."""
-    from safetensors.torch import save
-
-    path = folder / HUB_WEIGHTS[0]
-    write_atomically(path, save({name: _halved(value) for name, value in model.state_dict().items()}))
-    return path
-
-
-def _halved(value: Tensor) -> Tensor:
-    """In float16, unless it is a count or beyond what float16 holds."""
-    value = value.detach().cpu().contiguous()
-    half = value.half()
-    return half if value.is_floating_point() and bool(half.isfinite().all()) else value
+    """Saves the model in float16 beside its config, so that `local-dir:FOLDER` is the trained model."""
+    return save_half(model, folder / HUB_WEIGHTS[0])
 
 
 class Objective(nn.Module):
-    """What is minimised: the loss of an arm, of embeddings as the towers give them."""
+    """What is minimized: the loss of embeddings as the towers give them, with a penalty or on classes."""
 
     def __init__(self, config: ObjectiveConfig, *, width: int, classes: int, seed: int):
         super().__init__()
@@ -79,8 +64,16 @@ class Objective(nn.Module):
         self.config = config
         self.contrast = SigLipLoss() if config.arm == SIGLIP else ClipLoss()
         towers = ("image", "text") if config.tower == "both" else (config.tower,)
-        self.penalties = nn.ModuleDict({tower: each for tower in towers if (each := _penalty(config)) is not None})
-        self.head = _head(width, classes, seed) if config.arm == CLASSES else None
+        self.penalties, self.head = nn.ModuleDict(), None
+        for tower in towers:
+            if config.arm == ISTAR:
+                self.penalties[tower] = IStar(config.penalty, zeta=config.zeta, momentum=MOMENTUM)
+            elif config.arm == COSREG:
+                self.penalties[tower] = CosReg(config.penalty)
+        if config.arm == CLASSES:
+            with torch.random.fork_rng(devices=[]):
+                torch.default_generator.manual_seed(seed)
+                self.head = nn.Linear(width, classes)
 
     def forward(
         self, image: Float[Tensor, "n d"], text: Float[Tensor, "n d"], labels: Int[Tensor, " n"], model: Any
@@ -94,33 +87,10 @@ class Objective(nn.Module):
     def loss(
         self, image: Float[Tensor, "n d"], text: Float[Tensor, "n d"], labels: Int[Tensor, " n"], model: Any
     ) -> Tensor:
-        """Without penalty. model: whose temperature and bias are used."""
+        """Without penalty. model: has temperature and bias."""
         if self.head is not None:
             scores = self.head(torch.cat([image, text]))
             return functional.cross_entropy(scores, torch.cat([labels, labels]))
         unit = (functional.normalize(rows, dim=-1) for rows in (image, text))
         bias = {} if model.logit_bias is None else {"logit_bias": model.logit_bias}
         return self.contrast(*unit, logit_scale=model.logit_scale.exp(), **bias)
-
-
-def _penalty(config: ObjectiveConfig) -> nn.Module | None:
-    if config.arm == ISTAR:
-        return IStar(config.penalty, zeta=config.zeta, momentum=MOMENTUM)
-    return CosReg(config.penalty) if config.arm == COSREG else None
-
-
-def _head(width: int, classes: int, seed: int) -> nn.Linear:
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        return nn.Linear(width, classes)
-
-
-def prepare_scale(model: Any, arm: str) -> None:
-    """Fixes the temperature where the arm does not train it."""
-    model.logit_scale.requires_grad_(arm not in (FIXED, CLASSES))
-
-
-@torch.no_grad()
-def limit_scale(model: Any) -> None:
-    """1/temperature stays between 1 and 100, as in the training of CLIP."""
-    model.logit_scale.clamp_(0, math.log(LARGEST_SCALE))

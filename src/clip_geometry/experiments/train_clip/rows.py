@@ -9,10 +9,11 @@ import numpy as np
 
 from clip_geometry.data.base import DatasetConfig
 from clip_geometry.experiments.kit import trajectories
+from clip_geometry.experiments.kit.clip_training import ZERO_SHOT
+from clip_geometry.experiments.kit.training import FULL
 from clip_geometry.experiments.train_clip.config import PENALTIES, TrainClipConfig
 from clip_geometry.experiments.train_clip.data import Pairs
-from clip_geometry.experiments.train_clip.geometry import PIPELINE, ZERO_SHOT, Place, known
-from clip_geometry.experiments.train_clip.training import FULL
+from clip_geometry.experiments.train_clip.geometry import PIPELINE, Place, known
 from clip_geometry.results import Row
 from clip_geometry.versions import library_versions
 

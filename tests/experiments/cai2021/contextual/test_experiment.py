@@ -379,7 +379,7 @@ def test_a_run_with_a_fresh_tower_resumes_layer_by_layer(tmp_path, monkeypatch):
     kinds = ("plane_kinds", "plane_frequency", "space_kinds", "space_frequency", "cosines", "dimension", "silhouettes")
     assert names == {f"contextual_{kind}.{suffix}" for kind in kinds for suffix in ("png", "svg")}
     page = report.read_text()
-    assert "Cosine between types, adjusted" in page and "freshly initialised" in page
+    assert "Cosine between types, adjusted" in page and "freshly initialized" in page
 
 
 def test_a_sample_is_seeded_and_has_no_row_twice():

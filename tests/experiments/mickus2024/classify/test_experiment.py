@@ -10,8 +10,7 @@ from clip_geometry.config import validate
 from clip_geometry.experiments.kit.labels import distinct_labels
 from clip_geometry.experiments.mickus2024.classify import Classify, ClassifyConfig
 from clip_geometry.experiments.mickus2024.classify.rows import deviation_rows
-from clip_geometry.experiments.mickus2024.classify.states import Place
-from clip_geometry.experiments.mickus2024.classify.training import Training
+from clip_geometry.experiments.mickus2024.classify.training import ClassificationTrainer, Place
 from clip_geometry.geometry import isoscore, silhouette
 from clip_geometry.registry import InputError
 from clip_geometry.results import Results
@@ -113,7 +112,7 @@ def test_a_run_draws_figures_and_explains_its_numbers(images):
     figures = ("classify_curves", "classify_learning", "classify_relation")
     assert names == [f"{name}.{kind}" for name in figures for kind in ("png", "svg")]
     page = report.read_text()
-    assert "freshly initialised" in page and "Pearson correlation of silhouette and IsoScore" in page
+    assert "freshly initialized" in page and "Pearson correlation of silhouette and IsoScore" in page
     assert "seeds 0, 1." in page and not list((report.parent / "checkpoints").glob("*"))
     assert {row["measure"] for row in rows if row["measure"].startswith("classify.")} <= set(Classify.explanations)
 
@@ -146,19 +145,19 @@ def test_parameters_are_those_of_the_published_formula(pairs, tmp_path, bias):
 
 
 def test_a_run_stopped_in_a_cell_goes_on_bit_for_bit(tmp_path, monkeypatch):
-    monkeypatch.setattr("clip_geometry.experiments.kit.checkpoint.SECONDS", 0)
-    monkeypatch.setattr("clip_geometry.experiments.kit.checkpoint.SHARE", float("inf"))
+    monkeypatch.setattr("clip_geometry.experiments.kit.training.SECONDS", 0)
+    monkeypatch.setattr("clip_geometry.experiments.kit.training.SHARE", float("inf"))
     (tmp_path / "whole").mkdir()
     report, _ = ran(tmp_path / "whole", sample=20)
-    step, steps = Training.step, []
+    step, steps = ClassificationTrainer.step, []
 
-    def stopping(self, loss):
-        steps.append(self.update)
+    def stopping(self):
+        steps.append(self.number)
         if len(steps) == 10:  # in the second seed
             raise KeyboardInterrupt
-        step(self, loss)
+        step(self)
 
-    monkeypatch.setattr(Training, "step", stopping)
+    monkeypatch.setattr(ClassificationTrainer, "step", stopping)
     with pytest.raises(KeyboardInterrupt):
         ran(tmp_path, sample=20)
     (kept,) = (tmp_path / "runs").glob("tiny-*/checkpoints/*.pt")
@@ -166,7 +165,7 @@ def test_a_run_stopped_in_a_cell_goes_on_bit_for_bit(tmp_path, monkeypatch):
     assert steps == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 3, 4, 5]  # no update twice but the one that was not made
     assert not kept.exists()
     assert (again.parent / "results.jsonl").read_bytes() == (report.parent / "results.jsonl").read_bytes()
-    monkeypatch.setattr(Training, "step", lambda *_: pytest.fail("a finished cell was computed again"))
+    monkeypatch.setattr(ClassificationTrainer, "step", lambda *_: pytest.fail("a finished cell was computed again"))
     assert ran(tmp_path, sample=20) == (again, rows)
 
 
@@ -209,7 +208,7 @@ def test_several_runs_are_drawn_together_under_what_differs(tmp_path):
     curves, relation = Classify.together(planned, tmp_path / "figures")
     assert curves.png_path.exists() and relation.group == "all runs together"
     assert distinct_labels([each.label() for each in planned]) == ["normalize", "raw"]
-    one, other = (planned[0].label(told=["loss"]), Classify(configured(loss="triplet"), planned[0].workspace).label())
+    one, other = (planned[0].label(named=["loss"]), Classify(configured(loss="triplet"), planned[0].workspace).label())
     assert distinct_labels([one, other]) == ["loss cross-entropy", "loss triplet"]
 
 

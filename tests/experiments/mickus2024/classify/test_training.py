@@ -6,11 +6,15 @@ import torch
 from sklearn.metrics import silhouette_score
 from torch import nn
 
-from clip_geometry.experiments.mickus2024.classify.model import Classifier, share_right, triplet_loss
-from clip_geometry.experiments.mickus2024.classify.states import Observer, Place
-from clip_geometry.experiments.mickus2024.classify.training import Training, train
+from clip_geometry.experiments.mickus2024.classify.training import (
+    Classifier,
+    Place,
+    StateCallback,
+    accuracy,
+    triplet_loss,
+)
 from clip_geometry.references import isoscore_package
-from support.problems import NAMES, configured, pairs, several_labels
+from support.problems import NAMES, configured, pairs, several_labels, trainer
 
 
 def straightforward(problem, config, seed, updates):
@@ -43,8 +47,8 @@ def straightforward(problem, config, seed, updates):
 def test_training_is_the_straightforward_one(problem, bias):
     """To 1e-4: Adam divides by small gradients, so that rounding errors of float32 grow over the updates."""
     config = configured(bias=bias, lr=0.01)
-    training = Training(problem, config, seed=3)
-    states = train(training, Observer(NAMES), updates=25)
+    training = trainer(problem, 25, seed=3, bias=bias, lr=0.01)
+    states = training.run(range(26), StateCallback(NAMES))
     items, *expected = straightforward(problem, config, 3, 25)
     assert (training.items - items).abs().max() < 1e-4 and (items - problem.items).abs().max() > 0.1
     loss = Place("classify.loss", layer="output")
@@ -84,7 +88,7 @@ COUNTS = [
 
 @pytest.mark.parametrize(("changes", "count"), COUNTS)
 def test_parameters_are_counted(changes, count):
-    assert Training(pairs(), configured(**changes), seed=0).parameter_count == count
+    assert trainer(**changes).model.parameter_count == count
 
 
 def test_the_triplet_loss_is_the_mean_over_triplets_and_falls():
@@ -96,7 +100,7 @@ def test_the_triplet_loss_is_the_mean_over_triplets_and_falls():
         if a != p and classes[a] == classes[p] != classes[n]
     ]  # fmt: skip
     assert float(triplet_loss(rows, classes)) == pytest.approx(np.mean(gaps), rel=1e-9)
-    states = train(Training(problem, configured(loss="triplet", lr=0.01), seed=0), Observer(NAMES), updates=30)
+    states = trainer(problem, 30, loss="triplet", lr=0.01).run(range(31), StateCallback(NAMES))
     loss = states[Place("classify.loss", layer="output")]
     assert loss[0] == pytest.approx(np.mean(gaps), rel=1e-5) and loss[-1] < 0.5 * loss[0]
     assert Place("classify.accuracy", layer="output") not in states
@@ -105,5 +109,5 @@ def test_the_triplet_loss_is_the_mean_over_triplets_and_falls():
 
 def test_accuracy_of_several_labels_wants_all_of_them():
     scores = torch.tensor([[2.0, -1.0], [0.5, 0.5], [-1.0, 3.0]])
-    assert share_right(scores, torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])) == 2 / 3
-    assert share_right(scores, torch.tensor([0, 1, 1])) == 2 / 3  # equal scores: the first class
+    assert accuracy(scores, torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])) == 2 / 3
+    assert accuracy(scores, torch.tensor([0, 1, 1])) == 2 / 3  # equal scores: the first class

@@ -11,15 +11,15 @@ from clip_geometry.experiments.rudman2024.finetune import Finetune, FinetuneConf
 from clip_geometry.experiments.rudman2024.finetune.data import Examples
 from clip_geometry.experiments.rudman2024.finetune.measuring import (
     BINS,
-    Seen,
+    Evaluation,
     cosine_histogram,
     geometry_rows,
     loss_row,
+    performance,
 )
+from clip_geometry.experiments.rudman2024.finetune.model import word_tokenizer
 from clip_geometry.experiments.rudman2024.finetune.rows import correlation_rows, performance_rows
-from clip_geometry.experiments.rudman2024.finetune.scores import performance
-from clip_geometry.experiments.rudman2024.finetune.tiny import word_tokenizer
-from clip_geometry.experiments.rudman2024.finetune.training import Training
+from clip_geometry.experiments.rudman2024.finetune.training import FineTuningTrainer
 from clip_geometry.geometry import average_cosine, isoscore, measures, two_nn
 from clip_geometry.registry import InputError
 from clip_geometry.report.cosines import MAX_COSINES
@@ -176,7 +176,7 @@ def test_a_run_draws_figures_and_explains_its_numbers(whole):
     figures = ("finetune_activation", "finetune_cosines", "finetune_dimension", "finetune_relation")
     assert names == [f"{name}.{kind}" for name in figures for kind in ("png", "svg")]
     page = report.read_text()
-    assert "freshly initialised" in page and "Performance on validation examples" in page
+    assert "freshly initialized" in page and "Performance on validation examples" in page
     assert "seeds 0, 1." in page and not list((report.parent / "checkpoints").glob("*"))
     own = {row["measure"] for row in rows if row["measure"].startswith("finetune.")}
     assert own <= set(Finetune.explanations) and {row["measure"] for row in rows} - own <= set(measures)
@@ -213,7 +213,7 @@ def seen(scores):
     import torch
 
     rows = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
-    return Seen(rows, rows, None, torch.tensor(scores, dtype=torch.float32), [])  # pyright: ignore
+    return Evaluation(rows, rows, None, torch.tensor(scores, dtype=torch.float32), [])  # pyright: ignore
 
 
 def judged(name, predicted, targets, kind="class"):
@@ -255,7 +255,7 @@ def test_a_measure_that_cannot_be_taken_is_a_note():
     from clip_geometry.geometry._core.moments import Moments
 
     rows = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
-    same = Seen(torch.ones(6, 3), rows, Moments.of(rows), rows, [])
+    same = Evaluation(torch.ones(6, 3), rows, Moments.of(rows), rows, [])
     found = {(row["measure"], row["at"]["rows"]): row for row in geometry_rows(same, 1)}
     assert found["two_nn", "sentences"]["value"] is None and "different" in found["two_nn", "sentences"]["note"]
     assert found["isoscore", "tokens"]["value"] == pytest.approx(float(isoscore(rows)))
@@ -289,7 +289,7 @@ def test_a_decoder_has_no_cls_and_is_trained_on_means(tmp_path):
     with pytest.raises(InputError, match=r"hf-text:\S+ has no \[CLS\]; set pooling: mean"):
         _ = Finetune(configured(model=model), folder).inputs
     planned = Finetune(configured(model={"model": model, "pooling": "mean"}), folder)
-    training = planned.training(planned.config.each_method[1], 0)
+    training = planned.trainer(planned.config.each_method[1], 0)
     training.step()
     assert 0 < training.losses[0] < 10
 
@@ -298,9 +298,9 @@ def test_a_decoder_has_no_cls_and_is_trained_on_means(tmp_path):
 
 
 def test_a_run_stopped_in_a_cell_goes_on_bit_for_bit(whole, tmp_path, monkeypatch):
-    monkeypatch.setattr("clip_geometry.experiments.kit.checkpoint.SECONDS", 0)
-    monkeypatch.setattr("clip_geometry.experiments.kit.checkpoint.SHARE", float("inf"))
-    step, steps = Training.step, []
+    monkeypatch.setattr("clip_geometry.experiments.kit.training.SECONDS", 0)
+    monkeypatch.setattr("clip_geometry.experiments.kit.training.SHARE", float("inf"))
+    step, steps = FineTuningTrainer.step, []
 
     def stopping(self):
         steps.append((str(self.method), self.seed, self.number))
@@ -308,7 +308,7 @@ def test_a_run_stopped_in_a_cell_goes_on_bit_for_bit(whole, tmp_path, monkeypatc
             raise KeyboardInterrupt
         step(self)
 
-    monkeypatch.setattr(Training, "step", stopping)
+    monkeypatch.setattr(FineTuningTrainer, "step", stopping)
     with pytest.raises(KeyboardInterrupt):
         ran(tmp_path)
     (kept,) = (tmp_path / "runs").glob("tiny-*/checkpoints/*.pt")
@@ -317,7 +317,7 @@ def test_a_run_stopped_in_a_cell_goes_on_bit_for_bit(whole, tmp_path, monkeypatc
     assert not kept.exists()
     expected = whole[0].parent / "results.jsonl"
     assert (again.parent / "results.jsonl").read_bytes() == expected.read_bytes()
-    monkeypatch.setattr(Training, "step", lambda *_: pytest.fail("a finished cell was computed again"))
+    monkeypatch.setattr(FineTuningTrainer, "step", lambda *_: pytest.fail("a finished cell was computed again"))
     assert ran(tmp_path) == (again, rows)
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from clip_geometry.experiments.rudman2024.finetune.config import Method
 from clip_geometry.experiments.rudman2024.finetune.figures import (
     activation_figure,
     chosen,
@@ -20,7 +21,6 @@ from clip_geometry.experiments.rudman2024.finetune.figures import (
     relation_figure,
     visible,
 )
-from clip_geometry.experiments.rudman2024.finetune.method import Method
 
 LAMBDAS = (-5.0, -1.0, 0.5, 3.0)
 NONE, COSREG, TOP = Method("none", 0.0), Method("cosreg", 1.0), Method("all_but_the_top", 3.0)

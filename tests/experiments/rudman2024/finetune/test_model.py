@@ -5,15 +5,15 @@ import pytest
 import torch
 
 from clip_geometry.config import validate
-from clip_geometry.experiments.rudman2024.finetune.data import Examples
-from clip_geometry.experiments.rudman2024.finetune.inputs import encode
+from clip_geometry.experiments.rudman2024.finetune.data import Examples, encode
 from clip_geometry.experiments.rudman2024.finetune.model import (
     FineTuned,
     TransformerConfig,
     head_dropout,
     load_transformer,
+    tiny_bert,
+    word_tokenizer,
 )
-from clip_geometry.experiments.rudman2024.finetune.tiny import tiny_bert, word_tokenizer
 from clip_geometry.registry import InputError
 from support.minilm import minilm
 

@@ -7,17 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.experiments.rudman2024.finetune.data import Examples
-from clip_geometry.experiments.rudman2024.finetune.inputs import answer_tokens, encode
-from clip_geometry.experiments.rudman2024.finetune.spans import (
+from clip_geometry.experiments.rudman2024.finetune.data import Examples, answer_tokens, encode
+from clip_geometry.experiments.rudman2024.finetune.measuring import (
     answers,
     best_span,
     exact_match,
     normalised,
-    span_loss,
     token_f1,
 )
-from clip_geometry.experiments.rudman2024.finetune.tiny import tiny_bert
+from clip_geometry.experiments.rudman2024.finetune.model import tiny_bert
+from clip_geometry.experiments.rudman2024.finetune.training import span_loss
 from clip_geometry.registry import InputError
 
 PASSAGE = "The red circle lies in the upper left. A blue star, which is small, lies below the circle."

@@ -1,4 +1,4 @@
-"""A step of training against a plain loop, the methods, and a training that is stopped."""
+"""A step of training against a plain loop, and the methods."""
 
 import math
 
@@ -7,58 +7,16 @@ import pytest
 import torch
 from torch.nn import functional
 
-from clip_geometry.config import validate
-from clip_geometry.experiments.kit.checkpoint import Checkpoint
 from clip_geometry.experiments.rudman2024.finetune import training as finetune_training
-from clip_geometry.experiments.rudman2024.finetune.config import OptimizerConfig
-from clip_geometry.experiments.rudman2024.finetune.data import Examples
-from clip_geometry.experiments.rudman2024.finetune.inputs import encode
-from clip_geometry.experiments.rudman2024.finetune.measuring import look
-from clip_geometry.experiments.rudman2024.finetune.method import Method, parse_method
-from clip_geometry.experiments.rudman2024.finetune.model import FineTuned
-from clip_geometry.experiments.rudman2024.finetune.tiny import tiny_bert
-from clip_geometry.experiments.rudman2024.finetune.training import Training, task_loss, train
+from clip_geometry.experiments.rudman2024.finetune.config import Method, parse_method
+from clip_geometry.experiments.rudman2024.finetune.measuring import evaluate
+from clip_geometry.experiments.rudman2024.finetune.training import task_loss
 from clip_geometry.geometry import average_cosine, isoscore
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import AllButTheTop
+from support.finetune import prepared, trainer
 
 FORMS = r"is not how a method is written; expected one of i_star\(λ\), cosreg\(λ\), all_but_the_top\(k\), none"
-WORDS = ("red", "blue", "green", "circle", "star", "ring", "left", "right")
-
-
-def sentences(n=48, seed=0, kind="class"):
-    """The class is whether the first word is red."""
-    rng = np.random.default_rng(seed)
-    texts = tuple((" ".join(rng.choice(WORDS, size=rng.integers(3, 8))),) for _ in range(n))
-    labels = np.array([text[0].startswith("red") for text in texts], dtype=np.int64)
-    if kind == "span":
-        texts = tuple((f"which word {k % 3}", text) for k, (text,) in enumerate(texts))
-        first = tuple((passage.split()[0],) for _, passage in texts)
-        return Examples("t", "span", texts, np.zeros(n, dtype=np.int64), (), "r", "train", first)
-    targets = labels if kind == "class" else labels * 2.5 + 1.0
-    return Examples("t", kind, texts, targets, ("no", "yes") if kind == "class" else (), "r", "train")
-
-
-def prepared(kind="class", seed=0, pooling="cls"):
-    """(the model before training, its inputs)."""
-    examples = sentences(kind=kind)
-    transformer, tokenizer = tiny_bert(examples.texts, width=16, layers=2, seed=3)
-    inputs = encode(examples, tokenizer, transformer, name="tiny", max_length=64, overlap=8)
-    return FineTuned(transformer, outputs=examples.outputs, spans=kind == "span", pooling=pooling, seed=seed), inputs
-
-
-def configured(**changes):
-    values = {"epochs": 2, "batch_size": 20, "lr": 1e-3, "refresh_sample": 100, **changes}
-    return validate(OptimizerConfig, values, "test")
-
-
-def training(method="none", kind="class", seed=0, pooling="cls", **changes):
-    model, inputs = prepared(kind, seed, pooling)
-    return Training(model, inputs, configured(**changes), parse_method(method), seed=seed)
-
-
-def all_parameters(one):
-    return {name: value.detach() for name, value in one.model.state_dict().items()}
 
 
 # --- against a plain loop
@@ -66,8 +24,8 @@ def all_parameters(one):
 
 def test_a_training_is_that_of_a_plain_loop():
     """The same numbers from torch alone, with the same random streams: 3 steps an epoch, the last of 8 examples."""
-    ours = training(schedule="linear", warmup=0.34, weight_decay=0.05, clip=0.5)
-    train(ours)
+    ours = trainer(schedule="linear", warmup=0.34, weight_decay=0.05, clip=0.5)
+    ours.run()
     model, inputs = prepared()
     matrices = [p for p in model.parameters() if p.ndim > 1]
     vectors = [p for p in model.parameters() if p.ndim == 1]
@@ -94,74 +52,77 @@ def test_a_training_is_that_of_a_plain_loop():
     assert [ours.rate(step) for step in range(6)] == pytest.approx(rates, rel=1e-12)
     assert ours.losses == pytest.approx(losses, rel=1e-5)  # sums of float32 in another order
     for name, value in model.state_dict().items():
-        torch.testing.assert_close(all_parameters(ours)[name], value, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(ours.model.state_dict()[name], value, rtol=1e-4, atol=1e-6)
+
+
+def seeded(trainer):
+    with trainer.seeded_dropout():
+        return [each.detach() for each in trainer.loss()]
 
 
 def test_a_penalty_is_added_to_the_loss_of_the_task():
     """λ (1 − IsoScore) of both layers while C_0 is the batch's own, and λ × mean cosine of the last one."""
-    plain, istar, cosreg = (training(name, zeta=0.0) for name in ("none", "i_star(-3)", "cosreg(2)"))
-    rows = np.arange(20)
-    task, total = plain.loss(rows)
-    assert float(task) == float(total.detach())
+    plain, istar, cosreg = (trainer(name, zeta=0.0) for name in ("none", "i_star(-3)", "cosreg(2)"))
+    (task, total), (same, with_istar), (_, with_cosreg) = (seeded(each) for each in (plain, istar, cosreg))
+    assert float(task) == float(total)
+    rows = np.random.default_rng([0, 0, 0]).permutation(48)[:20]
     given, _ = plain.inputs.batch(rows, plain.device)
-    with plain._dropout():
+    with plain.seeded_dropout():
         hidden = plain.model(given).hidden
     kept = given["attention_mask"].bool()
     tokens = [layer[kept].detach().double() for layer in hidden]
-    same, with_istar = istar.loss(rows)
     assert float(same) == float(task)  # the same head, batch and dropout
     expected = float(task) - 3 * (1 - float(isoscore(torch.cat(tokens))))
-    assert float(with_istar.detach()) == pytest.approx(expected, abs=1e-5)
-    n, (_, with_cosreg) = len(tokens[-1]), cosreg.loss(rows)
+    assert float(with_istar) == pytest.approx(expected, abs=1e-5)
+    n = len(tokens[-1])
     mean = float(average_cosine(tokens[-1])) * (n - 1) / n
-    assert float(with_cosreg.detach()) == pytest.approx(float(task) + 2 * mean, abs=1e-5)
+    assert float(with_cosreg) == pytest.approx(float(task) + 2 * mean, abs=1e-5)
 
 
 def test_c_0_is_taken_anew_before_each_epoch_from_all_layers():
-    ours = training("i_star(1)", refresh_sample=10**6)
+    ours = trainer("i_star(1)", refresh_sample=10**6)
     model = ours.model.eval()
     with torch.no_grad():
         given, _ = ours.inputs.batch(np.arange(48), ours.device)
         tokens = torch.cat([layer[given["attention_mask"].bool()] for layer in model(given).hidden]).double()
     ours.step()
-    first = ours.penalty.loss.running.covariance.clone()
+    first = ours.penalty.running.covariance.clone()
     torch.testing.assert_close(first, torch.cov(tokens.T), rtol=1e-5, atol=1e-7)
     ours.step()
-    assert torch.equal(ours.penalty.loss.running.covariance, first)
+    assert torch.equal(ours.penalty.running.covariance, first)
     ours.step()
     ours.step()
-    assert not torch.equal(ours.penalty.loss.running.covariance, first)
+    assert not torch.equal(ours.penalty.running.covariance, first)
 
 
 def test_c_0_is_of_other_sentences_in_each_epoch_and_for_each_seed():
     """Five or so of 48 windows: equal draws by chance are rarer than one in a million."""
-    one, same, other = training("i_star(1)", refresh_sample=30), training(refresh_sample=30), training(
-        seed=1, refresh_sample=30)  # fmt: skip
-    first = one._sampled(0)
+    one, same, other = (trainer("i_star(1)", seed=seed) for seed in (0, 0, 1))
+    first, second, third = (one.sample(30, epoch).tolist() for epoch in range(3))
     assert 30 <= one.inputs.lengths[first].sum() < 30 + one.inputs.lengths.max()
-    assert first.tolist() == same._sampled(0).tolist() and one._sampled(1).tolist() == same._sampled(1).tolist()
-    assert len({tuple(each) for each in (first, one._sampled(1), one._sampled(2), other._sampled(0))}) == 4
-    asked, sampled = [], one._sampled
-    one._sampled = lambda epoch: asked.append(epoch) or sampled(epoch)
-    train(one)
-    assert asked == [0, 1]
+    assert [first, second] == [same.sample(30, epoch).tolist() for epoch in (0, 1)]
+    assert len({tuple(each) for each in (first, second, third, other.sample(30, 0))}) == 4
+    asked, sample = [], one.sample
+    one.sample = lambda tokens, epoch: asked.append((tokens, epoch)) or sample(tokens, epoch)
+    one.run()
+    assert asked == [(100, 0), (100, 1)]
 
 
 def test_so_many_tokens_are_measured_and_all_examples_judged():
-    ours = training()
-    everything, some = (look(ours, ours.inputs, tokens=tokens, longest=30, seed=0) for tokens in (None, 100))
+    ours = trainer()
+    everything, some = (evaluate(ours, ours.inputs, tokens=tokens, longest=30, seed=0) for tokens in (None, 100))
     total, longest = ours.inputs.lengths.sum(), ours.inputs.lengths.max()
     assert len(everything.last) == total > 3 * (100 + longest) and everything.layers.n == 2 * total
     assert 100 <= len(some.last) < 100 + longest and some.layers.n == 2 * len(some.last)
     assert len(some.sentences) == len(some.scores) == 48
-    other = look(ours, ours.inputs, tokens=100, longest=30, seed=1)
+    other = evaluate(ours, ours.inputs, tokens=100, longest=30, seed=1)
     assert float(isoscore(other.layers)) != float(isoscore(some.layers))
 
 
 @pytest.mark.parametrize("kind", ["class", "score", "span"])
 def test_every_kind_of_target_is_learnt(kind):
-    ours = training(kind=kind, pooling="mean", epochs=30, lr=3e-3)
-    train(ours)
+    ours = trainer(kind=kind, pooling="mean", epochs=30, lr=3e-3)
+    ours.run()
     assert np.mean(ours.losses[-3:]) < 0.5 * np.mean(ours.losses[:3])
 
 
@@ -180,9 +141,9 @@ def test_losses_of_the_three_kinds():
 def test_i_star_moves_isotropy_by_the_sign_of_lambda_and_cosreg_the_cone(seed):
     found = {}
     for name in ("none", "i_star(-3)", "i_star(3)", "cosreg(1)"):
-        ours = training(name, seed=seed, epochs=6)
-        train(ours)
-        seen = look(ours, ours.inputs, tokens=None, longest=30, seed=0)
+        ours = trainer(name, seed=seed, epochs=6)
+        ours.run()
+        seen = evaluate(ours, ours.inputs, tokens=None, longest=30, seed=0)
         found[name] = (float(isoscore(seen.layers)), float(average_cosine(seen.last)))
     assert found["i_star(-3)"][0] < 0.9 * found["none"][0] < found["none"][0] < 0.9 * found["i_star(3)"][0]
     assert found["cosreg(1)"][1] < 0.9 * found["none"][1]
@@ -190,9 +151,9 @@ def test_i_star_moves_isotropy_by_the_sign_of_lambda_and_cosreg_the_cone(seed):
 
 @pytest.mark.parametrize("kind", ["class", "span"])
 def test_all_but_the_top_is_a_plain_training_and_then_a_head_on_post_processed_rows(kind):
-    plain, ours = training(kind=kind), training("all_but_the_top(2)", kind=kind, refresh_sample=10)
-    train(plain)
-    train(ours)
+    plain, ours = trainer(kind=kind), trainer("all_but_the_top(2)", kind=kind, refresh_sample=10)
+    plain.run()
+    ours.run()
     assert (plain.steps, ours.steps) == (6, 9) and ours.losses[:6] == plain.losses
     for name, value in plain.model.transformer.state_dict().items():
         assert torch.equal(value, ours.model.transformer.state_dict()[name])
@@ -218,9 +179,9 @@ def test_all_but_the_top_is_fitted_on_all_sentences_and_of_spans_on_so_many_toke
             fitted.append(len(x))
             return super().fit(x, y)
 
-    sentence, span = (training("all_but_the_top(2)", kind=kind, refresh_sample=10) for kind in ("class", "span"))
+    sentence, span = (trainer("all_but_the_top(2)", kind=kind, refresh_sample=10) for kind in ("class", "span"))
     for each in (sentence, span):
-        each._fitted()
+        each.fitted()
     assert fitted[0] == 48 and 60 <= fitted[1] < 60 + span.inputs.lengths.max() < span.inputs.lengths.sum()
 
 
@@ -251,53 +212,12 @@ def test_another_method_is_one_sentence(text, says):
         parse_method(text)
 
 
-# --- going on
-
-
-@pytest.mark.parametrize("stop", [1, 3, 4, 6, 7])
-@pytest.mark.parametrize("method", ["none", "i_star(-1)", "all_but_the_top(2)"])
-def test_a_training_that_is_stopped_goes_on_bit_for_bit(tmp_path, monkeypatch, method, stop):
-    monkeypatch.setattr("clip_geometry.experiments.kit.checkpoint.SECONDS", 0)
-    monkeypatch.setattr("clip_geometry.experiments.kit.checkpoint.SHARE", float("inf"))
-    whole = training(method)
-    train(whole)
-    stop = min(stop, whole.steps - 1)
-
-    def stopping(done):
-        stopped.append(done)
-        if len(stopped) > stop:
-            raise KeyboardInterrupt
-
-    stopped, checkpoint = [], Checkpoint(tmp_path / "a.pt")
-    with pytest.raises(KeyboardInterrupt):
-        train(training(method), checkpoint, stopping)
-    ours = training(method)
-    ours.restore(checkpoint.load())
-    torch.rand(3)  # whatever else has drawn random numbers
-    assert ours.number == stop
-    train(ours, checkpoint)
-    assert ours.losses == whole.losses
-    for name, value in all_parameters(whole).items():
-        assert torch.equal(value, all_parameters(ours)[name]), name
-    for one, other in zip(ours.optimizer.state_dict()["state"].values(), whole.optimizer.state_dict()["state"].values(),
-                          strict=True):  # fmt: skip
-        assert all(torch.equal(one[name], other[name]) for name in one)
-
-
-def test_seeds_change_head_batches_and_dropout_and_nothing_outside():
-    torch.manual_seed(5)
-    before = torch.random.get_rng_state()
-    one, same, other = training(seed=1), training(seed=1), training(seed=2)
-    for each in (one, same, other):
-        each.step()
-    assert torch.equal(torch.random.get_rng_state(), before)
-    assert one.losses == same.losses != other.losses
-    assert not torch.equal(one.model.head.weight, other.model.head.weight)
+# --- precision
 
 
 def test_mixed_precision_is_near_and_keeps_float32_parameters():
-    full, mixed = training("i_star(-1)"), training("i_star(-1)", precision="bf16")
-    train(full)
-    train(mixed)
+    full, mixed = trainer("i_star(-1)"), trainer("i_star(-1)", precision="bf16")
+    full.run()
+    mixed.run()
     assert mixed.losses != full.losses and mixed.losses == pytest.approx(full.losses, rel=0.05)
     assert {p.dtype for p in mixed.model.parameters()} == {torch.float32}

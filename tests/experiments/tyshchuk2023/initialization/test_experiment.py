@@ -239,7 +239,7 @@ def test_a_run_writes_rows_figures_and_a_report_and_resumes(tmp_path, monkeypatc
     assert names == {f"{n}.{k}" for n in ("cosine_of_fresh_models", "layers_1", "biases_1") for k in ("png", "svg")}
     assert len(list((report.parent / "embeddings").iterdir())) == 8
     page = report.read_text()
-    assert "12 of scenes (size 12)" in page and "freshly initialised" in page and "seeds 0, 1" in page
+    assert "12 of scenes (size 12)" in page and "freshly initialized" in page and "seeds 0, 1" in page
     before = (report.parent / "results.jsonl").read_bytes()
     monkeypatch.setattr(fresh_tower.FreshTower, "run", lambda *_: pytest.fail("a finished cell was computed again"))
     assert run(config, {}, runs=tmp_path / "runs", device="cpu") == report
@@ -354,7 +354,7 @@ def test_a_tower_that_cannot_be_followed_is_refused_with_layers_only(tmp_path):
 
 def test_every_trace_of_the_small_model_has_the_operations_that_the_figures_know():
     encoder = load_encoder(resolve_encoder("scenes-clip/fresh"), device="cpu")
-    from clip_geometry.experiments.tyshchuk2023.initialization.rows import PLACES
+    from clip_geometry.experiments.tyshchuk2023.initialization.report import PLACES
 
     known = {name for places in PLACES.values() for name in places}
     found = trace(encoder, "text", [encoder.tokenize(["a red circle", "a blue square"])])

@@ -17,8 +17,7 @@ from clip_geometry.experiments.tyshchuk2023.initialization.figures import (
     model_dots,
     size_scatter,
 )
-from clip_geometry.experiments.tyshchuk2023.initialization.report import draw_initialization
-from clip_geometry.experiments.tyshchuk2023.initialization.rows import panels_of
+from clip_geometry.experiments.tyshchuk2023.initialization.report import draw_initialization, panels_of, table_of
 from clip_geometry.report.style import IMAGE, TEXT
 
 OPERATIONS = ["attention normalisation", "attention", "attention residual", "mlp normalisation", "mlp", "mlp residual"]
@@ -57,7 +56,7 @@ def line(figure, gid):
 
 
 def test_a_curve_is_the_mean_over_seeds_at_the_place_of_its_operation():
-    (panel,) = panels_of([*tower(0), *tower(1, shift=0.1), *tower(0, zero=True, shift=0.2)])
+    (panel,) = panels_of(table_of([*tower(0), *tower(1, shift=0.1), *tower(0, zero=True, shift=0.2)]))
     stream, mlp = panel.curves["stream"], panel.curves["MLP branch"]
     assert list(stream.x) == [0, 0.5, 1, 2]  # attention half way, the MLP at the end of its block
     assert stream.mean == pytest.approx([0.9, 0.47, 0.5, 0.55])
@@ -69,7 +68,7 @@ def test_a_curve_is_the_mean_over_seeds_at_the_place_of_its_operation():
 
 
 def test_zero_biases_alone_are_the_curves_themselves():
-    (panel,) = panels_of(tower(zero=True))
+    (panel,) = panels_of(table_of(tower(zero=True)))
     assert panel.without is None and panel.curves["stream"].mean[0] == 0.9
 
 
@@ -85,7 +84,7 @@ def test_of_a_resnet_the_relus_that_change_something_are_drawn():
         rows += [row(layer=layer, operation="shortcut", value=0.0, **about)] if layer != 2 else []
         rows.append(row(layer=layer, operation="residual", value=0.01 * layer, **about))
         rows.append(row(layer=layer, operation="activation", value=0.7, **about))
-    (panel,) = panels_of(rows)
+    (panel,) = panels_of(table_of(rows))
     assert panel.title == "image, batch statistics"
     assert list(panel.curves["before the ReLU"].x) == pytest.approx([-0.8, 1, 3])
     assert list(panel.curves["stream"].x) == pytest.approx([-0.8, 1, 2, 3])
@@ -133,23 +132,23 @@ def test_planes_keep_lengths_and_share_their_scale():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(20, 2)) * 0.1 + [0.8, 0]
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    figure = bias_planes([("image", "image", {"as initialised": rows, "zero biases": rows}),
-                          ("text", "text", {"as initialised": rows})])  # fmt: skip
+    figure = bias_planes([("image", "image", {"as initialized": rows, "zero biases": rows}),
+                          ("text", "text", {"as initialized": rows})])  # fmt: skip
     first, _, third, fourth = figure.axes
     assert np.linalg.norm(np.asarray(first.collections[0].get_offsets()), axis=1) == pytest.approx(np.ones(20))
     assert first.get_xlim() == third.get_xlim() and first.get_ylim() == third.get_ylim()
-    assert not fourth.get_visible() and first.get_title(loc="left") == "as initialised"
+    assert not fourth.get_visible() and first.get_title(loc="left") == "as initialized"
     (mean,) = (each for each in first.lines if each.get_gid() == "mean")
     assert mean.get_xdata()[0] == pytest.approx(np.linalg.norm(rows.mean(0)), rel=1e-2)
 
 
 def test_dots_have_their_mean_and_deviation():
-    figure = cosine_dots([("a", "image", {"as initialised": Spread([0.5, 0.7]), "zero biases": Spread([0.4])})])
+    figure = cosine_dots([("a", "image", {"as initialized": Spread([0.5, 0.7]), "zero biases": Spread([0.4])})])
     (axes,) = figure.axes
     assert [text.get_text() for text in axes.texts] == ["0.6000 ± 0.1414", "0.4000"]
     segment = axes.containers[0][2][0].get_segments()[0]
     assert segment[:, 0] == pytest.approx([0.6 - 0.1414, 0.6 + 0.1414], abs=1e-4)
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["as initialised", "zero biases"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["as initialized", "zero biases"]
 
 
 def test_sizes_are_in_millions_and_models_by_name():
@@ -181,10 +180,7 @@ def test_a_few_models_are_drawn_layer_by_layer(tmp_path):
     cosines, layers, biases = (entry.caption for entry in found.values())
     assert "seeds 0, 1; pipeline normalize" in cosines and "batch" not in cosines
     # the MLP measures .44 (.54 of the other seed) where .41 (.51) is predicted; the embeddings .5 and .6, not .52
-    assert (
-        "It misses the MLPs by at most 0.030 and of the embeddings, predicted from the start, by at most 0.080."
-        in layers
-    )
+    assert "deviation is 0.030 for the MLPs and 0.080 for the embeddings predicted from the input." in layers
     assert "seed 0; pipeline normalize" in biases and "All lie on one side of the origin" in biases
     assert {row["model_options"]["seed"] for row in asked} == {0} and len(asked) == 2
 
@@ -212,7 +208,10 @@ def test_many_models_are_drawn_by_size_and_by_name(tmp_path):
     found = draw(rows, tmp_path)
     assert list(found) == ["cosine_by_size", "cosine_by_model"]
     caption = found["cosine_by_size"].caption
-    assert "of 6 untrained architectures" in caption and "images from 0.30 to 0.80, texts from 0.30 to 0.80" in caption
+    assert (
+        "of 6 untrained open_clip architectures" in caption
+        and "images from 0.30 to 0.80, texts from 0.30 to 0.80" in caption
+    )
     assert found["cosine_by_model"].caption == f"By name, in the order of the run. {caption}"
 
 

@@ -10,10 +10,9 @@ from sklearn.metrics import silhouette_score
 from clip_geometry.config import validate
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.evaluators import language_distance
-from clip_geometry.experiments.kit import language_figures as pictures
 from clip_geometry.experiments.kit import languages as module
 from clip_geometry.experiments.kit.languages import LanguageSets
-from clip_geometry.experiments.tyshchuk2023.multilingual import Multilingual, MultilingualConfig
+from clip_geometry.experiments.tyshchuk2023.multilingual import Multilingual, MultilingualConfig, figures
 from clip_geometry.geometry import silhouette, standard_error
 from clip_geometry.geometry.uncertainty import deal
 from clip_geometry.registry import InputError
@@ -258,7 +257,7 @@ def test_a_small_mclip_tower_shows_which_language_it_aligns(polyglot, tmp_path):
 
 
 def test_a_run_writes_rows_figures_and_a_report(tmp_path, monkeypatch):
-    monkeypatch.setattr(pictures, "umap_plane", lambda sets, seed: [(name, rows[:, :2]) for name, rows in sets])
+    monkeypatch.setattr(figures, "umap_plane", lambda sets, seed: [(name, rows[:, :2]) for name, rows in sets])
     config = tmp_path / "tiny.yaml"
     config.write_text(json.dumps(SCENES | {"sweep": {"pipeline": [[], ["normalize"]]}}))
     report = run(config, {}, runs=tmp_path / "runs", device="cpu")
@@ -267,9 +266,9 @@ def test_a_run_writes_rows_figures_and_a_report(tmp_path, monkeypatch):
              for kind in ("png", "svg")]  # fmt: skip
     assert sorted(path.name for path in (report.parent / "figures").iterdir()) == names
     page = report.read_text()
-    assert "freshly initialised" in page and "de 24, ru 24" in page and "n = 24 each of en, de, ru" in page
+    assert "freshly initialized" in page and "de 24, ru 24" in page and "n = 24 each of en, de, ru" in page
     before = (report.parent / "results.jsonl").read_bytes()
-    monkeypatch.setattr(Multilingual, "_silhouettes", lambda *_: pytest.fail("a finished cell was computed again"))
+    monkeypatch.setattr(LanguageSets, "silhouette_rows", lambda *_: pytest.fail("a finished cell was computed again"))
     assert run(config, {}, runs=tmp_path / "runs", device="cpu") == report
     assert (report.parent / "results.jsonl").read_bytes() == before
 

@@ -132,7 +132,7 @@ def test_a_run_writes_rows_figures_and_a_report(tmp_path, monkeypatch):
              for kind in ("png", "svg")]  # fmt: skip
     assert sorted(path.name for path in (report.parent / "figures").iterdir()) == names
     page = report.read_text()
-    assert "freshly initialised" in page and "image 5, text 8" in page and "0 to 1" in page
+    assert "freshly initialized" in page and "image 5, text 8" in page and "0 to 1" in page
     before = (report.parent / "results.jsonl").read_bytes()
     monkeypatch.setattr(SemanticMap, "_map_rows", lambda *_: pytest.fail("a finished cell was computed again"))
     assert run(config, {}, runs=tmp_path / "runs", device="cpu") == report
@@ -175,7 +175,7 @@ def test_stored_embeddings_are_drawn_as_points(stored, tmp_path):
     assert [entry.name for entry in entries] == [
         "semantic_images", "semantic_images_aligned", "semantic_texts_aligned",
     ]  # fmt: skip
-    assert all("As points: no" in entry.caption and "something; rows; normalize; seed 0." in entry.caption
+    assert all("Drawn as points, since no" in entry.caption and "something; rows; normalize; seed 0." in entry.caption
                for entry in entries)  # fmt: skip
     assert planned.fresh_models() == [] and planned.label() == "something, rows, normalize"
 
@@ -186,7 +186,7 @@ def test_images_alone_have_their_map_and_notes_say_what_is_missing(stored, tmp_p
     rows = rows_of(planned)
     assert at(rows, "semantic_map.trustworthiness", "image")["value"] > 0.7
     assert at(rows, "semantic_map.trustworthiness", "text")["note"] == "there are no text embeddings"
-    assert "only image embeddings are there" in at(rows, "semantic_map.disparity", "both")["note"]
+    assert "there are only image embeddings" in at(rows, "semantic_map.disparity", "both")["note"]
     assert [entry.name for entry in planned.figures(tmp_path / "figures")] == ["semantic_images"]
 
 

@@ -1,4 +1,4 @@
-"""Embeddings under a classifier (Mickus et al. 2024): do clusters form, and does isotropy fall with them?"""
+"""Embeddings trained under a classifier (Mickus et al. 2024): do clusters form, and does isotropy fall with them?"""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -9,10 +9,10 @@ import numpy as np
 
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.experiments.kit.base import Cell, Experiment, experiments
-from clip_geometry.experiments.kit.checkpoint import Checkpoint, remove_finished, resume
 from clip_geometry.experiments.kit.explained import read_explanations
 from clip_geometry.experiments.kit.labels import distinct_labels
-from clip_geometry.experiments.mickus2024.classify.config import ClassifyConfig, Loaded, load, revisions, task_of
+from clip_geometry.experiments.kit.training import Checkpoint, remove_finished
+from clip_geometry.experiments.mickus2024.classify.config import ClassifyConfig
 from clip_geometry.experiments.mickus2024.classify.rows import (
     correlation_rows,
     curves_of,
@@ -20,11 +20,15 @@ from clip_geometry.experiments.mickus2024.classify.rows import (
     size_rows,
     state_row,
 )
-from clip_geometry.experiments.mickus2024.classify.states import Observer, Place
-from clip_geometry.experiments.mickus2024.classify.training import Training, Trajectory, recorded_updates, train
-from clip_geometry.progress import progress
+from clip_geometry.experiments.mickus2024.classify.task import Loaded, load, revisions
+from clip_geometry.experiments.mickus2024.classify.training import (
+    ClassificationTrainer,
+    Model,
+    StateCallback,
+    recorded_updates,
+)
 from clip_geometry.results import Row
-from clip_geometry.tasks import Task
+from clip_geometry.tasks import Task, load_task
 
 if TYPE_CHECKING:
     from clip_geometry.report.gallery import FigureEntry
@@ -33,8 +37,8 @@ if TYPE_CHECKING:
 class Classify(Experiment):
     """Figures 2-4 and tables 1-3 of Mickus et al. 2024: the embeddings are parameters, with one linear layer on them.
 
-    A cell is a seed, and each of its rows holds all recorded states of one number: `trajectory`, at the updates 0,
-    every, … and the last, whose value is the row's. The last cell is what is pooled over seeds.
+    A cell is a seed, and each of its records holds all recorded states of one number: `trajectory`, at the updates 0,
+    every, … and the last, whose value is the record's. The last cell pools the seeds.
     """
 
     Config = ClassifyConfig
@@ -43,7 +47,7 @@ class Classify(Experiment):
 
     @cached_property
     def _task(self) -> Task | None:
-        return task_of(self.config)
+        return None if self.config.task is None else load_task(self.config.task)
 
     @cached_property
     def loaded(self) -> Loaded:
@@ -59,7 +63,7 @@ class Classify(Experiment):
 
     @cached_property
     def _shared(self) -> dict[str, Any]:
-        """What all numbers depend on beside the seeds."""
+        """What all numbers depend on besides the seeds."""
         unused = {"data", "modality", "limit"} if self.config.data is None else {"task"}
         left_out = {"name", "title", "description", "seeds", *unused}
         settings = self.config.model_dump(mode="json", serialize_as_any=True, exclude=left_out)
@@ -72,29 +76,27 @@ class Classify(Experiment):
 
     def _seed_rows(self, key: str, seed: int) -> list[Row]:
         remove_finished(self.workspace.folder)
-        trajectory = self._trained(Checkpoint.of(self.workspace.folder, key), seed)
-        rows = [state_row(self.config, self.loaded, place, values, seed) for place, values in trajectory.items()]
-        rows += correlation_rows(self.config, curves_of(rows), seed)
-        return [{**self.loaded.context, **row} for row in rows]
-
-    def _trained(self, checkpoint: Checkpoint, seed: int) -> Trajectory:
         config, loaded = self.config, self.loaded
-        device = resolve_device(getattr(self.workspace, "device", "auto"))
-        training = Training(loaded.trained, config.training, seed=seed, unseen=loaded.unseen, device=device)
-        before = resume(training, checkpoint, Place)
-        with progress(f"{loaded.task.name}, seed {seed}", total=config.updates, done=training.update) as advance:
-            return train(
-                training,
-                Observer(config.measures, config.sample, config.seed),
-                updates=config.updates,
-                every=config.measure_every,
-                trajectory=before,
-                checkpoint=checkpoint,
-                advance=advance,
-            )
+        trainer = ClassificationTrainer(
+            loaded.trained,
+            config.training,
+            updates=config.updates,
+            seed=seed,
+            unseen=loaded.unseen,
+            device=resolve_device(getattr(self.workspace, "device", "auto")),
+        )
+        trajectory = trainer.run(
+            self._recorded.tolist(),
+            StateCallback(config.measures, config.sample, config.seed),
+            checkpoint=Checkpoint.of(self.workspace.folder, key),
+            name=f"{loaded.task.name}, seed {seed}",
+        )
+        rows = [state_row(config, loaded, place, values, seed) for place, values in trajectory.items()]
+        rows += correlation_rows(config, curves_of(rows), seed)
+        return [{**loaded.context, **row} for row in rows]
 
     def _pooled_rows(self) -> list[Row]:
-        """Of the seeds' rows, which are written by now."""
+        """Computed from the seeds' records, which are written by now."""
         curves = curves_of(self.finished_rows())
         rows = [
             *correlation_rows(self.config, curves, "all"),
@@ -105,9 +107,9 @@ class Classify(Experiment):
 
     @property
     def _sizes(self) -> dict[str, int]:
-        problem = self.loaded.trained
-        parameters = Training(problem, self.config.training, seed=0).parameter_count
-        return {"examples": len(problem.examples), "items": len(problem.items), "parameters": parameters}
+        task = self.loaded.trained
+        parameters = Model(task, self.config.training, seed=0).parameter_count
+        return {"examples": len(task.examples), "items": len(task.items), "parameters": parameters}
 
     # --- the report
 
@@ -158,34 +160,34 @@ class Classify(Experiment):
 
         remove_finished(self.workspace.folder)
         config, sizes = self.config, self._sizes
-        told = (
+        facts = (
             f"{self.loaded.task.name}, {sizes['examples']} examples of {sizes['items']} items",
             f"{self._model}, pipeline: {pipeline_words(config.pipeline)}",
             f"{self._classifier}, Adam with lr {config.lr:g}",
             f"seeds {', '.join(map(str, config.seeds))}.",
         )
         curves = curves_of(self.finished_rows())
-        return draw_classify(curves, self._recorded, folder=folder, origin="; ".join(told), prefix=prefix, group=group)
+        return draw_classify(curves, self._recorded, folder=folder, origin="; ".join(facts), prefix=prefix, group=group)
 
     @classmethod
     def together(cls, planned: "Sequence[Classify]", folder: Path) -> "list[FigureEntry]":
-        """The figures of several runs, tasks say, in one."""
+        """The figures of several runs (for example of several tasks) in one."""
         from clip_geometry.experiments.mickus2024.classify.figures import draw_tasks, first_relation
 
         tasks = {}
-        unlike = {name for each in planned for name in each.config.options()}  # where one differs from the default
-        labels = distinct_labels([each.label(told=unlike) for each in planned])
+        changed = {name for each in planned for name in each.config.options()}  # where one differs from the default
+        labels = distinct_labels([each.label(changed) for each in planned])
         for label, each in zip(labels, planned, strict=True):
             if (relation := first_relation(curves_of(each.finished_rows()))) is not None:
                 tasks[label] = (each._recorded, relation)
         return draw_tasks(tasks, folder=folder, origin=f"Adam with lr {planned[0].config.lr:g}.") if tasks else []
 
-    def label(self, told: Collection[str] = ()) -> str:
-        """told: options that are named at their defaults too."""
+    def label(self, named: Collection[str] = ()) -> str:
+        """named: options that are included at their defaults too."""
         from clip_geometry.report.origin import option_words, pipeline_words
 
         config = self.config
-        options = config.options(told)
+        options = config.options(named)
         parts = (self.loaded.task.name, self._model, pipeline_words(config.pipeline), option_words(options))
         return ", ".join(filter(None, parts))
 

@@ -1,37 +1,76 @@
-"""The config of the classification experiment, and what it loads."""
+"""The config of the classification experiment."""
 
 from collections.abc import Collection
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from clip_geometry.config import validate
-from clip_geometry.embeddings import Embeddings
-from clip_geometry.experiments.kit.base import Model, RunConfig, Seeds, Source, Workspace
+from clip_geometry.config import Config, validate
+from clip_geometry.experiments.kit.base import Model, RunConfig, Seeds, Source
 from clip_geometry.experiments.kit.stored import check_sources
-from clip_geometry.experiments.mickus2024.classify.model import TrainingConfig
-from clip_geometry.experiments.mickus2024.classify.problem import Problem, hold_out
-from clip_geometry.experiments.mickus2024.classify.states import DEFAULT, known_measure
-from clip_geometry.measuring.provenance import context, origin_of
-from clip_geometry.registry import InputError
-from clip_geometry.results import Row
-from clip_geometry.tasks import Task, TaskConfig, load_task
-from clip_geometry.tasks.items import TaskChoice, items_of
-from clip_geometry.tasks.labelled import labelled_task
-from clip_geometry.transforms import parse_pipeline, prepare
+from clip_geometry.geometry import Measure, measures
+from clip_geometry.references import references
+from clip_geometry.registry import InputError, did_you_mean, shown
+from clip_geometry.tasks.items import TaskChoice
+from clip_geometry.transforms import parse_pipeline
+
+DEFAULT = (
+    "silhouette", "silhouette[sqeuclidean]", "silhouette[cosine]", "isoscore", "isoscore[unbiased]",
+    "participation_ratio", "average_cosine", "objective_silhouette", "objective_isotropy", "objective_classifier",
+)  # fmt: skip
+
+
+def known_measure(name: str) -> Measure:
+    """A measure of rows, or of rows and labels. Raises InputError for any other name."""
+    usable = {**measures, **references}
+    usable = {key: each for key, each in usable.items() if each.takes in ("rows", "labelled rows")}
+    if name not in usable:
+        hint = did_you_mean(name, usable, listed_by=measures.listed_by)
+        raise InputError(f"{shown(name)} is no measure of one set of rows{hint}")
+    return usable[name]
+
+
+class TrainingConfig(Config):
+    """Model and optimizer.
+
+    Args:
+        lr: learning rate of Adam.
+        betas: of Adam.
+        loss: cross-entropy (binary, per label, for multi-hot labels), or the triplet loss without margin, mean over all
+            triplets, which has no classifier.
+        classifier: linear or two-layer.
+        hidden: width of the two-layer classifier.
+        bias: whether the classifier's layers have one.
+        init_scale: the classifier's first weights and biases are those of torch.nn.Linear times this.
+    """
+
+    lr: float = Field(default=0.001, gt=0)
+    betas: tuple[float, float] = (0.9, 0.999)
+    loss: Literal["cross-entropy", "triplet"] = "cross-entropy"
+    classifier: Literal["linear", "two-layer"] = "linear"
+    hidden: int = Field(default=128, ge=1)
+    bias: bool = True
+    init_scale: float = Field(default=1.0, gt=0)
 
 
 class ClassifyConfig(RunConfig, TrainingConfig):
-    """task: a classification task of texts or words; or data: a data set, or {embeddings: PATH}, whose rows of one
-    modality carry labels. model: their encoder, null for stored embeddings.
+    """Keys of the experiment.
 
-    pipeline: steps before training, none: rows as the model gives them. Adam moves every coordinate by about lr in an
-    update, whatever the scale of the rows, so that unit rows change more than long ones.
-    limit: take the first so many items of `data` (a task has its own). seeds: of the classifier's first weights; `seed`
-    is that of samples and of what is held out. measure_every: so many updates from one recorded state to the next, the
-    first and the last being recorded in any case. sample: measure so many rows, drawn anew in every state, where there
-    are more; null: all. held_out: share of the examples whose items are not trained, for whom the classifier is
-    measured. measures: of rows, or of rows and labels. batch_size: of the encoder.
+    Args:
+        model: the encoder, null for stored embeddings.
+        task: a classification task of texts or words. Either task or data is set.
+        data: a data set, or {embeddings: PATH}, whose rows of one modality carry labels.
+        modality: rows of `data` that are trained.
+        pipeline: steps before training; none uses rows as the model gives them. Adam changes every coordinate by about
+            lr in an update, whatever the scale of the rows, so that unit rows change more than long ones.
+        limit: use only the first N items of `data` (a task has its own limit).
+        updates: steps of Adam, each on all examples.
+        measure_every: updates between recorded states; the first and the last state are always recorded.
+        seeds: of the classifier's first weights; `seed` is that of samples and of the held-out split.
+        sample: rows to measure, sampled again in every state, if there are more; null for all.
+        held_out: share of the examples whose items are not trained, on which the classifier is measured.
+        measures: of rows, or of rows and labels.
+        batch_size: of the encoder.
     """
 
     model: Model | None = None
@@ -81,77 +120,12 @@ class ClassifyConfig(RunConfig, TrainingConfig):
         values = self.model_dump(mode="json", include=set(TrainingConfig.model_fields))
         return validate(TrainingConfig, values, "training")
 
-    def options(self, told: Collection[str] = ()) -> dict[str, Any]:
-        """What tells this training from the published one, and which rows of `data` it takes, for the `at` of rows.
-
-        told: options that are there at their defaults too.
-        """
+    def options(self, named: Collection[str] = ()) -> dict[str, Any]:
+        """Settings that differ from the published training, and the modality of `data`, for the `at` of records.
+        named: options that are included at their defaults too."""
         names = (*TrainingConfig.model_fields, "measure_every", "sample", "held_out")
         values = {name: getattr(self, name) for name in names}
         defaults = {name: type(self).model_fields[name].default for name in names}
-        changed = {name: value for name, value in values.items() if value != defaults[name] or name in told}
+        changed = {name: value for name, value in values.items() if value != defaults[name] or name in named}
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()}
         return plain if self.data is None else {"rows": self.modality, **plain}
-
-
-class Loaded(NamedTuple):
-    """What is trained, what is held out, and where the embeddings come from. context: what all rows have in common."""
-
-    task: Task
-    trained: Problem
-    unseen: Problem | None
-    context: Row
-
-
-def load(config: ClassifyConfig, workspace: Workspace, task: Task | None) -> Loaded:
-    """task: that of config.task. Raises InputError for data without labels, and for a split that is not possible."""
-    if config.task is None or task is None:
-        task, rows = _labelled(config, workspace)
-    else:
-        rows = _embedded(config, config.task, workspace)
-        if len(rows) != len(task.items):
-            raise InputError(f"{len(rows)} of the {len(task.items)} items of {task.name} could be embedded")
-    sets, steps = {rows.modality: rows}, parse_pipeline(config.pipeline)
-    prepared = prepare(steps, {rows.modality: rows.vectors}, origin=origin_of(sets))
-    vectors = prepared.sets[rows.modality]
-    problem = Problem.of(vectors, task.examples, task.labels, len(task.class_names))
-    told = context(sets, steps=steps, fitted_on=prepared.fitted.fitted_on, seed=config.seed)
-    return Loaded(task, *hold_out(problem, config.held_out, config.seed), told | _source(config))
-
-
-def _source(config: ClassifyConfig) -> Row:
-    """Of a task: the data set called `task` is no more than the way in which its items are embedded."""
-    if config.task is None:
-        return {}
-    options = config.task.model_dump(mode="json", exclude_defaults=True, exclude={"name", "split"})
-    return {"dataset": config.task.name, "data_options": options, "split": config.task.split}
-
-
-def task_of(config: ClassifyConfig) -> Task | None:
-    return None if config.task is None else load_task(config.task)
-
-
-def revisions(config: ClassifyConfig, workspace: Workspace, task: Task | None) -> dict[str, str]:
-    """What identifies the files behind the embeddings and the labels."""
-    if config.task is None or task is None:
-        assert config.data is not None
-        return workspace.revisions(config.model, config.data)
-    return {**workspace.revisions(config.model, items_of(config.task)), "task_revision": task.revision}
-
-
-def _embedded(config: ClassifyConfig, task: TaskConfig, workspace: Workspace) -> Embeddings:
-    items = items_of(task)
-    return workspace.embeddings(config.model, items, limit=None, batch_size=config.batch_size, only="text")["text"]
-
-
-def _labelled(config: ClassifyConfig, workspace: Workspace) -> tuple[Task, Embeddings]:
-    """Images are items one by one, equal captions are one item."""
-    assert config.data is not None
-    modality = config.modality
-    sets = workspace.embeddings(
-        config.model, config.data, limit=config.limit, batch_size=config.batch_size, only=modality
-    )
-    if modality not in sets:
-        raise InputError(f"{config.data.name} has no {modality} embeddings but {' and '.join(sets)}; set modality")
-    task, first = labelled_task(config.data.name, sets[modality])
-    return task, sets[modality].take(first)

@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clip_geometry.experiments.kit import trajectories
-from clip_geometry.experiments.mickus2024.classify.config import ClassifyConfig, Loaded
-from clip_geometry.experiments.mickus2024.classify.states import Place, known_measure
+from clip_geometry.experiments.mickus2024.classify.config import ClassifyConfig, known_measure
+from clip_geometry.experiments.mickus2024.classify.task import Loaded
+from clip_geometry.experiments.mickus2024.classify.training import Place
 from clip_geometry.results import Row
 
 SEED = "classifier.seed"  # of the first weights; a row's own `seed` is that of samples and of what is held out

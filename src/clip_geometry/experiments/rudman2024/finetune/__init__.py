@@ -1,4 +1,4 @@
-"""Fine-tuning with a penalty on isotropy (Rudman & Eickhoff 2024): does a transformer gain by less of it?"""
+"""Fine-tuning with a penalty on isotropy (Rudman & Eickhoff 2024): does less isotropy improve a transformer?"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.experiments.kit.base import Cell, Experiment, experiments
-from clip_geometry.experiments.kit.checkpoint import Checkpoint, remove_finished
 from clip_geometry.experiments.kit.explained import read_explanations
-from clip_geometry.experiments.rudman2024.finetune.config import FinetuneConfig
-from clip_geometry.experiments.rudman2024.finetune.data import Examples, train_and_validation
-from clip_geometry.experiments.rudman2024.finetune.inputs import Inputs, encode, require_cls
-from clip_geometry.experiments.rudman2024.finetune.measuring import geometry_rows, look, loss_row
-from clip_geometry.experiments.rudman2024.finetune.method import TOP, Method
+from clip_geometry.experiments.kit.training import Checkpoint, remove_finished
+from clip_geometry.experiments.rudman2024.finetune.config import TOP, FinetuneConfig, Method
+from clip_geometry.experiments.rudman2024.finetune.data import (
+    Examples,
+    Inputs,
+    encode,
+    require_cls,
+    train_and_validation,
+)
+from clip_geometry.experiments.rudman2024.finetune.measuring import evaluate, geometry_rows, loss_row, performance
 from clip_geometry.experiments.rudman2024.finetune.model import FineTuned, load_transformer
 from clip_geometry.experiments.rudman2024.finetune.rows import (
     ALL,
@@ -23,9 +27,7 @@ from clip_geometry.experiments.rudman2024.finetune.rows import (
     performance_rows,
     pooled_rows,
 )
-from clip_geometry.experiments.rudman2024.finetune.scores import performance
-from clip_geometry.experiments.rudman2024.finetune.training import FITTED_TOKENS, Training, train
-from clip_geometry.progress import progress
+from clip_geometry.experiments.rudman2024.finetune.training import FITTED_TOKENS, FineTuningTrainer
 from clip_geometry.results import Row
 from clip_geometry.versions import library_versions
 
@@ -34,11 +36,10 @@ if TYPE_CHECKING:
 
 
 class Finetune(Experiment):
-    """Figures 1-3 and 5-7 of Rudman & Eickhoff 2024: transformer and head are trained for a task, plainly, with I-STAR
-    or CosReg added to the loss, or plainly with all-but-the-top before the head.
+    """Figures 1-3 and 5-7 of Rudman & Eickhoff 2024: transformer and head are trained for a task, with the plain loss,
+    with I-STAR or CosReg added to it, or with the plain loss and all-but-the-top before the head.
 
-    A cell is a method and a seed; the last is what is taken over the seeds, and the correlation of performance and
-    isotropy.
+    A cell is a method and a seed; the last one pools the seeds, and correlates performance and isotropy.
     """
 
     Config = FinetuneConfig
@@ -52,7 +53,7 @@ class Finetune(Experiment):
 
     @cached_property
     def inputs(self) -> tuple[Inputs, Inputs]:
-        """The same as tokens, which are those of any model of this config."""
+        """The same as tokens, which any model of this config shares."""
         config = self.config
         model, tokenizer = load_transformer(config.model, self.examples[0].texts)
         if config.model.pooling == "cls" and self.examples[0].kind != "span":
@@ -72,7 +73,7 @@ class Finetune(Experiment):
 
     @cached_property
     def _shared(self) -> dict[str, Any]:
-        """What all numbers depend on beside method and seed."""
+        """What all numbers depend on besides method and seed."""
         left_out = {"name", "title", "description", "seeds", "methods"}
         settings = self.config.model_dump(mode="json", serialize_as_any=True, exclude=left_out)
         train, validation = self.examples
@@ -90,20 +91,17 @@ class Finetune(Experiment):
 
     def _training_rows(self, key: str, method: Method, seed: int) -> list[Row]:
         remove_finished(self.workspace.folder)
-        training = self.trained(method, seed, Checkpoint.of(self.workspace.folder, key))
+        trainer = self.trained(method, seed, Checkpoint.of(self.workspace.folder, key))
         config, validation, inputs = self.config, self.examples[1], self.inputs[1]
-        seen = look(training, inputs, tokens=config.measure_tokens, longest=config.max_answer, seed=config.seed)
+        seen = evaluate(trainer, inputs, tokens=config.measure_tokens, longest=config.max_answer, seed=config.seed)
         rows = [
             *performance_rows(performance(validation, inputs, seen), validation),
-            *geometry_rows(seen, self._layers(training)),
-            loss_row(training.losses, training.epoch_steps),
+            *geometry_rows(seen, trainer.model.transformer.config.num_hidden_layers),
+            loss_row(trainer.losses, trainer.epoch_steps),
         ]
         return [{**context(config, validation), **of_training(row, method, seed)} for row in rows]
 
-    def _layers(self, training: Training) -> int:
-        return training.model.transformer.config.num_hidden_layers
-
-    def training(self, method: Method, seed: int) -> Training:
+    def trainer(self, method: Method, seed: int) -> FineTuningTrainer:
         """Before its first step."""
         config, (train_on, _) = self.config, self.examples
         transformer, _ = load_transformer(config.model, train_on.texts)
@@ -115,27 +113,23 @@ class Finetune(Experiment):
             seed=seed,
         )
         device = resolve_device(getattr(self.workspace, "device", "auto"))
-        return Training(model, self.inputs[0], config.optimizer, method, seed=seed, device=device)
+        return FineTuningTrainer(model, self.inputs[0], config.optimizer, method, seed=seed, device=device)
 
-    def trained(self, method: Method, seed: int, checkpoint: Checkpoint | None = None) -> Training:
-        """After its last step; from the checkpoint on, where there is one."""
-        training = self.training(method, seed)
-        if checkpoint is not None and (before := checkpoint.load()) is not None:
-            checkpoint.restore(training, before)
-        what = f"{self.examples[0].name}, {method}, seed {seed}"
-        with progress(what, total=training.steps, done=training.number) as advance:
-            train(training, checkpoint, advance)
-        return training
+    def trained(self, method: Method, seed: int, checkpoint: Checkpoint | None = None) -> FineTuningTrainer:
+        """After its last step, resumed from the checkpoint if there is one."""
+        trainer = self.trainer(method, seed)
+        trainer.run(checkpoint=checkpoint, name=f"{self.examples[0].name}, {method}, seed {seed}")
+        return trainer
 
     def _pooled_rows(self) -> list[Row]:
-        """Of the trainings' rows, which are written by now."""
+        """Computed from the trainings' records, which are written by now."""
         rows = pooled_rows(row for row in self.finished_rows() if row["at"][SEED] != ALL)
         return [{**context(self.config, self.examples[1]), **row} for row in rows]
 
     # --- the report
 
     def tabled(self, row: Row) -> bool:
-        """Those over all seeds: the others are dots in the figures."""
+        """Records over all seeds: the others are dots in the figures."""
         return row["at"].get(SEED) == ALL
 
     def facts(self) -> Mapping[str, Any]:
@@ -151,7 +145,7 @@ class Finetune(Experiment):
             "seeds": list(config.seeds),
             "AdamW": f"{config.epochs} epochs of batches of {config.batch_size}, lr {config.lr:g}, {config.schedule}, "
             f"warm-up {config.warmup:g}, decay {config.weight_decay:g}, gradients up to norm {config.clip or 'any'}",
-            "IsoScore*": f"ζ = {config.zeta:g}, C_0 of about {config.refresh_sample} tokens anew each epoch",
+            "IsoScore*": f"ζ = {config.zeta:g}, C_0 of about {config.refresh_sample} tokens, refreshed each epoch",
             "all-but-the-top": self._fitted_on,
             "precision": config.precision,
         }

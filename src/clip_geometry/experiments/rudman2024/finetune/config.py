@@ -1,37 +1,85 @@
 """The config of the fine-tuning experiment."""
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
 
 from clip_geometry.config import Config, validate
 from clip_geometry.experiments.kit.base import RunConfig, Seeds
-from clip_geometry.experiments.rudman2024.finetune.method import NONE, Method, parse_method
 from clip_geometry.experiments.rudman2024.finetune.model import TransformerConfig
 from clip_geometry.registry import InputError
 from clip_geometry.tasks import TaskConfig
 from clip_geometry.tasks.targets import resolve_any_task
 
+NONE, I_STAR, COSREG, TOP = "none", "i_star", "cosreg", "all_but_the_top"
+FORMS = f"{I_STAR}(λ), {COSREG}(λ), {TOP}(k), {NONE}"
 VALIDATION = {"mnli": "validation_matched"}  # else: validation
+AnyTask = Annotated[SerializeAsAny[TaskConfig], BeforeValidator(resolve_any_task)]
+Transformer = Annotated[
+    TransformerConfig, BeforeValidator(lambda value: {"model": value} if isinstance(value, str) else value)
+]
 
 
-def _transformer(value: Any) -> Any:
-    """A name as a section of its own."""
-    return {"model": value} if isinstance(value, str) else value
+@dataclass(frozen=True)
+class Method:
+    """A method as a config spells it: none, i_star(-1), cosreg(1), all_but_the_top(3).
+
+    Args:
+        name: one of these four.
+        value: λ of the penalty; for all_but_the_top the number of components removed; for none 0.
+    """
+
+    name: str
+    value: float = 0.0
+
+    def __str__(self) -> str:
+        return self.name if self.name == NONE else f"{self.name}({self.value:g})"
+
+    def at(self) -> dict[str, object]:
+        """For the `at` of records."""
+        if self.name == TOP:
+            return {"method": self.name, "components": int(self.value)}
+        return {"method": self.name, "lambda": self.value}
 
 
-def _task(value: Any) -> TaskConfig:
-    return resolve_any_task(value)
-
-
-AnyTask = Annotated[SerializeAsAny[TaskConfig], BeforeValidator(_task)]
+def parse_method(text: str) -> Method:
+    """The method of `name(value)`. λ = 0 adds nothing, so that i_star(0) and cosreg(0) are none. Raises InputError for
+    anything but FORMS."""
+    match = re.fullmatch(r"(\w+)(?:\(([^()]+)\))?", text.strip())
+    name = match[1] if match else ""
+    if match is None or name not in (NONE, I_STAR, COSREG, TOP) or (match[2] is None) != (name == NONE):
+        raise InputError(f"{text!r} is not how a method is written; expected one of {FORMS}")
+    if name == NONE:
+        return Method(name)
+    try:
+        value = float(match[2])
+    except ValueError:
+        value = float("nan")
+    if not abs(value) < float("inf"):
+        raise InputError(f"{text!r} has no number between its brackets; expected one of {FORMS}")
+    if name == TOP and (value < 1 or value != int(value)):
+        raise InputError(f"{text!r} removes {match[2]} components; expected a whole number from 1 on")
+    return Method(NONE) if value == 0 else Method(name, value)
 
 
 class OptimizerConfig(Config):
-    """AdamW; biases and the weights of layer norms do not decay. lr rises from 0 over the first share `warmup` of the
-    steps and then falls to 0 (linear) or stays (constant). clip: the largest norm of a gradient, null for any. head_lr:
-    of the steps in which all_but_the_top trains the head alone.
+    """Optimizer and penalty.
+
+    Args:
+        epochs: passes over the training examples.
+        batch_size: windows of a step.
+        lr: learning rate of AdamW.
+        head_lr: learning rate of the steps in which all_but_the_top trains the head alone.
+        schedule: after the warmup the rate falls to 0 (linear) or stays (constant).
+        warmup: share of the steps in which the rate rises from 0.
+        weight_decay: of matrices; biases and the weights of layer norms do not decay.
+        clip: largest norm of a gradient, null for any.
+        zeta: shrinkage of IsoScore*.
+        refresh_sample: tokens of the training sample that C_0 of IsoScore* is computed on before every epoch.
+        precision: of the forward pass; parameters and penalties are float32.
     """
 
     epochs: int = Field(default=3, ge=1)
@@ -48,20 +96,25 @@ class OptimizerConfig(Config):
 
 
 class FinetuneConfig(RunConfig, OptimizerConfig):
-    """model: a transformer and how it is used. task: what it is trained for; its validation: the task of another
-    section, by default its split "validation", all of it whatever the limit of `task` is; or held_out: a share of the
-    examples of `task` that are validated on instead, none of whose sentences is trained on.
+    """Keys of the experiment.
 
-    methods: none, i_star(λ), cosreg(λ), all_but_the_top(k), which is fitted on all that is trained on, of spans on some
-    20 000 tokens of it. seeds: of the head, the batches and the dropout; `seed` is that of samples and of what is held
-    out. zeta: of IsoScore*, whose C_0 comes anew before every epoch from training sentences with refresh_sample tokens.
-    max_length: tokens of an input, more are cut, null: 128; of questions with their passages tokens of a window, null:
-    384, the next of which begins so that `overlap` tokens are in both. max_answer: tokens of an answer.
-    measure_tokens: what is measured of tokens is of validation sentences with about so many, null: of all. precision:
-    of the products on the way to the loss; parameters are float32, and what is added to the loss is.
+    Args:
+        model: a transformer and how it is used; a name, or a section of `TransformerConfig`.
+        task: what it is trained for.
+        validation: another task to validate on; by default the split "validation" of `task`, all of it whatever the
+            limit of `task` is.
+        held_out: share of the examples of `task` to validate on instead, none of whose sentences is trained on.
+        methods: none, i_star(λ), cosreg(λ), all_but_the_top(k). The last is fitted on all training examples, for spans
+            on about 20,000 of their tokens.
+        seeds: of the head, the batches and the dropout; `seed` is that of samples and of the held-out split.
+        max_length: tokens of an input, longer ones are cut (default 128); for questions with their passages tokens of a
+            window (default 384).
+        overlap: tokens that consecutive windows share.
+        max_answer: longest answer in tokens.
+        measure_tokens: measure tokens of validation sentences with about this many in all, null for all.
     """
 
-    model: Annotated[TransformerConfig, BeforeValidator(_transformer)]
+    model: Transformer
     task: AnyTask
     validation: AnyTask | None = None
     held_out: float = Field(default=0.0, ge=0, lt=1)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from clip_geometry.experiments.kit.figures import DASHED, Drawing, deviation, save_drawings
 from clip_geometry.experiments.kit.labels import distinct_labels
-from clip_geometry.experiments.rudman2024.finetune.method import COSREG, I_STAR, NONE, TOP, Method
+from clip_geometry.experiments.rudman2024.finetune.config import COSREG, I_STAR, NONE, TOP, Method
 from clip_geometry.report.gallery import FigureEntry
 from clip_geometry.report.numbers import fixed
 from clip_geometry.report.style import NEUTRAL, WIDTH, new_axes, styled

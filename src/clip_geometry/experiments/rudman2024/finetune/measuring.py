@@ -1,6 +1,9 @@
-"""A fine-tuned transformer on the validation sentences: what it makes of them, and the geometry of that."""
+"""A fine-tuned transformer on the validation windows: how well it does, and the geometry of its representations."""
 
-from collections.abc import Sequence
+import re
+import string
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,10 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clip_geometry.experiments.rudman2024.finetune.inputs import Inputs
-from clip_geometry.experiments.rudman2024.finetune.model import Output
-from clip_geometry.experiments.rudman2024.finetune.spans import Best, best_span
-from clip_geometry.experiments.rudman2024.finetune.training import Training
+from clip_geometry.experiments.rudman2024.finetune.data import Examples, Inputs
+from clip_geometry.experiments.rudman2024.finetune.training import FineTuningTrainer
 from clip_geometry.geometry import measures
 from clip_geometry.geometry._core.moments import Moments
 from clip_geometry.losses.hidden import Layers
@@ -20,12 +21,22 @@ from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 
 BINS = 100  # of the cosines, from −1 to 1
+MATTHEWS, PEARSON, F1, ACCURACY, EXACT = "matthews", "score_pearson", "f1", "accuracy", "exact_match"
+WITH_F1 = ("mrpc", "qqp")  # of GLUE; the paper reports their accuracy
+
+Best = tuple[float, int, int]  # score, first and last character (exclusive)
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
-    """What a pass over the validation windows leaves. sentences: (w, d), as they go into the head. last: (n, d) tokens
-    of the last layer. layers: moments of the same tokens in all layers. scores: (w, k). spans: the best of each window.
+class Evaluation:
+    """What a pass over the validation windows leaves.
+
+    Args:
+        sentences: (w, d), as they go into the head.
+        last: (n, d) tokens of the last layer.
+        layers: moments of the same tokens in all layers.
+        scores: (w, k).
+        spans: the best span of each window.
     """
 
     sentences: Tensor
@@ -36,20 +47,27 @@ class Seen:
 
 
 @torch.no_grad()
-def look(training: Training, inputs: Inputs, *, tokens: int | None, longest: int, seed: int) -> Seen:
-    """The model of a training on other windows, without dropout. tokens: of how many, about, tokens are measured, in
-    random windows; None: of all. longest: tokens of an answer."""
-    model = training.model.eval()
+def evaluate(trainer: FineTuningTrainer, inputs: Inputs, *, tokens: int | None, longest: int, seed: int) -> Evaluation:
+    """The model of a training on other windows, without dropout. tokens: measure about this many tokens, in random
+    windows; None for all. longest: answer in tokens."""
+    model = trainer.model.eval()
     measured = np.zeros(len(inputs), bool)
     measured[inputs.sample(tokens, np.random.default_rng(seed))] = True
     order, outputs, last, moments = [], [], [], None
-    for part in inputs.batches(np.arange(len(inputs)), training.config.batch_size):
-        given, _ = inputs.batch(part, training.device)
-        with training.autocast():
+    for rows in inputs.batches(np.arange(len(inputs)), trainer.config.batch_size):
+        given, _ = inputs.batch(rows, trainer.device)
+        with trainer.autocast():
             output = model(given)
-        order += part.tolist()
-        outputs += _of_each(output, inputs, part, longest)
-        if (chosen := np.flatnonzero(measured[part])).size:
+        order += rows.tolist()
+        scores, sentences = output.scores.float().cpu(), output.sentences.float().cpu()
+        for k, row in enumerate(rows.tolist()):
+            if inputs.places is None:
+                outputs.append((sentences[k], scores[k], None))
+            else:  # the scores of tokens are not kept
+                places = inputs.places[row]
+                best = best_span(scores[k, : len(places)].numpy(), places, longest)
+                outputs.append((sentences[k], scores[k, 0], best))
+        if (chosen := np.flatnonzero(measured[rows])).size:
             mask = given["attention_mask"][chosen]
             layers = Layers([layer[chosen] for layer in output.hidden], mask)
             found = second_moments(layers.rows, layers.kept)
@@ -57,27 +75,97 @@ def look(training: Training, inputs: Inputs, *, tokens: int | None, longest: int
             last.append(output.hidden[-1][chosen][mask.bool()].float().cpu())
     assert moments is not None
     sentences, scores, spans = zip(*(outputs[k] for k in np.argsort(order)), strict=True)
-    return Seen(torch.stack(sentences), torch.cat(last), moments, torch.stack(scores), list(spans))
+    return Evaluation(torch.stack(sentences), torch.cat(last), moments, torch.stack(scores), list(spans))
 
 
-def _of_each(
-    output: Output, inputs: Inputs, part: np.ndarray, longest: int
-) -> list[tuple[Tensor, Tensor, Best | None]]:
-    """(sentence, scores, best span) of each window of a batch; the scores of tokens are not kept."""
-    scores, sentences = output.scores.float().cpu(), output.sentences.float().cpu()
-    if inputs.places is None:
-        return [(sentence, score, None) for sentence, score in zip(sentences, scores, strict=True)]
-    found = []
-    for k, row in enumerate(part.tolist()):
-        places = inputs.places[row]
-        found.append((sentences[k], scores[k, 0], best_span(scores[k, : len(places)].numpy(), places, longest)))
+# --- performance
+
+
+def performance(examples: Examples, inputs: Inputs, seen: Evaluation) -> dict[str, float | None]:
+    """The metrics of a task, the one it is judged by first; None if undefined.
+
+    cola: Matthews' correlation; stsb: Pearson's; squad: F1, then exact match; all others: accuracy, and for mrpc and
+    qqp F1 besides.
+    """
+    if examples.kind == "span":
+        passages = [texts[1] for texts in examples.texts]
+        predicted = answers(passages, inputs.example.tolist(), seen.spans)
+        pairs = list(zip(predicted, examples.answers, strict=True))
+        return {
+            F1: float(np.mean([token_f1(*pair) for pair in pairs])),
+            EXACT: float(np.mean([exact_match(*pair) for pair in pairs])),
+        }
+    if examples.kind == "score":
+        x, y = seen.scores[:, 0].numpy(), examples.targets
+        return {PEARSON: float(np.corrcoef(x, y)[0, 1]) if np.ptp(x) > 0 and np.ptp(y) > 0 else None}
+    predicted = seen.scores.argmax(1).numpy()
+    found: dict[str, float | None] = {ACCURACY: float((predicted == examples.targets).mean())}
+    if examples.name == "cola":
+        from sklearn.metrics import matthews_corrcoef
+
+        return {MATTHEWS: float(matthews_corrcoef(examples.targets, predicted)), **found}
+    if examples.name in WITH_F1:
+        from sklearn.metrics import f1_score
+
+        found[F1] = float(f1_score(examples.targets, predicted, zero_division=0.0))  # pyright: ignore[reportArgumentType]
     return found
 
 
-def geometry_rows(seen: Seen, layers: int) -> list[Row]:
-    """IsoScore of the tokens of all layers together; the cone of those of the last, and a `histogram` of their cosines;
-    of the sentences as the head is given them IsoScore, cone, TwoNN, and the mean of each coordinate (`coordinates`).
-    """
+def best_span(scores: np.ndarray, places: np.ndarray, longest: int) -> Best | None:
+    """The span of the passage with the highest sum of scores, (t, 2), of its first and last token; None if the window
+    holds none of the passage. longest: answer in tokens."""
+    inside = np.flatnonzero(places[:, 0] >= 0)
+    if not len(inside):
+        return None
+    begin, end = scores[inside].astype(np.float64).T
+    sums = begin[:, None] + end[None, :]
+    allowed = np.tril(np.triu(np.ones_like(sums, bool)), longest - 1)
+    first, last = np.unravel_index(np.where(allowed, sums, -np.inf).argmax(), sums.shape)
+    return float(sums[first, last]), int(places[inside[first], 0]), int(places[inside[last], 1])
+
+
+def answers(passages: Sequence[str], example: Sequence[int], found: Iterable[Best | None]) -> list[str]:
+    """The best answer of each passage over its windows, as it stands there; "" if there is none."""
+    best: dict[int, Best] = {}
+    for k, span in zip(example, found, strict=True):
+        if span is not None and (k not in best or span[0] > best[k][0]):
+            best[k] = span
+    return [passage[best[k][1] : best[k][2]] if k in best else "" for k, passage in enumerate(passages)]
+
+
+def normalised(text: str) -> str:
+    """Lower case, without punctuation and articles, single spaces."""
+    return " ".join(
+        re.sub(r"\b(a|an|the)\b", " ", text.lower().translate(str.maketrans("", "", string.punctuation))).split()
+    )
+
+
+def exact_match(predicted: str, accepted: Sequence[str]) -> float:
+    """1 if the prediction is one of the accepted answers once both are normalised, else 0 (SQuAD, Rajpurkar et al.
+    2016)."""
+    return float(any(normalised(predicted) == normalised(answer) for answer in accepted))
+
+
+def token_f1(predicted: str, accepted: Sequence[str]) -> float:
+    """Harmonic mean of precision and recall of the words, each as often as it occurs; the best over the answers."""
+    return max(_f1(normalised(predicted).split(), normalised(answer).split()) for answer in accepted)
+
+
+def _f1(predicted: list[str], accepted: list[str]) -> float:
+    shared = sum((Counter(predicted) & Counter(accepted)).values())
+    if not shared:
+        return 0.0
+    precision, recall = shared / len(predicted), shared / len(accepted)
+    return 2 * precision * recall / (precision + recall)
+
+
+# --- geometry
+
+
+def geometry_rows(seen: Evaluation, layers: int) -> list[Row]:
+    """IsoScore of the tokens of all layers together; average cosine of the tokens of the last, with a `histogram`; of
+    the sentences as they go into the head IsoScore, average cosine, TwoNN, and the mean of each coordinate
+    (`coordinates`)."""
     tokens, sentences = {"rows": "tokens", "layer": "last"}, {"rows": "sentences", "layer": "last"}
     all_layers = {"rows": "tokens", "layer": f"1 to {layers}"}
     rows = [
@@ -92,7 +180,7 @@ def geometry_rows(seen: Seen, layers: int) -> list[Row]:
 
 
 def _row(name: str, rows: Any, at: dict[str, Any], **size: int) -> Row:
-    """A note instead of a value where the measure cannot be taken."""
+    """A note instead of a value if the measure is undefined."""
     size = size or {"n": len(rows), "d": rows.shape[1]}
     row: Row = {"measure": name, "value": None, "standard_error": None, **size, "at": at}
     try:
@@ -105,7 +193,7 @@ def _row(name: str, rows: Any, at: dict[str, Any], **size: int) -> Row:
 
 
 def cosine_histogram(rows: Tensor) -> list[int]:
-    """Counts in BINS of the cosines of pairs of different rows, all of them or a sample; by a fixed seed."""
+    """Counts in BINS of the cosines of pairs of different rows, all of them or a sample with a fixed seed."""
     from clip_geometry.report.cosines import sampled_cosines
 
     kinds, _ = sampled_cosines({"text": rows.numpy()}, None, np.random.default_rng(0))
@@ -114,7 +202,7 @@ def cosine_histogram(rows: Tensor) -> list[int]:
 
 
 def loss_row(losses: Sequence[float], epoch_steps: int) -> Row:
-    """The task's loss, mean of each epoch (`trajectory`); the value is that of the last."""
+    """The task's loss, mean over each epoch (`trajectory`); the value is that of the last."""
     epochs = [losses[start : start + epoch_steps] for start in range(0, len(losses), epoch_steps)]
     means = [float(np.mean(part)) for part in epochs]
     row = {"measure": "finetune.loss", "value": means[-1], "standard_error": None, "n": None, "d": None, "at": {}}

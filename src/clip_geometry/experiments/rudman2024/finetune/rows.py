@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from clip_geometry.experiments.kit import trajectories
-from clip_geometry.experiments.rudman2024.finetune.config import FinetuneConfig
+from clip_geometry.experiments.rudman2024.finetune.config import I_STAR, NONE, FinetuneConfig, Method
 from clip_geometry.experiments.rudman2024.finetune.data import Examples
-from clip_geometry.experiments.rudman2024.finetune.method import I_STAR, NONE, Method
 from clip_geometry.results import Row
 from clip_geometry.versions import library_versions
 

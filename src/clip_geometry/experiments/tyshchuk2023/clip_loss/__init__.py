@@ -19,9 +19,13 @@ LOSSES = ("loss", "image_to_text", "text_to_image")
 
 
 class ClipLossConfig(MapsConfig):
-    """train: the pairs that maps are fitted on and scored on. test: the pairs they are scored on too.
+    """Config of the experiment `clip_loss`, beside the keys of `MapsConfig`.
 
-    logit_scale: of the loss. pairs_per_batch: rivals within consecutive batches of so many pairs, null for all.
+    Args:
+        train: Pairs that maps are fitted on and scored on.
+        test: Pairs that they are scored on too.
+        logit_scale: Of the loss.
+        pairs_per_batch: Pairs per batch (in-batch negatives); null uses all pairs.
     """
 
     ROLES: ClassVar = ("train",)
@@ -45,7 +49,7 @@ class ClipLoss(MapsExperiment):
     Config = ClipLossConfig
     summary = "CLIP's loss on train and test pairs after maps fitted on the train pairs"
     drawn: ClassVar = {"contrastive_loss.loss": "CLIP's loss"}
-    told_by = "split"
+    series_by = "split"
 
     def rows(self, each: MapConfig) -> list[Row]:
         config = self.config
@@ -55,13 +59,12 @@ class ClipLoss(MapsExperiment):
             replace(evaluators[f"contrastive_loss.{name}"], options=options, quadratic=quadratic) for name in LOSSES
         ]
         rows = [row for split in config.sources for row in self.scored(each, split, measures, split=split)]
-        return [_with_batch(row, config.pairs_per_batch or row["n"]) for row in rows]
-
-
-def _with_batch(row: Row, size: int) -> Row:
-    last = row["n"] % size
-    note = {"note": f"the last batch has {last} pairs"} if last else {}
-    return {**row, **note, "at": {**row["at"], "batch": size}}
+        for row in rows:
+            size = config.pairs_per_batch or row["n"]
+            if last := row["n"] % size:
+                row["note"] = f"the last batch has {last} pairs"
+            row["at"] = {**row["at"], "batch": size}
+        return rows
 
 
 experiments.add("clip_loss", ClipLoss)

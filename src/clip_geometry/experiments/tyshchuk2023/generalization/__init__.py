@@ -18,8 +18,11 @@ from clip_geometry.transforms import Pipeline
 
 
 class GeneralizationConfig(PromptedConfig):
-    """known: the share of the classes that maps are fitted on. draws: random choices of them, of which the mean is
-    taken. A map's fit_on is "train": its known classes.
+    """Config of the experiment `generalization`. A map's fit_on is "train": the known classes of that split.
+
+    Args:
+        known: Share of the classes that maps are fitted on.
+        draws: Number of random choices of these classes; the numbers are means over them.
     """
 
     ROLES: ClassVar = ("train",)
@@ -61,13 +64,15 @@ class Generalization(ProbeExperiment):
 
 
 def _over_draws(row: Row, found: Sequence[Mapping[str, float]]) -> Row:
-    """± of a mean over draws of the known classes: what draws scatter by, and that all have the same test images.
+    """With the standard error of a mean over draws of the known classes, all of which share the test images.
 
     s²/draws + p(1 − p)/n over the n test images; of one draw p(1 − p)/m over its own m images.
     """
     number = row["measure"].partition(".")[2]
     p, n, draws = row["value"], row["n"], len(found)
-    images = float(np.mean([_images(number, scores, n) for scores in found]))
+    # how many test images the number is the share of
+    known = float(np.mean([scores["known_images"] for scores in found]))
+    images = {"all": float(n), "known": known, "new": n - known}[number.partition("_")[0]]
     if draws < 2:
         error, note = math.sqrt(p * (1 - p) / images), "one draw of the known classes; ± is of the images"
     else:
@@ -75,11 +80,6 @@ def _over_draws(row: Row, found: Sequence[Mapping[str, float]]) -> Row:
         error = math.sqrt(spread**2 / draws + p * (1 - p) / n)
         note = f"mean of {draws} draws of the known classes, which scatter by {spread:.4f}"
     return {**row, "standard_error": error, "n": round(images), "note": note}
-
-
-def _images(number: str, scores: Mapping[str, float], n: int) -> float:
-    """How many test images a number is the share of."""
-    return {"all": n, "known": scores["known_images"], "new": n - scores["known_images"]}[number.partition("_")[0]]
 
 
 experiments.add("generalization", Generalization)

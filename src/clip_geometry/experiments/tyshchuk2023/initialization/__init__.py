@@ -1,7 +1,7 @@
-"""Where the cone comes from: fresh models, as initialised and without biases, operation by operation."""
+"""The cone of fresh models, with and without biases, operation by operation (Tyshchuk et al. 2023)."""
 
-from collections.abc import Iterator, Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -40,11 +40,19 @@ DATA = {"image": "images", "text": "captions"}  # modality → its key in the co
 
 
 class InitializationConfig(RunConfig):
-    """models: fresh ones. architectures_up_to: besides these, all of open_clip with so many million parameters.
+    """Config of the experiment `initialization`.
 
-    images, captions: a data set for each tower. seeds: of the models; `seed` is that of the null values. biases: as
-    initialised, or all set to zero. batch_norm: of models that have it; "batch": one batch of all images. limit: take
-    the first so many items. layers: follow the rows through the tower, and compare with theory.
+    Args:
+        models: Fresh models.
+        architectures_up_to: Besides these, all architectures of open_clip with up to this many million parameters.
+        images: Data set of the image towers.
+        captions: Data set of the text towers.
+        seeds: Seeds of the models; `seed` is that of the null values.
+        biases: As initialized, or all set to zero.
+        batch_norm: Mode of models with batch norm; "batch": the statistics of one batch of all images.
+        limit: Use only the first N items.
+        batch_size: Batch size of the encoders.
+        layers: Follow the rows through the tower, and compare with theory.
     """
 
     models: tuple[Model, ...] = ()
@@ -78,11 +86,11 @@ class InitializationConfig(RunConfig):
 
 class Initialization(Experiment):
     Config = InitializationConfig
-    summary = "the cone of fresh models, with and without biases, per layer, beside what theory predicts"
+    summary = "the cone of fresh models, with and without biases, per layer, beside theory"
 
     @cached_property
     def models(self) -> dict[str, tuple[EncoderConfig, Architecture | None]]:
-        """Name → the model and what is known of it: those that are named, then those up to a size."""
+        """Name → the model and its architecture: the named models, then those up to a size."""
         bound = self.config.architectures_up_to
         found = {model.model: (model, architecture(model)) for model in self.config.models}
         for model, known in [] if bound is None else architectures_up_to(bound * MILLION):
@@ -112,7 +120,7 @@ class Initialization(Experiment):
             **self.workspace.revisions(built, data),
         }
         own = model.model_dump(mode="json", exclude_defaults=True, exclude={"model", "fresh"})
-        # the file of its embeddings is named after the cell
+        # the file of its embeddings has the name of the cell
         cell = Cell(define, lambda: self._rows(cell.key, built, own | dict(options), modality, data))
         return cell
 
@@ -139,14 +147,12 @@ class Initialization(Experiment):
     def _rows_file(self, key: str) -> Path:
         return self.workspace.folder / "embeddings" / f"{key}.npy"
 
-    def _dataset(self, data: DatasetConfig) -> Dataset:
-        key = digest(data)
-        if key not in self._datasets:
-            self._datasets[key] = load_dataset(data)
-        return self._datasets[key]
+    @cached_property
+    def _dataset(self) -> Callable[[Any], Dataset]:
+        return cache(load_dataset)
 
     def _encoder(self, model: EncoderConfig) -> Encoder:
-        """The model; both towers and the question for its biases follow one another, so the last one is kept."""
+        """The model. Both towers and the check of its biases follow one another, so the last one is kept."""
         key = digest(model)
         if key not in self._built:
             self._built.clear()
@@ -154,15 +160,11 @@ class Initialization(Experiment):
         return self._built[key]
 
     def _biased(self, model: EncoderConfig) -> bool:
-        """Whether the model has biases as initialised, which its seed does not change."""
+        """Whether the model has biases when initialized, which does not depend on its seed."""
         if model.model not in self._with_biases:
             plain = validate(type(model), model.model_dump(mode="json") | {"zero_bias": False}, model.model)
             self._with_biases[model.model] = has_biases(self._encoder(plain).model)  # pyright: ignore[reportAttributeAccessIssue]
         return self._with_biases[model.model]
-
-    @cached_property
-    def _datasets(self) -> dict[str, Dataset]:
-        return {}
 
     @cached_property
     def _built(self) -> dict[str, Encoder]:
@@ -173,7 +175,7 @@ class Initialization(Experiment):
         return {}
 
     def tabled(self, row: Row) -> bool:
-        return "layer" not in row["at"]  # thousands, which the figures show
+        return "layer" not in row["at"]  # there are thousands, which the figures show
 
     def facts(self) -> Mapping[str, Any]:
         from clip_geometry.report.origin import with_options
@@ -192,7 +194,7 @@ class Initialization(Experiment):
             "biases": list(config.biases),
             "batch norm": list(config.batch_norm) if modes else None,
             "seed of null values": config.seed,
-            "time of all forward passes": f"{sum(seconds_of(rows).values()):.0f} s",
+            "time of all forward passes": f"{sum({row['cell']: row['seconds'] for row in rows}.values()):.0f} s",
         }
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
@@ -201,7 +203,7 @@ class Initialization(Experiment):
         return draw_initialization(self.finished_rows(), self._embeddings, folder=folder, prefix=prefix, group=group)
 
     def _embeddings(self, row: Mapping[str, Any]) -> np.ndarray | None:
-        """The embeddings behind a row, None where their file is gone."""
+        """The embeddings behind a row, None if their file is gone."""
         file = self._rows_file(row["cell"])
         return read_npy(file, mmap=False) if file.exists() else None
 
@@ -210,11 +212,6 @@ class Initialization(Experiment):
 
     def fresh_models(self) -> list[str]:
         return list(self.models)
-
-
-def seconds_of(rows: list[Row]) -> dict[str, float]:
-    """Cell → its seconds."""
-    return {row["cell"]: row["seconds"] for row in rows}
 
 
 experiments.add("initialization", Initialization)

@@ -1,4 +1,4 @@
-"""What one knows of a model without initialising it: its towers, its size, and whether it has batch norm."""
+"""The properties of a model that need no weights: its towers, its size, and whether it has batch norm."""
 
 from typing import NamedTuple
 
@@ -18,12 +18,12 @@ class Architecture(NamedTuple):
 
 
 def modalities(config: EncoderConfig) -> tuple[str, ...]:
-    """Of the families whose models can be fresh, hf-text: has no image tower."""
+    """The towers of a model; of the families with fresh models, hf-text: has no image tower."""
     return ("text",) if isinstance(config, HFTextConfig) else ("image", "text")
 
 
 def architecture(config: EncoderConfig) -> Architecture | None:
-    """Built without values, in a tenth of a second. None for models that are not open_clip's."""
+    """From a model built without weights, in a tenth of a second. None for models other than open_clip's."""
     if not isinstance(config, FreshConfig):
         return None
     import open_clip
@@ -41,9 +41,9 @@ def architecture(config: EncoderConfig) -> Architecture | None:
 
 
 def architectures_up_to(parameters: float) -> list[tuple[EncoderConfig, Architecture]]:
-    """Every architecture of open_clip with at most so many parameters, fresh, the small ones first.
+    """Every architecture of open_clip with at most this many parameters, fresh, the smallest first.
 
-    Those whose text tower or tokenizer has to be downloaded are left out.
+    Architectures whose text tower or tokenizer has to be downloaded are left out.
     """
     found = []
     for name in models().architectures:

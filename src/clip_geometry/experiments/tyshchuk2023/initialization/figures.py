@@ -1,11 +1,10 @@
-"""Pictures of fresh models: curves over the layers, planes with and without biases, cosines of many models."""
+"""Figures of fresh models: curves over the layers, planes with and without biases, cosines of many models."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
@@ -13,9 +12,8 @@ from numpy.typing import NDArray
 
 from clip_geometry.report.figures import singular_plane
 from clip_geometry.report.numbers import fixed
-from clip_geometry.report.style import COLOUR, MARKER, NEUTRAL, WIDTH, styled
+from clip_geometry.report.style import COLOUR, INK, MARKER, NEUTRAL, WIDTH, name_lines, new_axes, styled
 
-INK = "#24292F"
 MILLION = 1e6
 # what a line of a panel shows → how it is drawn; the colour is that of the modality
 LINES = {
@@ -30,10 +28,8 @@ STEP, FROM_START = "predicted from the step before", "predicted from the start"
 
 @dataclass(frozen=True)
 class Curve:
-    """Average cosines over the layers: at x, the mean over seeds and its spread; predictions NaN where there are none.
-
-    spread: standard deviation over seeds, 0 of a single one.
-    """
+    """Average cosines over the layers: at x, the mean over seeds and their standard deviation, 0 for a single seed;
+    predictions are NaN where there are none."""
 
     x: NDArray[np.float64]
     mean: NDArray[np.float64]
@@ -75,49 +71,41 @@ class Spread(NamedTuple):
 def layer_curves(panels: Sequence[Panel]) -> Figure:
     """A panel for each tower: lines measured, bands one standard deviation over seeds, markers predicted."""
     figure = Figure(figsize=(WIDTH, 0.75 + 1.5 * len(panels)), layout="constrained")
+    marks: Any = {"markersize": 3.5, "markeredgewidth": 0.8, "markerfacecolor": "none", "ls": "none", "color": INK}
     for place, panel in enumerate(panels, start=1):
-        axes = figure.add_subplot(len(panels), 1, place)
+        axes, colour = figure.add_subplot(len(panels), 1, place), COLOUR[panel.modality]
         for name, curve in panel.curves.items():
-            _measured(axes, panel, name, curve)
+            axes.plot(curve.x, curve.mean, color=colour, linestyle=LINES[name], gid=f"{name}:{panel.modality}")
+            band = curve.mean - curve.spread, curve.mean + curve.spread
+            axes.fill_between(curve.x, *band, color=colour, alpha=0.2, lw=0)
+            shown = {"MLP branch": ("o", curve.predicted, STEP), "stream": ("x", curve.from_start, FROM_START)}
+            if name in shown:
+                marker, values, what = shown[name]
+                gid = f"{what}:{panel.modality}"
+                axes.plot(curve.x, values, marker=marker, gid=gid, zorder=4, **marks)
         if panel.without is not None:
             axes.plot(panel.without.x, panel.without.mean, gid=f"without:{panel.modality}", **WITHOUT)
         axes.set_title(panel.title, loc="left")
         axes.set(ylabel="average cosine", ylim=(-0.05, 1.05))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.axes[-1].set_xlabel("block")
-    figure.legend(handles=_keys(panels), loc="outside upper left", ncols=2)
-    return figure
-
-
-def _measured(axes: Axes, panel: Panel, name: str, curve: Curve) -> None:
-    colour = COLOUR[panel.modality]
-    axes.plot(curve.x, curve.mean, color=colour, linestyle=LINES[name], gid=f"{name}:{panel.modality}")
-    axes.fill_between(curve.x, curve.mean - curve.spread, curve.mean + curve.spread, color=colour, alpha=0.2, lw=0)
-    shown = {"MLP branch": ("o", curve.predicted, STEP), "stream": ("x", curve.from_start, FROM_START)}
-    if name in shown:
-        marker, values, what = shown[name]
-        style = {"markersize": 3.5, "markeredgewidth": 0.8, "markerfacecolor": "none", "linestyle": "none"}
-        axes.plot(curve.x, values, marker=marker, color=INK, gid=f"{what}:{panel.modality}", zorder=4, **style)
-
-
-def _keys(panels: Sequence[Panel]) -> list[Line2D]:
     names = [name for name in LINES if any(name in panel.curves for panel in panels)]
     keys = [Line2D([], [], color=INK, linestyle=LINES[name], label=name) for name in names]
     if any(panel.without is not None for panel in panels):
         keys.append(Line2D([], [], label="stream, zero biases", **WITHOUT))
     if any(np.isfinite(curve.predicted).any() for panel in panels for curve in panel.curves.values()):
-        style = {"color": INK, "markersize": 3.5, "markeredgewidth": 0.8, "markerfacecolor": "none", "ls": "none"}
-        keys.append(Line2D([], [], marker="o", label="MLP branch, predicted", **style))
-        keys.append(Line2D([], [], marker="x", label="stream, predicted", **style))
-    return keys
+        keys.append(Line2D([], [], marker="o", label="MLP branch, predicted", **marks))
+        keys.append(Line2D([], [], marker="x", label="stream, predicted", **marks))
+    figure.legend(handles=keys, loc="outside upper left", ncols=2)
+    return figure
 
 
 @styled
 def bias_planes(towers: Sequence[tuple[str, str, Mapping[str, NDArray]]]) -> Figure:
-    """Unit rows on their own first two singular directions (not centred): one line of panels for each tower.
+    """Unit rows on their own first two singular directions (not centered): one row of panels for each tower.
 
-    towers: (title, modality, heading → rows (n, d)), the same headings for all. A cross marks the mean, a plus the
-    origin; both axes of all panels have one scale.
+    towers: (title, modality, heading → rows (n, d)), with the headings of the first for all. A cross marks the mean, a
+    plus the origin; both axes of all panels have one scale.
     """
     headings = list(towers[0][2])
     figure = Figure(figsize=(WIDTH, 0.45 + 1.35 * len(towers)), layout="constrained")
@@ -147,10 +135,9 @@ def bias_planes(towers: Sequence[tuple[str, str, Mapping[str, NDArray]]]) -> Fig
 def cosine_dots(lines: Sequence[tuple[str, str, Mapping[str, Spread]]]) -> Figure:
     """A line for each tower of each model: mean and standard deviation over seeds, with biases and without.
 
-    lines: (name, modality, {"as initialised": …, "zero biases": …}), either may be missing.
+    lines: (name, modality, {"as initialized": …, "zero biases": …}), either may be missing.
     """
-    figure = Figure(figsize=(WIDTH, 0.85 + 0.3 * len(lines)), layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = new_axes(0.85 + 0.3 * len(lines))
     for place, (_, modality, values) in enumerate(lines):
         for heading, spread in values.items():
             zero = heading == "zero biases"
@@ -161,11 +148,11 @@ def cosine_dots(lines: Sequence[tuple[str, str, Mapping[str, Spread]]]) -> Figur
             axes.annotate(
                 str(spread), (1.02, at), xycoords=axes.get_yaxis_transform(), va="center", fontsize=6.5, color=INK
             )
-    axes.set(yticks=range(len(lines)), yticklabels=[name for name, *_ in lines], ylim=(len(lines) - 0.5, -0.5))
+    name_lines(axes, [name for name, *_ in lines], below=0.5, above=0.5)
     axes.set_xlim(min(0.0, *(s.mean - s.deviation for *_, v in lines for s in v.values())), 1.03)
     axes.set_xlabel("average cosine of the embeddings")
     full = {"marker": "o", "color": NEUTRAL, "ls": "none", "markersize": 4.5}
-    keys = [Line2D([], [], label="as initialised", **full)]
+    keys = [Line2D([], [], label="as initialized", **full)]
     if any("zero biases" in values for *_, values in lines):
         keys.append(Line2D([], [], label="zero biases", markerfacecolor="white", **full))
     figure.legend(handles=keys, loc="outside upper left", ncols=2)
@@ -183,8 +170,7 @@ class Model:
 @styled
 def size_scatter(models: Sequence[Model]) -> Figure:
     """Average cosine of the embeddings against the size of the tower, on a log axis; a point for each tower."""
-    figure = Figure(figsize=(WIDTH, 2.7), layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = new_axes(2.7)
     for modality in ("image", "text"):
         points = [model.points[modality] for model in models if modality in model.points]
         if points:
@@ -201,14 +187,13 @@ def size_scatter(models: Sequence[Model]) -> Figure:
 @styled
 def model_dots(models: Sequence[Model]) -> Figure:
     """The same by name: a line for each architecture, in the order given."""
-    figure = Figure(figsize=(WIDTH, 0.8 + 0.15 * len(models)), layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = new_axes(0.8 + 0.15 * len(models))
     for modality in ("image", "text"):
         places = [(model.points[modality][1], k) for k, model in enumerate(models) if modality in model.points]
         if places:
             axes.scatter(*np.array(places).T, label=modality, gid=f"models:{modality}", **_hollow(modality))
-    axes.set(yticks=range(len(models)), ylim=(len(models) - 0.4, -0.6), xlim=(-0.03, 1.05), xlabel="average cosine")
-    axes.set_yticklabels([model.name for model in models], fontsize=6.5)
+    name_lines(axes, [model.name for model in models], fontsize=6.5)
+    axes.set(xlim=(-0.03, 1.05), xlabel="average cosine")
     figure.legend(loc="outside upper left", ncols=2)
     return figure
 

@@ -1,4 +1,4 @@
-"""One tower of one fresh model, run once: its embeddings, and the average cosine after each of its operations."""
+"""One tower of one fresh model: its embeddings, and the average cosine after each of its operations."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +32,18 @@ UNCHANGED = "all biases are zero as initialised, zero_bias changes nothing"
 
 @dataclass(frozen=True)
 class FreshTower:
-    """encoder: the model. options: what it was built with. side: of `dataset`. layers: whether to follow them."""
+    """A tower to be run.
+
+    Args:
+        encoder: The model.
+        options: What the model was built with.
+        dataset: The data set.
+        side: Its images or texts.
+        limit: Use only the first N items.
+        batch_size: Batch size of the encoder.
+        layers: Whether to follow the rows through the tower.
+        seed: Of the null values.
+    """
 
     encoder: Encoder
     options: Mapping[str, Any]
@@ -46,18 +57,28 @@ class FreshTower:
     def run(self) -> tuple[Embeddings, list[Row]]:
         """The embeddings and the rows of all numbers. `seconds` is the time of the forward pass."""
         started = time.monotonic()
-        found = trace(self.encoder, self.side.modality, self._batches()) if self.layers else None
-        vectors = self._embedded() if found is None else found.rows[-1]
+        modality, found = self.side.modality, None
+        if self.layers:
+            found = trace(self.encoder, modality, self._batches())
+            vectors = found.rows[-1]
+        else:
+            embed = self.encoder.image_features if modality == "image" else self.encoder.text_features
+            vectors = torch.cat([embed(batch) for batch in self._batches()])
         seconds = round(time.monotonic() - started, 2)
-        embeddings = Embeddings(vectors.numpy(), self.side.modality, provenance=self._provenance())
+        data = self.dataset.config
+        options = data.model_dump(mode="json", serialize_as_any=True, exclude_defaults=True, exclude={"name", "split"})
+        provenance = {
+            "model": self.encoder.config.model,
+            "model_options": dict(self.options),
+            "dataset": data.name,
+            "data_options": options | ({} if self.limit is None else {"limit": self.limit}),
+            "split": data.split,
+        }
+        embeddings = Embeddings(vectors.numpy(), modality, provenance=provenance)
         rows = [*self._measured(embeddings), *(self._followed(found, embeddings) if found else [])]
-        parameters = tower_parameters(self._model, self.side.modality)
+        parameters = tower_parameters(self.encoder.model, modality)  # pyright: ignore[reportAttributeAccessIssue]
         shared = {"parameters": parameters, "seconds": seconds, "batch_size": self._batch_size}
         return embeddings, [{**row, **shared} for row in rows]
-
-    @property
-    def _model(self) -> nn.Module:
-        return self.encoder.model  # pyright: ignore[reportAttributeAccessIssue]
 
     @property
     def _indices(self) -> range:
@@ -65,7 +86,7 @@ class FreshTower:
 
     @property
     def _batch_size(self) -> int:
-        """Rows that depend on their batch are those of one batch of all."""
+        """All items are one batch if the rows depend on their batch."""
         return len(self._indices) if self.encoder.config.depends_on_batch else self.batch_size
 
     def _batches(self) -> Iterator[Any]:
@@ -77,25 +98,8 @@ class FreshTower:
             else:
                 yield self.encoder.tokenize(items)
 
-    def _embedded(self) -> torch.Tensor:
-        embed = self.encoder.image_features if self.side.modality == "image" else self.encoder.text_features
-        return torch.cat([embed(batch) for batch in self._batches()])
-
-    def _provenance(self) -> dict[str, Any]:
-        data = self.dataset.config
-        changed = data.model_dump(mode="json", serialize_as_any=True, exclude_defaults=True, exclude={"name", "split"})
-        if self.limit is not None:
-            changed["limit"] = self.limit
-        return {
-            "model": self.encoder.config.model,
-            "model_options": dict(self.options),
-            "dataset": data.name,
-            "data_options": changed,
-            "split": data.split,
-        }
-
     def _measured(self, embeddings: Embeddings) -> Iterator[Row]:
-        """Cone and partition function of the embeddings, with unit rows and without."""
+        """Cone and partition function of the embeddings, of unit rows and of raw rows."""
         for pipeline, names in MEASURED.items():
             sets = MeasuredSets({self.side.modality: embeddings}, parse_pipeline(pipeline), seed=self.seed, blocks=0)
             for measure in named(names):
@@ -103,7 +107,7 @@ class FreshTower:
                     yield {**sets.context(), **row}
 
     def _followed(self, found: Trace, embeddings: Embeddings) -> Iterator[Row]:
-        """The average cosine after each operation, measured and as theory predicts it."""
+        """The average cosine after each operation, measured and predicted by theory."""
         shared = MeasuredSets({self.side.modality: embeddings}, (), seed=self.seed, blocks=0).context()
         near, far = predicted_cosines(found), predicted_cosines(found, from_start=True)
         for operation, rows, from_before, from_start in zip(found.operations, found.rows, near, far, strict=True):
@@ -139,7 +143,7 @@ def with_note(rows: Sequence[Row], note: str) -> list[Row]:
 
 
 def has_biases(model: nn.Module) -> bool:
-    """Whether any bias differs from zero; that of the logits is in neither tower."""
+    """Whether any bias of a tower differs from zero; that of the logits belongs to neither tower."""
     return any(
         bool(parameter.any())
         for name, parameter in model.named_parameters()
@@ -148,7 +152,7 @@ def has_biases(model: nn.Module) -> bool:
 
 
 def side_of(dataset: Dataset, modality: str) -> Side:
-    """Raises InputError where the data set has no such side."""
+    """The images or texts of a data set. Raises InputError if it has none."""
     side = dataset.image if modality == "image" else dataset.text
     if side is None:
         raise InputError(f"the data set {dataset.config.name} has no {modality}s; choose another one for them")

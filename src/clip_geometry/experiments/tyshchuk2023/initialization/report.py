@@ -1,14 +1,18 @@
-"""The figures of fresh models from their result rows, with captions."""
+"""The result rows of fresh models as tables by tower, and the figures and captions drawn from these."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from clip_geometry.experiments.tyshchuk2023.initialization.figures import (
+    Curve,
     Model,
+    Panel,
     Spread,
     bias_planes,
     cosine_dots,
@@ -16,25 +20,33 @@ from clip_geometry.experiments.tyshchuk2023.initialization.figures import (
     model_dots,
     size_scatter,
 )
-from clip_geometry.experiments.tyshchuk2023.initialization.rows import (
-    BIASES,
-    Row,
-    by_bias,
-    by_tower,
-    embedding_cosines,
-    origin_of,
-    panels_of,
-    short_name,
-    tower_of,
-    tower_title,
-)
 from clip_geometry.geometry._core.rows import as_rows, unit_rows
 from clip_geometry.report.figures import singular_plane
-from clip_geometry.report.gallery import FigureEntry
-from clip_geometry.report.numbers import fixed, percent
-from clip_geometry.report.style import save_figure
+from clip_geometry.report.gallery import FigureEntry, save_entry
+from clip_geometry.report.origin import with_options
+from clip_geometry.report.words import Words
 
-SWEEP = 6  # so many models are drawn against their size, and no longer one by one
+Row = Mapping[str, Any]
+Frame = Any  # a pandas.DataFrame, whose selections a type checker takes for arrays
+SWEEP = 6  # models from which on they are drawn against their size rather than one by one
+BIASES = {False: "as initialized", True: "zero biases"}
+# which operations make up a line, and how far before the end of their block they are drawn
+STREAM = {
+    "embedding": 0.0, "attention residual": 0.5, "mlp residual": 0.0, "projection": 0.0, "pooling": 0.0,
+    "stem activation 1": 0.8, "stem activation 2": 0.4, "stem activation 3": 0.0,
+    "activation": 0.0, "attention pooling": 0.0,
+}  # fmt: skip
+PLACES = {
+    "stream": STREAM,
+    "before the ReLU": {
+        "stem normalisation 1": 0.8, "stem normalisation 2": 0.4, "stem normalisation 3": 0.0, "residual": 0.0,
+    },
+    "MLP branch": {"mlp": 0.0},
+    "attention branch": {"attention": 0.5},
+}  # fmt: skip
+TOWER = ["modality", "mode"]
+NUMBERS = ["value", "predicted", "predicted_from_start"]
+WORDS = Words(Path(__file__).with_name("words.j2"))
 
 
 def draw_initialization(
@@ -45,154 +57,158 @@ def draw_initialization(
     prefix: str = "",
     group: str = "",
 ) -> list[FigureEntry]:
-    """Draws what the rows of the experiment `initialization` allow, and saves it as PNG and SVG.
+    """Draw and save what the rows of the experiment `initialization` allow.
 
-    embeddings: gives those behind a row, None where they are gone. Of many models only their sizes and cosines are
-    drawn. prefix: of the file names.
+    Args:
+        rows: Its result rows. Of many models only their sizes and cosines are drawn.
+        embeddings: The embeddings behind a row, None where they are gone.
+        folder: Where the files go.
+        prefix: Of the file names.
+        group: Heading in the report.
     """
-    entries = []
-
-    def save(name: str, title: str, figure: Any, caption: str) -> None:
-        png, svg = save_figure(figure, folder, prefix + name)
-        entries.append(FigureEntry(prefix + name, title, caption, svg, png, group))
-
-    models = list(dict.fromkeys(row["model"] for row in rows))
-    if len(models) >= SWEEP:
-        sizes, told = _sizes(rows), _sizes_told(rows)
-        save("cosine_by_size", "Average cosine and size", size_scatter(sizes), told)
-        save(
-            "cosine_by_model",
-            "Average cosine of every architecture",
-            model_dots(sizes),
-            f"By name, in the order of the run. {told}",
+    save = partial(save_entry, prefix=prefix, group=group)
+    table = table_of(rows)
+    finals = table[table.cosine & table.layer.isna()]
+    if table.model.nunique() >= SWEEP:
+        sizes = _sizes(finals)
+        known = finals[~finals.zero]
+        ranges = [(name, found.min(), found.max()) for name, found in known.groupby("modality", sort=False).value]
+        caption = partial(
+            WORDS, "sizes", count=known.model.nunique(), ranges=ranges, origin=_origin(known, models=False)
         )
-        return entries
-    save("cosine_of_fresh_models", "The cone at initialisation", cosine_dots(_lines(rows)), _lines_told(rows))
-    for k, model in enumerate(models, start=1):
-        own = [row for row in rows if row["model"] == model]
-        panels = panels_of(own)
-        if panels:
-            save(f"layers_{k}", f"Where the cone arises: {short_name(model)}", layer_curves(panels), _panels_told(own))
-        planes = _planes(own, embeddings)
-        if planes:
-            figure = bias_planes([(title, modality, sets) for title, modality, sets in planes])
-            save(f"biases_{k}", f"With and without biases: {short_name(model)}", figure, _planes_told(own, planes))
+        title = "Average cosine of every architecture"
+        return [
+            save(size_scatter(sizes), folder, "cosine_by_size", "Average cosine and size", caption(by_name=False)),
+            save(model_dots(sizes), folder, "cosine_by_model", title, caption(by_name=True)),
+        ]
+    lines = [
+        (f"{short_name(model)}\n{_title(modality, mode)}", modality,
+         {BIASES[zero]: Spread(list(values)) for zero, values in found.groupby("zero", sort=False).value})
+        for (model, modality, mode), found in finals.groupby(["model", *TOWER], sort=False)
+    ]  # fmt: skip
+    batch = table.batch_size[table["mode"] == "batch"].max()
+    caption = WORDS("cosines", None if np.isnan(batch) else batch, (table["mode"] != "").any(), _origin(table))
+    entries = [save(cosine_dots(lines), folder, "cosine_of_fresh_models", "The cone at initialization", caption)]
+    for k, (model, own) in enumerate(table.groupby("model", sort=False), start=1):
+        name = short_name(model)
+        if panels := panels_of(own):
+            title = f"Where the cone arises: {name}"
+            entries.append(save(layer_curves(panels), folder, f"layers_{k}", title, _layers_caption(own)))
+        first = own[own.seed == finals[finals.model == model].seed.iloc[0]]
+        if planes := _planes(first[first.cosine & first.layer.isna()], embeddings):
+            title, caption = f"With and without biases: {name}", _biases_caption(planes, _origin(first))
+            entries.append(save(bias_planes(planes), folder, f"biases_{k}", title, caption))
     return entries
 
 
-# --- the figures
-
-
-def _lines(rows: Sequence[Row]) -> list[tuple[str, str, Mapping[str, Spread]]]:
-    lines = []
-    for model in dict.fromkeys(row["model"] for row in rows):
-        for (modality, mode), found in by_tower(
-            row for row in embedding_cosines(rows) if row["model"] == model
-        ).items():
-            lines.append((f"{short_name(model)}\n{tower_title(modality, mode)}", modality, by_bias(found)))
-    return lines
-
-
-def _lines_told(rows: Sequence[Row]) -> str:
-    batches = {row["batch_size"] for row in rows if row["model_options"].get("batch_norm") == "batch"}
-    batch = f" Batch statistics are those of one batch of {max(batches)} images." if batches else ""
-    if any("batch_norm" in row["model_options"] for row in rows):
-        batch += " In eval mode a fresh batch norm is the identity."
-    return (
-        "Average cosine of the embeddings of untrained models: mean and standard deviation over seeds, as initialised "
-        f"and with all biases set to zero.{batch} {origin_of(rows)}; "
-        "pipeline normalize."
+def table_of(rows: Iterable[Row]) -> Frame:
+    """One line per result row: its tower, seed, biases, layer and numbers."""
+    return pd.DataFrame(
+        {
+            "model": row["model"],
+            "modality": row["at"]["modality"],
+            "mode": row["model_options"].get("batch_norm", ""),
+            "zero": row["model_options"]["zero_bias"],
+            "seed": row["model_options"]["seed"],
+            "layer": row["at"].get("layer", np.nan),
+            "operation": row["at"].get("operation", ""),
+            "cosine": row["measure"] == "average_cosine",
+            "data": f"{row['n']} {row['at']['modality']}s of {with_options(row['dataset'], row['data_options'])}",
+            **{key: np.nan if row.get(key) is None else row[key] for key in (*NUMBERS, "parameters", "batch_size")},
+            "row": row,
+        }
+        for row in rows
     )
 
 
-def _panels_told(rows: Sequence[Row]) -> str:
-    layered = [row for row in rows if "layer" in row["at"]]
-    plain = [row for row in layered if not row["model_options"]["zero_bias"]] or layered
-    predicted = [row for row in plain if row["at"]["operation"] == "mlp" and row.get("predicted") is not None]
-    theory = ""
-    if predicted:
-        error = max(abs(row["value"] - row["predicted"]) for row in predicted)
-        ends = [row for row in plain if row["at"]["operation"] == "projection"]
-        far = max((abs(row["value"] - row["predicted_from_start"]) for row in ends), default=None)
-        end = "" if far is None else f" and of the embeddings, predicted from the start, by at most {fixed(far, 3)}"
-        theory = (
-            " Circles and crosses: the kernel recursion of wide random networks, given the mean squares of the "
-            "weights and biases; circles from the rows that enter each MLP, crosses from the embedding on, with the "
-            f"attention branch as measured. It misses the MLPs by at most {fixed(error, 3)}{end}."
-        )
-    convolutional = any("stem" in row["at"]["operation"] for row in layered)
-    places = (
-        " Of a ResNet the rows are means over the places of the feature map; the residual branches of a fresh one are "
-        "zero, for their last batch norm starts with gain 0."
-        if convolutional
-        else ""
+def short_name(model: str) -> str:
+    """`open_clip:RN50/fresh` as RN50, a folder by its last part."""
+    name = model.removesuffix("/fresh").partition(":")
+    return Path(name[2] or name[0]).name
+
+
+def _title(modality: str, mode: str) -> str:
+    return modality + {"": "", "batch": ", batch statistics"}.get(mode, ", eval mode")
+
+
+def _origin(table: Frame, *, models: bool = True) -> str:
+    """Models, data, n and seeds, for the end of a caption."""
+    return WORDS(
+        "origin", list(table.model.unique()) if models else [], table.data.unique(), sorted(table.seed.unique())
     )
-    return (
-        "Average cosine of the token that becomes the embedding, after every operation, before the first block at 0: "
-        f"lines measured, mean and standard deviation over seeds.{theory}{places} {origin_of(layered)}; rows raw."
-    )
+
+
+def panels_of(table: Frame) -> list[Panel]:
+    """A panel of curves for each tower whose layers were followed."""
+    panels = []
+    for (modality, mode), found in table[table.layer.notna()].groupby(TOWER, sort=False):
+        plain, zero = found[~found.zero], found[found.zero]
+        shown = zero if plain.empty else plain
+        curves = {name: curve for name in PLACES if (curve := _curve(shown, name)) is not None}
+        without = None if plain.empty else _curve(zero, "stream")
+        panels.append(Panel(_title(modality, mode), modality, curves, without))
+    return panels
+
+
+def _curve(found: Frame, name: str) -> Curve | None:
+    """None where the tower has no such operations."""
+    # without a shortcut, a block of a fresh ResNet is the identity, whose ReLU has nothing to do
+    idle = (found.operation == "residual") & ~found.layer.isin(found.layer[found.operation == "shortcut"])
+    places = found.layer - found.operation.map(PLACES[name]).astype(
+        float
+    )  # NaN where the operation is not part of the line
+    kept = places.notna() & found.value.notna() & ~idle
+    if not kept.any():
+        return None
+    grouped = found[kept].groupby(places[kept])
+    means = [grouped[key].apply(lambda values: values.mean(skipna=False)).to_numpy() for key in NUMBERS]
+    spread = grouped.value.std().fillna(0)
+    return Curve(spread.index.to_numpy(), means[0], spread.to_numpy(), *means[1:])
+
+
+def _layers_caption(table: Frame) -> str:
+    layered = table[table.layer.notna()]
+    plain = layered[~layered.zero]
+    plain = layered if plain.empty else plain
+    error = (plain.value - plain.predicted)[plain.operation == "mlp"].abs().max()
+    far = (plain.value - plain.predicted_from_start)[plain.operation == "projection"].abs().max()
+    deviations = [None if np.isnan(each) else each for each in (error, far)]
+    return WORDS("layers", *deviations, layered.operation.str.contains("stem").any(), _origin(layered))
 
 
 Planes = list[tuple[str, str, dict[str, NDArray]]]
 
 
-def _planes(rows: Sequence[Row], embeddings: Callable[[Row], NDArray | None]) -> Planes:
-    """Unit rows of the first seed for each tower, those whose embeddings are at hand."""
-    finals = embedding_cosines(rows)
-    first = finals[0]["model_options"]["seed"]
+def _planes(finals: Frame, embeddings: Callable[[Row], NDArray | None]) -> Planes:
+    """(title, modality, heading → unit rows) of each tower whose embeddings are available."""
     planes: Planes = []
-    for (modality, mode), found in by_tower(row for row in finals if row["model_options"]["seed"] == first).items():
-        sets = {BIASES[row["model_options"]["zero_bias"]]: embeddings(row) for row in found}
-        kept = {heading: _unit(vectors) for heading, vectors in sets.items() if vectors is not None}
+    for (modality, mode), found in finals.groupby(TOWER, sort=False):
+        sets = {BIASES[zero]: embeddings(row) for zero, row in zip(found.zero, found.row, strict=True)}
+        kept = {heading: unit_rows(as_rows(rows)).numpy() for heading, rows in sets.items() if rows is not None}
         if kept:
-            planes.append((tower_title(modality, mode), modality, kept))
+            planes.append((_title(modality, mode), modality, kept))
     return planes
 
 
-def _unit(vectors: NDArray) -> NDArray[np.float64]:
-    return unit_rows(as_rows(vectors)).numpy()
-
-
-def _planes_told(rows: Sequence[Row], planes: Planes) -> str:
-    shares, aside = [], True
+def _biases_caption(planes: Planes, origin: str) -> str:
+    towers, aside = [], True
     for title, _, sets in planes:
-        found = {heading: singular_plane(unit) for heading, unit in sets.items()}
-        aside &= all(bool((sets[heading] @ plane[:, 0] > 0).all()) for heading, (plane, _) in found.items())
-        told = ", ".join(f"{percent(share[0])} {heading}" for heading, (_, share) in found.items())
-        shares.append(f"{title} {told}")
-    seed = embedding_cosines(rows)[0]["model_options"]["seed"]
-    own = [row for row in rows if row["model_options"]["seed"] == seed]
-    side = "All lie on one side of the origin (plus; cross: mean)." if aside else "Plus: origin, cross: mean."
-    return (
-        "Embeddings on their own first two singular directions (not centred), with the biases as initialised and all "
-        f"set to zero. {side} The first direction holds of their squared length: {'; '.join(shares)}. "
-        f"{origin_of(own)}; pipeline normalize."
-    )
+        found = [(heading, rows, *singular_plane(rows)) for heading, rows in sets.items()]
+        aside &= all(bool((rows @ plane[:, 0] > 0).all()) for _, rows, plane, _ in found)
+        towers.append((title, [(heading, share[0]) for heading, _, _, share in found]))
+    return WORDS("biases", aside, towers, origin)
 
 
-def _sizes(rows: Sequence[Row]) -> list[Model]:
-    """With the biases as initialised, in eval mode, the mean over seeds."""
-    points: dict[str, dict[str, list[Row]]] = {}
-    for row in embedding_cosines(rows):
-        if not row["model_options"]["zero_bias"] and tower_of(row)[1] != "batch":
-            points.setdefault(row["model"], {}).setdefault(row["at"]["modality"], []).append(row)
+def _sizes(finals: Frame) -> list[Model]:
+    """With the biases as initialized, in eval mode, the mean over seeds."""
+    kept = finals[~finals.zero & (finals["mode"] != "batch")]
     return [
-        Model(short_name(name), {modality: (found[0]["parameters"], Spread([row["value"] for row in found]).mean)
-                     for modality, found in towers.items()})
-        for name, towers in points.items()
-    ]  # fmt: skip
-
-
-def _sizes_told(rows: Sequence[Row]) -> str:
-    finals = [row for row in embedding_cosines(rows) if not row["model_options"]["zero_bias"]]
-    lows = []
-    for modality in dict.fromkeys(row["at"]["modality"] for row in finals):
-        values = [row["value"] for row in finals if row["at"]["modality"] == modality]
-        lows.append(f"{modality}s from {fixed(min(values), 2)} to {fixed(max(values), 2)}")
-    count = len({row["model"] for row in finals})
-    data = origin_of(finals).partition("; ")[2]
-    return (
-        f"Average cosine of the embeddings of {count} untrained architectures of open_clip against the number of "
-        f"parameters of the tower: {', '.join(lows)}. Biases as initialised, batch norm in eval mode; {data}; pipeline "
-        "normalize."
-    )
+        Model(
+            short_name(name),
+            {
+                modality: (found.parameters.iloc[0], Spread(list(found.value)).mean)
+                for modality, found in towers.groupby("modality", sort=False)
+            },
+        )
+        for name, towers in kept.groupby("model", sort=False)
+    ]

@@ -1,4 +1,4 @@
-"""What the theory of wide random networks expects of a traced tower, operation by operation."""
+"""Predictions of the theory of wide random networks for a traced tower, operation by operation."""
 
 from typing import NamedTuple
 
@@ -18,10 +18,14 @@ class State(NamedTuple):
 
 
 def predicted_cosines(trace: Trace, *, from_start: bool = False) -> list[float | None]:
-    """The average cosine after each operation by the kernel recursion; None where theory says nothing of it.
+    """The average cosine after each operation by the kernel recursion; None where the theory does not apply.
 
-    Weights and biases enter by their mean squares. An operation starts from what was measured before it; with
-    from_start from what was predicted there, so that errors add up, and only embedding and attention are measured.
+    Weights and biases enter by their mean squares.
+
+    Args:
+        trace: The operations of a tower and the rows after each.
+        from_start: Start each operation from the prediction before it rather than from the measured rows, so that
+            errors accumulate and only embedding and attention are measured.
     """
     states: list[State] = []
     cosines: list[float | None] = []
@@ -38,7 +42,7 @@ def predicted_cosines(trace: Trace, *, from_start: bool = False) -> list[float |
 
 
 def average_cosine_of(state: State) -> float | None:
-    """None where a row is zero."""
+    """None if a row is zero."""
     try:
         return float(theory.kernel_average_cosine(state.kernel))
     except InputError:
@@ -46,7 +50,7 @@ def average_cosine_of(state: State) -> float | None:
 
 
 def after(operation: Operation, sources: list[State]) -> State:
-    """The state after an operation of the theory on the sum of its sources."""
+    """The predicted state after an operation on the sum of its sources."""
     kernel, mean = sources[0]
     for source in sources[1:]:
         kernel, mean = theory.residual(kernel, source.kernel), mean + source.mean

@@ -1,33 +1,33 @@
-"""I1 and I2 in every convention, those of bases that have nothing to do with the data among them (Tyshchuk et al.
-2023, Table 1, figures 2-4)."""
+"""I1 and I2 in every convention, including bases unrelated to the data (Tyshchuk et al. 2023, Table 1, Figures 2-4)."""
 
 import math
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from pydantic import Field
 
-from clip_geometry.experiments.geometry import Geometry, GeometryConfig
 from clip_geometry.experiments.kit.base import Cell, experiments
+from clip_geometry.experiments.kit.geometry import GeometryConfig, GeometryExperiment
 from clip_geometry.geometry._core.rows import as_rows, mean_row
 from clip_geometry.geometry.partition import partition_over
 from clip_geometry.results import Row
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 class IsotropyConfig(GeometryConfig):
-    """random_bases: orthonormal bases drawn at random, over which I1 and I2 are taken too."""
+    """Config of the experiment `isotropy`, beside the keys of `GeometryConfig`.
+
+    Args:
+        random_bases: Number of random orthonormal bases over which I1 and I2 are computed too.
+    """
 
     random_bases: int = Field(default=20, ge=2)
 
 
-class Isotropy(Geometry):
+class Isotropy(GeometryExperiment):
     Config = IsotropyConfig
-    summary = "I1 and I2 in every convention, beside bases that have nothing to do with the data"
+    summary = "I1 and I2 in every convention, beside bases unrelated to the data"
 
     def cells(self) -> Iterator[Cell]:
         yield from super().cells()
@@ -38,12 +38,17 @@ class Isotropy(Geometry):
         return {key: value for key, value in super().settings().items() if key != "random_bases"}
 
     def _unrelated(self, bases: int) -> list[Row]:
-        """What a basis gives that knows nothing of the rows, and the number that it shows."""
+        """I1 and I2 of bases unrelated to the rows, and the number that they estimate."""
         shared, rows = self.sets.context(), []
         for modality, x in self.sets.rows.items():
             n, d = x.shape
             rng = np.random.default_rng(self.config.seed)
-            found = [partition_over(x, _orthonormal(d, rng)) for _ in range(bases)]
+            found = []
+            for _ in range(bases):
+                # uniform on the orthogonal group: QR of a Gaussian with the signs of R's diagonal put into Q (Mezzadri
+                # 2007)
+                q, r = np.linalg.qr(rng.normal(size=(d, d)))
+                found.append(partition_over(x, q * np.sign(np.diag(r))))
             length = float(mean_row(as_rows(x)).norm()) / math.sqrt(d)
             values = {
                 "isotropy_i1[random]": [float(each.i1) for each in found],
@@ -57,12 +62,6 @@ class Isotropy(Geometry):
                 row = {"measure": measure, "value": float(np.mean(each)), "note": note}
                 rows.append({**shared, **row, "n": n, "d": d, "at": {"modality": modality}})
         return rows
-
-
-def _orthonormal(d: int, rng: np.random.Generator) -> "NDArray[np.float64]":
-    """Uniform on the orthogonal group: QR of a Gaussian with the signs of R's diagonal put into Q (Mezzadri 2007)."""
-    q, r = np.linalg.qr(rng.normal(size=(d, d)))
-    return q * np.sign(np.diag(r))
 
 
 experiments.add("isotropy", Isotropy)

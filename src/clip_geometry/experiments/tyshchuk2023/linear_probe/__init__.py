@@ -13,7 +13,13 @@ from clip_geometry.results import Row
 
 
 class LinearProbeConfig(ProbeConfig):
-    """C: of the logistic regression, "validation" to choose it on held-out rows. solver, max_iter: the evaluator's."""
+    """Config of the experiment `linear_probe`.
+
+    Args:
+        C: Inverse regularization strength, "validation" to choose it on held-out rows.
+        solver: Of `clip_geometry.linear_probe`.
+        max_iter: Likewise.
+    """
 
     SCORED: ClassVar = ("train", "test")
 

@@ -1,4 +1,4 @@
-"""The same captions in several languages: how near translations lie, and whether languages are clusters."""
+"""The same captions in several languages: distances of translations, and whether languages form clusters."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -22,12 +22,17 @@ if TYPE_CHECKING:
 
 
 class MultilingualConfig(RunConfig):
-    """model: an encoder with a text tower. captions: a data set in several languages; its own `language` is not used.
+    """Config of the experiment `multilingual`.
 
-    languages: at least two; the others are compared with the first. pipeline: steps before measuring, fitted on all
-    languages; none: rows as the model gives them. limit: take the first so many items. batch_size: of the encoder.
-    blocks: of the jackknife over captions, 0 for no standard errors. pictures: a map of all rows by UMAP, and the
-    ratios of distances.
+    Args:
+        model: An encoder with a text tower.
+        captions: A data set in several languages; its own `language` is not used.
+        languages: At least two; the others are compared with the first.
+        pipeline: Steps before measuring, fitted on all languages; none: the raw rows of the model.
+        limit: Use only the first N items.
+        batch_size: Batch size of the encoder.
+        blocks: Blocks of the jackknife over captions, 0 for no standard errors.
+        pictures: The figures: a map of all rows by UMAP, and the ratios of distances.
     """
 
     model: Model
@@ -105,20 +110,20 @@ class Multilingual(Experiment):
         for language in config.pairs:
             yield Cell({"measure": "distance", "of": language, **shared}, partial(self._distances, language))
         for language in (*config.pairs, *together):
-            yield Cell({"measure": "silhouette", "of": language, **shared}, partial(self._silhouettes, language))
+            define = {"measure": "silhouette", "of": language, **shared}
+            yield Cell(define, lambda language=language: self._rows(self.sets.silhouette_rows(language)))
 
     def _distances(self, language: str) -> list[Row]:
         if language not in self._measured:  # the figure needs them again
-            rows = self.sets.distance_rows(language)
-            self._measured[language] = [{**self.sets.context(), **row} for row in rows]
+            self._measured[language] = self._rows(self.sets.distance_rows(language))
         return self._measured[language]
 
     @cached_property
     def _measured(self) -> dict[str, list[Row]]:
         return {}
 
-    def _silhouettes(self, language: str | None) -> list[Row]:
-        return [{**self.sets.context(), **row} for row in self.sets.silhouette_rows(language)]
+    def _rows(self, rows: list[Row]) -> list[Row]:
+        return [{**self.sets.context(), **row} for row in rows]
 
     def facts(self) -> Mapping[str, Any]:
         truncated = {name: each.provenance.get("truncated", 0) for name, each in self.sets.embeddings.items()}
@@ -136,18 +141,17 @@ class Multilingual(Experiment):
 
     @classmethod
     def sentences(cls, planned: "Sequence[Multilingual]") -> list[str]:
-        from clip_geometry.experiments.kit.language_figures import tell
+        from clip_geometry.experiments.tyshchuk2023.multilingual.figures import tell
 
         return tell(planned[0].finished_rows()) if len(planned) == 1 else []
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
-        from clip_geometry.experiments.kit.language_figures import draw_languages
+        from clip_geometry.experiments.tyshchuk2023.multilingual.figures import draw_languages
 
-        sets = self.sets
-        ratios = {name: row for name in self.config.pairs for row in self._distances(name) if _is_ratio(row)}
+        sets, ratio = self.sets, "language_distance.ratio"
         return draw_languages(
             [(sets.embeddings[name].language or name, rows) for name, rows in sets.rows.items()],
-            {name: (row["value"], row["standard_error"]) for name, row in ratios.items()},
+            {name: row for name in self.config.pairs for row in self._distances(name) if row["measure"] == ratio},
             source=self.config.languages[0],
             folder=folder,
             origin="; ".join(self._words()),
@@ -162,15 +166,10 @@ class Multilingual(Experiment):
 
     def _words(self) -> tuple[str, str, str]:
         """Model, data and pipeline for reading."""
-        from clip_geometry.report.origin import pipeline_words, with_options
+        from clip_geometry.report.origin import data_words, model_words, pipeline_words
 
         row = self.sets.context()
-        data = ", ".join((with_options(row["dataset"], row["data_options"]), row["split"]))
-        return with_options(row["model"], row["model_options"]), data, pipeline_words(row["pipeline"])
-
-
-def _is_ratio(row: Row) -> bool:
-    return row["measure"] == "language_distance.ratio"
+        return model_words(row), data_words(row), pipeline_words(row["pipeline"])
 
 
 experiments.add("multilingual", Multilingual)

@@ -1,4 +1,4 @@
-"""Images and texts on the planes that t-SNE finds, and whether both planes tell the same story."""
+"""t-SNE maps of images and texts, and how far the two maps agree (Tyshchuk et al. 2023, Figures 1, A1, A2)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -18,7 +18,6 @@ from clip_geometry.experiments.kit.base import Cell, Experiment, Model, RunConfi
 from clip_geometry.experiments.kit.explained import read_explanations
 from clip_geometry.experiments.kit.stored import StoredConfig, check_sources
 from clip_geometry.experiments.tyshchuk2023.semantic_map.planes import (
-    Pairs,
     Points,
     Superposition,
     shared_neighbours,
@@ -33,19 +32,26 @@ from clip_geometry.results import Row
 from clip_geometry.transforms import parse_pipeline
 
 if TYPE_CHECKING:
-    from clip_geometry.experiments.tyshchuk2023.semantic_map.report import Items
+    from clip_geometry.experiments.tyshchuk2023.semantic_map.figures import Items
     from clip_geometry.report.gallery import FigureEntry
 
 SHUFFLES = 20  # of the pairs, for the disparity that unrelated maps have
 
 
 class SemanticMapConfig(RunConfig):
-    """model: an encoder, null for stored embeddings. pairs: a data set, or {embeddings: PATH}, drawn as points.
+    """Config of the experiment `semantic_map`.
 
-    pipeline: steps before t-SNE.
-    perplexity_image, perplexity_text: of t-SNE, below the number of rows. k: neighbours by which the maps are scored.
-    repeats: maps by so many seeds, over which numbers are means; the first is drawn. limit: take the first so many
-    items. batch_size: of the encoder. all_images: draw every picture, one on another.
+    Args:
+        model: An encoder, null for stored embeddings.
+        pairs: A data set, or {embeddings: PATH}; its items are the points.
+        pipeline: Steps before t-SNE.
+        perplexity_image: Perplexity of the images' t-SNE, below the number of rows.
+        perplexity_text: Perplexity of the texts' t-SNE.
+        k: Neighbors by which the maps are scored.
+        repeats: Number of seeds of t-SNE; the numbers are means over them, and the first map is drawn.
+        limit: Use only the first N items.
+        batch_size: Batch size of the encoder.
+        all_images: Draw every image, even one on another.
     """
 
     model: Model | None = None
@@ -68,15 +74,15 @@ class SemanticMapConfig(RunConfig):
 class SemanticMap(Experiment):
     """Figures 1, A1 and A2 of Tyshchuk et al. 2023.
 
-    The paper says "aligned … via Procrustes" and no more. Ours aligns the two planes: a Procrustes map of the
-    embeddings themselves is orthogonal, so it changes no distance within a modality and neither map; and t-SNE of both
-    modalities together would have one perplexity, not two. The images are turned onto the texts; the other way round
-    gives the same two pictures, both turned. t-SNE with another seed is another map: numbers are means over several.
+    The paper says "aligned … via Procrustes" and no more. Here the two planes are aligned: a Procrustes map of the
+    embeddings themselves is orthogonal, so it changes no distance within a modality and neither map, and t-SNE of both
+    modalities together would have one perplexity, not two. The images are rotated onto the texts; the other direction
+    gives the same two maps, both rotated. t-SNE with another seed is another map, so numbers are means over several.
     """
 
     Config = SemanticMapConfig
     explanations = read_explanations(Path(__file__).with_name("numbers.yaml"))
-    summary = "t-SNE of images and texts, pictures and captions at their places; how far both maps agree"
+    summary = "t-SNE maps of images and texts, and how far both maps agree"
 
     @cached_property
     def sets(self) -> MeasuredSets:
@@ -89,7 +95,7 @@ class SemanticMap(Experiment):
         return {}
 
     def plane(self, modality: str, repeat: int = 0) -> tuple[Points, float]:
-        """Points (n, 2) of a modality and the KL divergence of its t-SNE; a repeat is another seed."""
+        """Points (n, 2) of a modality and the KL divergence of its t-SNE; each repeat has its own seed."""
         if (modality, repeat) not in self._planes:
             self._planes[modality, repeat] = tsne_plane(
                 self.sets.rows[modality],
@@ -113,13 +119,13 @@ class SemanticMap(Experiment):
         shared = settings | self.workspace.revisions(config.model, config.pairs)
         kinds = {"image": partial(self._map_rows, "image"), "text": partial(self._map_rows, "text")}
         for place, compute in {**kinds, "both": self._agreement_rows}.items():
-            yield Cell({"measure": "semantic_map", "of": place, **shared}, partial(self._told, compute))
+            yield Cell({"measure": "semantic_map", "of": place, **shared}, partial(self._with_context, compute))
 
-    def _told(self, compute: Callable[[], list[Row]]) -> list[Row]:
+    def _with_context(self, compute: Callable[[], list[Row]]) -> list[Row]:
         return [{**self.sets.context(), **row} for row in compute()]
 
     def _map_rows(self, modality: str) -> list[Row]:
-        """How true the maps of a modality are to its rows, and how far they agree with each other."""
+        """How faithful the maps of a modality are to its rows, and how far they agree with each other."""
         if modality not in self.sets.rows:
             return [_note("trustworthiness", modality, f"there are no {modality} embeddings")]
         rows = self.sets.rows[modality]
@@ -138,9 +144,14 @@ class SemanticMap(Experiment):
         return found
 
     def _agreement_rows(self) -> list[Row]:
-        """How far both maps agree, and the rows that they are maps of."""
+        """How far both maps agree, and the rows behind them."""
+        if len(self.sets.rows) < 2:
+            alone = next(iter(self.sets.rows))
+            return [
+                _note("disparity", "both", f"both maps are compared through pairs; there are only {alone} embeddings")
+            ]
         try:
-            i, j = self.sets.pairs if len(self.sets.rows) == 2 else self._no_pairs()
+            i, j = self.sets.pairs
         except InputError as error:
             return [_note("disparity", "both", str(error))]
         here: dict[str, Any] = {"d": self.sets.rows["image"].shape[1], "at": {"modality": "both"}}
@@ -157,11 +168,6 @@ class SemanticMap(Experiment):
             rows.append(_row("mutual_knn", shared, n=len(a), **here))
         return rows + rows_or_notes(self.sets, measures["mutual_knn"], named=False)
 
-    def _no_pairs(self) -> Pairs:
-        raise InputError(
-            f"both maps are compared through pairs; only {next(iter(self.sets.rows))} embeddings are there"
-        )
-
     def facts(self) -> Mapping[str, Any]:
         model, data, pipeline = self._words()
         rows = self.sets.rows
@@ -172,12 +178,12 @@ class SemanticMap(Experiment):
             "dimension": next(iter(rows.values())).shape[1],
             "pipeline": pipeline,
             "perplexity": {modality: f"{self._perplexity(modality):g}" for modality in rows},
-            "neighbours that score a map": self.config.k,
+            "neighbors that score a map": self.config.k,
             "seeds of t-SNE": f"{self.config.seed} to {self.config.seed + self.config.repeats - 1}",
         }
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
-        from clip_geometry.experiments.tyshchuk2023.semantic_map.report import OneFrame, draw_semantic_map
+        from clip_geometry.experiments.tyshchuk2023.semantic_map.figures import OneFrame, draw_semantic_map
 
         together = None
         with suppress(InputError):  # nothing pairs
@@ -195,7 +201,7 @@ class SemanticMap(Experiment):
         )
 
     def _items(self, modality: str) -> "Items":
-        from clip_geometry.experiments.tyshchuk2023.semantic_map.report import Items
+        from clip_geometry.experiments.tyshchuk2023.semantic_map.figures import Items
 
         each = self.sets.embeddings[modality]
         dataset = None if isinstance(self.config.pairs, StoredConfig) else load_dataset(self.config.pairs)
@@ -205,7 +211,7 @@ class SemanticMap(Experiment):
             labels = np.array(names)[np.asarray(labels)]
         picture = None
         if modality == "image" and dataset is not None and dataset.image is not None:
-            picture = partial(_picture, dataset.image, each.metadata["index"])
+            picture = partial(_image, dataset.image, each.metadata["index"])
         return Items(self.plane(modality)[0], self._perplexity(modality), labels, picture, each.metadata.get("text"))
 
     def label(self) -> str:
@@ -213,24 +219,19 @@ class SemanticMap(Experiment):
 
     def _words(self) -> tuple[str, str, str]:
         """Model, data and pipeline for reading."""
-        from clip_geometry.report.origin import pipeline_words, with_options
+        from clip_geometry.report.origin import data_words, model_words, pipeline_words
 
         row = self.sets.context()
-        data = ", ".join(filter(None, (with_options(row["dataset"], row["data_options"]), row["split"])))
-        return (
-            with_options(row["model"] or "unknown model", row["model_options"]),
-            data,
-            pipeline_words(row["pipeline"]),
-        )
+        return model_words(row) or "unknown model", data_words(row), pipeline_words(row["pipeline"])
 
 
-def _picture(side: Side, index: NDArray[np.integer], row: int) -> Any:
-    """That of an embedded row; rows of pictures that could not be read are missing, so they have the data's index."""
+def _image(side: Side, index: NDArray[np.integer], row: int) -> Any:
+    """The image of an embedded row: unreadable images have no row, so that it has its own index in the data."""
     return side.load(int(index[row]))
 
 
 def _row(name: str, values: Sequence[float], over: str = "starts of t-SNE", **rest: Any) -> Row:
-    """The mean of several values, with its standard error; a note says that this is no jackknife over items."""
+    """The mean of several values and its standard error; a note says that it is not a jackknife over items."""
     count = len(values)
     row = {"measure": f"semantic_map.{name}", "value": float(np.mean(values)), "standard_error": None, **rest}
     if count < 2:

@@ -1,4 +1,4 @@
-"""Points on a plane with what they stand for: pictures, captions or classes, thinned so that none covers another."""
+"""Points on a plane with their images, captions or classes, thinned so that none covers another."""
 
 import textwrap
 from collections import Counter
@@ -14,12 +14,11 @@ from matplotlib.text import Text
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageOps
 
-from clip_geometry.experiments.kit.language_figures import COLOURS, MARKERS
 from clip_geometry.report.figures import MAX_VECTOR_POINTS
-from clip_geometry.report.style import COLOUR, MARKER, NEUTRAL, WIDTH, styled
+from clip_geometry.report.style import COLOUR, COLOURS, MARKER, MARKERS, NEUTRAL, WIDTH, styled
 
-ACROSS = 15  # pictures across a map
-PIXELS = 100  # of a picture with its border: twice what a column prints
+ACROSS = 15  # images across a map
+PIXELS = 100  # of an image with its border: twice the resolution of a printed column
 CELLS = (4, 12)  # captions across and down, at most
 LETTERS, LINE_LETTERS = 48, 18  # of a caption, and of one of its lines
 NAMED = 10  # classes with a colour of their own
@@ -34,17 +33,19 @@ Picture = Callable[[int], Image.Image]  # row → RGB image; raises OSError wher
 
 
 def window_of(points: Points, *, centre: Points | None = None) -> Window:
-    """The smallest box with all points in it, about `centre` where it is given, and no strip."""
+    """The smallest box with all points, about `centre` if it is given, and not too flat."""
     middle = (points.min(0) + points.max(0)) / 2 if centre is None else centre
     reach = np.abs(points - middle).max(0)
     return middle, np.maximum(reach, FLATTEST * float(reach.max()) or 1.0)
 
 
 def thinned(points: Points, half: Callable[[int], NDArray | None], cell: NDArray) -> list[int]:
-    """Rows whose boxes do not overlap, at most one for each cell of a grid: the nearest to the centre that fits.
+    """Select rows whose boxes do not overlap, at most one per cell of a grid: the nearest to the center that fits.
 
-    points: (n, 2). half: row → half width and height of its box, None where it must not be drawn; asked for only where
-    it matters. cell: width and height of the cells, in the same unit; one of them begins at the origin.
+    Args:
+        points: (n, 2).
+        half: Row → half width and height of its box, None if it must not be drawn; called only where needed.
+        cell: Width and height of the cells, in the same unit; one cell begins at the origin.
     """
     number_of = np.floor(points / cell).astype(int)
     off_centre = np.abs(points / cell - number_of - 0.5).max(1)
@@ -71,10 +72,17 @@ def picture_map(
     shades: Sequence[str] | None = None,
     everything: bool = False,
 ) -> tuple[Figure, int]:
-    """Pictures centred at their points, and how many; all points as dots below.
+    """Images centered at their points, above all points as dots.
 
-    points: (n, 2). window: what the map shows. shades: the colour of each frame and dot. everything: all pictures,
-    one on another in the order of the rows. A picture that cannot be read stays a dot.
+    Args:
+        points: (n, 2).
+        picture: Row → image; an image that cannot be read remains a dot.
+        window: What the map shows.
+        shades: The color of each frame and dot.
+        everything: Draw all images, one on another in the order of the rows.
+
+    Returns:
+        The figure and the number of images.
     """
     points = np.asarray(points)
     window = window or window_of(points)
@@ -97,7 +105,7 @@ def picture_map(
 
 
 def _framed(picture: Image.Image, colour: str | None) -> NDArray[np.uint8]:
-    """The middle of the picture as a square with a white border, in a light frame or one of the colour."""
+    """The central square of the image with a white border, in a light frame or one of the color."""
     border, edge = (6, 3) if colour is None else (4, 7)
     inner = PIXELS - 2 * (border + edge)
     square = ImageOps.fit(picture.convert("RGB"), (inner, inner), Image.Resampling.LANCZOS)
@@ -112,7 +120,7 @@ def caption_map(
     window: Window | None = None,
     shades: Sequence[str] | None = None,
 ) -> tuple[Figure, int]:
-    """Captions, shortened, centred at their points, and how many; all points as dots below. Else as picture_map."""
+    """Shortened captions centered at their points, and their number; otherwise as `picture_map`."""
     points = np.asarray(points)
     axes = _panel(window or window_of(points))
     _dots(axes, points, "text", shades)
@@ -124,7 +132,7 @@ def caption_map(
     written: dict[int, Text] = {}
 
     def half(row: int) -> NDArray | None:
-        """Half of the room that the caption takes; None where it would cross the frame."""
+        """Half the size of the caption; None if it would cross the frame."""
         colour = COLOUR["text"] if shades is None else shades[row]
         label = written[row] = _written(axes, points[row], str(texts[row]), colour)
         label.set_gid(f"caption:{row}")
@@ -141,7 +149,7 @@ def caption_map(
 
 
 def _written(axes: Axes, at: Points, text: str, colour: str) -> Text:
-    """A caption on a white slip with an edge of the colour."""
+    """A caption in a white box with an edge of the color."""
     slip = {"boxstyle": "round,pad=0.18,rounding_size=0.25", "facecolor": "white", "edgecolor": colour}
     return axes.text(
         float(at[0]),
@@ -159,7 +167,7 @@ def _written(axes: Axes, at: Points, text: str, colour: str) -> Text:
 
 
 def shortened(text: str, letters: int = LETTERS) -> str:
-    """At most so many letters, cut between words where there are any, with … for what is left out."""
+    """At most `letters` letters, cut between words if possible, with … for the rest."""
     text = " ".join(text.split())
     if len(text) <= letters:
         return text
@@ -171,7 +179,7 @@ def shortened(text: str, letters: int = LETTERS) -> str:
 def point_map(
     points: ArrayLike, modality: str, *, window: Window | None = None, shades: Sequence[str] | None = None
 ) -> Figure:
-    """Points alone, in the colour of their modality or each in its own."""
+    """Points only, in the color of their modality or each in its own."""
     points = np.asarray(points)
     axes = _panel(window or window_of(points))
     _dots(axes, points, modality, shades, size=9)
@@ -180,7 +188,7 @@ def point_map(
 
 @styled
 def label_map(points: ArrayLike, labels: ArrayLike) -> Figure:
-    """Points (n, 2) in the colour and sign of their class; beyond the largest classes all grey."""
+    """Points (n, 2) in the color and marker of their class; all but the largest classes are grey."""
     points, names = np.asarray(points), np.asarray(labels).astype(str)
     largest = [name for name, _ in Counter(names.tolist()).most_common(NAMED)]
     axes = _panel(window_of(points), beside=KEYS)
@@ -202,7 +210,7 @@ def label_map(points: ArrayLike, labels: ArrayLike) -> Figure:
 
 
 def _panel(window: Window, *, beside: float = 0.0) -> Axes:
-    """An empty panel without ticks, with half a picture's room around the window. beside: inches kept free for keys."""
+    """An empty panel without ticks, half an image wider than the window. beside: inches kept free for the legend."""
     (x, y), (across, up) = window[0], window[1] + _room(window)
     width = WIDTH - beside - 2 * MARGIN
     height = width * up / across
@@ -217,7 +225,7 @@ def _panel(window: Window, *, beside: float = 0.0) -> Axes:
 
 
 def _room(window: Window) -> float:
-    """Half the side of a picture, of which ACROSS fit beside one another."""
+    """Half the side of an image, of which ACROSS fit side by side."""
     return float(window[1][0]) / (ACROSS - 1)
 
 

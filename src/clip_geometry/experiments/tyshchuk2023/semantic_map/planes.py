@@ -1,4 +1,4 @@
-"""Rows on a plane: t-SNE, how true such a map is, and how far two maps agree."""
+"""Rows on a plane: t-SNE, how faithful such a map is, and how far two maps agree."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,12 +19,23 @@ Pairs = tuple[NDArray[np.integer], NDArray[np.integer]]
 
 
 def tsne_plane(rows: Rows, *, perplexity: float, seed: int = 0, name: str = "x") -> tuple[Points, float]:
-    """(n, d) rows in two dimensions by t-SNE (van der Maaten & Hinton 2008), and its KL divergence.
+    """Rows in two dimensions by t-SNE (van der Maaten & Hinton 2008), Euclidean.
 
-    Euclidean; it starts from the first two principal components with a jitter of a hundredth of their size, by which
-    seeds differ: without it a seed would mean nothing but rounding. n > perplexity > 0, d ≥ 2. Only distances between
-    the rows enter, so that a rotation of all rows is no more than another jitter. Raises InputError for fewer rows or
-    columns and where all rows are equal.
+    It starts from the first two principal components with a jitter of a hundredth of their size, by which seeds differ:
+    without it a seed would change only rounding. Only distances between the rows enter, so that rotating all rows has
+    the effect of another jitter.
+
+    Args:
+        rows: (n, d), d ≥ 2, not all equal.
+        perplexity: In (0, n).
+        seed: Of the jitter.
+        name: Of the rows, for errors.
+
+    Returns:
+        Points (n, 2) and the KL divergence.
+
+    Raises:
+        InputError: If the rows or the perplexity are not as above.
     """
     from sklearn.manifold import TSNE
 
@@ -43,7 +54,7 @@ def tsne_plane(rows: Rows, *, perplexity: float, seed: int = 0, name: str = "x")
 
 
 def _start(rows: Rows, seed: int) -> NDArray[np.float32]:
-    """As scikit-learn starts from principal components, the first at standard deviation 1e-4, and the jitter."""
+    """The first principal components, scaled as in scikit-learn to a standard deviation of 1e-4, with the jitter."""
     centred = rows.astype(np.float64)
     centred -= centred.mean(0)
     values, vectors = np.linalg.eigh(centred.T @ centred)
@@ -52,10 +63,10 @@ def _start(rows: Rows, seed: int) -> NDArray[np.float32]:
 
 
 def trustworthiness(rows: Rows, points: Points, *, k: int = 10) -> float:
-    """1 less the penalty for neighbours on the plane that are none among the rows (Venna & Kaski 2001).
+    """1 minus the penalty for neighbors on the plane that are not neighbors among the rows (Venna & Kaski 2001).
 
     1 − 2/(nk(2n − 3k − 1)) Σ_i Σ_j max(0, r(i, j) − k) over the k nearest points j of i, r the rank of row j among the
-    neighbours of row i; Euclidean. In [0, 1]; about 1/2 for a plane at random. Raises InputError unless k < n/2.
+    neighbors of row i; Euclidean. In [0, 1]; about 1/2 for a random plane. Raises InputError unless k < n/2.
     """
     from sklearn.manifold import trustworthiness as score
 
@@ -70,8 +81,8 @@ def trustworthiness(rows: Rows, points: Points, *, k: int = 10) -> float:
 def shared_neighbours(x: Points, y: Points, *, k: int = 10) -> float:
     """Share of the k nearest points that two maps agree on: mean_i |kNN_x(i) ∩ kNN_y(i)|/k, Euclidean.
 
-    x: (n, 2), y: (n, 2) aligned, n > k. In [0, 1]; k/(n − 1) on average where the maps are unrelated. It is
-    `mutual_knn` by distances, for on a plane with an arbitrary origin cosines say nothing.
+    x: (n, 2), y: (n, 2) aligned, n > k. In [0, 1]; k/(n − 1) on average for unrelated maps. This is `mutual_knn` by
+    distances, because cosines mean nothing on a plane with an arbitrary origin.
     """
     near = [nearest(points, k)[1] for points in as_aligned(x, y, ("image", "text"))]
     return float((near[0][:, :, None] == near[1][:, None, :]).sum()) / (k * len(x))
@@ -79,9 +90,9 @@ def shared_neighbours(x: Points, y: Points, *, k: int = 10) -> float:
 
 @dataclass(frozen=True)
 class Superposition:
-    """Two planes in one frame: `moved` (n, 2) turned onto `kept` (m, 2). disparity: in [0, 1], 0 where they coincide.
+    """Two planes in one frame: `moved` (n, 2) rotated onto `kept` (m, 2). disparity: in [0, 1], 0 if they coincide.
 
-    Of pairs (x, y) in this frame disparity = 1 − (mean ⟨x, y⟩)², what is left of the squares after the best scaling.
+    Of pairs (x, y) in this frame disparity = 1 − (mean ⟨x, y⟩)², the residual of the squares after the best scaling.
     """
 
     moved: Points
@@ -90,11 +101,11 @@ class Superposition:
 
 
 def superpose(source: Points, target: Points, pairs: Pairs) -> Superposition:
-    """Procrustes superposition (Gower 1975) of planes: both centred, at root mean square radius 1, the source turned.
+    """Procrustes superposition (Gower 1975) of planes: both centered, at root mean square radius 1, the source rotated.
 
-    pairs: index arrays (i, j). Centre, radius and turn are taken of the pairs (every match counts), and all points
-    move. A turn may mirror, since t-SNE does not know left from right. The disparity is that of
-    `scipy.spatial.procrustes`, and the same with source and target exchanged.
+    Center, radius and rotation are those of the pairs (i, j), and apply to all points. A rotation may mirror, since
+    t-SNE does not know left from right. The disparity is that of `scipy.spatial.procrustes`, and the same with source
+    and target exchanged.
     """
     i, j = pairs
     x, y = _standard(source, i), _standard(target, j)

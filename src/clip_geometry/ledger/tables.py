@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from clip_geometry.ledger import Entry, Line, Ours, compare
+from clip_geometry.ledger.comparing import Line, Ours, compare
 from clip_geometry.report.numbers import MISSING, fixed, plus_minus
 from clip_geometry.report.origin import option_words, pipeline_words, with_options
 from clip_geometry.results import ORIGIN, Row
@@ -18,9 +18,9 @@ UNLIKE = {
     "at.measure_every": "states",
     "n": "number of rows",
     "fitted_on": "fitted on",
-}  # how a field is called where it is not the paper's
+}  # names of fields that differ from the paper's setup
 MOST_DECIMALS = 4  # of a difference, however many are printed
-# of a place, which the published labels say too
+# keys of `at` that the published labels already state
 LABELS = (
     "row", "split", "modality", "source", "language", "classifier.seed", "layer", "of", "with",
     "method", "lambda", "training.seed", "metric",
@@ -31,8 +31,8 @@ NOT_RUN = "not run here"
 
 @dataclass(frozen=True)
 class Cells:
-    """One row of a table. first: whether it is the first of its published number. cause: what is not the paper's, and
-    the numbers of the table's causes."""
+    """One row of a table. first: whether it is the first of its published number. cause: what differs from the paper's
+    setup, and the numbers of the table's causes."""
 
     label: str
     published: str
@@ -47,9 +47,14 @@ class Cells:
 
 @dataclass
 class Table:
-    """A table of a paper. setups: model, data and run of ours, with their letters; causes: sentences, numbered from 1.
+    """A table of a paper.
 
-    missing: what the paper's own setups need that were not run.
+    Args:
+        title: Its heading.
+        rows: Its rows.
+        setups: Letter → model, data and run of ours.
+        causes: Sentences, numbered from 1.
+        missing: What the paper's own setups need, where they were not run.
     """
 
     title: str
@@ -65,55 +70,56 @@ def tables(lines: Iterable[Line]) -> list[Table]:
     for line in lines:
         entry = line.entry
         table = found.setdefault((entry.published.paper, entry.published.section), Table(entry.title))
-        table.rows += _cells(table, line)
+        causes, text = table.causes, entry.published.text
+        label = " · ".join(entry.published.keys) or entry.published.section
+        if not line.comparable and entry.command:
+            needs = f"it needs {entry.rule.needs}: " if entry.rule.needs else ""
+            table.missing += [wanted] if (wanted := f"{needs}`{entry.command}`") not in table.missing else []
+        if not line.ours:
+            cause = _numbers(causes, [entry.rule.reason]) if entry.rule.reason else NOT_RUN
+            table.rows.append(Cells(label, text, cause=cause))
+        above = (None, *line.ours)
+        table.rows += [_cells(table, line, label, *each) for each in zip(line.ours, above, strict=False)]
     return list(found.values())
 
 
 def beside(rows: Sequence[Row], run: str) -> list[Table]:
-    """What the report of a run shows: the published numbers that its rows stand beside."""
+    """The tables for the report of a run: the published numbers that its rows stand beside."""
     return tables(line for line in compare(rows, run) if line.ours)
 
 
-def _cells(table: Table, line: Line) -> list[Cells]:
-    entry = line.entry
-    label = " · ".join(entry.published.keys) or entry.published.section
-    if not line.comparable and (wanted := _wanted(entry)) not in ("", *table.missing):
-        table.missing.append(wanted)
-    if not line.ours:
-        cause = _numbers(table.causes, [entry.rule.reason]) if entry.rule.reason else NOT_RUN
-        return [Cells(label, entry.published.text, cause=cause)]
-    return [_cell(table, line, label, ours, line.ours[k - 1] if k else None) for k, ours in enumerate(line.ours)]
-
-
-def _cell(table: Table, line: Line, label: str, ours: Ours, above: Ours | None) -> Cells:
+def _cells(table: Table, line: Line, label: str, ours: Ours, above: Ours | None) -> Cells:
     counted = ours.error is None and float(ours.value).is_integer() and abs(ours.value) >= 10
     value = f"{ours.value:.0f}" if counted else plus_minus(ours.value, ours.error)
     printed = min(line.entry.published.decimals, MOST_DECIMALS)
     decimals = max(len(value.partition(" ")[0].partition(".")[2]), printed)
-    causes = [*line.entry.causes, *filter(None, [ours.variant.cause])]
+    difference = MISSING
+    if (exact := line.difference(ours)) is not None:
+        text = fixed(exact, decimals)
+        difference = text if text.startswith("−") or not float(text) else f"+{text}"
+    causes = _numbers(table.causes, [*line.entry.causes, *filter(None, [ours.variant.cause])])
     unlike = ", ".join(UNLIKE.get(key, key) for key in ours.unlike)
+    letters = {setup: letter for letter, setup in table.setups.items()}
+    if (setup := _setup(ours)) not in letters:  # A, B, …, Z, A2, B2, …
+        round_, place = divmod(len(letters), 26)
+        letters[setup] = chr(ord("A") + place) + (str(round_ + 1) if round_ else "")
+        table.setups[letters[setup]] = setup
     return Cells(
         label=label,
         published=line.entry.published.text,
         ours=value,
-        difference=_signed(line.difference(ours), decimals) + (" ✓" if line.agrees(ours) else ""),
+        difference=difference + (" ✓" if line.agrees(ours) else ""),
         how=_how(ours, above),
         size=" × ".join(str(ours.row[key]) for key in ("n", "d") if ours.row.get(key) is not None),
-        setup=_letter(table.setups, _setup(ours)),
-        cause="; ".join(filter(None, (unlike, _numbers(table.causes, causes)))),
+        setup=letters[setup],
+        cause="; ".join(filter(None, (unlike, causes))),
         first=above is None,
     )
 
 
-def _wanted(entry: Entry) -> str:
-    """What the paper's own setup needs, and the command; "" where nothing here computes it."""
-    needs = f"it needs {entry.rule.needs}: " if entry.rule.needs else ""
-    return f"{needs}`{entry.command}`" if entry.command else ""
-
-
 def _how(ours: Ours, above: Ours | None) -> str:
-    """The variant, the pipeline, what it was fitted on, and what else tells the row from others; of the same rows as
-    the line above only the variant."""
+    """The variant, the pipeline, what it was fitted on, and what else distinguishes the row; only the variant if the
+    line above is of the same rows."""
     row = ours.row
     if above is not None and ours.variant.label and all(row.get(key) == above.row.get(key) for key in SAME_ROWS):
         return ours.variant.label
@@ -137,28 +143,11 @@ def _setup(ours: Ours) -> str:
     return "; ".join(filter(None, (where, command, when)))
 
 
-def _letter(setups: dict[str, str], setup: str) -> str:
-    """A, B, …, Z, A2, B2, …"""
-    known = {text: letter for letter, text in setups.items()}
-    if setup not in known:
-        place = len(setups)
-        known[setup] = chr(ord("A") + place % 26) + (str(place // 26 + 1) if place >= 26 else "")
-        setups[known[setup]] = setup
-    return known[setup]
-
-
 def _numbers(known: list[str], causes: Iterable[str]) -> str:
-    """Their numbers among the causes of the table, new ones added."""
+    """Their numbers among the causes of the table; new ones are added."""
     places = []
     for cause in causes:
         if cause not in known:
             known.append(cause)
         places.append(str(known.index(cause) + 1))
     return ", ".join(places)
-
-
-def _signed(value: float | None, decimals: int) -> str:
-    if value is None:
-        return MISSING
-    text = fixed(value, decimals)
-    return text if text.startswith("−") or not float(text) else f"+{text}"

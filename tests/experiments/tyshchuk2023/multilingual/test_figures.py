@@ -8,21 +8,25 @@ import torch
 from matplotlib.colors import to_hex
 from sklearn.neighbors import KNeighborsClassifier
 
-from clip_geometry.experiments.kit import language_figures as languages
-from clip_geometry.experiments.kit.language_figures import (
-    COLOURS,
-    MARKERS,
+from clip_geometry.experiments.tyshchuk2023.multilingual import figures
+from clip_geometry.experiments.tyshchuk2023.multilingual.figures import (
     draw_languages,
     languages_map,
     ratio_dots,
     tell,
     umap_plane,
 )
-from clip_geometry.report.style import save_figure
+from clip_geometry.report.style import COLOURS, MARKERS, save_figure
 
 RNG = np.random.default_rng(11)
 ELEVEN = ["en", "de", "fr", "es", "it", "ru", "pl", "tr", "ko", "zh", "jp"]
-RATIOS = {"de": (0.9, 0.005), "fr": (0.26, 0.004), "ru": (1.03, None)}
+
+
+def ratio(value, error=None):
+    return {"measure": "language_distance.ratio", "value": value, "standard_error": error}
+
+
+RATIOS = {"de": ratio(0.9, 0.005), "fr": ratio(0.26, 0.004), "ru": ratio(1.03)}
 
 
 def points(names, n=30, d=2):
@@ -110,7 +114,7 @@ def test_both_figures_give_a_language_the_same_colour_and_sign():
     texts = [text.get_text() for text in figure.legends[0].get_texts()]
     keys = [(key.get_marker(), key.get_color()) for key in figure.legends[0].legend_handles]
     of_map = dict(zip(texts, keys, strict=True))
-    assert all(of_ratios[value] == of_map[name] for name, (value, _) in RATIOS.items())
+    assert all(of_ratios[row["value"]] == of_map[name] for name, row in RATIOS.items())
 
 
 # --- the entries
@@ -119,7 +123,7 @@ def test_both_figures_give_a_language_the_same_colour_and_sign():
 @pytest.fixture
 def flat(monkeypatch):
     """The first two columns in place of UMAP."""
-    monkeypatch.setattr(languages, "umap_plane", lambda sets, seed: [(name, rows[:, :2]) for name, rows in sets])
+    monkeypatch.setattr(figures, "umap_plane", lambda sets, seed: [(name, rows[:, :2]) for name, rows in sets])
 
 
 def draw(sets, folder, **options):
@@ -148,15 +152,15 @@ def test_the_files_depend_on_the_rows_only(tmp_path, flat):
 
 def test_unequal_counts_are_told_and_one_language_has_no_rank(tmp_path, flat):
     sets = [*points(["en", "de"], n=20, d=3), *points(["en"], n=5, d=3)]
-    plane, ratios = draw_languages(sets, {"de": (0.5, 0.01)}, source="en", folder=tmp_path, origin="x")
+    plane, ratios = draw_languages(sets, {"de": ratio(0.5, 0.01)}, source="en", folder=tmp_path, origin="x")
     assert "n = 25 en and 20 de; x; seed 0." in plane.caption
     assert ratios.caption.startswith("Mean distance of a caption")
 
 
 def test_more_rows_than_umap_takes_soon_are_drawn_at_random(tmp_path, monkeypatch):
-    monkeypatch.setattr(languages, "MAX_ROWS", 50)
+    monkeypatch.setattr(figures, "MAX_ROWS", 50)
     seen = []
-    monkeypatch.setattr(languages, "umap_plane", lambda sets, seed: seen.append(sets) or sets)
+    monkeypatch.setattr(figures, "umap_plane", lambda sets, seed: seen.append(sets) or sets)
     sets = points(["en", "de", "fr"], n=40)
     plane, _ = draw(sets, tmp_path)
     (kept,) = seen
@@ -206,26 +210,28 @@ def test_umap_leaves_torch_its_threads():
 
 def told_rows(silhouette):
     ratios = {"de": 0.087, "ru": 0.31}
-    rows = [
-        {"measure": "language_distance.ratio", "value": value, "at": {"source": "en", "language": name}}
-        for name, value in ratios.items()
-    ]
+    rows = [{**ratio(value), "at": {"source": "en", "language": name}} for name, value in ratios.items()]
     return [*rows, {"measure": "language_silhouette", "value": silhouette, "at": {"language": "all"}}]
 
 
 def test_what_is_told_of_languages():
-    assert tell(told_rows(-0.004)) == [
-        "From its English original a German caption lies at 0.087, a Russian one at 0.31 of the distance that English "
-        "captions of other pictures have: at 0 it lies in the same place, at 1 no nearer than any other.",
-        "With the language as label the silhouette is −0.004: where a caption lies does not tell its language.",
-    ]
-    assert tell(told_rows(0.4))[1] == "With the language as label the silhouette is 0.40: languages lie apart."
+    distances, silhouette = tell(told_rows(-0.004))
+    assert distances.startswith(
+        "Translations lie at 0.087 (German) and 0.31 (Russian) of the distance between the English"
+    )
+    assert silhouette.startswith("With the language as label the silhouette is −0.004: ") and "not reveal" in silhouette
+    assert tell(told_rows(0.4))[1].endswith("the silhouette is 0.40: the languages form clusters.")
     assert tell([]) == []
 
 
 def test_only_the_pictures_that_are_asked_for_are_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr(languages, "umap_plane", lambda *_, **__: pytest.fail("UMAP was run"))
+    monkeypatch.setattr(figures, "umap_plane", lambda *_, **__: pytest.fail("UMAP was run"))
     (entry,) = draw_languages(
-        points(["en", "de"], d=5), {"de": (0.5, 0.01)}, source="en", folder=tmp_path, origin="Data", pictures=["ratios"]
+        points(["en", "de"], d=5),
+        {"de": ratio(0.5, 0.01)},
+        source="en",
+        folder=tmp_path,
+        origin="Data",
+        pictures=["ratios"],
     )
     assert entry.name == "language_ratio" and [path.name for path in tmp_path.glob("*.svg")] == ["language_ratio.svg"]

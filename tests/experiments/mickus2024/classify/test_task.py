@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.config import validate
-from clip_geometry.experiments.mickus2024.classify.model import TrainingConfig
-from clip_geometry.experiments.mickus2024.classify.problem import Problem, hold_out
-from clip_geometry.experiments.mickus2024.classify.states import Observer, Place
-from clip_geometry.experiments.mickus2024.classify.training import Training, train
+from clip_geometry.experiments.mickus2024.classify.task import ClassificationTask, hold_out
+from clip_geometry.experiments.mickus2024.classify.training import Place, StateCallback
 from clip_geometry.registry import InputError
+from support.problems import trainer
 
 ITEMS = np.random.default_rng(0).normal(size=(6, 4))
 PAIRS = np.array([[0, 1], [2, 1], [3, 4], [5, 5]])
@@ -21,11 +19,11 @@ def chains(groups=30, d=5):
     rng = np.random.default_rng(0)
     first = 3 * np.arange(groups)
     examples = np.concatenate([np.stack([first + k, first + k + 1], axis=1) for k in (0, 1)])
-    return Problem.of(rng.normal(size=(3 * groups, d)), examples, np.repeat([0, 1], groups))
+    return ClassificationTask.of(rng.normal(size=(3 * groups, d)), examples, np.repeat([0, 1], groups))
 
 
 def test_pairs_lie_side_by_side():
-    problem = Problem.of(ITEMS, PAIRS, LABELS, 3)
+    problem = ClassificationTask.of(ITEMS, PAIRS, LABELS, 3)
     assert (problem.outputs, problem.width, problem.multi_label) == (3, 8, False)
     expected = np.hstack([ITEMS[PAIRS[:, 0]], ITEMS[PAIRS[:, 1]]]).astype(np.float32)
     assert torch.equal(problem.inputs(problem.items), torch.from_numpy(expected))
@@ -34,7 +32,7 @@ def test_pairs_lie_side_by_side():
 
 def test_distinct_vectors_of_labels_are_classes():
     labels = np.array([[0, 1], [1, 1], [0, 1], [0, 0]])
-    problem = Problem.of(ITEMS, PAIRS, labels.astype(bool))
+    problem = ClassificationTask.of(ITEMS, PAIRS, labels.astype(bool))
     classes = problem.classes.tolist()
     assert problem.multi_label and problem.outputs == 2 and problem.targets.dtype == torch.float32
     assert classes[0] == classes[2] and len(set(classes)) == 3
@@ -43,8 +41,8 @@ def test_distinct_vectors_of_labels_are_classes():
 def test_the_rows_that_were_given_are_not_trained():
     items = ITEMS.astype(np.float32)
     before = items.copy()
-    problem = Problem.of(items, PAIRS, LABELS)
-    train(Training(problem, TrainingConfig(), seed=0), Observer(("silhouette",)), updates=3)
+    problem = ClassificationTask.of(items, PAIRS, LABELS)
+    trainer(problem, 3).run()
     assert np.array_equal(items, before) and torch.equal(problem.items, torch.from_numpy(before))
 
 
@@ -65,7 +63,7 @@ def test_the_rows_that_were_given_are_not_trained():
 )
 def test_what_is_no_problem_is_said(examples, labels, outputs, says):
     with pytest.raises(InputError, match=says):
-        Problem.of(ITEMS, examples, labels, outputs)
+        ClassificationTask.of(ITEMS, examples, labels, outputs)
 
 
 # --- held out
@@ -95,12 +93,12 @@ def test_another_seed_holds_out_others_and_none_is_none():
 def test_examples_that_all_hang_together_cannot_be_held_out():
     chain = np.stack([np.arange(5), np.arange(1, 6)], axis=1)
     with pytest.raises(InputError, match="none can be held out, the smallest group that shares items has 5"):
-        hold_out(Problem.of(ITEMS, chain, np.arange(5) % 2), 0.5, 0)
+        hold_out(ClassificationTask.of(ITEMS, chain, np.arange(5) % 2), 0.5, 0)
 
 
 def test_both_parts_need_two_classes():
     """Of a class with one example either part lacks it, by chance the one or the other."""
-    problem = Problem.of(ITEMS, np.arange(6)[:, None], np.array([0, 0, 0, 0, 0, 1]))
+    problem = ClassificationTask.of(ITEMS, np.arange(6)[:, None], np.array([0, 0, 0, 0, 0, 1]))
     said = set()
     for seed in range(20):
         with pytest.raises(InputError, match=r"the 3 .* examples are of one class") as error:
@@ -111,9 +109,8 @@ def test_both_parts_need_two_classes():
 
 def test_the_classifier_alone_changes_what_unseen_examples_give():
     trained, unseen = hold_out(chains(), 0.25, 0)
-    config = validate(TrainingConfig, {"lr": 0.01, "classifier": "two-layer", "hidden": 6}, "test")
-    training = Training(trained, config, seed=0, unseen=unseen)
-    states = train(training, Observer(("silhouette", "isoscore")), updates=8)
+    training = trainer(trained, 8, unseen=unseen, lr=0.01, classifier="two-layer", hidden=6)
+    states = training.run(range(9), StateCallback(("silhouette", "isoscore")))
     assert torch.equal(training.unseen.items, unseen.items)
     lengths = {tuple(place): len(values) for place, values in states.items() if place.examples == "held out"}
     assert lengths == {

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.experiments.rudman2024.finetune.data import Examples, hold_out, load_examples
-from clip_geometry.experiments.rudman2024.finetune.inputs import encode, require_cls
-from clip_geometry.experiments.rudman2024.finetune.tiny import tiny_bert, word_tokenizer
+from clip_geometry.experiments.rudman2024.finetune.data import Examples, encode, hold_out, load_examples, require_cls
+from clip_geometry.experiments.rudman2024.finetune.model import tiny_bert, word_tokenizer
 from clip_geometry.registry import InputError
 from clip_geometry.tasks import resolve_task
 from clip_geometry.tasks.targets import resolve_any_task

@@ -7,7 +7,7 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.image import AxesImage
 from PIL import Image
 
-from clip_geometry.experiments.kit.language_figures import COLOURS
+from clip_geometry.experiments.tyshchuk2023.semantic_map.figures import Items, OneFrame, draw_semantic_map, shades_of
 from clip_geometry.experiments.tyshchuk2023.semantic_map.marks import (
     EDGE,
     LETTERS,
@@ -23,8 +23,7 @@ from clip_geometry.experiments.tyshchuk2023.semantic_map.marks import (
     window_of,
 )
 from clip_geometry.experiments.tyshchuk2023.semantic_map.planes import superpose
-from clip_geometry.experiments.tyshchuk2023.semantic_map.report import Items, OneFrame, draw_semantic_map, shades_of
-from clip_geometry.report.style import COLOUR, NEUTRAL, WIDTH, save_figure
+from clip_geometry.report.style import COLOUR, COLOURS, NEUTRAL, WIDTH, save_figure
 
 POINTS = np.random.default_rng(3).normal(size=(200, 2)) * [3, 2]
 CELL = np.array([0.5, 0.5])
@@ -272,35 +271,38 @@ def test_figures_are_saved_and_captions_say_what_is_drawn(tmp_path):
         assert entry.caption.endswith("a model; seed 0.")
     alone, images, texts = (entry.caption for entry in entries)
     count = len(pictures(picture_map(POINTS[:40], flat)[0]))
-    assert f"t-SNE of the 40 image rows (perplexity 5, Euclidean). Drawn at their places: {count} of 40" in alone
-    assert images.startswith("Disparity of these two maps 0: 0 where") and "through 40 pairs" in images
-    assert "the 40 texts (perplexity 50)" in texts and "of 40 captions, the others as points" in texts
+    assert f"t-SNE of the 40 image rows (perplexity 5, Euclidean). {count} of 40 images are drawn" in alone
+    assert images.startswith("Disparity of the two maps 0: 0 where") and "through 40 pairs" in images
+    assert (
+        "the 40 texts (perplexity 50)" in texts
+        and "of 40 captions are drawn at their points, the others as dots." in texts
+    )
 
 
 def test_all_pictures_are_told(tmp_path):
     (entry,) = draw_semantic_map({"image": items(picture=flat)}, None, folder=tmp_path, origin="x", all_images=True)
-    assert "Drawn at their places: all pictures." in entry.caption
+    assert "All images are drawn at their points." in entry.caption
 
 
 def test_texts_that_pair_with_nothing_have_a_map_of_their_own(tmp_path):
     both = {"image": items(), "text": items(texts=["words"] * 40)}
     entries = draw_semantic_map(both, None, folder=tmp_path, origin="x")
     assert [entry.name for entry in entries] == ["semantic_images", "semantic_texts"]
-    assert "As points: no pictures are at hand." in entries[0].caption
+    assert "Drawn as points, since no images are available." in entries[0].caption
 
 
 @pytest.mark.parametrize("picture", [None, missing])
 def test_without_pictures_classes_are_drawn(tmp_path, picture):
     labelled = items(picture=picture, labels=np.arange(40) % 4)
     (entry,) = draw_semantic_map({"image": labelled}, None, folder=tmp_path, origin="x")
-    assert "As points, by class." in entry.caption
+    assert "Drawn as points, by class." in entry.caption
 
 
 def test_both_maps_show_the_same_frame(tmp_path, monkeypatch):
-    from clip_geometry.experiments.tyshchuk2023.semantic_map import report as semantic_map
+    from clip_geometry.report import gallery
 
     figures = []
-    monkeypatch.setattr(semantic_map, "save_figure", lambda figure, *_: figures.append(figure) or (None, None))
+    monkeypatch.setattr(gallery, "save_figure", lambda figure, *_: figures.append(figure) or (None, None))
     found = together()
     draw_semantic_map({"image": items(), "text": items()}, found, folder=tmp_path, origin="x")
     (one, two) = (figure.axes[0] for figure in figures[1:])

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from clip_geometry.ledger import has_ledger, papers, published, read_recorded
-from clip_geometry.report.beside import beside
-from clip_geometry.report.reproduction import reproduction_page
+from clip_geometry.ledger.page import reproduction_page
+from clip_geometry.ledger.tables import beside
 
 ROOT = Path(__file__).parents[2]
 PROMPT = "low-resolution photo of a {}"
@@ -40,7 +40,7 @@ def test_a_line_has_published_ours_difference_setup_and_cause():
     setup = f"scenes-clip/fresh (seed 0) on cifar100 (prompt {PROMPT}), test; `clip-geometry run x.yaml`; 2026-01-02,"
     assert f"**A**: {setup}" in " ".join(page.split())
     assert '(1) The authors\' prompts keep the underscores of the class names ("aquarium_fish")' in page
-    assert "1 beside ours of another model or other data" in " ".join(page.split())
+    assert "1 beside ours with another model or other data" in " ".join(page.split())
 
 
 def test_what_nobody_ran_says_what_it_needs():
@@ -62,7 +62,7 @@ def test_every_number_of_a_paper_with_a_ledger_is_on_the_page_and_the_others_are
     told = [paper for paper in papers() if has_ledger(paper)]
     rows = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith("| |")]
     assert len(rows) == sum(len(published(paper)) for paper in told)
-    assert page.count("comes with the issue of this paper") == len(papers()) - len(told)
+    assert page.count("there is no ledger for this paper yet") == len(papers()) - len(told)
     assert all(len(line) <= 120 for line in page.splitlines() if not line.startswith("|"))
 
 

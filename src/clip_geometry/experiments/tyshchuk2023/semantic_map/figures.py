@@ -1,0 +1,137 @@
+"""The map of the images, and the maps of images and texts in one frame, with their captions."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from clip_geometry.experiments.tyshchuk2023.semantic_map.marks import (
+    NAMED,
+    Picture,
+    Window,
+    caption_map,
+    label_map,
+    picture_map,
+    point_map,
+    window_of,
+)
+from clip_geometry.report.gallery import FigureEntry, save_entry
+from clip_geometry.report.style import NEUTRAL
+from clip_geometry.report.words import Words
+
+Points = NDArray[np.floating]
+WORDS = Words(Path(__file__).with_name("words.j2"))
+
+
+@dataclass(frozen=True)
+class Items:
+    """The rows of one modality on their plane, and what can be drawn at their points.
+
+    Args:
+        points: (n, 2).
+        perplexity: Of the t-SNE that found them.
+        labels: (n,) or None.
+        picture: Row → RGB image, raising OSError where it cannot be read; or None.
+        texts: (n,) or None.
+    """
+
+    points: Points
+    perplexity: float
+    labels: NDArray | None = None
+    picture: Picture | None = None
+    texts: Sequence[str] | NDArray | None = None
+
+
+@dataclass(frozen=True)
+class OneFrame:
+    """Both planes in one frame: image (n, 2) rotated onto text (m, 2) through pairs (i, j), and their disparity."""
+
+    image: Points
+    text: Points
+    pairs: tuple[NDArray, NDArray]
+    disparity: float
+
+
+def draw_semantic_map(
+    items: Mapping[str, Items],
+    together: OneFrame | None,
+    *,
+    folder: str | Path,
+    origin: str,
+    all_images: bool = False,
+    prefix: str = "",
+    group: str = "",
+) -> list[FigureEntry]:
+    """Draw and save the map of the images, and both maps in one frame, or that of the texts alone.
+
+    Args:
+        items: Modality → its rows.
+        together: The images rotated onto the texts, None where nothing pairs.
+        folder: Where the files go.
+        origin: Model, data, pipeline and seed, for the captions.
+        all_images: Draw every image, even one on another.
+        prefix: Of the file names.
+        group: Heading in the report.
+    """
+    planned = {"semantic_images": ("image", "Images on their t-SNE map", "alone")}
+    if together is None:
+        planned["semantic_texts"] = ("text", "Captions on their t-SNE map", "alone")
+    else:
+        planned["semantic_images_aligned"] = ("image", "The images, rotated onto the texts", "image")
+        planned["semantic_texts_aligned"] = ("text", "The texts in the same frame", "text")
+    entries = []
+    for name, (modality, title, macro) in planned.items():
+        if modality not in items:
+            continue
+        each, window, shades, own = items[modality], None, None, ()
+        points = each.points
+        if together is not None and macro != "alone":
+            points, shades = getattr(together, modality), shades_of(together)[modality]
+            window = window_of(np.concatenate([together.image, together.text]), centre=np.zeros(2))
+            own = (together.disparity, len(together.pairs[0]))
+        figure, marks = _map(each, modality, points, window, shades, all_images)
+        caption = WORDS(macro, len(points), modality, f"{each.perplexity:g}", marks, origin, *own)
+        entries.append(save_entry(figure, folder, name, title, caption, prefix=prefix, group=group))
+    return entries
+
+
+def shades_of(together: OneFrame) -> dict[str, list[str]]:
+    """A colour for each row: of an image by its rank from left to right, of a text the mean of its images'."""
+    left_to_right = together.image[:, 0].argsort(kind="stable").argsort(kind="stable")
+    share = left_to_right / max(len(left_to_right) - 1, 1)
+    i, j = together.pairs
+    size = len(together.text)
+    counts = np.bincount(j, minlength=size)
+    means = np.bincount(j, share[i], minlength=size) / np.maximum(counts, 1)
+    colours = colormaps["viridis"]
+    texts = [to_hex(colours(mean)) if count else NEUTRAL for mean, count in zip(means, counts, strict=True)]
+    return {"image": [to_hex(colours(each)) for each in share], "text": texts}
+
+
+def _map(
+    items: Items,
+    modality: str,
+    points: Points,
+    window: Window | None,
+    shades: Sequence[str] | None,
+    all_images: bool,
+) -> tuple[Figure, str]:
+    """The map with images or captions, else points by label; and the sentence that says how many of them."""
+    n = len(points)
+    if modality == "image" and items.picture is not None:
+        figure, count = picture_map(points, items.picture, window=window, shades=shades, everything=all_images)
+        if count:
+            return figure, WORDS("marks", "images", count, n)
+    if modality == "text" and items.texts is not None:
+        figure, count = caption_map(points, items.texts, window=window, shades=shades)
+        return figure, WORDS("marks", "captions", count, n)
+    if shades is not None or items.labels is None:
+        figure = point_map(points, modality, window=window, shades=shades)
+        return figure, WORDS("marks", "points", missing="images" if modality == "image" else "captions")
+    few = len(np.unique(items.labels)) <= NAMED
+    return label_map(points, items.labels), WORDS("marks", "labels", classes=None if few else NAMED)
