@@ -12,7 +12,7 @@ from clip_geometry.encoders import encoder_revision, load_encoder, resolve_encod
 from clip_geometry.registry import InputError
 
 FAMILIES = {
-    "local-dir": "open_clip_folder",
+    "local-dir": "with_weights",
     "hf-clip": "hf_clip_folder",
     "hf-text": "bert_folder",
     "hidden-states": "bert_folder",
@@ -36,13 +36,9 @@ OPTIONAL = {"1_Pooling/config.json", "sentence_bert_config.json"}  # all at thei
 
 
 @pytest.fixture(scope="module")
-def folders(request, tmp_path_factory):
+def folders(request):
     """The folder of each family, with weights."""
-    folders = {family: request.getfixturevalue(name) for family, name in FAMILIES.items()}
-    complete = shutil.copytree(folders["local-dir"], tmp_path_factory.mktemp("weights") / "model")
-    model = load_encoder(resolve_encoder(f"local-dir:{complete}", fresh=True), device="cpu").model
-    torch.save(model.state_dict(), complete / "open_clip_pytorch_model.bin")
-    return {**folders, "local-dir": complete}
+    return {family: request.getfixturevalue(name) for family, name in FAMILIES.items()}
 
 
 def embed(family, folder, captions, images):

@@ -8,8 +8,7 @@ import torch
 
 from clip_geometry.data.corpus_words import Sentence, words_of
 from clip_geometry.encoders import encoder_revision, load_encoder, resolve_encoder
-from clip_geometry.encoders.base import encoders
-from clip_geometry.encoders.hidden_states.text import SPECIAL
+from clip_geometry.encoders.hidden_states.rows import SPECIAL
 from clip_geometry.registry import InputError
 
 PIECES = ["un", "##related", "cat", "##s", "##like", "dog", ".", ",", "the", "red", "##dish", "sat", "a", "'", "s"]
@@ -314,10 +313,3 @@ def test_the_wheels_model_has_its_bare_name():
     config = resolve_encoder("hidden-states:all-MiniLM-L6-v2")
     folder = resolve_encoder(f"hidden-states:{full_name(config)}")
     assert encoder_revision(config) == encoder_revision(folder)
-
-
-def test_every_option_is_explained():
-    entry = encoders["hidden-states"]
-    assert entry.pattern.startswith("hidden-states:") and "\n" not in entry.summary
-    explained = " ".join(kind.__doc__ or "" for kind in entry.config.__mro__)
-    assert all(option in explained for option in entry.config.model_fields)

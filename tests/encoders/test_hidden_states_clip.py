@@ -6,7 +6,7 @@ import torch
 
 from clip_geometry.data.corpus_words import Sentence
 from clip_geometry.encoders import encoder_revision, load_encoder, resolve_encoder
-from clip_geometry.encoders.hidden_states.text import SPECIAL
+from clip_geometry.encoders.hidden_states.rows import SPECIAL
 from clip_geometry.registry import InputError
 
 TEXTS = [

@@ -15,7 +15,7 @@ from multilingual_clip.pt_multilingual_clip import MultilingualCLIP
 from safetensors.torch import load_file, save_file
 
 from clip_geometry.encoders import encoder_revision, load_encoder, resolve_encoder
-from clip_geometry.encoders.mclip.table import PAIRS, paired_image_model
+from clip_geometry.encoders.mclip import PAIRS, paired_image_model
 from clip_geometry.registry import InputError
 
 LINEAR = "M-BERT Distil 40 Linear Weights.pkl"
@@ -77,25 +77,6 @@ def test_pooled_rows_are_those_before_the_linear_layer(layout, request):
     assert pooled.shape == (4, 24)
     with torch.no_grad():
         torch.testing.assert_close(linear(pooled), rows_of(folder))
-
-
-def test_padding_does_not_count(mclip_folder):
-    together = rows_of(mclip_folder)
-    alone = torch.cat([rows_of(mclip_folder, [text]) for text in TEXTS])
-    torch.testing.assert_close(together, alone)
-
-
-def test_texts_are_cut_where_positions_end(mclip_folder, legacy_mclip_folder):
-    """XLM-RoBERTa counts positions from 2: of 14, twelve can be used."""
-    texts = ["cat " * words for words in (1, 10, 11, 12, 13, 40)]
-    assert load(mclip_folder).tokenize(texts).truncated == 4
-    assert load(legacy_mclip_folder).tokenize(texts).truncated == 2
-    assert rows_of(mclip_folder, texts).isfinite().all()
-
-
-def test_bfloat16_is_near_and_float32_by_default(mclip_folder):
-    exact, rough = rows_of(mclip_folder), rows_of(mclip_folder, precision="bf16")
-    assert 0 < (exact - rough).abs().max() < 0.1 * exact.abs().max()
 
 
 def test_a_reader_of_random_numbers_is_not_disturbed(mclip_folder):
@@ -298,7 +279,7 @@ def test_linear_layers_that_do_not_fit_are_one_sentence(legacy, folder, tmp_path
     expect(pickle.dumps([np.array(["a"], object)]), "is no pickled list of arrays of floating-point numbers")
     expect(b"nonsense", r"is no pickled list of arrays \(")
     with pytest.raises(pickle.UnpicklingError, match="text encoded as 'rot13'"):
-        from clip_geometry.encoders.pickled_arrays import _latin1
+        from clip_geometry.encoders.checkpoint import _latin1
 
         _latin1("abc", "rot13")
 

@@ -12,7 +12,6 @@ from PIL import Image
 
 from clip_geometry.data.images import rgb
 from clip_geometry.encoders import load_encoder, resolve_encoder
-from clip_geometry.encoders.base import Encoder
 from clip_geometry.encoders.runtime import inference, resolve_device
 from clip_geometry.registry import InputError
 
@@ -71,22 +70,6 @@ def test_a_palette_with_transparency_is_read_without_a_warning(tmp_path):
     with Image.open(tmp_path / "p.png") as opened:
         assert opened.mode == "P" and "transparency" in opened.info
         assert np.array_equal(np.asarray(rgb(opened)), np.asarray(image.convert("RGB")))
-
-
-def test_a_missing_modality_is_one_sentence():
-    class TextOnly(Encoder):
-        modalities = frozenset({"text"})
-        config = resolve_encoder("open_clip:tiny-vit/fresh")
-
-        def describe(self):
-            return {}
-
-    TextOnly().require("text")
-    with pytest.raises(InputError, match=r"^open_clip:tiny-vit/fresh embeds text only, it has no image tower$"):
-        TextOnly().require("image")
-    both = load_encoder(resolve_encoder("open_clip:tiny-vit/fresh"), device="cpu")
-    both.require("image")
-    both.require("text")
 
 
 UNREACHABLE = """

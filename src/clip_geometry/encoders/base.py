@@ -27,6 +27,11 @@ class EncoderConfig(Config):
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
 
     @property
+    def name(self) -> str:
+        """What follows the family's prefix: a hub name, a path, …"""
+        return self.model.partition(":")[2]
+
+    @property
     def is_fresh(self) -> bool:
         """Whether the weights are untrained, which a report has to say."""
         return False
@@ -119,7 +124,7 @@ class EncoderEntry:
     revision: Callable[[Any], str]  # (config): checksum of the weights' files, known without building the model
     pattern: str  # how its names look: "open_clip:NAME/TAG"
     summary: str
-    check: Callable[[Any], None] = lambda config: None  # (config): InputError on a wrong name, without network
+    check: Callable[[Any], object] = lambda config: None  # (config): InputError on a wrong name, without network
 
 
 encoders: Registry[EncoderEntry] = Registry("encoder", "clip-geometry list models")

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from clip_geometry.data.tables import read_table
-from clip_geometry.encoders.words.files import find_files, read_words
+from clip_geometry.encoders.words import find_files, read_words
 from clip_geometry.paths import existing_file
 from clip_geometry.reading import read_json
 from clip_geometry.registry import InputError

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from clip_geometry.data.base import Side
-from clip_geometry.encoders.hf.tokens import tokenize
+from clip_geometry.encoders.hf.loading import tokenize
 from clip_geometry.progress import progress
 from clip_geometry.registry import InputError
 
