@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from clip_geometry.encoders import config_class, encoder_revision, load_encoder, models, resolve_encoder
 from clip_geometry.encoders.base import EncoderConfig, encoders
 from clip_geometry.registry import InputError
+from support.encoding import load, pixels_of
 
 KEYS = {"weights", "dim", "parameters", "activation", "preprocessing", "tokenizer", "context_length"}
 KEYS |= {"logit_scale", "logit_bias"}
@@ -135,14 +136,10 @@ def rows_of(encoder, images, texts):
     """Modality → features of these items."""
     rows = {}
     if "image" in encoder.modalities:
-        rows["image"] = encoder.image_features(torch.stack([encoder.preprocess(image) for image in images]))
+        rows["image"] = encoder.image_features(pixels_of(encoder, images))
     if "text" in encoder.modalities:
         rows["text"] = encoder.text_features(encoder.tokenize(texts))
     return rows
-
-
-def load(model, **options):
-    return load_encoder(resolve_encoder(model, **options), device="cpu")
 
 
 @pytest.fixture(scope="module", params=MINIMAL)

@@ -8,17 +8,9 @@ import pytest
 import torch
 from PIL import Image
 
-from clip_geometry.encoders import encoder_revision, load_encoder, resolve_encoder
+from clip_geometry.encoders import encoder_revision, resolve_encoder
 from clip_geometry.registry import InputError
-
-
-def load(model, **options):
-    return load_encoder(resolve_encoder(model, **options), device="cpu")
-
-
-def embed(encoder, images, captions):
-    pixels = torch.stack([encoder.preprocess(image) for image in images])
-    return encoder.image_features(pixels), encoder.text_features(encoder.tokenize(captions))
+from support.encoding import embed, load, pixels_of
 
 
 def test_features_are_those_of_open_clip_seeded_the_same_way(images, captions):
@@ -37,7 +29,7 @@ def test_features_are_those_of_open_clip_seeded_the_same_way(images, captions):
 
 def test_batch_statistics_depend_on_the_batch_and_leave_the_model_alone(images):
     evaluating, batch = (load("open_clip:tiny-resnet/fresh", batch_norm=mode) for mode in ("eval", "batch"))
-    pixels = torch.stack([batch.preprocess(image) for image in images])
+    pixels = pixels_of(batch, images)
     assert (evaluating.config.depends_on_batch, batch.config.depends_on_batch) == (False, True)
     torch.testing.assert_close(evaluating.image_features(pixels)[:2], evaluating.image_features(pixels[:2]))
     before = {name: value.clone() for name, value in batch.model.state_dict().items()}

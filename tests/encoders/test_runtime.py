@@ -14,6 +14,7 @@ from clip_geometry.data.images import rgb
 from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.encoders.runtime import inference, resolve_device
 from clip_geometry.registry import InputError
+from support.encoding import load, pixels_of
 
 
 def test_auto_takes_a_gpu_if_there_is_one():
@@ -48,7 +49,7 @@ def test_a_gpu_gives_what_the_cpu_gives(name, images, captions):
     rows = []
     for device in ("cpu", "cuda"):
         encoder = load_encoder(resolve_encoder(f"open_clip:{name}/fresh"), device=device)
-        pixels = torch.stack([encoder.preprocess(image) for image in images])
+        pixels = pixels_of(encoder, images)
         rows.append((encoder.image_features(pixels), encoder.text_features(encoder.tokenize(captions))))
     for cpu, gpu in zip(*rows, strict=True):
         assert gpu.device.type == "cpu"
@@ -57,7 +58,7 @@ def test_a_gpu_gives_what_the_cpu_gives(name, images, captions):
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "LA", "RGBA", "P", "CMYK", "1"])
 def test_images_of_any_mode_are_converted_before_they_are_resized(mode, images):
-    encoder = load_encoder(resolve_encoder("open_clip:tiny-vit/fresh"), device="cpu")
+    encoder = load("open_clip:tiny-vit/fresh")
     image = images[0].convert(mode)
     pixels = encoder.preprocess(image)
     assert pixels.shape == (3, 32, 32) and pixels.dtype == torch.float32

@@ -20,7 +20,7 @@ def check_name(name: str) -> None:
         raise InputError(f"{shown(name)} is neither an existing folder nor a name ORG/NAME on the Hugging Face hub")
 
 
-def check_before(find: Callable, name_of: Callable = lambda config: config.name) -> Callable[[EncoderConfig], None]:
+def local_check(find: Callable, name_of: Callable = lambda config: config.name) -> Callable[[EncoderConfig], None]:
     """A family's `check`: the name is possible, and `find` accepts the folder if it is a local one."""
 
     def check(config: EncoderConfig) -> None:

@@ -20,7 +20,6 @@ from clip_geometry.encoders import checkpoint, hub
 from clip_geometry.encoders.base import EncoderConfig, EncoderEntry, encoders
 from clip_geometry.encoders.hf.loading import (
     WEIGHTS,
-    context_length,
     drop_pooler,
     from_settings,
     load_model,
@@ -192,7 +191,6 @@ def revision(config: MClipConfig) -> str:
 def load(config: MClipConfig, device: torch.device) -> TextEncoder:
     files = find(config)
     transformer, linear = _load_legacy(files, config) if files.linear else _load_current(files)
-    tokenizer = load_tokenizer(files.tokenizer, transformer.config)
     weights = {"name": files.weights.name, "sha256": sha256_of(files.weights)}
     if files.linear:
         weights |= {"linear": files.linear.name, "linear_sha256": sha256_of(files.linear)}
@@ -201,8 +199,7 @@ def load(config: MClipConfig, device: torch.device) -> TextEncoder:
         image_model = paired_image_model(config.model)
     parts = TextParts(
         transformer=transformer,
-        tokenizer=tokenizer,
-        context_length=context_length(tokenizer, transformer, config.model),
+        tokenizer=load_tokenizer(files.tokenizer, transformer.config),
         pool=mean_pooling,
         width=linear.in_features,
         weights=weights,

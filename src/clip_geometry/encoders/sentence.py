@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from clip_geometry.config import digest
 from clip_geometry.encoders import checkpoint, hub
 from clip_geometry.encoders.base import EncoderConfig, EncoderEntry, encoders
-from clip_geometry.encoders.hf.loading import WEIGHTS, context_length, load_model, load_tokenizer
+from clip_geometry.encoders.hf.loading import WEIGHTS, load_model, load_tokenizer
 from clip_geometry.encoders.shipped import model_path
 from clip_geometry.encoders.text_encoder import POOLINGS, TextEncoder, TextParts
 from clip_geometry.files import sha256_of
@@ -182,7 +182,6 @@ def load(config: EncoderConfig, device: torch.device) -> TextEncoder:
     parts = TextParts(
         transformer=transformer,
         tokenizer=tokenizer,
-        context_length=context_length(tokenizer, transformer, config.model),
         pool=concatenated if len(names) > 1 else POOLINGS[names[0]],
         width=width,
         weights=facts,
@@ -292,6 +291,6 @@ encoders.add(
         revision=revision,
         pattern="sentence:ORG/NAME or PATH",
         summary="a sentence-transformers model: its own pipeline, normalised only if that is",
-        check=hub.check_before(find, full_name),
+        check=hub.local_check(find, full_name),
     ),
 )

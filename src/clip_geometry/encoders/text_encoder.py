@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from clip_geometry.encoders.base import Encoder, EncoderConfig, Tokens
-from clip_geometry.encoders.hf.loading import apply, check_ids, tokenize
+from clip_geometry.encoders.hf.loading import apply, check_ids, context_length, tokenize
 from clip_geometry.encoders.runtime import DTYPES, activations, inference, parameter_count
 
 # hidden (n, t, d), mask (n, t), 1 for tokens and 0 for padding on either side → rows (n, d or a multiple)
@@ -46,7 +46,6 @@ class TextParts:
 
     transformer: Any
     tokenizer: Any
-    context_length: int
     pool: Pooling
     width: int
     weights: Mapping[str, Any]
@@ -66,11 +65,12 @@ class TextEncoder(Encoder):
         self.config = config
         self.device = device
         self.parts = parts
+        self.context_length = context_length(parts.tokenizer, parts.transformer, config.model)
         self.model = nn.ModuleList([parts.transformer, parts.head]).to(device, DTYPES[config.precision]).eval()
 
     def tokenize(self, texts: Sequence[str]) -> Tokens:
         prepared = [self.parts.prepare(text) for text in texts]
-        return tokenize(self.parts.tokenizer, prepared, self.parts.context_length, padding="longest")
+        return tokenize(self.parts.tokenizer, prepared, self.context_length, padding="longest")
 
     def text_features(self, tokens: Tokens) -> Tensor:
         transformer, layer, name = self.parts.transformer, self.parts.layer, self.config.model
@@ -91,13 +91,13 @@ class TextEncoder(Encoder):
         projected = linear and self.config.features == "projected"
         dim = linear[-1].out_features if projected else self.parts.width
         return {
-            **transformer_facts(self.model, self.parts.tokenizer, self.parts.context_length, self.parts.weights, dim),
+            **transformer_facts(self.model, self.parts.tokenizer, self.context_length, self.parts.weights, dim),
             **self.parts.facts,
         }
 
 
 def transformer_facts(
-    model: nn.Module, tokenizer: Any, context_length: int, weights: Mapping[str, Any], dim: int
+    model: nn.Module, tokenizer: Any, most_tokens: int, weights: Mapping[str, Any], dim: int
 ) -> dict[str, Any]:
     """What `describe` says about any text model of transformers."""
     return {
@@ -107,7 +107,7 @@ def transformer_facts(
         "activation": activations(model),
         "preprocessing": None,
         "tokenizer": type(tokenizer).__name__,
-        "context_length": context_length,
+        "context_length": most_tokens,
         "logit_scale": None,
         "logit_bias": None,
     }

@@ -138,6 +138,6 @@ encoders.add(
         revision=revision,
         pattern="hf-clip:ORG/NAME or PATH",
         summary="transformers' CLIPModel and processor, from the hub or a folder; fresh=true: initialised",
-        check=hub.check_before(find),
+        check=hub.local_check(find),
     ),
 )

@@ -10,7 +10,6 @@ from clip_geometry.encoders.base import EncoderEntry, encoders
 from clip_geometry.encoders.hf.loading import (
     HFConfig,
     build,
-    context_length,
     load_tokenizer,
     read_config,
     revision_of,
@@ -58,11 +57,9 @@ def load(config: HFTextConfig, device: torch.device) -> TextEncoder:
     layers = model.config.num_hidden_layers
     if not -layers - 1 <= config.layer <= layers:
         raise InputError(f"{config.model} has layers 0 to {layers} (0: the embeddings), but layer = {config.layer}")
-    tokenizer = load_tokenizer(folder)
     parts = TextParts(
         transformer=model,
-        tokenizer=tokenizer,
-        context_length=context_length(tokenizer, model, config.model),
+        tokenizer=load_tokenizer(folder),
         pool=POOLINGS[config.pooling],
         layer=config.layer,
         width=model.config.hidden_size,
@@ -79,6 +76,6 @@ encoders.add(
         revision=revision,
         pattern="hf-text:ORG/NAME or PATH",
         summary="a text encoder of transformers (BERT, …), its tokens pooled; fresh=true: initialised",
-        check=hub.check_before(find),
+        check=hub.local_check(find),
     ),
 )

@@ -45,7 +45,7 @@ def check(config: HiddenStatesConfig) -> None:
             f"{config.model} lacks a name; expected hidden-states:ORG/NAME, a folder, or a model of CLIP such as "
             "hidden-states:scenes-clip/fresh"
         )
-    hub.check_before(find)(_named(config))
+    hub.local_check(find)(_named(config))
 
 
 def revision(config: HiddenStatesConfig) -> str:
