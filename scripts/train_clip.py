@@ -25,11 +25,7 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     experiment = TrainClip(validate(TrainClipConfig, section, "the command line"), RunFolder(given.out))
 
-<<<<<<< ours
-    # every measured state is measured on the same held-out images and captions
-=======
     # held-out images and captions are measured in every recorded state
->>>>>>> theirs
     measured = experiment.pairs("measured")
     names = ("modality_gap", "average_cosine", "isoscore")
     trainer = experiment.trained(StateCallback(measured, experiment.prompts, names, batch_norm="batch"))

@@ -1,8 +1,4 @@
-<<<<<<< ours
-"""Distillation as library calls: a small text tower learns in four languages the English rows of a CLIP.
-=======
 """Distillation as library calls: a small text tower learns in four languages what a CLIP says in English.
->>>>>>> theirs
 
 python scripts/train_multilingual.py [--teacher local-dir:shipped/scenes-trained] [--steps 100] [--out runs/script]
 """
@@ -33,15 +29,9 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     experiment = TeachText(validate(TeachTextConfig, section, "the command line"), RunFolder(given.out))
 
-<<<<<<< ours
-    # every measured state is measured on held-out captions and images
-    teaching, states = experiment.taught(experiment.observer())
-    for place, values in states.items():
-=======
     # held-out captions and images are measured in every recorded state
     trainer = experiment.trained(experiment.callback())
     for place, values in trainer.trajectory.items():
->>>>>>> theirs
         print(f"{' '.join(place):34} " + " ".join(f"{value:6.3f}" for value in values))
     print(f"mclip:{save_student(trainer.student, experiment.model_folder).parent}")
 

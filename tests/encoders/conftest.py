@@ -99,6 +99,19 @@ def open_clip_folder(tmp_path_factory, tokenizer_folder):
     return folder
 
 
+@pytest.fixture(scope="session")
+def with_weights(tmp_path_factory, open_clip_folder):
+    """A folder in open_clip's layout, with weights."""
+    import torch
+
+    from clip_geometry.encoders import load_encoder, resolve_encoder
+
+    folder = shutil.copytree(open_clip_folder, tmp_path_factory.mktemp("weights") / "model")
+    fresh = load_encoder(resolve_encoder(f"local-dir:{folder}", fresh=True, seed=4), device="cpu")
+    torch.save(fresh.model.state_dict(), folder / "open_clip_pytorch_model.bin")  # pyright: ignore
+    return folder
+
+
 @pytest.fixture
 def model_folder(tmp_path, open_clip_folder):
     """A copy of it that a test may change."""

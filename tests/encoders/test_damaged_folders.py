@@ -10,9 +10,10 @@ import torch
 
 from clip_geometry.encoders import encoder_revision, load_encoder, resolve_encoder
 from clip_geometry.registry import InputError
+from support.encoding import pixels_of
 
 FAMILIES = {
-    "local-dir": "open_clip_folder",
+    "local-dir": "with_weights",
     "hf-clip": "hf_clip_folder",
     "hf-text": "bert_folder",
     "hidden-states": "bert_folder",
@@ -36,13 +37,9 @@ OPTIONAL = {"1_Pooling/config.json", "sentence_bert_config.json"}  # all at thei
 
 
 @pytest.fixture(scope="module")
-def folders(request, tmp_path_factory):
+def folders(request):
     """The folder of each family, with weights."""
-    folders = {family: request.getfixturevalue(name) for family, name in FAMILIES.items()}
-    complete = shutil.copytree(folders["local-dir"], tmp_path_factory.mktemp("weights") / "model")
-    model = load_encoder(resolve_encoder(f"local-dir:{complete}", fresh=True), device="cpu").model
-    torch.save(model.state_dict(), complete / "open_clip_pytorch_model.bin")
-    return {**folders, "local-dir": complete}
+    return {family: request.getfixturevalue(name) for family, name in FAMILIES.items()}
 
 
 def embed(family, folder, captions, images):
@@ -52,7 +49,7 @@ def embed(family, folder, captions, images):
     json.dumps(dict(encoder.describe()), allow_nan=False)
     encoder.text_rows(encoder.tokenize(captions))
     if "image" in encoder.modalities:
-        encoder.image_rows(torch.stack([encoder.preprocess(image) for image in images]))
+        encoder.image_rows(pixels_of(encoder, images))
 
 
 def sentence_of(family, folder, captions, images):
@@ -87,6 +84,70 @@ def test_a_pipe_among_the_files_is_not_waited_for(file, folders, tmp_path, capti
 
 
 OPEN_CLIP, CLIP = "open_clip_config.json", "preprocessor_config.json"
+BERT, MODULES = "sentence_bert_config.json", "modules.json"
+POOLING, DENSE = "1_Pooling/config.json", "2_Dense/config.json"
+OTHER = '[{"path": "", "type": "custom_st.Transformer"}]'
+OUTSIDE = """[{"path": "../a", "type": "sentence_transformers.models.Transformer"},
+ {"path": "../b", "type": "sentence_transformers.models.Pooling"}]"""
+MISSPELT = '{"model_cfg": {"embed_dim": 4, "vision_cfg": {"widht": 8}, "text_cfg": {}}}'
+ENCODER = "a text encoder in transformers' layout"
+NO_WEIGHTS = "has no weights: none of the files model.safetensors, pytorch_model.bin"
+
+
+@pytest.mark.parametrize(
+    ("family", "file", "content", "said"),
+    [
+        ("local-dir", OPEN_CLIP, None, "has no open_clip_config.json"),
+        ("local-dir", OPEN_CLIP, "{}", "open_clip_config.json lacks model_cfg"),
+        ("local-dir", OPEN_CLIP, '{"model_cfg": {"embed_dim": 4}}', "open_clip_config.json lacks model_cfg.vision_cfg"),
+        ("local-dir", OPEN_CLIP, MISSPELT, "'widht'"),
+        ("local-dir", "tokenizer.json", None, "holds no tokenizer that transformers can load"),
+        ("local-dir", "open_clip_pytorch_model.bin", None, "has no weights; add fresh=true"),
+        ("hf-clip", "config.json", '{"model_type": "bert"}', "holds a model of type 'bert'; hf-clip: loads models of"),
+        ("hf-clip", "config.json", "[]", "is no JSON object with the key 'model_type'"),
+        ("hf-clip", "config.json", None, "has no config.json; a CLIP model in transformers' layout was expected"),
+        ("hf-clip", "model.safetensors", None, NO_WEIGHTS),
+        ("hf-clip", "preprocessor_config.json", None, "does not exist; the config of an image processor was expected"),
+        ("hf-clip", "tokenizer.json", None, "holds no tokenizer that transformers can load"),
+        ("hf-text", "config.json", '{"model_type": "clip"}', "holds a model of type 'clip'; load it by hf-clip:"),
+        ("hf-text", "config.json", '{"model_type": "M-CLIP"}', "holds a model of type 'M-CLIP'; load it by mclip:"),
+        ("hf-text", "config.json", '{"model_type": "t5", "is_encoder_decoder": true}', f"of type 't5', not {ENCODER}"),
+        ("hf-text", "config.json", '{"model_type": "siglip", "vision_config": {}}', f"type 'siglip', not {ENCODER}"),
+        ("hf-text", "config.json", "{}", f"is no JSON object with the key 'model_type'; {ENCODER} was expected"),
+        ("hf-text", "config.json", '{"model_type": "no such thing"}', "holds no config of a transformer"),
+        ("hf-text", "config.json", None, f"has no config.json; {ENCODER} was expected"),
+        ("hf-text", "model.safetensors", None, NO_WEIGHTS),
+        ("hf-text", "tokenizer.json", None, "holds no tokenizer that transformers can load"),
+        ("hidden-states", "config.json", '{"model_type": "clip"}', "of type 'clip'; name it hidden-states:hf-clip:"),
+        (
+            "hidden-states",
+            "config.json",
+            '{"model_type": "t5", "vision_config": {}}',
+            "'t5', not an encoder or decoder",
+        ),
+        ("mclip", "config.json", "[]", "is no JSON object; a text tower of Multilingual-CLIP was expected"),
+        ("mclip", "config.json", "{", "config.json is no readable JSON"),
+        ("mclip", "config.json", None, "has no config.json; a text tower of Multilingual-CLIP was expected"),
+        ("mclip", "base/config.json", '{"model_type": "no such thing"}', "base holds no config of a transformer"),
+        ("mclip", "base/config.json", None, "config.json does not exist; the config of the base transformer was"),
+        ("mclip", "base/tokenizer.json", None, "base holds no tokenizer that transformers can load"),
+        ("mclip", "model.safetensors", None, NO_WEIGHTS),
+        ("sentence", MODULES, OTHER, "has modules that cannot be loaded here: custom_st.Transformer; known are"),
+        ("sentence", MODULES, OUTSIDE, "names files outside of its own folder"),
+        ("sentence", MODULES, '[{"path": ""}]', "modules.json lacks 0.type"),
+        ("sentence", MODULES, "{}", "modules.json is {}: input should be a valid list"),
+        ("sentence", MODULES, "[", "modules.json is no readable JSON"),
+        ("sentence", MODULES, None, "a plain transformers encoder is loaded by hf-text:, with pooling=mean"),
+        ("sentence", POOLING, "[]", "1_Pooling/config.json is []: input should be a valid"),
+        ("sentence", "2_Dense/model.safetensors", None, "none of the files 2_Dense/model.safetensors, 2_Dense/pytorch"),
+    ],
+)
+def test_a_file_of_another_kind_or_none(family, file, content, said, folders, tmp_path, captions, images):
+    folder = shutil.copytree(folders[family], tmp_path / "folder")
+    (folder / file).unlink() if content is None else (folder / file).write_text(content)
+    assert said in sentence_of(family, folder, captions, images)
+
+
 MEMORY = "declares a model of at least"
 
 
@@ -146,10 +207,22 @@ MEMORY = "declares a model of at least"
         ("hidden-states", "config.json", "vocab_size", 10**12, MEMORY),
         ("mclip", "config.json", "numDims", 10**9, "less than or equal to 65536"),
         ("mclip", "base/config.json", "intermediate_size", 10**12, MEMORY),
-        ("sentence", "sentence_bert_config.json", "max_seq_length", "twelve", "valid integer"),
-        ("sentence", "sentence_bert_config.json", "do_lower_case", "false", "valid boolean"),
-        ("sentence", "1_Pooling/config.json", "pooling_mode_mean_tokens", "false", "valid boolean"),
-        ("sentence", "2_Dense/config.json", "out_features", 10**9, "less than or equal to 65536"),
+        ("mclip", "config.json", "numDims", "ten", "numDims of the config.json of a text tower of Multilingual"),
+        ("sentence", BERT, "transformer_task", "fill-mask", "are not supported here: transformer_task"),
+        ("sentence", BERT, "processing_kwargs", {"text": {"x": 1}}, "not supported here: processing_kwargs"),
+        ("sentence", BERT, "modality_config", {"image": {}}, "takes texts by None, which is not supported"),
+        ("sentence", POOLING, "pooling_mode_lasttoken", True, "its Pooling is lasttoken; known are cls, max, mean"),
+        ("sentence", POOLING, "pooling_mode", ["weightedmean"], "its Pooling is weightedmean; known are"),
+        ("sentence", DENSE, "use_residual", True, "its Dense has settings that are not supported here: use_residual"),
+        ("sentence", DENSE, "module_input_name", "token_embeddings", "not supported here: module_input_name"),
+        ("sentence", DENSE, "in_features", 7, "its Dense takes 7 columns, what is before it gives 24"),
+        ("sentence", DENSE, "bias", False, "the file has, but the model has not, 'linear.bias'"),
+        ("sentence", DENSE, "activation_function", "os.abort", "'os.abort' of its Dense is no module of torch.nn"),
+        ("sentence", DENSE, "activation_function", "torch.nn.functional.relu", "is no module of torch.nn"),
+        ("sentence", BERT, "max_seq_length", "twelve", "valid integer"),
+        ("sentence", BERT, "do_lower_case", "false", "valid boolean"),
+        ("sentence", POOLING, "pooling_mode_mean_tokens", "false", "valid boolean"),
+        ("sentence", DENSE, "out_features", 10**9, "less than or equal to 65536"),
     ],
 )
 def test_a_value_that_is_wrong(family, file, place, value, said, folders, tmp_path, captions, images):

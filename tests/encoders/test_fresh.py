@@ -1,8 +1,6 @@
 """Fresh models: the seed decides, nothing else changes; features are open_clip's own."""
 
-import json
 import os
-import random
 from pathlib import Path
 
 import open_clip
@@ -10,17 +8,9 @@ import pytest
 import torch
 from PIL import Image
 
-from clip_geometry.encoders import encoder_revision, load_encoder, resolve_encoder
+from clip_geometry.encoders import encoder_revision, resolve_encoder
 from clip_geometry.registry import InputError
-
-
-def load(model, **options):
-    return load_encoder(resolve_encoder(model, **options), device="cpu")
-
-
-def embed(encoder, images, captions):
-    pixels = torch.stack([encoder.preprocess(image) for image in images])
-    return encoder.image_features(pixels), encoder.text_features(encoder.tokenize(captions))
+from support.encoding import embed, load, pixels_of
 
 
 def test_features_are_those_of_open_clip_seeded_the_same_way(images, captions):
@@ -37,36 +27,9 @@ def test_features_are_those_of_open_clip_seeded_the_same_way(images, captions):
     assert not torch.allclose(image.norm(dim=1), torch.ones(len(image)), atol=0.01)  # rows are raw
 
 
-def test_the_seed_decides_and_the_global_generators_are_left_alone(images, captions):
-    torch.manual_seed(11)
-    before = torch.get_rng_state(), random.getstate()
-    first = embed(load("open_clip:tiny-vit/fresh", seed=1), images, captions)
-    assert torch.equal(torch.get_rng_state(), before[0])
-    assert random.getstate() == before[1]
-    torch.manual_seed(12)
-    again = embed(load("open_clip:tiny-vit/fresh", seed=1), images, captions)
-    other = embed(load("open_clip:tiny-vit/fresh", seed=2), images, captions)
-    for x, same, different in zip(first, again, other, strict=True):
-        assert torch.equal(x, same)
-        assert (x - different).abs().max() > 0.1
-
-
-@pytest.mark.parametrize("name", ["tiny-vit", "tiny-resnet", "tiny-timm", "tiny-biased"])
-def test_zero_bias_zeroes_every_bias_and_nothing_else(name):
-    plain = load(f"open_clip:{name}/fresh", seed=4).model.state_dict()
-    zeroed = load(f"open_clip:{name}/fresh", seed=4, zero_bias=True).model.state_dict()
-    biases = {key for key in plain if key.endswith("bias") and key != "logit_bias"}
-    assert sum(bool(plain[key].any()) for key in biases) >= 4  # the MLPs' are not zero as initialised
-    for key in plain:
-        if key in biases:
-            assert not zeroed[key].any(), key
-        else:
-            assert torch.equal(zeroed[key], plain[key]), key
-
-
 def test_batch_statistics_depend_on_the_batch_and_leave_the_model_alone(images):
     evaluating, batch = (load("open_clip:tiny-resnet/fresh", batch_norm=mode) for mode in ("eval", "batch"))
-    pixels = torch.stack([batch.preprocess(image) for image in images])
+    pixels = pixels_of(batch, images)
     assert (evaluating.config.depends_on_batch, batch.config.depends_on_batch) == (False, True)
     torch.testing.assert_close(evaluating.image_features(pixels)[:2], evaluating.image_features(pixels[:2]))
     before = {name: value.clone() for name, value in batch.model.state_dict().items()}
@@ -96,44 +59,10 @@ def test_coca_is_not_normalised_and_gives_rows_only(images, captions):
     assert (text.norm(dim=1) - 1).abs().min() > 0.01
 
 
-def test_the_description_is_json_and_says_what_the_model_is():
-    encoder = load("open_clip:tiny-biased/fresh", seed=2)
-    facts = json.loads(json.dumps(encoder.describe()))
-    assert facts["weights"] == {"name": "fresh", "seed": 2, "zero_bias": False}
-    assert facts["dim"] == {"image": 24, "text": 24}
-    assert facts["parameters"] == sum(p.numel() for p in encoder.model.parameters())
-    assert facts["logit_scale"] == pytest.approx(1 / 0.07)
-    assert facts["logit_bias"] == -7.5
-    assert facts["activation"] == "GELU"
-    assert "interpolation=bicubic" in facts["preprocessing"] and "0.48145466" in facts["preprocessing"]
-    assert (facts["tokenizer"], facts["context_length"]) == ("SimpleTokenizer", 16)
-    assert load("open_clip:tiny-vit-quickgelu/fresh").describe()["activation"] == "QuickGELU"
-    assert load("open_clip:tiny-resnet/fresh").describe()["activation"] == "GELU, ReLU"
-    assert load("open_clip:tiny-vit/fresh").describe()["logit_bias"] is None
-
-
 def test_the_revision_follows_the_architecture():
     first, second = (encoder_revision(resolve_encoder(f"open_clip:{n}/fresh")) for n in ("tiny-vit", "tiny-vit-deep"))
     assert first != second
     assert first == encoder_revision(resolve_encoder("open_clip:tiny-vit/fresh", seed=1))  # the seed is in the config
-
-
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_low_precision_is_a_choice_near_float32(images, captions, precision):
-    exact = embed(load("open_clip:tiny-vit/fresh"), images, captions)
-    rough = embed(load("open_clip:tiny-vit/fresh", precision=precision), images, captions)
-    for x, y in zip(exact, rough, strict=True):
-        assert y.dtype == torch.float32
-        assert 0 < (x - y).abs().max() < 0.05 * x.abs().max()
-
-
-def test_the_packages_own_small_model_embeds(images):
-    encoder = load("scenes-clip/fresh", seed=1)
-    image, text = embed(encoder, images, ["a large red circle on the left", "ein großer roter Kreis", "красный круг"])
-    assert image.shape == (4, 512) and text.shape == (3, 512)
-    assert encoder.describe()["weights"] == {"name": "fresh", "seed": 1, "zero_bias": False}
-    assert "/" not in encoder.describe()["tokenizer"]  # no path of this machine
-    assert encoder_revision(encoder.config) == encoder_revision(resolve_encoder("scenes-clip/fresh"))
 
 
 @pytest.mark.slow

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from clip_geometry.data.sentences import Sentence, words_of
-from clip_geometry.encoders import encoder_revision, load_encoder, resolve_encoder
-from clip_geometry.encoders.base import encoders
-from clip_geometry.encoders.hidden_states.text import SPECIAL
+from clip_geometry.encoders import encoder_revision, resolve_encoder
+from clip_geometry.encoders.hidden_states.rows import SPECIAL
 from clip_geometry.registry import InputError
+from support.encoding import load
 
 PIECES = ["un", "##related", "cat", "##s", "##like", "dog", ".", ",", "the", "red", "##dish", "sat", "a", "'", "s"]
 SENTENCES = [
@@ -71,7 +71,7 @@ def folder(request):
 
 
 def rows_of(folder, texts=SENTENCES, **options):
-    encoder = load_encoder(resolve_encoder(f"hidden-states:{folder}", **options), device="cpu")
+    encoder = load(f"hidden-states:{folder}", **options)
     return encoder.text_rows(encoder.tokenize(texts))
 
 
@@ -169,14 +169,14 @@ def test_special_tokens_are_excluded_unless_asked_for(bert_pieces):
 
 
 def test_the_class_token_of_the_last_layer_is_what_hf_text_pools(bert_pieces):
-    pooled = load_encoder(resolve_encoder(f"hf-text:{bert_pieces}", pooling="cls"), device="cpu")
+    pooled = load(f"hf-text:{bert_pieces}", pooling="cls")
     rows = rows_of(bert_pieces, special_tokens=True, layers=[-1])
     first = rows.vectors[np.flatnonzero(np.diff(rows.item, prepend=-1))]
     torch.testing.assert_close(first, pooled.text_features(pooled.tokenize(SENTENCES)), rtol=1e-5, atol=1e-5)
 
 
 def test_the_mean_over_all_sub_words_is_what_hf_text_pools(bert_pieces):
-    pooled = load_encoder(resolve_encoder(f"hf-text:{bert_pieces}", layer=1), device="cpu")
+    pooled = load(f"hf-text:{bert_pieces}", layer=1)
     rows = rows_of(bert_pieces, special_tokens=True, words="none", layers=[1])
     means = torch.stack([rows.vectors[rows.item == k].mean(0) for k in range(len(SENTENCES))])
     torch.testing.assert_close(means, pooled.text_features(pooled.tokenize(SENTENCES)), rtol=1e-5, atol=1e-5)
@@ -200,7 +200,7 @@ def test_chosen_layers_are_those_of_all(folder):
 def test_a_long_sentence_is_cut_and_counted_and_half_a_word_is_none(bert_pieces):
     # [CLS], sixteen of one token, a word of three tokens of which two still fit, and [SEP]: 20 tokens
     long = Sentence(["the"] * 16 + ["catlikes", "dog"])
-    encoder = load_encoder(resolve_encoder(f"hidden-states:{bert_pieces}", layers=[1]), device="cpu")
+    encoder = load(f"hidden-states:{bert_pieces}", layers=[1])
     tokens = encoder.tokenize([long, SENTENCES[0]])
     assert tokens.truncated == 1
     rows = encoder.text_rows(tokens)
@@ -245,7 +245,7 @@ def test_the_revision_is_that_of_the_files_and_the_key_that_of_the_options(bert_
 
 
 def test_the_description_says_which_layers(bert_pieces):
-    encoder = load_encoder(resolve_encoder(f"hidden-states:{bert_pieces}", layers=[-1, 1]), device="cpu")
+    encoder = load(f"hidden-states:{bert_pieces}", layers=[-1, 1])
     facts = encoder.describe()
     assert (facts["layers"], facts["dim"], facts["context_length"]) == ({"text": [1, 3]}, {"text": 24}, 20)
     assert encoder.item_bytes > 0
@@ -282,7 +282,7 @@ def test_models_of_another_kind_are_refused(bert_pieces, hf_clip_folder, tmp_pat
             resolve_encoder(empty)
     with pytest.raises(InputError, match="'a b' is neither an existing folder nor a name"):
         resolve_encoder("hidden-states:a b")
-    encoder = load_encoder(resolve_encoder(f"hidden-states:{bert_pieces}"), device="cpu")
+    encoder = load(f"hidden-states:{bert_pieces}")
     with pytest.raises(InputError, match="gives several rows a text"):
         encoder.text_features(encoder.tokenize(["cat"]))
     with pytest.raises(InputError, match="gives several rows an image"):
@@ -290,7 +290,7 @@ def test_models_of_another_kind_are_refused(bert_pieces, hf_clip_folder, tmp_pat
 
 
 def test_layers_of_different_width_and_slow_tokenizers_are_refused(bert_pieces, monkeypatch):
-    encoder = load_encoder(resolve_encoder(f"hidden-states:{bert_pieces}"), device="cpu")
+    encoder = load(f"hidden-states:{bert_pieces}")
     tokens = encoder.tokenize(["cat"])
     whole = encoder.model.forward  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -314,10 +314,3 @@ def test_the_wheels_model_has_its_bare_name():
     config = resolve_encoder("hidden-states:all-MiniLM-L6-v2")
     folder = resolve_encoder(f"hidden-states:{full_name(config)}")
     assert encoder_revision(config) == encoder_revision(folder)
-
-
-def test_every_option_is_explained():
-    entry = encoders["hidden-states"]
-    assert entry.pattern.startswith("hidden-states:") and "\n" not in entry.summary
-    explained = " ".join(kind.__doc__ or "" for kind in entry.config.__mro__)
-    assert all(option in explained for option in entry.config.model_fields)

@@ -6,8 +6,9 @@ import torch
 
 from clip_geometry.data.sentences import Sentence
 from clip_geometry.encoders import encoder_revision, load_encoder, resolve_encoder
-from clip_geometry.encoders.hidden_states.text import SPECIAL
+from clip_geometry.encoders.hidden_states.rows import SPECIAL
 from clip_geometry.registry import InputError
+from support.encoding import load, pixels_of
 
 TEXTS = [
     "a photo of a cat",
@@ -25,11 +26,11 @@ def name(request, hf_clip_folder):
 
 @pytest.fixture(scope="module")
 def model(name):
-    return load_encoder(resolve_encoder(name), device="cpu")
+    return load(name)
 
 
 def states(name, **options):
-    return load_encoder(resolve_encoder(f"hidden-states:{name}", **options), device="cpu")
+    return load(f"hidden-states:{name}", **options)
 
 
 def text_end(model, rows):
@@ -61,7 +62,7 @@ def test_the_last_layers_end_of_text_becomes_the_models_text_features(name, mode
 
 def test_the_last_layers_class_token_becomes_the_models_image_features(name, model, images):
     encoder = states(name, layers=[-1], special_tokens=True)
-    pixels = torch.stack([encoder.preprocess(image) for image in images])
+    pixels = pixels_of(encoder, images)
     rows = encoder.image_rows(pixels)
     with torch.no_grad():
         found = image_end(model, rows.vectors[rows.columns["token"] == "class"])
@@ -70,7 +71,7 @@ def test_the_last_layers_class_token_becomes_the_models_image_features(name, mod
 
 def test_the_class_token_is_a_row_only_where_special_tokens_are_asked_for(name, images):
     plain, special = (states(name, special_tokens=asked) for asked in (False, True))
-    pixels = torch.stack([plain.preprocess(image) for image in images[:2]])
+    pixels = pixels_of(plain, images[:2])
     patches, all_rows = plain.image_rows(pixels), special.image_rows(pixels)
     assert set(patches.columns["token"]) == {"patch"} and set(all_rows.columns["token"]) == {"class", "patch"}
     inner = all_rows.columns["position"] >= 0
@@ -83,7 +84,7 @@ def test_the_class_token_is_a_row_only_where_special_tokens_are_asked_for(name, 
 def test_patches_are_in_their_places(name, images):
     """Layer 0 of a patch depends on its own pixels alone, before anything is mixed."""
     encoder = states(name, layers=[0], special_tokens=True)
-    pixels = torch.stack([encoder.preprocess(image) for image in images[:2]])
+    pixels = pixels_of(encoder, images[:2])
     before = encoder.image_rows(pixels)
     side = int(before.columns["row"].max()) + 1
     size = pixels.shape[-1] // side
@@ -128,7 +129,7 @@ def test_hugging_faces_own_hidden_states_are_the_same(hf_clip_folder, images):
     ids = torch.tensor([list(text.ids) for text in tokens.inputs])
     with torch.no_grad():
         hidden = encoder.inner.model.text_model(ids, output_hidden_states=True).hidden_states
-        pixels = torch.stack([encoder.preprocess(image) for image in images])
+        pixels = pixels_of(encoder, images)
         of_images = encoder.inner.model.vision_model(pixels, output_hidden_states=True).hidden_states
     for k, text in enumerate(tokens.inputs):
         expected = torch.cat([states[k, : text.length] for states in hidden])

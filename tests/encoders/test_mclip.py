@@ -15,7 +15,7 @@ from multilingual_clip.pt_multilingual_clip import MultilingualCLIP
 from safetensors.torch import load_file, save_file
 
 from clip_geometry.encoders import encoder_revision, load_encoder, resolve_encoder
-from clip_geometry.encoders.mclip.table import PAIRS, paired_image_model
+from clip_geometry.encoders.mclip import PAIRS, paired_image_model
 from clip_geometry.registry import InputError
 
 LINEAR = "M-BERT Distil 40 Linear Weights.pkl"
@@ -77,25 +77,6 @@ def test_pooled_rows_are_those_before_the_linear_layer(layout, request):
     assert pooled.shape == (4, 24)
     with torch.no_grad():
         torch.testing.assert_close(linear(pooled), rows_of(folder))
-
-
-def test_padding_does_not_count(mclip_folder):
-    together = rows_of(mclip_folder)
-    alone = torch.cat([rows_of(mclip_folder, [text]) for text in TEXTS])
-    torch.testing.assert_close(together, alone)
-
-
-def test_texts_are_cut_where_positions_end(mclip_folder, legacy_mclip_folder):
-    """XLM-RoBERTa counts positions from 2: of 14, twelve can be used."""
-    texts = ["cat " * words for words in (1, 10, 11, 12, 13, 40)]
-    assert load(mclip_folder).tokenize(texts).truncated == 4
-    assert load(legacy_mclip_folder).tokenize(texts).truncated == 2
-    assert rows_of(mclip_folder, texts).isfinite().all()
-
-
-def test_bfloat16_is_near_and_float32_by_default(mclip_folder):
-    exact, rough = rows_of(mclip_folder), rows_of(mclip_folder, precision="bf16")
-    assert 0 < (exact - rough).abs().max() < 0.1 * exact.abs().max()
 
 
 def test_a_reader_of_random_numbers_is_not_disturbed(mclip_folder):
@@ -221,18 +202,6 @@ class _Malice:
         return (os.mkdir, (str(self.target),))
 
 
-def test_pickled_code_is_refused(folder, legacy, tmp_path):
-    target = tmp_path / "executed"
-    (folder / "model.safetensors").unlink()
-    torch.save({"x": _Malice(target)}, folder / "pytorch_model.bin")
-    with pytest.raises(InputError, match="cannot be read as a checkpoint of tensors"):
-        load(folder)
-    (legacy / LINEAR).write_bytes(pickle.dumps([_Malice(target)]))
-    with pytest.raises(InputError, match=r"is no pickled list of arrays \(UnpicklingError: posix\.mkdir is refused\)"):
-        load(legacy)
-    assert not target.exists()
-
-
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_linear_layers_are_read_whatever_the_protocol_of_the_pickle(legacy, protocol):
     expected = rows_of(legacy)
@@ -274,17 +243,15 @@ def test_weights_that_do_not_fit_are_one_sentence(folder):
     ):
         state = {name: value for name, value in {**whole, **change}.items() if value is not None}
         save_file(state, folder / "model.safetensors")
-        with pytest.raises(InputError, match=f"does not fit the architecture: .*{sentence}") as caught:
+        with pytest.raises(InputError, match=f"does not fit the architecture: .*{sentence}"):
             load(folder)
-        assert "\n" not in str(caught.value)
 
 
 def test_linear_layers_that_do_not_fit_are_one_sentence(legacy, folder, tmp_path):
     def expect(content, sentence):
         (legacy / LINEAR).write_bytes(content)
-        with pytest.raises(InputError, match=sentence) as caught:
+        with pytest.raises(InputError, match=sentence):
             load(legacy)
-        assert "\n" not in str(caught.value)
 
     ones = np.ones
     expect(pickle.dumps([ones((7, 10)), ones(10)]), r"weights map \(7,\) columns .*, the transformer has 24")
@@ -297,8 +264,10 @@ def test_linear_layers_that_do_not_fit_are_one_sentence(legacy, folder, tmp_path
     expect(pickle.dumps([ones(3, int), ones(3)]), "is no pickled list of arrays of floating-point numbers")
     expect(pickle.dumps([np.array(["a"], object)]), "is no pickled list of arrays of floating-point numbers")
     expect(b"nonsense", r"is no pickled list of arrays \(")
+    expect(pickle.dumps([_Malice(tmp_path / "run")]), r"arrays \(UnpicklingError: posix\.mkdir is refused\)")
+    assert not (tmp_path / "run").exists()
     with pytest.raises(pickle.UnpicklingError, match="text encoded as 'rot13'"):
-        from clip_geometry.encoders.pickled_arrays import _latin1
+        from clip_geometry.encoders.checkpoint import _latin1
 
         _latin1("abc", "rot13")
 
@@ -315,40 +284,3 @@ def test_linear_layers_that_do_not_fit_are_one_sentence(legacy, folder, tmp_path
         load(legacy, linear=str(tmp_path / "none.pkl"))
     with pytest.raises(InputError, match="has its linear layer among its weights; leave linear out"):
         load(folder, linear=str(legacy / "linear.pt"))
-
-
-def test_folders_that_hold_no_tower(folder, tmp_path):
-    def expect(sentence):
-        with pytest.raises(InputError, match=sentence) as caught:
-            load(folder)
-        assert "\n" not in str(caught.value)
-
-    settings = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**settings, "numDims": "ten"}))
-    expect(
-        r"numDims of the config\.json of a text tower of Multilingual-CLIP is 'ten': input should be a valid integer"
-    )
-    (folder / "config.json").write_text("[]")
-    expect(r"config\.json is no JSON object; a text tower of Multilingual-CLIP was expected")
-    (folder / "config.json").write_text("{")
-    expect(r"config\.json is no readable JSON")
-    (folder / "config.json").write_text(json.dumps(settings))
-    (folder / "base" / "config.json").write_text('{"model_type": "no such thing"}')
-    expect(r"base holds no config of a transformer")
-    (folder / "base" / "config.json").unlink()
-    expect(r"base has no config\.json; a config of transformers was expected")
-    with pytest.raises(InputError, match=r"base/config\.json does not exist; the config of the base transformer was"):
-        encoder_revision(resolve_encoder(f"mclip:{folder}"))
-    (folder / "model.safetensors").unlink()
-    expect("has no weights: none of the files")
-    (folder / "config.json").unlink()
-    expect(r"has no config\.json; a text tower of Multilingual-CLIP was expected")
-    with pytest.raises(InputError, match="neither an existing folder nor a name ORG/NAME"):
-        resolve_encoder("mclip:/no/such/folder")
-
-
-def test_a_base_without_a_tokenizer_is_one_sentence(folder):
-    (folder / "base" / "tokenizer.json").unlink()
-    with pytest.raises(InputError, match="base holds no tokenizer that transformers can load") as caught:
-        load(folder)
-    assert "\n" not in str(caught.value)

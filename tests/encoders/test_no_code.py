@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.registry import InputError
+from support.encoding import load
 
 AUTO_MAP = {
     "AutoConfig": "canary.Config",
@@ -57,12 +57,12 @@ def known_config_unknown_model(folder):
 
 # what is done to a folder of each family's fixture, so that a loader that trusts it would import canary.py
 TRAPS = {
-    "tokenizer_kwargs": ("open_clip_folder", lambda f: (with_tokenizer(f), change_text(f, tokenizer_kwargs=TRUST))),
-    "tokenizer asks": ("open_clip_folder", with_tokenizer),
-    "text tower": ("open_clip_folder", with_tower),
-    "text tower, kwargs": ("open_clip_folder", lambda f: with_tower(f, tokenizer_kwargs=TRUST)),
-    "text tower, known config": ("open_clip_folder", known_config_unknown_model),
-    "text_cfg": ("open_clip_folder", lambda f: change_text(f, **TRUST)),
+    "tokenizer_kwargs": ("with_weights", lambda f: (with_tokenizer(f), change_text(f, tokenizer_kwargs=TRUST))),
+    "tokenizer asks": ("with_weights", with_tokenizer),
+    "text tower": ("with_weights", with_tower),
+    "text tower, kwargs": ("with_weights", lambda f: with_tower(f, tokenizer_kwargs=TRUST)),
+    "text tower, known config": ("with_weights", known_config_unknown_model),
+    "text_cfg": ("with_weights", lambda f: change_text(f, **TRUST)),
     "image processor": (
         "hf_clip_folder",
         lambda f: change(f / "preprocessor_config.json", auto_map=AUTO_MAP, image_processor_type=NEW),
@@ -104,7 +104,7 @@ TRAPS = {
     ),
 }
 PREFIXES = {
-    "open_clip_folder": ("local-dir", "hidden-states:local-dir"),
+    "with_weights": ("local-dir", "hidden-states:local-dir"),
     "hf_clip_folder": ("hf-clip", "hidden-states:hf-clip"),
     "bert_folder": ("hf-text", "hidden-states"),
     "mclip_folder": ("mclip",),
@@ -123,22 +123,18 @@ class Malice:
 
 def with_pickles(folder, canary):
     """Every weights file as a pickle that leaves the canary when it is loaded as one."""
-    for path in list(folder.rglob("*.safetensors")):
+    for path in [*folder.rglob("*.safetensors"), *folder.rglob("*.bin")]:
         path.unlink()
-        name = "open_clip_pytorch_model.bin" if "open_clip" in path.name else "pytorch_model.bin"
+        name = path.name if path.suffix == ".bin" else "pytorch_model.bin"
         torch.save({"state_dict": {"weight": Malice(canary)}}, path.with_name(name))
     for path in folder.rglob("*.pkl"):
         path.write_bytes(pickle.dumps([Malice(canary)]))
 
 
 @pytest.fixture(scope="module")
-def folders(request, tmp_path_factory):
-    """Of each fixture a folder with weights."""
-    folders = {name: request.getfixturevalue(name) for name in PREFIXES}
-    complete = shutil.copytree(folders["open_clip_folder"], tmp_path_factory.mktemp("weights") / "model")
-    model = load_encoder(resolve_encoder(f"local-dir:{complete}", fresh=True), device="cpu").model
-    torch.save(model.state_dict(), complete / "open_clip_pytorch_model.bin")
-    return {**folders, "open_clip_folder": complete}
+def folders(request):
+    """Of each fixture the folder, with weights."""
+    return {name: request.getfixturevalue(name) for name in PREFIXES}
 
 
 def trapped(trap, folders, tmp_path):
@@ -169,7 +165,7 @@ def nothing_runs(tmp_path, monkeypatch):
 
 def try_to_load(model):
     try:
-        load_encoder(resolve_encoder(model), device="cpu")
+        load(model)
     except InputError as error:
         assert len(str(error)) <= 400 and "\n" not in str(error)
 
@@ -194,7 +190,14 @@ def test_no_pickle_is_run(fixture, folders, tmp_path, nothing_runs):
     folder = shutil.copytree(folders[fixture], tmp_path / "folder")
     with_pickles(folder, tmp_path / "canary")
     for prefix in PREFIXES[fixture]:
-        try_to_load(f"{prefix}:{folder}")
+        with pytest.raises(InputError, match=r"is refused|cannot be loaded|cannot be read as a checkpoint"):
+            load(f"{prefix}:{folder}")
+
+
+def test_code_of_a_model_is_refused_in_one_sentence(folders, tmp_path, nothing_runs):
+    folder, _ = trapped("bert", folders, tmp_path)
+    with pytest.raises(InputError, match="it needs Python code of its own, which is never run"):
+        load(f"hf-text:{folder}")
 
 
 def test_nothing_is_asked_on_the_terminal(folders, tmp_path):

@@ -22,8 +22,8 @@ def transform_of(form):
     return image_transform_v2(PreprocessCfg(**form), is_train=False)
 
 
-def picture(height, width, seed, mode="RGB"):
-    """Photograph-like: noise that was smoothed, so that neighbours are alike."""
+def photograph(height, width, seed, mode="RGB"):
+    """Smoothed noise: neighboring pixels are alike, as in a photograph."""
     noise = np.random.default_rng(seed).integers(0, 256, (max(height // 4, 2), max(width // 4, 2), 3), dtype=np.uint8)
     return Image.fromarray(noise).resize((width, height), Image.Resampling.BICUBIC).convert(mode)
 
@@ -33,7 +33,7 @@ def picture(height, width, seed, mode="RGB"):
 def test_cut_and_normalize_are_the_transform_bit_for_bit(form, mode):
     transform = transform_of(form)
     pixels = halves(transform)
-    images = [picture(h, w, seed, mode) for seed, (h, w) in enumerate([(40, 40), (9, 33), (64, 21), (32, 32)])]
+    images = [photograph(h, w, seed, mode) for seed, (h, w) in enumerate([(40, 40), (9, 33), (64, 21), (32, 32)])]
     cut = torch.stack([pixels.cut(image) for image in images])
     assert cut.dtype == torch.uint8 and cut.shape[2:] == pixels.size
     assert torch.equal(pixels.normalize(cut), torch.stack([transform(rgb(image)) for image in images]))
@@ -45,7 +45,7 @@ def test_resize_by_torch_differs_from_pillows_by_rounding_only(form):
     transform = transform_of(form)
     pixels = halves(transform)
     for height, width in ((8, 8), (12, 16), (16, 16)):
-        images = [picture(height, width, seed) for seed in range(3)]
+        images = [photograph(height, width, seed) for seed in range(3)]
         resized = pixels.resize(torch.stack([pixels.raw(image) for image in images]))
         cut = torch.stack([pixels.cut(image) for image in images])
         difference = (resized.int() - cut.int()).abs()

@@ -8,6 +8,7 @@ import torch
 
 from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.registry import InputError
+from support.encoding import pixels_of
 
 
 def load(name, features):
@@ -31,7 +32,7 @@ def test_projecting_the_pooled_features_gives_the_projected(
 ):
     projected, pooled = load(name, "projected"), load(name, "pooled")
     before = {key: value.clone() for key, value in pooled.model.state_dict().items()}
-    pixels = torch.stack([pooled.preprocess(image) for image in images])
+    pixels = pixels_of(pooled, images)
     image, text = pooled.image_features(pixels), pooled.text_features(pooled.tokenize(captions))
     assert (image.shape, text.shape) == ((4, widths[0]), (3, widths[1]))
     assert pooled.describe()["dim"] == {"image": widths[0], "text": widths[1]}
@@ -49,7 +50,7 @@ def test_projecting_the_pooled_features_gives_the_projected(
 
 def test_a_tower_without_a_projection_has_no_pooled_features(images, captions):
     encoder = load("tiny-timm-bare", "pooled")
-    pixels = torch.stack([encoder.preprocess(image) for image in images])
+    pixels = pixels_of(encoder, images)
     with pytest.raises(InputError, match="the image tower of open_clip:tiny-timm-bare/fresh ends without a projection"):
         encoder.image_features(pixels)
     assert encoder.text_features(encoder.tokenize(captions)).shape == (3, 32)

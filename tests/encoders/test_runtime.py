@@ -12,9 +12,9 @@ from PIL import Image
 
 from clip_geometry.data.images import rgb
 from clip_geometry.encoders import load_encoder, resolve_encoder
-from clip_geometry.encoders.base import Encoder
 from clip_geometry.encoders.runtime import inference, resolve_device
 from clip_geometry.registry import InputError
+from support.encoding import load, pixels_of
 
 
 def test_auto_takes_a_gpu_if_there_is_one():
@@ -49,7 +49,7 @@ def test_a_gpu_gives_what_the_cpu_gives(name, images, captions):
     rows = []
     for device in ("cpu", "cuda"):
         encoder = load_encoder(resolve_encoder(f"open_clip:{name}/fresh"), device=device)
-        pixels = torch.stack([encoder.preprocess(image) for image in images])
+        pixels = pixels_of(encoder, images)
         rows.append((encoder.image_features(pixels), encoder.text_features(encoder.tokenize(captions))))
     for cpu, gpu in zip(*rows, strict=True):
         assert gpu.device.type == "cpu"
@@ -58,7 +58,7 @@ def test_a_gpu_gives_what_the_cpu_gives(name, images, captions):
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "LA", "RGBA", "P", "CMYK", "1"])
 def test_images_of_any_mode_are_converted_before_they_are_resized(mode, images):
-    encoder = load_encoder(resolve_encoder("open_clip:tiny-vit/fresh"), device="cpu")
+    encoder = load("open_clip:tiny-vit/fresh")
     image = images[0].convert(mode)
     pixels = encoder.preprocess(image)
     assert pixels.shape == (3, 32, 32) and pixels.dtype == torch.float32
@@ -71,22 +71,6 @@ def test_a_palette_with_transparency_is_read_without_a_warning(tmp_path):
     with Image.open(tmp_path / "p.png") as opened:
         assert opened.mode == "P" and "transparency" in opened.info
         assert np.array_equal(np.asarray(rgb(opened)), np.asarray(image.convert("RGB")))
-
-
-def test_a_missing_modality_is_one_sentence():
-    class TextOnly(Encoder):
-        modalities = frozenset({"text"})
-        config = resolve_encoder("open_clip:tiny-vit/fresh")
-
-        def describe(self):
-            return {}
-
-    TextOnly().require("text")
-    with pytest.raises(InputError, match=r"^open_clip:tiny-vit/fresh embeds text only, it has no image tower$"):
-        TextOnly().require("image")
-    both = load_encoder(resolve_encoder("open_clip:tiny-vit/fresh"), device="cpu")
-    both.require("image")
-    both.require("text")
 
 
 UNREACHABLE = """

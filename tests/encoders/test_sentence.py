@@ -148,13 +148,6 @@ def test_a_model_saved_by_sentence_transformers_of_today_loads(folder, tmp_path)
     assert load(tmp_path / "saved").describe()["context_length"] == 12
 
 
-def test_half_precision_and_pooled_rows(folder):
-    exact = rows_of(folder)
-    rough = rows_of(folder, precision="bf16")
-    assert 0 < (exact - rough).abs().max() < 0.1
-    assert rows_of(folder, features="pooled").shape == (4, 24)
-
-
 # --- files
 
 
@@ -168,16 +161,6 @@ def test_max_seq_length_is_the_models_own_or_the_tokenizers_or_the_positions(fol
     (folder / "sentence_bert_config.json").rename(folder / "sentence_roberta_config.json")
     rewrite(folder / "sentence_roberta_config.json", max_seq_length=12)
     assert load(folder).tokenize(texts).truncated == 3
-
-
-def test_pickled_weights_load_as_older_models_have_them(folder):
-    from safetensors.torch import load_file
-
-    expected = rows_of(folder)
-    for place in (folder, folder / "2_Dense"):
-        torch.save(load_file(place / "model.safetensors"), place / "pytorch_model.bin")
-        (place / "model.safetensors").unlink()
-    assert torch.equal(rows_of(folder), expected)
 
 
 def test_the_hub_is_asked_for_this_models_files_only(sentence_folder, monkeypatch):
@@ -195,87 +178,20 @@ def test_the_hub_is_asked_for_this_models_files_only(sentence_folder, monkeypatc
     assert asked == [("*.json", "*.txt", "*.model"), ("model.safetensors",), ("2_Dense/model.safetensors",)]
 
 
-@pytest.mark.parametrize("place", ["1_Pooling/config.json", "2_Dense/config.json", "sentence_bert_config.json"])
-def test_the_revision_is_that_of_all_modules(folder, place):
-    config = resolve_encoder(f"sentence:{folder}")
-    before = encoder_revision(config)
-    (folder / place).write_text((folder / place).read_text() + "\n")
-    assert encoder_revision(config) != before
-
-
 # --- refusals
 
 
 def expect(folder, sentence):
-    with pytest.raises(InputError, match=sentence) as caught:
+    with pytest.raises(InputError, match=sentence):
         load(folder)
-    assert "\n" not in str(caught.value)
 
 
-def test_modules_that_are_unknown_are_named(folder, tmp_path):
+def test_modules_in_another_order_or_of_another_kind_are_named(folder):
     set_modules(folder, "Transformer", "Pooling", "WordWeights")
     expect(folder, "modules that cannot be loaded here: WordWeights; known are Transformer, Pooling, Dense, Normalize")
-    entries = [{"idx": 0, "name": "0", "path": "", "type": "custom_st.Transformer"}]
-    (folder / "modules.json").write_text(json.dumps(entries))
-    expect(folder, r"cannot be loaded here: custom_st\.Transformer")
-    set_modules(folder, "Pooling", "Transformer")
-    expect(folder, "has the modules Pooling, Transformer; expected Transformer, Pooling, then")
-    set_modules(folder, "Transformer")
-    expect(folder, "has the modules Transformer; expected Transformer, Pooling, then")
-    (folder / "modules.json").write_text('[{"path": ""}]')
-    expect(folder, r"modules\.json lacks '?0\.type")
-    (folder / "modules.json").write_text("{}")
-    expect(folder, r"modules\.json is {}: input should be a valid list")
-    (folder / "modules.json").write_text("[")
-    expect(folder, r"modules\.json is no readable JSON")
-    entries = [{"path": "../elsewhere", "type": f"{BERT}{kind}"} for kind in ("Transformer", "Pooling")]
-    (folder / "modules.json").write_text(json.dumps(entries))
-    expect(folder, "names files outside of its own folder")
-    (folder / "modules.json").unlink()
-    expect(folder, r"has no modules\.json, .* plain transformers encoder is loaded by hf-text:, with pooling=mean")
-    with pytest.raises(InputError, match="neither an existing folder nor a name ORG/NAME"):
-        resolve_encoder("sentence:/no/such/folder")
-
-
-@pytest.mark.parametrize(
-    ("place", "changes", "sentence"),
-    [
-        (
-            "1_Pooling/config.json",
-            {"pooling_mode_lasttoken": True},
-            "its Pooling is lasttoken; known are cls, max, mean",
-        ),
-        ("1_Pooling/config.json", {"pooling_mode": ["weightedmean"]}, "its Pooling is weightedmean; known are"),
-        ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "are not supported here: transformer_task"),
-        (
-            "sentence_bert_config.json",
-            {"processing_kwargs": {"text": {"x": 1}}},
-            "not supported here: processing_kwargs",
-        ),
-        (
-            "sentence_bert_config.json",
-            {"modality_config": {"image": {}}},
-            "takes texts by None, which is not supported",
-        ),
-        (
-            "2_Dense/config.json",
-            {"use_residual": True},
-            "its Dense has settings that are not supported here: use_resid",
-        ),
-        ("2_Dense/config.json", {"module_input_name": "token_embeddings"}, "not supported here: module_input_name"),
-        ("2_Dense/config.json", {"in_features": 7}, "its Dense takes 7 columns, what is before it gives 24"),
-        ("2_Dense/config.json", {"bias": False}, r"does not fit the architecture: the file has, .* 'linear\.bias'"),
-        (
-            "2_Dense/config.json",
-            {"activation_function": "os.abort"},
-            r"'os\.abort' of its Dense is no module of torch\.nn",
-        ),
-        ("2_Dense/config.json", {"activation_function": "torch.nn.functional.relu"}, "is no module of torch.nn"),
-    ],
-)
-def test_settings_that_are_not_supported_are_named(folder, place, changes, sentence):
-    rewrite(folder / place, **changes)
-    expect(folder, sentence)
+    for kinds in (["Pooling", "Transformer"], ["Transformer"]):
+        set_modules(folder, *kinds)
+        expect(folder, f"has the modules {', '.join(kinds)}; expected Transformer, Pooling, then")
 
 
 def test_prompts_that_are_not_supported_are_named(folder):
@@ -285,13 +201,6 @@ def test_prompts_that_are_not_supported_are_named(folder):
     path.write_text('{"default_prompt_name": "query", "prompts": {"query": "q: "}}')
     rewrite(folder / "1_Pooling" / "config.json", include_prompt=False)
     expect(folder, "its Pooling leaves out the prompt 'q: ', which is not supported")
-    (folder / "1_Pooling" / "config.json").write_text("[]")
-    expect(folder, r"1_Pooling/config\.json is \[\]: input should be a valid")
-
-
-def test_weights_that_are_missing_are_one_sentence(folder):
-    (folder / "2_Dense" / "model.safetensors").unlink()
-    expect(folder, r"none of the files 2_Dense/model\.safetensors, 2_Dense/pytorch_model\.bin")
 
 
 def test_a_bare_name_is_one_of_sentence_transformers_own(monkeypatch, tmp_path):

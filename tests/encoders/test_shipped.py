@@ -1,4 +1,4 @@
-"""The models that the package brings: they are what their cards say."""
+"""The models that the package ships: they are what their cards say."""
 
 import json
 import re
@@ -51,7 +51,7 @@ def test_the_card_has_the_hash_of_the_weights_and_the_folder_is_small(name):
 
 
 def zero_shot(prompt_model: str, prompt: str, language: str, labels: np.ndarray, image: torch.Tensor) -> np.ndarray:
-    """Whether each picture's own class is found, by the prompts of a language."""
+    """Whether each image is correctly classified by the prompts of a language."""
     scenes = cg.load_dataset(cg.resolve_dataset("scenes", prompt=prompt, language=language))
     encoder = cg.load_encoder(cg.resolve_encoder(prompt_model), "cpu")
     assert scenes.text is not None
@@ -62,8 +62,8 @@ def zero_shot(prompt_model: str, prompt: str, language: str, labels: np.ndarray,
 
 
 @pytest.fixture(scope="module")
-def pictures() -> tuple[torch.Tensor, np.ndarray, np.ndarray]:
-    """(unit rows of unseen pictures, their labels, which are of seen classes)."""
+def unseen() -> tuple[torch.Tensor, np.ndarray, np.ndarray]:
+    """(unit rows of held-out images, their labels, which labels are of classes in the training set)."""
     encoder = cg.load_encoder(cg.resolve_encoder("local-dir:shipped/scenes-trained"), "cpu")
     scenes = cg.load_dataset(cg.resolve_dataset("scenes", split="test", seed=7, size=400))
     seen = cg.load_dataset(cg.resolve_dataset("scenes", split="train", classes="seen", size=2000)).image
@@ -73,9 +73,9 @@ def pictures() -> tuple[torch.Tensor, np.ndarray, np.ndarray]:
     return torch.nn.functional.normalize(rows, dim=1), labels, np.isin(labels, np.unique(seen.labels))
 
 
-def test_the_trained_model_knows_pictures_of_seen_classes(pictures):
-    """Asked for: 90 %. Of 320 pictures a model of .996 falls below .97 once in 10^7."""
-    image, labels, seen = pictures
+def test_the_trained_model_knows_images_of_seen_classes(unseen):
+    """Asked for: 90 %. Of 320 images a model of .996 falls below .97 once in 10^7."""
+    image, labels, seen = unseen
     right = zero_shot("local-dir:shipped/scenes-trained", "A picture of a {}.", "en", labels, image)
     assert right[seen].mean() >= 0.97
     assert right[~seen].mean() >= 0.9  # of .986
@@ -84,9 +84,9 @@ def test_the_trained_model_knows_pictures_of_seen_classes(pictures):
 PROMPTS = {language: templates[0] for language, templates in read_yaml(CONFIG)["prompts"].items()}
 
 
-def test_the_multilingual_tower_knows_them_by_prompts_in_its_languages(pictures):
+def test_the_multilingual_tower_knows_them_by_prompts_in_its_languages(unseen):
     """Asked for: 90 % of the accuracy of English prompts through the model's own tower."""
-    image, labels, seen = pictures
+    image, labels, seen = unseen
     own = zero_shot("local-dir:shipped/scenes-trained", PROMPTS["en"], "en", labels, image)
     assert set(PROMPTS) == {"en", "de", "fr", "ru"}
     for language, prompt in PROMPTS.items():
@@ -102,9 +102,9 @@ def test_an_unknown_model_is_refused():
         cg.resolve_encoder("mclip:shipped/x")
 
 
-def test_untrained_it_is_in_a_narrow_cone(pictures):
+def test_untrained_it_is_in_a_narrow_cone(unseen):
     """The same architecture with first weights: `fresh`."""
-    trained, _, _ = pictures
+    trained, _, _ = unseen
     encoder = cg.load_encoder(cg.resolve_encoder("local-dir:shipped/scenes-trained", fresh=True), "cpu")
     scenes = cg.load_dataset(cg.resolve_dataset("scenes", split="test", seed=7, size=100))
     assert scenes.image is not None

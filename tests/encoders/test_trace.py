@@ -11,6 +11,7 @@ from torch import nn
 from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.encoders.trace import Affine, Norm, tower_parameters, trace
 from clip_geometry.registry import InputError
+from support.encoding import pixels_of
 
 PRE_NORM = ["attention normalisation", "attention", "attention residual",
             "mlp normalisation", "mlp", "mlp residual"]  # fmt: skip
@@ -30,7 +31,7 @@ def load(name, **options):
 
 def batches_of(encoder, modality, images, captions, size=2):
     if modality == "image":
-        return list(torch.stack([encoder.preprocess(image) for image in images]).split(size))
+        return list(pixels_of(encoder, images).split(size))
     return [encoder.tokenize(captions[k : k + size]) for k in range(0, len(captions), size)]
 
 
@@ -194,7 +195,7 @@ def test_a_head_behind_the_pooling_is_a_projection(mclip_folder, captions, featu
 def test_a_resnet_is_followed_by_the_means_of_its_maps(images, mode):
     """Sums and shortcuts are linear, so they hold for means; ReLUs do not."""
     encoder = load("open_clip:tiny-resnet/fresh", batch_norm=mode)
-    pixels = torch.stack([encoder.preprocess(image) for image in images])
+    pixels = pixels_of(encoder, images)
     found = trace(encoder, "image", [pixels])
     assert torch.equal(found.rows[-1], encoder.image_features(pixels))
     rows = {(o.layer, o.name): r for o, r in zip(found.operations, found.rows, strict=True)}
@@ -212,7 +213,7 @@ def test_a_resnet_is_followed_by_the_means_of_its_maps(images, mode):
 
 def test_the_residual_branches_of_a_fresh_resnet_are_zero(images):
     encoder = load_encoder(resolve_encoder("open_clip:tiny-resnet/fresh"), device="cpu")
-    found = trace(encoder, "image", [torch.stack([encoder.preprocess(image) for image in images])])
+    found = trace(encoder, "image", [pixels_of(encoder, images)])
     zero = {o.name for o, rows in zip(found.operations, found.rows, strict=True) if o.layer and not rows.any()}
     assert zero == {"normalisation"}
 

@@ -1,25 +1,11 @@
 """Truncated texts are counted exactly: at the boundary, with either kind of tokenizer."""
 
 import open_clip
-import pytest
 
-from clip_geometry.encoders import load_encoder, resolve_encoder
-from clip_geometry.encoders.truncation import count_truncated
+from clip_geometry.encoders.open_clip import count_truncated
 
 LENGTHS = [0, 1, 12, 13, 14, 15, 16, 40]  # words; two more tokens for start and end, context length 16
 TEXTS = [" ".join(["cat"] * length) for length in LENGTHS]
-
-
-@pytest.mark.parametrize("family", ["simple", "huggingface"])
-def test_the_count_is_that_of_uncut_token_lists(family, model_folder):
-    name, options = ("open_clip:tiny-vit/fresh", {})
-    if family == "huggingface":
-        name, options = f"local-dir:{model_folder}", {"fresh": True}
-    encoder = load_encoder(resolve_encoder(name, **options), device="cpu")
-    tokens = encoder.tokenize(TEXTS)
-    assert tokens.truncated == sum(length + 2 > 16 for length in LENGTHS) == 3
-    assert tokens.inputs.shape == (len(TEXTS), 16)
-    assert [encoder.tokenize([text]).truncated for text in TEXTS] == [0, 0, 0, 0, 0, 1, 1, 1]
 
 
 def test_an_exclamation_mark_has_the_id_of_padding():

@@ -9,18 +9,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from clip_geometry.encoders import encoder_revision, load_encoder, resolve_encoder
+from clip_geometry.encoders import encoder_revision, resolve_encoder
 from clip_geometry.encoders.checkpoint import read_state_dict
 from clip_geometry.registry import InputError
-
-
-def load(model, **options):
-    return load_encoder(resolve_encoder(model, **options), device="cpu")
-
-
-def embed(encoder, images, captions):
-    pixels = torch.stack([encoder.preprocess(image) for image in images])
-    return encoder.image_features(pixels), encoder.text_features(encoder.tokenize(captions))
+from support.encoding import embed, load
 
 
 def save(state, path):
@@ -83,7 +75,7 @@ def test_the_activation_of_a_checkpoint_is_asked_for_and_used(tmp_path, images, 
     assert (rows[0] - rows[1]).abs().max() > 1e-4
 
 
-def test_the_revision_is_that_of_the_files(tmp_path, model_folder):
+def test_the_revision_of_a_checkpoint_is_that_of_its_content(tmp_path):
     state = state_of("open_clip:tiny-vit/fresh", seed=1)
     first = save(state, tmp_path / "a.safetensors")
     config = resolve_encoder(f"open_clip:tiny-vit@{first}", quick_gelu=False)
@@ -91,11 +83,6 @@ def test_the_revision_is_that_of_the_files(tmp_path, model_folder):
     save(state, tmp_path / "b.safetensors")
     assert encoder_revision(resolve_encoder(f"open_clip:tiny-vit@{tmp_path}/b.safetensors", quick_gelu=False)) == before
     save(state_of("open_clip:tiny-vit/fresh", seed=2), first)
-    assert encoder_revision(config) != before
-    config = resolve_encoder(f"local-dir:{model_folder}", fresh=True)
-    before = encoder_revision(config)
-    tokenizer = model_folder / "tokenizer.json"
-    tokenizer.write_text(tokenizer.read_text().replace('"circle"', '"ring"'))
     assert encoder_revision(config) != before
 
 
@@ -109,9 +96,8 @@ def test_the_revision_is_that_of_the_files(tmp_path, model_folder):
 )
 def test_a_checkpoint_of_another_architecture_is_one_sentence(tmp_path, name, sentence):
     path = save(state_of("open_clip:tiny-vit/fresh"), tmp_path / "w.safetensors")
-    with pytest.raises(InputError, match=sentence) as caught:
+    with pytest.raises(InputError, match=sentence):
         load(f"open_clip:{name}@{path}", quick_gelu=False)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_checkpoint_with_more_than_the_model_is_refused(tmp_path):
@@ -153,9 +139,8 @@ def test_a_pickle_that_would_run_code_is_refused_unexecuted(tmp_path, model_fold
 )
 def test_damaged_files_are_one_sentence(tmp_path, filename, content, sentence):
     (tmp_path / filename).write_bytes(content)
-    with pytest.raises(InputError, match=sentence) as caught:
+    with pytest.raises(InputError, match=sentence):
         load(f"open_clip:tiny-vit@{tmp_path / filename}", quick_gelu=False)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:FutureWarning")
@@ -173,29 +158,11 @@ def test_files_that_are_none(tmp_path):
         load(f"open_clip:tiny-vit@{tmp_path}/script.pt", quick_gelu=False)
 
 
-def test_folders_that_are_no_models(tmp_path, model_folder):
-    with pytest.raises(InputError, match="has no weights; add fresh=true"):
-        resolve_encoder(f"local-dir:{model_folder}")
+def test_a_folder_with_several_checkpoints_is_refused(model_folder):
     for name in ("a.pt", "b.pt"):
         save(load("open_clip:tiny-vit/fresh").model.state_dict(), model_folder / name)
     with pytest.raises(InputError, match=r"has several checkpoints \(a\.pt, b\.pt\)"):
         resolve_encoder(f"local-dir:{model_folder}")
-    with pytest.raises(InputError, match=r"has no open_clip_config\.json"):
-        resolve_encoder(f"local-dir:{tmp_path}", fresh=True)
-    (tmp_path / "open_clip_config.json").write_text("{}")
-    with pytest.raises(InputError, match=r"open_clip_config\.json lacks '?model_cfg"):
-        resolve_encoder(f"local-dir:{tmp_path}", fresh=True)
-    (tmp_path / "open_clip_config.json").write_text('{"model_cfg": {"embed_dim": 4}}')
-    with pytest.raises(InputError, match=r"open_clip_config\.json lacks '?model_cfg\.vision_cfg"):
-        resolve_encoder(f"local-dir:{tmp_path}", fresh=True)
-    (tmp_path / "open_clip_config.json").write_text(
-        '{"model_cfg": {"embed_dim": 4, "vision_cfg": {"widht": 8}, "text_cfg": {}}}'
-    )
-    with pytest.raises(InputError, match=r"cannot build the 'model_cfg' of .*'widht'"):
-        load(f"local-dir:{tmp_path}", fresh=True)
-    (model_folder / "tokenizer.json").unlink()
-    with pytest.raises(InputError, match="holds no tokenizer that transformers can load"):
-        load(f"local-dir:{model_folder}", fresh=True)
 
 
 def test_a_folder_whose_weights_are_of_another_model(model_folder):

@@ -149,9 +149,8 @@ def test_a_large_binary_is_indexed_without_reading_the_vectors(tmp_path):
 
 
 def expect(path, sentence, words=("cat",)):
-    with pytest.raises(InputError, match=sentence) as caught:
+    with pytest.raises(InputError, match=sentence):
         rows_of(path, list(words))
-    assert "\n" not in str(caught.value)
 
 
 def test_arrays_that_do_not_fit_their_words(tmp_path):

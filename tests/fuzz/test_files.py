@@ -15,7 +15,7 @@ from safetensors.numpy import load, save
 import clip_geometry as cg
 from clip_geometry import reading
 from clip_geometry.config import digest
-from clip_geometry.encoders.words.files import find_files, read_words
+from clip_geometry.encoders.words import find_files, read_words
 from clip_geometry.files import parquet_bytes
 from clip_geometry.formats import read_labels
 from clip_geometry.transforms.map_file import KEY, checksum

@@ -1,7 +1,7 @@
-"""Encoders: a model's name and options become something that embeds images and texts.
+"""Encoders: from a model's name and options to something that embeds images and texts.
 
-One file per family; a family registers itself under the prefix of its names. Importing this package is light:
-open_clip and transformers are imported when a model is looked up.
+One file or folder per family; a family registers itself under the prefix of its names. Importing this package is
+light: open_clip and transformers are imported when a model is looked up.
 """
 
 import re
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from clip_geometry.config import validate
 from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, Tokens, encoders
-from clip_geometry.encoders.mclip.table import paired_image_model
+from clip_geometry.encoders.mclip import paired_image_model
 from clip_geometry.encoders.open_clip.source import list_names
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.registry import InputError, import_all, shown
@@ -32,17 +32,32 @@ import_all(__name__)
 
 
 class ModelList(NamedTuple):
-    """families: (pattern, summary) of each; architectures: open_clip's NAME → its TAGs (none: only NAME/fresh)."""
+    """families: (pattern, summary) of each. architectures: open_clip's NAME → its TAGs; none: only NAME/fresh."""
 
     families: list[tuple[str, str]]
     architectures: dict[str, tuple[str, ...]]
 
 
 def resolve_encoder(model: str, **options: Any) -> EncoderConfig:
-    """The config of a model: `resolve_encoder("open_clip:RN50/fresh", seed=1, batch_norm="batch")`.
+    """Check a model's name and options, and return its config. Nothing is downloaded.
 
-    Raises InputError, naming the nearest known one, for an unknown family, architecture, tag or option, for a
-    missing file, and for an option that the model does not take. Nothing is downloaded.
+    Args:
+        model: name of the model, e.g. `open_clip:ViT-B-32/laion2b_s34b_b79k`; `clip-geometry list models` prints the
+            families.
+        **options: fields of the family's config, such as `features`, `precision` or `seed`.
+
+    Returns:
+        The config, for `load_encoder`. As a whole it identifies the encoder in the embedding store.
+
+    Raises:
+        InputError: unknown family, architecture, tag or option (the nearest known one is named), a missing file, or an
+            option that the model does not take.
+
+    Example:
+        >>> import clip_geometry as cg
+        >>> config = cg.resolve_encoder("open_clip:RN50/fresh", seed=1, batch_norm="batch")
+        >>> config.is_fresh, config.depends_on_batch
+        (True, True)
     """
     entry = _family(model)
     config = validate(entry.config, {"model": model, **options}, f"model {shown(model)}")
@@ -51,20 +66,37 @@ def resolve_encoder(model: str, **options: Any) -> EncoderConfig:
 
 
 def config_class(model: str) -> type[EncoderConfig]:
-    """The kind of config that a model's name asks for, by its family alone."""
+    """The config class of a model's family."""
     return _family(model).config
 
 
 def load_encoder(config: EncoderConfig, device: str = "auto") -> Encoder:
-    """The model itself, in eval mode. device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", …"""
+    """Load the model of a config, in eval mode; a model of the hub is downloaded.
+
+    Args:
+        config: from `resolve_encoder`.
+        device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", …
+
+    Returns:
+        The encoder. Its rows are raw: never normalized.
+
+    Raises:
+        InputError: no such device, weights that do not fit the architecture, damaged files, or an unreachable hub.
+
+    Example:
+        >>> import clip_geometry as cg
+        >>> encoder = cg.load_encoder(cg.resolve_encoder("scenes-clip/fresh"), device="cpu")
+        >>> encoder.text_features(encoder.tokenize(["a red circle", "a blue square"])).shape
+        torch.Size([2, 512])
+    """
     chosen = resolve_device(device)
     return _family(config.model).load(config, chosen)
 
 
 def encoder_revision(config: EncoderConfig) -> str:
-    """Checksum of what the config's name stands for at present: weights, architecture, tokenizer.
+    """Checksum of the model's current weights, architecture and tokenizer.
 
-    The model is not built, but a model from the hub is downloaded.
+    The model is not built, but a model of the hub is downloaded.
     """
     return _family(config.model).revision(config)
 

@@ -1,4 +1,4 @@
-"""What an encoder is: preprocessing and features, nothing about files or batching."""
+"""The encoder interface: preprocessing and features, nothing about files or batching."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -16,10 +16,10 @@ from clip_geometry.registry import InputError, Registry
 
 
 class EncoderConfig(Config):
-    """Fields of every encoder; they all enter the store's key. A subclass adds its own.
+    """Options of every encoder, to which a subclass adds its own; all enter the store's key.
 
     model: the full name, e.g. "open_clip:ViT-B-32/fresh". features: rows after the tower's final projection, or the
-    pooled ones before it. precision: of the weights and the computation; rows are float32 whatever it is.
+    pooled rows before it. precision: of the weights and the computation; rows are float32 in any case.
     """
 
     model: str
@@ -27,8 +27,13 @@ class EncoderConfig(Config):
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
 
     @property
+    def name(self) -> str:
+        """What follows the family's prefix: a hub name, a path, …"""
+        return self.model.partition(":")[2]
+
+    @property
     def is_fresh(self) -> bool:
-        """Whether the weights are untrained, which a report has to say."""
+        """Whether the weights are untrained, which a report has to state."""
         return False
 
     @property
@@ -39,7 +44,7 @@ class EncoderConfig(Config):
 
 @dataclass(frozen=True)
 class Tokens:
-    """A tokenized batch. `inputs` go to the text tower; `truncated` counts texts that did not fit."""
+    """A tokenized batch. inputs: for the text tower. truncated: number of texts that did not fit."""
 
     inputs: Any
     truncated: int
@@ -47,10 +52,10 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Rows:
-    """What a batch gave. vectors: (m, d) float32 on the CPU.
+    """The rows of a batch.
 
-    item: (m,) which input of the batch each row belongs to, ascending; None: one row each. columns: further facts of
-    each row. lost: parts of the inputs (words) that gave no row.
+    vectors: (m, d) float32 on the CPU. item: (m,) the input of the batch that each row belongs to, ascending; None for
+    one row each. columns: metadata of each row. lost: number of parts of the inputs (words) without a row.
     """
 
     vectors: Tensor
@@ -60,29 +65,30 @@ class Rows:
 
 
 class Encoder(ABC):
-    """A model that embeds images, texts or both. Rows are raw: never normalised here.
+    """A model that embeds images, texts or both. Rows are raw: never normalized.
 
-    `preprocess` and `tokenize` run on the CPU (and may run in workers), `image_features` and `text_features`
-    take their stacked results, move them to `device` and return float32 rows on the CPU. An encoder that gives an
-    input several rows overrides `image_rows` and `text_rows`.
+    `preprocess` and `tokenize` run on the CPU, possibly in workers. `image_features` and `text_features` take their
+    stacked results, move them to `device` and return float32 rows on the CPU. An encoder with several rows per input
+    overrides `image_rows` and `text_rows`.
     """
 
     config: EncoderConfig
     device: torch.device
     modalities: frozenset[str]  # of {"image", "text"}
-    pixels: Pixels | None = None  # the halves of `preprocess`, where it has such; `image_features` takes theirs, too
-    pads_to_longest: bool = False  # whether a batch of texts costs what its longest costs
-    item_bytes: int = 0  # about what the rows of an input take, where they are many: shards hold fewer inputs then
+    pixels: Pixels | None = None  # `preprocess` in two halves, if it can be divided
+    pads_to_longest: bool = False  # whether the cost of a batch of texts depends on its longest text
+    item_bytes: int = 0  # estimated size of an input's rows, where there are many; shards then hold fewer inputs
 
     @abstractmethod
     def describe(self) -> Mapping[str, Any]:
-        """JSON-like facts for the manifest: weights (name and checksum, or "fresh" and seed), dim, parameters,
-        activation, preprocessing, tokenizer, context_length, logit_scale, logit_bias.
-        dim maps each modality to its number of columns. None for what the model does not have: a text tower has no
-        preprocessing and no logit_scale. Further facts (image_model, modules) as the family has them."""
+        """JSON-like facts for the manifest, None where the model has no such thing.
+
+        weights (name and checksum, or "fresh" and seed), dim (modality → number of columns), parameters, activation,
+        preprocessing, tokenizer, context_length, logit_scale, logit_bias; families add further ones (image_model).
+        """
 
     def require(self, modality: str) -> None:
-        """Raises InputError in one sentence where the model lacks the modality."""
+        """Raises InputError where the model lacks the modality."""
         if modality not in self.modalities:
             has = " and ".join(sorted(self.modalities))
             raise InputError(f"{self.config.model} embeds {has} only, it has no {modality} tower")
@@ -100,7 +106,7 @@ class Encoder(ABC):
         raise NotImplementedError
 
     def compile(self) -> None:
-        """Puts the towers through torch.compile."""
+        """Compiles the towers by torch.compile."""
         raise InputError(f"{self.config.model} is not made to be compiled; leave compile out")
 
     def image_rows(self, pixels: Tensor) -> Rows:
@@ -112,14 +118,14 @@ class Encoder(ABC):
 
 @dataclass(frozen=True)
 class EncoderEntry:
-    """A family of encoders, chosen by the prefix of the model's name: what is before its first colon or slash."""
+    """A family of encoders, chosen by the prefix of the model's name, which ends at its first colon or slash."""
 
     config: type[EncoderConfig]
     load: Callable[[Any, torch.device], Encoder]  # (config, device)
     revision: Callable[[Any], str]  # (config): checksum of the weights' files, known without building the model
-    pattern: str  # how its names look: "open_clip:NAME/TAG"
+    pattern: str  # of its names: "open_clip:NAME/TAG"
     summary: str
-    check: Callable[[Any], None] = lambda config: None  # (config): InputError on a wrong name, without network
+    check: Callable[[Any], object] = lambda config: None  # (config): InputError on a wrong name, without network
 
 
 encoders: Registry[EncoderEntry] = Registry("encoder", "clip-geometry list models")

@@ -1,10 +1,11 @@
-"""Files of the Hugging Face hub: fetched once, then a folder like any other. Offline it fails at once."""
+"""Model files of the Hugging Face hub: downloaded once, then a folder like any other; offline they fail at once."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from clip_geometry.config import digest
+from clip_geometry.encoders.base import EncoderConfig
 from clip_geometry.encoders.shipped import model_path
 from clip_geometry.files import sha256_of
 from clip_geometry.registry import InputError, shown
@@ -13,10 +14,22 @@ TOKENIZER_FILES = ("*.json", "*.txt", "*.model")
 
 
 def check_name(name: str) -> None:
-    """Raises InputError where `name` can be neither a folder that exists nor a name on the hub."""
-    there = name and model_path(name).is_dir()  # no name would be the current folder
+    """Raises InputError where `name` can be neither an existing folder nor a name on the hub."""
+    there = name and model_path(name).is_dir()  # an empty name would be the current folder
     if not there and not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", name):
         raise InputError(f"{shown(name)} is neither an existing folder nor a name ORG/NAME on the Hugging Face hub")
+
+
+def local_check(find: Callable, name_of: Callable = lambda config: config.name) -> Callable[[EncoderConfig], None]:
+    """A family's `check`: the name is possible, and `find` accepts the folder if it is a local one."""
+
+    def check(config: EncoderConfig) -> None:
+        name = name_of(config)
+        check_name(name)
+        if model_path(name).is_dir():
+            find(config)
+
+    return check
 
 
 def folder(name: str, patterns: Sequence[str]) -> Path:
@@ -48,7 +61,7 @@ def folder(name: str, patterns: Sequence[str]) -> Path:
 
 
 def plain(folder: Path) -> Path:
-    """The folder, if nothing in it is a device or a pipe, which whoever opens it would wait for."""
+    """The folder, checked to hold no device and no pipe, whose reader would wait forever."""
     for path in folder.iterdir():
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise InputError(f"{shown(path)} is a device or a pipe; a folder with the files of a model was expected")
@@ -56,7 +69,7 @@ def plain(folder: Path) -> Path:
 
 
 def folder_digest(folder: Path) -> str:
-    """One checksum of the names and contents of its config and tokenizer files, wherever it lies."""
+    """One checksum of the names and contents of its config and tokenizer files, independent of its location."""
     kept = [path for path in folder.iterdir() if path.is_file() and any(map(path.match, TOKENIZER_FILES))]
     return digest({path.name: sha256_of(path) for path in kept})
 

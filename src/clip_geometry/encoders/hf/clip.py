@@ -1,4 +1,4 @@
-"""Encoders of Hugging Face transformers: CLIPModel with its processor, by hub name or folder."""
+"""Hugging Face transformers' CLIPModel with its image processor, by hub name or folder."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,12 +12,21 @@ from torch import Tensor
 from clip_geometry.data.images import rgb
 from clip_geometry.encoders import hub
 from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, Tokens, encoders
-from clip_geometry.encoders.hf.fresh import HFConfig, build, revision_of, weights_of
-from clip_geometry.encoders.hf.loading import apply, load_tokenizer, one_sentence, quiet, read_config
-from clip_geometry.encoders.hf.tokens import check_ids, tokenize
+from clip_geometry.encoders.hf.loading import (
+    HFConfig,
+    apply,
+    build,
+    check_ids,
+    load_tokenizer,
+    one_sentence,
+    quiet,
+    read_config,
+    revision_of,
+    tokenize,
+    weights_of,
+)
 from clip_geometry.encoders.open_clip.config import Mean, Sides, StandardDeviation
 from clip_geometry.encoders.runtime import DTYPES, inference, parameter_count
-from clip_geometry.encoders.shipped import model_path
 from clip_geometry.reading import read_json
 from clip_geometry.registry import InputError, shown
 
@@ -27,7 +36,7 @@ class HFClipConfig(HFConfig):
 
 
 class _Preprocessing(BaseModel):
-    """What of preprocessor_config.json could take all memory, or give NaN."""
+    """The fields of preprocessor_config.json that could exhaust memory or give NaN."""
 
     size: Sides = None
     crop_size: Sides = None
@@ -37,28 +46,16 @@ class _Preprocessing(BaseModel):
 
 
 def find(config: HFClipConfig) -> tuple[Path, Path | None]:
-    """(folder with config, tokenizer and image processor; weights file, None: fresh), downloaded if need be."""
-    name = config.model.partition(":")[2]
-    folder = hub.folder(name, hub.TOKENIZER_FILES)
-    _check_config(folder)
+    """(folder with config, tokenizer and image processor; weights file, None for a fresh model)."""
+    folder = hub.folder(config.name, hub.TOKENIZER_FILES)
+    kind = read_config(folder, "a CLIP model in transformers' layout")["model_type"]
+    if kind != "clip":
+        raise InputError(f"{shown(folder)} holds a model of type {shown(kind)}; hf-clip: loads models of type 'clip'")
     return folder, weights_of(config)
-
-
-def check(config: HFClipConfig) -> None:
-    name = config.model.partition(":")[2]
-    hub.check_name(name)
-    if model_path(name).is_dir():
-        find(config)
 
 
 def revision(config: HFClipConfig) -> str:
     return revision_of(*find(config))
-
-
-def _check_config(folder: Path) -> None:
-    kind = read_config(folder, "a CLIP model in transformers' layout")["model_type"]
-    if kind != "clip":
-        raise InputError(f"{shown(folder)} holds a model of type {shown(kind)}; hf-clip: loads models of type 'clip'")
 
 
 def load(config: HFClipConfig, device: torch.device) -> "HFClipEncoder":
@@ -141,6 +138,6 @@ encoders.add(
         revision=revision,
         pattern="hf-clip:ORG/NAME or PATH",
         summary="transformers' CLIPModel and processor, from the hub or a folder; fresh=true: initialised",
-        check=check,
+        check=hub.local_check(find),
     ),
 )

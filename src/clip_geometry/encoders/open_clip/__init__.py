@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -14,8 +13,8 @@ from clip_geometry.config import digest
 from clip_geometry.data.images import rgb
 from clip_geometry.encoders import checkpoint, hub
 from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, Tokens, encoders
-from clip_geometry.encoders.hf.loading import one_sentence, read_settings
-from clip_geometry.encoders.hf.tokens import check_ids
+from clip_geometry.encoders.hf.loading import check_ids, one_sentence, read_settings
+from clip_geometry.encoders.open_clip.pooled import TextTower, pooled, pooled_width, projection
 from clip_geometry.encoders.open_clip.source import (
     Source,
     check_repository,
@@ -26,19 +25,17 @@ from clip_geometry.encoders.open_clip.source import (
     scenes_folder,
 )
 from clip_geometry.encoders.pixels import halves
-from clip_geometry.encoders.pooled import Projection, TextTower, pooled, pooled_width, projection
 from clip_geometry.encoders.runtime import DTYPES, activations, bounded, inference, parameter_count, quiet_logging
 from clip_geometry.encoders.shipped import model_path
-from clip_geometry.encoders.truncation import count_truncated
 from clip_geometry.files import sha256_of
 from clip_geometry.registry import InputError, shown
 
 
 class OpenClipConfig(EncoderConfig):
-    """What all forms have in common.
+    """Options of every model of open_clip.
 
-    batch_norm: "eval" uses the running statistics (in a fresh model the identity), "batch" those of the batch at hand;
-    then a row depends on its batch.
+    batch_norm: "eval" uses the running statistics (in a fresh model, the identity), "batch" those of the current batch,
+    so that a row depends on its batch.
     """
 
     batch_norm: Literal["eval", "batch"] = "eval"
@@ -53,7 +50,7 @@ class HubConfig(OpenClipConfig):
 
 
 class FreshConfig(OpenClipConfig):
-    """What can be initialised. seed: of that. zero_bias: all biases of both towers set to zero afterwards."""
+    """A model that can be initialized. seed: of the initialization. zero_bias: set all biases to zero afterwards."""
 
     seed: int = Field(default=0, ge=0, lt=2**63)
     zero_bias: bool = False
@@ -64,7 +61,7 @@ class FreshConfig(OpenClipConfig):
 
     @model_validator(mode="after")
     def _fresh_only(self):
-        if not self.is_fresh and (self.seed or self.zero_bias):
+        if (self.seed or self.zero_bias) and not self.is_fresh:
             raise ValueError("seed and zero_bias are for freshly initialised models, this one has weights")
         return self
 
@@ -92,7 +89,7 @@ class NamedConfig(FreshConfig):
 
 
 class FolderConfig(FreshConfig):
-    """local-dir:PATH. fresh: initialise instead of loading the folder's weights."""
+    """local-dir:PATH. fresh: initialize instead of loading the folder's weights."""
 
     fresh: bool = False
 
@@ -102,28 +99,27 @@ class FolderConfig(FreshConfig):
 
 
 def find(config: OpenClipConfig) -> Source:
-    """Where the model comes from. Only for hf-hub: is anything downloaded, before the weights are asked for."""
-    rest = config.model.partition(":")[2]
+    """The model's architecture, tokenizer and weights; only hf-hub: downloads anything before the weights are read."""
     if isinstance(config, NamedConfig):
         return from_name(config.model, config.quick_gelu)
     if isinstance(config, FolderConfig):
-        return from_folder(model_path(rest), config.fresh)
+        return from_folder(model_path(config.name), config.fresh)
     if isinstance(config, ScenesConfig):
         return from_folder(scenes_folder(), fresh=True)
-    return from_hub(rest)
+    return from_hub(config.name)
 
 
 def check(config: OpenClipConfig) -> None:
-    """Raises InputError where the name, tag, activation, file or folder is wrong; needs no network."""
+    """Raises InputError where name, tag, activation, file or folder is wrong; needs no network."""
     if isinstance(config, HubConfig):
-        check_repository(config.model.partition(":")[2])
+        check_repository(config.name)
     else:
         find(config)
 
 
 def revision(config: OpenClipConfig) -> str:
-    """Identifies architecture, weights and tokenizer: checksums of the files; for fresh models also the versions
-    of torch and open_clip, on which the initialisation depends."""
+    """Identifies architecture, weights and tokenizer by checksums of the files; for fresh models also by the versions
+    of torch and open_clip, which the initialization depends on."""
     source = find(config)
     facts: dict[str, Any] = {"architecture": source.architecture, "preprocessing": source.preprocessing}
     if source.folder is not None:
@@ -136,23 +132,44 @@ def revision(config: OpenClipConfig) -> str:
 
 
 def load(config: OpenClipConfig, device: torch.device) -> "OpenClipEncoder":
+    import open_clip
     from open_clip.transform import PreprocessCfg, image_transform_v2
 
     source = find(config)
-    path = source.weights() if source.weights else None  # fetched first: errors before minutes of initialisation
+    path = source.weights() if source.weights else None  # fetched first: errors before minutes of initialization
     with quiet_logging():
         model = _build(source, config)
         tokenizer = _tokenizer(source)
-        weights = _fresh_weights(model, config) if path is None else _load_weights(model, path, source, config.model)
+        if path is None:
+            assert isinstance(config, FreshConfig)
+            weights = {"name": "fresh", "seed": config.seed, "zero_bias": config.zero_bias}
+            if config.zero_bias:
+                with torch.no_grad():
+                    for name, parameter in model.named_parameters():
+                        # logit_bias shifts logits, it is in neither tower
+                        if name.endswith("bias") and name != "logit_bias":
+                            parameter.zero_()
+        else:
+            weights = {"name": path.name, "sha256": sha256_of(path)}
+            if source.published:
+                with one_sentence(f"the weights {shown(path)} of {config.model} cannot be loaded"):
+                    open_clip.load_checkpoint(model, str(path), weights_only=True)  # knows the layouts of all its tags
+            else:
+                checkpoint.load_state_dict(model, checkpoint.read_state_dict(path), str(path))
     transform = image_transform_v2(PreprocessCfg(**model.visual.preprocess_cfg), is_train=False)
     model.eval()
     if config.batch_norm == "batch":
-        _use_batch_statistics(model, config.model)
+        layers = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+        if not layers:
+            raise InputError(f"{config.model} has no batch norm layers; leave batch_norm at eval")
+        for layer in layers:
+            layer.train()
+            layer.track_running_stats = False  # neither used nor updated
     return OpenClipEncoder(config, model.to(device), transform, tokenizer, source, weights)
 
 
 def _build(source: Source, config: OpenClipConfig) -> Any:
-    """The model as initialised, on the CPU, so that a seed gives the same weights whatever the device."""
+    """The initialized model, on the CPU, so that a seed gives the same weights whatever the device."""
     import open_clip
 
     options: dict[str, Any] = {
@@ -164,8 +181,13 @@ def _build(source: Source, config: OpenClipConfig) -> Any:
     }
     text = source.architecture["text_cfg"]
     with one_sentence(f"open_clip cannot build the 'model_cfg' of {config.model}"):
-        if text.get("hf_model_name"):
-            folder = _without_code(text["hf_model_name"])
+        if name := text.get("hf_model_name"):
+            from transformers import AutoModel
+
+            folder = hub.folder(name, ["config.json"])
+            # open_clip builds it without refusing the model's own code, and transformers would ask on the terminal
+            with torch.device("meta"), bounded(name):
+                AutoModel.from_config(read_settings(folder, name), trust_remote_code=False)
             options["text_cfg"] = {**text, "hf_model_name": str(folder), "hf_model_pretrained": False}
         if source.folder is not None:  # sizes from a file: on the meta device they take nothing
             with torch.device("meta"), bounded(config.model):
@@ -174,48 +196,6 @@ def _build(source: Source, config: OpenClipConfig) -> Any:
             # not torch.manual_seed, which would reseed the GPUs too
             torch.default_generator.manual_seed(config.seed if isinstance(config, FreshConfig) else 0)
             return open_clip.create_model(source.name, **options)
-
-
-def _without_code(name: str) -> Path:
-    """The folder with the config of a text tower of transformers, which open_clip builds without saying that the
-    model's own code must not run: then transformers would ask on the terminal."""
-    from transformers import AutoModel
-
-    folder = hub.folder(name, ["config.json"])
-    with torch.device("meta"), bounded(name):
-        AutoModel.from_config(read_settings(folder, name), trust_remote_code=False)
-    return folder
-
-
-def _fresh_weights(model: nn.Module, config: OpenClipConfig) -> dict[str, Any]:
-    assert isinstance(config, FreshConfig)
-    if config.zero_bias:
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                # logit_bias shifts logits, it is in neither tower
-                if name.endswith("bias") and name != "logit_bias":
-                    parameter.zero_()
-    return {"name": "fresh", "seed": config.seed, "zero_bias": config.zero_bias}
-
-
-def _load_weights(model: Any, path: Path, source: Source, name: str) -> dict[str, Any]:
-    import open_clip
-
-    if source.published:
-        with one_sentence(f"the weights {shown(path)} of {name} cannot be loaded"):
-            open_clip.load_checkpoint(model, str(path), weights_only=True)  # knows the layouts of all its tags
-    else:
-        checkpoint.load_state_dict(model, checkpoint.read_state_dict(path), str(path))
-    return {"name": path.name, "sha256": sha256_of(path)}
-
-
-def _use_batch_statistics(model: nn.Module, name: str) -> None:
-    layers = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
-    if not layers:
-        raise InputError(f"{name} has no batch norm layers; leave batch_norm at eval")
-    for layer in layers:
-        layer.train()
-        layer.track_running_stats = False  # neither used nor updated
 
 
 def _tokenizer(source: Source) -> Any:
@@ -236,8 +216,28 @@ def _tokenizer(source: Source) -> Any:
             trust_remote_code=False,
             **(text.get("tokenizer_kwargs") or {}),
         )
-        tokenizer(["a text"])  # it pads, so the token for that must be there
+        tokenizer(["a text"])  # it pads, so it must have a padding token
         return tokenizer
+
+
+def count_truncated(tokenizer: Any, texts: Sequence[str], ids: Tensor, context_length: int) -> int:
+    """Number of texts with more than `context_length` tokens, start and end included; `ids`: the tokenizer's output.
+
+    Only rows filled to the end (a real token in one of the last two places) can have been truncated: those alone are
+    tokenized again, in full. Two places, since T5 pads with its end token.
+    """
+    inner = getattr(tokenizer, "tokenizer", None)
+    padding = 0 if inner is None else inner.pad_token_id
+    filled = (ids[:, -2:] != padding).any(dim=1)
+
+    def tokens(text: str) -> int:
+        if inner is None:  # SimpleTokenizer
+            return len(tokenizer.encode(text)) + 2
+        clips = getattr(tokenizer, "tokenizer_mode", "") == "clips"  # it adds start, end and class token itself
+        uncut = inner(tokenizer.clean_fn(text), truncation=False, verbose=False, add_special_tokens=not clips)
+        return len(uncut.input_ids) + (3 if clips else 0)
+
+    return sum(tokens(text) > context_length for text, full in zip(texts, filled.tolist(), strict=True) if full)
 
 
 class OpenClipEncoder(Encoder):
@@ -284,56 +284,44 @@ class OpenClipEncoder(Encoder):
 
     def text_features(self, tokens: Tokens) -> Tensor:
         tower = getattr(self.model, "text", self.model)
-        own = hasattr(tower, "token_embedding")
-        check_ids(
-            tokens.inputs,
-            tower.token_embedding if own else tower.transformer.get_input_embeddings(),
-            self.config.model,
-        )
+        own = getattr(tower, "token_embedding", None)
+        embedding = tower.transformer.get_input_embeddings() if own is None else own
+        check_ids(tokens.inputs, embedding, self.config.model)
         return self._features("text", self.model.encode_text, tokens.inputs.to(self.device))
 
     def _features(self, modality: str, encode: Any, inputs: Tensor) -> Tensor:
+        place = self._projections[modality]
         with inference():
             if self.config.features == "projected":
-                rows = encode(inputs, normalize=False)  # CoCa normalises unless told not to
+                rows = encode(inputs, normalize=False)  # CoCa normalizes by default
+            elif place is None:
+                raise InputError(
+                    f"the {modality} tower of {self.config.model} ends without a projection, it has no pooled "
+                    "features; use features=projected"
+                )
             else:
-                rows = pooled(self._towers[modality], self._pooled_projection(modality), inputs)
+                rows = pooled(self._towers[modality], place, inputs)
             return rows.float().cpu()
 
-    def _pooled_projection(self, modality: str) -> Projection:
-        place = self._projections[modality]
-        if place is None:
-            raise InputError(
-                f"the {modality} tower of {self.config.model} ends without a projection, it has no pooled features; "
-                "use features=projected"
-            )
-        return place
-
-    def _dim(self) -> dict[str, int | None]:
-        if self.config.features == "projected":
-            return dict.fromkeys(self._towers, self._architecture["embed_dim"])
-        return {modality: pooled_width(p) if p is not None else None for modality, p in self._projections.items()}
-
     def describe(self) -> Mapping[str, Any]:
+        dim = {modality: pooled_width(p) if p is not None else None for modality, p in self._projections.items()}
+        if self.config.features == "projected":
+            dim = dict.fromkeys(self._towers, self._architecture["embed_dim"])
+        tokenizer, inner = type(self.tokenizer).__name__, getattr(self.tokenizer, "tokenizer", None)
+        if inner is not None:
+            tokenizer += f"({type(inner).__name__} {self._architecture['text_cfg']['hf_tokenizer_name']})"
         bias = self.model.logit_bias
         return {
             "weights": dict(self._weights),
-            "dim": self._dim(),
+            "dim": dim,
             "parameters": parameter_count(self.model),
             "activation": activations(self.model),
             "preprocessing": repr(self.transform),
-            "tokenizer": self._tokenizer_name(),
+            "tokenizer": tokenizer,
             "context_length": self.tokenizer.context_length,
             "logit_scale": self.model.logit_scale.exp().item(),
             "logit_bias": None if bias is None else bias.item(),
         }
-
-    def _tokenizer_name(self) -> str:
-        inner = getattr(self.tokenizer, "tokenizer", None)
-        if inner is None:
-            return type(self.tokenizer).__name__
-        name = self._architecture["text_cfg"]["hf_tokenizer_name"]
-        return f"{type(self.tokenizer).__name__}({type(inner).__name__} {name})"
 
 
 def _register(prefix: str, kind: type[OpenClipConfig], pattern: str, summary: str) -> None:

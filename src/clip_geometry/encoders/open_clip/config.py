@@ -1,8 +1,8 @@
-"""What of a model's config in open_clip's format is checked before open_clip sees it.
+"""The checks that a model's config in open_clip's format passes before open_clip sees it.
 
-Sizes have limits, and keyword arguments that open_clip passes on to other libraries are on a list: `tokenizer_kwargs`
-reach AutoTokenizer.from_pretrained, where trust_remote_code would run the folder's own modules. Keys that are not here
-are open_clip's to know, or to refuse.
+Sizes are limited, and keyword arguments that open_clip passes on to other libraries are whitelisted: `tokenizer_kwargs`
+reach AutoTokenizer.from_pretrained, where trust_remote_code would run the folder's own modules. All other keys are left
+to open_clip, which refuses unknown ones.
 """
 
 from typing import Annotated, Any, Literal
@@ -21,13 +21,13 @@ def _sides(value: Any) -> Any:
 
 
 Sides = Annotated[Any, AfterValidator(_sides)]  # of an image: one number, a list, or a dictionary
-# of the colours, in pixels from 0 to 1; open_clip divides by the standard deviations
+# per channel, in pixels from 0 to 1; open_clip divides by the standard deviations
 Mean = Annotated[list[Annotated[FiniteFloat, Field(ge=-1000, le=1000)]], Field(min_length=3, max_length=3)]
 StandardDeviation = Annotated[list[Annotated[FiniteFloat, Field(ge=1e-6, le=1e6)]], Field(min_length=3, max_length=3)]
 
 
 class _Listed(BaseModel):
-    """Keyword arguments: these and no others."""
+    """A whitelist of keyword arguments."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

@@ -1,4 +1,4 @@
-"""From the name of an open_clip model to its architecture, weights and tokenizer. Errors come before any download."""
+"""From the name of an open_clip model to its architecture, weights and tokenizer; errors precede any download."""
 
 import importlib
 import importlib.util
@@ -26,7 +26,7 @@ WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth")
 
 @dataclass(frozen=True)
 class Source:
-    """Where a model comes from. `name` is what open_clip calls it; `weights` fetches their file (None: fresh)."""
+    """Where a model comes from. name: open_clip's own. weights: downloads their file; None for a fresh model."""
 
     name: str
     architecture: Mapping[str, Any]
@@ -72,8 +72,14 @@ def parse(model: str) -> tuple[str, str, str]:
 
 def from_name(model: str, quick_gelu: bool | None) -> Source:
     """The source of an open_clip:… model; nothing is downloaded before `weights` is called."""
+    import open_clip
+
     name, kind, rest = parse(model)
-    architecture = _built_in(name)
+    architecture = open_clip.get_model_config(name) if name in open_clip.list_models() else None
+    if architecture is None:
+        near = did_you_mean(name, open_clip.list_models())
+        raise InputError(f"open_clip has no model {shown(name)}{near or '; see clip-geometry list models'}")
+    checked(architecture, f"open_clip's config of {name}", Architecture)  # more can be registered from files
     if kind == "fresh":
         return Source(name, architecture, weights=None, published=False)
     if kind == "path":
@@ -82,23 +88,16 @@ def from_name(model: str, quick_gelu: bool | None) -> Source:
         return Source(name, architecture, weights=lambda: path, published=False, quick_gelu=forced)
     settings = _tag(name, rest, architecture)
     preprocessing = {k: settings[k] for k in ("mean", "std", "interpolation", "resize_mode") if k in settings}
-    fetch = _hub_weights(settings["hf_hub"])
-    return Source(name, architecture, weights=fetch, published=True, preprocessing=preprocessing)
-
-
-def _built_in(name: str) -> Mapping[str, Any]:
-    import open_clip
-
-    architecture = open_clip.get_model_config(name) if name in open_clip.list_models() else None
-    if architecture is None:
-        near = did_you_mean(name, open_clip.list_models())
-        raise InputError(f"open_clip has no model {shown(name)}{near or '; see clip-geometry list models'}")
-    checked(architecture, f"open_clip's config of {name}", Architecture)  # more can be registered from files
-    return architecture
+    # hf_hub is "ORG/NAME/FILE", or "ORG/NAME/" for the usual file; safetensors are preferred
+    repository, _, filename = settings["hf_hub"].rpartition("/")
+    files = (str(Path(filename).with_suffix(".safetensors")), filename) if filename else HUB_WEIGHTS
+    return Source(
+        name, architecture, lambda: hub.first_file(repository, files), published=True, preprocessing=preprocessing
+    )
 
 
 def _tag(name: str, tag: str, architecture: Mapping[str, Any]) -> Mapping[str, Any]:
-    """open_clip's record of the tag. A QuickGELU mismatch, of which open_clip only warns, is an error here."""
+    """open_clip's record of the tag; a QuickGELU mismatch, about which open_clip only warns, is an error."""
     import open_clip
     from open_clip.pretrained import get_pretrained_cfg
 
@@ -124,7 +123,7 @@ def _tag(name: str, tag: str, architecture: Mapping[str, Any]) -> Mapping[str, A
 
 
 def _activation(model: str, name: str, architecture: Mapping[str, Any], quick_gelu: bool | None) -> bool:
-    """Whether to build with QuickGELU: a state dict does not tell, so the name or the option must."""
+    """Whether to build with QuickGELU: a state dict does not say, so the name or the option must."""
     by_name = architecture.get("quick_gelu", False)
     has_choice = "timm_model_name" not in architecture["vision_cfg"] or "hf_model_name" not in architecture["text_cfg"]
     if quick_gelu is None and has_choice and not by_name:
@@ -138,30 +137,28 @@ def _activation(model: str, name: str, architecture: Mapping[str, Any], quick_ge
     return bool(quick_gelu) or by_name
 
 
-def _hub_weights(location: str) -> Callable[[], Path]:
-    """Fetches "ORG/NAME/FILE", or the usual file of "ORG/NAME/"; safetensors where there are both."""
-    repository, _, filename = location.rpartition("/")
-    if not filename:
-        return lambda: hub.first_file(repository, HUB_WEIGHTS)
-    safe = str(Path(filename).with_suffix(".safetensors"))
-    return lambda: hub.first_file(repository, [safe, filename])
-
-
 # --- folders in open_clip's layout: local-dir:PATH, hf-hub:ORG/NAME, scenes-clip/fresh
 
 
 def from_folder(folder: Path, fresh: bool) -> Source:
     """A folder with open_clip_config.json, tokenizer files where it needs them, and weights unless fresh."""
-    architecture = _read_config(folder)
-    name = f"local-dir:{folder}"
+    architecture, name = _read_config(folder), f"local-dir:{folder}"
     if fresh:
         return Source(name, architecture, weights=None, published=False, folder=folder)
-    path = _weights_in(folder)
-    return Source(name, architecture, weights=lambda: path, published=False, folder=folder)
+    named = [folder / each for each in FOLDER_WEIGHTS if (folder / each).is_file()]  # open_clip's names, in its order
+    found = named[:1] or sorted(path for path in folder.iterdir() if path.suffix in WEIGHT_SUFFIXES)
+    if not found:
+        raise InputError(f"{shown(folder)} has no weights; add fresh=true for a freshly initialised model")
+    if len(found) > 1:
+        raise InputError(
+            f"{shown(folder)} has several checkpoints ({', '.join(path.name for path in found[:3])}) and none of "
+            f"open_clip's names; rename the one to be used to {HUB_WEIGHTS[0]} (or {HUB_WEIGHTS[1]} if it is pickled)"
+        )
+    return Source(name, architecture, weights=lambda: found[0], published=False, folder=folder)
 
 
 def from_hub(repository: str) -> Source:
-    """A model on the hub; its config and tokenizer are fetched here, its weights when asked for."""
+    """A model on the hub; its config and tokenizer are downloaded here, its weights when `weights` is called."""
     check_repository(repository)
     folder = hub.folder(repository, [CONFIG_FILE, *hub.TOKENIZER_FILES])
     architecture = _read_config(folder)
@@ -193,19 +190,3 @@ def _read_config(folder: Path) -> Mapping[str, Any]:
     values = read_json(path, "a config of open_clip")
     checked(values, shown(path), OpenClipFile)
     return values["model_cfg"]
-
-
-def _weights_in(folder: Path) -> Path:
-    """The folder's weights: open_clip's file names in its order, else the only checkpoint there is."""
-    for name in FOLDER_WEIGHTS:
-        if (folder / name).is_file():
-            return folder / name
-    found = sorted(path for path in folder.iterdir() if path.suffix in WEIGHT_SUFFIXES)
-    if not found:
-        raise InputError(f"{shown(folder)} has no weights; add fresh=true for a freshly initialised model")
-    if len(found) > 1:
-        raise InputError(
-            f"{shown(folder)} has several checkpoints ({', '.join(path.name for path in found[:3])}) and none of "
-            f"open_clip's names; rename the one to be used to {HUB_WEIGHTS[0]} (or {HUB_WEIGHTS[1]} if it is pickled)"
-        )
-    return found[0]

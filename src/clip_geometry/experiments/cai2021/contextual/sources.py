@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.encoders.words import find
-from clip_geometry.encoders.words.files import read_words
+from clip_geometry.encoders.words import find, read_words
 from clip_geometry.experiments.cai2021.contextual.config import ContextualConfig
 from clip_geometry.experiments.kit.base import Workspace
 from clip_geometry.measuring.provenance import context

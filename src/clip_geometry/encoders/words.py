@@ -1,0 +1,265 @@
+"""Word vectors from a file: a "text" is one word, looked up exactly as it is written, case included.
+
+An index of the words is kept in memory; the vectors stay in the file until they are needed. Three million words of 300
+columns are 3.6 GB, of which an experiment wants a few thousand rows.
+"""
+
+import mmap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clip_geometry.config import digest
+from clip_geometry.data import path_of
+from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, Tokens, encoders
+from clip_geometry.encoders.runtime import DTYPES
+from clip_geometry.files import sha256_of
+from clip_geometry.paths import existing_file
+from clip_geometry.reading import read_json, read_npy, read_text
+from clip_geometry.registry import InputError, shown
+
+VECTORS = "a file of word vectors"
+LISTS = (".json", ".txt")
+
+
+@dataclass(frozen=True)
+class WordVectors:
+    """index: word → its place in the file. rows: places → their vectors, (n, dim) float32."""
+
+    index: dict[str, int]
+    dim: int
+    rows: Callable[[Sequence[int]], np.ndarray]
+
+
+def find_files(path: Path) -> list[Path]:
+    """The file of vectors and, for .npy, the list of words beside it."""
+    path = existing_file(path, VECTORS)
+    if path.suffix in (".gz", ".zip", ".xz", ".bz2"):
+        raise InputError(f"{shown(path)} is compressed; unpack it, so that single rows can be read")
+    if path.suffix != ".npy":
+        return [path]
+    beside = [path.with_suffix(suffix) for suffix in LISTS if path.with_suffix(suffix).is_file()]
+    if not beside:
+        raise InputError(
+            f"{shown(path)} has no list of its words beside it: {path.stem}.json or {path.stem}.txt was expected"
+        )
+    return [path, beside[0]]
+
+
+def read_words(files: Sequence[Path]) -> WordVectors:
+    path = files[0]
+    if path.suffix == ".npy":
+        return _read_array(path, files[1])
+    return _read_binary(path) if path.suffix == ".bin" else _read_text(path)
+
+
+def _first_places(words: Sequence[str]) -> dict[str, int]:
+    """word → place; a word that appears twice counts where it appears first, as in gensim."""
+    index: dict[str, int] = {}
+    for place, word in enumerate(words):
+        index.setdefault(word, place)
+    return index
+
+
+# --- .npy
+
+
+def _read_array(path: Path, words_path: Path) -> WordVectors:
+    array = read_npy(path, what=VECTORS)
+    if words_path.suffix == ".json":
+        words = read_json(words_path, "a list of words", list[str])
+    else:  # not splitlines, which would split at rarer characters too
+        words = read_text(words_path, "a list of words").removesuffix("\n").split("\n")
+    if array.ndim != 2 or array.dtype.kind != "f" or len(array) != len(words):
+        raise InputError(
+            f"{shown(path)} holds {array.dtype} of shape {array.shape}; one row of floating-point numbers for each "
+            f"of the {len(words)} words in {words_path.name} was expected"
+        )
+    return WordVectors(_first_places(words), array.shape[1], lambda places: array[list(places)].astype(np.float32))
+
+
+# --- word2vec, binary: "words dim\n", then for each word its bytes, a space, dim float32 and perhaps a newline
+
+
+def _read_binary(path: Path) -> WordVectors:
+    data = _mapped(path)
+    header = _header(data[: data.find(b"\n") + 1])
+    if header is None:
+        raise InputError(
+            f"{shown(path)} does not begin with the number of its words and columns, as word2vec's .bin do"
+        )
+    count, dim = header
+    if count * (4 * dim + 1) > len(data):
+        raise InputError(
+            f"{shown(path)} announces {count} words of {dim} columns, more than its {len(data)} bytes hold"
+        )
+    words, starts = [], np.empty(count, dtype=np.int64)
+    position = data.find(b"\n") + 1
+    for place in range(count):
+        space = data.find(b" ", position)
+        if space < 0 or space + 1 + 4 * dim > len(data):
+            raise InputError(f"{shown(path)} ends after {place} of the {count} words that it announces")
+        words.append(_decoded(data[position:space].lstrip(b"\n")))
+        starts[place] = space + 1
+        position = space + 1 + 4 * dim
+
+    def rows(places: Sequence[int]) -> np.ndarray:
+        vectors = [np.frombuffer(data, "<f4", dim, int(starts[place])) for place in places]
+        return np.stack(vectors).astype(np.float32) if vectors else np.empty((0, dim), np.float32)
+
+    return WordVectors(_first_places(words), dim, rows)
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _decoded(word: bytes) -> str:
+    """The word, where invalid UTF-8, which every large file has some of, becomes a word that no text equals."""
+    return word.decode("utf-8", errors="surrogateescape")
+
+
+def _header(line: bytes) -> tuple[int, int] | None:
+    parts = line.split()
+    if len(parts) != 2 or not all(part.isdigit() and len(part) < 16 for part in parts) or not int(parts[1]):
+        return None
+    return int(parts[0]), int(parts[1])
+
+
+# --- text: a word and its numbers on a line; word2vec's begins with "words dim", GloVe's with the first word
+
+
+def _read_text(path: Path) -> WordVectors:
+    data = _mapped(path)
+    first = data.readline()
+    header = _header(first)
+    dim = header[1] if header else len(first.split()) - 1
+    if dim < 1:
+        raise InputError(f"{shown(path)} is no text of word vectors: its first line is {_decoded(first[:40])!r}")
+    data.seek(len(first) if header else 0)
+    words, starts, number = [], [], 1 if header else 0
+    while line := data.readline():
+        start, line = data.tell() - len(line), line.rstrip().replace(b"\t", b" ")  # of the same length: places hold
+        if not line:
+            continue
+        number += 1
+        # counting spaces is much faster than splitting; a word may have spaces itself, as ". . ." in GloVe has
+        spaces = line.count(b" ")
+        cut = line.find(b" ") if spaces == dim else len(line.rsplit(b" ", dim)[0]) if spaces > dim else 0
+        if cut < 1:
+            raise InputError(
+                f"{shown(path)}, line {number}: a word and {dim} numbers were expected (binary files end in .bin)"
+            )
+        words.append(_decoded(line[:cut]))
+        starts.append(start + cut + 1)
+    if header and len(words) != header[0]:
+        raise InputError(f"{shown(path)} announces {header[0]} words and holds {len(words)}")
+
+    def row(place: int) -> list[float]:
+        data.seek(starts[place])
+        fields = data.readline().split()
+        try:
+            numbers = [float(field) for field in fields]
+        except ValueError:
+            numbers = []
+        if len(numbers) != dim:
+            raise InputError(f"{shown(path)}: {_decoded(b' '.join(fields[:3]))} … are no {dim} numbers")
+        return numbers
+
+    def rows(places: Sequence[int]) -> np.ndarray:
+        return np.array([row(place) for place in places], np.float32).reshape(-1, dim)
+
+    return WordVectors(_first_places(words), dim, rows)
+
+
+# --- the encoder
+
+
+class WordsConfig(EncoderConfig):
+    """words:PATH.
+
+    PATH is NAME.npy with the words in NAME.json or NAME.txt, a .bin of word2vec, or else a text file of word2vec or
+    GloVe. ~ and $VARIABLE in PATH are expanded. There is no projection: features=pooled gives the same rows.
+    """
+
+
+def find(config: EncoderConfig) -> list[Path]:
+    """The file with the vectors and, for .npy, the one with the words."""
+    return find_files(path_of(config.name))
+
+
+def revision(config: EncoderConfig) -> str:
+    return digest([sha256_of(path) for path in find(config)])
+
+
+def load(config: EncoderConfig, device: torch.device) -> "WordEncoder":
+    files = find(config)
+    return WordEncoder(config, read_words(files), {"name": files[0].name, "sha256": sha256_of(files[0])}, device)
+
+
+class WordEncoder(Encoder):
+    """Looks words up. An unknown word is an error, because a row of zeros would be a plausible point."""
+
+    modalities = frozenset({"text"})
+
+    def __init__(self, config: EncoderConfig, words: WordVectors, weights: Mapping[str, Any], device: torch.device):
+        self.config = config
+        self.device = device
+        self.words = words
+        self._weights = weights
+
+    def tokenize(self, texts: Sequence[str]) -> Tokens:
+        unknown = [text for text in texts if text not in self.words.index]
+        if unknown:
+            first = ", ".join(map(repr, unknown[:5]))
+            raise InputError(
+                f"{len(unknown)} of {len(texts)} words at hand have no vector in {self._weights['name']}: {first}"
+                f"{', …' if len(unknown) > 5 else ''}; words are looked up as they are written, case included: leave "
+                "them out or write them as the file does"
+            )
+        return Tokens(torch.tensor([self.words.index[text] for text in texts], dtype=torch.long), truncated=0)
+
+    def text_features(self, tokens: Tokens) -> Tensor:
+        places = tokens.inputs.tolist()
+        rows = torch.from_numpy(self.words.rows(places)).to(DTYPES[self.config.precision]).float()
+        finite = torch.isfinite(rows).all(1)
+        if not finite.all():
+            place = places[int((~finite).nonzero()[0, 0])]
+            word = next(word for word, at in self.words.index.items() if at == place)
+            raise InputError(
+                f"the vector of {word!r} in {self._weights['name']} has NaN or infinity in {self.config.precision}; "
+                "leave the word out or repair the file"
+            )
+        return rows
+
+    def describe(self) -> Mapping[str, Any]:
+        return {
+            "weights": dict(self._weights),
+            "dim": {"text": self.words.dim},
+            "parameters": len(self.words.index) * self.words.dim,
+            "activation": "",
+            "preprocessing": None,
+            "tokenizer": "a text is one word, looked up exactly",
+            "context_length": None,
+            "logit_scale": None,
+            "logit_bias": None,
+        }
+
+
+encoders.add(
+    "words",
+    EncoderEntry(
+        config=WordsConfig,
+        load=load,
+        revision=revision,
+        pattern="words:PATH",
+        summary="word vectors: word2vec (text, .bin), GloVe, .npy with a list of words beside it",
+        check=find,
+    ),
+)
