@@ -72,7 +72,7 @@ _HOME = {
     ],
     "clip_geometry.losses": ["CosReg", "IStar"],
     "clip_geometry.registry": ["InputError"],
-    "clip_geometry.results": ["Results", "read_rows", "to_frame"],
+    "clip_geometry.results": ["Record", "Results", "read_rows", "to_frame"],
     "clip_geometry.runner": ["run"],
     "clip_geometry.embedding.reading": ["read_store"],
     "clip_geometry.transforms": [

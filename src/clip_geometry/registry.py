@@ -14,10 +14,20 @@ MOST = 400  # characters of a message
 
 
 class InputError(ValueError):
-    """What the user gave is wrong: one sentence saying what was given, what was expected and what to do.
+    """An error in what the user gave: one sentence that says what was given, what was expected and what to do.
 
     It is one printable line of at most 400 characters, whatever it quotes. The command line prints it and exits with
-    status 2; everything else is a bug and keeps its traceback.
+    status 2. Every other exception is a bug and keeps its traceback.
+
+    Args:
+        sentence: The message.
+
+    Example:
+        >>> import clip_geometry as cg
+        >>> cg.isoscore([[1.0, 2.0]])
+        Traceback (most recent call last):
+            ...
+        clip_geometry.registry.InputError: x has 1 row; expected at least 2
     """
 
     def __init__(self, sentence: str):

@@ -22,12 +22,27 @@ class Cone(NamedTuple):
 
 
 def cone(x: Rows) -> Cone:
-    """The cone around the mean direction that holds the rows.
+    """The cone around the mean direction that holds all rows.
 
-    axis = Σu/‖Σu‖; mean_cosine and min_cosine of the rows to it; half_angle = arccos(min_cosine) and
-    half_angle_99 = arccos of the 1 % quantile of the cosines (linear between order statistics), in degrees.
-    x: (n, d), n ≥ 2. Small angles are a narrow cone, angles beyond 90° none. Raises InputError for zero rows and
-    where the directions cancel (‖Σu‖ ≤ 1e-7 n), so that there is no axis.
+    axis = Σu/‖Σu‖, u the unit rows; mean_cosine and min_cosine are cosines to it; half_angle = arccos(min_cosine);
+    half_angle_99 = arccos of the 1 % quantile of the cosines (linear between order statistics). Angles are in degrees.
+    A small angle is a narrow cone; beyond 90° there is none.
+
+    Args:
+        x: Rows, (n, d), n ≥ 2.
+
+    Returns:
+        A `Cone`: axis (d,), mean_cosine, min_cosine, half_angle, half_angle_99; float64 tensors.
+
+    Raises:
+        InputError: A row is zero, or the directions cancel (‖Σu‖ ≤ 1e-7 n), so that there is no axis.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
+        >>> found = cg.cone(x)
+        >>> round(float(found.mean_cosine), 3), round(float(found.half_angle), 1)
+        (0.701, 80.0)
     """
     u = unit_rows(as_matrix(x))
     mean = mean_row(u)

@@ -15,21 +15,53 @@ from clip_geometry.geometry.measure import Measure, add_measure
 
 
 def alignment(x: Rows, y: Rows) -> Float[Tensor, ""]:
-    """Mean squared distance of the pairs, ‖x_i − y_i‖², rows as given.
+    """Mean squared distance of matching pairs, ‖x_i − y_i‖², rows as given.
 
-    x, y: (n, d) aligned rows, n ≥ 1. At least 0, where pairs coincide; on unit rows at most 4 and equal to
-    2 − 2 matching_cosine. Raises InputError for unequal numbers of rows or dimensions. Source: Wang & Isola 2020.
+    At least 0, where pairs coincide. On unit rows at most 4, and equal to 2 − 2 `matching_cosine`. Source: Wang & Isola
+    2020.
+
+    Args:
+        x: Rows, (n, d), n ≥ 1.
+        y: Rows, (n, d), aligned with x.
+
+    Returns:
+        The mean, a 0-d float64 tensor.
+
+    Raises:
+        InputError: The numbers of rows or the dimensions differ.
+
+    Example:
+        >>> import clip_geometry as cg
+        >>> cg.alignment([[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [1.0, 0.0]]).item()
+        1.0
     """
     x, y = as_aligned_matrices(x, y, ("image", "text"), least=1)
     return total((a - b).square().sum() for a, b in zip(blocks(x), blocks(y), strict=True)) / len(x)
 
 
 def uniformity(x: Rows, *, t: Number = 2.0, block_size: Integer = 1024) -> Float[Tensor, ""]:
-    """log mean_{i<j} exp(−t‖x_i − x_j‖²), rows as given, in blocks, each pair once (never an n × n matrix).
+    """Uniformity: log mean_{i<j} exp(−t‖x_i − x_j‖²), rows as given.
 
-    x: (n, d), n ≥ 2; t > 0. At most 0, where all rows coincide; lower is more uniform. On unit rows at least −4t, and
-    about −2t for many rows of high dimension spread evenly. Raises InputError for t that is not positive and finite.
-    Source: Wang & Isola 2020.
+    At most 0, where all rows coincide; lower is more uniform. On unit rows at least −4t, and about −2t for many rows of
+    high dimension spread evenly. O(n²d), in blocks, each pair once, never an n × n matrix. Source: Wang & Isola 2020.
+
+    Args:
+        x: Rows, (n, d), n ≥ 2.
+        t: Inverse temperature, positive and finite.
+        block_size: Rows per block.
+
+    Returns:
+        The logarithm, a 0-d float64 tensor.
+
+    Raises:
+        InputError: t is not positive and finite.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(100, 8))
+        >>> unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+        >>> round(float(cg.uniformity(unit)), 3)
+        -3.091
     """
     t, block_size = positive_number(t, "t"), block_number(block_size)
     rows = _centred(as_matrix(x))

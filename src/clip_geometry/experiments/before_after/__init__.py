@@ -118,7 +118,7 @@ class BeforeAfter(MapsExperiment):
                 raise InputError(fitted.refusal)
             sets = self._embedded(model, config.scored)
             measured = self._measured(moved(fitted, sets))
-            rows = [
+            rows: list[Row] = [
                 {**measured.row(measure, place), "at": {"row": each.row, "modality": place}}
                 for measure in named(config.measures)
                 for place in measured.places(measure)

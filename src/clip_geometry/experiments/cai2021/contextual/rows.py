@@ -96,5 +96,5 @@ def _adjusted_rows(x: np.ndarray, found: Clusters, types: list[str] | None) -> I
     for kind, name in names.items():
         told = tried(name, partial(adjusted.mean, kind), at=at, null_value=0.0, note=left_out)
         if told["value"] is not None:
-            told["weighted_by_rows"] = float(adjusted.mean(kind, weighted=True))
+            told |= {"weighted_by_rows": float(adjusted.mean(kind, weighted=True))}
         yield told
