@@ -86,21 +86,19 @@ def _hsic(x: Float[Matrix, "n d"], y: Float[Matrix, "n e"]) -> Float[Tensor, ""]
     lengths_x, lengths_y = _squares(x), _squares(y)
     both = lengths_x @ lengths_y
     every = lengths_x.sum() * lengths_y.sum()
-    return _off_diagonal_product(x, y) + every / ((n - 1) * (n - 2)) - 2 / (n - 2) * both
+    # tr K̃L̃ = Σ_{i≠j} ⟨x_i, x_j⟩⟨y_i, y_j⟩, from the smaller of the n × n and the d × e matrix
+    if n**2 <= x.shape[1] * y.shape[1]:
+        x, y = x[:], y[:]
+        products = (x @ x.T) * (y @ y.T)
+        off_diagonal = products.sum() - products.trace()
+    else:
+        cross = total(a.T @ b for a, b in zip(blocks(x), blocks(y), strict=True))
+        off_diagonal = cross.square().sum() - (_squares(x) * _squares(y)).sum()
+    return off_diagonal + every / ((n - 1) * (n - 2)) - 2 / (n - 2) * both
 
 
 def _squares(x: Float[Matrix, "n d"]) -> Float[Tensor, " n"]:
     return in_one_piece((block.square().sum(1) for block in blocks(x)), len(x))
-
-
-def _off_diagonal_product(x: Float[Matrix, "n d"], y: Float[Matrix, "n e"]) -> Float[Tensor, ""]:
-    """tr K̃L̃ = Σ_{i≠j} ⟨x_i, x_j⟩⟨y_i, y_j⟩, from the smaller of the n × n and the d × e matrix."""
-    if len(x) ** 2 <= x.shape[1] * y.shape[1]:
-        x, y = x[:], y[:]
-        products = (x @ x.T) * (y @ y.T)
-        return products.sum() - products.trace()
-    cross = total(a.T @ b for a, b in zip(blocks(x), blocks(y), strict=True))
-    return cross.square().sum() - (_squares(x) * _squares(y)).sum()
 
 
 def mutual_knn(x: Rows, y: Rows, *, k: Integer = 10) -> Float[Tensor, ""]:

@@ -1,5 +1,6 @@
 """The narrowest description of a cone: its axis, and how far the rows lie from it."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -95,33 +96,24 @@ _MEAN = Measure(
     invariances=("rotation", "scale", "row scale"),
     reference="own definition; cones as in Tyshchuk et al. 2023, doi:10.3390/info14070392",
 )
-_MIN = Measure(
+_MIN = replace(
+    _MEAN,
     name="cone_min_cosine",
-    streams=True,
     title="Smallest cosine to the cone's axis",
-    group="cone",
-    function=cone,
     attribute="min_cosine",
-    takes="rows",
     summary="The cosine to the mean direction of the row that lies farthest from it.",
     reading="Above 0, every row lies in one half space around the mean direction.",
     trap="An extreme: one odd row decides it and it falls as n grows, so compare equal n only.",
     formula="min_i ⟨u_i, a⟩, a = Σu/‖Σu‖",
     range=(-1, 1),
-    direction="lower is more isotropic",
     at_gaussian=-1,
-    invariances=("rotation", "scale", "row scale"),
     smooth=False,
-    reference="own definition; cones as in Tyshchuk et al. 2023, doi:10.3390/info14070392",
 )
-_ANGLE = Measure(
+_ANGLE = replace(
+    _MIN,
     name="cone_half_angle",
-    streams=True,
     title="Half angle of the cone",
-    group="cone",
-    function=cone,
     attribute="half_angle",
-    takes="rows",
     summary="The angle between the mean direction and the row farthest from it.",
     reading="A true cone stays well below 90°; an isotropic cloud has rows on the far side of its mean direction.",
     trap="An extreme: one odd row decides it and it grows with n; in high dimensions noise stays near 90°, not 180°.",
@@ -130,9 +122,6 @@ _ANGLE = Measure(
     direction="higher is more isotropic",
     at_gaussian=180,
     unit="degrees",
-    invariances=("rotation", "scale", "row scale"),
-    smooth=False,
-    reference="own definition; cones as in Tyshchuk et al. 2023, doi:10.3390/info14070392",
 )
 for _measure in (_MEAN, _MIN, _ANGLE):
     add_measure(_measure)

@@ -30,19 +30,15 @@ def mean_cosine_distance(x: Float[Matrix, "n d"], *, name: str = "x") -> Float[T
     linear in n, in blocks, and exact to the last digits where all rows nearly coincide.
     """
     if isinstance(x, StreamedRows):
-        return _streamed_distance(unit_rows(x, name=name))
+        unit = unit_rows(x, name=name)
+        mean = mean_row(unit)
+
+        def accumulate(found: Tensor, block: Tensor, along: Tensor | None) -> Tensor:
+            return found.add_((block - mean).square_().sum())
+
+        return unit.aggregate(lambda: mean.new_zeros(()), accumulate, operator.add, BLOCK) / (len(unit) - 1)
     mean = torch.stack([u.sum(0) for u in unit_blocks(x, name=name)]).sum(0) / len(x)
     return torch.stack([(u - mean).square().sum() for u in unit_blocks(x, name=name)]).sum() / (len(x) - 1)
-
-
-def _streamed_distance(unit: StreamedRows) -> Float[Tensor, ""]:
-    mean = mean_row(unit)
-
-    def accumulate(found: Tensor, block: Tensor, along: Tensor | None) -> Tensor:
-        return found.add_((block - mean).square_().sum())
-
-    squares = unit.aggregate(lambda: mean.new_zeros(()), accumulate, operator.add, BLOCK)
-    return squares / (len(unit) - 1)
 
 
 def average_cosine(x: Rows) -> Float[Tensor, ""]:

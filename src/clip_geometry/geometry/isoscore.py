@@ -75,8 +75,7 @@ def isoscore(x: RowsOrMoments, *, unbiased: Flag = False) -> Float[Tensor, ""]:
         0.983
     """
     if flag(unbiased, "unbiased"):
-        moments = as_moments(x, least=4, least_d=2)
-        return (_unbiased_ratio(moments) - 1) / (moments.d - 1)
+        return _unbiased_isoscore(as_moments(x, least=4, least_d=2))
     m2 = scatter(x, least_d=2)
     return (_ratio(m2) - 1) / (len(m2) - 1)
 
@@ -124,7 +123,7 @@ def _ratio(scatter: Float[Tensor, "d d"]) -> Float[Tensor, ""]:
     return (1 / scaled.square().sum()).clamp(min=1)
 
 
-def _unbiased_ratio(moments: Moments) -> Float[Tensor, ""]:
+def _unbiased_isoscore(moments: Moments) -> Float[Tensor, ""]:
     n, trace = moments.n, moments.covariance.trace()
     if not SMALLEST_FOURTH <= moments.Q < float("inf"):
         raise InputError("the fourth powers of the rows about their mean leave float64; rescale the rows")
@@ -137,7 +136,7 @@ def _unbiased_ratio(moments: Moments) -> Float[Tensor, ""]:
             f"the unbiased estimate of ‖C‖² from {n} rows is not positive beyond rounding: too few rows, or one that "
             "outweighs all others; take more rows or the plain isoscore"
         )
-    return a / b
+    return (a / b - 1) / (moments.d - 1)
 
 
 add_measure(

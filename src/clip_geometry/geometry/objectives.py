@@ -16,7 +16,6 @@ from clip_geometry.geometry._core.distances import squared_distances
 from clip_geometry.geometry._core.moments import RowsOrMoments, as_moments
 from clip_geometry.geometry._core.rows import (
     Labels,
-    Matrix,
     Rows,
     as_codes,
     as_matrix,
@@ -121,8 +120,12 @@ def classifier(x: Rows, labels: Labels, class_vectors: Rows | None = None) -> Fl
         sums = class_sums(x, codes, k)
         base, offsets = sums.mean, sums.offsets
     else:
-        vectors = _class_vectors(class_vectors, x)
-        k = len(vectors)
+        vectors = as_rows(class_vectors, name="class_vectors")
+        if vectors.shape[1] != x.shape[1]:
+            raise InputError(
+                f"x has dimension {x.shape[1]} and class_vectors has {vectors.shape[1]}; expected the same"
+            )
+        vectors, k = vectors.to(x.device).double(), len(vectors)
         sums = class_sums(x, class_indices(labels, len(x), k, rows="x", of="rows of class_vectors"), k)
         base = vectors.mean(0)
         offsets = vectors - base
@@ -257,20 +260,12 @@ def _distances(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> Float[Tensor
     return squares.masked_fill(at_zero, 1).sqrt().masked_fill(at_zero, 0)
 
 
-def _class_vectors(vectors: Rows, x: Float[Matrix, "n d"]) -> Float[Tensor, "k d"]:
-    vectors = as_rows(vectors, name="class_vectors")
-    if vectors.shape[1] != x.shape[1]:
-        raise InputError(f"x has dimension {x.shape[1]} and class_vectors has {vectors.shape[1]}; expected the same")
-    return vectors.to(x.device).double()
-
-
-_SOURCE = "Mickus et al. 2024, arXiv:2402.03191"
+_SHARED: Any = {"group": "objectives", "by_default": False, "reference": "Mickus et al. 2024, arXiv:2402.03191"}
 _SILHOUETTE = Measure(
     name="objective_silhouette",
     streams=True,
     aggregated=True,
     title="Silhouette objective",
-    group="objectives",
     function=silhouette,
     takes="labelled rows",
     summary="Squared distances between classes minus squared distances within, over all ordered pairs of rows.",
@@ -284,15 +279,13 @@ _SILHOUETTE = Measure(
     at_gaussian=None,
     invariances=("rotation", "translation"),
     smooth=False,  # a sum: leaving rows out changes its size more than its meaning
-    by_default=False,
-    reference=_SOURCE,
+    **_SHARED,
 )
 _ISOTROPY = Measure(
     name="objective_isotropy",
     streams=True,
     from_moments=True,
     title="Isotropy objective",
-    group="objectives",
     function=isotropy,
     takes="rows",
     summary="The cosine between the variances along the principal axes and equal variances.",
@@ -305,15 +298,13 @@ _ISOTROPY = Measure(
     direction="higher is more isotropic",
     at_gaussian=1,
     invariances=("rotation", "translation", "scale"),
-    by_default=False,
-    reference=_SOURCE,
+    **_SHARED,
 )
 _CLASSIFIER = Measure(
     name="objective_classifier",
     streams=True,
     aggregated=True,
     title="Linear classifier objective",
-    group="objectives",
     function=classifier,
     takes="labelled rows",
     summary="How much more a linear classifier with the class means as its weights gives to the right class than to "
@@ -327,13 +318,11 @@ _CLASSIFIER = Measure(
     at_gaussian=None,
     invariances=("rotation",),
     smooth=False,
-    by_default=False,
-    reference=_SOURCE,
+    **_SHARED,
 )
 _TRIPLET = Measure(
     name="objective_triplet",
     title="Triplet objective",
-    group="objectives",
     function=triplet,
     takes="labelled rows",
     summary="Minus the triplet loss without margin, summed over all triplets of anchor, positive and negative.",
@@ -348,13 +337,11 @@ _TRIPLET = Measure(
     at_gaussian=None,
     invariances=("rotation", "translation"),
     smooth=False,
-    by_default=False,
-    reference=_SOURCE,
+    **_SHARED,
 )
 _BOUND = Measure(
     name="triplet_bound",
     title="Bound of the triplet objective",
-    group="objectives",
     function=triplet_bound,
     takes="labelled rows",
     summary="The sum of weighted distances that the triplet objective never exceeds.",
@@ -369,8 +356,7 @@ _BOUND = Measure(
     at_gaussian=None,
     invariances=("rotation", "translation"),
     smooth=False,
-    by_default=False,
-    reference=_SOURCE,
+    **_SHARED,
 )
 for _measure in (_SILHOUETTE, _ISOTROPY, _CLASSIFIER, _TRIPLET, _BOUND):
     add_measure(_measure)

@@ -1,6 +1,7 @@
 """Isotropy by the partition function: Z(v) = Σ_i exp⟨v, w_i⟩, how much it varies with the direction v."""
 
 import functools
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import torch
@@ -67,8 +68,13 @@ def partition_isotropy(x: Rows, *, convention: Convention = "invariant") -> Part
 def partition_by_sign(x: Rows) -> SignConventions:
     """partition_isotropy in both conventions of signs, from one decomposition."""
     x = as_matrix(x)
-    vectors = _eigenvectors(x)
-    forward, backward = _log_partitions(x, vectors)
+    if isinstance(x, StreamedRows):  # whose triangle serves other measures, too
+        vectors = _right_singular_vectors(x)
+    else:  # half the digits of the small ones are lost, where Z hardly depends on the direction
+        vectors = torch.linalg.eigh(total(block.T @ block for block in blocks(x))).eigenvectors
+    products = (block @ vectors for block in blocks(x))
+    both = (torch.stack([each.logsumexp(0), (-each).logsumexp(0)]) for each in products)
+    forward, backward = functools.reduce(torch.logaddexp, both)
     canonical = torch.where(mean_row(x) @ vectors < 0, backward, forward)
     return SignConventions(_isotropy(torch.cat([forward, backward])), _isotropy(canonical))
 
@@ -113,29 +119,13 @@ def _isotropy(log_z: Float[Tensor, " m"]) -> PartitionIsotropy:
     return PartitionIsotropy(z.min(), z.std(correction=0) / z.mean())
 
 
-def _eigenvectors(x: Float[Matrix, "n d"]) -> Float[Tensor, "d d"]:
-    """Of xᵀx, ascending. Half the digits of the small ones are lost, where Z hardly depends on the direction."""
-    if isinstance(x, StreamedRows):  # whose triangle serves other measures, too
-        return _right_singular_vectors(x)
-    gram = total(block.T @ block for block in blocks(x))
-    return torch.linalg.eigh(gram).eigenvectors
-
-
 def _right_singular_vectors(x: Float[Matrix, "n d"]) -> Float[Tensor, "d d"]:
-    """The same vectors to all digits, which `rows` needs because it mixes them, at several times the cost."""
+    """The eigenvectors of xᵀx to all digits, which `rows` needs because it mixes them, at several times the cost."""
     return torch.linalg.svd(triangle(x)).Vh.T.flip(1)
 
 
 def _log_partition(x: Float[Matrix, "n d"], directions: Float[Tensor, "d k"]) -> Float[Tensor, " k"]:
     return functools.reduce(torch.logaddexp, ((block @ directions).logsumexp(0) for block in blocks(x)))
-
-
-def _log_partitions(x: Float[Matrix, "n d"], directions: Float[Tensor, "d k"]) -> tuple[Tensor, Tensor]:
-    """The same along the directions and along their negatives, from one pass."""
-    products = (block @ directions for block in blocks(x))
-    both = (torch.stack([each.logsumexp(0), (-each).logsumexp(0)]) for each in products)
-    forward, backward = functools.reduce(torch.logaddexp, both)
-    return forward, backward
 
 
 _I1 = Measure(
@@ -159,14 +149,11 @@ _I1 = Measure(
     invariances=("rotation",),
     reference="Mu & Viswanath 2018, arXiv:1702.01417",
 )
-_I2 = Measure(
+_I2 = replace(
+    _I1,
     name="isotropy_i2",
-    streams=True,
     title="Isotropy I2",
-    group="isotropy",
-    function=partition_by_sign,
     attribute="invariant.i2",
-    takes="rows",
     summary="The relative standard deviation of the partition function Z(v) over the principal directions and their "
     "negatives.",
     reading="Near 0, all principal directions look alike; large values mean that few directions dominate.",
@@ -175,7 +162,6 @@ _I2 = Measure(
     range=(0, float("inf")),
     direction="lower is more isotropic",
     at_gaussian=0,
-    invariances=("rotation",),
     reference="Wang et al. 2020, ICLR, Improving Neural Language Generation with Spectrum Control",
 )
 

@@ -1,6 +1,5 @@
 """Alignment and uniformity (Wang & Isola 2020): pairs close together, all rows spread out."""
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -9,7 +8,7 @@ from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Integer, Number, block_number, positive_number
 from clip_geometry.geometry._core.distances import squared_distances
-from clip_geometry.geometry._core.rows import Matrix, Rows, as_aligned_matrices, as_matrix, blocks, mean_row, total
+from clip_geometry.geometry._core.rows import Rows, as_aligned_matrices, as_matrix, blocks, mean_row, total
 from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.geometry.measure import Measure, add_measure
 
@@ -64,25 +63,20 @@ def uniformity(x: Rows, *, t: Number = 2.0, block_size: Integer = 1024) -> Float
         -3.091
     """
     t, block_size = positive_number(t, "t"), block_number(block_size)
-    rows = _centred(as_matrix(x))
-    pairs = _block_pairs(rows, block_size)
-    sums = [_sums(t * _pairs(*block)) for block in pairs if len(block[0]) > 1 or not block[2]]  # one row has no pairs
+    x = as_matrix(x)
+    mean = mean_row(x)  # near rows far from the origin would cancel in products
+    streamed = isinstance(x, StreamedRows)
+    rows = x.map(lambda block, _: block.double() - mean, len(mean)) if streamed else x.double() - mean
+    sums = []
+    for first, block in zip(range(0, len(rows), block_size), rows.split(block_size), strict=True):
+        for start in range(first, len(rows), block_size):
+            squares = squared_distances(block, rows[start : start + block_size])
+            if start == first:
+                i, j = torch.triu_indices(len(block), len(block), offset=1, device=block.device)
+                squares = squares[i, j]
+            if squares.numel():  # one row has no pairs
+                sums.append(_sums(t * squares.flatten()))
     return _log_mean(_Sums(*(torch.stack(each) for each in zip(*sums, strict=True))))
-
-
-def _centred(x: Float[Matrix, "n d"]) -> Float[Matrix, "n d"]:
-    """Near rows far from the origin would cancel in products."""
-    mean = mean_row(x)
-    if isinstance(x, StreamedRows):
-        return x.map(lambda block, _: block.double() - mean, len(mean))
-    return x.double() - mean
-
-
-def _block_pairs(x: Float[Matrix, "n d"], size: int) -> Iterator[tuple[Tensor, Tensor, bool]]:
-    """Every two blocks once, and whether they are the same."""
-    for first, block in zip(range(0, len(x), size), x.split(size), strict=True):
-        for start in range(first, len(x), size):
-            yield block, x[start : start + size], start == first
 
 
 class _Sums(NamedTuple):
@@ -92,15 +86,6 @@ class _Sums(NamedTuple):
     exps: Float[Tensor, "*b"]  # Σ exp(low − e_p)
     falls: Float[Tensor, "*b"]  # Σ (1 − exp(low − e_p)), to the last digits where it is small
     pairs: Float[Tensor, "*b"]
-
-
-def _pairs(a: Float[Tensor, "a d"], b: Float[Tensor, "b d"], same: bool) -> Float[Tensor, " p"]:
-    """Squared distances of the pairs of a block."""
-    squares = squared_distances(a, b)
-    if not same:
-        return squares.flatten()
-    i, j = torch.triu_indices(len(a), len(a), offset=1, device=a.device)
-    return squares[i, j]
 
 
 def _sums(exponents: Float[Tensor, " p"]) -> _Sums:

@@ -69,7 +69,8 @@ def squared_distances(
     squares = squares.double()
     if cancelled == 0:
         return squares
-    i, j = _smallest(surplus, cancelled)
+    flat = surplus.flatten().topk(cancelled, largest=False, sorted=False).indices  # without waiting for a GPU
+    i, j = flat // surplus.shape[1], flat % surplus.shape[1]
     return squares.index_put((i, j), squared_distances_of_pairs(x.double(), y.double(), i, j))
 
 
@@ -157,12 +158,6 @@ def _product(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> Callable[[Tens
 def _filled(x: Float[Tensor, "a d"]) -> Float[Tensor, "b d"]:
     """Rows of zeros behind, up to a multiple of a slab."""
     return F.pad(x, (0, 0, 0, -len(x) % SLAB))
-
-
-def _smallest(values: Float[Tensor, "a b"], count: int) -> tuple[Int[Tensor, " p"], Int[Tensor, " p"]]:
-    """Where the `count` smallest entries are. The count is known, so that a GPU need not be waited for."""
-    flat = values.flatten().topk(count, largest=False, sorted=False).indices
-    return flat // values.shape[1], flat % values.shape[1]
 
 
 def _differences(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> Float[Tensor, "a b"]:

@@ -78,17 +78,15 @@ class StreamedRows:
         if isinstance(rows, slice):
             start, stop, step = rows.indices(len(self))
             if step == 1:
-                return self._span(start, max(start, stop))
+                stop = max(start, stop)
+                block = self._read(slice(start, stop))
+                if stop > self._checked:
+                    self._check(block, start)
+                    self._checked = stop if start <= self._checked else self._checked
+                return block
             rows = range(start, stop, step)
         rows = torch.tensor(rows, dtype=torch.long) if isinstance(rows, range) else torch.as_tensor(rows)
         return self._chosen(rows) if rows.ndim else self._chosen(rows[None])[0]
-
-    def _span(self, start: int, stop: int) -> Tensor:
-        block = self._read(slice(start, stop))
-        if stop > self._checked:
-            self._check(block, start)
-            self._checked = stop if start <= self._checked else self._checked
-        return block
 
     def _chosen(self, rows: Tensor) -> Tensor:
         """The rows of a mask or of indices, those below 0 counted from the end."""
