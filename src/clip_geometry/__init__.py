@@ -1,6 +1,6 @@
 """clip-geometry: measures, explains and changes the geometry of multimodal embeddings.
 
-The public names resolve at first use, so that `import clip_geometry` costs nothing.
+Public names are imported at first use, so that `import clip_geometry` is instant.
 """
 
 from importlib import import_module
