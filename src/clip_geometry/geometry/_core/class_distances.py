@@ -64,7 +64,7 @@ def mean_distances(
 
     Both in one unit of length, which is not that of x. codes: 0..k − 1, each at least once, k ≥ 2. Products are
     float32 unless x is float64 or has a gradient. Memory: a copy of x, and blocks; with a gradient n². ahead: count
-    the products that cancel before they are used, so that no step waits for the device (unless told, on a GPU only).
+    the products that cancel before they are used, so that no step waits for the device (by default on a GPU only).
     Large float32 sets on a GPU go through one kernel instead, in the given products (see fused_mean_distances).
     """
     fused = fused_is_possible(x, products)

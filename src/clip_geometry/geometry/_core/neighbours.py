@@ -23,7 +23,7 @@ from clip_geometry.registry import InputError
 QUERIES, COLUMNS = 512, 16384  # of a block of products: 32 MB of float32
 STREAMED = 4  # times as many queries where every block of columns is read again for them
 POSSIBLE = 2**22  # pairs that are looked at at a time where products cannot tell
-DENSE = 8  # from one possible neighbour in so many rows on, no row is looked up
+DENSE = 8  # from one possible neighbour in 8 rows on, no row is looked up
 GROUP = 8  # columns whose minimum is taken before the least are looked for
 
 

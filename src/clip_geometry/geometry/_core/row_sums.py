@@ -42,7 +42,7 @@ def sums_of_distances(
     for some in of.split(max(1, min(MOST, KEPT // count))):
         rows = (x[some].to(dtype) * factor).split(size)
         sums = torch.zeros((count + 1, len(some)), dtype=torch.float64, device=x.device)  # the last: to be left out
-        # Their distances to each other are taken by themselves: a row and itself cancel, which is known of one object
+        # Their distances to each other are taken separately: a row and itself cancel, which is known of one object
         # and would have every other block measured twice.
         others = torch.ones(len(x), dtype=torch.bool, device=x.device).index_fill_(0, some, False)
         for part, its_groups in zip(to.split(size), groups.split(size), strict=True):
@@ -62,7 +62,7 @@ def _add(sums: Float[Tensor, "g m"], rows: tuple[Tensor, ...], block: Float[Tens
     """Distances of all rows to those of a block, to the sums of their groups."""
     for part, into in zip(rows, sums.split(len(rows[0]), dim=1), strict=True):
         between = (block.mean(0) + part.mean(0)) / 2
-        # on a GPU distances wants to be told, or takes all of them from differences
+        # on a GPU, distances takes all of them from differences unless it is given the count
         cancelled = int(count_cancelled(block, part, between)) if block.is_cuda else None
         apart = distances(block, part, centre=between, cancelled=cancelled)
         into.index_add_(0, groups, apart.double())
