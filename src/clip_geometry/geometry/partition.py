@@ -68,10 +68,7 @@ def partition_isotropy(x: Rows, *, convention: Convention = "invariant") -> Part
 def partition_by_sign(x: Rows) -> SignConventions:
     """partition_isotropy in both conventions of signs, from one decomposition."""
     x = as_matrix(x)
-    if isinstance(x, StreamedRows):  # whose triangle serves other measures, too
-        vectors = _right_singular_vectors(x)
-    else:  # half the digits of the small ones are lost, where Z hardly depends on the direction
-        vectors = torch.linalg.eigh(total(block.T @ block for block in blocks(x))).eigenvectors
+    vectors = _eigenvectors(x)
     products = (block @ vectors for block in blocks(x))
     both = (torch.stack([each.logsumexp(0), (-each).logsumexp(0)]) for each in products)
     forward, backward = functools.reduce(torch.logaddexp, both)
@@ -117,6 +114,14 @@ def partition_over(x: Rows, directions: Rows) -> PartitionIsotropy:
 def _isotropy(log_z: Float[Tensor, " m"]) -> PartitionIsotropy:
     z = (log_z - log_z.max()).exp()
     return PartitionIsotropy(z.min(), z.std(correction=0) / z.mean())
+
+
+def _eigenvectors(x: Float[Matrix, "n d"]) -> Float[Tensor, "d d"]:
+    """Of xᵀx, ascending. Half the digits of the small ones are lost, where Z hardly depends on the direction."""
+    if isinstance(x, StreamedRows):  # whose triangle serves other measures, too
+        return _right_singular_vectors(x)
+    gram = total(block.T @ block for block in blocks(x))
+    return torch.linalg.eigh(gram).eigenvectors
 
 
 def _right_singular_vectors(x: Float[Matrix, "n d"]) -> Float[Tensor, "d d"]:

@@ -16,12 +16,7 @@ def distinct_rows(x: Float[Matrix, "n d"], *, tolerance: float = 0.0) -> Bool[Te
     Rows that are near have near projections on any line, so that in the order of the projections only runs need be
     compared. tolerance: 0, or so small that groups do not touch.
     """
-    d = x.shape[1]
-    line = torch.randn(d, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(x.device)
-    keys = in_one_piece((block @ line for block in blocks(x)), len(x))
-    lengths = in_one_piece((block.norm(dim=1) for block in blocks(x)), len(x))
-    rounding = 2 * (d + 4) * torch.finfo(torch.float64).eps * lengths
-    slack = (tolerance + rounding) * line.norm()
+    keys, slack = _projections(x, tolerance)
     kept = torch.ones(len(x), dtype=torch.bool, device=x.device)
     order = keys.argsort(stable=True)
     step = 1
@@ -36,6 +31,16 @@ def distinct_rows(x: Float[Matrix, "n d"], *, tolerance: float = 0.0) -> Bool[Te
         order = order[kept[order]]
         step = 1 if len(copies) > 0 else step + 1
     return kept
+
+
+def _projections(x: Float[Matrix, "n d"], tolerance: float) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """Products with one fixed vector, and how far apart those of equal rows can be, rounding included."""
+    d = x.shape[1]
+    line = torch.randn(d, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(x.device)
+    keys = in_one_piece((block @ line for block in blocks(x)), len(x))
+    lengths = in_one_piece((block.norm(dim=1) for block in blocks(x)), len(x))
+    rounding = 2 * (d + 4) * torch.finfo(torch.float64).eps * lengths
+    return keys, (tolerance + rounding) * line.norm()
 
 
 def squared_distances_of_pairs(
