@@ -128,7 +128,7 @@ def build(name: str, out: Path, runs: Path, changes: Mapping[str, Any], *, smoke
     (model,) = (run_folder / "models").iterdir()
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(model, folder)
-    rows = [rounded(row) for row in Results(run_folder / "results.jsonl").read()]
+    rows = [rounded(dict(row)) for row in Results(run_folder / "results.jsonl").read()]
     write_lines(folder / "training.jsonl", rows)
     write_lines(folder / "embeddings.jsonl", recorded(f"{shipped.family}:{place(name, out)}", shipped.languages))
     config = (run_folder / "config.yaml").read_text(encoding="utf-8")

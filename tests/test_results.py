@@ -1,9 +1,10 @@
 import json
 
+import pandas as pd
 import pytest
 
 from clip_geometry.registry import InputError
-from clip_geometry.results import Results, read_rows
+from clip_geometry.results import Record, Results, read_rows
 
 
 def rows(*values):
@@ -17,6 +18,33 @@ def results(tmp_path):
 
 def values(results):
     return [row["value"] for row in results.read()]
+
+
+def test_a_record_has_the_keys_that_were_given_in_their_order():
+    record = Record("m", 1.5, n=3, at={"layer": 2}, repeats=7)
+    assert list(record) == ["measure", "value", "standard_error", "n", "at", "repeats"]
+    assert (record.value, record.d, record["repeats"], record.get("d", "absent")) == (1.5, None, 7, "absent")
+    assert record.to_json() == json.dumps(dict(record))
+    assert list(Record.from_json('{"n": 3, "measure": "m"}')) == ["n", "measure"]
+
+
+def test_records_merge_like_dictionaries():
+    record, changes = Record("m", 1.5, n=3), {"value": 2.5, "d": 4}
+    assert record | changes == dict(record) | changes
+    assert changes | record == changes | dict(record)
+    assert isinstance(changes | record, Record) and next(iter(changes | record)) == "value"
+    assert record == dict(record) and record.value == 1.5
+
+
+def test_a_table_of_records_has_the_keys_of_experiments():
+    frame = pd.DataFrame([Record("m", 1.5, repeats=7), Record("m", 2.5)])
+    assert list(frame) == ["measure", "value", "standard_error", "repeats"]
+
+
+@pytest.mark.parametrize("text", ['{"value": "1.5"}', '{"at": ["layer"]}', "[]", "{", '{"value": NaN}'])
+def test_text_that_is_no_record(text):
+    with pytest.raises(InputError, match="the record"):
+        Record.from_json(text)
 
 
 def test_rows_come_back_in_order(results):

@@ -1,6 +1,6 @@
 """clip-geometry: measures, explains and changes the geometry of multimodal embeddings.
 
-The public names resolve at first use, so that `import clip_geometry` costs nothing.
+Public names are imported at first use, so that `import clip_geometry` is instant.
 """
 
 from importlib import import_module
@@ -72,7 +72,7 @@ _HOME = {
     ],
     "clip_geometry.losses": ["CosReg", "IStar"],
     "clip_geometry.registry": ["InputError"],
-    "clip_geometry.results": ["Results", "read_rows", "to_frame"],
+    "clip_geometry.results": ["Record", "Results", "read_rows", "to_frame"],
     "clip_geometry.runner": ["run"],
     "clip_geometry.embedding.reading": ["read_store"],
     "clip_geometry.transforms": [

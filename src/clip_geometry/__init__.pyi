@@ -71,6 +71,7 @@ from clip_geometry.losses import IStar as IStar
 from clip_geometry.measuring.sets import MeasuredSets as MeasuredSets
 from clip_geometry.measuring.sets import measure_sets as measure_sets
 from clip_geometry.registry import InputError as InputError
+from clip_geometry.results import Record as Record
 from clip_geometry.results import Results as Results
 from clip_geometry.results import read_rows as read_rows
 from clip_geometry.results import to_frame as to_frame

@@ -1,4 +1,4 @@
-"""Strict configs: YAML and `key=value` in, pydantic objects out, every mistake one sentence."""
+"""Strict configs: reads YAML and `key=value`, validates them by pydantic, explains a mistake in one sentence."""
 
 import hashlib
 import itertools
@@ -14,7 +14,7 @@ from clip_geometry.registry import InputError, did_you_mean, listed, printable, 
 
 
 class Config(BaseModel):
-    """Base of all configs: unknown keys and wrong types are errors, objects are immutable."""
+    """Base class of all configs: unknown keys and wrong types are errors, objects are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -23,9 +23,15 @@ C = TypeVar("C", bound=Config)
 
 
 def validate(kind: type[C], values: Mapping[str, Any], context: str) -> C:
-    """`values` as a `kind`, or an InputError that names the wrong key and the nearest known one.
+    """Validates `values` by pydantic's strict JSON mode: "1" is no int, but a list may fill a tuple and an int a float.
 
-    JSON mode of strict pydantic: "1" is no int and 1 no string, but a list may fill a tuple and an int a float.
+    Args:
+        kind: The config class.
+        values: Key → value.
+        context: What error messages begin with, e.g. the path of the config.
+
+    Raises:
+        InputError: A key is unknown (the nearest known one is named) or missing, or a value has the wrong type.
     """
     try:
         return kind.model_validate_json(json.dumps(dict(values)))
@@ -70,7 +76,7 @@ def _is_model(annotation: Any) -> bool:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file; tags, aliases, duplicate keys and anything but a mapping are errors."""
+    """Reads the mapping in a YAML file. Tags, aliases, duplicate keys and anything but a mapping raise InputError."""
     values = reading.read_yaml(path, "a YAML config file")
     if not isinstance(values, dict):
         raise InputError(f"{shown(path)} holds {type(values).__name__}; a YAML mapping was expected")
@@ -78,7 +84,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
-    """`["seed=1", "model.zero_bias=true"]` as `{"seed": 1, "model.zero_bias": True}`; values are YAML."""
+    """Parses `key=value` pairs, whose values are YAML.
+
+    Example:
+        >>> parse_overrides(["seed=1", "model.zero_bias=true"])
+        {'seed': 1, 'model.zero_bias': True}
+    """
     overrides = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -89,7 +100,7 @@ def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
 
 
 def override(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of `values` with each dotted key of `changes` replaced."""
+    """Copies `values` and sets each dotted key of `changes`."""
     result = json.loads(json.dumps(values, default=str))
     for dotted, value in changes.items():
         *parents, last = dotted.split(".")
@@ -106,7 +117,7 @@ def override(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
 
 
 def expand_sweep(values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The grid of configs that the section `sweep:` (dotted key → list) asks for, first key slowest."""
+    """Expands the section `sweep:` (dotted key → list) into a grid of configs; the first key varies slowest."""
     values = dict(values)
     sweep = values.pop("sweep", None) or {}
     if not isinstance(sweep, dict) or not all(isinstance(options, list) and options for options in sweep.values()):
@@ -116,7 +127,7 @@ def expand_sweep(values: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def digest(value: Any, length: int = 16) -> str:
-    """Hexadecimal hash of a JSON-like object or a config, independent of key order."""
+    """Hexadecimal hash of a config or a JSON-like object, independent of the order of keys."""
     if isinstance(value, BaseModel):
         value = value.model_dump(mode="json", serialize_as_any=True)
     text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""Published implementations as variants of our measures, by name only; their packages are imported when asked for."""
+"""Reference implementations as variants of our measures; their packages are imported when they are called."""
 
 import numpy as np
 from jaxtyping import Float
@@ -14,8 +14,17 @@ references: Registry[Measure] = Registry("published implementation", "clip-geome
 def isoscore_package(x: Rows) -> Float[Tensor, ""]:
     """IsoScore as its authors' package computes it: principal components by scikit-learn, in float32.
 
-    x: (n, d), n ≥ 2, d ≥ 2. In [0, 1]; differs from `isoscore` by the rounding of float32 (about 1e-6, more where n is
-    below d). Raises InputError where all rows are equal. Source: Rudman et al. 2022, package IsoScore 2.
+    In [0, 1]. Differs from `isoscore` by the rounding of float32: about 1e-6, more where n is below d. Source: Rudman
+    et al. 2022, package IsoScore 2.
+
+    Args:
+        x: Rows, (n, d), n ≥ 2, d ≥ 2.
+
+    Returns:
+        The score, a 0-d float64 tensor.
+
+    Raises:
+        InputError: All rows are equal.
     """
     from IsoScore import IsoScore
 

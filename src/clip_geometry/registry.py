@@ -1,4 +1,4 @@
-"""Names to things, with an error that helps. No dependencies."""
+"""Registries of named things, and error messages that help. No dependencies."""
 
 import re
 import sys
@@ -14,10 +14,20 @@ MOST = 400  # characters of a message
 
 
 class InputError(ValueError):
-    """What the user gave is wrong: one sentence saying what was given, what was expected and what to do.
+    """An error in what the user gave: one sentence that says what was given, what was expected and what to do.
 
     It is one printable line of at most 400 characters, whatever it quotes. The command line prints it and exits with
-    status 2; everything else is a bug and keeps its traceback.
+    status 2. Every other exception is a bug and keeps its traceback.
+
+    Args:
+        sentence: The message.
+
+    Example:
+        >>> import clip_geometry as cg
+        >>> cg.isoscore([[1.0, 2.0]])
+        Traceback (most recent call last):
+            ...
+        clip_geometry.registry.InputError: x has 1 row; expected at least 2
     """
 
     def __init__(self, sentence: str):
@@ -25,17 +35,17 @@ class InputError(ValueError):
 
 
 def shortened(text: str, most: int) -> str:
-    """`text` cut to `most` characters by leaving out its middle."""
+    """`text`, its middle left out so that at most `most` characters remain."""
     return text if len(text) <= most else f"{text[: most // 3]}…{text[most // 3 + 1 - most :]}"
 
 
 def printable(text: str) -> str:
-    """`text` in one line without anything that a terminal obeys: escape codes, controls, marks that reverse text."""
+    """`text` in one line, with what a terminal would interpret escaped: control and bidirectional characters."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def shown(value: Any, most: int = 80) -> str:
-    """`value` as a message quotes it: one printable line, the middle left out where it is long, no addresses.
+    """`value` for an error message: one printable line of at most `most` characters, without memory addresses.
 
     A path is not quoted and may be twice as long.
     """
@@ -49,16 +59,20 @@ def shown(value: Any, most: int = 80) -> str:
 
 
 def listed(names: Iterable[object], most: int = 6) -> str:
-    """The first names, printable and shortened, and how many more there are; "none" without any."""
+    """The first `most` names, printable and shortened, and how many more there are; "none" without any."""
     given = [printable(str(name)) for name in names]
     first = ", ".join(name if len(name) <= 40 else f"{name[:40]}…" for name in given[:most]) or "none"
     return first if len(given) <= most else f"{first} and {len(given) - most} more"
 
 
 def did_you_mean(name: str, known: Iterable[str], *, listed_by: str | None = None) -> str:
-    """The end of a message about an unknown name: `"; did you mean 'isoscore'?"`, or "" where nothing is near.
+    """The end of a message about an unknown name: `"; did you mean 'isoscore'?"`, or "" where no known name is near.
 
-    listed_by: the command that lists all names. It adds the three nearest names, and the command or all of a few.
+    Args:
+        name: The unknown name.
+        known: All known names.
+        listed_by: The command that lists them. With it, the message has up to three near names and the command, or all
+            names where they are few.
     """
     folded = {candidate.casefold(): candidate for candidate in known}
     near = [folded[each] for each in get_close_matches(name[:100].casefold(), folded, n=3, cutoff=0.6)]
@@ -71,14 +85,24 @@ def did_you_mean(name: str, known: Iterable[str], *, listed_by: str | None = Non
 
 
 def unknown(kind: str, name: object, known: Iterable[str], listed_by: str) -> InputError:
-    """The error for a name that a registry does not have."""
+    """The error for a name that is not registered."""
     return InputError(f"unknown {kind} {shown(name)}{did_you_mean(str(name), known, listed_by=listed_by)}")
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """A dictionary of one kind of thing ("measure", "data set", …) whose members are added once, under one name.
+    """A mapping of names to members of one kind, each registered once. Unknown names raise InputError.
 
-    homes: names whose members are added by a module, which is imported when its name is asked for.
+    Args:
+        kind: What the members are, e.g. "measure", for messages.
+        listed_by: The command that lists all names.
+        homes: Name → module that registers it, which is imported when the name is looked up.
+
+    Example:
+        >>> shapes = Registry("shape")
+        >>> shapes.add("square", 4)
+        4
+        >>> shapes["square"], "circle" in shapes
+        (4, False)
     """
 
     def __init__(self, kind: str, listed_by: str = "the documentation", homes: Mapping[str, str] | None = None):
@@ -115,8 +139,10 @@ class Registry(Mapping[str, T], Generic[T]):
 
 
 def import_all(package: str) -> None:
-    """Imports every module of a package that is being imported itself, and of the packages in it, so that each
-    registers what it has; those whose name begins with an underscore register nothing."""
+    """Imports all modules below a package that is being imported, so that they register what they have.
+
+    Modules whose name begins with an underscore register nothing and are skipped.
+    """
     for module in iter_modules(sys.modules[package].__path__):
         if not module.name.startswith("_"):
             import_module(name := f"{package}.{module.name}")
@@ -125,7 +151,7 @@ def import_all(package: str) -> None:
 
 
 def homes_in(package: str, *, without: Iterable[str] = ()) -> dict[str, str]:
-    """The packages inside `package` that hold no packages themselves, at any depth: name → module, nothing imported."""
+    """The innermost packages inside `package`, at any depth: name → module. Nothing is imported."""
     return dict(sorted(_leaves(Path(import_module(package).__path__[0]), package, frozenset(without))))
 
 

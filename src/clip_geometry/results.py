@@ -1,14 +1,13 @@
-"""Results: one JSON row per number, append-only."""
+"""Results: one JSON record per number, append-only."""
 
 import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired
+from typing import TYPE_CHECKING, Annotated, Any, Self, get_type_hints
 
-from pydantic import ConfigDict, Field
-from typing_extensions import TypedDict  # pydantic takes the standard one from Python 3.12 on
+from pydantic import ConfigDict, Field, create_model
 
 from clip_geometry.files import naming, sync_folder
 from clip_geometry.paths import existing_file
@@ -18,58 +17,146 @@ from clip_geometry.registry import InputError, shown
 if TYPE_CHECKING:
     import pandas
 
-Row = dict[str, Any]
 Number = Annotated[float, Field(allow_inf_nan=False)] | int | None
 Options = dict[str, Any] | None
 
 
-class Line(TypedDict):
-    """A line of a results file, as far as somebody computes with it or prints it."""
+class Record(Mapping[str, Any]):
+    """One number with its uncertainty and its origin: a line of results.jsonl.
 
-    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # pyright: ignore[reportGeneralTypeIssues]
+    A mapping whose common keys are typed attributes, None where absent. Experiments add keys of their own. Iteration
+    and JSON have the keys that were given, in their order. (A dataclass would not do: `pandas.DataFrame(records)` would
+    drop the keys that an experiment adds and show all that are absent.)
+
+    Args:
+        measure: Name of the measure, e.g. "isoscore" or "silhouette[cosine]".
+        value: The number, or None where it could not be computed (`note` says why).
+        standard_error: Its standard error, or None where there is none.
+        fields: Any other keys, e.g. `n` (rows), `d` (dimensions), `at` (modality, layer, …), `null_value`.
+
+    Example:
+        >>> record = Record("isoscore", 0.21, 0.01, n=500, d=512, at={"modality": "image"})
+        >>> record.value, record["n"], record.null_value, "null_value" in record
+        (0.21, 500, None, False)
+        >>> Record.from_json(record.to_json()) == record
+        True
+    """
+
+    measure: str
+    value: Number
+    standard_error: Number = None
+    null_value: Number = None
+    n: int | None = None
+    d: int | None = None
+    at: dict[str, str | int | float | bool | None]
+    pipeline: list[str] | None = None
+    fitted_on: str | None = None
+    model: str | None = None
+    model_options: Options = None
+    dataset: str | None = None
+    data_options: Options = None
+    split: str | None = None
+    maps: str | None = None
+    dtype: str | None = None
+    seed: int | None = None
+    note: str | None = None
+    trajectory: list[Number]
+    steps: list[int]
     cell: str
     cell_row: Annotated[int, Field(ge=0)]
     cell_rows: Annotated[int, Field(ge=1)]
-    measure: NotRequired[str]
-    value: NotRequired[Number]
-    standard_error: NotRequired[Number]
-    null_value: NotRequired[Number]
-    n: NotRequired[int | None]
-    d: NotRequired[int | None]
-    at: NotRequired[dict[str, str | int | float | bool | None]]
-    pipeline: NotRequired[list[str] | None]
-    model: NotRequired[str | None]
-    model_options: NotRequired[Options]
-    dataset: NotRequired[str | None]
-    data_options: NotRequired[Options]
-    split: NotRequired[str | None]
-    seed: NotRequired[int | None]
-    dtype: NotRequired[str | None]
-    trajectory: NotRequired[list[Number]]
-    steps: NotRequired[list[int]]
+
+    def __init__(self, measure: str, value: Number, standard_error: Number = None, **fields: Any):
+        vars(self).update(measure=measure, value=value, standard_error=standard_error, **fields)
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Self:
+        """The record with exactly these keys, in this order."""
+        record = cls.__new__(cls)
+        vars(record).update(fields)
+        return record
+
+    @classmethod
+    def from_json(cls, text: str | bytes, source: str = "the record") -> Self:
+        """Reads a record from its JSON text.
+
+        Args:
+            text: A JSON object.
+            source: What an error message calls the text, e.g. "line 3 of results.jsonl".
+
+        Raises:
+            InputError: The text is not JSON, or a key of ours has a value of another type.
+        """
+        values = parse_json(text, source)
+        checked(values, source, _RECORD)
+        return cls.of(values)
+
+    def to_json(self) -> str:
+        """The record in one line of JSON; ValueError for NaN and infinity."""
+        return json.dumps(vars(self), ensure_ascii=False, allow_nan=False)
+
+    def __getitem__(self, key: str) -> Any:
+        return vars(self)[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(vars(self))
+
+    def __len__(self) -> int:
+        return len(vars(self))
+
+    def __or__(self, fields: Mapping[str, Any]) -> Self:
+        return self.of({**self, **fields})
+
+    def __ror__(self, fields: Mapping[str, Any]) -> Self:
+        return self.of({**fields, **self})
+
+    def __repr__(self) -> str:
+        return f"Record({', '.join(f'{key}={value!r}' for key, value in self.items())})"
 
 
-# What tells runs apart: rows that agree in all of these come from the same rows made in the same way
+Row = dict[str, Any] | Record
+_FIELDS = get_type_hints(Record, include_extras=True)
+_OPTIONAL: Any = {key: (kind, None) for key, kind in _FIELDS.items()}
+_PLACE: Any = {key: (_FIELDS[key], ...) for key in ("cell", "cell_row", "cell_rows")}
+_KINDS = ConfigDict(extra="allow", strict=True, protected_namespaces=())
+_RECORD = create_model("_RECORD", __config__=_KINDS, **_OPTIONAL)
+_LINE = create_model("_LINE", __config__=_KINDS, **_OPTIONAL | _PLACE)  # of a results file, where each has its place
 CELLS = "cells.json"  # in a run folder: the cells of its config, written when all are finished
+# What tells runs apart: records that agree in all of these come from the same embeddings prepared in the same way
 ORIGIN = (
     "model", "model_options", "dataset", "data_options", "split", "maps", "pipeline", "fitted_on", "seed", "dtype",
 )  # fmt: skip
 
 
 class Results:
-    """The rows of one results.jsonl.
+    """The records of one results.jsonl.
 
-    Rows are written a finished cell at a time; `cell` is the hash of what defines the cell, `cell_row` and
-    `cell_rows` are the row's place in it. So a line torn by a kill, or a cell that was cut short, is recognised when
-    reading and left out, and the cell is computed again.
+    Records are written one finished cell at a time. `cell` is the hash of what defines the cell; `cell_row` and
+    `cell_rows` are the place of the record in it. A line torn by a kill and a cell that was cut short are recognized
+    and left out when reading, so the cell is computed again.
+
+    Args:
+        path: The file. It need not exist.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     results = Results(Path(folder) / "results.jsonl")
+        ...     results.append("a1", [Record("isoscore", 0.21, at={"modality": "image"})])
+        ...     results.finished(), [record.value for record in results.read()]
+        ({'a1'}, [0.21])
     """
 
     def __init__(self, path: Path):
         self.path = Path(path)
 
-    def append(self, cell: str, rows: Iterable[Row]) -> None:
-        """Writes the rows of one finished cell, durably and in one piece."""
-        text = lines_of(cell, list(rows))
+    def append(self, cell: str, records: Iterable[Mapping[str, Any]]) -> None:
+        """Writes the records of one finished cell, durably and in one piece.
+
+        Raises:
+            InputError: A value is NaN or infinite.
+        """
+        text = lines_of(cell, list(records))
         with naming(self.path), self.path.open("a+b") as file:
             is_new = not file.tell()
             if not is_new and not self._ends_with_newline():
@@ -85,48 +172,45 @@ class Results:
             file.seek(-1, os.SEEK_END)
             return file.read(1) == b"\n"
 
-    def read(self, *, strict: bool = False) -> list[Row]:
-        """The rows of all finished cells, in the order in which they were finished.
+    def read(self, *, strict: bool = False) -> list[Record]:
+        """Returns the records of all finished cells, in the order in which they were finished.
 
-        A line that is no such row counts as torn, so its cell is computed again; strict: it is an InputError, unless a
-        kill can have torn it.
+        Args:
+            strict: Raise InputError for a line that is JSON but no record. By default it counts as torn.
         """
-        finished: dict[str, list[Row]] = {}
-        begun: dict[str, list[Row]] = {}
-        for row in _parsed_lines(self.path, strict):
-            if row["cell_row"] == 0:
-                begun[row["cell"]] = []
-            part = begun.setdefault(row["cell"], [])
-            if row["cell_row"] == len(part):
-                part.append(row)
-            if len(part) == row["cell_rows"]:
-                finished[row["cell"]] = part
-        return [row for rows in finished.values() for row in rows]
+        finished: dict[str, list[Record]] = {}
+        begun: dict[str, list[Record]] = {}
+        for record in _parsed_lines(self.path, strict):
+            if record.cell_row == 0:
+                begun[record.cell] = []
+            part = begun.setdefault(record.cell, [])
+            if record.cell_row == len(part):
+                part.append(record)
+            if len(part) == record.cell_rows:
+                finished[record.cell] = part
+        return [record for part in finished.values() for record in part]
 
     def finished(self) -> set[str]:
-        """The cells that need not be computed again."""
-        return {row["cell"] for row in self.read()}
+        """Returns the cells that need not be computed again."""
+        return {record.cell for record in self.read()}
 
     def to_frame(self) -> "pandas.DataFrame":
-        """The rows as a table, `at` spread into columns `at.layer`, `at.modality`, …"""
+        """Returns the records as a table, with `at` as columns `at.layer`, `at.modality`, …"""
         return to_frame(self.read())
 
 
-def lines_of(cell: str, rows: Sequence[Row]) -> str:
-    """The rows of one finished cell as they stand in a results file."""
-    places = [{"cell": cell, "cell_row": k, "cell_rows": len(rows)} for k in range(len(rows))]
+def lines_of(cell: str, records: Sequence[Mapping[str, Any]]) -> str:
+    """The records of one finished cell as they stand in a results file."""
+    places = ({"cell": cell, "cell_row": k, "cell_rows": len(records)} for k in range(len(records)))
     try:
-        lines = [
-            json.dumps({**row, **place}, ensure_ascii=False, allow_nan=False)
-            for row, place in zip(rows, places, strict=True)
-        ]
+        lines = [Record.of({**record, **place}).to_json() for record, place in zip(records, places, strict=True)]
     except ValueError:  # NaN or infinity somewhere in them
-        broken = [row.get("measure") for row in rows if not math.isfinite(row.get("value") or 0)]
+        broken = [record.get("measure") for record in records if not math.isfinite(record.get("value") or 0)]
         raise InputError(f"the rows of {shown(cell)} are not finite ({shown(broken)}); they were not written") from None
     return "".join(f"{line}\n" for line in lines)
 
 
-def _parsed_lines(path: Path, strict: bool) -> Iterator[Row]:
+def _parsed_lines(path: Path, strict: bool) -> Iterator[Record]:
     if not path.exists():
         return
     with path.open("rb") as file:
@@ -137,31 +221,62 @@ def _parsed_lines(path: Path, strict: bool) -> Iterator[Row]:
             except InputError:  # torn by a kill
                 continue
             try:
-                yield checked(values, source, Line)
+                checked(values, source, _LINE)
+                yield Record.of(values)
             except InputError:
                 if strict:
                     raise
 
 
-def to_frame(rows: Iterable[Mapping[str, Any]]) -> "pandas.DataFrame":
-    """Rows as a pandas table, `at` spread into columns."""
+def to_frame(records: Iterable[Mapping[str, Any]]) -> "pandas.DataFrame":
+    """Makes a pandas table of records.
+
+    Args:
+        records: Records of `read_rows`, `measure_sets`, or any mappings like them.
+
+    Returns:
+        A row per record. Its `at` is spread into columns `at.modality`, `at.layer`, …
+
+    Example:
+        >>> to_frame([Record("isoscore", 0.21, at={"layer": 3})])[["measure", "value", "at.layer"]]
+            measure  value  at.layer
+        0  isoscore   0.21         3
+    """
     import pandas as pd
 
     flat = [
-        {**{k: v for k, v in row.items() if k != "at"}, **{f"at.{k}": v for k, v in row.get("at", {}).items()}}
-        for row in rows
+        {**{k: v for k, v in record.items() if k != "at"}, **{f"at.{k}": v for k, v in record.get("at", {}).items()}}
+        for record in records
     ]
     return pd.DataFrame(flat)
 
 
-def read_rows(path: Path) -> list[Row]:
-    """Rows of a run folder, of its results.jsonl or of a file written by `measure --json`."""
+def read_rows(path: str | Path) -> list[Record]:
+    """Reads the records of a run or of a measurement.
+
+    Args:
+        path: A run folder, its results.jsonl, or a file written by `clip-geometry measure --json`.
+
+    Returns:
+        The records of all finished cells, in the order in which they were finished.
+
+    Raises:
+        InputError: There is no such file, or it holds anything but finished records.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     record = Record("isoscore", 0.21, at={"modality": "image"})
+        ...     Results(Path(folder) / "results.jsonl").append("a1", [record])
+        ...     [(each.measure, each.value) for each in read_rows(folder)]
+        [('isoscore', 0.21)]
+    """
     path = Path(path)
     file = path / "results.jsonl" if path.is_dir() else path
     if not file.exists():
         hint = "a run folder holds results.jsonl" if path.is_dir() else "give a run folder or a file of measure --json"
         raise InputError(f"{shown(file)} does not exist; {hint}")
-    rows = Results(existing_file(file, "result rows")).read(strict=True)
-    if not rows or not all({"measure", "value", "at"} <= row.keys() for row in rows):
+    records = Results(existing_file(file, "result rows")).read(strict=True)
+    if not records or not all({"measure", "value", "at"} <= record.keys() for record in records):
         raise InputError(f"{shown(file)} holds no finished result rows of a run or of measure --json")
-    return rows
+    return records

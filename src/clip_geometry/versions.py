@@ -1,4 +1,4 @@
-"""The versions of the libraries that a number can depend on."""
+"""Versions of the libraries that a number can depend on."""
 
 from importlib.metadata import PackageNotFoundError, version
 
@@ -6,7 +6,7 @@ LIBRARIES = ("clip-geometry", "torch", "torchvision", "open_clip_torch", "transf
 
 
 def library_versions() -> dict[str, str]:
-    """Name → version, for those that are installed."""
+    """Returns name → version of the installed ones."""
     versions = {}
     for name in LIBRARIES:
         try:

@@ -110,7 +110,7 @@ def lines_of(*files):
 def test_equal_conditions_are_compared_without_remark(measured):
     lines = lines_of(measured("a", X), measured("b", X + 1))
     assert all(line.remarks == () for line in lines.values())
-    a, b = (row["value"] for row in lines["average_cosine", "image"].rows if row)
+    a, b = (row["value"] for row in lines["average_cosine", "image"].records if row)
     assert 0 < a < b
 
 
@@ -132,7 +132,7 @@ def test_different_conventions_are_marked(measured):
     a = measured("a", X, "--measures", "isotropy_i1")
     b = measured("b", X, "--measures", "isotropy_i1[canonical]")
     lines = lines_of(a, b)
-    assert lines["isotropy_i1", "image"].rows[1] is None
+    assert lines["isotropy_i1", "image"].records[1] is None
     assert "different convention" in lines["isotropy_i1", "image"].remarks[0]
 
 
@@ -175,7 +175,7 @@ def test_compare_shows_standard_errors_and_cuts_nothing(cli, measured, monkeypat
     out = cli("compare", *files).out
     lines = out.splitlines()
     for line in compare([c for file in files for c in columns_of(file)]):
-        values = [word for row in line.rows if row is not None for word in value_and_error(row).split()]
+        values = [word for row in line.records if row is not None for word in value_and_error(row).split()]
         cells = [line.place, *values]
         assert any(each.startswith(line.measure[:8]) and each.split()[1 : 1 + len(cells)] == cells for each in lines)
     assert sum("±" in line for line in lines) >= 10

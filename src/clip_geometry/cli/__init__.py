@@ -1,4 +1,4 @@
-"""The command line. Everything heavy is imported by the command that needs it."""
+"""The command line. Each command imports what is slow to import itself."""
 
 import io
 import os
@@ -29,9 +29,9 @@ app = typer.Typer(
 
 INTERRUPTED = 130
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", show_default=False)]
-EngineName = Annotated[str, typer.Option("--engine", help="local, or ray: processes of this machine or a cluster")]
-Address = Annotated[str | None, typer.Option(help="of a Ray cluster; auto on one of its machines")]
-Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …; auto takes a GPU if there is one")]
+EngineName = Annotated[str, typer.Option("--engine", help="local, or ray: processes on this machine or a cluster")]
+Address = Annotated[str | None, typer.Option(help="address of a Ray cluster; auto on one of its machines")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …; auto uses a GPU if there is one")]
 
 
 def _print_version(asked: bool) -> None:
@@ -45,7 +45,7 @@ def _print_version(asked: bool) -> None:
 @app.callback()
 def _global(
     version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True)] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="errors with their traceback; may stand anywhere")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="show tracebacks of errors; may be given anywhere")] = False,
 ) -> None:
     pass
 
@@ -54,11 +54,11 @@ def _global(
 def run_command(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="a YAML file, see configs/")],
     overrides: Overrides = None,
-    smoke: Annotated[bool, typer.Option("--smoke", help="the config's small version, in seconds")] = False,
-    runs: Annotated[Path, typer.Option(help="where runs are kept")] = Path("runs"),
+    smoke: Annotated[bool, typer.Option("--smoke", help="run the small version of the config, in seconds")] = False,
+    runs: Annotated[Path, typer.Option(help="folder of all runs")] = Path("runs"),
     device: Device = "auto",
 ) -> None:
-    """Runs a config to results.jsonl, figures and report.html; started again, it continues."""
+    """Runs a config and writes results.jsonl, figures and report.html; run again, it resumes."""
     check_config(config, overrides or [])
 
     from clip_geometry.config import parse_overrides
@@ -78,13 +78,13 @@ def measure(
     text: Annotated[Path | None, typer.Argument(metavar="[TEXT]", help="embeddings of the texts")] = None,
     labels: Annotated[Path | None, typer.Option(help="one label per row: .npy, .txt, .csv, .parquet, .json")] = None,
     pipeline: Annotated[str | None, typer.Option(help="steps before measuring, e.g. normalize,center[pooled]")] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="take the rows as they are: no pipeline")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="use the rows as given, without a pipeline")] = False,
     measures: Annotated[str | None, typer.Option(help="names, e.g. isoscore,silhouette[cosine]")] = None,
-    by: Annotated[str | None, typer.Option(help="a column to measure each value of: label, language, …")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="write the rows to this new file too")] = None,
-    seed: Annotated[int, typer.Option(help="of null values and jackknife", min=0, max=2**63 - 1)] = 0,
+    by: Annotated[str | None, typer.Option(help="measure each value of this column: label, language, …")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="also write the records to this new file")] = None,
+    seed: Annotated[int, typer.Option(help="seed of null values and jackknife", min=0, max=2**63 - 1)] = 0,
     blocks: Annotated[
-        int | None, typer.Option(help="of the jackknife behind ±; 0 for no standard errors", min=0, show_default="20")
+        int | None, typer.Option(help="jackknife blocks behind ±; 0 for no standard errors", min=0, show_default="20")
     ] = None,
     engine: EngineName = "local",
     address: Address = None,
@@ -121,12 +121,12 @@ def embed_command(
     dataset: Annotated[str, typer.Argument(metavar="DATASET", help="a name or a path; see list datasets")],
     overrides: Overrides = None,
     out: Annotated[Path, typer.Option("-o", "--out", help="the folder to write")] = ...,  # pyright: ignore
-    split: Annotated[str | None, typer.Option(help="of the data set")] = None,
-    prompt: Annotated[str | None, typer.Option(help='class names as texts, e.g. "a photo of a {}"')] = None,
-    language: Annotated[str | None, typer.Option(help="of the captions")] = None,
+    split: Annotated[str | None, typer.Option(help="split of the data set")] = None,
+    prompt: Annotated[str | None, typer.Option(help='class names as prompts, e.g. "a photo of a {}"')] = None,
+    language: Annotated[str | None, typer.Option(help="language of the captions")] = None,
     limit: Annotated[int | None, typer.Option(help="use only the first N items", min=1)] = None,
     batch_size: Annotated[int, typer.Option(min=1)] = 64,
-    shard_size: Annotated[int | None, typer.Option(help="items a shard", min=1)] = None,
+    shard_size: Annotated[int | None, typer.Option(help="items per shard", min=1)] = None,
     device: Device = "auto",
     precision: Annotated[str | None, typer.Option(help="fp32 (default), bf16 or fp16")] = None,
     features: Annotated[str | None, typer.Option(help="projected (default) or pooled")] = None,
@@ -135,10 +135,10 @@ def embed_command(
     engine: EngineName = "local",
     address: Address = None,
 ) -> None:
-    """Embeds a data set into a store; started again, it computes only what is missing.
+    """Embeds a data set into a store; run again, it computes only what is missing.
 
     KEY=VALUE sets any other field of the encoder's or the data set's config: seed=1 zero_bias=true. Where both
-    have a field, the encoder's is meant; data.seed=1 means the data set's.
+    have a field, the encoder's is set; data.seed=1 sets the data set's.
     """
     from clip_geometry.cli.embed_named import embed_named
 
@@ -169,11 +169,11 @@ def fit_command(
     target: Annotated[Path | None, typer.Argument(metavar="[TARGET]", help="what SOURCE is mapped onto")] = None,
     out: Annotated[Path, typer.Option("-o", "--out", help="the .safetensors file to write")] = ...,  # pyright: ignore
 ) -> None:
-    """Fits a pipeline to embeddings and writes it as a map, which apply takes; so can programs without this package.
+    """Fits a pipeline to embeddings and writes it as a map, for apply and for programs without this package.
 
-    A single set gives one map for all modalities. Of a folder with images and texts, steps say what they are fitted
-    on as in measure: whiten(128)[pooled], procrustes[text-to-image]. With a TARGET, procrustes and least_squares map
-    SOURCE onto it; rows are paired by item_id, or by position where there are none.
+    A single set gives one map for all modalities. For a folder with images and texts, steps say what they are fitted
+    on, as in measure: whiten(128)[pooled], procrustes[text-to-image]. With a TARGET, procrustes and least_squares map
+    SOURCE onto it; rows are paired by item_id, or by position without one.
     """
     check_pipeline(pipeline)
     check_embeddings(source, target)
@@ -190,7 +190,7 @@ def apply_command(
     map_file: Annotated[Path, typer.Argument(metavar="MAP", help="a .safetensors file that fit wrote")],
     source: Annotated[Path, typer.Argument(metavar="FOLDER", help="embeddings: a folder or a file")],
     out: Annotated[Path, typer.Option("-o", "--out", help="the new folder to write")] = ...,  # pyright: ignore
-    modality: Annotated[str | None, typer.Option("--as", help="what the rows are: image or text")] = None,
+    modality: Annotated[str | None, typer.Option("--as", help="modality of the rows: image or text")] = None,
 ) -> None:
     """Applies a map to embeddings: OUT/image.parquet and OUT/text.parquet, with ids, labels and the map's origin."""
     from clip_geometry.cli.maps import apply_map
@@ -203,7 +203,7 @@ def apply_command(
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN...", help="run folders or files of measure --json")],
 ) -> None:
-    """Puts the numbers of runs side by side and marks what may not be compared."""
+    """Shows the numbers of runs side by side and marks those that may not be compared."""
     from clip_geometry.cli.comparison import print_comparison
 
     print_comparison(runs)
@@ -213,15 +213,19 @@ def compare(
 def list_command(
     what: Annotated[str, typer.Argument(metavar="measures|evaluators|models|datasets|tasks|transforms|experiments")],
 ) -> None:
-    """Lists what there is, with what each means."""
+    """Lists what is available, with explanations."""
     from clip_geometry.cli.lists import print_list
 
     print_list(what)
 
 
 def main() -> None:
-    """Runs the command line: errors of the user are one sentence and status 2, a traceback only with --debug."""
-    _let_waiting_threads_sleep()
+    """Runs the command line. Errors of the user are one sentence and status 2, with a traceback only under --debug."""
+    # Before torch is imported, which reads it: threads of OpenMP spin 300,000 times before they sleep. Where others use
+    # the same cores, that makes a table of 500 pairs take 50 to 70 s instead of 20 to 34. Not spinning at all
+    # (OMP_WAIT_POLICY=PASSIVE) is as good there, but takes 15 s instead of 8 on an idle machine.
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     _prepare_streams()
     with warnings.catch_warnings():
         warnings.showwarning = partial(_show_warning, before=set(), otherwise=warnings.showwarning)
@@ -232,8 +236,8 @@ def main() -> None:
 
 
 def _prepare_streams() -> None:
-    """Closed ones become /dev/null, so that no file that is opened takes their number and what is written to them; and
-    characters that the terminal's encoding lacks become question marks."""
+    """Opens closed streams on /dev/null, so that no other file takes their number and receives what is written to them,
+    and replaces characters that the terminal's encoding lacks by question marks."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             with suppress(OSError):
@@ -261,17 +265,6 @@ def _complain(message: str) -> None:
     note(f"clip-geometry: {shortened(printable(message), MOST)}")
 
 
-def _let_waiting_threads_sleep() -> None:
-    """Has to come before torch is loaded, which reads it.
-
-    Threads of OpenMP spin 300,000 times before they sleep. Where others use the same cores, that makes a table of
-    500 pairs take 50 to 70 s instead of 20 to 34. Not spinning at all (OMP_WAIT_POLICY=PASSIVE) is as good there,
-    but takes 15 s instead of 8 on an idle machine.
-    """
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-
-
 def _show_warning(
     message: Warning | str,
     category: type[Warning],
@@ -280,7 +273,7 @@ def _show_warning(
     otherwise: Callable[..., None],
     **more: object,
 ) -> None:
-    """Our own warnings are one line, like our errors, and the same line comes once."""
+    """Prints a warning of ours in one line, like an error, and the same line once."""
     if not category.__module__.startswith("clip_geometry."):
         otherwise(message, category, *place, **more)
     elif str(message) not in before:
@@ -322,19 +315,16 @@ def _run() -> None:
             _complain(f"{usage().rstrip('.')} (see {command} --help)")
         raise SystemExit(2) from None
     if status == INTERRUPTED:  # typer's way of Ctrl-C
-        _complain(f"interrupted{_how_to_continue(arguments)}")
+        command = next((argument for argument in arguments if not argument.startswith("-")), "")
+        resumes = f"; the same {command} command continues" if command in ("embed", "run") else ""
+        _complain(f"interrupted{resumes}")
     raise SystemExit(status)  # None, as a command gives, is success
 
 
 def _complain_of_memory(error: Exception) -> None:
-    """Ends the command where memory ran out, which libraries say by errors of several kinds."""
+    """Ends the command where memory ran out, which libraries report by several kinds of errors."""
     from clip_geometry.memory import is_out_of_memory, out_of_memory
 
     if is_out_of_memory(error):
         _complain(out_of_memory(error))
         raise SystemExit(2) from None
-
-
-def _how_to_continue(arguments: list[str]) -> str:
-    command = next((argument for argument in arguments if not argument.startswith("-")), "")
-    return f"; the same {command} command continues" if command in ("embed", "run") else ""

@@ -1,4 +1,4 @@
-"""`clip-geometry compare`: runs side by side, and what may not be compared."""
+"""`clip-geometry compare`: runs side by side, and which of their numbers may not be compared."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,85 +8,72 @@ from typing import Any
 from clip_geometry.cli.tables import console, print_table, say, value_and_error
 from clip_geometry.registry import InputError
 from clip_geometry.report.origin import option_words
-from clip_geometry.results import ORIGIN, Row, read_rows
+from clip_geometry.results import ORIGIN, Record, read_rows
 
 
 @dataclass(frozen=True)
 class Column:
-    """The rows of one run that share their origin (a sweep has several)."""
+    """The records of one run that share their origin (a sweep has several), by measure and place."""
 
     name: str
     origin: dict[str, Any]
-    rows: dict[tuple[str, str], Row]  # (measure, place) → row
+    records: dict[tuple[str, str], Record]
 
 
 @dataclass(frozen=True)
 class Line:
-    """One measure of one set in every column, None where it has no value, and why they may not be compared, if so."""
+    """One measure of one set: its record in every column (None where it has no value), and what forbids comparing."""
 
     measure: str
     place: str
-    rows: tuple[Row | None, ...]
+    records: tuple[Record | None, ...]
     remarks: tuple[str, ...]
 
 
 def columns_of(run: Path) -> list[Column]:
     """The columns of a run folder or a file of measure --json."""
-    grouped: dict[str, tuple[dict[str, Any], dict[tuple[str, str], Row]]] = {}
-    for row in read_rows(run):
-        origin = {key: row.get(key) for key in ORIGIN}
-        _, rows = grouped.setdefault(repr(origin), (origin, {}))
-        rows[row["measure"], _place(row)] = row
-    return [Column(str(run), origin, rows) for origin, rows in grouped.values()]
-
-
-def _place(row: Row) -> str:
-    at = dict(row["at"])
-    modality = at.pop("modality", "")
-    return " ".join([modality, *(f"{key}={value}" for key, value in at.items())]).strip()
+    columns: dict[str, Column] = {}
+    for record in read_rows(run):
+        origin = {key: record.get(key) for key in ORIGIN}
+        at = dict(record.at)
+        modality = at.pop("modality", "")
+        place = " ".join([str(modality), *(f"{key}={value}" for key, value in at.items())]).strip()
+        columns.setdefault(repr(origin), Column(str(run), origin, {})).records[record.measure, place] = record
+    return list(columns.values())
 
 
 def compare(columns: Sequence[Column]) -> list[Line]:
     """A line for every measure and set that a column has a value of, in the order of the columns."""
-    keys = dict.fromkeys(key for column in columns for key, row in column.rows.items() if row["value"] is not None)
-    return [_line(columns, *key) for key in keys]
+    keys = dict.fromkeys(key for column in columns for key, each in column.records.items() if each.value is not None)
+    lines = []
+    for measure, place in keys:
+        found = [column.records.get((measure, place)) for column in columns]
+        present = [record for record in found if record is not None and record.value is not None]
+        conditions = [_conditions(record) for record in present]
+        remarks = [
+            f"different {name}: {', '.join(values)}"
+            for name in conditions[0]
+            if len(values := list(dict.fromkeys(condition[name] for condition in conditions))) > 1
+        ]
+        base = measure.partition("[")[0]
+        without = [column.records for column, record in zip(columns, found, strict=True) if record is None]
+        if any(name.partition("[")[0] == base and where == place for records in without for name, where in records):
+            remarks.append("different convention: another variant of this measure stands in another run")
+        valued = (record if record is not None and record.value is not None else None for record in found)
+        lines.append(Line(measure, place, tuple(valued), tuple(remarks)))
+    return lines
 
 
-def _line(columns: Sequence[Column], measure: str, place: str) -> Line:
-    found = (column.rows.get((measure, place)) for column in columns)
-    rows = tuple(row if row is not None and row["value"] is not None else None for row in found)
-    present = [row for row in rows if row is not None]
-    conditions = [_conditions(row) for row in present]
-    remarks = [
-        f"different {name}: {', '.join(values)}"
-        for name in (conditions[0] if conditions else ())
-        if len(values := list(dict.fromkeys(condition[name] for condition in conditions))) > 1
-    ]
-    if len(present) < len(columns) and _other_conventions(columns, measure, place):
-        remarks.append("different convention: another variant of this measure stands in another run")
-    return Line(measure, place, rows, tuple(remarks))
-
-
-def _conditions(row: Row) -> dict[str, str]:
-    """What has to agree for two numbers to be compared."""
-    encoded = (row.get("model_options") or {}).get("precision")
+def _conditions(record: Record) -> dict[str, str]:
+    """What has to agree for two numbers to be comparable."""
+    encoded = (record.model_options or {}).get("precision")
     return {
-        "n": str(row.get("n")),
-        "d": str(row.get("d")),
-        "maps": str(row.get("maps") or "none"),
-        "pipeline": _text(row.get("pipeline")),
-        "precision": " from ".join(filter(None, (row.get("dtype"), encoded))),
+        "n": str(record.n),
+        "d": str(record.d),
+        "maps": str(record.maps or "none"),
+        "pipeline": _text(record.pipeline),
+        "precision": " from ".join(filter(None, (record.dtype, encoded))),
     }
-
-
-def _other_conventions(columns: Sequence[Column], measure: str, place: str) -> bool:
-    """Whether a column lacks this variant of the measure but has another."""
-    base = measure.partition("[")[0]
-    return any(
-        (measure, place) not in column.rows
-        and any(other.partition("[")[0] == base and where == place for other, where in column.rows)
-        for column in columns
-    )
 
 
 def _text(value: Any) -> str:
@@ -96,7 +83,7 @@ def _text(value: Any) -> str:
 
 
 def print_comparison(runs: Sequence[Path]) -> None:
-    """The table of all runs; a line with a remark holds numbers that may not be compared."""
+    """Prints the table of all runs; a line with a remark holds numbers that may not be compared."""
     columns = [column for run in runs for column in columns_of(run)]
     if len(columns) < 2:
         raise InputError(f"{len(columns)} run given; compare needs at least two")
@@ -111,7 +98,12 @@ def print_comparison(runs: Sequence[Path]) -> None:
         say(out, f"no line may be compared: {remark}")
     own = ["; ".join(remark for remark in line.remarks if remark not in shared) for line in lines]
     cells = [
-        [line.measure, line.place, *("–" if row is None else value_and_error(row) for row in line.rows), remark]
+        [
+            line.measure,
+            line.place,
+            *("–" if record is None else value_and_error(record) for record in line.records),
+            remark,
+        ]
         for line, remark in zip(lines, own, strict=True)
     ]
     heads = ["measure", "set", *(f">{name}" for name in names), "may not be compared"]
@@ -121,6 +113,6 @@ def print_comparison(runs: Sequence[Path]) -> None:
 
 
 def shared_remarks(lines: Sequence[Line]) -> list[str]:
-    """What stands against every line that has two numbers or more: said once."""
-    remarks = [line.remarks for line in lines if sum(row is not None for row in line.rows) > 1]
+    """The remarks of every line that has two numbers or more."""
+    remarks = [line.remarks for line in lines if sum(record is not None for record in line.records) > 1]
     return [remark for remark in remarks[0] if all(remark in each for each in remarks)] if remarks else []

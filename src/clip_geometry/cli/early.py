@@ -1,6 +1,6 @@
-"""What is wrong with a command line, as far as it can be said before torch is imported: paths and names.
+"""Checks paths and names of a command line before torch is imported.
 
-The names and the lists are data, which scripts/build_docs.py makes from the registries.
+The names and the lists are read from lists.json, which scripts/build_docs.py makes from the registries.
 """
 
 import functools
@@ -21,7 +21,7 @@ EMBEDDINGS = "a file of embeddings"
 
 @functools.cache
 def shipped() -> dict[str, Any]:
-    """blocks: list → its blocks, a head and what is said below it. names: kind of thing → its names."""
+    """`blocks`: list → its blocks (a head and the paragraphs below it). `names`: kind of thing → its names."""
     return json.loads(FILE.read_text(encoding="utf-8"))
 
 
@@ -32,22 +32,22 @@ def check_embeddings(*paths: Path | None) -> None:
 
 
 def check_pipeline(steps: str | None) -> None:
-    """The names of its steps."""
+    """Checks the names of the steps of a pipeline."""
     for step in _parts(steps or ""):
         name = re.split(r"[(\[]", step, maxsplit=1)[0].strip()
-        if re.fullmatch(r"\w+", name):  # of anything else the parser says more
+        if re.fullmatch(r"\w+", name):  # the parser explains anything else better
             _require("pipeline step", name, "transforms")
 
 
 def check_measures(given: str | None) -> None:
-    """The names of measures and of evaluators; the evaluator itself says which numbers it has."""
+    """Checks names of measures and of evaluators; evaluators themselves check the names of their numbers."""
     for name in map(str.strip, _parts(given or "")):
         if name.partition(".")[0] not in shipped()["names"]["measure"]:
             _require("measure", name, "measures")
 
 
 def check_config(config: Path, overrides: Sequence[str]) -> None:
-    """The file, and the names of its experiments, unless something else may replace them."""
+    """Checks the file and the names of its experiments, unless an override, smoke or sweep may replace them."""
     from clip_geometry.config import read_yaml
 
     values: Any = read_yaml(config)
@@ -63,12 +63,14 @@ def check_config(config: Path, overrides: Sequence[str]) -> None:
 
 def _require(kind: str, name: str, listed: str) -> None:
     known = shipped()["names"][kind]
-    if name not in known and "torch" not in sys.modules:  # else a program may have registered it, and looking is cheap
+    if (
+        name not in known and "torch" not in sys.modules
+    ):  # otherwise a program may have registered it, and looking is cheap
         raise unknown(kind, name, known, f"clip-geometry list {listed}")
 
 
 def _parts(text: str) -> list[str]:
-    """What commas outside of brackets separate."""
+    """Splits at commas outside of brackets."""
     depth, parts = 0, [""]
     for character in text:
         depth += (character in "([") - (character in ")]")

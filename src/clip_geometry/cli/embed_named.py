@@ -1,4 +1,4 @@
-"""`clip-geometry embed`: names in, a store out."""
+"""`clip-geometry embed`: embeds a named data set with a named model into a store."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ def embed_named(
     export: str | None,
     **settings: Any,
 ) -> None:
-    """Embeds `dataset` with `model` into `out`; settings are those of embed."""
+    """Embeds `dataset` with `model` into `out`; `settings` are those of `embed`."""
     if export is not None and export not in EXPORTS:
         raise InputError(f"--export {shown(export)} is unknown; known are {', '.join(EXPORTS)}")
     out = expanded(out)
@@ -52,7 +52,7 @@ def embed_named(
 
 
 def _lost(side: Mapping[str, Any]) -> str:
-    """What of the data is not in the rows: unreadable images, the ends of long texts, words that are no tokens."""
+    """Lists what the rows leave out: unreadable images, the ends of long texts, words without tokens."""
     skipped, truncated, lost = len(side.get("skipped") or ()), side.get("truncated") or 0, side.get("lost") or 0
     words = [f"{skipped} unreadable and skipped"] * (skipped > 0) + [f"{truncated} truncated"] * (truncated > 0)
     words += [f"{lost} words without a row"] * (lost > 0)
@@ -60,9 +60,9 @@ def _lost(side: Mapping[str, Any]) -> str:
 
 
 def share_out(options: Mapping[str, Any], model: str, dataset: str) -> tuple[dict[str, Any], ...]:
-    """Which options are the encoder's, the data set's and Throughput's: by prefix, else by who has the field.
+    """Sorts options into those of the encoder, the data set and Throughput: by prefix, otherwise by who has the field.
 
-    Only the kinds of the configs are looked up: to be valid they may need the very options at hand.
+    Only config classes are looked up, because a valid config may need these very options.
     """
     fields = {
         "model": encoders.config_class(model).model_fields.keys() - {"model"},

@@ -1,8 +1,8 @@
-"""`clip-geometry list …`: what there is, out of the registries."""
+"""`clip-geometry list …`: what the registries have."""
 
 import json
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from clip_geometry.cli.early import shipped
 from clip_geometry.cli.tables import console, say
@@ -32,22 +32,24 @@ def print_list(what: str) -> None:
             say(out, f"    {part}", indent="    ")
 
 
+def _described(members: "Iterable[Measure]") -> Iterator[Block]:
+    from clip_geometry.report.explained import facts
+
+    for m in members:
+        reading = f"{m.summary} {m.reading}"
+        yield f"{m.name}: {m.title}", reading, f"Beware: {m.trap}", facts(m), m.formula, m.reference
+
+
 def _measures() -> Iterator[Block]:
     from clip_geometry.geometry import by_group
 
-    yield from map(_described, by_group(all=True))
+    return _described(by_group(all=True))
 
 
 def _evaluators() -> Iterator[Block]:
     from clip_geometry.evaluators import evaluators
 
-    yield from map(_described, evaluators.values())
-
-
-def _described(m: "Measure") -> Block:
-    from clip_geometry.report.explained import facts
-
-    return f"{m.name}: {m.title}", f"{m.summary} {m.reading}", f"Beware: {m.trap}", facts(m), m.formula, m.reference
+    return _described(evaluators.values())
 
 
 def _transforms() -> Iterator[Block]:
@@ -60,21 +62,23 @@ def _transforms() -> Iterator[Block]:
         yield f"{usage(name)}: {t.summary}", t.formula, pairs if t.paired else scopes if t.fits else "nothing to fit"
 
 
+def _configured(members: Mapping[str, Any], heading: str) -> Iterator[Block]:
+    for name, entry in members.items():
+        options = ", ".join(key for key in entry.config.model_fields if key != "name")
+        yield f"{name}: {entry.summary}", f"{heading}: {options}"
+
+
 def _datasets() -> Iterator[Block]:
     import clip_geometry.tasks  # noqa: F401, which adds the data set of a task's items
     from clip_geometry.data import datasets
 
-    for name, entry in datasets.items():
-        options = ", ".join(key for key in entry.config.model_fields if key != "name")
-        yield f"{name}: {entry.summary}", f"options (key=value): {options}"
+    return _configured(datasets, "options (key=value)")
 
 
 def _tasks() -> Iterator[Block]:
     from clip_geometry.tasks import target_tasks, tasks
 
-    for name, entry in {**tasks, **target_tasks}.items():
-        options = ", ".join(key for key in entry.config.model_fields if key != "name")
-        yield f"{name}: {entry.summary}", f"options: {options}"
+    return _configured({**tasks, **target_tasks}, "options")
 
 
 def _models() -> Iterator[Block]:
@@ -111,7 +115,7 @@ LISTS: dict[str, Callable[[], Iterator[Block]]] = {
 
 
 def shipped_lists() -> str:
-    """lists.json, from the registries: so that lists and wrong names are answered without any of them."""
+    """The text of lists.json, from which lists and wrong names are answered without importing the registries."""
     from clip_geometry.evaluators import evaluators
     from clip_geometry.experiments.kit.base import experiments
     from clip_geometry.geometry import measures

@@ -1,6 +1,6 @@
-"""`clip-geometry fit` and `clip-geometry apply`: a pipeline learned from some embeddings, then applied to others."""
+"""`clip-geometry fit` and `clip-geometry apply`: a pipeline fitted on some embeddings and applied to others."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,34 +26,61 @@ Sides = Mapping[str, Embeddings]
 
 def fit_map(pipeline: str, source: Path, target: Path | None, out: Path) -> None:
     """Fits the pipeline and writes it to `out`, a file that does not exist yet."""
-    out = _new_map(out)
+    out = out.expanduser()
+    if out.suffix != ".safetensors":
+        raise InputError(
+            f"-o {shown(out)} is no .safetensors file, which is what a map is; call it {out.name}.safetensors"
+        )
+    out = require_new_file(out)
     steps = parse_pipeline(pipeline)
     if not steps:
         raise InputError("the pipeline is empty, so there is nothing to fit; give steps, e.g. normalize,center[pooled]")
     steps, sets = _one_side(steps, source) if target is None else _both_sides(steps, source, target)
-    pairs = partial(pair, *_paired(sets)) if len(sets) == 2 else None
+    pairs = None
+    if len(sets) == 2:
+        first = "image" if "image" in sets else "source"
+        (second,) = sets.keys() - {first}
+        pairs = partial(pair, sets[first], sets[second])
     large = is_large(*(each.vectors.shape for each in sets.values()))
     rows = stream(sets) if large else {modality: each.vectors for modality, each in sets.items()}
     fitted = Pipeline(steps).fit(rows, pairs, origin=origin_of(sets))
     if fitted.refusal:
         raise InputError(fitted.refusal)
-    fitted = _of_the_source(fitted) if "source" in sets else fitted
+    if "source" in sets:  # whoever applies the map says what is moved
+        fitted = replace(fitted, chains={ANY: fitted.chains["source"]}, dimensions={ANY: fitted.dimensions["source"]})
     fitted.save(out)
     print(printable(f"pipeline: {_words(fitted)}"))
     print(printable(f"fitted on: {fitted.fitted_on or 'nothing, no step learns'}"))
     for modality in fitted.chains:
-        print(printable(f"{'rows' if modality == ANY else modality}: {_shape(fitted, modality)}"))
+        d_in, d_out = fitted.dimensions[modality]
+        try:
+            affine = fitted.affine(modality)
+            before, after = " of unit rows" * affine.unit_rows_in, ", then unit length" * affine.renormalise
+            form = f", x W + b{before}{after}"
+        except InputError as error:
+            form = f" ({error})"
+        print(printable(f"{'rows' if modality == ANY else modality}: {d_in} → {d_out}{form}"))
     print(printable(f"map: {out}"))
 
 
 def apply_map(map_file: Path, source: Path, out: Path, modality: str | None) -> None:
-    """Writes what the map makes of the embeddings into the new folder `out`, one table for each modality."""
-    _require_new(out)
+    """Applies the map to the embeddings and writes the new folder `out`, one table for each modality."""
+    require_folders_above(out)
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{shown(out)} is a file; a new folder for the embeddings was expected")
+    if out.is_dir() and any(out.iterdir()):
+        raise InputError(f"{shown(out)} is not empty, and nothing is overwritten; choose a new folder")
     fitted = FittedPipeline.load(map_file)
     sides = _named(read_sides(source), source, fitted, modality)
-    moved = {name: _moved(side, name, fitted, map_file) for name, side in sides.items()}
-    _write_folder(moved, out)
-    for name, side in moved.items():
+    applied = {name: _applied(side, name, fitted, map_file) for name, side in sides.items()}
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        remove_temporaries(out.parent, out.name)
+        with writing_folder(out) as temporary:  # renamed when it is whole
+            export_parquet(applied, temporary)
+    except OSError as error:
+        raise InputError(f"cannot write to {shown(out)}: {error.strerror or error}") from None
+    for name, side in applied.items():
         print(printable(f"{name}: {len(side)} × {side.dim}"))
     print(printable(f"pipeline: {_words(fitted)}"))
     print(printable(f"embeddings: {out}"))
@@ -81,38 +108,31 @@ def _one_side(steps: tuple[Step, ...], source: Path) -> tuple[tuple[Step, ...], 
 
 def _both_sides(steps: tuple[Step, ...], source: Path, target: Path) -> tuple[tuple[Step, ...], dict[str, Embeddings]]:
     """The sets of two paths, and the steps with their direction, which is from the first to the second."""
-    stated = _stated_direction(steps)
-    first, second = _only(source, stated and stated[0]), _only(target, stated and stated[1])
-    names = stated or _direction(first, second)
-    maps = any(transforms[step.name].paired for step in steps)
-    if names[0] == "source" and not maps:
+    mapping = [step for step in steps if transforms[step.name].paired]
+    stated = list(dict.fromkeys(step.sides() for step in mapping if step.scope))
+    if len(stated) > 1:
+        both = " and ".join("-to-".join(sides) for sides in stated)
+        raise InputError(f"the pipeline maps in two directions, {both}, but with a TARGET only SOURCE is moved")
+    first, second = (_only(path, stated[0][k] if stated else None) for k, path in enumerate((source, target)))
+    known = first.modality, second.modality
+    names = stated[0] if stated else known if set(known) == set(NAMES) else ("source", "target")
+    if names[0] == "source" and not mapping:
         raise InputError(
             f"it is not clear which of {shown(source)} and {shown(target)} holds images and which texts: call the "
             "files image.npy and text.npy, or give one folder with both"
         )
-    steps = tuple(replace(s, scope="-to-".join(names)) if transforms[s.name].paired else s for s in steps)
-    if names[0] == "source":
-        _require_carried(steps)
+    for step in steps if names[0] == "source" else ():
+        if transforms[step.name].fits and step not in mapping and step.scope != "pooled":
+            raise InputError(  # a map of the source rows cannot carry what was fitted on the target alone
+                f"{step} would be fitted on SOURCE and TARGET each, but the map moves SOURCE rows only; "
+                f"write {replace(step, scope='pooled')}, or transform both before"
+            )
+    steps = tuple(replace(step, scope="-to-".join(names)) if step in mapping else step for step in steps)
     return steps, {name: replace(side, modality=name) for name, side in zip(names, (first, second), strict=True)}
 
 
-def _stated_direction(steps: Sequence[Step]) -> tuple[str, str] | None:
-    """The (source, target) that the steps name, if they do."""
-    stated = list(dict.fromkeys(step.sides() for step in steps if transforms[step.name].paired and step.scope))
-    if len(stated) > 1:
-        both = " and ".join("-to-".join(sides) for sides in stated)
-        raise InputError(f"the pipeline maps in two directions, {both}, but with a TARGET only SOURCE is moved")
-    return stated[0] if stated else None
-
-
-def _direction(source: Embeddings, target: Embeddings) -> tuple[str, str]:
-    """Text to image or image to text where the sets say what they are, otherwise source to target."""
-    known = (source.modality, target.modality)
-    return known if set(known) == set(NAMES) else ("source", "target")
-
-
 def _only(path: Path, modality: str | None) -> Embeddings:
-    """The side that a direction speaks of, or the only one."""
+    """The side of this modality, or the only one."""
     sides = read_sides(path)
     if modality in sides:
         return sides[modality]
@@ -124,31 +144,8 @@ def _only(path: Path, modality: str | None) -> Embeddings:
     return side
 
 
-def _require_carried(steps: Sequence[Step]) -> None:
-    """A map of the source rows cannot carry what was fitted on the target alone."""
-    for step in steps:
-        entry = transforms[step.name]
-        if entry.fits and not entry.paired and step.scope != "pooled":
-            raise InputError(
-                f"{step} would be fitted on SOURCE and TARGET each, but the map moves SOURCE rows only; "
-                f"write {replace(step, scope='pooled')}, or transform both before"
-            )
-
-
-def _of_the_source(fitted: FittedPipeline) -> FittedPipeline:
-    """The source's chain, for rows of any modality: what is moved is told by who applies it."""
-    return replace(fitted, chains={ANY: fitted.chains["source"]}, dimensions={ANY: fitted.dimensions["source"]})
-
-
-def _paired(sets: Sides) -> tuple[Embeddings, Embeddings]:
-    """In the order in which pairs are counted: image and text, or source and target."""
-    first = "image" if "image" in sets else "source"
-    (second,) = sets.keys() - {first}
-    return sets[first], sets[second]
-
-
 def _named(sides: Sides, source: Path, fitted: FittedPipeline, modality: str | None) -> dict[str, Embeddings]:
-    """The sides under the modalities that the map is to see in them."""
+    """The sides by the modality under which the map treats them."""
     if modality is not None:
         if modality not in NAMES:
             raise InputError(f"--as {shown(modality)} is unknown; known are {', '.join(NAMES)}")
@@ -172,9 +169,8 @@ def _named(sides: Sides, source: Path, fitted: FittedPipeline, modality: str | N
     return {name or "image": replace(side, modality=name or "image") for name, side in sides.items()}
 
 
-def _moved(side: Embeddings, modality: str, fitted: FittedPipeline, map_file: Path) -> Embeddings:
-    """The side after the map, which is read and moved as it is written: float64 stays float64, everything else becomes
-    float32."""
+def _applied(side: Embeddings, modality: str, fitted: FittedPipeline, map_file: Path) -> Embeddings:
+    """The side after the map, computed while it is written. float64 stays float64, everything else becomes float32."""
     rows: StreamedRows = fitted.transform(stream({modality: side}))[modality]
     dtype = torch.float64 if side.vectors.dtype == np.float64 else torch.float32
     moved = rows.map(lambda block, _: block.to(dtype), rows.shape[1], dtype=dtype)
@@ -190,44 +186,5 @@ def _moved(side: Embeddings, modality: str, fitted: FittedPipeline, map_file: Pa
     return replace(side, vectors=moved, provenance=provenance)
 
 
-def _write_folder(sides: Sides, out: Path) -> None:
-    """All tables or none: written into a folder beside it, which is then renamed."""
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        remove_temporaries(out.parent, out.name)
-        with writing_folder(out) as temporary:
-            export_parquet(sides, temporary)
-    except OSError as error:
-        raise InputError(f"cannot write to {shown(out)}: {error.strerror or error}") from None
-
-
-def _new_map(out: Path) -> Path:
-    out = out.expanduser()
-    if out.suffix != ".safetensors":
-        raise InputError(
-            f"-o {shown(out)} is no .safetensors file, which is what a map is; call it {out.name}.safetensors"
-        )
-    return require_new_file(out)
-
-
-def _require_new(out: Path) -> None:
-    require_folders_above(out)
-    if out.exists() and not out.is_dir():
-        raise InputError(f"{shown(out)} is a file; a new folder for the embeddings was expected")
-    if out.is_dir() and any(out.iterdir()):
-        raise InputError(f"{shown(out)} is not empty, and nothing is overwritten; choose a new folder")
-
-
 def _words(fitted: FittedPipeline) -> str:
     return " → ".join(map(str, fitted.steps))
-
-
-def _shape(fitted: FittedPipeline, modality: str) -> str:
-    """`512 → 128, x W + b of unit rows`"""
-    d_in, d_out = fitted.dimensions[modality]
-    try:
-        affine = fitted.affine(modality)
-    except InputError as error:
-        return f"{d_in} → {d_out} ({error})"
-    before, after = " of unit rows" * affine.unit_rows_in, ", then unit length" * affine.renormalise
-    return f"{d_in} → {d_out}, x W + b{before}{after}"

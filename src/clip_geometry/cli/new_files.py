@@ -1,4 +1,4 @@
-"""Where a command may write: said before anything is computed."""
+"""Checks, before anything is computed, where a command may write."""
 
 import os
 import stat
@@ -13,7 +13,7 @@ from clip_geometry.registry import InputError, shown
 
 
 def require_new_file(path: Path) -> Path:
-    """`path` with "~" expanded, if a new file can be written there. Empty files may be replaced, devices written to."""
+    """Returns `path` with "~" expanded, if a new file can be written there: no file, an empty one, or a device."""
     path = expanded(path)
     try:
         found = path.stat()
@@ -46,16 +46,16 @@ def require_new_file(path: Path) -> Path:
 
 
 def is_device(path: Path) -> bool:
-    """Whether `path` is one that is written to as it is: /dev/null, /dev/stdout, a pipe of the shell (/dev/fd/63)."""
+    """Whether `path` is written to in place: /dev/null, /dev/stdout, a pipe of the shell (/dev/fd/63)."""
     streams = path.parts[:2] in (("/", "dev"), ("/", "proc")) and not path.is_dir() and not path.is_block_device()
     return path.is_char_device() or (streams and path.exists())
 
 
 @contextmanager
 def claimed(path: Path) -> Iterator[Path]:
-    """`require_new_file`, which the process has for itself until the block ends: a second one is refused.
+    """`require_new_file`, reserved for this process until the block ends; a second process is refused.
 
-    An empty file stands there meanwhile, locked; it is removed if nothing has taken its place.
+    Meanwhile an empty, locked file stands there. It is removed if nothing has replaced it.
     """
     import fcntl
 
@@ -84,7 +84,7 @@ def claimed(path: Path) -> Iterator[Path]:
 
 
 def require_folders_above(path: Path) -> None:
-    """Says which part of `path` is a file where only a folder can be."""
+    """Raises InputError if a parent of `path` is a file."""
     for above in path.parents:
         if above.exists() and not above.is_dir():
             raise InputError(f"{shown(above)} is a file, not a folder, so {shown(path)} cannot be written")

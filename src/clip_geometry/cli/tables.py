@@ -1,22 +1,21 @@
-"""How tables, sentences and numbers look on the terminal and in a pipe: whole, and without spaces at the end."""
+"""Tables, sentences and numbers on a terminal or in a pipe: never cut, and without spaces at the end of a line."""
 
-from collections.abc import Iterator, Sequence
-from itertools import zip_longest
+from collections.abc import Mapping, Sequence
 from shutil import get_terminal_size
 from textwrap import wrap
-from typing import TYPE_CHECKING
+from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from clip_geometry.registry import printable
 from clip_geometry.report import numbers as report_numbers
 
-if TYPE_CHECKING:
-    from clip_geometry.results import Row
-
 UNKNOWN_WIDTH = 200  # wide, so that a piped table keeps its lines
 LEAST_WIDTH = 12  # of a folded column; narrower ones cannot be read
+FOLD = "\x1f"  # to rich a space of no width
 
 
 def console() -> Console:
@@ -26,7 +25,7 @@ def console() -> Console:
 
 
 def say(out: Console, text: str, *, style: str = "", indent: str = "") -> None:
-    """A sentence, folded between words; `indent` stands before all lines but the first."""
+    """Prints a sentence, folded between words; `indent` starts all lines but the first."""
     width = max(out.width, LEAST_WIDTH + len(indent))
     text = printable(text.replace("\n", " "))
     for line in wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) or [""]:
@@ -34,59 +33,33 @@ def say(out: Console, text: str, *, style: str = "", indent: str = "") -> None:
 
 
 def print_table(out: Console, columns: Sequence[str], rows: Sequence[Sequence[str]], spare: Sequence[str] = ()) -> None:
-    """A table without lines. ">name" is a column of numbers, which are never folded; other columns are where needed.
+    """Prints a table without lines.
 
-    spare: columns that are left out, one after the other, as long as the table is too wide without folding. Where
-    folding does not help either, the table is wider than the terminal: no number is ever cut.
+    Args:
+        out: Where to.
+        columns: Names of the columns. ">name" is a column of numbers, which is never folded.
+        rows: Cells. Text is folded between words, and a name like isotropy_i2[canonical] before its bracket.
+        spare: Columns to leave out, one after the other, while the table is too wide without folding. Where folding
+            does not help either, the table is wider than the terminal.
     """
     safe = [[printable(cell) for cell in row] for row in rows]
-    for number, line in _lines([columns, *safe], spare, out.width):
-        out.print(line, style="bold" if number == 0 else "", soft_wrap=True)
-
-
-def _lines(rows: Sequence[Sequence[str]], spare: Sequence[str], width: int) -> Iterator[tuple[int, str]]:
-    """(number of the row, line of the table); the first row holds the names of the columns."""
-    columns = list(zip(*rows, strict=True))
+    cells = {head: [row[k] for row in safe] for k, head in enumerate(columns)}
+    widths = {head: max(map(cell_len, [head.removeprefix(">"), *column])) for head, column in cells.items()}
     for name in spare:
-        if _total(_widths(columns)) > width:
-            columns = [column for column in columns if column[0] != name]
-    numeric = [column[0].startswith(">") for column in columns]
-    columns = [(column[0].removeprefix(">"), *column[1:]) for column in columns]
-    widths = _folded(_widths(columns), numeric, width)
-    for number, cells in enumerate(zip(*columns, strict=True)):
-        for line in zip_longest(*map(_fold, cells, widths), fillvalue=""):
-            yield number, "  ".join(map(_padded, line, widths, numeric)).rstrip()
-
-
-def _widths(columns: Sequence[Sequence[str]]) -> list[int]:
-    return [max(cell_len(cell.removeprefix(">")) for cell in column) for column in columns]
-
-
-def _total(widths: Sequence[int]) -> int:
-    return sum(widths) + 2 * (len(widths) - 1)
-
-
-def _folded(natural: list[int], numeric: Sequence[bool], width: int) -> list[int]:
-    """The widest columns of text narrowed until all fit; the widths as they are where that is not possible."""
-    widths = natural.copy()
-    while _total(widths) > width:
-        text = [k for k, number in enumerate(numeric) if not number and widths[k] > LEAST_WIDTH]
-        if not text:
-            return natural
-        widths[max(text, key=widths.__getitem__)] -= 1
-    return widths
-
-
-def _fold(cell: str, width: int) -> list[str]:
-    """Between words, and a name like isotropy_i2[canonical] before its bracket."""
-    if cell_len(cell) <= width:
-        return [cell]
-    return wrap(cell if " " in cell else cell.replace("[", " ["), width, break_on_hyphens=False)
-
-
-def _padded(cell: str, width: int, number: bool) -> str:
-    spaces = " " * (width - cell_len(cell))
-    return spaces + cell if number else cell + spaces
+        if sum(widths.values()) + 2 * (len(widths) - 1) > out.width:
+            del widths[name]
+    least = [width if head.startswith(">") else min(width, LEAST_WIDTH) for head, width in widths.items()]
+    gaps = 2 * (len(widths) - 1)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for head in widths:
+        number = head.startswith(">")
+        table.add_column(head.removeprefix(">"), justify="right" if number else "left", no_wrap=number, overflow="fold")
+    for row in zip(*(cells[head] for head in widths), strict=True):
+        table.add_row(*(Text(cell if " " in cell else cell.replace("[", f"{FOLD}[")) for cell in row))
+    width = out.width if sum(least) + gaps <= out.width else sum(widths.values()) + gaps
+    for line in out.render_lines(table, out.options.update(width=width), pad=False):
+        text = "".join(segment.text for segment in line).replace(FOLD, "").rstrip()
+        out.print(text, style=line[0].style, soft_wrap=True)
 
 
 def bound(value: float | str) -> str:
@@ -94,11 +67,11 @@ def bound(value: float | str) -> str:
     return report_numbers.bound(value).replace("−", "-")
 
 
-def value_and_error(row: "Row") -> str:
+def value_and_error(record: Mapping[str, Any]) -> str:
     """0.8514 ± 0.0061; the value alone where there is no standard error."""
-    if row.get("standard_error") is None:
-        return number(row["value"])
-    return report_numbers.plus_minus(row["value"], row["standard_error"]).replace("−", "-")
+    if record.get("standard_error") is None:
+        return number(record["value"])
+    return report_numbers.plus_minus(record["value"], record["standard_error"]).replace("−", "-")
 
 
 def number(value: float) -> str:

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Flag, flag, one_of
@@ -53,31 +53,19 @@ def adjusted_type_cosines(x: Rows, types: Labels, clusters: Labels) -> AdjustedC
     cluster, k = as_codes(clusters, len(x), name="clusters", least=1)
     inter, intra, sizes, left_out = [], [], [], 0
     for code in range(k):
-        rows = (cluster == code).nonzero()[:, 0]
-        shifted, kept = _centred(x[rows.to(x.device)])
-        here = kinds[rows][kept.cpu()]
-        inter.append(_inter(shifted, here))
-        intra.append(_intra(shifted, here))
-        sizes.append(len(rows))
-        left_out += len(rows) - len(shifted)
+        members = (cluster == code).nonzero()[:, 0]
+        rows = x[members.to(x.device)]
+        mean = mean_row(rows)
+        shifted = rows.double() - mean
+        kept = shifted.abs().amax(1) > ROUNDING * mean.abs().amax()  # a row that is the mean has no direction
+        shifted, here = shifted[kept], kinds[members][kept.cpu()]
+        several = len(here.unique()) > 1
+        inter.append(float(inter_type_cosine(shifted, here)) if several else float("nan"))
+        if len(here) < 2 or int(here.bincount().max()) < 2:
+            intra.append(float("nan"))
+        else:  # of a single type it is the average cosine
+            intra.append(float(intra_type_cosine(shifted, here) if several else average_cosine(shifted)))
+        sizes.append(len(members))
+        left_out += len(members) - len(shifted)
     between, within = (torch.tensor(each, dtype=torch.float64) for each in (inter, intra))
     return AdjustedCosines(between, within, torch.tensor(sizes), left_out)
-
-
-def _centred(rows: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "m d"], Bool[Tensor, " n"]]:
-    """The rows less their mean, without those that are it; and which these are not."""
-    mean = mean_row(rows)
-    shifted = rows.double() - mean
-    kept = shifted.abs().amax(1) > ROUNDING * mean.abs().amax()
-    return shifted[kept], kept
-
-
-def _inter(rows: Float[Tensor, "n d"], types: Int[Tensor, " n"]) -> float:
-    return float(inter_type_cosine(rows, types)) if len(types.unique()) > 1 else float("nan")
-
-
-def _intra(rows: Float[Tensor, "n d"], types: Int[Tensor, " n"]) -> float:
-    if len(types) < 2 or int(types.bincount().max()) < 2:
-        return float("nan")
-    single = len(types.unique()) == 1  # of a single type it is the average cosine
-    return float(average_cosine(rows) if single else intra_type_cosine(rows, types))

@@ -29,14 +29,29 @@ ROUNDING = 1e-10  # of the squared sum of squared norms: smaller is made of last
 
 
 def linear_cka(x: Rows, y: Rows) -> Float[Tensor, ""]:
-    """Linear centred kernel alignment with the unbiased HSIC of Song et al. 2012.
+    """Linear centered kernel alignment, with the unbiased HSIC of Song et al. 2012.
 
     HSIC(x, y)/√(HSIC(x, x) HSIC(y, y)), HSIC = [tr K̃L̃ + 1ᵀK̃1 1ᵀL̃1/((n − 1)(n − 2)) − 2/(n − 2) 1ᵀK̃L̃1]/(n(n − 3)),
-    K̃ = xxᵀ and L̃ = yyᵀ with zero diagonals. x: (n, d), y: (n, e) aligned rows, n ≥ 4, any two dimensions. In
-    [−1, 1]; 1 where y is a rotated, shifted and scaled x, 0 on average where the sets are independent, whatever n
-    (the usual, biased CKA tends to 1 as d/n grows). O(n d e), or O(n²(d + e)) where that is less. Raises InputError
-    for fewer rows, unequal numbers, and where HSIC(x, x) or HSIC(y, y) is 0: rows that are all equal but one, or all
-    equally far apart.
+    K̃ = xxᵀ and L̃ = yyᵀ with zero diagonals. In [−1, 1]: 1 where y is x rotated, shifted and scaled; 0 on average
+    where the sets are independent, whatever n (the usual, biased CKA tends to 1 as d/n grows). O(n d e), or O(n²(d +
+    e)) where that is less.
+
+    Args:
+        x: Rows, (n, d), n ≥ 4.
+        y: Rows, (n, e), aligned with x, of any dimension.
+
+    Returns:
+        The alignment, a 0-d float64 tensor.
+
+    Raises:
+        InputError: There are fewer than 4 rows, the numbers of rows differ, or HSIC(x, x) or HSIC(y, y) is 0: all rows
+            but one are equal, or all are equally far apart.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
+        >>> round(float(cg.linear_cka(image, image[:, :4])), 3)
+        0.628
     """
     x, y = as_aligned_matrices(x, y, ("image", "text"), least=4, one_space=False)
     x, y = _standardised(x, "image"), _standardised(y, "text")
@@ -69,7 +84,15 @@ def _hsic(x: Float[Matrix, "n d"], y: Float[Matrix, "n e"]) -> Float[Tensor, ""]
     Centring changes nothing: the estimate is a U-statistic in which every function of one row alone cancels. It makes
     the row sums of K̃ and L̃ equal to −‖x_i‖² and −‖y_i‖².
     """
-    return _off_diagonal_product(x, y) + _of_lengths(_squares(x), _squares(y))
+    lengths_x, lengths_y = _squares(x), _squares(y)
+    # tr K̃L̃ = Σ_{i≠j} ⟨x_i, x_j⟩⟨y_i, y_j⟩, from the smaller of the n × n and the d × e matrix
+    if len(x) ** 2 <= x.shape[1] * y.shape[1]:
+        products = (x[:] @ x[:].T) * (y[:] @ y[:].T)
+        off_diagonal = products.sum() - products.trace()
+    else:
+        cross = total(a.T @ b for a, b in zip(blocks(x), blocks(y), strict=True))
+        off_diagonal = cross.square().sum() - (lengths_x * lengths_y).sum()
+    return off_diagonal + _of_lengths(lengths_x, lengths_y)
 
 
 def _of_lengths(x: Float[Tensor, " n"], y: Float[Tensor, " n"]) -> Float[Tensor, ""]:
@@ -80,16 +103,6 @@ def _of_lengths(x: Float[Tensor, " n"], y: Float[Tensor, " n"]) -> Float[Tensor,
 
 def _squares(x: Float[Matrix, "n d"]) -> Float[Tensor, " n"]:
     return in_one_piece((block.square().sum(1) for block in blocks(x)), len(x))
-
-
-def _off_diagonal_product(x: Float[Matrix, "n d"], y: Float[Matrix, "n e"]) -> Float[Tensor, ""]:
-    """tr K̃L̃ = Σ_{i≠j} ⟨x_i, x_j⟩⟨y_i, y_j⟩, from the smaller of the n × n and the d × e matrix."""
-    if len(x) ** 2 <= x.shape[1] * y.shape[1]:
-        x, y = x[:], y[:]
-        products = (x @ x.T) * (y @ y.T)
-        return products.sum() - products.trace()
-    cross = total(a.T @ b for a, b in zip(blocks(x), blocks(y), strict=True))
-    return cross.square().sum() - (_squares(x) * _squares(y)).sum()
 
 
 def _cka_left_out(x: LeftOut, y: LeftOut) -> Iterator[Tensor]:
@@ -116,13 +129,27 @@ def _in_their_span(rows: Float[Tensor, "n d"]) -> Float[Tensor, "n r"]:
 
 
 def mutual_knn(x: Rows, y: Rows, *, k: Integer = 10) -> Float[Tensor, ""]:
-    """Share of the k nearest rows, by cosine, that x and y agree on (Huh et al. 2024).
+    """Share of the k nearest neighbors by cosine that two sets agree on (Huh et al. 2024).
 
-    Mean over the rows of |kNN_x(i) ∩ kNN_y(i)|/k, own row excluded; equally near rows in the order of their indices,
-    as far as unit rows keep ties.
-    x: (n, d), y: (n, e) aligned rows, n ≥ k + 1, d, e ≥ 2, any two dimensions. In [0, 1]; k/(n − 1) on average where
-    the sets are independent. Raises InputError for zero rows, all rows equal, unequal numbers of rows, smaller n, d, e
-    and k < 1.
+    Mean over rows of |kNN_x(i) ∩ kNN_y(i)|/k, the row itself excluded. Ties are broken by index, as far as unit rows
+    keep ties. In [0, 1]; k/(n − 1) on average where the sets are independent.
+
+    Args:
+        x: Rows, (n, d), n ≥ k + 1, d ≥ 2.
+        y: Rows, (n, e), aligned with x, e ≥ 2.
+        k: Number of neighbors.
+
+    Returns:
+        The share, a 0-d float64 tensor.
+
+    Raises:
+        InputError: A row is zero, all rows are equal, the numbers of rows differ, n, d or e is too small, or k < 1.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
+        >>> round(float(cg.mutual_knn(image, image[:, :4])), 3)
+        0.396
     """
     x, y = as_aligned_matrices(x, y, ("image", "text"), one_space=False)
     found = []

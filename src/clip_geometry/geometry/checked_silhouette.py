@@ -31,10 +31,27 @@ class CheckedSilhouette(NamedTuple):
 def checked_silhouette(
     x: Rows, labels: Labels, *, products: Products | None = None, of: Integer = CHECKED, seed: Integer = 0
 ) -> CheckedSilhouette:
-    """silhouette(x, labels, products=products), and how far it is from float64.
+    """Euclidean silhouette with its numerical error: some rows are measured again in float64.
 
-    of: rows drawn at random whose silhouettes are taken again, from float64 products and differences. Raises
-    InputError for fewer than one, and as silhouette does.
+    Args:
+        x: Rows, (n, d), n ≥ 3.
+        labels: One label per row, (n,), as in `silhouette`.
+        products: How rows are multiplied, as in `silhouette`.
+        of: Number of random rows to measure again, from float64 products and differences.
+        seed: Seed of the draw.
+
+    Returns:
+        A `CheckedSilhouette`: value, error, largest_error, checked and products.
+
+    Raises:
+        InputError: `of` is below 1, or as in `silhouette`.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(100, 8))
+        >>> found = cg.checked_silhouette(x, np.arange(100) % 2)
+        >>> round(float(found.value), 4), float(found.error) < 1e-6
+        (0.0084, True)
     """
     x = as_rows(x)
     of, seed = whole_number(of, "of", of=", of rows to check"), seed_number(seed)

@@ -1,5 +1,6 @@
 """The narrowest description of a cone: its axis, and how far the rows lie from it."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -22,12 +23,27 @@ class Cone(NamedTuple):
 
 
 def cone(x: Rows) -> Cone:
-    """The cone around the mean direction that holds the rows.
+    """The cone around the mean direction that holds all rows.
 
-    axis = Σu/‖Σu‖; mean_cosine and min_cosine of the rows to it; half_angle = arccos(min_cosine) and
-    half_angle_99 = arccos of the 1 % quantile of the cosines (linear between order statistics), in degrees.
-    x: (n, d), n ≥ 2. Small angles are a narrow cone, angles beyond 90° none. Raises InputError for zero rows and
-    where the directions cancel (‖Σu‖ ≤ 1e-7 n), so that there is no axis.
+    axis = Σu/‖Σu‖, u the unit rows; mean_cosine and min_cosine are cosines to it; half_angle = arccos(min_cosine);
+    half_angle_99 = arccos of the 1 % quantile of the cosines (linear between order statistics). Angles are in degrees.
+    A small angle is a narrow cone; beyond 90° there is none.
+
+    Args:
+        x: Rows, (n, d), n ≥ 2.
+
+    Returns:
+        A `Cone`: axis (d,), mean_cosine, min_cosine, half_angle, half_angle_99; float64 tensors.
+
+    Raises:
+        InputError: A row is zero, or the directions cancel (‖Σu‖ ≤ 1e-7 n), so that there is no axis.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
+        >>> found = cg.cone(x)
+        >>> round(float(found.mean_cosine), 3), round(float(found.half_angle), 1)
+        (0.701, 80.0)
     """
     u = unit_rows(as_matrix(x))
     mean = mean_row(u)
@@ -80,33 +96,24 @@ _MEAN = Measure(
     invariances=("rotation", "scale", "row scale"),
     reference="own definition; cones as in Tyshchuk et al. 2023, doi:10.3390/info14070392",
 )
-_MIN = Measure(
+_MIN = replace(
+    _MEAN,
     name="cone_min_cosine",
-    streams=True,
     title="Smallest cosine to the cone's axis",
-    group="cone",
-    function=cone,
     attribute="min_cosine",
-    takes="rows",
     summary="The cosine to the mean direction of the row that lies farthest from it.",
     reading="Above 0, every row lies in one half space around the mean direction.",
     trap="An extreme: one odd row decides it and it falls as n grows, so compare equal n only.",
     formula="min_i ⟨u_i, a⟩, a = Σu/‖Σu‖",
     range=(-1, 1),
-    direction="lower is more isotropic",
     at_gaussian=-1,
-    invariances=("rotation", "scale", "row scale"),
     smooth=False,
-    reference="own definition; cones as in Tyshchuk et al. 2023, doi:10.3390/info14070392",
 )
-_ANGLE = Measure(
+_ANGLE = replace(
+    _MIN,
     name="cone_half_angle",
-    streams=True,
     title="Half angle of the cone",
-    group="cone",
-    function=cone,
     attribute="half_angle",
-    takes="rows",
     summary="The angle between the mean direction and the row farthest from it.",
     reading="A true cone stays well below 90°; an isotropic cloud has rows on the far side of its mean direction.",
     trap="An extreme: one odd row decides it and it grows with n; in high dimensions noise stays near 90°, not 180°.",
@@ -115,9 +122,6 @@ _ANGLE = Measure(
     direction="higher is more isotropic",
     at_gaussian=180,
     unit="degrees",
-    invariances=("rotation", "scale", "row scale"),
-    smooth=False,
-    reference="own definition; cones as in Tyshchuk et al. 2023, doi:10.3390/info14070392",
 )
 for _measure in (_MEAN, _MIN, _ANGLE):
     add_measure(_measure)

@@ -8,12 +8,25 @@ from clip_geometry.geometry.measure import Measure, add_measure
 
 
 def conformity(x: Rows) -> Float[Tensor, " n"]:
-    """Mean cosine of each row to all the others, exactly, in O(nd); their mean is average_cosine.
+    """Mean cosine similarity of each row to all other rows, exactly, in O(nd).
 
-    ⟨u_i, Σ_{j≠i} u_j⟩/(n − 1), computed as 1 − (n‖u_i − ū‖² + Σ_j‖u_j − ū‖²)/(2(n − 1)), which is the same and does
-    not cancel where all rows nearly coincide.
-    x: (n, d), n ≥ 2 → (n,). In [−1, 1]; high for common rows, low for unusual ones. Raises InputError for zero rows.
-    Source: Levi & Gilboa 2025.
+    ⟨u_i, Σ_{j≠i} u_j⟩/(n − 1), u the unit rows. Computed as 1 − (n‖u_i − ū‖² + Σ_j‖u_j − ū‖²)/(2(n − 1)), which is the
+    same and does not cancel where all rows nearly coincide. In [−1, 1]: high for common rows, low for unusual ones.
+    Their mean is `average_cosine`. Source: Levi & Gilboa 2025.
+
+    Args:
+        x: Rows, (n, d), n ≥ 2.
+
+    Returns:
+        The conformity of each row, (n,), float64.
+
+    Raises:
+        InputError: A row is zero.
+
+    Example:
+        >>> import clip_geometry as cg
+        >>> cg.conformity([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]).tolist()
+        [0.5, 0.5, 0.0]
     """
     squares = _squares_from_mean(as_matrix(x))
     n = len(squares)
@@ -21,11 +34,25 @@ def conformity(x: Rows) -> Float[Tensor, " n"]:
 
 
 def conformity_std(x: Rows) -> Float[Tensor, ""]:
-    """Standard deviation of conformity over the rows (population, ddof 0).
+    """Standard deviation of `conformity` over the rows (population, ddof 0).
 
-    n std_i(‖u_i − ū‖²)/(2(n − 1)): what the conformities share has dropped out, so no digits are lost to it.
-    x: (n, d), n ≥ 3: two rows always conform alike. In [0, 1], 0 where all rows are equally common. Raises InputError
-    for zero rows.
+    n std_i(‖u_i − ū‖²)/(2(n − 1)): what all conformities share drops out, so no digits are lost to it. In [0, 1]; 0
+    where all rows are equally common. Source: Levi & Gilboa 2025.
+
+    Args:
+        x: Rows, (n, d), n ≥ 3, because two rows always conform equally.
+
+    Returns:
+        The standard deviation, a 0-d float64 tensor.
+
+    Raises:
+        InputError: A row is zero.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
+        >>> round(float(cg.conformity_std(x)), 3)
+        0.119
     """
     squares = _squares_from_mean(as_matrix(x, least=3))
     n = len(squares)

@@ -30,36 +30,62 @@ def mean_cosine_distance(x: Float[Matrix, "n d"], *, name: str = "x") -> Float[T
     linear in n, in blocks, and exact to the last digits where all rows nearly coincide.
     """
     if isinstance(x, StreamedRows):
-        return _streamed_distance(unit_rows(x, name=name))
+        unit = unit_rows(x, name=name)
+        mean = mean_row(unit)
+
+        def accumulate(found: Tensor, block: Tensor, along: Tensor | None) -> Tensor:
+            return found.add_((block - mean).square_().sum())
+
+        return unit.aggregate(lambda: mean.new_zeros(()), accumulate, operator.add, BLOCK) / (len(unit) - 1)
     mean = torch.stack([u.sum(0) for u in unit_blocks(x, name=name)]).sum(0) / len(x)
     return torch.stack([(u - mean).square().sum() for u in unit_blocks(x, name=name)]).sum() / (len(x) - 1)
 
 
-def _streamed_distance(unit: StreamedRows) -> Float[Tensor, ""]:
-    mean = mean_row(unit)
-
-    def accumulate(found: Tensor, block: Tensor, along: Tensor | None) -> Tensor:
-        return found.add_((block - mean).square_().sum())
-
-    squares = unit.aggregate(lambda: mean.new_zeros(()), accumulate, operator.add, BLOCK)
-    return squares / (len(unit) - 1)
-
-
 def average_cosine(x: Rows) -> Float[Tensor, ""]:
-    """Mean cosine of all pairs of different rows, exactly, in O(nd).
+    """Average cosine similarity of all pairs of different rows, exactly, in O(nd).
 
-    (‖Σu‖² − n)/(n(n − 1)), computed as 1 − Σ‖u_i − ū‖²/(n − 1), which is the same and does not cancel.
-    x: (n, d), n ≥ 2. In [−1/(n − 1), 1]; 0 without a common direction, 1 where all rows point the same way.
-    Raises InputError for zero rows. Source: Ethayarajh 2019.
+    (‖Σu‖² − n)/(n(n − 1)), u the unit rows. Computed as 1 − Σ‖u_i − ū‖²/(n − 1), which is the same and does not cancel.
+    In [−1/(n − 1), 1]: 0 without a common direction, 1 where all rows point the same way. Source: Ethayarajh 2019.
+
+    Args:
+        x: Rows, (n, d), n ≥ 2.
+
+    Returns:
+        The average, a 0-d float64 tensor.
+
+    Raises:
+        InputError: A row is zero.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
+        >>> round(float(cg.average_cosine(x)), 3)
+        0.487
     """
     return 1 - mean_cosine_distance(as_matrix(x))
 
 
 def min_pairwise_cosine(x: Rows, *, block_size: Integer = 2048) -> Float[Tensor, ""]:
-    """Smallest cosine of any two rows, in blocks (never an n × n matrix).
+    """Smallest cosine similarity of any two rows.
 
-    x: (n, d), n ≥ 2. In [−1, 1]; positive means that all rows lie within 90° of each other.
-    Raises InputError for zero rows. Source: Tyshchuk et al. 2023.
+    In [−1, 1]. A positive value means that all rows lie within 90° of each other. O(n²d), in blocks, never an n × n
+    matrix. Source: Tyshchuk et al. 2023.
+
+    Args:
+        x: Rows, (n, d), n ≥ 2.
+        block_size: Rows per block.
+
+    Returns:
+        The minimum, a 0-d float64 tensor.
+
+    Raises:
+        InputError: A row is zero.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
+        >>> round(float(cg.min_pairwise_cosine(x)), 3)
+        -0.548
     """
     block_size = block_number(block_size)
     u = unit_rows(as_matrix(x))
@@ -70,20 +96,50 @@ def min_pairwise_cosine(x: Rows, *, block_size: Integer = 2048) -> Float[Tensor,
 
 
 def matching_cosine(x: Rows, y: Rows) -> Float[Tensor, ""]:
-    """Mean cosine of the pairs (x_i, y_i).
+    """Mean cosine similarity of matching pairs (x_i, y_i).
 
-    x, y: (n, d) aligned rows, n ≥ 1. In [−1, 1], 1 where each pair points the same way. Raises InputError for
-    zero rows or unequal numbers of rows.
+    In [−1, 1]; 1 where both rows of every pair point the same way.
+
+    Args:
+        x: Rows, (n, d), n ≥ 1.
+        y: Rows, (n, d), aligned with x.
+
+    Returns:
+        The mean, a 0-d float64 tensor.
+
+    Raises:
+        InputError: A row is zero, or the numbers of rows differ.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
+        >>> round(float(cg.matching_cosine(image, image + text)), 3)
+        0.706
     """
     x, y = as_aligned_matrices(x, y, ("image", "text"), least=1)
     return (1 - unit_differences(x, y) / (2 * len(x))).clamp(-1, 1)
 
 
 def random_cosine(x: Rows, y: Rows) -> Float[Tensor, ""]:
-    """Mean cosine of the pairs (x_i, y_j) with i ≠ j, exactly, in O(nd).
+    """Mean cosine similarity of non-matching pairs (x_i, y_j), i ≠ j, exactly, in O(nd).
 
-    (⟨Σu, Σv⟩ − Σ⟨u_i, v_i⟩)/(n(n − 1)). x, y: (n, d) aligned rows, n ≥ 2. In [−1, 1]; to be read beside
-    matching_cosine. Raises InputError for zero rows or unequal numbers of rows.
+    (⟨Σu, Σv⟩ − Σ⟨u_i, v_i⟩)/(n(n − 1)), u and v the unit rows. In [−1, 1]. Read it beside `matching_cosine`.
+
+    Args:
+        x: Rows, (n, d), n ≥ 2.
+        y: Rows, (n, d), aligned with x.
+
+    Returns:
+        The mean, a 0-d float64 tensor.
+
+    Raises:
+        InputError: A row is zero, or the numbers of rows differ.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
+        >>> round(float(cg.random_cosine(image + 1, image + text + 1)), 3)
+        0.392
     """
     x, y = as_aligned_matrices(x, y, ("image", "text"))
     sums = (torch.stack([u.sum(0), v.sum(0), (u * v).sum(0)]) for u, v in _unit_pairs(x, y))

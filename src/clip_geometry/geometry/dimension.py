@@ -28,11 +28,26 @@ ESTIMATORS = ("mackay", "levina-bickel", "cai2021")
 def two_nn(x: Rows, *, discard: Number = 0.1) -> Float[Tensor, ""]:
     """Intrinsic dimension from the ratio of the distances to the two nearest rows (Facco et al. 2017).
 
-    μ_i = r2/r1, sorted; F_i = i/N; without the largest share `discard` of the ratios (at least the last, where F = 1),
-    the slope of −log(1 − F) on log μ through the origin. Duplicated rows (r1 = 0) are dropped, all but one of each;
-    `remark` of the measure counts them. x: (n, d), at least three different rows. In (0, ∞); biased low near the
-    boundary of the data, more so in more dimensions. Raises InputError for fewer rows, for discard outside [0, 1) or
-    leaving no ratio, and where r1 = r2 in all kept rows (a lattice), whose slope is infinite.
+    μ_i = r2/r1, sorted; F_i = i/N. Without the share `discard` of the largest ratios (at least the last, where F = 1),
+    the slope of −log(1 − F) on log μ through the origin. In (0, ∞); biased low near the boundary of the data, more so
+    in more dimensions. Of duplicated rows (r1 = 0) one is kept; the measure's `remark` counts the others.
+
+    Args:
+        x: Rows, (n, d), at least three of them different.
+        discard: Share of the ratios to leave out, in [0, 1).
+
+    Returns:
+        The dimension, a 0-d float64 tensor.
+
+    Raises:
+        InputError: There are fewer rows, `discard` is out of range or leaves no ratio, or r1 = r2 in all kept rows (a
+            lattice), where the slope is infinite.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(300, 2)) @ np.eye(2, 8)
+        >>> round(float(cg.two_nn(x)), 2)
+        2.25
     """
     discard = discarded_share(discard)
     x = different_rows(as_matrix(x, least=3), "euclidean", least=3)
@@ -61,18 +76,33 @@ def slope_on_ratios(logs: Float[Tensor, " kept"], n: int) -> Float[Tensor, ""]:
 def local_intrinsic_dimension(
     x: Rows, *, k: Integer = 100, metric: Metric = "euclidean", estimator: Estimator = "mackay"
 ) -> Float[Tensor, ""]:
-    """Maximum-likelihood dimension of the neighbourhoods of k rows, averaged over the rows.
+    """Maximum-likelihood dimension of the neighborhoods of k rows, averaged over the rows.
 
-    Per row 1/mean_{j<k} log(r_k/r_j), r_j the distance to its j-th nearest row (Levina & Bickel 2004).
-    estimator: "mackay", the harmonic mean over the rows, which is the maximum likelihood of all rows together (MacKay
-    & Ghahramani 2005); "levina-bickel", the arithmetic mean, larger by about (k − 1)/(k − 2); "cai2021",
-    the arithmetic mean with squared distances (or 1 − cos) and the term j = k, a zero, in the mean: about half the
-    dimension, for comparison with published tables only (Cai et al. 2021).
-    metric: "euclidean", or "cosine" with r = √(2 − 2 cos), the distance of unit rows.
-    Duplicated rows (for "cosine": of equal direction, up to 1e-13) are dropped, all but one of each; `remark` of the
-    measure counts them. x: (n, d), at least k + 1 different rows, k ≥ 2; d ≥ 2 for "cosine". In (0, ∞); biased low
-    near the boundary of the data. Raises InputError otherwise, for zero rows with "cosine", and where neighbours are
-    all equally far: of every row (mackay), of any row (the arithmetic means), whose dimension is infinite.
+    1/mean_{j<k} log(r_k/r_j) per row, r_j the distance to its j-th nearest row (Levina & Bickel 2004). In (0, ∞);
+    biased low near the boundary of the data. Of duplicated rows (cosine: of equal direction, up to 1e-13) one is kept;
+    the measure's `remark` counts the others.
+
+    Args:
+        x: Rows, (n, d), at least k + 1 of them different; d ≥ 2 for "cosine".
+        k: Number of neighbors, ≥ 2.
+        metric: "euclidean", or "cosine" with r = √(2 − 2 cos), the distance of unit rows.
+        estimator: "mackay", the harmonic mean over the rows, which is the maximum likelihood of all rows together
+            (MacKay & Ghahramani 2005). "levina-bickel", the arithmetic mean, larger by about (k − 1)/(k − 2).
+            "cai2021", the arithmetic mean with squared distances (or 1 − cos) and the term j = k, a zero, in the mean:
+            about half the dimension, for comparison with published tables only (Cai et al. 2021).
+
+    Returns:
+        The dimension, a 0-d float64 tensor.
+
+    Raises:
+        InputError: There are too few rows, a row is zero with "cosine", or all neighbors are equally far: of every row
+            ("mackay") or of any row (the arithmetic means), whose dimension is infinite.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(300, 2)) @ np.eye(2, 8)
+        >>> round(float(cg.local_intrinsic_dimension(x, k=20)), 2)
+        2.07
     """
     metric, estimator = one_of(metric, "metric", METRICS), one_of(estimator, "estimator", ESTIMATORS)
     x, k = as_rows_with_neighbours(x, k, least_d=2 if metric == "cosine" else 1, least_k=2)

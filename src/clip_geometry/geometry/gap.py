@@ -19,20 +19,51 @@ ROUNDING = 1e-29  # squared distance of unit rows that are equal but for a few l
 
 
 def modality_gap(image: Rows, text: Rows) -> Float[Tensor, ""]:
-    """Distance of the two means, ‖mean(image) − mean(text)‖, rows as given (Liang et al. 2022: unit rows).
+    """Distance between the two means, ‖mean(image) − mean(text)‖, rows as given.
 
-    image: (n, d), text: (m, d); n, m ≥ 2. In [0, 2] on unit rows; larger is wider apart. Raises InputError for
-    different dimensions.
+    In [0, 2] on unit rows, which Liang et al. 2022 take; larger is wider apart.
+
+    Args:
+        image: Rows, (n, d), n ≥ 2.
+        text: Rows, (m, d), m ≥ 2.
+
+    Returns:
+        The distance, a 0-d float64 tensor.
+
+    Raises:
+        InputError: The dimensions differ.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
+        >>> round(float(cg.modality_gap(image, text + 1)), 3)
+        2.942
     """
     image, text = as_two_matrices(image, text, ("image", "text"))
     return (mean_row(image) - mean_row(text)).norm()
 
 
 def modality_silhouette(image: Rows, text: Rows, *, metric: Metric = "euclidean") -> Float[Tensor, ""]:
-    """Silhouette of all rows with the modality as label.
+    """Silhouette of all rows, with the modality as the label.
 
-    image: (n, d), text: (m, d); n, m ≥ 2. In [−1, 1]; 0 where the modalities are mixed, towards 1 where each is a
-    cluster of its own. Raises InputError for different dimensions.
+    In [−1, 1]: 0 where the modalities are mixed, towards 1 where each is a cluster of its own.
+
+    Args:
+        image: Rows, (n, d), n ≥ 2.
+        text: Rows, (m, d), m ≥ 2.
+        metric: "euclidean", "sqeuclidean" or "cosine", as in `silhouette_samples`.
+
+    Returns:
+        The silhouette, a 0-d float64 tensor.
+
+    Raises:
+        InputError: The dimensions differ.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
+        >>> round(float(cg.modality_silhouette(image, text + 1)), 3)
+        0.186
     """
     image, text = as_two_matrices(image, text, ("image", "text"))
     labels = torch.cat([torch.zeros(len(image)), torch.ones(len(text))])
@@ -48,12 +79,27 @@ def _left_out(image: LeftOut, text: LeftOut) -> Iterator[Tensor]:
 
 
 def relative_modality_gap(image: Rows, text: Rows) -> Float[Tensor, ""]:
-    """Distance of the pairs relative to the distances within the modalities (Schrodi et al. 2025).
+    """Distance of matching pairs relative to the distances within the modalities (Schrodi et al. 2025).
 
-    With D = 1 − (cos + 1)/2: m/(m + (i + t)/2), m the mean over pairs, i and t the means over different rows
-    within image and text; O(nd). image, text: (n, d) aligned rows, n ≥ 2. In [0, 1]; 0 where pairs coincide, 1/2
-    where they are as far apart as random rows of one modality. Raises InputError for zero rows, for unequal
-    numbers of rows and where all directions are equal (0/0).
+    m/(m + (i + t)/2) with D = 1 − (cos + 1)/2, m the mean of D over matching pairs, i and t its means over different
+    rows within image and within text. In [0, 1]: 0 where pairs coincide, 1/2 where they are as far apart as random rows
+    of one modality. O(nd).
+
+    Args:
+        image: Rows, (n, d), n ≥ 2.
+        text: Rows, (n, d), aligned with image.
+
+    Returns:
+        The relative gap, a 0-d float64 tensor.
+
+    Raises:
+        InputError: A row is zero, the numbers of rows differ, or all directions are equal (0/0).
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
+        >>> round(float(cg.relative_modality_gap(image, image + text)), 3)
+        0.226
     """
     image, text = as_aligned_matrices(image, text, ("image", "text"))
     between = unit_differences(image, text) / (2 * len(image))  # twice D, as both others; the factor cancels

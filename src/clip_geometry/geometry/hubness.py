@@ -11,12 +11,27 @@ from clip_geometry.geometry.measure import Measure, add_measure
 
 
 def hubness(x: Rows, *, k: Integer = 10) -> Float[Tensor, ""]:
-    """Skewness of the k-occurrence counts: how often each row is among the k nearest, by cosine, of another.
+    """Skewness of the k-occurrence counts: how often each row is among the k nearest, by cosine, of another row.
 
-    Mean of (N_i − k)³ over (mean of (N_i − k)²)^{3/2}, N_i the count of row i, whose mean is k (Radovanović et al.
-    2010). Equally near rows count in the order of their indices, as far as unit rows keep ties. x: (n, d), n ≥ k + 1,
-    d ≥ 2 (in one dimension all cosines are ±1). 0 where counts are symmetric or all equal, positive where a few hubs
-    collect most places. Raises InputError for zero rows, where all rows are equal, for smaller n, d and k < 1.
+    Mean of (N_i − k)³ over (mean of (N_i − k)²)^{3/2}, N_i the count of row i, whose mean is k. 0 where the counts are
+    symmetric or all equal, positive where a few hubs collect most places. Ties are broken by index, as far as unit rows
+    keep ties. Source: Radovanović et al. 2010.
+
+    Args:
+        x: Rows, (n, d), n ≥ k + 1, d ≥ 2 (in one dimension all cosines are ±1).
+        k: Number of neighbors.
+
+    Returns:
+        The skewness, a 0-d float64 tensor.
+
+    Raises:
+        InputError: A row is zero, all rows are equal, n or d is too small, or k < 1.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(100, 8))
+        >>> round(float(cg.hubness(x)), 3)
+        0.168
     """
     x, k = as_rows_with_neighbours(x, k, least_d=2)
     rows = unit_rows(x)

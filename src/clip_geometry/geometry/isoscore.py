@@ -20,43 +20,88 @@ ROUNDING = 1e-8  # of n²: what is left of the terms of ‖C‖²'s unbiased est
 def participation_ratio(x: RowsOrMoments) -> Float[Tensor, ""]:
     """Effective number of dimensions that the variance uses.
 
-    PR = tr(C)² / ‖C‖_F² = (Σλ)² / Σλ², C the covariance, λ its eigenvalues; no eigen-decomposition is needed.
-    x: (n, d) or Moments, n ≥ 2. In [1, min(d, n − 1)]; higher is more isotropic. Raises InputError where all rows
-    are equal.
+    PR = tr(C)²/‖C‖_F² = (Σλ)²/Σλ², C the covariance, λ its eigenvalues, which are not computed. In [1, min(d, n − 1)];
+    higher is more isotropic.
+
+    Args:
+        x: Rows, (n, d), or `Moments`; n ≥ 2.
+
+    Returns:
+        The ratio, a 0-d float64 tensor.
+
+    Raises:
+        InputError: All rows are equal.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(100, 8))
+        >>> round(float(cg.participation_ratio(x)), 3)
+        7.259
     """
     return _ratio(scatter(x))
 
 
 def isoscore(x: RowsOrMoments, *, unbiased: Flag = False) -> Float[Tensor, ""]:
-    """IsoScore (Rudman et al. 2022): the participation ratio, rescaled to [0, 1].
+    """IsoScore: the participation ratio, rescaled to [0, 1] (Rudman et al. 2022).
 
-    (PR − 1)/(d − 1) with PR = tr(C)² / ‖C‖_F²: equal to the published algorithm (PCA, normalised diagonal,
-    isotropy defect) in exact arithmetic. 1 where the covariance is a multiple of the identity, 0 where all variance
-    lies on a line. Biased low for small n: about n/(n + d) on an isotropic Gaussian.
+    (PR − 1)/(d − 1), PR = tr(C)²/‖C‖_F². Equal to the published algorithm (PCA, normalized diagonal, isotropy defect)
+    in exact arithmetic. 1 where the covariance is a multiple of the identity, 0 where all variance lies on a line.
+    Biased low for small n: about n/(n + d) on an isotropic Gaussian.
 
-    unbiased: PR = a/b with a and b the U-statistics of tr(C)² and ‖C‖_F², each unbiased whatever the distribution;
-    their ratio is bias-corrected, not unbiased. With S = C, Q = Σ‖w_i − μ‖⁴, q = Q/(n − 1),
-    f = (n − 1)/(n(n − 2)(n − 3)):
+    With unbiased=True, PR = a/b, where a and b are the U-statistics of tr(C)² and ‖C‖_F², unbiased for any
+    distribution. Their ratio is bias-corrected, not unbiased, and may leave [0, 1]. With S = C, Q = Σ‖w_i − μ‖⁴, q =
+    Q/(n − 1) and f = (n − 1)/(n(n − 2)(n − 3)):
 
         b = f[(n − 1)(n − 2)‖S‖_F² + tr(S)² − n q],    a = f[2‖S‖_F² + (n² − 3n + 1) tr(S)² − n q].
 
-    It may exceed 1 or fall below 0. Source: Himeno & Yamada 2014.
+    Source: Himeno & Yamada 2014.
 
-    x: (n, d) or Moments, n ≥ 2 (unbiased: 4), d ≥ 2. Raises InputError where all rows are equal, d = 1, or b ≤ 0.
+    Args:
+        x: Rows, (n, d), or `Moments`; n ≥ 2 (unbiased: 4), d ≥ 2.
+        unbiased: Correct the bias of small samples.
+
+    Returns:
+        The score, a 0-d float64 tensor.
+
+    Raises:
+        InputError: All rows are equal, d = 1, or b ≤ 0.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(100, 8))
+        >>> round(float(cg.isoscore(x)), 3)
+        0.894
+        >>> round(float(cg.isoscore(x, unbiased=True)), 3)
+        0.983
     """
     if flag(unbiased, "unbiased"):
-        moments = as_moments(x, least=4, least_d=2)
-        return (_unbiased_ratio(moments) - 1) / (moments.d - 1)
+        return _unbiased_isoscore(as_moments(x, least=4, least_d=2))
     m2 = scatter(x, least_d=2)
     return (_ratio(m2) - 1) / (len(m2) - 1)
 
 
 def isoscore_star(x: RowsOrMoments, covariance: Rows, *, zeta: Number) -> Float[Tensor, ""]:
-    """IsoScore* (Rudman & Eickhoff 2024): IsoScore of the shrunken covariance (1 − ζ) C + ζ C_0.
+    """IsoScore*: IsoScore of the shrunken covariance (1 − ζ) C + ζ C_0 (Rudman & Eickhoff 2024).
 
-    x: (n, d) or Moments, n ≥ 2, d ≥ 2. covariance: C_0, (d, d), taken from a larger sample. zeta: ζ in [0, 1]; 0 is
-    isoscore, 1 the score of C_0 alone. In [0, 1]. Differentiable in x and C_0. Raises InputError for other shapes, ζ
-    outside [0, 1] and where the shrunken covariance is zero.
+    In [0, 1]. Differentiable in x and C_0.
+
+    Args:
+        x: Rows, (n, d), or `Moments`; n ≥ 2, d ≥ 2.
+        covariance: C_0, (d, d), from a larger sample.
+        zeta: ζ in [0, 1]; 0 is `isoscore`, 1 the score of C_0 alone.
+
+    Returns:
+        The score, a 0-d float64 tensor.
+
+    Raises:
+        InputError: C_0 has another shape or is not symmetric, ζ lies outside [0, 1], or the shrunken covariance is
+            zero.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(100, 8))
+        >>> round(float(cg.isoscore_star(x[:10], np.cov(x.T), zeta=0.5)), 3)
+        0.758
     """
     zeta = real_number(zeta, "zeta", lambda share: 0 <= share <= 1, "a share from 0 (rows only) to 1 (covariance only)")
     moments = as_moments(x, least_d=2)
@@ -78,7 +123,7 @@ def _ratio(scatter: Float[Tensor, "d d"]) -> Float[Tensor, ""]:
     return (1 / scaled.square().sum()).clamp(min=1)
 
 
-def _unbiased_ratio(moments: Moments) -> Float[Tensor, ""]:
+def _unbiased_isoscore(moments: Moments) -> Float[Tensor, ""]:
     n, trace = moments.n, moments.covariance.trace()
     if not SMALLEST_FOURTH <= moments.Q < float("inf"):
         raise InputError("the fourth powers of the rows about their mean leave float64; rescale the rows")
@@ -91,7 +136,7 @@ def _unbiased_ratio(moments: Moments) -> Float[Tensor, ""]:
             f"the unbiased estimate of ‖C‖² from {n} rows is not positive beyond rounding: too few rows, or one that "
             "outweighs all others; take more rows or the plain isoscore"
         )
-    return a / b
+    return (a / b - 1) / (moments.d - 1)
 
 
 add_measure(

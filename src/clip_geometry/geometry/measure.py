@@ -27,31 +27,57 @@ GROUPS = ("cone", "modality gap", "matching", "isotropy", "spread", "clusters", 
 
 @dataclass(frozen=True)
 class Measure:
-    """One number, its function and what a reader has to know about it.
+    """A measure: one number, its function and what a reader has to know about it.
 
-    takes: "rows": one set; "labelled rows": a set and its labels; "two sets": image and text, as many rows as there
-    are; "pairs": aligned rows, every match of an image and a text; "distinct pairs": aligned rows, no row twice,
-    because the measure takes different rows for different items; "matched sets": image and text rows, and which belong
-    together where that is not row i with row i; "classes": images, the class of each, and one text
-    per class; "train and test": rows and labels of both; "train, test and classes": a transform, these and
-    one text per class; "languages": aligned captions. least_n (of each set),
-    least_d: the smallest input.
-    attribute: the field (it may be dotted) or key of the function's result that is this measure, None where the
-    result is.
-    range: lower and upper bound; a bound may be "d", the dimension. at_gaussian: the value on an
-    isotropic Gaussian of unit rows as n grows, None where it depends on more than d (null_value tells it).
-    invariances: those of INVARIANCES that hold; the others do not, and tests show both.
-    reading: what a high and a low value mean. trap: what misleads those who trust the number alone.
-    remark: of the same arguments, what the number leaves out, or None. quadratic: time grows with n².
-    smooth: False for extremes, arbitrary bases and distances to near neighbours, of whose error the
-    jackknife says too little or too much (of two_nn and hubness twice the true one).
-    by_default: False where it is taken only by those who name it. one_space: False where the two sets may have
-    different dimensions and come from different models. streams: whether it takes StreamedRows, in a bounded number
-    of blocks (False: it needs all rows in memory). aggregated: whether each of its passes is an aggregation
-    (`StreamedRows.aggregate`), which an engine can run elsewhere. from_moments: whether it takes Moments in place of
-    rows; it is then aggregated, too, and one pass gives its standard error.
-    left_out: yields what the function returns without each block of rows in turn, from shared work; takes a LeftOut in
-    place of each set of rows, and otherwise what the function takes. None where there is no work to share.
+    Args:
+        name: Its name in `measures`, with a variant in brackets.
+        title: A short title.
+        group: One of `GROUPS`.
+        function: Takes the sets and returns the number, or a result that has it as an attribute.
+        takes: What the function takes. "rows": one set. "labelled rows": a set and its labels. "two sets": image and
+            text, of any number of rows. "pairs": aligned rows, every match of an image and a text. "distinct pairs":
+            aligned rows, no row twice, because the measure takes different rows for different items. "matched sets":
+            image and text rows, and which belong together where that is not row i with row i. "classes": images, the
+            class of each, and one text per class. "train and test": rows and labels of both. "train, test and classes":
+            a transform, these and one text per class. "languages": aligned captions.
+        summary: What it measures, in one sentence.
+        reading: What a high and a low value mean.
+        trap: What misleads those who trust the number alone.
+        formula: Its formula.
+        range: Lower and upper bound; a bound may be "d", the dimension.
+        direction: What higher or lower means.
+        at_gaussian: Its value on an isotropic Gaussian of unit rows as n grows; None where it depends on more than d
+            (`null_value` computes it).
+        reference: The paper that defines it.
+        invariances: Those of `INVARIANCES` that hold. The others do not hold; tests show both.
+        unit: Its unit, e.g. "degrees".
+        attribute: The field (it may be dotted) or key of the function's result that is this measure, or None where the
+            result is.
+        options: Keyword arguments of the function.
+        least_n: Smallest number of rows of each set.
+        least_d: Smallest dimension.
+        remark: Function of the same arguments: what the number leaves out, or None.
+        quadratic: Whether time grows with n².
+        smooth: False for extremes, arbitrary bases and distances to near neighbors, whose error the jackknife gets
+            wrong (for two_nn and hubness twice the true one).
+        by_default: False where it is taken only if it is named.
+        streams: Whether it takes `StreamedRows`, in a bounded number of blocks. Otherwise it needs all rows in memory.
+        aggregated: Whether each of its passes is an aggregation (`StreamedRows.aggregate`), which an engine can run.
+        from_moments: Whether it takes `Moments` in place of rows. It is then aggregated, too, and one pass gives its
+            standard error.
+        left_out: Yields what the function returns without each block of rows in turn, from work that these subsets
+            share. Takes a `LeftOut` in place of each set of rows, otherwise what the function takes. None where there
+            is no work to share.
+        one_space: False where the two sets may have different dimensions and come from different models.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(100, 8))
+        >>> measure = cg.measures["isoscore"]
+        >>> measure.title, measure.range, measure.takes
+        ('IsoScore', (0, 1), 'rows')
+        >>> round(float(measure(x)), 3)
+        0.894
     """
 
     name: str
@@ -150,13 +176,42 @@ measures: Registry[Measure] = Registry("measure", "clip-geometry list measures")
 
 
 def add_measure(measure: Measure, *variants: Measure) -> None:
-    """Registers a measure and its variants."""
+    """Registers a measure and its variants in `measures`.
+
+    Args:
+        measure: The measure. Its name must be new.
+        variants: Its variants, made by `variant`.
+
+    Raises:
+        ValueError: A name is registered already.
+
+    Example:
+        >>> import clip_geometry as cg
+        >>> cg.add_measure(cg.measures["modality_gap"])  # a name can be taken once
+        Traceback (most recent call last):
+            ...
+        ValueError: measure 'modality_gap' is registered twice
+    """
     for member in (measure, *variants):
         measures.add(member.name, member)
 
 
 def variant(measure: Measure, name: str, **changes: Any) -> Measure:
-    """`measure[name]`: the same measure but for `changes`. Another function streams only if it says so."""
+    """Makes the variant `measure[name]`.
+
+    Args:
+        measure: The measure.
+        name: Name of the variant, without brackets.
+        changes: Fields of `Measure` that differ. A variant with another function streams only if it says so.
+
+    Returns:
+        The variant, which is not registered yet.
+
+    Example:
+        >>> import clip_geometry as cg
+        >>> cg.variant(cg.measures["two_nn"], "all", options={"discard": 0.0}).name
+        'two_nn[all]'
+    """
     if "function" in changes:
         changes = {"streams": False, "aggregated": False, "from_moments": False, "left_out": None, **changes}
     return replace(measure, name=f"{measure.name}[{name}]", **changes)

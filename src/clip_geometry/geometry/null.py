@@ -32,15 +32,31 @@ def null_value(
     draws: Integer = 1,
     seed: Integer = 0,
 ) -> Tensor:
-    """The measure on isotropic Gaussian rows of the same n and d: the bias that a value has to be read against.
+    """Value of a measure on isotropic Gaussian rows of the same n and d, against which a value is read.
 
-    n, d: as in the data; n_text: rows of the second set (n, unless given); labels: those of the data, so that the
-    class sizes agree (two equal classes, unless given). scale: standard deviation of a coordinate; without it, rows
-    are made unit length for the measures that need unit rows. prepare: what else was done to the data, done to each
-    set of the Gaussian too. The mean over `draws` draws; seed: of the first. A 0-d float64 tensor. Raises InputError
-    for no rows, no columns and no draws, and for measures that are no function of rows and labels. Of an evaluator's
-    number hand over its Measure, `clip_geometry.evaluators.evaluators[name]`; of one with class texts n_text is the
-    number of classes.
+    Args:
+        measure: Name of a measure, or a `Measure`; of an evaluator's number,
+            `clip_geometry.evaluators.evaluators[name]`.
+        n: Number of rows, as in the data.
+        d: Dimension, as in the data.
+        n_text: Rows of the second set, by default n; of a measure with class texts, the number of classes.
+        labels: Labels of the data, so that class sizes agree; by default two equal classes.
+        scale: Standard deviation of a coordinate. By default rows are made unit length for the measures that need rows
+            of one scale.
+        prepare: What else was done to the data, applied to each set of Gaussian rows.
+        draws: Number of draws to average.
+        seed: Seed of the first draw.
+
+    Returns:
+        The mean over the draws, a 0-d float64 tensor.
+
+    Raises:
+        InputError: There are no rows, columns or draws, or the measure is no function of rows and labels.
+
+    Example:
+        >>> import clip_geometry as cg
+        >>> round(float(cg.null_value("isoscore", 100, 50)), 2)  # biased low: isotropic rows would have 1
+        0.66
     """
     measure = as_registered(measure)
     n, d, draws = whole_number(n, "n"), whole_number(d, "d"), whole_number(draws, "draws", most=DRAWS)

@@ -16,7 +16,6 @@ from clip_geometry.geometry._core.distances import squared_distances
 from clip_geometry.geometry._core.moments import RowsOrMoments, as_moments
 from clip_geometry.geometry._core.rows import (
     Labels,
-    Matrix,
     Rows,
     as_codes,
     as_matrix,
@@ -32,12 +31,29 @@ DISTANCES = 2**20  # distances at a time: 8 MB
 
 
 def silhouette(x: Rows, labels: Labels) -> Float[Tensor, ""]:
-    """O_S = Σ_d Σ_d' sign(ℓ(d), ℓ(d')) ‖d − d'‖² over all ordered pairs (equation 1), from class sums in O(nd).
+    """Silhouette objective: squared distances between classes minus those within (equation 1).
 
-    = 2 Σ_ω (n − 2n_ω) V_ω + 2n Σ_ω n_ω ‖m_ω − μ‖², V_ω = Σ_ω ‖d − m_ω‖², m_ω the class means, μ the mean: unless a
-    class holds more than half of the rows no term is negative, and scatter within classes never lowers it.
-    x: (n, d), n ≥ 2; labels: (n,) of at least two values. Unbounded both ways; 0 where all rows are equal. Raises
-    InputError for a single label. Source: Mickus et al. 2024.
+    O_S = Σ_d Σ_d' sign(ℓ(d), ℓ(d')) ‖d − d'‖² over all ordered pairs, from class sums in O(nd): 2 Σ_ω (n − 2n_ω) V_ω +
+    2n Σ_ω n_ω ‖m_ω − μ‖², V_ω = Σ_ω ‖d − m_ω‖², m_ω the class means, μ the mean. Unless a class holds more than half of
+    the rows, no term is negative, and scatter within classes never lowers it. Unbounded both ways; 0 where all rows are
+    equal. Source: Mickus et al. 2024.
+
+    Args:
+        x: Rows, (n, d), n ≥ 2.
+        labels: One label per row, (n,), at least two values.
+
+    Returns:
+        The objective, a 0-d float64 tensor.
+
+    Raises:
+        InputError: There is a single label.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
+        >>> labels = np.arange(100) % 5
+        >>> round(float(cg.objectives.silhouette(x, labels)), 1)
+        98121.6
     """
     x = as_matrix(x)
     sums = class_sums(x, *as_codes(labels, len(x)))
@@ -48,25 +64,55 @@ def silhouette(x: Rows, labels: Labels) -> Float[Tensor, ""]:
 
 
 def isotropy(x: RowsOrMoments) -> Float[Tensor, ""]:
-    """O_I = cos(1, V) = √(PR/d), V the eigenvalues of the covariance, PR the participation ratio (equation 2).
+    """Isotropy objective: cosine between the eigenvalues of the covariance and equal ones (equation 2).
 
-    isoscore = (d O_I² − 1)/(d − 1). The paper's "∝ ΣΣ‖d − d'‖²" drops the denominator ‖V‖ and is no identity.
-    x: (n, d) or Moments, n ≥ 2, d ≥ 2. In [1/√d, 1]. Raises InputError where all rows are equal and for d = 1.
-    Source: Mickus et al. 2024.
+    O_I = cos(1, V) = √(PR/d), V the eigenvalues, PR the participation ratio, so that isoscore = (d O_I² − 1)/(d − 1).
+    The paper's "∝ ΣΣ‖d − d'‖²" drops the denominator ‖V‖ and is no identity. In [1/√d, 1]. Source: Mickus et al. 2024.
+
+    Args:
+        x: Rows, (n, d), or `Moments`; n ≥ 2, d ≥ 2.
+
+    Returns:
+        The objective, a 0-d float64 tensor.
+
+    Raises:
+        InputError: All rows are equal, or d = 1.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
+        >>> round(float(cg.objectives.isotropy(x)), 3)
+        0.953
     """
     moments = as_moments(x, least_d=2)
     return (participation_ratio(moments) / moments.d).sqrt()
 
 
 def classifier(x: Rows, labels: Labels, class_vectors: Rows | None = None) -> Float[Tensor, ""]:
-    """O_C = −Σ_d Σ_ω sign(ω, ℓ(d)) ⟨d, c_ω⟩ (equation 3), from class sums in O((n + k)d).
+    """Linear classifier objective: agreement with the own class vector minus that with all others (equation 3).
 
-    class_vectors: the c_ω, (k, d), as in torch.nn.Linear: row j is for label j, so labels must be integers 0..k−1,
-    not all of which need to occur. Without them the mean of each class, for labels of any kind.
-    x: (n, d), n ≥ 2; labels: (n,), at least two values where the class means are taken. Linear in the rows for given
-    class vectors, quadratic with class means: unbounded, an optimum exists only under a bound such as ‖d‖ ≤ 1.
-    Depends on the origin. Differentiable in rows and class vectors. Raises InputError for labels that do not fit.
-    Source: Mickus et al. 2024.
+    O_C = −Σ_d Σ_ω sign(ω, ℓ(d)) ⟨d, c_ω⟩, from class sums in O((n + k)d). Linear in the rows for given class vectors,
+    quadratic with class means. Unbounded: an optimum exists only under a bound such as ‖d‖ ≤ 1. Depends on the origin.
+    Differentiable in rows and class vectors. Source: Mickus et al. 2024.
+
+    Args:
+        x: Rows, (n, d), n ≥ 2.
+        labels: One label per row, (n,). At least two values where the class means are taken.
+        class_vectors: The c_ω, (k, d), as in torch.nn.Linear: row j is for label j, so labels must be integers 0..k−1,
+            not all of which need to occur. By default the mean of each class, for labels of any kind.
+
+    Returns:
+        The objective, a 0-d float64 tensor.
+
+    Raises:
+        InputError: The labels do not fit.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
+        >>> labels = np.arange(100) % 5
+        >>> round(float(cg.objectives.classifier(x, labels)), 1)
+        -2224.3
     """
     x = as_matrix(x)
     if class_vectors is None:
@@ -74,8 +120,12 @@ def classifier(x: Rows, labels: Labels, class_vectors: Rows | None = None) -> Fl
         sums = class_sums(x, codes, k)
         base, offsets = sums.mean, sums.offsets
     else:
-        vectors = _class_vectors(class_vectors, x)
-        k = len(vectors)
+        vectors = as_rows(class_vectors, name="class_vectors")
+        if vectors.shape[1] != x.shape[1]:
+            raise InputError(
+                f"x has dimension {x.shape[1]} and class_vectors has {vectors.shape[1]}; expected the same"
+            )
+        vectors, k = vectors.to(x.device).double(), len(vectors)
         sums = class_sums(x, class_indices(labels, len(x), k, rows="x", of="rows of class_vectors"), k)
         base = vectors.mean(0)
         offsets = vectors - base
@@ -86,24 +136,57 @@ def classifier(x: Rows, labels: Labels, class_vectors: Rows | None = None) -> Fl
 
 
 def triplet(x: Rows, labels: Labels) -> Float[Tensor, ""]:
-    """O_T = −Σ_a Σ_p Σ_n max(‖a − p‖ − ‖a − n‖, 0) over all anchors a, positives p ≠ a of its label, negatives n.
+    """Triplet objective: minus the triplet loss without margin, summed over all triplets (equation 5).
 
-    In blocks of anchors, each with its distances sorted, so that every distance is counted at once: O(n²(d + log n))
-    time, memory O(nd), for the gradient (of first order) too.
-    x: (n, d), n ≥ 3; labels: (n,) of at least two values, one of them on two rows. At most 0, which is reached where
-    every row is nearer to its own class than to all other rows, and where all rows are equal. Raises InputError
-    otherwise. Source: Mickus et al. 2024, equation 5.
+    O_T = −Σ_a Σ_p Σ_n max(‖a − p‖ − ‖a − n‖, 0) over all anchors a, positives p ≠ a of its label, negatives n. At most
+    0, which is reached where every row is nearer to its own class than to all other rows, and where all rows are equal.
+    In blocks of anchors, each with its distances sorted, so that every distance is counted at once: time O(n²(d + log
+    n)), memory O(nd), for the gradient (of first order) too. Source: Mickus et al. 2024.
+
+    Args:
+        x: Rows, (n, d), n ≥ 3.
+        labels: One label per row, (n,), at least two values, one of them on two rows.
+
+    Returns:
+        The objective, a 0-d float64 tensor.
+
+    Raises:
+        InputError: There are fewer rows, or the labels do not fit.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
+        >>> labels = np.arange(100) % 5
+        >>> round(float(cg.objectives.triplet(x, labels)), 1)
+        -72656.8
     """
     return _sum_over_anchors(_triplets, x, labels)
 
 
 def triplet_bound(x: Rows, labels: Labels) -> Float[Tensor, ""]:
-    """The upper bound of O_T: Σ_a Σ_d' sign_wgt(ℓ(a), ℓ(d')) ‖a − d'‖ over all ordered pairs (equation 5).
+    """Upper bound of the triplet objective: a weighted sum of distances (equation 5).
 
-    sign_wgt = |D_ω| − |D| for equal labels, |D_ω| − 1 otherwise, ω the label of the anchor a. In blocks: O(n²d) time,
-    memory O(nd), for the gradient too. It bounds O_T only; that it bounds O_S too, as the paper remarks, is false.
-    x, labels: as for triplet. Unbounded both ways; 0 where all rows are equal, and on average for random labels.
-    Source: Mickus et al. 2024.
+    Σ_a Σ_d' sign_wgt(ℓ(a), ℓ(d')) ‖a − d'‖ over all ordered pairs; sign_wgt = |D_ω| − |D| for equal labels, |D_ω| − 1
+    otherwise, ω the label of the anchor a. It bounds O_T only; that it bounds O_S too, as the paper remarks, is false.
+    Unbounded both ways; 0 where all rows are equal, and on average for random labels. In blocks: time O(n²d), memory
+    O(nd), for the gradient too. Source: Mickus et al. 2024.
+
+    Args:
+        x: Rows, (n, d), n ≥ 3.
+        labels: One label per row, (n,), at least two values, one of them on two rows.
+
+    Returns:
+        The bound, a 0-d float64 tensor.
+
+    Raises:
+        InputError: There are fewer rows, or the labels do not fit.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
+        >>> labels = np.arange(100) % 5
+        >>> round(float(cg.objectives.triplet_bound(x, labels)), 1)
+        1051.0
     """
     return _sum_over_anchors(_weighted_distances, x, labels)
 
@@ -177,20 +260,12 @@ def _distances(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> Float[Tensor
     return squares.masked_fill(at_zero, 1).sqrt().masked_fill(at_zero, 0)
 
 
-def _class_vectors(vectors: Rows, x: Float[Matrix, "n d"]) -> Float[Tensor, "k d"]:
-    vectors = as_rows(vectors, name="class_vectors")
-    if vectors.shape[1] != x.shape[1]:
-        raise InputError(f"x has dimension {x.shape[1]} and class_vectors has {vectors.shape[1]}; expected the same")
-    return vectors.to(x.device).double()
-
-
-_SOURCE = "Mickus et al. 2024, arXiv:2402.03191"
+_SHARED: Any = {"group": "objectives", "by_default": False, "reference": "Mickus et al. 2024, arXiv:2402.03191"}
 _SILHOUETTE = Measure(
     name="objective_silhouette",
     streams=True,
     aggregated=True,
     title="Silhouette objective",
-    group="objectives",
     function=silhouette,
     takes="labelled rows",
     summary="Squared distances between classes minus squared distances within, over all ordered pairs of rows.",
@@ -204,15 +279,13 @@ _SILHOUETTE = Measure(
     at_gaussian=None,
     invariances=("rotation", "translation"),
     smooth=False,  # a sum: leaving rows out changes its size more than its meaning
-    by_default=False,
-    reference=_SOURCE,
+    **_SHARED,
 )
 _ISOTROPY = Measure(
     name="objective_isotropy",
     streams=True,
     from_moments=True,
     title="Isotropy objective",
-    group="objectives",
     function=isotropy,
     takes="rows",
     summary="The cosine between the variances along the principal axes and equal variances.",
@@ -225,15 +298,13 @@ _ISOTROPY = Measure(
     direction="higher is more isotropic",
     at_gaussian=1,
     invariances=("rotation", "translation", "scale"),
-    by_default=False,
-    reference=_SOURCE,
+    **_SHARED,
 )
 _CLASSIFIER = Measure(
     name="objective_classifier",
     streams=True,
     aggregated=True,
     title="Linear classifier objective",
-    group="objectives",
     function=classifier,
     takes="labelled rows",
     summary="How much more a linear classifier with the class means as its weights gives to the right class than to "
@@ -247,13 +318,11 @@ _CLASSIFIER = Measure(
     at_gaussian=None,
     invariances=("rotation",),
     smooth=False,
-    by_default=False,
-    reference=_SOURCE,
+    **_SHARED,
 )
 _TRIPLET = Measure(
     name="objective_triplet",
     title="Triplet objective",
-    group="objectives",
     function=triplet,
     takes="labelled rows",
     summary="Minus the triplet loss without margin, summed over all triplets of anchor, positive and negative.",
@@ -268,13 +337,11 @@ _TRIPLET = Measure(
     at_gaussian=None,
     invariances=("rotation", "translation"),
     smooth=False,
-    by_default=False,
-    reference=_SOURCE,
+    **_SHARED,
 )
 _BOUND = Measure(
     name="triplet_bound",
     title="Bound of the triplet objective",
-    group="objectives",
     function=triplet_bound,
     takes="labelled rows",
     summary="The sum of weighted distances that the triplet objective never exceeds.",
@@ -289,8 +356,7 @@ _BOUND = Measure(
     at_gaussian=None,
     invariances=("rotation", "translation"),
     smooth=False,
-    by_default=False,
-    reference=_SOURCE,
+    **_SHARED,
 )
 for _measure in (_SILHOUETTE, _ISOTROPY, _CLASSIFIER, _TRIPLET, _BOUND):
     add_measure(_measure)

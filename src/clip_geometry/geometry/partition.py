@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import torch
@@ -35,20 +36,32 @@ class SignConventions(NamedTuple):
 
 
 def partition_isotropy(x: Rows, *, convention: Convention = "invariant") -> PartitionIsotropy:
-    """Isotropy I1 and I2 of Mu & Viswanath (2018) and Wang et al. (2020), rows as given.
+    """Isotropy I1 and I2 by the partition function (Mu & Viswanath 2018; Wang et al. 2020), rows as given.
 
-    Z(v) = Σ_i exp⟨v, w_i⟩ over a set E of directions, E from the eigenvectors of xᵀx (uncentred):
-    i1 = min_E Z / max_E Z in (0, 1], 1 is isotropic; i2 = std_E Z / mean_E Z ≥ 0 (population), 0 is isotropic.
+    Z(v) = Σ_i exp⟨v, w_i⟩ over a set E of directions, the eigenvectors of xᵀx (uncentered): i1 = min_E Z/max_E Z in (0,
+    1], 1 is isotropic; i2 = std_E Z/mean_E Z ≥ 0 (population), 0 is isotropic. Both depend on the scale: on unit rows
+    I1 ≥ e⁻². An I2 below about 1e-12 is rounding.
 
-    Eigenvectors have no sign, so a convention is needed. "invariant": E ∪ −E. "canonical": each v with
-    ⟨v, mean⟩ ≥ 0; undetermined where |⟨v, mean⟩| ≤ 1e-10 × the root mean square of the row lengths, as after
-    centring. "rows": the rows of the matrix of canonical eigenvectors (ascending eigenvalues) instead of its
-    columns, which reproduces published values and says nothing beyond ‖mean‖/√d; arbitrary where the rank is below
-    d.
-    None is unique where eigenvalues repeat (whitened data). With d = 1 the last two have one direction: 1 and 0.
-    Depends on the scale: on unit rows I1 ≥ e⁻². An I2 below about 1e-12 is rounding.
+    Args:
+        x: Rows, (n, d), n ≥ 2.
+        convention: Eigenvectors have no sign. "invariant": E ∪ −E. "canonical": each v with ⟨v, mean⟩ ≥ 0; undetermined
+            where |⟨v, mean⟩| ≤ 1e-10 × the root mean square of the row lengths, as after centering. "rows": the rows of
+            the matrix of canonical eigenvectors (ascending eigenvalues) instead of its columns, which reproduces
+            published values and says nothing beyond ‖mean‖/√d; arbitrary where the rank is below d. None is unique
+            where eigenvalues repeat (whitened data). With d = 1 the last two have one direction: 1 and 0.
 
-    x: (n, d), n ≥ 2. Raises InputError for unusable input or an unknown convention.
+    Returns:
+        A `PartitionIsotropy`: i1 and i2, 0-d float64 tensors.
+
+    Raises:
+        InputError: The rows are not usable, or the convention is unknown.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
+        >>> found = cg.partition_isotropy(x)
+        >>> round(float(found.i1), 4), round(float(found.i2), 3)
+        (0.004, 1.959)
     """
     convention = one_of(convention, "convention", (*SignConventions._fields, "rows"))
     return partition_by_rows(x) if convention == "rows" else getattr(partition_by_sign(x), convention)
@@ -72,10 +85,25 @@ def partition_by_rows(x: Rows) -> PartitionIsotropy:
 
 
 def partition_over(x: Rows, directions: Rows) -> PartitionIsotropy:
-    """I1 and I2 over given directions in place of the eigenvectors: x (n, d), directions (m, d), m ≥ 1, as rows.
+    """Isotropy I1 and I2 over given directions instead of the eigenvectors.
 
-    Of a basis unrelated to the data I2 is near ‖mean‖/√d, whatever else the rows do. Raises InputError for different
-    dimensions.
+    Over a basis unrelated to the data, I2 is near ‖mean‖/√d, whatever else the rows do.
+
+    Args:
+        x: Rows, (n, d), n ≥ 2.
+        directions: Directions as rows, (m, d), m ≥ 1.
+
+    Returns:
+        A `PartitionIsotropy`: i1 and i2, 0-d float64 tensors.
+
+    Raises:
+        InputError: The dimensions differ.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
+        >>> round(float(cg.partition_over(x, np.eye(8)).i2), 3)
+        0.13
     """
     x, directions = as_matrix(x), as_rows(directions, name="directions", least=1)
     if x.shape[1] != directions.shape[1]:
@@ -97,7 +125,7 @@ def _eigenvectors(x: Float[Matrix, "n d"]) -> Float[Tensor, "d d"]:
 
 
 def _right_singular_vectors(x: Float[Matrix, "n d"]) -> Float[Tensor, "d d"]:
-    """The same vectors to all digits, which `rows` needs because it mixes them, at several times the cost."""
+    """The eigenvectors of xᵀx to all digits, which `rows` needs because it mixes them, at several times the cost."""
     return torch.linalg.svd(triangle(x)).Vh.T.flip(1)
 
 
@@ -154,15 +182,11 @@ _I1 = Measure(
     invariances=("rotation",),
     reference="Mu & Viswanath 2018, arXiv:1702.01417",
 )
-_I2 = Measure(
+_I2 = replace(
+    _I1,
     name="isotropy_i2",
-    streams=True,
     title="Isotropy I2",
-    group="isotropy",
-    function=partition_by_sign,
-    left_out=_left_out,
     attribute="invariant.i2",
-    takes="rows",
     summary="The relative standard deviation of the partition function Z(v) over the principal directions and their "
     "negatives.",
     reading="Near 0, all principal directions look alike; large values mean that few directions dominate.",
@@ -171,7 +195,6 @@ _I2 = Measure(
     range=(0, float("inf")),
     direction="lower is more isotropic",
     at_gaussian=0,
-    invariances=("rotation",),
     reference="Wang et al. 2020, ICLR, Improving Neural Language Generation with Spectrum Control",
 )
 

@@ -144,7 +144,10 @@ def _cosines(K: Kernel, variance: Float[Tensor, " n"]) -> Kernel:
 
 def _quadrature() -> tuple[Tensor, Tensor, Tensor]:
     """Nodes z (q,); the matrix (q, TERMS) of ω_i h_k(z_i), by which function values give coefficients; ω (q,)."""
-    nodes, weights = _gauss_legendre(NODES)
+    k = torch.arange(1, NODES, dtype=torch.float64)
+    off_diagonal = k / (4 * k.square() - 1).sqrt()
+    nodes, vectors = torch.linalg.eigh(off_diagonal.diag(1) + off_diagonal.diag(-1))  # Golub & Welsch 1969
+    weights = 2 * vectors[0].square()
     half = (nodes + 1) * REACH / 2
     z = torch.cat([-half.flip(0), half])
     weights = torch.cat([weights.flip(0), weights]) * REACH / 2
@@ -155,11 +158,3 @@ def _quadrature() -> tuple[Tensor, Tensor, Tensor]:
         columns.append((z * columns[k] - k**0.5 * columns[k - 1]) / (k + 1) ** 0.5)
     density = weights * root_density.square()
     return z, torch.stack(columns, dim=1) * (weights * root_density)[:, None], density
-
-
-def _gauss_legendre(order: int) -> tuple[Tensor, Tensor]:
-    """Nodes and weights on [−1, 1] by Golub & Welsch 1969."""
-    k = torch.arange(1, order, dtype=torch.float64)
-    off_diagonal = k / (4 * k.square() - 1).sqrt()
-    nodes, vectors = torch.linalg.eigh(off_diagonal.diag(1) + off_diagonal.diag(-1))
-    return nodes, 2 * vectors[0].square()

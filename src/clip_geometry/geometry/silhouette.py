@@ -4,6 +4,7 @@ Squared Euclidean and cosine distances have class means in closed form, O(ndK); 
 each pair of rows once, never an n × n matrix.
 """
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
@@ -13,10 +14,10 @@ from torch import Tensor
 from clip_geometry.geometry._core.arguments import one_of
 from clip_geometry.geometry._core.class_distances import mean_distances
 from clip_geometry.geometry._core.class_squares import mean_squared_distances
+from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.rows import Labels, Matrix, Rows, as_codes, as_matrix, as_rows
 from clip_geometry.geometry._kernels.fused_distances import Products
 from clip_geometry.geometry.measure import Measure, add_measure, variant
-from clip_geometry.geometry.silhouettes import silhouette_left_out
 from clip_geometry.registry import InputError
 
 if TYPE_CHECKING:
@@ -28,7 +29,27 @@ else:  # an unknown one is our sentence, not a type checker's
 def silhouette(
     x: Rows, labels: Labels, *, metric: Metric = "euclidean", products: Products | None = None
 ) -> Float[Tensor, ""]:
-    """Mean of silhouette_samples over the rows, in [−1, 1]; higher means tighter, better separated classes."""
+    """Mean silhouette of the rows.
+
+    The mean of `silhouette_samples`, which has the formula. In [−1, 1]; higher means tighter, better separated classes.
+
+    Args:
+        x: Rows, (n, d), n ≥ 3.
+        labels: One label per row, (n,), of at least two and at most n − 1 values.
+        metric: "euclidean", "sqeuclidean" or "cosine".
+        products: How large float32 sets are multiplied on a GPU, as in `silhouette_samples`.
+
+    Returns:
+        The mean, a 0-d float64 tensor.
+
+    Raises:
+        InputError: The labels do not fit, or the metric is cosine and a row is zero.
+
+    Example:
+        >>> import clip_geometry as cg
+        >>> round(float(cg.silhouette([[0.0], [1.0], [5.0], [6.0]], ["a", "a", "b", "b"])), 3)
+        0.798
+    """
     return silhouette_samples(x, labels, metric=metric, products=products).mean()
 
 
@@ -37,14 +58,27 @@ def silhouette_samples(
 ) -> Float[Tensor, " n"]:
     """Silhouette of each row: (b − a)/max(a, b).
 
-    a is the mean distance to the other rows of its class (the row itself excluded), b the smallest mean distance
-    to the rows of another class; 0 for the only row of a class and where a = b = 0, as in scikit-learn.
-    metric: "euclidean", "sqeuclidean" or "cosine" (1 − cos). Beside a copy of x memory is that of a few blocks; with a
-    gradient, of n² distances for "euclidean". Float32 rows are twice as fast as float64 ones, for an error of 1e-6.
-    products: of "euclidean" on a GPU, how large float32 sets are multiplied (see fused_mean_distances; by default as
-    exactly as in float32; checked_silhouette tells the error).
-    x: (n, d); labels: (n,) of at least two values, at most n − 1, so n ≥ 3. Raises InputError otherwise and, for
-    "cosine", for zero rows.
+    a is the mean distance to the other rows of its class, b the smallest mean distance to the rows of another class. 0
+    for the only row of a class and where a = b = 0, as in scikit-learn. Memory is a copy of x and a few blocks; with a
+    gradient, n² distances for "euclidean". Float32 rows are twice as fast as float64 ones, with an error of 1e-6.
+
+    Args:
+        x: Rows, (n, d), n ≥ 3.
+        labels: One label per row, (n,), of at least two and at most n − 1 values.
+        metric: "euclidean", "sqeuclidean" or "cosine" (1 − cos).
+        products: How large float32 sets are multiplied on a GPU for "euclidean" (see `fused_mean_distances`), by
+            default as exactly as in float32. `checked_silhouette` measures the error.
+
+    Returns:
+        The silhouettes, (n,), float64, each in [−1, 1].
+
+    Raises:
+        InputError: The labels do not fit, or the metric is cosine and a row is zero.
+
+    Example:
+        >>> import clip_geometry as cg
+        >>> cg.silhouette_samples([[0.0], [1.0], [4.0]], ["a", "a", "b"]).tolist()
+        [0.75, 0.6666666666666666, 0.0]
     """
     metric = one_of(metric, "metric", ("euclidean", "sqeuclidean", "cosine"))
     if products is not None and metric != "euclidean":
@@ -77,12 +111,18 @@ def from_means(
     return torch.where(defined, (nearest - own) / torch.where(defined, larger, 1), 0)
 
 
+def _left_out(rows: LeftOut, labels: Labels) -> Iterator[Tensor]:
+    from clip_geometry.geometry.silhouettes import silhouette_left_out  # which is built on this module
+
+    return silhouette_left_out(rows, labels)
+
+
 _SILHOUETTE = Measure(
     name="silhouette",
     title="Silhouette of the labels",
     group="clusters",
     function=silhouette,
-    left_out=silhouette_left_out,
+    left_out=_left_out,
     takes="labelled rows",
     summary="How much closer rows lie to their own class than to the nearest other class.",
     reading="1 is tight and separate, 0 overlapping, negative mixed up; over training it tends to fall as isotropy "

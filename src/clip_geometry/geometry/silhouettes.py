@@ -7,7 +7,6 @@ labellings at once.
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -16,7 +15,8 @@ from torch import Tensor
 from clip_geometry.geometry._core.arguments import Integer, block_number
 from clip_geometry.geometry._core.distances import distances, single_is_exact
 from clip_geometry.geometry._core.left_out import LeftOut
-from clip_geometry.geometry._core.rows import Labels, Rows, as_codes, as_rows
+from clip_geometry.geometry._core.rows import Labels, Rows, as_rows
+from clip_geometry.geometry.silhouette import as_classes, from_means
 from clip_geometry.registry import InputError, shown
 
 BLOCK = 1024  # rows: 8 MB of float64 distances
@@ -24,30 +24,27 @@ BLOCK = 1024  # rows: 8 MB of float64 distances
 
 @torch.no_grad()
 def silhouette_left_out(rows: LeftOut, labels: Labels) -> Iterator[Float[Tensor, ""]]:
-    """The mean silhouette, Euclidean, without each block: each pair of rows is measured once for all of them, and
-    once more for the block of each row."""
-    labelling = _labelling(labels, len(rows), rows.rows.device)
-    order = labelling.codes.argsort(stable=True)
-    codes, block_of, scaled = labelling.codes[order], rows.block_of[order], _scaled(rows.rows[order])
-    indicators = _indicators(_Labelling(codes, labelling.k))
+    """The mean silhouette, Euclidean, without each block.
+
+    Each pair of rows is measured once for all blocks, and once more for the block of each row.
+    """
+    codes, k = as_classes(labels, rows.rows)
+    order = codes.argsort(stable=True)
+    codes, block_of, scaled = codes[order], rows.block_of[order], _scaled(rows.rows[order])
+    indicators = torch.nn.functional.one_hot(codes, k).double()
     sums = _summed_distances(scaled, indicators, BLOCK)
     for block in range(rows.blocks):
         kept = block_of != block
         gone = scaled[~kept]
         less = torch.zeros_like(sums[kept])
         if len(gone):
-            centre = gone.mean(0)
-            parts = (distances(part, gone, centre=centre).double() for part in scaled[kept].split(BLOCK))
+            center = gone.mean(0)
+            parts = (distances(part, gone, centre=center).double() for part in scaled[kept].split(BLOCK))
             less = torch.cat([part @ indicators[~kept] for part in parts])
         present, own = codes[kept].unique(return_inverse=True)
         if not 2 <= len(present) < len(own):
             raise InputError(f"{len(own)} rows without a block have {len(present)} labels; a silhouette needs classes")
-        yield _mean_silhouette(_Labelling(own, len(present)), (sums[kept] - less)[:, present])
-
-
-class _Labelling(NamedTuple):
-    codes: Int[Tensor, " n"]  # 0..k − 1
-    k: int
+        yield _mean_silhouette(own, len(present), (sums[kept] - less)[:, present])
 
 
 @torch.no_grad()
@@ -62,24 +59,26 @@ def silhouettes(x: Rows, labellings: Sequence[Labels], *, block_size: Integer = 
     x, block_size = as_rows(x, least=3), block_number(block_size)
     if not isinstance(labellings, list | tuple):
         raise InputError(f"labellings = {shown(labellings)}; expected a list of labellings, each of {len(x)} labels")
-    found = [_labelling(labels, len(x), x.device) for labels in labellings]
+    found = [as_classes(labels, x) for labels in labellings]
     if not found:
         raise InputError("there are no labellings; expected at least one label for every row")
-    finest = max(found, key=lambda each: each.k)
-    order = finest.codes.argsort(stable=True)  # near rows come together, and products about a near point do not cancel
-    rows = _scaled(x[order])
-    found = [_Labelling(each.codes[order], each.k) for each in found]
-    indicators = torch.cat([_indicators(each) for each in found], dim=1)
-    sums = _summed_distances(rows, indicators, block_size)
-    parts = sums.split([each.k for each in found], dim=1)
-    return torch.stack([_mean_silhouette(each, part) for each, part in zip(found, parts, strict=True)])
+    finest, _ = max(found, key=lambda each: each[1])
+    order = finest.argsort(stable=True)  # near rows come together, and products about a near point do not cancel
+    indicators = torch.cat([torch.nn.functional.one_hot(codes[order], k).double() for codes, k in found], dim=1)
+    sums = _summed_distances(_scaled(x[order]), indicators, block_size)
+    parts = sums.split([k for _, k in found], dim=1)
+    means = [_mean_silhouette(codes[order], k, part) for (codes, k), part in zip(found, parts, strict=True)]
+    return torch.stack(means)
 
 
-def _labelling(labels: Labels, n: int, device: torch.device) -> _Labelling:
-    codes, k = as_codes(labels, n)
-    if k == n:
-        raise InputError(f"each of the {n} rows has a label of its own; a silhouette needs a class of two")
-    return _Labelling(codes.to(device), k)
+def _mean_silhouette(codes: Int[Tensor, " n"], k: int, sums: Float[Tensor, "n k"]) -> Float[Tensor, ""]:
+    """From the sum of the distances of each row to the rows of each class."""
+    mine = codes[:, None]
+    sizes = torch.bincount(codes, minlength=k).double()
+    others = sizes[codes] - 1
+    own = sums.gather(1, mine)[:, 0] / others.clamp(min=1)
+    nearest = (sums / sizes).scatter(1, mine, torch.inf).amin(1)
+    return from_means(own, nearest, alone=others == 0).mean()
 
 
 def _scaled(rows: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
@@ -88,10 +87,6 @@ def _scaled(rows: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     rows = rows.to(torch.float32 if single else torch.float64)
     exponent = math.frexp(float(rows.abs().amax()))[1]
     return rows * 2.0 ** -min(max(exponent, -126), 126)
-
-
-def _indicators(labelling: _Labelling) -> Float[Tensor, "n k"]:
-    return torch.nn.functional.one_hot(labelling.codes, labelling.k).double()
 
 
 def _summed_distances(
@@ -114,15 +109,3 @@ def _blocks_of_distances(rows: Float[Tensor, "n d"], size: int) -> Iterator[tupl
             block = rows[left]
             other = block if i == j else rows[right]
             yield left, right, distances(block, other, centre=(centres[i] + centres[j]) / 2).double()
-
-
-def _mean_silhouette(labelling: _Labelling, sums: Float[Tensor, "n k"]) -> Float[Tensor, ""]:
-    """Mean of (b − a)/max(a, b); 0 for the only row of a class, and where a = b = 0."""
-    mine = labelling.codes[:, None]
-    sizes = torch.bincount(labelling.codes, minlength=labelling.k).double()
-    others = sizes[labelling.codes] - 1
-    own = sums.gather(1, mine)[:, 0] / others.clamp(min=1)
-    nearest = (sums / sizes).scatter(1, mine, torch.inf).amin(1)
-    larger = torch.maximum(own, nearest)
-    defined = (others > 0) & (larger > 0)
-    return torch.where(defined, (nearest - own) / torch.where(defined, larger, 1), 0).mean()

@@ -17,7 +17,22 @@ from clip_geometry.registry import InputError
 
 
 def coordinate_std(x: RowsOrMoments) -> Float[Tensor, " d"]:
-    """Standard deviation of each coordinate over the rows (population, ddof 0). x: (n, d) or Moments, n ≥ 2 → (d,)."""
+    """Standard deviation of each coordinate over the rows (population, ddof 0).
+
+    Args:
+        x: Rows, (n, d), or `Moments`; n ≥ 2.
+
+    Returns:
+        The standard deviations, (d,), float64.
+
+    Raises:
+        InputError: The rows are not usable: fewer than two, NaN or infinite.
+
+    Example:
+        >>> import clip_geometry as cg
+        >>> cg.coordinate_std([[0.0, 1.0], [2.0, 1.0]]).tolist()
+        [1.0, 0.0]
+    """
     if isinstance(x, Moments | StreamedRows):
         moments = as_moments(x)
         return (moments.M2.diagonal() / moments.n).sqrt()
@@ -28,10 +43,25 @@ def coordinate_std(x: RowsOrMoments) -> Float[Tensor, " d"]:
 
 
 def coordinate_spread(x: RowsOrMoments) -> Float[Tensor, ""]:
-    """Relative spread of the coordinates' standard deviations: std_j / mean_j of coordinate_std.
+    """Relative spread of the coordinates' standard deviations.
 
-    x: (n, d) or Moments, n ≥ 2, d ≥ 2. In [0, √(d − 1)], 0 where all coordinates contribute equally; large values
-    point to rogue dimensions. Depends on the basis. Raises InputError where all rows are equal or d = 1.
+    std_j(s)/mean_j(s), s = `coordinate_std`. In [0, √(d − 1)]: 0 where all coordinates vary equally; large values point
+    to rogue dimensions. Depends on the basis. Source: Tyshchuk et al. 2023.
+
+    Args:
+        x: Rows, (n, d), or `Moments`; n ≥ 2, d ≥ 2.
+
+    Returns:
+        The relative spread, a 0-d float64 tensor.
+
+    Raises:
+        InputError: All rows are equal, or d = 1.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(100, 8))
+        >>> round(float(cg.coordinate_spread(x)), 3)
+        0.101
     """
     if isinstance(x, Moments):
         x = as_moments(x, least_d=2)
@@ -43,9 +73,24 @@ def coordinate_spread(x: RowsOrMoments) -> Float[Tensor, ""]:
 
 
 def singular_values(x: Rows, *, center: Flag = False) -> Float[Tensor, " k"]:
-    """Singular values of the rows, descending, k = min(n, d); of the centred rows with center=True.
+    """Singular values of the rows, in descending order.
 
-    x: (n, d), n ≥ 1 (2 with center). σ²/n are the second moments along the principal directions.
+    σ²/n are the second moments along the principal directions.
+
+    Args:
+        x: Rows, (n, d), n ≥ 1 (2 with center).
+        center: Subtract the mean of the rows first.
+
+    Returns:
+        The singular values, (min(n, d),), float64.
+
+    Raises:
+        InputError: The rows are not usable: too few, NaN or infinite.
+
+    Example:
+        >>> import clip_geometry as cg
+        >>> cg.singular_values([[3.0, 0.0], [0.0, 4.0]]).tolist()
+        [4.0, 3.0]
     """
     center = flag(center, "center")
     x = as_matrix(x, least=2 if center else 1)
@@ -56,13 +101,27 @@ def singular_values(x: Rows, *, center: Flag = False) -> Float[Tensor, " k"]:
 
 
 def effective_rank(x: RowsOrMoments, *, center: Flag = True) -> Float[Tensor, ""]:
-    """Effective rank (Roy & Vetterli 2007): exp of the entropy of the normalised singular values.
+    """Effective rank: exp of the entropy of the normalized singular values (Roy & Vetterli 2007).
 
-    exp(−Σ p log p), p = σ/Σσ, σ the singular values of the centred rows; with center=False those of the rows as they
-    are, which is RankMe (Garrido et al. 2023). x: (n, d), n ≥ 2, decomposed themselves; or Moments (centred only),
-    whose eigenvalues are squares, so that σ below 1e-8 of the largest are rounding and only the n − 1 largest are
-    taken. In [1, min(n − 1, d)] (uncentred: min(n, d)); higher uses more directions. Raises InputError where all rows
-    are equal (uncentred: zero), and for uncentred Moments.
+    exp(−Σ p log p), p = σ/Σσ, σ the singular values of the centered rows. Without centering it is RankMe (Garrido et
+    al. 2023). In [1, min(n − 1, d)], uncentered [1, min(n, d)]; higher uses more directions. From `Moments`, whose
+    eigenvalues are squares, σ below 1e-8 of the largest are rounding, and only the n − 1 largest are taken.
+
+    Args:
+        x: Rows, (n, d), n ≥ 2; or `Moments`, for centered rows only.
+        center: Subtract the mean of the rows first.
+
+    Returns:
+        The effective rank, a 0-d float64 tensor.
+
+    Raises:
+        InputError: All rows are equal (uncentered: zero), or `Moments` are given without centering.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(100, 8))
+        >>> round(float(cg.effective_rank(x)), 3)
+        7.896
     """
     center = flag(center, "center")
     if isinstance(x, Moments):

@@ -10,13 +10,28 @@ from clip_geometry.registry import InputError
 
 
 def inter_type_cosine(x: Rows, types: Labels) -> Float[Tensor, ""]:
-    """Mean cosine of instances of two different types, each pair of types counted once whatever its size.
+    """Mean cosine similarity of instances of two different types, each pair of types counted once whatever its size.
 
-    (‖Σm_t‖² − Σ‖m_t‖²)/(T(T − 1)), m_t the mean of the unit rows u of type t, T types: the expectation over one
-    random instance per type, exactly. Computed as 1 − [Σ‖m_t − m̄‖²/(T − 1) + mean_t s_t], s_t the mean of
-    ‖u − m_t‖² over type t, which is the same and does not cancel.
-    x: (n, d), n ≥ 2; types: (n,) of at least two values. In [−1, 1]; 0 without a common direction, 1 where all rows
-    point the same way. Raises InputError for zero rows and for a single type. Source: Cai et al. 2021.
+    (‖Σm_t‖² − Σ‖m_t‖²)/(T(T − 1)), m_t the mean of the unit rows u of type t, T types: the exact expectation over one
+    random instance per type. Computed as 1 − [Σ‖m_t − m̄‖²/(T − 1) + mean_t s_t], s_t the mean of ‖u − m_t‖² over type
+    t, which is the same and does not cancel. In [−1, 1]: 0 without a common direction, 1 where all rows point the same
+    way. Source: Cai et al. 2021.
+
+    Args:
+        x: Rows, (n, d), n ≥ 2.
+        types: Type of each row, (n,), at least two values.
+
+    Returns:
+        The mean, a 0-d float64 tensor.
+
+    Raises:
+        InputError: A row is zero, or there is a single type.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
+        >>> round(float(cg.inter_type_cosine(x, np.arange(100) % 5)), 3)
+        0.487
     """
     sums = _unit_sums(x, types, least=2)
     between = (sums.offsets - sums.offsets.mean(0)).square().sum() / (len(sums.counts) - 1)
@@ -24,13 +39,27 @@ def inter_type_cosine(x: Rows, types: Labels) -> Float[Tensor, ""]:
 
 
 def intra_type_cosine(x: Rows, types: Labels) -> Float[Tensor, ""]:
-    """Mean cosine of two different instances of one type, averaged over the types with at least two instances.
+    """Mean cosine similarity of two different instances of one type, averaged over types with at least two.
 
-    Mean over types with n_t ≥ 2 of (‖Σ_t u‖² − n_t)/(n_t(n_t − 1)), computed as 1 − Σ_t‖u − m_t‖²/(n_t − 1), which
-    is the same and does not cancel. Types of a single row are left out (skipped_types says how many).
-    x: (n, d), n ≥ 3; types: (n,) of at least two values, one of them on two rows. In [−1, 1]; 1 where the rows of
-    each type point the same way. Raises InputError for zero rows, a single type, and where no type has two rows.
-    Source: Cai et al. 2021.
+    Mean over types with n_t ≥ 2 of (‖Σ_t u‖² − n_t)/(n_t(n_t − 1)), u the unit rows. Computed as 1 − Σ_t‖u − m_t‖²/(n_t
+    − 1), which is the same and does not cancel. Types of a single row are left out (`skipped_types` says how many). In
+    [−1, 1]; 1 where the rows of each type point the same way. Source: Cai et al. 2021.
+
+    Args:
+        x: Rows, (n, d), n ≥ 3.
+        types: Type of each row, (n,), at least two values, one of them on two rows.
+
+    Returns:
+        The mean, a 0-d float64 tensor.
+
+    Raises:
+        InputError: A row is zero, there is a single type, or no type has two rows.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
+        >>> round(float(cg.intra_type_cosine(x, np.arange(100) % 5)), 3)
+        0.486
     """
     sums = _unit_sums(x, types, least=3)
     several = sums.counts > 1

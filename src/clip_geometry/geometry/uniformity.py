@@ -10,61 +10,88 @@ from torch import Tensor
 from clip_geometry.geometry._core.arguments import Integer, Number, block_number, positive_number
 from clip_geometry.geometry._core.distances import squared_distances
 from clip_geometry.geometry._core.left_out import LeftOut
-from clip_geometry.geometry._core.rows import Matrix, Rows, as_aligned_matrices, as_matrix, blocks, mean_row, total
+from clip_geometry.geometry._core.rows import Rows, as_aligned_matrices, as_matrix, blocks, mean_row, total
 from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.geometry.measure import Measure, add_measure
 
 
 def alignment(x: Rows, y: Rows) -> Float[Tensor, ""]:
-    """Mean squared distance of the pairs, ‖x_i − y_i‖², rows as given.
+    """Mean squared distance of matching pairs, ‖x_i − y_i‖², rows as given.
 
-    x, y: (n, d) aligned rows, n ≥ 1. At least 0, where pairs coincide; on unit rows at most 4 and equal to
-    2 − 2 matching_cosine. Raises InputError for unequal numbers of rows or dimensions. Source: Wang & Isola 2020.
+    At least 0, where pairs coincide. On unit rows at most 4, and equal to 2 − 2 `matching_cosine`. Source: Wang & Isola
+    2020.
+
+    Args:
+        x: Rows, (n, d), n ≥ 1.
+        y: Rows, (n, d), aligned with x.
+
+    Returns:
+        The mean, a 0-d float64 tensor.
+
+    Raises:
+        InputError: The numbers of rows or the dimensions differ.
+
+    Example:
+        >>> import clip_geometry as cg
+        >>> cg.alignment([[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [1.0, 0.0]]).item()
+        1.0
     """
     x, y = as_aligned_matrices(x, y, ("image", "text"), least=1)
     return total((a - b).square().sum() for a, b in zip(blocks(x), blocks(y), strict=True)) / len(x)
 
 
 def uniformity(x: Rows, *, t: Number = 2.0, block_size: Integer = 1024) -> Float[Tensor, ""]:
-    """log mean_{i<j} exp(−t‖x_i − x_j‖²), rows as given, in blocks, each pair once (never an n × n matrix).
+    """Uniformity: log mean_{i<j} exp(−t‖x_i − x_j‖²), rows as given.
 
-    x: (n, d), n ≥ 2; t > 0. At most 0, where all rows coincide; lower is more uniform. On unit rows at least −4t, and
-    about −2t for many rows of high dimension spread evenly. Raises InputError for t that is not positive and finite.
-    Source: Wang & Isola 2020.
+    At most 0, where all rows coincide; lower is more uniform. On unit rows at least −4t, and about −2t for many rows of
+    high dimension spread evenly. O(n²d), in blocks, each pair once, never an n × n matrix. Source: Wang & Isola 2020.
+
+    Args:
+        x: Rows, (n, d), n ≥ 2.
+        t: Inverse temperature, positive and finite.
+        block_size: Rows per block.
+
+    Returns:
+        The logarithm, a 0-d float64 tensor.
+
+    Raises:
+        InputError: t is not positive and finite.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(100, 8))
+        >>> unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+        >>> round(float(cg.uniformity(unit)), 3)
+        -3.091
     """
     t, block_size = positive_number(t, "t"), block_number(block_size)
-    rows = _centred(as_matrix(x))
-    pairs = _block_pairs(rows, block_size)
-    sums = [_sums(t * _pairs(*block)) for block in pairs if len(block[0]) > 1 or not block[2]]  # one row has no pairs
+    x = as_matrix(x)
+    mean = mean_row(x)  # near rows far from the origin would cancel in products
+    streamed = isinstance(x, StreamedRows)
+    rows = x.map(lambda block, _: block.double() - mean, len(mean)) if streamed else x.double() - mean
+    sums = []
+    for first, block in zip(range(0, len(rows), block_size), rows.split(block_size), strict=True):
+        for start in range(first, len(rows), block_size):
+            squares = squared_distances(block, rows[start : start + block_size])
+            if start == first:
+                i, j = torch.triu_indices(len(block), len(block), offset=1, device=block.device)
+                squares = squares[i, j]
+            if squares.numel():  # one row has no pairs
+                sums.append(_sums(t * squares.flatten()))
     return _log_mean(_Sums(*(torch.stack(each) for each in zip(*sums, strict=True))))
-
-
-def _centred(x: Float[Matrix, "n d"]) -> Float[Matrix, "n d"]:
-    """Near rows far from the origin would cancel in products."""
-    mean = mean_row(x)
-    if isinstance(x, StreamedRows):
-        return x.map(lambda block, _: block.double() - mean, len(mean))
-    return x.double() - mean
-
-
-def _block_pairs(x: Float[Matrix, "n d"], size: int) -> Iterator[tuple[Tensor, Tensor, bool]]:
-    """Every two blocks once, and whether they are the same."""
-    for first, block in zip(range(0, len(x), size), x.split(size), strict=True):
-        for start in range(first, len(x), size):
-            yield block, x[start : start + size], start == first
 
 
 def _left_out(rows: LeftOut, *, t: float = 2.0) -> Iterator[Tensor]:
     """uniformity without each block, from the sums over the pairs of every two blocks."""
-    centred = _centred(rows.rows)
-    groups = {block: centred[rows.block_of == block] for block in range(-1, rows.blocks)}
-    groups = {block: part for block, part in groups.items() if len(part)}
-    sums = {
-        (i, j): _sums(t * _pairs(groups[i], groups[j], i == j))
-        for i in groups
-        for j in groups
-        if i < j or (i == j and len(groups[i]) > 1)
-    }
+    x = rows.rows.double() - mean_row(rows.rows)
+    groups = {block: part for block in range(-1, rows.blocks) if len(part := x[rows.block_of == block])}
+    sums = {}
+    for i, left in groups.items():
+        for j, right in groups.items():
+            if i < j:
+                sums[i, j] = _sums(t * squared_distances(left, right).flatten())
+        if len(left) > 1:
+            sums[i, i] = _sums(t * squared_distances(left, left)[*torch.triu_indices(len(left), len(left), offset=1)])
     for block in range(rows.blocks):
         kept = [each for pair, each in sums.items() if block not in pair]
         yield _log_mean(_Sums(*(torch.stack(each) for each in zip(*kept, strict=True))))
@@ -77,15 +104,6 @@ class _Sums(NamedTuple):
     exps: Float[Tensor, "*b"]  # Σ exp(low − e_p)
     falls: Float[Tensor, "*b"]  # Σ (1 − exp(low − e_p)), to the last digits where it is small
     pairs: Float[Tensor, "*b"]
-
-
-def _pairs(a: Float[Tensor, "a d"], b: Float[Tensor, "b d"], same: bool) -> Float[Tensor, " p"]:
-    """Squared distances of the pairs of a block."""
-    squares = squared_distances(a, b)
-    if not same:
-        return squares.flatten()
-    i, j = torch.triu_indices(len(a), len(a), offset=1, device=a.device)
-    return squares[i, j]
 
 
 def _sums(exponents: Float[Tensor, " p"]) -> _Sums:

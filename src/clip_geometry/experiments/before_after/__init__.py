@@ -115,7 +115,7 @@ class BeforeAfter(MapsExperiment):
             fitted = self.fitted(each)
             sets = self.embeddings(model, config.scored)
             measured = self.measured(moved(fitted, sets))
-            rows = [
+            rows: list[Row] = [
                 {**measured.row(measure, place), "at": {"row": each.row, "modality": place}}
                 for measure in named(config.measures)
                 for place in measured.places(measure)

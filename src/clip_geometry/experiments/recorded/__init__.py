@@ -59,7 +59,9 @@ class Recorded(Experiment):
         yield Cell({"experiment": "recorded", "sha256": sha256_of(self._file)}, self._rows)
 
     def _rows(self) -> list[Row]:
-        rows = [{key: value for key, value in row.items() if key not in OWN} for row in read_rows(self._file)]
+        rows: list[Row] = [
+            {key: value for key, value in row.items() if key not in OWN} for row in read_rows(self._file)
+        ]
         if not any("trajectory" in row for row in rows):
             raise InputError(f"{self._file} has no curves of a training; expected the rows of a run of train_clip")
         return rows

@@ -151,7 +151,7 @@ class TeachText(Experiment):
             at = {"tower": "student", "step": config.steps, "language": language}
             for row, teacher in zip(accuracy_rows(images, class_rows(student, prompts), at), best, strict=True):
                 rows += [{**origin, **row}, {**origin, **share_row(row, teacher)}]
-        return best + rows
+        return [*best, *rows]
 
     def _context(self, data: DatasetConfig) -> Row:
         """What all records of a data set have in common. The language is in their `at`."""

@@ -26,9 +26,22 @@ def as_tensor(x: Any, name: str) -> Tensor:
     anything else, integers and booleans too: they are more often labels, tokens or quantized rows than embeddings.
     """
     if isinstance(x, list | tuple) and x and all(isinstance(row, Tensor) for row in x):
-        x = _stacked(x, name)
+        for k, row in enumerate(x):
+            require_plain(row, f"row {k} of {name}")
+        try:
+            x = torch.stack(list(x))
+        except (RuntimeError, TypeError):
+            raise InputError(
+                f"{name} is a list of tensors of different lengths, types or devices; expected one matrix (n, d)"
+            ) from None
     if not isinstance(x, Tensor):
-        x = _from_numpy(_as_array(x, name), name)
+        x = _as_array(x, name)
+        # torch has no negative strides, no strides within an element and no byte orders
+        if any(stride < 0 or stride % x.itemsize for stride in x.strides) or not x.dtype.isnative:
+            x = x.astype(x.dtype.newbyteorder("="), order="C")
+        with _WARNINGS, warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # we only read
+            x = torch.from_numpy(x)
     require_plain(x, name)
     _require_matrix(x, name)
     if x.dtype not in FLOATS:
@@ -54,17 +67,6 @@ def _require_matrix(x: Any, name: str) -> None:
         raise InputError(f"{name} has shape {tuple(x.shape)}; expected a matrix (n, d), one row per embedding")
 
 
-def _stacked(rows: Any, name: str) -> Tensor:
-    for k, row in enumerate(rows):
-        require_plain(row, f"row {k} of {name}")
-    try:
-        return torch.stack(list(rows))
-    except (RuntimeError, TypeError):
-        raise InputError(
-            f"{name} is a list of tensors of different lengths, types or devices; expected one matrix (n, d)"
-        ) from None
-
-
 def _as_array(x: Any, name: str) -> "np.ndarray":
     import numpy as np
 
@@ -85,12 +87,3 @@ def _as_array(x: Any, name: str) -> "np.ndarray":
     if array.dtype.kind != "f" or array.itemsize > 8:
         raise InputError(f"{name} has dtype {printable(str(array.dtype))[:60]}; {EXPECTED}")
     return array
-
-
-def _from_numpy(x: "np.ndarray", name: str) -> Tensor:
-    # torch has no negative strides, no strides within an element and no byte orders
-    if any(stride < 0 or stride % x.itemsize for stride in x.strides) or not x.dtype.isnative:
-        x = x.astype(x.dtype.newbyteorder("="), order="C")
-    with _WARNINGS, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # we only read
-        return torch.from_numpy(x)

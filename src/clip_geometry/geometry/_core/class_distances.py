@@ -5,7 +5,6 @@ products of tight classes do not cancel, and a class is complete after few block
 """
 
 import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -65,7 +64,7 @@ def mean_distances(
 
     Both in one unit of length, which is not that of x. codes: 0..k − 1, each at least once, k ≥ 2. Products are
     float32 unless x is float64 or has a gradient. Memory: a copy of x, and blocks; with a gradient n². ahead: count
-    the products that cancel before they are used, so that no step waits for the device (unless told, on a GPU only).
+    the products that cancel before they are used, so that no step waits for the device (by default on a GPU only).
     Large float32 sets on a GPU go through one kernel instead, in the given products (see fused_mean_distances).
     """
     fused = fused_is_possible(x, products)
@@ -94,9 +93,18 @@ def _in_blocks(data: _Rows, block_size: int, ahead: bool) -> tuple[Float[Tensor,
         if pair.left != pair.right:
             nearest = _lower_between(nearest, data, pair)
         elif len(pair.left) == 1:
-            own = _add_within(own, data, pair)
-        else:
-            own, nearest = _among_small(own, nearest, data, pair)
+            for tile in pair.tiles:
+                apart = _distances(data, tile)
+                own[tile.left] += apart.sum(1).double()  # a sum in float64 would copy all of them
+                if tile.left != tile.right:
+                    own[tile.right] += apart.sum(0).double()
+        else:  # the classes of one run of several lie in one tile
+            (tile,) = pair.tiles
+            mine = (data.codes[tile.left] - pair.left.start)[None]
+            sums = _sum_by_class(_distances(data, tile), data, tile.left, pair.left)
+            own[tile.left] = sums.gather(0, mine)[0]
+            means = (sums / data.sizes[pair.left.start : pair.left.stop, None]).scatter(0, mine, torch.inf)
+            nearest = _lower(nearest, tile.left, means)
     return own, nearest
 
 
@@ -109,35 +117,29 @@ def _sort(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, single: 
     codes, order = by_size.argsort()[codes].sort(stable=True)
     # float16 and bfloat16 rows are float32 rows
     rows = x[order].to(torch.float32 if single else torch.float64)
-    return _Rows(_scaled(rows), codes, sizes.double(), [0, *sizes.cumsum(0).tolist()], order)
-
-
-def _scaled(rows: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-    """The largest entry brought near 1 by a power of two, which changes no digit: float32 squares stay in range."""
+    # the largest entry brought near 1 by a power of two, which changes no digit: float32 squares stay in range
     least, largest = rows.detach().aminmax()
     exponent = math.frexp(float(torch.maximum(-least, largest)))[1]
-    return rows.mul_(2.0 ** -min(max(exponent, -126), 126))
+    rows = rows.mul_(2.0 ** -min(max(exponent, -126), 126))
+    return _Rows(rows, codes, sizes.double(), [0, *sizes.cumsum(0).tolist()], order)
 
 
 def _plan(data: _Rows, block_size: int, ahead: bool) -> list[_Pair]:
     """Every pair of rows once, in a tile of two blocks; `ahead`: with the number of products that cancel in each."""
-    pairs = list(_pairs(data, block_size))
+    runs = _runs(data.bounds, block_size)
+    centres = [data.centre(run) for run in runs]
+    pairs = [
+        _Pair(run, run, _tiles(data, run, run, centre, block_size)) for run, centre in zip(runs, centres, strict=True)
+    ]
+    for i, left in enumerate(runs):
+        for j, right in enumerate(runs[:i]):
+            pairs.append(_Pair(left, right, _tiles(data, left, right, (centres[i] + centres[j]) / 2, block_size)))
     if not ahead:
         return pairs
     tiles = [tile for pair in pairs for tile in pair.tiles]
     counts = [count_cancelled(data.rows[tile.left], data.rows[tile.right], tile.centre) for tile in tiles]
     known = iter(torch.stack(counts).tolist())  # one wait for the device instead of one in every step
     return [pair._replace(tiles=[tile._replace(cancelled=next(known)) for tile in pair.tiles]) for pair in pairs]
-
-
-def _pairs(data: _Rows, block_size: int) -> Iterator[_Pair]:
-    runs = _runs(data.bounds, block_size)
-    centres = [data.centre(run) for run in runs]
-    for run, centre in zip(runs, centres, strict=True):
-        yield _Pair(run, run, _tiles(data, run, run, centre, block_size))
-    for i, left in enumerate(runs):
-        for j, right in enumerate(runs[:i]):
-            yield _Pair(left, right, _tiles(data, left, right, (centres[i] + centres[j]) / 2, block_size))
 
 
 def _runs(bounds: list[int], block_size: int) -> list[range]:
@@ -166,28 +168,6 @@ def _distances(data: _Rows, tile: _Tile) -> Float[Tensor, "a b"]:
     left = data.rows[tile.left]
     right = left if tile.right == tile.left else data.rows[tile.right]
     return distances(left, right, centre=tile.centre, cancelled=tile.cancelled)
-
-
-def _add_within(own: Float[Tensor, " n"], data: _Rows, pair: _Pair) -> Float[Tensor, " n"]:
-    """Adds the sums of distances within a class."""
-    for tile in pair.tiles:
-        apart = _distances(data, tile)
-        own[tile.left] += apart.sum(1).double()  # a sum in float64 would copy all of them
-        if tile.left != tile.right:
-            own[tile.right] += apart.sum(0).double()
-    return own
-
-
-def _among_small(
-    own: Float[Tensor, " n"], nearest: Float[Tensor, " n"], data: _Rows, pair: _Pair
-) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
-    """Both for the classes of one run of several, which lie in one tile."""
-    (tile,) = pair.tiles
-    mine = (data.codes[tile.left] - pair.left.start)[None]
-    sums = _sum_by_class(_distances(data, tile), data, tile.left, pair.left)
-    own[tile.left] = sums.gather(0, mine)[0]
-    means = (sums / data.sizes[pair.left.start : pair.left.stop, None]).scatter(0, mine, torch.inf)
-    return own, _lower(nearest, tile.left, means)
 
 
 def _lower_between(nearest: Float[Tensor, " n"], data: _Rows, pair: _Pair) -> Float[Tensor, " n"]:

@@ -31,7 +31,9 @@ def mean_squared_distances(
     # unit rows have the range that float32 products want
     single = unit and x.dtype != torch.float64 and not x.requires_grad and single_is_exact(x.device)
     nearest = (
-        _to_nearest(squared_distances(block, means, centre=origin, single=single) + variances, classes)
+        (squared_distances(block, means, centre=origin, single=single) + variances)
+        .scatter(1, classes[:, None], torch.inf)
+        .amin(1)
         for block, classes in blocks
     )
     counts = counts[codes]
@@ -84,7 +86,3 @@ def _class_means(blocks: _Blocks, counts: Float[Tensor, " k"]) -> Float[Tensor, 
     for block, classes in blocks:
         sums = sums.index_add(0, classes, block - bases[classes])
     return bases + sums / counts[:, None]
-
-
-def _to_nearest(to_classes: Float[Tensor, "b k"], own: Int[Tensor, " b"]) -> Float[Tensor, " b"]:
-    return to_classes.scatter(1, own[:, None], torch.inf).amin(1)

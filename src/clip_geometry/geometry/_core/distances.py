@@ -51,25 +51,26 @@ def squared_distances(
 
     Float32 products keep six digits of each entry, on average over many entries seven; those that cancel are exact
     all the same. They want entries of the order of 1. centre: a point near the rows, about which the products are
-    taken, so that few cancel. single: float32 products of float64 rows too. cancelled: how many products cancel, where
-    count_cancelled has told it: a GPU is not asked for it here, which would wait for the device; unless it is known,
-    all entries are taken from differences there.
+    taken, so that few cancel. single: float32 products of float64 rows too. cancelled: how many products cancel, from
+    count_cancelled. Without it, all entries are taken from differences on a GPU, because counting here would wait for
+    the device.
     """
-    told = cancelled is not None
-    if x.is_cuda and not told:
+    known = cancelled is not None
+    if x.is_cuda and not known:
         return _differences(x, y)
     squares, surplus = _products(x, y, centre, single)
     least = _least(squares)
     if cancelled is None:
         cancelled = int((surplus < least).sum()) if surplus.amin() < least else 0
     if cancelled > DENSE[surplus.dtype] * surplus.numel():
-        if told or surplus.dtype == torch.float64:  # how many cancel in float64 was not told
+        if known or surplus.dtype == torch.float64:  # the count is not that of float64 products
             return _differences(x, y)
         return squared_distances(x.double(), y.double(), centre=centre)
     squares = squares.double()
     if cancelled == 0:
         return squares
-    i, j = _smallest(surplus, cancelled)
+    flat = surplus.flatten().topk(cancelled, largest=False, sorted=False).indices  # without waiting for a GPU
+    i, j = flat // surplus.shape[1], flat % surplus.shape[1]
     return squares.index_put((i, j), squared_distances_of_pairs(x.double(), y.double(), i, j))
 
 
@@ -144,7 +145,7 @@ def _single_squares(
 
 def _product(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> Callable[[Tensor], Tensor]:
     """Gives −2 ⟨x_i, y_j⟩ of some of the rows of x: for blocks that are worth the conversion by oneDNN, whose kernels
-    are chosen for the processor at hand and up to twice as fast as the BLAS of torch.
+    are chosen for the processor and up to twice as fast as the BLAS of torch.
 
     It keeps megabytes for every shape that it has met, so blocks are filled up with zeros to a few shapes.
     """
@@ -157,12 +158,6 @@ def _product(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> Callable[[Tens
 def _filled(x: Float[Tensor, "a d"]) -> Float[Tensor, "b d"]:
     """Rows of zeros behind, up to a multiple of a slab."""
     return F.pad(x, (0, 0, 0, -len(x) % SLAB))
-
-
-def _smallest(values: Float[Tensor, "a b"], count: int) -> tuple[Int[Tensor, " p"], Int[Tensor, " p"]]:
-    """Where the `count` smallest entries are. The count is known, so that a GPU need not be waited for."""
-    flat = values.flatten().topk(count, largest=False, sorted=False).indices
-    return flat // values.shape[1], flat % values.shape[1]
 
 
 def _differences(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> Float[Tensor, "a b"]:

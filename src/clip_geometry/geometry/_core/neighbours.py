@@ -23,7 +23,7 @@ from clip_geometry.registry import InputError
 QUERIES, COLUMNS = 512, 16384  # of a block of products: 32 MB of float32
 STREAMED = 4  # times as many queries where every block of columns is read again for them
 POSSIBLE = 2**22  # pairs that are looked at at a time where products cannot tell
-DENSE = 8  # from one possible neighbour in so many rows on, no row is looked up
+DENSE = 8  # from one possible neighbour in 8 rows on, no row is looked up
 GROUP = 8  # columns whose minimum is taken before the least are looked for
 
 
@@ -153,7 +153,12 @@ def _nearest_candidates(bounds: _Bounds, rows: Int[Tensor, " b"], k: int) -> _Fo
     choice = len(bounds.y) - bounds.among_themselves
     count = min(k + max(4, k // 8), choice)
     left, add = bounds.left(rows)
-    least, indices = _candidates(bounds, left, rows, count)
+    least, indices = left.new_empty((len(rows), 0)), rows.new_empty((len(rows), 0))
+    for number in bounds.numbers:  # the least bounds of each row and their indices, in no order
+        new, columns = _least(bounds.block(left, number, rows), count)
+        least, indices = torch.cat((least, new), 1), torch.cat((indices, columns + number * COLUMNS), 1)
+        least, kept = least.topk(min(count, least.shape[1]), dim=1, largest=False, sorted=False)
+        indices = indices.gather(1, kept)
     indices = indices.sort(dim=1).values  # stable sorting by distance leaves ties in this order
     squares = _squared_differences(bounds.x[rows], bounds.y, indices)
     squares, order = squares.sort(dim=1, stable=True)
@@ -174,20 +179,6 @@ def _squared_differences(
         differences -= rows.double()[:, None]
         parts.append(differences.square_().sum(-1))
     return torch.cat(parts)
-
-
-def _candidates(
-    bounds: _Bounds, left: Float[Tensor, "b d2"], rows: Int[Tensor, " b"], count: int
-) -> tuple[Float[Tensor, "b k"], Int[Tensor, "b k"]]:
-    """The least bounds of each row and their indices, in no order."""
-    least = left.new_empty((len(rows), 0))
-    indices = rows.new_empty((len(rows), 0))
-    for number in bounds.numbers:
-        new, columns = _least(bounds.block(left, number, rows), count)
-        least, indices = torch.cat((least, new), 1), torch.cat((indices, columns + number * COLUMNS), 1)
-        least, kept = least.topk(min(count, least.shape[1]), dim=1, largest=False, sorted=False)
-        indices = indices.gather(1, kept)
-    return least, indices
 
 
 def _least(values: Float[Tensor, "b c"], count: int) -> tuple[Float[Tensor, "b k"], Int[Tensor, "b k"]]:

@@ -34,7 +34,7 @@ def sums_of_distances(
     """
     single = not exact and x.dtype != torch.float64 and single_is_exact(x.device)
     dtype = torch.float32 if single else torch.float64
-    exponent = math.frexp(_largest(x))[1]
+    exponent = math.frexp(max(float(part.abs().amax()) for part in x.split(SUMMED)))[1]
     factor = 2.0 ** -min(max(exponent, -126), 126)  # entries near 1, which changes no digit
     size = GPU_BLOCK if x.is_cuda else BLOCK
     to, order = to.sort()
@@ -42,13 +42,16 @@ def sums_of_distances(
     for some in of.split(max(1, min(MOST, KEPT // count))):
         rows = (x[some].to(dtype) * factor).split(size)
         sums = torch.zeros((count + 1, len(some)), dtype=torch.float64, device=x.device)  # the last: to be left out
-        # Their distances to each other are taken by themselves: a row and itself cancel, which is known of one object
+        # Their distances to each other are taken separately: a row and itself cancel, which is known of one object
         # and would have every other block measured twice.
         others = torch.ones(len(x), dtype=torch.bool, device=x.device).index_fill_(0, some, False)
         for part, its_groups in zip(to.split(size), groups.split(size), strict=True):
             other = others[part]
             if other.any():
-                _add(sums, rows, _read(x, part)[other].to(dtype) * factor, its_groups[other])
+                first, last = int(part[0]), int(part[-1])
+                together = last - first == len(part) - 1
+                read = x[first : last + 1] if together else x[part]
+                _add(sums, rows, read[other].to(dtype) * factor, its_groups[other])
         at = torch.searchsorted(to, some).clamp(max=len(to) - 1)
         for part, its_groups in zip(rows, torch.where(to[at] == some, groups[at], count).split(size), strict=True):
             _add(sums, rows, part, its_groups)
@@ -58,21 +61,8 @@ def sums_of_distances(
 def _add(sums: Float[Tensor, "g m"], rows: tuple[Tensor, ...], block: Float[Tensor, "b d"], groups: Tensor) -> None:
     """Distances of all rows to those of a block, to the sums of their groups."""
     for part, into in zip(rows, sums.split(len(rows[0]), dim=1), strict=True):
-        into.index_add_(0, groups, _distances(block, part).double())
-
-
-def _largest(x: Float[Matrix, "n d"]) -> float:
-    return max(float(part.abs().amax()) for part in x.split(SUMMED))
-
-
-def _read(x: Float[Matrix, "n d"], rows: Int[Tensor, " b"]) -> Float[Tensor, "b d"]:
-    """Ascending rows; those that follow one another in one piece."""
-    first, last = int(rows[0]), int(rows[-1])
-    return x[first : last + 1] if last - first == len(rows) - 1 else x[rows]
-
-
-def _distances(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> Float[Tensor, "a b"]:
-    between = (x.mean(0) + y.mean(0)) / 2
-    # on a GPU distances wants to be told, or takes all of them from differences
-    cancelled = int(count_cancelled(x, y, between)) if x.is_cuda else None
-    return distances(x, y, centre=between, cancelled=cancelled)
+        between = (block.mean(0) + part.mean(0)) / 2
+        # on a GPU, distances takes all of them from differences unless it is given the count
+        cancelled = int(count_cancelled(block, part, between)) if block.is_cuda else None
+        apart = distances(block, part, centre=between, cancelled=cancelled)
+        into.index_add_(0, groups, apart.double())

@@ -50,7 +50,7 @@ def _scale(block: Float[Tensor, "b d"]) -> float:
 
 
 class _Products:
-    """Σ cᵀc over parts. By oneDNN, whose kernels are chosen for the processor at hand, in two halves of the columns:
+    """Σ cᵀc over parts. By oneDNN, whose kernels are chosen for the processor, in two halves of the columns:
     what lies below the diagonal is not computed but for what a square half holds of it."""
 
     def __init__(self, d: int):

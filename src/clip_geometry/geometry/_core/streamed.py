@@ -1,4 +1,4 @@
-"""Rows that are too many for the memory: read block by block, as often as a measure walks through them."""
+"""Streaming, out-of-core rows: read block by block in every pass of a measure."""
 
 import copy
 import functools
@@ -24,15 +24,15 @@ MAPPED = 512  # rows at a time: what is made on the way to their new values stay
 
 
 class StreamedRows:
-    """n rows of d columns that are not in memory. Measures that say so (Measure.streams) take it in place of a matrix.
+    """n rows of d columns that are not in memory, which measures with `Measure.streams` take in place of a matrix.
 
-    x[a:b], x[indices] and x[i] are read when they are asked for, as tensors; `split`, `blocks` and `unit_blocks` walk
-    through all rows. `map`, `take` and `cat` read nothing: they give other StreamedRows. Values are checked as they
-    are read for the first time (InputError for NaN and infinity).
+    x[a:b], x[indices] and x[i] read tensors; `split`, `blocks` and `unit_blocks` iterate over all rows. `map`, `take`
+    and `cat` read nothing and return other StreamedRows. Values are checked when they are first read (InputError for
+    NaN and infinity).
 
-    dtype: of the rows as read; stored: of the numbers they are made of. known: what a pass over the rows has
-    told, the mean, say, so that the next measure need not ask again. engine: who makes the passes that are
-    aggregations (`aggregated_by`); None: this process. Pickled, rows take neither along.
+    dtype: of the rows as read; stored: of the numbers they are made of. known: what earlier passes found, e.g. the
+    mean, for the next measure. engine: makes the passes that are aggregations (`aggregated_by`); None is this process.
+    Pickling drops both.
     """
 
     ndim = 2
@@ -78,17 +78,15 @@ class StreamedRows:
         if isinstance(rows, slice):
             start, stop, step = rows.indices(len(self))
             if step == 1:
-                return self._span(start, max(start, stop))
+                stop = max(start, stop)
+                block = self._read(slice(start, stop))
+                if stop > self._checked:
+                    self._check(block, start)
+                    self._checked = stop if start <= self._checked else self._checked
+                return block
             rows = range(start, stop, step)
         rows = torch.tensor(rows, dtype=torch.long) if isinstance(rows, range) else torch.as_tensor(rows)
         return self._chosen(rows) if rows.ndim else self._chosen(rows[None])[0]
-
-    def _span(self, start: int, stop: int) -> Tensor:
-        block = self._read(slice(start, stop))
-        if stop > self._checked:
-            self._check(block, start)
-            self._checked = stop if start <= self._checked else self._checked
-        return block
 
     def _chosen(self, rows: Tensor) -> Tensor:
         """The rows of a mask or of indices, those below 0 counted from the end."""

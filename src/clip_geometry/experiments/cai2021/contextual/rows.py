@@ -97,7 +97,7 @@ def _cluster_rows(
     for kind, name in names.items():
         made = tried(name, partial(adjusted.mean, kind), at=at, null_value=0.0, note=left_out)
         if made["value"] is not None:
-            made["weighted_by_rows"] = float(adjusted.mean(kind, weighted=True))
+            made |= {"weighted_by_rows": float(adjusted.mean(kind, weighted=True))}
         yield made
 
 
