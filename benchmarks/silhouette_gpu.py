@@ -201,7 +201,7 @@ def main():
     if not gpu and not given.quick:
         sys.exit("no NVIDIA GPU was found; expected one, or --quick, which runs tiny sizes in Triton's interpreter")
     if find_spec("triton") is None:
-        sys.exit("Triton was not found, in which the kernel is written; expected it beside torch, as on Linux")
+        sys.exit("Triton, which the kernel needs, was not found; expected it to be installed with torch, as on Linux")
     if not gpu:
         os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
     device = "cuda" if gpu else "cpu"
