@@ -1,4 +1,4 @@
-"""Average cosine of float32 rows, linear in n, against the mean of scikit-learn's matrix of pairwise cosines."""
+"""Average cosine of float32 rows, linear in n, against the mean of scikit-learn's pairwise cosine matrix."""
 
 import numpy as np
 from contest import Contest, main
@@ -32,7 +32,7 @@ def contest(n, faster=None):
         peer_package="scikit-learn",
         sizes=[{"n": n, "d": 512}],
         quick={"n": 300, "d": 16},
-        tolerance=1e-6,  # the products of the peer are float32
+        tolerance=1e-6,  # the peer's products are float32
         faster=faster,
     )
 

@@ -1,7 +1,7 @@
-"""Training embeddings under a classifier, every state measured, against the straightforward loop with the same data.
+"""Embeddings trained under a classifier, with every state measured, against the straightforward loop on the same data.
 
-The peer: Adam as torch has it, the silhouette of scikit-learn, the IsoScore package, in every state. The sizes are
-those of MRPC with all-MiniLM-L6-v2 (3668 pairs of 7052 sentences); the embeddings are random, in a cone as real ones.
+The peer uses torch's Adam, scikit-learn's silhouette and the IsoScore package in every state. The sizes are those of
+MRPC with all-MiniLM-L6-v2 (3668 pairs of 7052 sentences); the embeddings are random, in a cone like real ones.
 """
 
 import numpy as np
@@ -13,12 +13,12 @@ CLAIMS = {"euclidean": 2.5, "sqeuclidean": 10}
 
 
 def setup(examples, items, d, updates):
-    """Two classes of pairs; (items, pairs, labels, how many updates)."""
+    """Two classes of pairs: (items, pairs, labels, number of updates)."""
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(items, d)) + rng.normal(size=d) / 2
     rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype("float32")
     pairs = np.concatenate([rng.permutation(items), rng.integers(items, size=2 * examples)])[: 2 * examples]
-    labels = np.arange(examples) % 3 > 0  # two thirds positive, as there
+    labels = np.arange(examples) % 3 > 0  # two thirds positive, as in MRPC
     return rows, pairs.reshape(examples, 2), labels.astype("int64"), updates
 
 
@@ -44,7 +44,7 @@ def trained_by_us(metric, rows, pairs, labels, updates):
 
 
 def trained_plainly(metric, rows, pairs, labels, updates):
-    """The loop as one writes it down."""
+    """The straightforward loop."""
     from IsoScore import IsoScore
     from sklearn.metrics import silhouette_score
 
@@ -75,7 +75,7 @@ if __name__ == "__main__":
             peer_package="scikit-learn",
             sizes=[MRPC],
             quick={"examples": 30, "items": 50, "d": 8, "updates": 3},
-            tolerance=1e-3,  # 250 updates in float32, whose rounding errors Adam carries on
+            tolerance=1e-3,  # Adam propagates the rounding errors of 250 float32 updates
             faster=faster,
             rounds=1,  # minutes each
         )

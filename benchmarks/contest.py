@@ -1,7 +1,7 @@
-"""Ours against a peer: fresh processes in turn, the same data, the same value; median time and peak memory of each.
+"""Compare our code with a peer: alternating fresh processes, the same data and value, median time and peak memory.
 
-A benchmark file names its contests and calls `main`. A process imports, warms up on the small size, makes the data,
-and only then is watched; memory is the peak above what it held before.
+A benchmark file lists its contests and calls `main`. A process imports, warms up on the small size and makes the data
+before the measurement starts. Memory is the peak above what the process held before.
 """
 
 import argparse
@@ -25,11 +25,16 @@ FORMS = {"seconds": "10.4f", "megabytes": "8.0f"}
 
 @dataclass(frozen=True)
 class Contest:
-    """setup(**size) makes the arguments of ours and peer, which return a number or an array.
+    """A comparison. setup(**size) makes the arguments of ours and peer, which return a number or an array.
 
-    name: contests of one name differ in sizes and claims only. sizes: of the full run; quick: of --quick and of the
-    warm-up. tolerance: the largest difference of the two values. faster: how many times the peer's speed is claimed;
-    memory: which share of the peer's at most. rounds: runs of each.
+    Args:
+        name: contests with the same name differ in sizes and claims only.
+        sizes: sizes of the full run.
+        quick: size of --quick and of the warm-up.
+        tolerance: largest allowed difference of the two values.
+        faster: claimed speedup over the peer.
+        memory: claimed share of the peer's memory, at most.
+        rounds: runs of each.
     """
 
     name: str
@@ -46,19 +51,19 @@ class Contest:
 
 
 def main(contests: list[Contest]) -> None:
-    """Runs the contests, prints a table, writes --json; exit status 1 where two values differ or a claim fails."""
+    """Run the contests, print a table and write --json. The exit status is 1 if values differ or a claim fails."""
     parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, one round: does it run?")
-    parser.add_argument("--only", default="", help="contests whose name contains this")
+    parser.add_argument("--quick", action="store_true", help="smoke run: tiny sizes, one round")
+    parser.add_argument("--only", default="", help="run only contests whose name contains this")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
-    parser.add_argument("--run", nargs=3, help=argparse.SUPPRESS)  # one run of one contestant, in a process of its own
+    parser.add_argument("--run", nargs=3, help=argparse.SUPPRESS)  # one run of one contestant, in its own process
     given = parser.parse_args()
     if given.run:
         name, size, who = given.run
         contest = next(contest for contest in contests if contest.name == name)
         print(json.dumps(_watch(contest, json.loads(size), who)))
         return
-    if given.quick:  # once each, however many contests share a name
+    if given.quick:  # one contest per name
         once = {contest.name: contest for contest in contests}.values()
         contests = [replace(contest, sizes=[contest.quick], rounds=1) for contest in once]
     rows = []
@@ -99,7 +104,7 @@ def _watch(contest: Contest, size: dict, who: str) -> dict:
 
 
 def _memory(*, reset: bool = False) -> float:
-    """The highest resident memory of this process in MB, since the last reset where the system can do that (Linux)."""
+    """Peak resident memory of this process in MB; since the last reset where the system supports it (Linux)."""
     if sys.platform == "linux":
         if reset:
             Path("/proc/self/clear_refs").write_text("5")

@@ -1,12 +1,12 @@
 """Embedding images against open_clip's own loop: preprocess one by one, torch.stack, encode_image without gradients.
 
-The two in turn in one process, with the same model, images, batches and precision; the model is built before. Ours
-also writes its rows, with checksums, and flushes them to the disk. Prints seconds, the ratio, one less the least cosine
-of two rows, and the share of the device's rate (of torch.matmul in this precision) that the products of the model have,
-with pixels that are there (alone) and with everything (whole). Memory is that of the main process.
+Both run alternately in one process, with the same model (built beforehand), images, batches and precision. Our side
+also writes its rows with checksums and flushes them to disk. Prints seconds, the ratio, and one minus the smallest
+cosine between two rows. Also prints which share of the device's rate (torch.matmul in this precision) the model's
+products reach, with pixels already on the device (alone) and end to end (whole). Memory is that of the main process.
 
-Exit status 1 where rows differ, or where on a GPU CIFAR-100 through ViT-B-32 is not five times as fast. clip-retrieval
-is not beside it: it needs numpy 1 and huggingface_hub 0, so it does not install where this package does, and it takes
+The exit status is 1 if rows differ, or if CIFAR-100 through ViT-B-32 on a GPU is not five times as fast. clip-retrieval
+is not compared: it needs numpy 1 and huggingface_hub 0, so it cannot be installed with this package, and it accepts
 published weights only.
 """
 
@@ -28,11 +28,11 @@ from contest import Contest, _machine, _memory, _print
 MODELS = ("open_clip:ViT-B-32/fresh", "open_clip:RN50/fresh", "scenes-clip/fresh")
 ON_GPU = (*MODELS[:2], "open_clip:ViT-L-14/fresh")
 FASTER = {("open_clip:ViT-B-32/fresh", "cifar100"): 5.0}  # on a GPU
-TOLERANCE = 1e-3  # one less .999, from which on images are resized on the device
+TOLERANCE = 1e-3  # 1 - 0.999: from this cosine on, images are resized on the device
 
 
 def peer(encoder, side, count, batch_size):
-    """The loop of open_clip's README, in batches. The context has no gradients, and float32 as ours."""
+    """The loop of open_clip's README, in batches, without gradients and with our float32 settings."""
     import torch
 
     from clip_geometry.encoders.runtime import DTYPES, inference
@@ -47,7 +47,7 @@ def peer(encoder, side, count, batch_size):
 
 
 def ours(encoder, dataset, count, batch_size, workers):
-    """`clip-geometry embed` without building the model, and where its time went."""
+    """`clip-geometry embed` without building the model: seconds, rows and the time breakdown."""
     from clip_geometry.embedding.loop import embed
     from clip_geometry.embedding.reading import read_store
     from clip_geometry.embedding.shards.throughput import Throughput
@@ -72,7 +72,7 @@ def rate(device, dtype, size):
 
 
 def alone(encoder, batch_size):
-    """Operations of an image, and images a second when pixels are on the device."""
+    """Operations per image, and images per second with pixels already on the device."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -95,7 +95,7 @@ def _timed(device, function):
 
 
 def contest(model, dataset, given):
-    """One row: ours and the peer in turn, after both have warmed up."""
+    """One row: ours and the peer alternately, after both have warmed up."""
     import torch
 
     from clip_geometry.data import Dataset, load_dataset, resolve_dataset
@@ -164,7 +164,7 @@ def main():
 
     gpu = torch.cuda.is_available()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="the small model, few images: does it run?")
+    parser.add_argument("--quick", action="store_true", help="smoke run: the small model, few images")
     parser.add_argument("--models", nargs="+", default=ON_GPU if gpu else MODELS)
     parser.add_argument("--datasets", nargs="+", default=["cifar100", "scenes"])
     parser.add_argument("--images", type=int, default=10_000 if gpu else 256)

@@ -1,8 +1,8 @@
-"""The engine on Ray, with a process for each processor of this machine, against one process: embedding, and passes over
-rows that lie on the disk. What a million would cost is a line's slope: docs/scaling.md takes it from two sizes.
+"""The Ray engine with one process per processor of this machine, against one process: embedding, and passes over rows
+on disk. The cost of a million rows is the slope between two sizes; docs/scaling.md derives it.
 
-The cluster is there before the clock starts, and processes that have made the same passes. Actors, their libraries and
-the model are started within: two sizes tell that apart.
+The clock starts when the cluster runs and its processes have already made the same passes. Starting actors, their
+libraries and the model is included; the two sizes separate that cost.
 """
 
 import os
@@ -12,7 +12,7 @@ from contest import Contest, main
 from streaming import FOLDER, QUICK, shards, streamed
 
 CLASSES = 1000
-TRAVEL = 1e-9  # sums of float64 numbers in another order
+TRAVEL = 1e-9  # float64 sums in a different order
 
 
 def cluster():
@@ -87,7 +87,7 @@ if __name__ == "__main__":
         os.environ.setdefault(FOLDER, folder)
         main(
             [
-                # rows of a model in one thread and in several
+                # a model's rows with one and with several threads
                 contest("embed ViT-B-32", setup_embed, embedded, wide, {"n": 8, "wide": 0}, 1e-5),
                 contest("moments", setup_rows, lambda engine: passed(moments, engine), rows, QUICK, TRAVEL),
                 contest("class sums", setup_rows, lambda engine: passed(class_sums, engine), rows, QUICK, TRAVEL),

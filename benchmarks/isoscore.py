@@ -5,7 +5,7 @@ from contest import Contest, main
 
 
 def setup(n, d):
-    """Rows with a common offset and a spectrum that falls by a factor of ten."""
+    """Rows with a common offset and a spectrum that decays by a factor of ten."""
     rng = np.random.default_rng(0)
     return ((rng.normal(size=(n, d)) * np.geomspace(1, 0.1, d) + rng.normal(size=d)).astype("float32"),)
 

@@ -1,5 +1,6 @@
-"""What I-STAR costs: its value and gradient beside a whole training step, a step with it beside one without, and
-against the authors' own module, which takes singular values."""
+"""The cost of I-STAR: its value and gradient next to a whole training step, a step with it against one without, and
+against the authors' own module, which uses singular values.
+"""
 
 import torch
 from contest import Contest, main
@@ -9,7 +10,7 @@ STEPS = 3
 
 
 def batch_of(d, length, batch, layers, padded=0):
-    """A fresh BERT with a classifier and a batch; padded: share of the tokens in percent that are padding, about."""
+    """An untrained BERT with a classifier, and a batch. padded: approximate percentage of padding tokens."""
     from transformers import BertConfig, BertForSequenceClassification
 
     torch.manual_seed(0)
@@ -35,12 +36,12 @@ def update(model, optimizer, ids, labels, mask, istar):
 
 
 def with_hidden_states(**size):
-    """The batch, its hidden states apart from the model, C_0, and what the library's float64 function says of them."""
+    """The batch, its detached hidden states, C_0, and the value of the library's float64 function on them."""
     from clip_geometry import isoscore_star
 
     parts = batch_of(**size)
     model, _, ids, _, mask = parts
-    model(ids, labels=parts[3]).loss.backward()  # buffers are there, as in the second step of a training
+    model(ids, labels=parts[3]).loss.backward()  # allocates buffers, as after the first step of a training
     with torch.no_grad():
         hidden = model(ids, attention_mask=mask, output_hidden_states=True).hidden_states
     rows = torch.cat([layer[mask.bool()] for layer in hidden]).double()
@@ -64,14 +65,14 @@ def penalty_alone(parts, hidden, c_0, expected):
 
 
 def training_alone(parts, hidden, c_0, expected):
-    """As many whole steps without it → IsoScore* by the library's function, taken before."""
+    """The same number of whole steps without it → IsoScore* by the library's function, computed beforehand."""
     for _ in range(STEPS):
         update(*parts, None)
     return expected
 
 
 def training_with(*parts):
-    """→ the task loss of the first step, which the penalty has not changed yet."""
+    """Whole steps with the penalty → the task loss of the first step, which the penalty has not changed yet."""
     from clip_geometry.losses import IStar
 
     istar = IStar(-1.0, ZETA, momentum=0.1)
@@ -85,7 +86,7 @@ def training_without(*parts):
 
 
 def stacked(n, d, layers):
-    """Layers of rows around a mean far from the origin, as token embeddings have it, and a covariance."""
+    """Layers of rows with a mean far from the origin, like token embeddings, and a covariance."""
     generator = torch.Generator().manual_seed(0)
     scale, offset = torch.logspace(0, -1, d), 3 * torch.randn(d, generator=generator)
     rows = [torch.randn(n, d, generator=generator) * scale + offset for _ in range(layers)]
@@ -104,7 +105,7 @@ def ours(layers, c_0):
 
 
 def authors(layers, c_0):
-    """As the authors' training loop does it: layers stacked, one minus the module's score, times λ."""
+    """Like the authors' training loop: stacked layers, one minus the module's score, times λ."""
     from IsoScore.IsoScore import istar
 
     score = istar().IsoScore_star(torch.cat(layers), c_0.float(), ZETA, is_eval=False, gpu_id="cpu")
@@ -130,7 +131,7 @@ def beside_a_step(faster, *, rounds=3, **size):
 
 
 CONTESTS = [
-    beside_a_step(20, d=384, padded=0),  # below 5 % of the step
+    beside_a_step(20, d=384, padded=0),  # below 5% of the step
     beside_a_step(20, d=384, padded=30),
     beside_a_step(20, d=768, padded=0, rounds=1),
     Contest(

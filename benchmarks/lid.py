@@ -1,4 +1,4 @@
-"""Local intrinsic dimension (harmonic mean) against scikit-dimension's MLE, which finds neighbours by scikit-learn."""
+"""Local intrinsic dimension (harmonic mean) against scikit-dimension's MLE, with scikit-learn's neighbor search."""
 
 import numpy as np
 from contest import Contest, main

@@ -1,9 +1,9 @@
 """The linear probe's solver "torch" (SciPy's L-BFGS, loss and gradient in torch) against scikit-learn's, to the same
 loss: C = 1, 100 classes, float32 unit rows.
 
-The rows lie about as CLIP's do: a common offset, a falling spectrum, classes that overlap. The value is the training
-loss of the fit, in float64. scikit-learn stops by the gradient; its default tolerance leaves the loss 5e-3 above the
-minimum, so that speed is claimed against the tolerance at which both losses agree to 1e-4.
+The rows resemble CLIP's: a common offset, a decaying spectrum, overlapping classes. The value is the training loss of
+the fit, in float64. scikit-learn stops by the gradient, and its default tolerance leaves the loss 5e-3 above the
+minimum. The speedup is therefore claimed at the tolerance where both losses agree to 1e-4.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Partition isotropy I1 of float32 rows against the textbook: eigenvectors, then a loop over directions in numpy."""
+"""Partition isotropy I1 of float32 rows against the textbook version: eigenvectors and a numpy loop over directions."""
 
 import numpy as np
 from contest import Contest, main

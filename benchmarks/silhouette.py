@@ -1,4 +1,4 @@
-"""The silhouette of labelled float32 rows against scikit-learn's silhouette_score, three metrics."""
+"""Silhouette of labeled float32 rows in three metrics, against scikit-learn's silhouette_score."""
 
 import numpy as np
 from contest import Contest, main
@@ -12,7 +12,7 @@ CLASSES = (2, 100)
 
 
 def setup(n, d, k):
-    """Gaussian classes whose centres are as far apart as their rows."""
+    """Gaussian classes whose centers are as far apart as their rows."""
     rng = np.random.default_rng(0)
     labels = rng.integers(k, size=n)
     rows = rng.normal(size=(k, d))[labels] + rng.normal(size=(n, d))
@@ -46,6 +46,6 @@ def contest(metric, n, **claims):
 
 
 if __name__ == "__main__":
-    # small sizes show how it grows; the claims are about the large one
+    # small sizes show the scaling; the claims concern the large one
     small = [contest(metric, 10_000, rounds=1) for metric in CLAIMS]
     main(small + [contest(metric, 20_000, **claims) for metric, claims in CLAIMS.items()])

@@ -1,8 +1,8 @@
 """The Euclidean silhouette on one GPU: the fused kernel alone at a million rows, and against torch.cdist in blocks.
 
-Prints seconds, the share of the matrix rate that torch.matmul reaches on the same device, and the error against
-float64 on a sample of the rows. Exit status 1 where a million rows of 512 take ten seconds or more, or the values
-differ. --tune: how long other shapes of blocks take. --quick: tiny sizes, without a GPU in Triton's interpreter.
+Prints seconds, the share of the matrix rate that torch.matmul reaches on the same device, and the error against float64
+on a sample of the rows. The exit status is 1 if a million rows of 512 take ten seconds or more, or if values differ.
+--tune: times other block shapes. --quick: tiny sizes; without a GPU, in Triton's interpreter.
 """
 
 import argparse
@@ -21,14 +21,14 @@ MILLION = {"n": 1_000_000, "d": 512, "k": 100}
 BESIDE = {"n": 100_000, "d": 512, "k": 100}  # with the peer
 TINY = {"n": 150, "d": 24, "k": 4}
 PRODUCTS = {"fp16x3": ("float16", 3), "tf32x3": ("tf32", 3), "tf32": ("tf32", 1), "fp16": ("float16", 1)}
-PRODUCTS |= {"bf16": ("bfloat16", 1), "ieee": ("float32", 1)}  # in which type, and how many of them
+PRODUCTS |= {"bf16": ("bfloat16", 1), "ieee": ("float32", 1)}  # dtype, and number of products
 TOLERANCE = {"fp16x3": 1e-6, "tf32x3": 1e-6, "ieee": 1e-6, "tf32": 1e-5, "fp16": 1e-5, "bf16": 1e-4}
 SHAPES = [(128, 128, 32, 8, 2), (128, 128, 32, 8, 3), (128, 128, 32, 8, 4), (128, 128, 64, 8, 2), (128, 128, 64, 8, 3)]
 SHAPES += [(64, 128, 64, 4, 3), (64, 256, 32, 8, 3), (128, 256, 32, 8, 3), (128, 256, 64, 8, 3), (256, 128, 32, 8, 3)]
 
 
 def setup(device, n, d, k):
-    """Gaussian classes whose centres are as far apart as their rows."""
+    """Gaussian classes whose centers are as far apart as their rows."""
     import torch
 
     generator = torch.Generator(device).manual_seed(0)
@@ -38,7 +38,7 @@ def setup(device, n, d, k):
 
 
 def peer(rows, labels, block=4096):
-    """Plain torch: distances of a block of rows to all, times the indicators of the classes."""
+    """Plain torch: distances of a block of rows to all rows, times the class indicators."""
     import torch
 
     indicators = torch.nn.functional.one_hot(labels).float()
@@ -53,7 +53,7 @@ def peer(rows, labels, block=4096):
 
 
 def timed(function, *arguments, **options):
-    """Seconds, megabytes of the device's memory, and the value."""
+    """Seconds, megabytes of device memory, and the value."""
     import torch
 
     gpu = torch.cuda.is_available()
@@ -67,7 +67,7 @@ def timed(function, *arguments, **options):
 
 
 def rate(kind, size):
-    """Operations per second of torch.matmul on this device in this type."""
+    """Operations per second of torch.matmul on this device, with this dtype."""
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -121,7 +121,7 @@ def alone(products, size, device, matrix_size):
 
 
 def beside(products, size, device):
-    """Ours and the peer, in turn, on the same rows."""
+    """Ours and the peer alternately, on the same rows."""
     from clip_geometry import silhouette
 
     rows, labels = setup(device, **size)
@@ -152,7 +152,7 @@ def beside(products, size, device):
 
 
 def tune(products, size, device):
-    """Seconds of other shapes of blocks; a shape that does not fit the device says so."""
+    """Seconds of other block shapes; a shape that does not fit the device prints its error."""
     from clip_geometry.geometry._core.class_distances import _sort
     from clip_geometry.geometry._kernels.fused_distances import Tiles, fused_mean_distances
 
@@ -168,7 +168,7 @@ def tune(products, size, device):
             total(Tiles(*shape))
             seconds, _, value = timed(total, Tiles(*shape))
             print(f"{products:8}{_words(size):30}{seconds:9.3f} s  {Tiles(*shape)}  sum {value:.8g}", flush=True)
-        except Exception as error:  # of Triton: too many registers, too much shared memory
+        except Exception as error:  # Triton's: too many registers, too much shared memory
             print(f"{products:8}{Tiles(*shape)}: {type(error).__name__}: {str(error).splitlines()[0]}", flush=True)
 
 
@@ -192,7 +192,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", "--smoke", action="store_true", help="tiny sizes; in the interpreter without a GPU")
     parser.add_argument("--products", nargs="+", default=["fp16x3"], choices=PRODUCTS, help="how rows are multiplied")
-    parser.add_argument("--tune", action="store_true", help="other shapes of blocks, and nothing else")
+    parser.add_argument("--tune", action="store_true", help="only time other block shapes")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     given = parser.parse_args()
     import torch
@@ -201,7 +201,7 @@ def main():
     if not gpu and not given.quick:
         sys.exit("no NVIDIA GPU was found; expected one, or --quick, which runs tiny sizes in Triton's interpreter")
     if find_spec("triton") is None:
-        sys.exit("Triton was not found, in which the kernel is written; expected it beside torch, as on Linux")
+        sys.exit("Triton, which the kernel needs, was not found; expected it to be installed with torch, as on Linux")
     if not gpu:
         os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
     device = "cuda" if gpu else "cpu"
@@ -216,7 +216,7 @@ def main():
     if given.json:
         given.json.write_text(json.dumps({"machine": machine(), "rows": rows, "alone": found}, indent=1) + "\n")
     agree = all(row["difference"] <= row["tolerance"] for row in rows)
-    agree &= all(row["error"] <= 10 * TOLERANCE[row["products"]] for row in found)  # of rows, not of their mean
+    agree &= all(row["error"] <= 10 * TOLERANCE[row["products"]] for row in found)  # per row, not of their mean
     fast = given.quick or found[0]["seconds"] < GOAL
     if not given.quick:
         print(f"{_words(MILLION)} under {GOAL:g} s: {'held' if fast else 'NOT held'}")

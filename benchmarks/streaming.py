@@ -1,8 +1,8 @@
-"""Streaming a folder of float16 shards, 4 GB: Moments against the float32 products they are made of, and sums and class
-sums against reading and summing in numpy. The ratio of the first is the share of the machine's matrix rate.
+"""Streaming a folder of float16 shards, 4 GB: Moments against the float32 products they consist of, and sums and class
+sums against reading and summing in numpy. The first ratio is the share of the machine's matrix rate.
 
-"cached": the shards lie in the system's page cache; "disk": they were dropped from it before. The folder is written to
-the temporary directory (TMPDIR) and deleted again.
+"cached": the shards are in the system's page cache. "disk": they were dropped from it first. The folder is written to
+the temporary directory (TMPDIR) and deleted at the end.
 """
 
 import os
@@ -13,11 +13,11 @@ import numpy as np
 from contest import Contest, main
 
 SHARDS, CLASSES, PART = 4, 1000, 100_000
-FOLDER = "CLIP_GEOMETRY_BENCHMARK"  # where the shards of all sizes lie
+FOLDER = "CLIP_GEOMETRY_BENCHMARK"  # the folder with the shards of all sizes
 
 
 def shards(n, d, cold=0):
-    """Memory maps of n rows in all, with a common offset and a spectrum that falls by a factor of ten."""
+    """Memory maps of n rows in total, with a common offset and a spectrum that decays by a factor of ten."""
     folder = Path(os.environ[FOLDER]) / f"{n}-{d}"
     paths = [folder / f"img_emb_{k}.npy" for k in range(SHARDS)]
     if not folder.exists():
@@ -53,19 +53,19 @@ def setup_moments(n, d, cold=0):
 
 
 def our_moments(maps, part, expected):
-    """The largest error of the moments of a part, as a share of the norm, once those of all rows are there."""
+    """Compute the moments of all rows, then return the largest relative error of the moments of a sample."""
     from clip_geometry import Moments
 
     Moments.of(streamed(maps))
     found = Moments.of(streamed([part]))
-    scale = {"T": float(expected.Q) ** 0.75 * expected.n**0.25}  # a sum of odd powers, which nearly cancel
+    scale = {"T": float(expected.Q) ** 0.75 * expected.n**0.25}  # a sum of odd powers, which nearly cancels
     names = ("mean", "M2", "T", "Q")
     differences = {name: float((getattr(found, name) - getattr(expected, name)).norm()) for name in names}
     return max(differences[name] / scale.get(name, float(getattr(expected, name).norm())) for name in names)
 
 
 def products(maps, part, expected):
-    """As many float32 operations as Σ c cᵀ takes, in products of large matrices."""
+    """The number of float32 operations of Σ c cᵀ, in products of large matrices."""
     import torch
 
     n, d = sum(map(len, maps)), maps[0].shape[1]
@@ -96,7 +96,7 @@ def setup_classes(n, d):
 
 
 def our_classes(maps, codes):
-    """Counts, means and the scatter of each class: twice through the rows."""
+    """Counts, means and the scatter of each class: two passes over the rows."""
     import torch
 
     from clip_geometry.geometry._core.class_sums import class_sums
@@ -106,7 +106,7 @@ def our_classes(maps, codes):
 
 
 def numpy_classes(maps, codes):
-    """Sums of each class: once through the rows."""
+    """Sums of each class: one pass over the rows."""
     sums, first = np.zeros((CLASSES, maps[0].shape[1])), 0
     for rows in maps:
         for start in range(0, len(rows), 4096):

@@ -1,4 +1,4 @@
-"""TwoNN of float32 rows against scikit-dimension's TwoNN, up to 25 dimensions (where it searches a tree) and beyond."""
+"""TwoNN of float32 rows against scikit-dimension's, up to 25 dimensions (where it searches a tree) and beyond."""
 
 import numpy as np
 from contest import Contest, main
@@ -24,7 +24,7 @@ def peer(rows):
 
 
 def contest(name, sizes, **claims):
-    # the peer's distances are float32 products of float32 rows, so that its value has six digits
+    # the peer's distances are float32 products of float32 rows, so its value has six digits
     return Contest(
         name=name,
         setup=setup,

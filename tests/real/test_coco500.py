@@ -112,7 +112,7 @@ def test_the_readme_says_what_procrustes_does_to_held_out_pairs(coco500):
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     guide = " ".join((ROOT / "docs" / "guide.md").read_text(encoding="utf-8").split())
     for page in (readme, guide):
-        assert "it is 68 ± 2% of an index of 250 pairs and 56 ± 3% of one of 100" in page
+        assert "68 ± 2% in an index of 250 pairs and 56 ± 3% in one of 100" in page
         assert "R@1 falls from 64 to 20% and from 74 to 34%" in page
     for fit, held_out, percent in ((250, 250, (64, 20, 68)), (400, 100, (74, 34, 56)), (250, 100, (75, 33, 56))):
         found = shares(*coco500, fit, held_out, 5, "normalize,procrustes[text-to-image]")
