@@ -35,6 +35,7 @@ class Record(Mapping[str, Any]):
         fields: Any other keys, e.g. `n` (rows), `d` (dimensions), `at` (modality, layer, …), `null_value`.
 
     Example:
+        >>> from clip_geometry import Record
         >>> record = Record("isoscore", 0.21, 0.01, n=500, d=512, at={"modality": "image"})
         >>> record.value, record["n"], record.null_value, "null_value" in record
         (0.21, 500, None, False)
@@ -140,6 +141,8 @@ class Results:
 
     Example:
         >>> import tempfile
+        >>> from pathlib import Path
+        >>> from clip_geometry import Record, Results
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     results = Results(Path(folder) / "results.jsonl")
         ...     results.append("a1", [Record("isoscore", 0.21, at={"modality": "image"})])
@@ -238,6 +241,7 @@ def to_frame(records: Iterable[Mapping[str, Any]]) -> "pandas.DataFrame":
         A row per record. Its `at` is spread into columns `at.modality`, `at.layer`, …
 
     Example:
+        >>> from clip_geometry import Record, to_frame
         >>> to_frame([Record("isoscore", 0.21, at={"layer": 3})])[["measure", "value", "at.layer"]]
             measure  value  at.layer
         0  isoscore   0.21         3
@@ -265,6 +269,8 @@ def read_rows(path: str | Path) -> list[Record]:
 
     Example:
         >>> import tempfile
+        >>> from pathlib import Path
+        >>> from clip_geometry import Record, Results, read_rows
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     record = Record("isoscore", 0.21, at={"modality": "image"})
         ...     Results(Path(folder) / "results.jsonl").append("a1", [record])

@@ -40,15 +40,29 @@ class NoSuchNumber(InputError):
 class MeasuredSets:
     """Image and/or text embeddings after a pipeline, ready to be measured.
 
-    sets: modality → Embeddings. seed: of the Gaussian behind the null values and of the dealing into blocks. blocks:
-    of the jackknife behind the standard errors, 0 for none. name: beside the modality, where progress is told. One call
-    of a function serves all measures that read its result, I1 and I2, say. Raises InputError for sets that no measure
-    can use: fewer than two rows, NaN, infinity.
+    One call of a function serves all measures that read its result, e.g. I1 and I2. Sets that take more than
+    `embeddings.LARGE` bytes in float64 are streamed: read block by block in every pass, with NaN found on the way.
+    Measures that need all rows at once are then left out, and standard errors exist for functions of the moments, after
+    steps that fit nothing.
 
-    Sets that take more than `embeddings.LARGE` bytes in float64 are streamed: read block by block as often as measures
-    walk through them, NaN being found on the way. Measures that need all rows at once are then left out, and standard
-    errors are those of functions of the moments after steps that learn nothing.
-    engine: streams the sets, whatever their size, and makes the passes for means, moments and class sums.
+    Args:
+        sets: Modality → `Embeddings`.
+        steps: The pipeline, as `parse_pipeline` gives it.
+        seed: Seed of the Gaussian behind the null values and of the dealing into blocks.
+        blocks: Number of jackknife blocks behind the standard errors, 0 for none.
+        name: Shown beside the modality where progress is reported.
+        engine: Streams the sets, whatever their size, and runs the passes for means, moments and class sums.
+
+    Raises:
+        InputError: No measure can use the sets: fewer than two rows, NaN or infinity.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
+        >>> sets = {"image": cg.Embeddings(image, "image"), "text": cg.Embeddings(text + 1, "text")}
+        >>> measured = cg.MeasuredSets(sets, cg.parse_pipeline("normalize"))
+        >>> round(measured.value(cg.measures["modality_gap"], "both"), 3)
+        0.759
     """
 
     def __init__(
@@ -346,10 +360,27 @@ def _coordinate_rms(vectors: np.ndarray) -> float:
 def measure_sets(
     sets: MeasuredSets, names: Sequence[str] | None, advance: Callable[[int], object] = lambda done: None
 ) -> Iterator[Row]:
-    """Rows of the named measures; of all measures where names is None.
+    """Measures sets, each measure in every place where it can be taken.
 
-    A named one (or evaluator) that cannot be taken raises InputError; an unnamed one gives a row without a value whose
-    `note` says why, and the rest runs. advance: called with 1 after each measure.
+    Args:
+        sets: The sets after their pipeline.
+        names: Names of measures and evaluators, or None for all default measures. A named one that cannot be taken
+            raises InputError; an unnamed one gives a record without a value, whose `note` says why.
+        advance: Called with 1 after each measure.
+
+    Returns:
+        An iterator over records with measure, value, standard_error, null_value, n, d and at.
+
+    Raises:
+        InputError: A name is unknown, or a named measure cannot be taken.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
+        >>> sets = {"image": cg.Embeddings(image, "image"), "text": cg.Embeddings(text + 1, "text")}
+        >>> measured = cg.MeasuredSets(sets, cg.parse_pipeline("normalize"))
+        >>> [(row["at"], round(row["value"], 3)) for row in cg.measure_sets(measured, ["isoscore"])]
+        [({'modality': 'image'}, 0.919), ({'modality': 'text'}, 0.889)]
     """
     chosen = by_group() if names is None else named(names)
     if not sets.small:

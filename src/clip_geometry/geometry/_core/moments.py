@@ -31,9 +31,26 @@ GROUPED_BLOCK = 32768  # the same, where each block falls apart into groups
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """(n, mean, M2 = Σ c cᵀ, T = Σ‖c‖² c, Q = Σ‖c‖⁴) of n rows in d dimensions, c = w − mean; all float64.
+    """Moments of n rows in d dimensions, which can be merged across blocks, folders and processes.
 
-    What every measure of the variance needs, whatever n is; T is needed only to merge Q. Differentiable in the rows.
+    Everything that measures of the variance need, whatever n is. T is needed only to merge Q. With c = w − mean;
+    float64; differentiable in the rows. `Moments.of` makes them, `+` merges them.
+
+    Args:
+        n: Number of rows.
+        mean: Mean of the rows, (d,).
+        M2: Σ c cᵀ, (d, d).
+        T: Σ ‖c‖² c, (d,).
+        Q: Σ ‖c‖⁴, a 0-d tensor.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(100, 8))
+        >>> both = cg.Moments.of(x[:50]) + cg.Moments.of(x[50:])
+        >>> both.n, both.d
+        (100, 8)
+        >>> round(float(cg.isoscore(both)), 3)
+        0.894
     """
 
     n: int
