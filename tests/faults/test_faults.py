@@ -31,7 +31,7 @@ def test_an_operation_fails(bench, name):
         require_recovery(bench, name, number, operations[number - 1], choose.choice(list(ERRORS)))
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.timeout(6 * 3600)
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("name", [*SAMPLE, "embed-workers", "train"])

@@ -54,7 +54,7 @@ def test_killed(bench, name):
         require_survival(bench, name, choose.random())
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.timeout(6 * 3600)
 def test_killed_five_hundred_times(bench):
     """Over the whole duration, more often at its beginning and its end; one that came too late is no kill."""

@@ -4,7 +4,7 @@ import pytest
 
 from support.faults import MEGABYTE
 
-LONG = [pytest.param(name, marks=pytest.mark.slow) for name in ("run", "train")]
+LONG = [pytest.param(name, marks=pytest.mark.endurance) for name in ("run", "train")]
 
 
 @pytest.mark.parametrize("name", ["embed", *LONG, "fit", "apply", "measure"])
@@ -16,7 +16,7 @@ def test_files_that_may_not_grow(bench, name):
         bench.require_completion(name)
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.parametrize("name", ["fit-large", "measure-large"])
 def test_memory_that_may_not_grow(bench, name):
     statuses = []
