@@ -10,7 +10,6 @@ import numpy as np
 
 import clip_geometry as cg
 from clip_geometry.experiments.kit.trajectories import correlations
-from clip_geometry.experiments.mickus2024.classify import task as tasks
 from clip_geometry.experiments.mickus2024.classify import training as steps
 
 
@@ -29,7 +28,7 @@ def main() -> None:
 
     classes = np.unique(rows.labels, return_inverse=True)[1]  # each row is an example, its embedding a parameter
     unit = rows.vectors / np.linalg.norm(rows.vectors, axis=1, keepdims=True)
-    task = tasks.ClassificationTask.of(unit, np.arange(len(unit))[:, None], classes)
+    task = steps.ClassificationTask.of(unit, np.arange(len(unit))[:, None], classes)
     trainer = steps.ClassificationTrainer(task, steps.TrainingConfig(), updates=given.updates, seed=0)
     states = trainer.run(range(given.updates + 1), steps.StateCallback(["silhouette", "isoscore"]))
     silhouette, isoscore = (np.array(states[steps.Place(name)]) for name in ("silhouette", "isoscore"))

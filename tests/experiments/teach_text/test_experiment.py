@@ -202,7 +202,7 @@ def test_a_run_draws_its_figure_and_explains_its_numbers(whole):
     report, rows = whole
     assert sorted(path.name for path in (report.parent / "figures").iterdir()) == ["teach_text.png", "teach_text.svg"]
     page = report.read_text()
-    for words in ("What the student has learnt", "Zero-shot accuracy by that of the teacher", "BERT of 1 layer of"):
+    for words in ("What the student has learned", "Zero-shot accuracy relative to the teacher", "BERT of 1 layer of"):
         assert words in page
     own = {row["measure"] for row in rows if row["measure"].startswith("teach_text.")}
     assert own == set(TeachText.explanations) and not list((report.parent / "checkpoints").glob("*"))

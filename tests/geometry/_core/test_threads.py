@@ -97,6 +97,7 @@ def test_after_an_error_no_task_is_left(count):
         done.append(number)
         if number == 0:
             raise ValueError("first")
+        threading.Event().wait(0.002)
 
     with pytest.raises(ValueError, match="first"):
         list(side_by_side(task, range(500)))

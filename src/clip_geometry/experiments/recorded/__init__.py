@@ -32,15 +32,26 @@ class RecordedConfig(RunConfig):
     measures: tuple[str, ...] | None = None
 
 
+class _ExplanationsOfMaker(Mapping[str, Any]):
+    """The explanations of the experiment that made the rows, which is imported when one is asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        return experiments[MAKER].explanations[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(experiments[MAKER].explanations)
+
+    def __len__(self) -> int:
+        return len(experiments[MAKER].explanations)
+
+
 class Recorded(Experiment):
     """Computes nothing: the rows are those of the file, a training by train_clip."""
 
     Config = RecordedConfig
     summary = "the rows of an earlier training shown again, from a file"
 
-    @property
-    def explanations(self) -> Mapping[str, Any]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return experiments[MAKER].explanations
+    explanations = _ExplanationsOfMaker()
 
     @cached_property
     def path(self) -> Path:
