@@ -36,6 +36,7 @@ def test_there_are_benchmarks():
     assert BENCHMARKS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", BENCHMARKS, ids=lambda path: path.stem)
 def test_benchmark_runs_and_both_sides_agree(path, tmp_path):
     ran = run(path, "--quick", "--json", tmp_path / "rows.json")

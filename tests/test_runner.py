@@ -87,6 +87,7 @@ def test_a_finished_run_computes_nothing_again(config, tmp_path, monkeypatch):
     assert (first.parent / "results.jsonl").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_changed_settings_are_another_run_on_the_same_embeddings(config, tmp_path):
     first = run(config, {"measures": ["isoscore"]}, runs=tmp_path)
     second = run(config, {"measures": ["isoscore"], "seed": 1}, runs=tmp_path)

@@ -322,6 +322,7 @@ def test_what_killed_commands_left_is_removed(cli, sets):
     assert not list(Path().glob(".*"))
 
 
+@pytest.mark.slow
 def test_in_a_process_of_its_own(sets, tmp_path):
     """The installed command, with a warning on its own line of standard error."""
     command = str(Path(sys.executable).with_name("clip-geometry"))

@@ -23,6 +23,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux limits a process so")
 @pytest.mark.parametrize("command", [("measure", "rows.npz"), ("fit", "center", "rows.npz", "-o", "m.safetensors")])
 def test_too_little_memory_is_a_sentence(tmp_path, command):

@@ -437,6 +437,7 @@ fakes.run({folder!r}, throughput=Throughput(workers=2))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the children in /proc")
 @pytest.mark.parametrize(("how", "group"), [(signal.SIGKILL, False), (signal.SIGINT, False), (signal.SIGINT, True)])
 def test_processes_end_with_the_main_one_and_the_store_is_free(loader, tmp_path, how, group):

@@ -100,6 +100,7 @@ MODELS = [
 ]
 
 
+@pytest.mark.slow
 def test_an_unreachable_hub_is_one_sentence_at_once(tmp_path):
     """A process of its own, whose hub is a closed port and whose cache is empty."""
     environment = {**os.environ, "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path)}

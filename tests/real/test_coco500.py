@@ -89,6 +89,7 @@ def test_published_i2_is_the_length_of_the_mean(coco500):
         assert published == pytest.approx(expected, abs=5e-4)
 
 
+@pytest.mark.slow
 def test_compare_with_the_random_init_twin(measured, monkeypatch, capsys):
     trained, fresh = measured("coco500-clip-vit-b16"), measured("coco500-clip-vit-b16-random-init")
     capsys.readouterr()

@@ -65,6 +65,7 @@ MEASURES = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("measure", "place"), [(measure, place) for place, measure in enumerate(MEASURES)])
 def test_cosines_and_clusters_of_the_layers(treebank, measure, place):
     """To .002: rows are float32, and k-means finds other clusters on other samples; exact cosines agree to .0001."""

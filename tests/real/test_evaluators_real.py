@@ -121,6 +121,7 @@ def mixed_index(steps, fit, scored):
     return torch.tensor([found[name] for name in MIXED], dtype=torch.float64)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::clip_geometry.transforms.RankWarning")  # 500 pairs in 512 dimensions
 @pytest.mark.parametrize(
     ("steps", "fitted_on", "values", "errors"),
@@ -242,6 +243,7 @@ def test_language_distance(data):
         assert found["global_distance"] > max(found["within_source"], found["within_target"])
 
 
+@pytest.mark.slow
 def test_mixed_retrieval_with_its_jackknife_error_through_pipelines(coco500):
     """Top ten of an image query: images only before; after centring per modality nearly so; Procrustes mixes them."""
     sets = {name: Embeddings(rows, name) for name, rows in zip(("image", "text"), coco500, strict=True)}

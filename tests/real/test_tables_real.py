@@ -34,6 +34,7 @@ def rows_of(data, tmp_path_factory):
     return rows
 
 
+@pytest.mark.slow
 def test_table_1(rows_of):
     rows = rows_of("isotropy_coco500", blocks=0)
     found = {(row["measure"], *row["pipeline"], row["at"]["modality"]): row["value"] for row in rows}

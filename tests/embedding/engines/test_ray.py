@@ -39,6 +39,7 @@ def contents(folder):
     return found, {key: value for key, value in manifest.items() if key not in ("date", "run", "checksum")}
 
 
+@pytest.mark.slow
 def test_a_killed_worker_loses_nothing_and_the_engines_continue_each_other(found, folder):
     assert found["continued"]["result"]["run"] == {
         "image": {"engine": "ray", "actors": 2},

@@ -223,6 +223,7 @@ def test_captions_without_classes_are_taught_too(tmp_path):
     assert only(rows, "language_distance.ratio", language="de")["n"] == 20
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_ends_as_if_it_had_not_been(tmp_path):
     """By SIGKILL, some time after its first checkpoint."""
     settings = TINY | {"steps": 40, "tested": None}

@@ -186,6 +186,7 @@ def test_a_measure_that_is_not_defined_is_nan(tmp_path):
     assert np.isnan(found[Place(NAMES[4])]) and found[Place("modality_gap")] > 0  # five folds of four pictures
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arm", ["siglip", "fixed_temperature", "istar", "cosreg", "classes"])
 def test_all_arms_run(tmp_path, arm):
     measured = {"name": "scenes", "split": "test", "size": 12}
@@ -237,6 +238,7 @@ def test_weights_beyond_float16_are_kept(tmp_path):
 # --- a killed run
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_ends_as_if_it_had_not_been(tmp_path):
     """By SIGKILL, some time after its first checkpoint; the pictures are there from the run before."""
     settings = TINY | {"steps": 25, "measured": {"name": "scenes", "split": "test", "size": 12}}

@@ -103,6 +103,7 @@ def test_what_is_not_defined_is_left_out_of_the_caption(tmp_path):
     assert draw_train_clip({"a": ({}, np.array([]))}, folder=tmp_path, origin="o") == []
 
 
+@pytest.mark.slow
 def test_seven_arms_are_two_figures(tmp_path):
     entries = draw_train_clip({f"arm {k}": (curves(), STEPS) for k in range(7)}, folder=tmp_path, origin="o")
     assert [entry.name for entry in entries] == [

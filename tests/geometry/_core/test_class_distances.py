@@ -45,6 +45,7 @@ def definition(x, codes, k):
     return own, (sums / counts).scatter(1, codes[:, None], torch.inf).amin(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("block_size", [1, 7, 20, 64, 1024])
 @pytest.mark.parametrize("k", [2, 9, 40])

@@ -175,6 +175,7 @@ def test_more_rows_than_umap_takes_soon_are_drawn_at_random(tmp_path, monkeypatc
 # --- UMAP itself
 
 
+@pytest.mark.slow
 def test_umap_keeps_languages_that_lie_apart_apart_and_repeats():
     sets = [(name, rows + 8 * k) for k, (name, rows) in enumerate(points(["en", "de", "fr"], d=6))]
     plane = umap_plane(sets, seed=2**40 + 1)
