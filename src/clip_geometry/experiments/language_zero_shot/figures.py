@@ -70,11 +70,11 @@ def _by_kind(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 def tell(rows: Sequence[Row]) -> list[str]:
     """The accuracy in every language, one sentence per kind of classes."""
-    told = []
+    sentences = []
     for kind, found in _by_kind(rows).items():
         shares = [f"{100 * row['value']:.1f}%" for row in found]
         languages = [spoken(row["at"]["language"]) for row in found]
-        chance = None if told else found[0]["null_value"]
+        chance = None if sentences else found[0]["null_value"]
         shares = shares if len(set(shares)) > 1 else shares[:1]
-        told.append(WORDS("accuracy", languages, shares, found[0]["n"], KINDS[kind][0], chance))
-    return told
+        sentences.append(WORDS("accuracy", languages, shares, found[0]["n"], KINDS[kind][0], chance))
+    return sentences

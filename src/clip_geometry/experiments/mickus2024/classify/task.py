@@ -105,8 +105,8 @@ class ClassificationTask:
 def hold_out(task: ClassificationTask, share: float, seed: int) -> tuple[ClassificationTask, ClassificationTask | None]:
     """Splits off about a `share` of the examples, whose items occur in no other example; None for share 0.
 
-    Examples that share an item, directly or through others, stay together. Raises InputError if so many hang together
-    that none can be held out, and if either subset has a single class.
+    Examples that share an item, directly or through others, stay together. Raises InputError if they are linked so
+    closely that none can be held out, and if either subset has a single class.
     """
     if share == 0:
         return task, None

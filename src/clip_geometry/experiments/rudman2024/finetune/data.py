@@ -95,8 +95,8 @@ def train_and_validation(config: FinetuneConfig) -> tuple[Examples, Examples]:
 def hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:
     """(the training examples, about a `share` of all), with no sentence in both.
 
-    Examples that share a sentence, directly or through others, stay together. Raises InputError if so many hang
-    together that none can be held out, and if either subset has fewer than two different targets.
+    Examples that share a sentence, directly or through others, stay together. Raises InputError if they are linked so
+    closely that none can be held out, and if either subset has fewer than two different targets.
     """
     held, smallest = held_out(examples.texts, share, seed)
     if not held.any():

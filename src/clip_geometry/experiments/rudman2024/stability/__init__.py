@@ -173,9 +173,9 @@ def _errors(values: Tensor, truth: float) -> Iterator[Row]:
     known = values[values.isfinite()]
     missing = len(values) - len(known)
     note = f"undefined in {missing} of {len(values)} draws, left out; " if missing else ""
-    told = {"note": f"{note}± over {len(known)} draws"}
+    noted = {"note": f"{note}± over {len(known)} draws"}
     if len(known) < 2:
-        yield {"measure": "stability.bias", "value": None, **told}
+        yield {"measure": "stability.bias", "value": None, **noted}
         return
     error = known - truth
     deviation, squared = float(known.std()), error.square()
@@ -188,7 +188,7 @@ def _errors(values: Tensor, truth: float) -> Iterator[Row]:
         "rmse": (rmse, _of_root(squared)),
     }
     for name, (value, standard_error) in found.items():
-        yield {"measure": f"stability.{name}", "value": value, "standard_error": standard_error, **told}
+        yield {"measure": f"stability.{name}", "value": value, "standard_error": standard_error, **noted}
 
 
 def _of_root(squares: Tensor) -> float:

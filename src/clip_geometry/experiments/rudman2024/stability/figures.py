@@ -24,7 +24,7 @@ STYLES = [  # of the estimates
     )
 ]
 LIGHTER, DARKER = np.array([0.78, 0.86, 0.94]), np.array([0.20, 0.13, 0.53])  # few rows, many rows
-SHOWN_SIZES = 5  # curves that can be told apart
+SHOWN_SIZES = 5  # curves that remain distinguishable
 TRUE: dict[str, Any] = {"color": INK, "linestyle": (0, (4, 2)), "linewidth": 1.0, "zorder": 1}
 
 words = Words(Path(__file__).with_name("words.j2"))

@@ -113,13 +113,13 @@ def tell(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """How far translations lie from each other, and whether languages form clusters: the sentences of one run."""
     ratios = {row["at"]["language"]: row for row in rows if row["measure"] == "language_distance.ratio"}
     silhouettes = [row["value"] for row in rows if row["measure"] == "language_silhouette"]
-    told = []
+    said = []
     if ratios:
         source = spoken(next(iter(ratios.values()))["at"]["source"])
-        told.append(WORDS("distances", source, [f"{brief(r['value'])} ({spoken(name)})" for name, r in ratios.items()]))
+        said.append(WORDS("distances", source, [f"{brief(r['value'])} ({spoken(name)})" for name, r in ratios.items()]))
     if silhouettes:
-        told.append(WORDS("silhouette", silhouettes[-1], silhouettes[-1] > CLUSTERS))
-    return told
+        said.append(WORDS("silhouette", silhouettes[-1], silhouettes[-1] > CLUSTERS))
+    return said
 
 
 def umap_plane(sets: Sets, *, seed: int = 0) -> list[tuple[str, NDArray[np.float64]]]:
