@@ -12,9 +12,9 @@ from pathlib import Path
 from clip_geometry import _HOME
 from clip_geometry.cli.lists import shipped_lists
 from clip_geometry.ledger import read_recorded
-from clip_geometry.ledger.page import reproduction_page
+from clip_geometry.ledger.tables import reproduction_page
 from clip_geometry.report.explained import measures_page
-from clip_geometry.report.performance import performance_page
+from clip_geometry.report.words import render
 
 ROOT = Path(__file__).parents[1]
 
@@ -26,7 +26,7 @@ def pages() -> dict[Path, str]:
         Path("src/clip_geometry/cli/lists.json"): shipped_lists(),
         Path("src/clip_geometry/__init__.pyi"): stub(),
         Path("docs/measures.md"): measures_page(),
-        Path("docs/performance.md"): performance_page(outputs),
+        Path("docs/performance.md"): render(ROOT / "benchmarks" / "performance.md.j2", outputs=outputs),
         Path("docs/reproduction.md"): reproduction_page(read_recorded(ROOT / "docs" / "reproduction")),
     }
 

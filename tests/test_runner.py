@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from clip_geometry import runner
 from clip_geometry.experiments.geometry import Geometry
 from clip_geometry.registry import InputError
 from clip_geometry.results import Results
@@ -139,7 +138,8 @@ CHILD = """
 import sys, time
 from pathlib import Path
 from clip_geometry import runner
-embed, append = runner.embed, runner.Results.append
+from clip_geometry.experiments.kit import base
+embed, append = base.embed, runner.Results.append
 def announced(*args, **kwargs):
     print("embed", flush=True)
     return embed(*args, **kwargs)
@@ -147,7 +147,7 @@ def slow(self, cell, rows):
     print("cell", flush=True)
     time.sleep(0.05)
     append(self, cell, rows)
-runner.embed, runner.Results.append = announced, slow
+base.embed, runner.Results.append = announced, slow
 runner.run(Path(sys.argv[1]), {}, runs=Path(sys.argv[2]))
 """
 
@@ -171,14 +171,15 @@ def test_killed_at_any_instant_and_run_again_it_ends_the_same(config, tmp_path, 
 def test_the_store_of_batch_statistics_depends_on_the_batch_size(tmp_path, monkeypatch):
     from clip_geometry.data import resolve_dataset
     from clip_geometry.encoders import resolve_encoder
+    from clip_geometry.experiments.kit import base
 
-    workspace = runner.RunFolder(Path(tmp_path / "run"))
+    workspace = base.RunFolder(Path(tmp_path / "run"))
     data = resolve_dataset("scenes", size=4)
     evaluated = resolve_encoder("open_clip:RN50/fresh")
     in_batches = resolve_encoder("open_clip:RN50/fresh", batch_norm="batch")
     stores = []
-    monkeypatch.setattr(runner, "embed", lambda model, dataset, store, **options: stores.append(store))
-    monkeypatch.setattr(runner, "read_store", lambda store, **options: {})
+    monkeypatch.setattr(base, "embed", lambda model, dataset, store, **options: stores.append(store))
+    monkeypatch.setattr(base, "read_store", lambda store, **options: {})
     for model, count in ((evaluated, 1), (in_batches, 3)):
         for batch_size in (8, 16):
             workspace.embeddings(model, data, limit=None, batch_size=batch_size)

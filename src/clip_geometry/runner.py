@@ -3,8 +3,6 @@
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,16 +10,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from clip_geometry.config import Config, digest, expand_sweep, read_yaml, validate
-from clip_geometry.data import load_dataset
-from clip_geometry.data.base import Dataset, DatasetConfig
-from clip_geometry.embedding.loop import embed, recipe_for
-from clip_geometry.embedding.reading import read_store
-from clip_geometry.embeddings import Embeddings
-from clip_geometry.encoders import encoder_revision
-from clip_geometry.encoders.base import EncoderConfig
 from clip_geometry.evaluators import evaluators
-from clip_geometry.experiments.kit.base import Cell, Experiment, experiments
-from clip_geometry.experiments.kit.stored import StoredConfig, read_stored, stored_revision
+from clip_geometry.experiments.kit.base import Cell, Experiment, RunFolder, experiments
 from clip_geometry.files import exclusive, remove_temporaries, write_atomically, write_json
 from clip_geometry.geometry import measures
 from clip_geometry.parts import PAGE, change, parts_of, spread
@@ -41,79 +31,6 @@ class PageConfig(Config):
     name: str
     title: str = ""
     description: str = ""
-
-
-@dataclass
-class RunFolder:
-    """A run's folder and what its experiments share. Stores are in `embeddings/` beside it, one per model and data set.
-
-    Attributes:
-        folder: The folder of the run.
-        device: Where models are computed: "auto", "cpu", "cuda", ….
-    """
-
-    folder: Path
-    device: str = "auto"
-    _sets: dict[str, Mapping[str, Embeddings]] = field(default_factory=dict)
-    _data: dict[str, Dataset] = field(default_factory=dict)
-    _revisions: dict[str, str] = field(default_factory=dict)
-
-    def embeddings(
-        self,
-        model: EncoderConfig | None,
-        data: DatasetConfig | StoredConfig,
-        *,
-        limit: int | None,
-        batch_size: int,
-        only: str | None = None,
-    ) -> Mapping[str, Embeddings]:
-        """The embeddings of a data set by a model, computed once and kept in a store, or stored embeddings as they are.
-
-        Args:
-            model: The model; None for stored embeddings.
-            data: The data set or the stored embeddings.
-            limit: Use only the first N items.
-            batch_size: Items per batch.
-            only: The modality that is needed. Default: all.
-        """
-        if isinstance(data, StoredConfig) or model is None:
-            assert isinstance(data, StoredConfig)  # configs are checked: a model for data sets, none for these
-            key = f"{digest(data)} {limit}"
-            if key not in self._sets:
-                self._sets[key] = read_stored(data, limit)
-            return self._sets[key]
-        dataset = self._dataset(data)
-        readable = "".join(c if c.isalnum() or c in "._-" else "-" for c in f"{model.model}-{data.name}")
-        name = f"{readable[:60]}-{recipe_for(model, dataset, batch_size)['key']}"
-        if only is not None and len(dataset.sides) > 1:  # a store of its own, which may lack the other modality
-            dataset = replace(dataset, **{side.modality: None for side in dataset.sides if side.modality != only})
-            name += f"-{only}"
-        store = self.folder.parent / "embeddings" / name
-        key = f"{store} {limit}"
-        if key not in self._sets:
-            embed(model, dataset, store, limit=limit, batch_size=batch_size, device=self.device)
-            self._sets[key] = read_store(store, limit=limit)
-        return self._sets[key]
-
-    def revisions(self, model: EncoderConfig | None, data: DatasetConfig | StoredConfig) -> dict[str, str]:
-        """Identifies the files behind both and the version of the package. When one changes, cells are new."""
-        if isinstance(data, StoredConfig) or model is None:
-            assert isinstance(data, StoredConfig)
-            return {"data_revision": stored_revision(data), "version": version("clip-geometry")}
-        key = digest(model)
-        if key not in self._revisions:
-            self._revisions[key] = encoder_revision(model)
-        return {
-            "model_revision": self._revisions[key],
-            "data_revision": self._dataset(data).revision,
-            "version": version("clip-geometry"),
-        }
-
-    def _dataset(self, config: DatasetConfig) -> Dataset:
-        key = digest(config)
-        if key not in self._data:
-            self._data[key] = load_dataset(config)
-        return self._data[key]
 
 
 def resolve(path: Path, overrides: Mapping[str, Any], *, smoke: bool) -> dict[str, Any]:

@@ -10,8 +10,7 @@ from clip_geometry.experiments.kit.base import experiments
 from clip_geometry.geometry import measures
 from clip_geometry.ledger import entries, findings, papers, published
 from clip_geometry.ledger.comparing import matches
-from clip_geometry.ledger.entries import all_entries, has_ledger
-from clip_geometry.ledger.rules import ledger_file
+from clip_geometry.ledger.entries import all_entries, has_ledger, ledger_file
 from clip_geometry.registry import InputError
 
 ROOT = Path(__file__).parents[2]

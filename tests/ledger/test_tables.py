@@ -3,8 +3,7 @@ from pathlib import Path
 import pytest
 
 from clip_geometry.ledger import has_ledger, papers, published, read_recorded
-from clip_geometry.ledger.page import reproduction_page
-from clip_geometry.ledger.tables import beside
+from clip_geometry.ledger.tables import beside, reproduction_page
 
 ROOT = Path(__file__).parents[2]
 PROMPT = "low-resolution photo of a {}"

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from clip_geometry.report import cosines
-from clip_geometry.report.gallery import draw_figures
+from clip_geometry.report.gallery import Drawing, draw_figures, save_drawings
 
 NAMES = ["singular_directions", "cosine_distributions", "singular_value_decay", "coordinate_spread"]
 
@@ -82,9 +83,9 @@ def test_sampled_cosines_leave_out_pairs_and_a_row_with_itself(monkeypatch):
     monkeypatch.setattr(cosines, "MAX_COSINES", 1000)
     rng = np.random.default_rng(0)
     unit = np.eye(60)
-    within = cosines._within(unit, rng)
-    matching, random = cosines._across(unit, unit, (np.arange(60), np.arange(60)), rng)
-    assert len(within) == 1000 and (within == 0).all()
+    kinds, sampled = cosines.sampled_cosines({"image": unit, "text": unit}, (np.arange(60), np.arange(60)), rng)
+    matching, random, within, _ = kinds.values()
+    assert sampled and len(within) == 1000 and (within == 0).all()
     assert (matching == 1).all() and len(matching) == 60
     assert (random == 0).all() and 950 < len(random) < 1000
 
@@ -183,3 +184,10 @@ def test_only_the_figures_that_are_named_are_drawn(tmp_path):
     names = ("singular_value_decay", "singular_directions")
     assert tuple(draw(*clouds(), None, tmp_path, names=names)) == names
     assert {path.stem for path in tmp_path.glob("*.svg")} == set(names)
+
+
+def test_a_saved_figure_has_its_caption_and_origin(tmp_path):
+    drawings = {"one": Drawing("Title", Figure(), "What it shows.", wide=True)}
+    (entry,) = save_drawings(drawings, tmp_path, origin="Seed 3.", prefix="01-", group="a run")
+    assert (entry.name, entry.caption, entry.group, entry.wide) == ("01-one", "What it shows. Seed 3.", "a run", True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["01-one.png", "01-one.svg"]

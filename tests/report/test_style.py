@@ -9,7 +9,6 @@ from PIL import Image
 
 from clip_geometry.report import style
 from clip_geometry.report.figures import singular_directions
-from clip_geometry.report.gallery import save_entry
 from clip_geometry.report.style import error_dots, name_lines, new_axes, save_figure, styled
 
 
@@ -88,14 +87,3 @@ def test_named_lines_begin_on_top():
     name_lines(axes, ["first", "second"], fontsize=6)
     assert [label.get_text() for label in axes.get_yticklabels()] == ["first", "second"]
     assert axes.get_ylim() == (1.6, -0.6) and figure.get_size_inches().tolist() == [style.WIDTH, 2]
-
-
-def test_an_entry_has_the_files_of_its_figure(tmp_path):
-    entry = save_entry(
-        new_axes()[0], tmp_path, "plane", "A plane", "What it shows.", prefix="01-", group="g", wide=True
-    )
-    assert (entry.name, entry.title, entry.caption, entry.group, entry.wide) == (
-        "01-plane", "A plane", "What it shows.", "g", True,
-    )  # fmt: skip
-    assert entry.png_path == tmp_path / "01-plane.png" and entry.svg_path == tmp_path / "01-plane.svg"
-    assert entry.png_path.is_file() and entry.svg_path.is_file()

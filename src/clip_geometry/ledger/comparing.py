@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clip_geometry.ledger.entries import Entry, all_entries
-from clip_geometry.ledger.rules import Scalar, Variant, Where
+from clip_geometry.ledger.entries import Entry, Scalar, Variant, Where, all_entries
 from clip_geometry.results import ORIGIN, Row
 
 IDENTITY = (*ORIGIN, "measure", "at", "n", "d", "command")  # rows that agree in these but for seeds are one number
@@ -102,17 +101,14 @@ def _ours(entry: Entry, valued: Sequence[tuple[Row, Mapping[str, Any]]]) -> tupl
                     key: value for key, value in fields.items() if key.split(".")[0] in IDENTITY and key not in seeds
                 }
                 over_seeds.setdefault(_key(rest), {})[_key(seeds)] = (row, fields)
-        found += [_one(entry, variant, list(group.values())) for group in over_seeds.values()]
+        for group in over_seeds.values():
+            row, fields = next(iter(group.values()))
+            unlike = tuple(key for key, wanted in entry.rule.same.items() if not fits(fields.get(key), wanted))
+            values = [float(each["value"]) for each, _ in group.values()]
+            error = statistics.stdev(values) if len(values) > 1 else row.get("standard_error")
+            scaled = None if error is None else entry.factor * float(error)
+            found.append(Ours(row, variant, entry.factor * statistics.fmean(values), scaled, unlike, len(values)))
     return tuple(found)
-
-
-def _one(entry: Entry, variant: Variant, group: Sequence[tuple[Row, Mapping[str, Any]]]) -> Ours:
-    (row, fields), *_ = group
-    unlike = tuple(key for key, wanted in entry.rule.same.items() if not fits(fields.get(key), wanted))
-    values = [float(each["value"]) for each, _ in group]
-    error = statistics.stdev(values) if len(values) > 1 else row.get("standard_error")
-    scaled = None if error is None else entry.factor * float(error)
-    return Ours(row, variant, entry.factor * statistics.fmean(values), scaled, unlike, len(values))
 
 
 def _key(fields: Mapping[str, Any]) -> str:

@@ -1,25 +1,112 @@
 """The ledger of a paper: for every published number our results beside it, or why there are none."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
+from pydantic import BeforeValidator, Field
+
+from clip_geometry.config import Config, read_yaml, validate
 from clip_geometry.ledger.published import Published, papers, published
-from clip_geometry.ledger.rules import (
-    Finding,
-    Ledger,
-    Rule,
-    Section,
-    Variant,
-    Where,
-    combined,
-    ledger_file,
-    read_ledger,
-)
 from clip_geometry.registry import InputError, did_you_mean
 
 FACTORS = {"": 1.0, "percent": 100.0}
+FOLDER = Path(__file__).parent
+
+Scalar = bool | int | float | str | None
+Where = dict[str, Scalar | tuple[Scalar, ...]]
+
+
+class Variant(Config):
+    """One of several of our rows beside the same number. label: distinguishes it from the others."""
+
+    label: str
+    where: Where = Field(default_factory=dict)
+    cause: str = ""
+
+
+class Rule(Config):
+    """The rule for a section of published.yaml, or for one label in it.
+
+    Args:
+        config: configs/<this>.yaml computes ours (several are possible); its run is named with "-" for "/".
+        reason: Why nothing here computes it, one sentence.
+        where: Selectors of result rows, see `comparing`.
+        same: Selectors that a row with the paper's own model and data fulfills; any other row is a proxy.
+        cause: Why ours differs, one sentence.
+        needs: What the paper's own setup needs.
+        arguments: Arguments of `clip-geometry run` for the paper's own setup.
+        unit: The printed unit.
+        variants: Several rows of ours beside the number.
+    """
+
+    config: Annotated[
+        tuple[str, ...], BeforeValidator(lambda given: (given,) if isinstance(given, str) else tuple(given))
+    ] = ()
+    reason: str = ""
+    where: Where = Field(default_factory=dict)
+    same: Where = Field(default_factory=dict)
+    cause: str = ""
+    needs: str = ""
+    arguments: str = ""
+    unit: Literal["", "percent"] | None = None
+    variants: tuple[Variant, ...] = ()
+
+
+class Section(Rule):
+    """The rule for a section of published.yaml.
+
+    Args:
+        title: Its heading.
+        match: The fields of a result row that hold the labels of a number, null for a label that is no field.
+        positions: Names of the positions in a list.
+        labels: What a label adds to the rule, or replaces.
+    """
+
+    title: str
+    match: tuple[str | None, ...] = ()
+    positions: tuple[str, ...] = ()
+    labels: dict[str, Rule] = Field(default_factory=dict)
+
+
+class Finding(Config):
+    """A statement about the numbers of a paper. evidence: tests, commands and sources."""
+
+    title: str
+    text: str
+    evidence: tuple[str, ...] = Field(min_length=1)
+
+
+class Ledger(Config):
+    findings: tuple[Finding, ...] = ()
+    sections: dict[str, Section]
+
+
+def ledger_file(paper: str) -> Path:
+    return FOLDER / f"{paper}.yaml"
+
+
+@cache
+def read_ledger(path: Path) -> Ledger:
+    """Read a ledger strictly: an unknown key is an error that names the nearest known one."""
+    return validate(Ledger, read_yaml(path), f"ledger {path.name}")
+
+
+def combined(rules: Sequence[Rule]) -> Rule:
+    """Merge rules, the more specific ones last: selectors add up, everything else is replaced.
+
+    A reason replaces a config, and a config replaces a reason. `Entry.causes` collects the causes.
+    """
+    values: dict[str, Any] = {}
+    for rule in rules:
+        given = {key: getattr(rule, key) for key in Rule.model_fields if key in rule.model_fields_set}
+        if {"config", "reason"} & given.keys():
+            values |= {"config": (), "reason": ""}
+        both = {key: {**values.get(key, {}), **given.get(key, {})} for key in ("where", "same")}
+        values |= given | both
+    return Rule(**values)
 
 
 @dataclass(frozen=True)
@@ -55,6 +142,7 @@ class Entry:
         return " ".join(filter(None, ("clip-geometry run", f"configs/{self.rule.config[0]}.yaml", self.rule.arguments)))
 
 
+@cache
 def entries(paper: str, file: Path | None = None) -> tuple[Entry, ...]:
     """One entry for every number of a paper, in the order of published.yaml.
 
@@ -65,7 +153,33 @@ def entries(paper: str, file: Path | None = None) -> tuple[Entry, ...]:
     Raises:
         InputError: If the ledger names what was not published, or selects nothing.
     """
-    return _entries(paper, file or ledger_file(paper))
+    file = file or ledger_file(paper)
+    leaves = published(paper)
+    ledger = read_ledger(file) if file.exists() else Ledger(sections={})
+    _require_known(file, "section", ledger.sections, dict.fromkeys(leaf.section for leaf in leaves))
+    found = []
+    for leaf in leaves:
+        section = ledger.sections.get(leaf.section)
+        if section is None:
+            found.append(Entry(leaf, leaf.section, Rule(), ()))
+            continue
+        if section.positions and leaf.keys:
+            names = dict(zip(map(str, range(len(section.positions))), section.positions, strict=True))
+            leaf = replace(leaf, keys=(*leaf.keys[:-1], names.get(leaf.keys[-1], leaf.keys[-1])))
+        # the row says more than the column
+        rules = [section, *(section.labels[key] for key in reversed(leaf.keys) if key in section.labels)]
+        by_label: Where = {field: key for field, key in zip(section.match, leaf.keys, strict=False) if field}
+        rule = combined([Rule(where=by_label), *rules])
+        entry = Entry(leaf, section.title, rule, tuple(each.cause for each in rules if each.cause))
+        if bool(rule.config) == bool(rule.reason):
+            raise InputError(f"ledger {file.name}: {leaf.path} needs either a config or a reason")
+        if rule.config and not all("measure" in variant.where for variant in entry.variants):
+            raise InputError(f"ledger {file.name}: {leaf.path} selects no 'measure' in its where")
+        found.append(entry)
+    for name, section in ledger.sections.items():
+        labels = {key for entry in found if entry.published.section == name for key in entry.published.keys}
+        _require_known(file, f"label of {name}", section.labels, labels)
+    return tuple(found)
 
 
 def findings(paper: str) -> tuple[Finding, ...]:
@@ -78,45 +192,6 @@ def has_ledger(paper: str) -> bool:
 
 def all_entries() -> list[Entry]:
     return [entry for paper in papers() if has_ledger(paper) for entry in entries(paper)]
-
-
-@cache
-def _entries(paper: str, file: Path) -> tuple[Entry, ...]:
-    leaves = published(paper)
-    ledger = read_ledger(file) if file.exists() else Ledger(sections={})
-    _require_known(file, "section", ledger.sections, dict.fromkeys(leaf.section for leaf in leaves))
-    found = []
-    for leaf in leaves:
-        section = ledger.sections.get(leaf.section)
-        if section is None:
-            found.append(Entry(leaf, leaf.section, Rule(), ()))
-        else:
-            found.append(_entry(_named(leaf, section), section, file))
-    for name, section in ledger.sections.items():
-        labels = {key for entry in found if entry.published.section == name for key in entry.published.keys}
-        _require_known(file, f"label of {name}", section.labels, labels)
-    return tuple(found)
-
-
-def _named(leaf: Published, section: Section) -> Published:
-    """With names for the places of a list."""
-    if not section.positions or not leaf.keys:
-        return leaf
-    names = dict(zip(map(str, range(len(section.positions))), section.positions, strict=True))
-    return replace(leaf, keys=(*leaf.keys[:-1], names.get(leaf.keys[-1], leaf.keys[-1])))
-
-
-def _entry(leaf: Published, section: Section, file: Path) -> Entry:
-    # the row says more than the column
-    rules = [section, *(section.labels[key] for key in reversed(leaf.keys) if key in section.labels)]
-    by_label: Where = {field: key for field, key in zip(section.match, leaf.keys, strict=False) if field}
-    rule = combined([Rule(where=by_label), *rules])
-    entry = Entry(leaf, section.title, rule, tuple(each.cause for each in rules if each.cause))
-    if bool(rule.config) == bool(rule.reason):
-        raise InputError(f"ledger {file.name}: {leaf.path} needs either a config or a reason")
-    if rule.config and not all("measure" in variant.where for variant in entry.variants):
-        raise InputError(f"ledger {file.name}: {leaf.path} selects no 'measure' in its where")
-    return entry
 
 
 def _require_known(file: Path, kind: str, given: Iterable[str], known: Iterable[str]) -> None:

@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from clip_geometry.config import read_yaml
@@ -112,12 +112,9 @@ def _portable(value: Any) -> Any:
     """Without the folders of this machine: only file names, and configs from their folder on."""
     if isinstance(value, Mapping):
         return {key: _portable(part) for key, part in value.items()}
-    return _ABSOLUTE.sub(_shortened, value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    return _ABSOLUTE.sub(lambda path: re.sub(r"^.*?/(?=configs/)|^.*/", "", path[0]), value)
 
 
 _ABSOLUTE = re.compile(r"(?<![\w:/.)\]-])/(?:[\w.@+-]+/)+[\w.@+-]+")
-
-
-def _shortened(path: re.Match[str]) -> str:
-    parts = PurePosixPath(path[0]).parts
-    return "/".join(parts[parts.index("configs") :]) if "configs" in parts else parts[-1]

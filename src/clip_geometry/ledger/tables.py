@@ -1,11 +1,17 @@
 """Published beside ours, as tables of text: for docs/reproduction.md and for the report of a run."""
 
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from clip_geometry.ledger.comparing import Line, Ours, compare
+from clip_geometry.ledger.entries import entries, findings, has_ledger
+from clip_geometry.ledger.published import papers
 from clip_geometry.report.numbers import MISSING, fixed, plus_minus
 from clip_geometry.report.origin import option_words, pipeline_words, with_options
+from clip_geometry.report.words import render
 from clip_geometry.results import ORIGIN, Row
 
 UNLIKE = {
@@ -86,6 +92,46 @@ def tables(lines: Iterable[Line]) -> list[Table]:
 def beside(rows: Sequence[Row], run: str) -> list[Table]:
     """The tables for the report of a run: the published numbers that its rows stand beside."""
     return tables(line for line in compare(rows, run) if line.ours)
+
+
+def reproduction_page(recorded: Mapping[str, Sequence[Row]]) -> str:
+    """docs/reproduction.md: every published number, ours, the difference and the cause.
+
+    Args:
+        recorded: Name of a run → its recorded rows.
+    """
+    about: list[Mapping[str, Any]] = []
+    for paper in papers().values():
+        # a line for every published number, with all that was recorded for it
+        lines = []
+        for entry in entries(paper.name) if has_ledger(paper.name) else ():
+            found = [line for run in entry.runs for line in compare(recorded.get(run, ()), run, [entry])]
+            lines.append(Line(entry, tuple(ours for line in found for ours in line.ours)))
+        own = sum(line.comparable for line in lines)
+        others = sum(bool(line.ours) for line in lines) - own
+        reasons = sum(bool(line.entry.rule.reason) for line in lines)
+        about.append(
+            {
+                "title": paper.title,
+                "reference": paper.reference,
+                "has_ledger": has_ledger(paper.name),
+                "counts": (len(lines), own, others, reasons, len(lines) - own - others - reasons),
+                "findings": findings(paper.name),
+                "tables": tables(lines),
+            }
+        )
+    return render(
+        Path(__file__).with_name("reproduction.md.j2"),
+        papers=about,
+        wrapped=lambda text: textwrap.fill(
+            text,
+            120,
+            subsequent_indent="  " if text.startswith(("- ", "  ")) else "",
+            break_long_words=False,
+            break_on_hyphens=False,
+        ),
+        cited=lambda evidence: ", ".join(f"`{each}`" if each.startswith("tests/") else each for each in evidence),
+    )
 
 
 def _cells(table: Table, line: Line, label: str, ours: Ours, above: Ours | None) -> Cells:

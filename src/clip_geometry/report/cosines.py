@@ -35,9 +35,17 @@ def sampled_cosines(
     sizes = []
     if len(unit) == 2 and unit["image"].shape[1] == unit["text"].shape[1]:
         image, text = unit["image"], unit["text"]
-        matching, random = _across(image, text, pairs, rng)
-        kinds = {"matching pairs": matching, "random image-text pairs": random}
-        sizes = [len(image) * len(text), 0 if pairs is None else len(pairs[0])]
+        cells = len(image) * len(text)
+        sizes = [cells, 0 if pairs is None else len(pairs[0])]
+        drawn = np.arange(cells) if cells <= MAX_COSINES else rng.integers(cells, size=MAX_COSINES)
+        if pairs is not None:
+            left, right = (np.asarray(index) for index in pairs)
+            drawn = drawn[~np.isin(drawn, left * len(text) + right)]  # rows that are not known to pair
+            if len(left) > MAX_COSINES:
+                chosen = rng.choice(len(left), MAX_COSINES, replace=False)
+                left, right = left[chosen], right[chosen]
+            kinds["matching pairs"] = _cosine(image, text, left, right)
+        kinds["random image-text pairs"] = _cosine(image, text, *np.divmod(drawn, len(text)))
     for name, rows in unit.items():
         kinds[f"two different {name}s"] = _within(rows, rng)
         sizes.append(len(rows) * (len(rows) - 1) // 2)
@@ -52,22 +60,6 @@ def _within(unit: Rows, rng: np.random.Generator) -> Cosines:
     i = rng.integers(n, size=MAX_COSINES)
     j = (i + rng.integers(1, n, size=MAX_COSINES)) % n
     return _cosine(unit, unit, i, j)
-
-
-def _across(image: Rows, text: Rows, pairs: Pairs | None, rng: np.random.Generator) -> tuple[Cosines, Cosines]:
-    """Cosines of the pairs (none without pairs), and of random image and text rows that are not known to pair."""
-    cells = len(image) * len(text)
-    drawn = np.arange(cells) if cells <= MAX_COSINES else rng.integers(cells, size=MAX_COSINES)
-    i, j = np.divmod(drawn, len(text))
-    if pairs is None:
-        return np.empty(0), _cosine(image, text, i, j)
-    left, right = (np.asarray(index) for index in pairs)
-    strangers = ~np.isin(drawn, left * len(text) + right)
-    chosen = np.arange(len(left))
-    if len(left) > MAX_COSINES:
-        chosen = rng.choice(len(left), MAX_COSINES, replace=False)
-    matching = _cosine(image, text, left[chosen], right[chosen])
-    return matching, _cosine(image, text, i[strangers], j[strangers])
 
 
 def _cosine(x: Rows, y: Rows, i: NDArray, j: NDArray, block: int = 16384) -> Cosines:

@@ -1,10 +1,8 @@
 """The standard figures, from arrays. Rows are drawn as given, after any pipeline; nothing is normalized here."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -222,7 +220,15 @@ def coordinate_spread(
     for name, values, what, style, gid in lines:
         style = {"color": COLOUR[name], "linestyle": style, "label": f"{name}: {what}", "gid": f"{gid}:{name}"}
         axes.plot(np.arange(1, len(values) + 1), np.sort(values)[::-1], **style)
-    _name_largest(axes, means)
+    tops = sorted(((float(mean.max()), int(mean.argmax()), name) for name, mean in means.items()), reverse=True)
+    level = len(tops) == 2 and tops[1][0] > 0.5 * tops[0][0]
+    for place, (value, index, name) in enumerate(tops):
+        axes.plot(1, value, marker=MARKER[name], markersize=4, color=COLOUR[name], gid=f"top:{name}")
+        # above the marker; both above the higher one if they are nearly level
+        at = (1, tops[0][0] if level else value)
+        offset = (6, 12 if level and place == 0 else 3)
+        style = {"color": COLOUR[name], "fontsize": 7, "gid": f"name:{name}"}
+        axes.annotate(f"coordinate {index}", at, offset, textcoords="offset points", **style)
     axes.set(xscale="log", yscale="log", xlabel="rank of the coordinate")
     axes.set_ylabel("standard deviation, |mean|" if means else "standard deviation")
     largest = max(float(values.max()) for values in (*stds.values(), *means.values()))
@@ -231,15 +237,3 @@ def coordinate_spread(
         axes.set_ylim(max(typical / 30, largest * FLOOR), largest * 3)
     legend_above(figure, axes, columns=2)
     return figure
-
-
-def _name_largest(axes: Axes, means: Mapping[str, NDArray]) -> None:
-    """Names above the markers, both above the higher one if they are nearly level."""
-    tops = sorted(((float(mean.max()), int(mean.argmax()), name) for name, mean in means.items()), reverse=True)
-    level = len(tops) == 2 and tops[1][0] > 0.5 * tops[0][0]
-    for place, (value, index, name) in enumerate(tops):
-        axes.plot(1, value, marker=MARKER[name], markersize=4, color=COLOUR[name], gid=f"top:{name}")
-        at = (1, tops[0][0] if level else value)
-        offset = (6, 12 if level and place == 0 else 3)
-        style = {"color": COLOUR[name], "fontsize": 7, "gid": f"name:{name}"}
-        axes.annotate(f"coordinate {index}", at, offset, textcoords="offset points", **style)

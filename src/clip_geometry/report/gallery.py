@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -52,20 +52,33 @@ class FigureEntry:
     wide: bool = False
 
 
-def save_entry(
-    figure: Figure,
-    folder: str | Path,
-    name: str,
-    title: str,
-    caption: str,
-    *,
-    prefix: str = "",
-    group: str = "",
-    wide: bool = False,
-) -> FigureEntry:
-    """Save a figure as PNG and SVG under `prefix + name`; the entry of the report for it."""
-    png, svg = save_figure(figure, folder, prefix + name)
-    return FigureEntry(prefix + name, title, caption, svg, png, group, wide)
+class Drawing(NamedTuple):
+    """A figure that is not saved yet. wide: it takes the width of two others on the page."""
+
+    title: str
+    figure: Figure
+    caption: str
+    wide: bool = False
+
+
+def save_drawings(
+    drawings: Mapping[str, Drawing], folder: str | Path, *, origin: str = "", prefix: str = "", group: str = ""
+) -> list[FigureEntry]:
+    """Save figures as PNG and SVG.
+
+    Args:
+        drawings: File name → drawing.
+        folder: Where the files go.
+        origin: Data, model and seed; the last sentence of every caption.
+        prefix: Of the file names.
+        group: Heading of the figures in the report of a sweep.
+    """
+    entries = []
+    for name, (title, figure, caption, wide) in drawings.items():
+        png, svg = save_figure(figure, folder, prefix + name)
+        caption = f"{caption} {origin}" if origin else caption
+        entries.append(FigureEntry(prefix + name, title, caption, svg, png, group, wide))
+    return entries
 
 
 def draw_figures(
@@ -125,7 +138,8 @@ def draw_figures(
         except InputError as error:
             entries.append(FigureEntry(prefix + name, title, f"Not drawn: {error}.", None, None, group))
             continue
-        entries.append(save_entry(figure, folder, name, title, f"{caption} {origin}", prefix=prefix, group=group))
+        drawing = {name: Drawing(title, figure, caption)}
+        entries += save_drawings(drawing, folder, origin=origin, prefix=prefix, group=group)
     return entries
 
 

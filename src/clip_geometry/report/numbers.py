@@ -25,7 +25,8 @@ def number(value: Any) -> str:
     if SMALLEST <= abs(value) < LARGEST:
         return fixed(value, _decimals(value))
     mantissa, exponent = f"{value:.1e}".split("e")
-    return f"{mantissa} × 10{_superscript(int(exponent))}".replace("-", "−")
+    raised = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"{mantissa} × 10{raised}".replace("-", "−")
 
 
 def fixed(value: float, decimals: int) -> str:
@@ -91,7 +92,3 @@ def bound(value: Any) -> str:
     if as_number(value) is None:
         return str(value)
     return f"{value:g}".replace("-", "−")
-
-
-def _superscript(exponent: int) -> str:
-    return str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))

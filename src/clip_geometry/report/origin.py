@@ -26,7 +26,15 @@ def runs(rows: Iterable[Row]) -> list[Run]:
     grouped: dict[tuple, list[Row]] = {}
     for row in rows:
         grouped.setdefault(tuple(_identity(row, name) for name in ORIGIN), []).append(row)
-    names = _headed([members[0] for members in grouped.values()])
+    # a heading names the fields that vary, and the owners of options that do
+    firsts = [members[0] for members in grouped.values()]
+    varying = {name for name in ORIGIN if len({_identity(row, name) for row in firsts}) > 1}
+    varying |= {OWNER[name] for name in varying if name in OWNER}
+    names = [name for name in ORIGIN if name in varying]
+    # what a step was fitted on mostly follows from the data and the pipeline
+    without = [name for name in names if name != "fitted_on"]
+    if len({tuple(_identity(row, name) for name in without) for row in firsts}) == len(firsts):
+        names = without
     labels = (chr(ord("A") + k) if k < 26 else f"#{k + 1}" for k in count())
     return [
         Run(label, heading(members[0], names), members)
@@ -76,7 +84,16 @@ def pipeline_words(steps: Sequence[str]) -> str:
 
 def option_words(options: Mapping[str, Any]) -> str:
     """`seed 1, zero_bias`; of options that differ by modality `image (seed 1), text (seed 2)`."""
-    return ", ".join(text for key, value in options.items() if (text := _option(key, value)))
+    texts = []
+    for key, value in options.items():
+        if isinstance(value, Mapping):
+            inner = option_words(value)
+            texts += [f"{key} ({inner})"] if inner else []
+        elif isinstance(value, bool):
+            texts.append(key if value else f"no {key}")
+        elif value is not None:
+            texts.append(f"{key} {value}")
+    return ", ".join(texts)
 
 
 def with_options(name: str, options: Mapping[str, Any] | None) -> str:
@@ -95,17 +112,6 @@ def data_words(row: Row) -> str:
     return ", ".join(filter(None, (with_options(row.get("dataset") or "", row.get("data_options")), row.get("split"))))
 
 
-def _option(key: str, value: Any) -> str:
-    if isinstance(value, Mapping):
-        inner = option_words(value)
-        return f"{key} ({inner})" if inner else ""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return key if value else f"no {key}"
-    return f"{key} {value}"
-
-
 def _joined(*texts: str) -> str:
     return " · ".join(filter(None, texts))
 
@@ -115,17 +121,6 @@ def _identity(row: Row, name: str) -> str:
     value = row.get(name)
     value = (value or {}) if name in OWNER else value
     return json.dumps(value, sort_keys=True, default=str)
-
-
-def _headed(firsts: Sequence[Row]) -> list[str]:
-    """The fields that a heading names: those that vary, and the owners of options that do."""
-    varying = [name for name in ORIGIN if len({_identity(row, name) for row in firsts}) > 1]
-    owners = {OWNER[name] for name in varying if name in OWNER}
-    names = [name for name in ORIGIN if name in varying or name in owners]
-    without = [name for name in names if name != "fitted_on"]
-    # what a step was fitted on mostly follows from the data and the pipeline
-    distinct = len({tuple(_identity(row, name) for name in without) for row in firsts})
-    return without if distinct == len(firsts) else names
 
 
 def _named(name: str, text: str) -> str:

@@ -76,16 +76,33 @@ def render_report(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(facts=explained.facts, anchor=anchor, references=_references)
+    environment.filters.update(
+        facts=explained.facts,
+        anchor=anchor,
+        references=_references,
+        data_uri=lambda svg: f"data:image/svg+xml;base64,{base64.b64encode(svg.read_bytes()).decode()}",
+    )
     rows = [row for section in sections for row in section.rows]
     numbers = count(1)  # figures are numbered throughout
     shown = []
     for number, section in enumerate(sections, start=1):
-        figures = [
-            (next(numbers), entry, _data_uri(entry.svg_path)) if entry.svg_path else (0, entry, "")
-            for entry in section.figures
-        ]
-        shown.append(_shown(section, explanations) | {"number": number, "figures": figures})
+        found = [(part, said) for part in parts(section.rows) if (said := findings(part.rows))]
+        if section.sentences:
+            found = [(Run("", ""), list(section.sentences))]
+        shown.append(
+            {
+                **vars(section),
+                "number": number,
+                "facts": [(name, text) for name, value in section.facts.items() if (text := _fact(value))],
+                "findings": found[:MAX_RUNS_IN_BRIEF],
+                "with_errors": any("±" in sentence for _, said in found[:MAX_RUNS_IN_BRIEF] for sentence in said),
+                "left_out": len(found[MAX_RUNS_IN_BRIEF:]),
+                "table": build_table(section.rows, explanations),
+                "explained": bool(_explained(section.rows, explanations)),
+                "transformed": any(row.get("maps") for row in section.rows),
+                "figures": [(next(numbers) if entry.svg_path else 0, entry) for entry in section.figures],
+            }
+        )
     return environment.get_template("template.html").render(
         title=title,
         intro=intro,
@@ -97,26 +114,6 @@ def render_report(
         config=config,
         versions=dict(versions or {}),
     )
-
-
-def _shown(section: Section, explanations: Mapping[str, Explanation]) -> dict[str, Any]:
-    """The section as the template takes it."""
-    found = [(part, said) for part in parts(section.rows) if (said := findings(part.rows))]
-    if section.sentences:
-        found = [(Run("", ""), list(section.sentences))]
-    return {
-        "title": section.title,
-        "intro": section.intro,
-        "facts": [(name, text) for name, value in section.facts.items() if (text := _fact(value))],
-        "fresh_models": list(section.fresh_models),
-        "findings": found[:MAX_RUNS_IN_BRIEF],
-        "with_errors": any("±" in sentence for _, said in found[:MAX_RUNS_IN_BRIEF] for sentence in said),
-        "left_out": len(found[MAX_RUNS_IN_BRIEF:]),
-        "table": build_table(section.rows, explanations),
-        "explained": bool(_explained(section.rows, explanations)),
-        "transformed": any(row.get("maps") for row in section.rows),
-        "beside": list(section.beside),
-    }
 
 
 def write_report(path: str | Path, **content: Any) -> Path:
@@ -154,7 +151,3 @@ def _references(text: str) -> list[tuple[str, str]]:
         pieces += [(text[end : match.start()], ""), (match[0], resolver + rest if resolver else match[0])]
         end = match.end()
     return [piece for piece in (*pieces, (text[end:], "")) if piece[0]]
-
-
-def _data_uri(svg: Path) -> str:
-    return "data:image/svg+xml;base64," + base64.b64encode(svg.read_bytes()).decode()

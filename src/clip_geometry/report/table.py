@@ -4,8 +4,10 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from clip_geometry.config import read_yaml
 from clip_geometry.geometry import GROUPS, Measure
 from clip_geometry.report.numbers import as_number, bound, number, plus_minus, to_error
 from clip_geometry.report.origin import Row, places, runs, words
@@ -36,6 +38,25 @@ class Explained:
 
 
 Explanation = Measure | Explained
+
+
+def read_explanations(file: Path) -> dict[str, Explained]:
+    """Read the explanations of an experiment from its numbers.yaml.
+
+    Args:
+        file: YAML with `experiment` (the prefix of the names), `defaults`, and `numbers`: name → the fields of
+            `Explained` that differ from the defaults.
+
+    Returns:
+        Name → explanation.
+    """
+    found = read_yaml(file)
+    defaults = {"direction": ""} | found.get("defaults", {})
+    made = (
+        Explained(**{**defaults, **fields, "name": f"{found['experiment']}.{name}", "range": tuple(fields["range"])})
+        for name, fields in found["numbers"].items()
+    )
+    return {each.name: each for each in made}
 
 
 @dataclass(frozen=True)
@@ -158,10 +179,21 @@ def _block(name: str, members: Sequence[Member], explanation: Explanation | None
     # sorting is stable: within a set, runs keep their order
     order = {modality: k for k, modality in enumerate(SETS)}
     ordered = sorted(members, key=lambda member: order.get(_modality(member[0]), len(SETS)))
-    near = [row.get(key) for row, _ in members for key in ("value", "null_value")]
-    lines = tuple(_line(row, cells, explanation, near) for row, cells in ordered)
+    near = [row.get(key) for row, _ in members for key in ("value", "null_value")]  # read beside each other
+    lines = []
+    for row, cells in ordered:
+        value, error = as_number(row.get("value")), row.get("standard_error")
+        line = Line(
+            modality=_modality(row),
+            varying=cells,
+            value="" if value is None else plus_minus(value, error, *near),
+            null=to_error(row.get("null_value"), error, *near),
+            note=row.get("note") or ("not a finite number" if value is None else ""),
+            track=track(row, explanation.range) if explanation else None,
+        )
+        lines.append(line)
     if explanation is None:
-        return Block(name, name, "", "", "", "", "", equal_to, lines)
+        return Block(name, name, "", "", "", "", "", equal_to, tuple(lines))
     low, high = explanation.range
     # a variant that is explained under its base name keeps the variant in its title
     suffix = "" if explanation.name == name else f" [{name.partition('[')[2]}"
@@ -174,25 +206,12 @@ def _block(name: str, members: Sequence[Member], explanation: Explanation | None
         direction=explanation.direction,
         trap=explanation.trap,
         equal_to=equal_to,
-        lines=lines,
+        lines=tuple(lines),
     )
 
 
 def _modality(row: Row) -> str:
     return str((row.get("at") or {}).get("modality") or "")
-
-
-def _line(row: Row, varying: tuple[str, ...], explanation: Explanation | None, near: Sequence[Any]) -> Line:
-    """near: all numbers of the measure, which are read beside each other."""
-    value, error = as_number(row.get("value")), row.get("standard_error")
-    return Line(
-        modality=_modality(row),
-        varying=varying,
-        value="" if value is None else plus_minus(value, error, *near),
-        null=to_error(row.get("null_value"), error, *near),
-        note=row.get("note") or ("not a finite number" if value is None else ""),
-        track=track(row, explanation.range) if explanation else None,
-    )
 
 
 def track(row: Row, limits: tuple[float | str, float | str]) -> Track | None:

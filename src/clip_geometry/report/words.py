@@ -1,7 +1,6 @@
 """Text from Jinja templates beside the code that computes their numbers: sentences as macros, and whole pages."""
 
 from collections.abc import Iterable
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +42,11 @@ class Words:
     """
 
     def __init__(self, file: Path):
-        self.file = file
-
-    @cached_property
-    def _macros(self) -> Any:
-        return _ENVIRONMENT.from_string(self.file.read_text(encoding="utf-8")).module
+        self.macros: Any = _ENVIRONMENT.from_string(file.read_text(encoding="utf-8")).module
 
     def __call__(self, macro: str, /, *arguments: Any, **values: Any) -> str:
         """The text of a macro with its runs of blanks joined; empty where the macro says nothing."""
-        return " ".join(getattr(self._macros, macro)(*arguments, **values).split())
+        return " ".join(getattr(self.macros, macro)(*arguments, **values).split())
 
 
 def render(file: Path, **values: Any) -> str:

@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
-from clip_geometry.experiments.kit.figures import Curve, Drawing, Panel, deviation, panels_figure, save_drawings
+from clip_geometry.experiments.kit.figures import Curve, Panel, deviation, panels_figure
 
 STEPS = np.array([0, 1, 10, 40])
 RUNS = np.array([[0.1, 0.2, 0.4, 0.5], [0.1, 0.4, 0.6, 0.9]])
@@ -60,10 +59,3 @@ def test_ends_and_levels_are_drawn():
     (axes,) = drawn(panel).axes
     assert [text.get_text() for text in axes.texts] == ["0.10→0.50"] and axes.get_title(loc="left") == "gap"
     assert [line.get_ydata()[0] for line in axes.lines] == [0.1, 0.3]
-
-
-def test_a_saved_figure_has_its_caption_and_origin(tmp_path):
-    drawings = {"one": Drawing("Title", Figure(), "What it shows.", wide=True)}
-    (entry,) = save_drawings(drawings, tmp_path, origin="Seed 3.", prefix="01-", group="a run")
-    assert (entry.name, entry.caption, entry.group, entry.wide) == ("01-one", "What it shows. Seed 3.", "a run", True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["01-one.png", "01-one.svg"]

@@ -10,9 +10,9 @@ from pydantic import Field
 
 from clip_geometry import average_cosine
 from clip_geometry.experiments.kit.base import Cell, Experiment, RunConfig, experiments
-from clip_geometry.experiments.kit.explained import read_explanations
 from clip_geometry.report.gallery import FigureEntry
 from clip_geometry.report.style import new_axes, save_figure, styled
+from clip_geometry.report.table import read_explanations
 from clip_geometry.report.words import Words
 from clip_geometry.results import Row
 

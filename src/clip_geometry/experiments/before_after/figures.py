@@ -22,7 +22,7 @@ from clip_geometry.experiments.before_after.sentences import (
     Row,
     Table,
 )
-from clip_geometry.report.gallery import FigureEntry, save_entry
+from clip_geometry.report.gallery import Drawing, FigureEntry, save_drawings
 from clip_geometry.report.numbers import as_number
 from clip_geometry.report.style import (
     COLOUR,
@@ -92,18 +92,9 @@ def draw_before_after(
     panels = [panel for panel in PANELS if any(table.of(table.names, *dots.key) for dots in panel.dots)]
     if not panels:
         return []
-    return [
-        save_entry(
-            before_after_figure(table, first, panels),
-            folder,
-            "before_after",
-            "What maps change and what they do not",
-            WORDS("caption", first=first, origin=origin),
-            prefix=prefix,
-            group=group,
-            wide=True,
-        )
-    ]
+    figure, caption = before_after_figure(table, first, panels), WORDS("caption", first=first)
+    drawn = {"before_after": Drawing("What maps change and what they do not", figure, caption, wide=True)}
+    return save_drawings(drawn, folder, origin=origin, prefix=prefix, group=group)
 
 
 @styled

@@ -2,20 +2,23 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny
 
 from clip_geometry.config import Config, digest, validate
-from clip_geometry.data import dataset_from, path_of
-from clip_geometry.data.base import DatasetConfig
+from clip_geometry.data import dataset_from, load_dataset, path_of
+from clip_geometry.data.base import Dataset, DatasetConfig
+from clip_geometry.embedding.loop import embed, recipe_for
+from clip_geometry.embedding.reading import read_store
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.encoders import resolve_encoder
+from clip_geometry.encoders import encoder_revision, resolve_encoder
 from clip_geometry.encoders.base import EncoderConfig
-from clip_geometry.experiments.kit.stored import StoredConfig
+from clip_geometry.experiments.kit.stored import StoredConfig, read_stored, stored_revision
 from clip_geometry.registry import InputError, Registry, homes_in
 from clip_geometry.results import Results, Row
 from clip_geometry.transforms import parse_pipeline
@@ -77,11 +80,20 @@ class RunConfig(Config):
     seed: int = Field(default=0, ge=0, lt=2**63)
 
 
-class Workspace(Protocol):
-    """What the runner provides to an experiment."""
+@dataclass
+class RunFolder:
+    """A run's folder and what its experiments share. Stores are in `embeddings/` beside it, one per model and data set.
+
+    Attributes:
+        folder: The folder of the run.
+        device: Where models are computed: "auto", "cpu", "cuda", ….
+    """
 
     folder: Path
-    device: str
+    device: str = "auto"
+    _sets: dict[str, Mapping[str, Embeddings]] = field(default_factory=dict)
+    _data: dict[str, Dataset] = field(default_factory=dict)
+    _revisions: dict[str, str] = field(default_factory=dict)
 
     def embeddings(
         self,
@@ -92,23 +104,53 @@ class Workspace(Protocol):
         batch_size: int,
         only: str | None = None,
     ) -> Mapping[str, Embeddings]:
-        """Embed the data with the model, once: the store keeps the result.
+        """The embeddings of a data set by a model, computed once and kept in a store, or stored embeddings as they are.
 
         Args:
-            model: The encoder, None for stored embeddings.
-            data: The data set, or stored embeddings, which are returned unchanged.
-            limit: Use only the first N items, None for all.
-            batch_size: Batch size of the encoder.
-            only: The one modality that is needed, None for all.
-
-        Returns:
-            Modality → embeddings.
+            model: The model; None for stored embeddings.
+            data: The data set or the stored embeddings.
+            limit: Use only the first N items.
+            batch_size: Items per batch.
+            only: The modality that is needed. Default: all.
         """
-        ...
+        if isinstance(data, StoredConfig) or model is None:
+            assert isinstance(data, StoredConfig)  # configs are checked: a model for data sets, none for these
+            key = f"{digest(data)} {limit}"
+            if key not in self._sets:
+                self._sets[key] = read_stored(data, limit)
+            return self._sets[key]
+        dataset = self._dataset(data)
+        readable = "".join(c if c.isalnum() or c in "._-" else "-" for c in f"{model.model}-{data.name}")
+        name = f"{readable[:60]}-{recipe_for(model, dataset, batch_size)['key']}"
+        if only is not None and len(dataset.sides) > 1:  # a store of its own, which may lack the other modality
+            dataset = replace(dataset, **{side.modality: None for side in dataset.sides if side.modality != only})
+            name += f"-{only}"
+        store = self.folder.parent / "embeddings" / name
+        key = f"{store} {limit}"
+        if key not in self._sets:
+            embed(model, dataset, store, limit=limit, batch_size=batch_size, device=self.device)
+            self._sets[key] = read_store(store, limit=limit)
+        return self._sets[key]
 
     def revisions(self, model: EncoderConfig | None, data: DatasetConfig | StoredConfig) -> dict[str, str]:
-        """Hashes of the files behind both and of the package: when they change, cells are computed again."""
-        ...
+        """Identifies the files behind both and the version of the package. When one changes, cells are new."""
+        if isinstance(data, StoredConfig) or model is None:
+            assert isinstance(data, StoredConfig)
+            return {"data_revision": stored_revision(data), "version": version("clip-geometry")}
+        key = digest(model)
+        if key not in self._revisions:
+            self._revisions[key] = encoder_revision(model)
+        return {
+            "model_revision": self._revisions[key],
+            "data_revision": self._dataset(data).revision,
+            "version": version("clip-geometry"),
+        }
+
+    def _dataset(self, config: DatasetConfig) -> Dataset:
+        key = digest(config)
+        if key not in self._data:
+            self._data[key] = load_dataset(config)
+        return self._data[key]
 
 
 @dataclass(frozen=True)
@@ -135,7 +177,7 @@ class Experiment(ABC):
     summary: ClassVar[str]
     explanations: ClassVar[Mapping[str, Any]] = {}  # measure → `report.table.Explanation`, of its own measures
 
-    def __init__(self, config: Any, workspace: Workspace):
+    def __init__(self, config: Any, workspace: RunFolder):
         self.config = config
         self.workspace = workspace
 
@@ -184,6 +226,14 @@ class Experiment(ABC):
         if model is None or not model.is_fresh:
             return []
         return [f"{model.model} (fresh)" if getattr(model, "fresh", False) else model.model]
+
+
+def distinct_labels(labels: Sequence[str]) -> list[str]:
+    """Remove the comma-separated parts that all labels share, unless two labels would become equal."""
+    parts = [label.split(", ") for label in labels]
+    common = set(parts[0]).intersection(*parts[1:]) if len(parts) > 1 else set()
+    short = [", ".join(part for part in each if part not in common) for each in parts]
+    return short if len(set(short)) == len(short) else list(labels)
 
 
 experiments: Registry[type[Experiment]] = Registry(

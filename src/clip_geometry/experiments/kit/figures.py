@@ -1,5 +1,6 @@
-"""What the figures of experiments share: panels of curves, axes, and saving a figure with its caption."""
+"""What the figures of experiments share: panels of curves over steps, axes, and tables whose lines are maps."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -7,47 +8,28 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, ScalarFormatter
 from numpy.typing import NDArray
 
-from clip_geometry.report.gallery import FigureEntry
+from clip_geometry.report.gallery import Drawing, FigureEntry, save_drawings
 from clip_geometry.report.numbers import fixed
-from clip_geometry.report.style import save_figure, styled
+from clip_geometry.report.style import DOTTED, NEUTRAL, error_dots, legend_above, name_lines, new_axes, styled
+from clip_geometry.report.words import Words
 
-INK = "#24292F"
 # Tol 2021, muted: distinguishable with every common color vision deficiency, and the colors of no modality
 WINE, INDIGO, GREEN, ROSE, CYAN = "#882255", "#332288", "#117733", "#CC6677", "#88CCEE"
 SERIES = (WINE, GREEN, ROSE, CYAN, "#DDCC77", "#AA4499", "#44AA99", INDIGO, "#999933")
 LINES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (4, 1.2, 1, 1.2)))  # a second cue beside the color
-DASHED = LINES[1]
 
+# of Okabe & Ito 2008, without those of the modalities
+SIGNS = (("#009E73", "o"), ("#CC79A7", "^"), ("#E69F00", "s"), ("#56B4E9", "D"))
+DODGE = 0.24  # of a line's height, between the markers of its series
+LEAST_FAMILY = 3  # maps that make a curve
+_NUMBER = re.compile(r"\((\d+)")
+WORDS = Words(Path(__file__).with_name("words.j2"))
 
-class Drawing(NamedTuple):
-    """A figure that is not saved yet. wide: it takes the width of two others on the page."""
-
-    title: str
-    figure: Figure
-    caption: str
-    wide: bool = False
-
-
-def save_drawings(
-    drawings: Mapping[str, Drawing], folder: str | Path, *, origin: str, prefix: str = "", group: str = ""
-) -> list[FigureEntry]:
-    """Save figures as PNG and SVG.
-
-    Args:
-        drawings: File name → drawing.
-        folder: Where the files go.
-        origin: Data, model and seed; the last sentence of every caption.
-        prefix: Of the file names.
-        group: Heading of the figures in the report of a sweep.
-    """
-    entries = []
-    for name, (title, figure, caption, wide) in drawings.items():
-        png, svg = save_figure(figure, folder, prefix + name)
-        entries.append(FigureEntry(prefix + name, title, f"{caption} {origin}", svg, png, group, wide=wide))
-    return entries
+Row = Mapping[str, Any]
+Series = Mapping[str, Mapping[str, Row]]  # legend → map → row
 
 
 class Curve(NamedTuple):
@@ -107,7 +89,13 @@ def panels_figure(
     for axes, panel in zip(grid, panels, strict=False):
         _draw(axes, panel)
         if log_steps and panel.curves:
-            _step_axis(axes, int(panel.curves[0].x[-1]))
+            # linear up to step 1, logarithmic beyond, so that the first steps are seen
+            last = int(panel.curves[0].x[-1])
+            ticks = [0, *(10**k for k in range(len(str(last))) if 10**k <= last)]
+            axes.set_xscale("symlog", linthresh=1, linscale=0.5)
+            axes.set_xticks(ticks, ["" if tick == 1 else f"{tick}" for tick in ticks])
+            axes.set_xlim(0, last)
+            axes.xaxis.minorticks_off()
     for place, (axes, panel) in enumerate(zip(grid, panels, strict=False)):  # scales need all curves of a row
         row = place // columns * columns
         beside = panels[row : row + columns] if share else [panel]
@@ -146,15 +134,6 @@ def _draw(axes: Axes, panel: Panel) -> None:
         axes.set_title(panel.title, fontsize=8, fontweight="bold", loc="left", pad=13)
 
 
-def _step_axis(axes: Axes, last: int) -> None:
-    """Steps from 0 on: linear up to 1, logarithmic beyond, so that the first steps are seen."""
-    axes.set_xscale("symlog", linthresh=1, linscale=0.5)
-    ticks = [0, *(10**k for k in range(len(str(last))) if 10**k <= last)]
-    axes.set_xticks(ticks, ["" if tick == 1 else f"{tick}" for tick in ticks])
-    axes.set_xlim(0, last)
-    axes.xaxis.minorticks_off()
-
-
 def _scale(axes: Axes, panel: Panel, values: NDArray[np.float64]) -> None:
     if panel.log:
         log_axis(axes.yaxis, values)
@@ -181,3 +160,97 @@ def log_axis(axis: Any, values: NDArray[np.float64]) -> None:
 def deviation(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Standard deviation (n − 1) over the first axis, the runs; 0 for a single run."""
     return values.std(axis=0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1:])
+
+
+def draw_maps(
+    rows: Sequence[Row],
+    measures: Mapping[str, str],
+    *,
+    folder: Path,
+    origin: str,
+    key: str | None = None,
+    prefix: str = "",
+    group: str = "",
+) -> list[FigureEntry]:
+    """Draw and save the figures of rows of maps.
+
+    Args:
+        rows: Result rows; `at.row` names their map.
+        measures: Name → its name in the legend; with `key` a single measure.
+        folder: Where the files go.
+        origin: Model and data, for the captions.
+        key: The key of `at` whose values are the series.
+        prefix: Of the file names.
+        group: Heading in the report.
+
+    Returns:
+        The entries, none where no row has one of the measures.
+    """
+    series: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        if row["measure"] in measures and row.get("value") is not None:
+            legend = str(row["at"][key]) if key else measures[row["measure"]]
+            series.setdefault(legend, {})[row["at"]["row"]] = row
+    if not series:
+        return []
+    word = next(iter(measures.values())) if key else "accuracy"
+    maps = _maps(series)
+    title = f"{word[0].upper()}{word[1:]}"
+    drawn = {
+        "maps": Drawing(f"{title} after each map", map_dots(series, word), WORDS("dots", word, len(maps), maps[0]))
+    }
+    families: dict[str, dict[str, int]] = {}  # `whiten(k)[pooled] on scenes/train:pooled` → map → k
+    for name, row in next(iter(series.values())).items():
+        steps = " → ".join(row.get("pipeline") or ())
+        numbers = _NUMBER.findall(steps)
+        if len(numbers) == 1:
+            families.setdefault(f"{_NUMBER.sub('(k', steps)} on {row.get('fitted_on')}", {})[name] = int(numbers[0])
+    curves = [(family, members) for family, members in families.items() if len(members) >= LEAST_FAMILY]
+    for number, (family, members) in enumerate(curves):
+        drawn["maps_curve" + (f"_{number + 1}" if number else "")] = Drawing(
+            f"{title} against k of {family}",
+            map_curve(series, members, word),
+            WORDS("curve", family, len(members), maps[0]),
+        )
+    return save_drawings(drawn, folder, origin=origin, prefix=prefix, group=group)
+
+
+def _maps(series: Series) -> list[str]:
+    return list(dict.fromkeys(name for members in series.values() for name in members))
+
+
+@styled
+def map_dots(series: Series, word: str) -> Figure:
+    """One line per map, one marker per series; dotted: the first map's value of the first series."""
+    maps = _maps(series)
+    figure, axes = new_axes(0.75 + 0.22 * len(maps))
+    first = next(iter(series.values()))
+    if maps[0] in first:
+        axes.axvline(first[maps[0]]["value"], color=NEUTRAL, linewidth=1, linestyle=DOTTED, gid="baseline")
+    for place, ((legend, members), (colour, marker)) in enumerate(zip(series.items(), SIGNS, strict=False)):
+        at = [maps.index(name) + DODGE * (place - (len(series) - 1) / 2) for name in members]
+        error_dots(axes, members.values(), at, marker=marker, color=colour, label=legend, gid=f"maps:{legend}")
+    name_lines(axes, maps)
+    axes.set(xlabel=word)
+    axes.set_xlim(left=0)
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    legend_above(figure, axes, columns=3)
+    return figure
+
+
+@styled
+def map_curve(series: Series, members: Mapping[str, int], word: str) -> Figure:
+    """Value against the number in the map's name, on a log axis; dotted: the first map of each series."""
+    figure, axes = new_axes(2.4)
+    for (legend, rows), (colour, marker) in zip(series.items(), SIGNS, strict=False):
+        known = sorted((name for name in members if name in rows), key=lambda name: members[name])
+        style = {"fmt": f"-{marker}", "markersize": 3.5, "color": colour, "label": legend, "gid": f"curve:{legend}"}
+        error_dots(axes, [rows[name] for name in known], [members[name] for name in known], upright=True, **style)
+        axes.axhline(next(iter(rows.values()))["value"], color=colour, linewidth=1, linestyle=DOTTED)
+    axes.set(xscale="log", xlabel="k", ylabel=word, xticks=sorted(members.values()))
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.minorticks_off()
+    axes.set_ylim(bottom=0)
+    legend_above(figure, axes, columns=4)
+    return figure

@@ -1,6 +1,7 @@
 """The same captions in several languages: aligned rows after a pipeline, and measures with standard errors."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +16,7 @@ from clip_geometry.geometry.uncertainty import BLOCKS, deal, jackknife
 from clip_geometry.measuring.provenance import context, origin_of
 from clip_geometry.measuring.sets import KEPT_BYTES, QUADRATIC_ROWS
 from clip_geometry.registry import InputError
-from clip_geometry.results import Row
+from clip_geometry.results import Record, Row
 from clip_geometry.transforms import Step, prepare
 
 SPOKEN = {"en": "English", "de": "German", "fr": "French", "ru": "Russian"}
@@ -130,25 +131,16 @@ class LanguageSets:
         self, function: Callable[["LanguageSets"], Mapping[str, float]], n: int, *, at: Row, costly: bool
     ) -> list[Row]:
         """A row for each number of `function`, with its standard error unless `blocks` rounds would take long."""
-        errors: Mapping[str, float] = {} if costly else self._standard_errors(function)
+        errors: dict[str, float] = {}
+        if not costly and 2 <= self.blocks <= len(self._items):
+            with suppress(InputError):  # too small without a block
+                without = [function(self._without(block)) for block in range(self.blocks)]
+                errors = {
+                    name: float(jackknife([torch.tensor(each[name], dtype=torch.float64) for each in without]))
+                    for name in without[0]
+                }
         d = next(iter(self.rows.values())).shape[1]
-        return [
-            {"measure": name, "value": value, "standard_error": errors.get(name), "n": n, "d": d, "at": at}
-            for name, value in function(self).items()
-        ]
-
-    def _standard_errors(self, function: Callable[["LanguageSets"], Mapping[str, float]]) -> dict[str, float]:
-        """By the jackknife over blocks of captions; none where there are too few."""
-        if self.blocks < 2 or len(self._items) < self.blocks:
-            return {}
-        try:
-            without = [function(self._without(block)) for block in range(self.blocks)]
-        except InputError:  # too small without a block
-            return {}
-        return {
-            name: float(jackknife([torch.tensor(each[name], dtype=torch.float64) for each in without]))
-            for name in without[0]
-        }
+        return [Record(name, value, errors.get(name), n=n, d=d, at=at) for name, value in function(self).items()]
 
     def _without(self, block: int) -> "LanguageSets":
         """The captions outside of the block in every language, by the pipeline that is fitted on them."""

@@ -1,4 +1,4 @@
-"""Maps fitted on one named set and applied to others: what the experiments on transforms share."""
+"""Maps fitted on one named set and applied to others, labelled data sets among them."""
 
 import math
 from abc import abstractmethod
@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from clip_geometry.config import Config
+from clip_geometry.config import Config, validate
 from clip_geometry.data.base import DatasetConfig
 from clip_geometry.embeddings import Embeddings, pair
-from clip_geometry.experiments.kit.base import Cell, Experiment, Model, RunConfig, Steps
+from clip_geometry.experiments.kit.base import Cell, Data, Experiment, Model, RunConfig, Source, Steps
 from clip_geometry.experiments.kit.stored import StoredConfig, check_sources
 from clip_geometry.geometry import Measure
 from clip_geometry.geometry.uncertainty import BLOCKS
 from clip_geometry.measuring.provenance import context, origin_of
 from clip_geometry.measuring.sets import MeasuredSets, named
 from clip_geometry.registry import InputError, did_you_mean
-from clip_geometry.results import Row
+from clip_geometry.results import Record, Row
 from clip_geometry.transforms import ANY, FittedPipeline, Pipeline, parse_pipeline, transforms
 
 if TYPE_CHECKING:
@@ -180,16 +180,13 @@ class MapsExperiment(Experiment):
         shared = {**context(scored, seed=self.config.seed), "pipeline": list(each.pipeline), "fitted_on": fitted_on}
         n, d = scored["image"].vectors.shape
         return [
-            {
-                **shared,
-                "measure": measured[key].name,
-                "value": value,
-                "standard_error": math.sqrt(value * (1 - value) / n),
-                "n": n,
-                "d": d,
-                "at": {"row": each.row, "split": "test"},
-                **own,
-            }
+            shared
+            | Record(
+                measured[key].name,
+                value,
+                math.sqrt(value * (1 - value) / n),
+                **{"n": n, "d": d, "at": {"row": each.row, "split": "test"}, **own},
+            )
             for key, value in scores.items()
             if key in measured
         ]
@@ -216,7 +213,7 @@ class MapsExperiment(Experiment):
         return ", ".join(filter(None, (self.config.name, model and model.model)))
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
-        from clip_geometry.experiments.kit.maps_report import draw_maps
+        from clip_geometry.experiments.kit.figures import draw_maps
 
         return draw_maps(
             self.finished_rows(),
@@ -233,6 +230,63 @@ class MapsExperiment(Experiment):
         facts = self.facts()
         roles = "; ".join(f"{role}: {facts[role]}" for role in self.config.sources if role in facts)
         return f"{facts['model'] or 'stored embeddings'}; {roles}; d = {facts['dimension']}; seed {self.config.seed}."
+
+
+class ProbeConfig(MapsConfig):
+    """Keys of a probe. A map's fit_on is "pairs"; "train" or "test", the images of the probe with the prompts of their
+    classes; or "prompts", the prompts alone.
+
+    Args:
+        pairs: images and captions that maps can be fitted on, null for none.
+        probe: labelled images with splits "train" and "test", and a prompt.
+    """
+
+    ROLES: ClassVar = ("pairs", "train", "test", "prompts")
+    SCORED: ClassVar = ("test",)
+
+    pairs: Source | None = None
+    probe: Data
+
+    @property
+    def sources(self) -> Mapping[str, DatasetConfig | StoredConfig]:
+        splits = {split: self._split(split) for split in ("test", "train") if split in self.used}
+        pairs = {} if self.pairs is None else {"pairs": self.pairs}
+        prompts = {"prompts": self._split("test")} if "prompts" in self.used else {}
+        return splits | pairs | prompts
+
+    @classmethod
+    def data_fields(cls) -> set[str]:
+        return {"pairs", "probe"}
+
+    def _split(self, split: str) -> DatasetConfig:
+        values = self.probe.model_dump(mode="json") | {"split": split}
+        return validate(type(self.probe), values, f"probe {self.probe.name}")
+
+
+class PromptedConfig(ProbeConfig):
+    """A probe whose classes have prompts."""
+
+    @model_validator(mode="after")
+    def _prompted(self) -> Self:
+        if self.probe.prompt is None:
+            raise InputError(f'the probe {self.probe.name} needs a prompt: set probe.prompt, as in "a photo of a {{}}"')
+        return self
+
+
+class ProbeExperiment(MapsExperiment):
+    def sets(self, role: str) -> Sets:
+        found = super().sets(role)
+        return {"text": found["text"]} if role == "prompts" else found
+
+    def labelled(self, role: str) -> tuple[Embeddings, Embeddings]:
+        """Images with labels, and their class prompts."""
+        found = super().sets(role)
+        if len(found) < 2 or found["image"].labels is None or found["text"].pair_on != "label":
+            raise InputError(
+                f"the probe {self.config.probe.name} has to be labelled images with class prompts; set probe.prompt, "
+                'as in "a photo of a {}"'
+            )
+        return found["image"], found["text"]
 
 
 def fit(each: MapConfig, sets: Sets) -> FittedPipeline:

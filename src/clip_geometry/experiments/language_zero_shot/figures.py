@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from clip_geometry.experiments.kit.languages import spoken
-from clip_geometry.report.gallery import FigureEntry, save_entry
+from clip_geometry.report.gallery import Drawing, FigureEntry, save_drawings
 from clip_geometry.report.style import (
     DASHED,
     INK,
@@ -37,9 +37,9 @@ def draw_language_zero_shot(
     rows: Sequence[Row], *, folder: str | Path, origin: str, prefix: str = "", group: str = ""
 ) -> list[FigureEntry]:
     """The figure of these rows, saved as PNG and SVG."""
-    caption = WORDS("caption", chance=rows[0]["null_value"], origin=origin)
-    figure, title = language_figure(rows), "Accuracy by language"
-    return [save_entry(figure, folder, "language_zero_shot", title, caption, prefix=prefix, group=group)]
+    caption = WORDS("caption", chance=rows[0]["null_value"])
+    drawn = {"language_zero_shot": Drawing("Accuracy by language", language_figure(rows), caption)}
+    return save_drawings(drawn, folder, origin=origin, prefix=prefix, group=group)
 
 
 @styled

@@ -16,7 +16,6 @@ from clip_geometry.encoders.open_clip.source import scenes_folder
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.experiments.kit.base import Cell, Experiment, experiments
 from clip_geometry.experiments.kit.clip_training import ZERO_SHOT, data_words, measured_steps
-from clip_geometry.experiments.kit.explained import read_explanations
 from clip_geometry.experiments.kit.training import Checkpoint, remove_finished
 from clip_geometry.experiments.teach_text.config import TeachTextConfig, parallel
 from clip_geometry.experiments.teach_text.data import Images, Sources, Texts
@@ -33,6 +32,7 @@ from clip_geometry.experiments.teach_text.measuring import (
 from clip_geometry.experiments.teach_text.model import Student, fresh_student, make_folder, save_student
 from clip_geometry.experiments.teach_text.training import DistillationTrainer
 from clip_geometry.report.origin import with_options
+from clip_geometry.report.table import read_explanations
 from clip_geometry.results import Row
 from clip_geometry.versions import library_versions
 

@@ -15,7 +15,7 @@ from clip_geometry.encoders import load_encoder
 from clip_geometry.encoders.base import Encoder
 from clip_geometry.encoders.hf.loading import tokenize
 from clip_geometry.evaluators import ensemble
-from clip_geometry.experiments.kit.base import Workspace
+from clip_geometry.experiments.kit.base import RunFolder
 from clip_geometry.experiments.kit.clip_training import zero_shot_by_class
 from clip_geometry.experiments.teach_text.config import TeachTextConfig, changed, parallel
 from clip_geometry.progress import progress
@@ -115,7 +115,7 @@ class Sources:
         tokenizer: of the student.
     """
 
-    def __init__(self, config: TeachTextConfig, workspace: Workspace, tokenizer: Any):
+    def __init__(self, config: TeachTextConfig, workspace: RunFolder, tokenizer: Any):
         self.config, self.workspace, self.tokenizer = config, workspace, tokenizer
         self._rows: dict[DatasetConfig, tuple[list[str], np.ndarray]] = {}
 

@@ -6,16 +6,9 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from clip_geometry.experiments.kit.figures import (
-    LINES,
-    Curve,
-    Drawing,
-    Panel,
-    panels_figure,
-    save_drawings,
-)
+from clip_geometry.experiments.kit.figures import LINES, Curve, Panel, panels_figure
 from clip_geometry.experiments.kit.trajectories import states_of
-from clip_geometry.report.gallery import FigureEntry
+from clip_geometry.report.gallery import Drawing, FigureEntry, save_drawings
 from clip_geometry.report.numbers import plus_minus
 from clip_geometry.report.style import COLOURS, NEUTRAL, WIDTH
 from clip_geometry.report.words import Words

@@ -15,7 +15,6 @@ from clip_geometry.encoders.checkpoint import load_state_dict, read_state_dict
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.experiments.kit.base import Cell, Experiment, experiments
 from clip_geometry.experiments.kit.clip_training import data_words, measured_steps
-from clip_geometry.experiments.kit.explained import read_explanations
 from clip_geometry.experiments.kit.training import FULL, Checkpoint, remove_finished, resolve_precision
 from clip_geometry.experiments.kit.trajectories import curves_of
 from clip_geometry.experiments.train_clip.config import TrainClipConfig
@@ -33,6 +32,7 @@ from clip_geometry.experiments.train_clip.rows import change_rows, context, loss
 from clip_geometry.experiments.train_clip.training import ClipTrainer
 from clip_geometry.experiments.train_clip.words import architecture_words, arm_words
 from clip_geometry.progress import note
+from clip_geometry.report.table import read_explanations
 from clip_geometry.results import Row
 from clip_geometry.versions import library_versions
 

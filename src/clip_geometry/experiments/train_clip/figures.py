@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from clip_geometry.experiments.kit.figures import DASHED, INK, Curve, Drawing, Panel, panels_figure, save_drawings
+from clip_geometry.experiments.kit.figures import LINES, Curve, Panel, panels_figure
 from clip_geometry.experiments.kit.trajectories import curves_of
-from clip_geometry.report.gallery import FigureEntry
-from clip_geometry.report.style import COLOUR, LINE, NEUTRAL, WIDTH, styled
+from clip_geometry.report.gallery import Drawing, FigureEntry, save_drawings
+from clip_geometry.report.style import COLOUR, INK, LINE, NEUTRAL, WIDTH, styled
 from clip_geometry.report.words import Words
 
 Key = tuple[str, str, str]  # measure, modality, classes
@@ -69,7 +69,7 @@ MAIN = (
         "modalities apart",
         [
             Line(("modality_silhouette", "both", "all"), "silhouette"),
-            Line((SEPARABILITY, "both", "all"), "separability", SECOND, DASHED),
+            Line((SEPARABILITY, "both", "all"), "separability", SECOND, LINES[1]),
         ],
         (0, 1.03),
     ),
@@ -77,7 +77,7 @@ MAIN = (
     Shown("class silhouette", _each("silhouette")),
     # the whole range, for what it is: in most trainings a flat line near 0
     Shown("IsoScore", _each("isoscore"), (0, 1), decimals=3),
-    Shown("zero-shot accuracy", [Line(SEEN, "seen"), Line(HELD_OUT, "held out", SECOND, DASHED)], (0, 1.03)),
+    Shown("zero-shot accuracy", [Line(SEEN, "seen"), Line(HELD_OUT, "held out", SECOND, LINES[1])], (0, 1.03)),
 )
 MORE = (
     Shown("IsoScore, log axis", _each("isoscore"), decimals=3, log=True),

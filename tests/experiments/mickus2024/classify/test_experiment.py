@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from clip_geometry.config import validate
-from clip_geometry.experiments.kit.labels import distinct_labels
+from clip_geometry.experiments.kit.base import distinct_labels
 from clip_geometry.experiments.mickus2024.classify import Classify, ClassifyConfig
 from clip_geometry.experiments.mickus2024.classify.rows import deviation_rows
 from clip_geometry.experiments.mickus2024.classify.training import ClassificationTrainer, Place

@@ -19,15 +19,14 @@ from clip_geometry.experiments.tyshchuk2023 import initialization
 from clip_geometry.experiments.tyshchuk2023.initialization import (
     Initialization,
     InitializationConfig,
-    architectures,
     fresh_tower,
 )
-from clip_geometry.experiments.tyshchuk2023.initialization.architectures import (
+from clip_geometry.experiments.tyshchuk2023.initialization.fresh_tower import (
     architecture,
     architectures_up_to,
     modalities,
+    predicted_cosines,
 )
-from clip_geometry.experiments.tyshchuk2023.initialization.wide_limit import predicted_cosines
 from clip_geometry.geometry import average_cosine, measures
 from clip_geometry.registry import InputError
 from clip_geometry.results import Results
@@ -267,7 +266,7 @@ def test_a_text_encoder_has_one_tower():
 
 def test_architectures_come_small_ones_first_and_without_downloads(monkeypatch, tmp_path):
     names = ("RN50", "ViT-S-32-alt", "ViT-B-16-SigLIP", "roberta-ViT-B-32", "ViT-B-32")
-    monkeypatch.setattr(architectures, "models", lambda: SimpleNamespace(architectures=dict.fromkeys(names, ())))
+    monkeypatch.setattr(fresh_tower, "models", lambda: SimpleNamespace(architectures=dict.fromkeys(names, ())))
     found = [config.model for config, _ in architectures_up_to(110e6)]
     assert found == ["open_clip:ViT-S-32-alt/fresh", "open_clip:RN50/fresh"]
     planned = experiment(tmp_path, architectures_up_to=50)
@@ -354,7 +353,7 @@ def test_a_tower_that_cannot_be_followed_is_refused_with_layers_only(tmp_path):
 
 def test_every_trace_of_the_small_model_has_the_operations_that_the_figures_know():
     encoder = load_encoder(resolve_encoder("scenes-clip/fresh"), device="cpu")
-    from clip_geometry.experiments.tyshchuk2023.initialization.report import PLACES
+    from clip_geometry.experiments.tyshchuk2023.initialization.figures import PLACES
 
     known = {name for places in PLACES.values() for name in places}
     found = trace(encoder, "text", [encoder.tokenize(["a red circle", "a blue square"])])

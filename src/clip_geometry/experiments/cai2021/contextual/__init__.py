@@ -11,7 +11,7 @@ from clip_geometry.experiments.cai2021.contextual.config import ContextualConfig
 from clip_geometry.experiments.cai2021.contextual.rows import LIDS, dimension_rows, layer_rows, row, size_rows
 from clip_geometry.experiments.cai2021.contextual.sources import WordEmbeddings, sampled
 from clip_geometry.experiments.kit.base import Cell, Experiment, experiments
-from clip_geometry.experiments.kit.explained import read_explanations
+from clip_geometry.report.table import read_explanations
 from clip_geometry.results import Row
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from clip_geometry.encoders import encoder_revision
 from clip_geometry.encoders.words import WordsConfig
-from clip_geometry.experiments.kit.base import Model, RunConfig, Source, Workspace
+from clip_geometry.experiments.kit.base import Model, RunConfig, RunFolder, Source
 from clip_geometry.experiments.kit.stored import check_sources
 from clip_geometry.registry import InputError
 
@@ -72,7 +72,7 @@ class ContextualConfig(RunConfig):
         """The layers; (None,) for rows without layers."""
         return self.layers or (None,)
 
-    def settings(self, workspace: Workspace) -> dict[str, Any]:
+    def settings(self, workspace: RunFolder) -> dict[str, Any]:
         """Everything that the numbers of a layer depend on; the other measured layers and names are not part of it."""
         left_out = {"name", "title", "description", "layers"}
         values = self.model_dump(mode="json", serialize_as_any=True, exclude=left_out)

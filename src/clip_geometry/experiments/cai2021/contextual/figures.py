@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from clip_geometry.experiments.cai2021.contextual.planes import Layers, frequency_figure, kinds_figure, read_planes
-from clip_geometry.experiments.kit.figures import GREEN, INDIGO, WINE, Drawing, save_drawings
+from clip_geometry.experiments.kit.figures import GREEN, INDIGO, WINE
 from clip_geometry.registry import InputError
-from clip_geometry.report.gallery import FigureEntry
+from clip_geometry.report.gallery import Drawing, FigureEntry, save_drawings
 from clip_geometry.report.style import NEUTRAL, WIDTH, new_axes, styled
 from clip_geometry.report.words import Words
 

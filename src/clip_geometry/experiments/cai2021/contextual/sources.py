@@ -10,7 +10,7 @@ import numpy as np
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders.words import find, read_words
 from clip_geometry.experiments.cai2021.contextual.config import ContextualConfig
-from clip_geometry.experiments.kit.base import Workspace
+from clip_geometry.experiments.kit.base import RunFolder
 from clip_geometry.measuring.provenance import context
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
@@ -19,7 +19,7 @@ from clip_geometry.results import Row
 class WordEmbeddings:
     """Embeddings of words, read on first use."""
 
-    def __init__(self, config: ContextualConfig, workspace: Workspace):
+    def __init__(self, config: ContextualConfig, workspace: RunFolder):
         self.config = config
         self.workspace = workspace
 

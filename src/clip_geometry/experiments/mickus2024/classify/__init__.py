@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clip_geometry.encoders.runtime import resolve_device
-from clip_geometry.experiments.kit.base import Cell, Experiment, experiments
-from clip_geometry.experiments.kit.explained import read_explanations
-from clip_geometry.experiments.kit.labels import distinct_labels
+from clip_geometry.experiments.kit.base import Cell, Experiment, distinct_labels, experiments
 from clip_geometry.experiments.kit.training import Checkpoint, remove_finished
 from clip_geometry.experiments.mickus2024.classify.config import ClassifyConfig
 from clip_geometry.experiments.mickus2024.classify.rows import (
@@ -27,6 +25,7 @@ from clip_geometry.experiments.mickus2024.classify.training import (
     StateCallback,
     recorded_updates,
 )
+from clip_geometry.report.table import read_explanations
 from clip_geometry.results import Row
 from clip_geometry.tasks import Task, load_task
 

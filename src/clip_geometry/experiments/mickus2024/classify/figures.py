@@ -12,23 +12,19 @@ from numpy.typing import NDArray
 
 from clip_geometry.experiments.kit.figures import (
     CYAN,
-    DASHED,
     INDIGO,
-    INK,
     LINES,
     ROSE,
     SERIES,
     WINE,
     Curve,
-    Drawing,
     Panel,
     deviation,
     log_axis,
     panels_figure,
-    save_drawings,
 )
-from clip_geometry.report.gallery import FigureEntry
-from clip_geometry.report.style import HEIGHT, NEUTRAL, WIDTH, styled
+from clip_geometry.report.gallery import Drawing, FigureEntry, save_drawings
+from clip_geometry.report.style import HEIGHT, INK, NEUTRAL, WIDTH, styled
 from clip_geometry.report.words import Words
 
 INPUT = ("trained", "input")  # where the paper measures
@@ -209,7 +205,7 @@ def _stacked(panels: list[Panel], base: float = 0.6, each: float = 1.5, **legend
 
 
 def _by_examples(place: Place, values: Values, updates: Updates, color: str) -> Curve:
-    line = "-" if place[1] == "trained" else DASHED
+    line = "-" if place[1] == "trained" else LINES[1]
     return Curve(updates, values, color, _hyphen(place[1]), line, ":".join(place))
 
 

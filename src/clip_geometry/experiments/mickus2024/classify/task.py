@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.experiments.kit.base import Workspace
+from clip_geometry.experiments.kit.base import RunFolder
 from clip_geometry.experiments.mickus2024.classify.config import ClassifyConfig
 from clip_geometry.geometry._core.rows import as_rows
 from clip_geometry.measuring.provenance import context, origin_of
@@ -129,7 +129,7 @@ class Loaded(NamedTuple):
     context: Row
 
 
-def load(config: ClassifyConfig, workspace: Workspace, task: Task | None) -> Loaded:
+def load(config: ClassifyConfig, workspace: RunFolder, task: Task | None) -> Loaded:
     """task: that of config.task. Raises InputError for data without labels, and for a split that is not possible."""
     source: Row = {}
     if config.task is not None and task is not None:
@@ -161,7 +161,7 @@ def load(config: ClassifyConfig, workspace: Workspace, task: Task | None) -> Loa
     return Loaded(task, *split, shared | source)
 
 
-def revisions(config: ClassifyConfig, workspace: Workspace, task: Task | None) -> dict[str, str]:
+def revisions(config: ClassifyConfig, workspace: RunFolder, task: Task | None) -> dict[str, str]:
     """What identifies the files behind the embeddings and the labels."""
     if config.task is None or task is None:
         assert config.data is not None

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.experiments.kit.base import Cell, Experiment, experiments
-from clip_geometry.experiments.kit.explained import read_explanations
 from clip_geometry.experiments.kit.training import Checkpoint, remove_finished
 from clip_geometry.experiments.rudman2024.finetune.config import TOP, FinetuneConfig, Method
 from clip_geometry.experiments.rudman2024.finetune.data import (
@@ -28,6 +27,7 @@ from clip_geometry.experiments.rudman2024.finetune.rows import (
     pooled_rows,
 )
 from clip_geometry.experiments.rudman2024.finetune.training import FITTED_TOKENS, FineTuningTrainer
+from clip_geometry.report.table import read_explanations
 from clip_geometry.results import Row
 from clip_geometry.versions import library_versions
 

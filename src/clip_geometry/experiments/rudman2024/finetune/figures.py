@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from clip_geometry.experiments.kit.figures import DASHED, Drawing, deviation, save_drawings
-from clip_geometry.experiments.kit.labels import distinct_labels
+from clip_geometry.experiments.kit.base import distinct_labels
+from clip_geometry.experiments.kit.figures import LINES, deviation
 from clip_geometry.experiments.rudman2024.finetune.config import COSREG, I_STAR, NONE, TOP, Method
-from clip_geometry.report.gallery import FigureEntry
+from clip_geometry.report.gallery import Drawing, FigureEntry, save_drawings
 from clip_geometry.report.numbers import fixed
 from clip_geometry.report.style import NEUTRAL, WIDTH, new_axes, styled
 from clip_geometry.report.words import Words
@@ -245,7 +245,7 @@ def lambda_figure(values: Values, name: str) -> Figure:
         axes.errorbar([x[place]], [mean[place]], yerr=[deviation(values[method])], **style)
     others = [method for method in values if not on_axis(method)]
     for method in others:
-        axes.axhline(float(values[method].mean()), color=color(method), linestyle=DASHED, label=label(method))
+        axes.axhline(float(values[method].mean()), color=color(method), linestyle=LINES[1], label=label(method))
     axes.set(xlabel="λ of I-STAR (0: none)", ylabel=name)
     axes.set_xticks(x, [_minus(each).replace("0.", ".") for each in x], fontsize=7)  # short: −.5, 0 and .5 are close
     if others:

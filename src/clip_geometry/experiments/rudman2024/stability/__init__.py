@@ -10,10 +10,10 @@ from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
 from clip_geometry.experiments.kit.base import Cell, Experiment, RunConfig, experiments
-from clip_geometry.experiments.kit.explained import read_explanations
 from clip_geometry.experiments.rudman2024.stability.clouds import Cloud, CloudConfig
 from clip_geometry.experiments.rudman2024.stability.estimates import Traces, together
 from clip_geometry.registry import InputError
+from clip_geometry.report.table import read_explanations
 from clip_geometry.results import Row
 from clip_geometry.versions import library_versions
 

@@ -10,11 +10,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
-from clip_geometry.experiments.kit.figures import GREEN, INDIGO, INK, LINES, ROSE, Drawing, log_axis, save_drawings
-from clip_geometry.report.gallery import FigureEntry
+from clip_geometry.experiments.kit.figures import GREEN, INDIGO, LINES, ROSE, log_axis
+from clip_geometry.report.gallery import Drawing, FigureEntry, save_drawings
 from clip_geometry.report.numbers import fixed
 from clip_geometry.report.origin import Row
-from clip_geometry.report.style import WIDTH, styled
+from clip_geometry.report.style import INK, WIDTH, styled
 from clip_geometry.report.words import Words
 
 STYLES = [  # of the estimates

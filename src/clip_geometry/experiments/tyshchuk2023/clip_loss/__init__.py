@@ -58,15 +58,14 @@ class ClipLoss(MapsExperiment):
         measures = [
             replace(evaluators[f"contrastive_loss.{name}"], options=options, quadratic=quadratic) for name in LOSSES
         ]
-        rows = [row for split in config.sources for row in self.scored(each, split, measures, split=split)]
-        return [self._with_batches(row) for row in rows]
-
-    def _with_batches(self, row: Row) -> Row:
-        """Adds the batch size, and a note where the last batch is smaller."""
-        size = self.config.pairs_per_batch or row["n"]
-        last = row["n"] % size
-        note = {"note": f"the last batch has {last} pairs"} if last else {}
-        return {**row, **note, "at": {**row["at"], "batch": size}}
+        rows = []
+        for split in config.sources:
+            for row in self.scored(each, split, measures, split=split):
+                size = config.pairs_per_batch or row["n"]
+                last = row["n"] % size
+                note = {"note": f"the last batch has {last} pairs"} if last else {}
+                rows.append({**row, **note, "at": {**row["at"], "batch": size}})
+        return rows
 
 
 experiments.add("clip_loss", ClipLoss)

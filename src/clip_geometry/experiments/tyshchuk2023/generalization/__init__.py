@@ -9,8 +9,7 @@ from pydantic import Field
 
 from clip_geometry.evaluators import class_generalization
 from clip_geometry.experiments.kit.base import experiments
-from clip_geometry.experiments.kit.maps import MapConfig
-from clip_geometry.experiments.kit.probe import ProbeExperiment, PromptedConfig
+from clip_geometry.experiments.kit.maps import MapConfig, ProbeExperiment, PromptedConfig
 from clip_geometry.measuring.provenance import origin_of
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row

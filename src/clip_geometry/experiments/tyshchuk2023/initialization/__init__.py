@@ -14,16 +14,14 @@ from clip_geometry.data.base import Dataset, DatasetConfig
 from clip_geometry.encoders import load_encoder
 from clip_geometry.encoders.base import Encoder, EncoderConfig
 from clip_geometry.experiments.kit.base import Cell, Data, Experiment, Model, RunConfig, Seeds, experiments
-from clip_geometry.experiments.tyshchuk2023.initialization.architectures import (
-    Architecture,
-    architecture,
-    architectures_up_to,
-    modalities,
-)
 from clip_geometry.experiments.tyshchuk2023.initialization.fresh_tower import (
     UNCHANGED,
+    Architecture,
     FreshTower,
+    architecture,
+    architectures_up_to,
     has_biases,
+    modalities,
     side_of,
     with_note,
 )
@@ -142,7 +140,10 @@ class Initialization(Experiment):
         embeddings, rows = tower.run()
         self._rows_file(key).parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self._rows_file(key), npy_bytes(embeddings.vectors))
-        return rows if self._biased(model) else with_note(rows, UNCHANGED)
+        if model.model not in self._with_biases:  # which does not depend on the seed
+            plain = validate(type(model), model.model_dump(mode="json") | {"zero_bias": False}, model.model)
+            self._with_biases[model.model] = has_biases(self._encoder(plain).model)  # pyright: ignore[reportAttributeAccessIssue]
+        return rows if self._with_biases[model.model] else with_note(rows, UNCHANGED)
 
     def _rows_file(self, key: str) -> Path:
         return self.workspace.folder / "embeddings" / f"{key}.npy"
@@ -158,13 +159,6 @@ class Initialization(Experiment):
             self._built.clear()
             self._built[key] = load_encoder(model, device=self.workspace.device)
         return self._built[key]
-
-    def _biased(self, model: EncoderConfig) -> bool:
-        """Whether the model has biases when initialized, which does not depend on its seed."""
-        if model.model not in self._with_biases:
-            plain = validate(type(model), model.model_dump(mode="json") | {"zero_bias": False}, model.model)
-            self._with_biases[model.model] = has_biases(self._encoder(plain).model)  # pyright: ignore[reportAttributeAccessIssue]
-        return self._with_biases[model.model]
 
     @cached_property
     def _built(self) -> dict[str, Encoder]:
@@ -198,14 +192,13 @@ class Initialization(Experiment):
         }
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
-        from clip_geometry.experiments.tyshchuk2023.initialization.report import draw_initialization
+        from clip_geometry.experiments.tyshchuk2023.initialization.figures import draw_initialization
 
-        return draw_initialization(self.finished_rows(), self._embeddings, folder=folder, prefix=prefix, group=group)
+        def embeddings(row: Mapping[str, Any]) -> np.ndarray | None:
+            file = self._rows_file(row["cell"])
+            return read_npy(file, mmap=False) if file.exists() else None
 
-    def _embeddings(self, row: Mapping[str, Any]) -> np.ndarray | None:
-        """The embeddings behind a row, None if their file is gone."""
-        file = self._rows_file(row["cell"])
-        return read_npy(file, mmap=False) if file.exists() else None
+        return draw_initialization(self.finished_rows(), embeddings, folder=folder, prefix=prefix, group=group)
 
     def label(self) -> str:
         return ", ".join(self.models)

@@ -1,20 +1,24 @@
-"""One tower of one fresh model: its embeddings, and the average cosine after each of its operations."""
+"""Fresh towers: what is known without weights, their embeddings, and the cosine after each operation beside theory."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from clip_geometry.data.base import Dataset, Side
 from clip_geometry.embedding.store import indices_within
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.encoders.base import Encoder
-from clip_geometry.encoders.trace import Trace, tower_parameters, trace
-from clip_geometry.experiments.tyshchuk2023.initialization.wide_limit import predicted_cosines
+from clip_geometry.encoders import models, resolve_encoder
+from clip_geometry.encoders.base import Encoder, EncoderConfig
+from clip_geometry.encoders.hf.text import HFTextConfig
+from clip_geometry.encoders.open_clip import FreshConfig, find
+from clip_geometry.encoders.runtime import quiet_logging
+from clip_geometry.encoders.trace import Affine, Norm, Operation, Trace, tower_parameters, trace
 from clip_geometry.geometry import average_cosine
+from clip_geometry.geometry import random_network as theory
 from clip_geometry.measuring.sets import MeasuredSets, named, rows_or_notes
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
@@ -28,6 +32,51 @@ PARTITION = (
 # cosines do not depend on the length of the rows, the partition function does
 MEASURED = {("normalize",): (*CONE, *PARTITION), (): PARTITION}
 UNCHANGED = "all biases are zero as initialised, zero_bias changes nothing"
+
+
+class Architecture(NamedTuple):
+    parameters: int
+    batch_norm: bool  # in the image tower
+
+
+def modalities(config: EncoderConfig) -> tuple[str, ...]:
+    """The towers of a model; of the families with fresh models, hf-text: has no image tower."""
+    return ("text",) if isinstance(config, HFTextConfig) else ("image", "text")
+
+
+def architecture(config: EncoderConfig) -> Architecture | None:
+    """From a model built without weights, in a tenth of a second. None for models other than open_clip's."""
+    if not isinstance(config, FreshConfig):
+        return None
+    import open_clip
+
+    source = find(config)
+    if "hf_model_name" in source.architecture["text_cfg"]:
+        return None  # its text tower is on the hub
+    with quiet_logging(), torch.device("meta"):
+        model = open_clip.create_model(
+            source.name, load_weights=False, pretrained_text=False, device="meta",
+            force_preprocess_cfg=dict(source.preprocessing),
+        )  # fmt: skip
+    norms = (isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
+    return Architecture(sum(parameter.numel() for parameter in model.parameters()), any(norms))
+
+
+def architectures_up_to(parameters: float) -> list[tuple[EncoderConfig, Architecture]]:
+    """Every architecture of open_clip with at most this many parameters, fresh, the smallest first.
+
+    Architectures whose text tower or tokenizer has to be downloaded are left out.
+    """
+    found = []
+    for name in models().architectures:
+        config = resolve_encoder(f"open_clip:{name}/fresh")
+        assert isinstance(config, FreshConfig)
+        if find(config).architecture["text_cfg"].keys() & {"hf_model_name", "hf_tokenizer_name"}:
+            continue
+        known = architecture(config)
+        if known is not None and known.parameters <= parameters:
+            found.append((config, known))
+    return sorted(found, key=lambda each: (each[1].parameters, each[0].model))
 
 
 @dataclass(frozen=True)
@@ -111,24 +160,22 @@ class FreshTower:
         shared = MeasuredSets({self.side.modality: embeddings}, (), seed=self.seed, blocks=0).context()
         near, far = predicted_cosines(found), predicted_cosines(found, from_start=True)
         for operation, rows, from_before, from_start in zip(found.operations, found.rows, near, far, strict=True):
+            number: dict[str, Any]
+            try:
+                number = {"value": float(average_cosine(rows))}
+            except InputError as error:
+                zero = not bool(rows.any())
+                number = {"value": None, "note": "all rows are zero, there are no cosines" if zero else str(error)}
             yield {
                 **shared,
                 "measure": "average_cosine",
-                **_cosine_or_note(rows),
+                **number,
                 "predicted": from_before,
                 "predicted_from_start": from_start,
                 "n": len(rows),
                 "d": rows.shape[1],
                 "at": {"modality": self.side.modality, "layer": operation.layer, "operation": operation.name},
             }
-
-
-def _cosine_or_note(rows: torch.Tensor) -> Row:
-    try:
-        return {"value": float(average_cosine(rows))}
-    except InputError as error:
-        zero = not bool(rows.any())
-        return {"value": None, "note": "all rows are zero, there are no cosines" if zero else str(error)}
 
 
 def _loaded(side: Side, index: int) -> Any:
@@ -157,3 +204,58 @@ def side_of(dataset: Dataset, modality: str) -> Side:
     if side is None:
         raise InputError(f"the data set {dataset.config.name} has no {modality}s; choose another one for them")
     return side
+
+
+class State(NamedTuple):
+    """kernel: (n, n) of n rows. mean: (n,) of each over its coordinates, which only layer norm looks at."""
+
+    kernel: Tensor
+    mean: Tensor
+
+
+def predicted_cosines(trace: Trace, *, from_start: bool = False) -> list[float | None]:
+    """The average cosine after each operation by the kernel recursion; None where the theory does not apply.
+
+    Weights and biases enter by their mean squares.
+
+    Args:
+        trace: The operations of a tower and the rows after each.
+        from_start: Start each operation from the prediction before it rather than from the measured rows, so that
+            errors accumulate and only embedding and attention are measured.
+    """
+    states: list[State] = []
+    cosines: list[float | None] = []
+    for operation, rows in zip(trace.operations, trace.rows, strict=True):
+        measured = State(theory.kernel(rows), rows.double().mean(1))
+        if not operation.sources:
+            states.append(measured)
+            cosines.append(None)
+            continue
+        expected = after(operation, [states[k] for k in operation.sources])
+        states.append(expected if from_start else measured)
+        cosines.append(average_cosine_of(expected))
+    return cosines
+
+
+def average_cosine_of(state: State) -> float | None:
+    """None if a row is zero."""
+    try:
+        return float(theory.kernel_average_cosine(state.kernel))
+    except InputError:
+        return None
+
+
+def after(operation: Operation, sources: list[State]) -> State:
+    """The predicted state after an operation on the sum of its sources."""
+    kernel, mean = sources[0]
+    for source in sources[1:]:
+        kernel, mean = theory.residual(kernel, source.kernel), mean + source.mean
+    for step in operation.steps:
+        if isinstance(step, Norm):
+            kernel = theory.layer_norm(kernel, mean, eps=step.eps)
+        elif isinstance(step, Affine):
+            kernel = theory.linear(kernel, fan_in=step.fan_in, weight=step.weight, bias=step.bias)
+        else:
+            kernel = theory.relu(kernel) if isinstance(step, nn.ReLU) else theory.activation(kernel, step)
+        mean = torch.zeros_like(mean)  # weights have mean zero
+    return State(kernel, mean)

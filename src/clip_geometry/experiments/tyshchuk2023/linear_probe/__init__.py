@@ -6,8 +6,7 @@ from pydantic import Field, field_validator
 
 from clip_geometry.evaluators import linear_probe
 from clip_geometry.experiments.kit.base import experiments
-from clip_geometry.experiments.kit.maps import MapConfig
-from clip_geometry.experiments.kit.probe import ProbeConfig, ProbeExperiment
+from clip_geometry.experiments.kit.maps import MapConfig, ProbeConfig, ProbeExperiment
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 

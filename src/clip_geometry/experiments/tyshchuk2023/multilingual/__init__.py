@@ -46,7 +46,7 @@ class MultilingualConfig(RunConfig):
 
     @field_validator("languages")
     @classmethod
-    def _distinct(cls, languages: tuple[str, ...]) -> tuple[str, ...]:
+    def _no_language_twice(cls, languages: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(languages)) < len(languages):
             raise InputError(f"{', '.join(languages)} has a language twice")
         return languages

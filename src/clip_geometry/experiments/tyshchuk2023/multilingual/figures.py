@@ -1,7 +1,7 @@
 """Figures and sentences of several languages: all rows on the plane found by UMAP, and how near translations lie."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from clip_geometry.experiments.kit.languages import spoken
 from clip_geometry.report.figures import MAX_VECTOR_POINTS
-from clip_geometry.report.gallery import FigureEntry, save_entry
+from clip_geometry.report.gallery import Drawing, FigureEntry, save_drawings
 from clip_geometry.report.numbers import brief, plus_minus
 from clip_geometry.report.style import (
     COLOURS,
@@ -64,28 +64,24 @@ def draw_languages(
         group: Heading in the report.
         pictures: The figures, of "map" and "ratios".
     """
-    where = f"{origin}; seed {seed}."
-
-    def plane() -> FigureEntry:
-        kept = _sampled(sets, seed)
-        by_count: dict[int, list[str]] = {}
-        for language in dict.fromkeys(language for language, _ in kept):
-            count = sum(len(rows) for other, rows in kept if other == language)
-            by_count.setdefault(count, []).append(language)
-        sizes = [sum(len(rows) for _, rows in each) for each in (kept, sets)]
-        caption = WORDS("plane", by_count, NEIGHBOURS, LEAST_DISTANCE, *sizes, where)
-        figure, title = languages_map(umap_plane(kept, seed=seed)), "Languages on a plane"
-        return save_entry(figure, folder, "languages_umap", title, caption, prefix=prefix, group=group)
-
-    def dots() -> FigureEntry:
-        ranked = _ranked(ratios)
-        ends = [f"{name} ({_with_error(ratios[name])})" for name in (ranked[0], ranked[-1])]
-        caption = WORDS("ratio", source, *ends, where)
-        figure, title = ratio_dots(ratios, source), f"How near translations lie to {source}"
-        return save_entry(figure, folder, "language_ratio", title, caption, prefix=prefix, group=group)
-
-    draw: dict[str, Callable[[], FigureEntry]] = {"map": plane, "ratios": dots}
-    return [draw[picture]() for picture in pictures]
+    drawn: dict[str, Drawing] = {}
+    for picture in pictures:
+        if picture == "map":
+            kept = _sampled(sets, seed)
+            by_count: dict[int, list[str]] = {}
+            for language in dict.fromkeys(language for language, _ in kept):
+                count = sum(len(rows) for other, rows in kept if other == language)
+                by_count.setdefault(count, []).append(language)
+            sizes = [sum(len(rows) for _, rows in each) for each in (kept, sets)]
+            figure = languages_map(umap_plane(kept, seed=seed))
+            caption = WORDS("plane", by_count, NEIGHBOURS, LEAST_DISTANCE, *sizes)
+            drawn["languages_umap"] = Drawing("Languages on a plane", figure, caption)
+        else:
+            ranked = _ranked(ratios)
+            ends = [f"{name} ({_with_error(ratios[name])})" for name in (ranked[0], ranked[-1])]
+            figure, title = ratio_dots(ratios, source), f"How near translations lie to {source}"
+            drawn["language_ratio"] = Drawing(title, figure, WORDS("ratio", source, *ends))
+    return save_drawings(drawn, folder, origin=f"{origin}; seed {seed}.", prefix=prefix, group=group)
 
 
 def _sampled(sets: Sets, seed: int) -> Sets:

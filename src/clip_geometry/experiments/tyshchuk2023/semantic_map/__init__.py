@@ -1,6 +1,6 @@
 """t-SNE maps of images and texts, and how far the two maps agree (Tyshchuk et al. 2023, Figures 1, A1, A2)."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from itertools import combinations
@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from clip_geometry.data import load_dataset
-from clip_geometry.data.base import Side
 from clip_geometry.embeddings import pair
 from clip_geometry.experiments.kit.base import Cell, Experiment, Model, RunConfig, Source, Steps, experiments
-from clip_geometry.experiments.kit.explained import read_explanations
 from clip_geometry.experiments.kit.stored import StoredConfig, check_sources
 from clip_geometry.experiments.tyshchuk2023.semantic_map.planes import (
     Points,
@@ -28,6 +25,7 @@ from clip_geometry.experiments.tyshchuk2023.semantic_map.planes import (
 from clip_geometry.geometry import measures
 from clip_geometry.measuring.sets import MeasuredSets, rows_or_notes
 from clip_geometry.registry import InputError
+from clip_geometry.report.table import read_explanations
 from clip_geometry.results import Row
 from clip_geometry.transforms import parse_pipeline
 
@@ -119,10 +117,10 @@ class SemanticMap(Experiment):
         shared = settings | self.workspace.revisions(config.model, config.pairs)
         kinds = {"image": partial(self._map_rows, "image"), "text": partial(self._map_rows, "text")}
         for place, compute in {**kinds, "both": self._agreement_rows}.items():
-            yield Cell({"measure": "semantic_map", "of": place, **shared}, partial(self._with_context, compute))
-
-    def _with_context(self, compute: Callable[[], list[Row]]) -> list[Row]:
-        return [{**self.sets.context(), **row} for row in compute()]
+            yield Cell(
+                {"measure": "semantic_map", "of": place, **shared},
+                lambda compute=compute: [{**self.sets.context(), **row} for row in compute()],
+            )
 
     def _map_rows(self, modality: str) -> list[Row]:
         """How faithful the maps of a modality are to its rows, and how far they agree with each other."""
@@ -209,9 +207,9 @@ class SemanticMap(Experiment):
         labels = each.labels
         if labels is not None and names is not None:
             labels = np.array(names)[np.asarray(labels)]
-        picture = None
-        if modality == "image" and dataset is not None and dataset.image is not None:
-            picture = partial(_image, dataset.image, each.metadata["index"])
+        # unreadable images have no row, so that a row has its own index in the data
+        side: Any = dataset.image if modality == "image" and dataset is not None else None
+        picture = None if side is None else lambda row: side.load(int(each.metadata["index"][row]))
         return Items(self.plane(modality)[0], self._perplexity(modality), labels, picture, each.metadata.get("text"))
 
     def label(self) -> str:
@@ -223,11 +221,6 @@ class SemanticMap(Experiment):
 
         row = self.sets.context()
         return model_words(row) or "unknown model", data_words(row), pipeline_words(row["pipeline"])
-
-
-def _image(side: Side, index: NDArray[np.integer], row: int) -> Any:
-    """The image of an embedded row: unreadable images have no row, so that it has its own index in the data."""
-    return side.load(int(index[row]))
 
 
 def _row(name: str, values: Sequence[float], over: str = "starts of t-SNE", **rest: Any) -> Row:

@@ -20,7 +20,7 @@ from clip_geometry.experiments.tyshchuk2023.semantic_map.marks import (
     point_map,
     window_of,
 )
-from clip_geometry.report.gallery import FigureEntry, save_entry
+from clip_geometry.report.gallery import Drawing, FigureEntry, save_drawings
 from clip_geometry.report.style import NEUTRAL
 from clip_geometry.report.words import Words
 
@@ -84,7 +84,7 @@ def draw_semantic_map(
     else:
         planned["semantic_images_aligned"] = ("image", "The images, rotated onto the texts", "image")
         planned["semantic_texts_aligned"] = ("text", "The texts in the same frame", "text")
-    entries = []
+    drawn: dict[str, Drawing] = {}
     for name, (modality, title, macro) in planned.items():
         if modality not in items:
             continue
@@ -95,9 +95,8 @@ def draw_semantic_map(
             window = window_of(np.concatenate([together.image, together.text]), centre=np.zeros(2))
             own = (together.disparity, len(together.pairs[0]))
         figure, marks = _map(each, modality, points, window, shades, all_images)
-        caption = WORDS(macro, len(points), modality, f"{each.perplexity:g}", marks, origin, *own)
-        entries.append(save_entry(figure, folder, name, title, caption, prefix=prefix, group=group))
-    return entries
+        drawn[name] = Drawing(title, figure, WORDS(macro, len(points), modality, f"{each.perplexity:g}", marks, *own))
+    return save_drawings(drawn, folder, origin=origin, prefix=prefix, group=group)
 
 
 def shades_of(together: OneFrame) -> dict[str, list[str]]:

@@ -15,14 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageOps
 
 from clip_geometry.report.figures import MAX_VECTOR_POINTS
-from clip_geometry.report.style import COLOUR, COLOURS, MARKER, MARKERS, NEUTRAL, WIDTH, styled
+from clip_geometry.report.style import COLOUR, COLOURS, INK, MARKER, MARKERS, NEUTRAL, WIDTH, styled
 
 ACROSS = 15  # images across a map
 PIXELS = 100  # of an image with its border: twice the resolution of a printed column
 CELLS = (4, 12)  # captions across and down, at most
 LETTERS, LINE_LETTERS = 48, 18  # of a caption, and of one of its lines
 NAMED = 10  # classes with a colour of their own
-EDGE, INK = "#D0D7DE", "#24292F"
+EDGE = "#D0D7DE"
 FLATTEST = 0.5  # height over width of a map, at least
 MARGIN = 0.03  # inches around a map
 KEYS = 1.05  # inches beside a map for the names of classes
@@ -90,26 +90,24 @@ def picture_map(
     _dots(axes, points, "image", shades)
     half = np.full(2, _room(window))
     inside = points - window[0] + window[1] + half
+    # the central square of an image with a white border, in a light frame or one of the color
+    border, edge = (6, 3) if shades is None else (4, 7)
+    inner = PIXELS - 2 * (border + edge)
     count = 0
     for row in range(len(points)) if everything else thinned(inside, lambda row: half, 2 * half):
         try:
-            bitmap = _framed(picture(row), None if shades is None else shades[row])
+            square = ImageOps.fit(picture(row).convert("RGB"), (inner, inner), Image.Resampling.LANCZOS)
         except OSError:
             continue
+        framed = ImageOps.expand(
+            ImageOps.expand(square, border, "white"), edge, EDGE if shades is None else shades[row]
+        )
         (left, bottom), (right, top) = points[row] - half, points[row] + half
         image = AxesImage(axes, extent=(left, right, bottom, top), origin="upper", zorder=3, gid=f"picture:{row}")
-        image.set_data(bitmap)
+        image.set_data(np.asarray(framed))
         axes.add_image(image)
         count += 1
     return _figure_of(axes), count
-
-
-def _framed(picture: Image.Image, colour: str | None) -> NDArray[np.uint8]:
-    """The central square of the image with a white border, in a light frame or one of the color."""
-    border, edge = (6, 3) if colour is None else (4, 7)
-    inner = PIXELS - 2 * (border + edge)
-    square = ImageOps.fit(picture.convert("RGB"), (inner, inner), Image.Resampling.LANCZOS)
-    return np.asarray(ImageOps.expand(ImageOps.expand(square, border, "white"), edge, colour or EDGE))
 
 
 @styled

@@ -47,19 +47,16 @@ def tsne_plane(rows: Rows, *, perplexity: float, seed: int = 0, name: str = "x")
         )
     require_spread(x, name=name)
     values = x.numpy()
-    start: Any = _start(values, seed)
+    centred = values.astype(np.float64)
+    centred -= centred.mean(0)
+    squares, vectors = np.linalg.eigh(centred.T @ centred)
+    scores = centred @ vectors[:, [-1, -2]] * np.sqrt(len(values) / squares[-1])
+    # scaled as in scikit-learn
+    jittered = SIZE * (scores + JITTER * np.random.default_rng(seed).normal(size=scores.shape))
+    start: Any = jittered.astype(np.float32)
     tsne = TSNE(perplexity=perplexity, init=start, random_state=seed % 2**32, n_jobs=1)
     points = np.asarray(tsne.fit_transform(values), np.float64)
     return points, float(tsne.kl_divergence_)
-
-
-def _start(rows: Rows, seed: int) -> NDArray[np.float32]:
-    """The first principal components, scaled as in scikit-learn to a standard deviation of 1e-4, with the jitter."""
-    centred = rows.astype(np.float64)
-    centred -= centred.mean(0)
-    values, vectors = np.linalg.eigh(centred.T @ centred)
-    scores = centred @ vectors[:, [-1, -2]] * np.sqrt(len(rows) / values[-1])
-    return (SIZE * (scores + JITTER * np.random.default_rng(seed).normal(size=scores.shape))).astype(np.float32)
 
 
 def trustworthiness(rows: Rows, points: Points, *, k: int = 10) -> float:

@@ -3,8 +3,7 @@
 from typing import ClassVar
 
 from clip_geometry.experiments.kit.base import experiments
-from clip_geometry.experiments.kit.maps import MapConfig
-from clip_geometry.experiments.kit.probe import ProbeExperiment, PromptedConfig
+from clip_geometry.experiments.kit.maps import MapConfig, ProbeExperiment, PromptedConfig
 from clip_geometry.measuring.sets import named
 from clip_geometry.results import Row
 

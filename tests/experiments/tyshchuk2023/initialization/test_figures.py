@@ -13,11 +13,13 @@ from clip_geometry.experiments.tyshchuk2023.initialization.figures import (
     Spread,
     bias_planes,
     cosine_dots,
+    draw_initialization,
     layer_curves,
     model_dots,
+    panels_of,
     size_scatter,
+    table_of,
 )
-from clip_geometry.experiments.tyshchuk2023.initialization.report import draw_initialization, panels_of, table_of
 from clip_geometry.report.style import IMAGE, TEXT
 
 OPERATIONS = ["attention normalisation", "attention", "attention residual", "mlp normalisation", "mlp", "mlp residual"]

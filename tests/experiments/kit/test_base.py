@@ -1,6 +1,6 @@
 """Labels name what differs."""
 
-from clip_geometry.experiments.kit.labels import distinct_labels
+from clip_geometry.experiments.kit.base import distinct_labels
 
 
 def test_shared_parts_are_left_out_unless_labels_become_equal():
