@@ -199,7 +199,8 @@ def draw_maps(
     drawn = {
         "maps": Drawing(f"{title} after each map", map_dots(series, word), WORDS("dots", word, len(maps), maps[0]))
     }
-    families: dict[str, dict[str, int]] = {}  # `whiten(k)[pooled] on scenes/train:pooled` → map → k
+    # `whiten(k)[pooled] on scenes/train:pooled` → map → k, of maps that differ in this one number
+    families: dict[str, dict[str, int]] = {}
     for name, row in next(iter(series.values())).items():
         steps = " → ".join(row.get("pipeline") or ())
         numbers = _NUMBER.findall(steps)
