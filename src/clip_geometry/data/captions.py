@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from clip_geometry.config import digest
-from clip_geometry.data.base import CaptionedConfig, CaptionsOnly, Dataset, DatasetEntry, Side, datasets
-from clip_geometry.data.files import revision
+from clip_geometry.data.base import CaptionedConfig, CaptionsOnly, Dataset, DatasetEntry, Side, datasets, revision
 from clip_geometry.data.images import listed_images
 from clip_geometry.data.tables import PLACE, Table, language_files, read_aligned, read_table
 from clip_geometry.paths import existing_folder

@@ -17,8 +17,7 @@ import numpy as np
 from PIL import Image
 from pydantic import BaseModel, model_validator
 
-from clip_geometry.data.base import Dataset, DatasetEntry, KnownSplits, Side, datasets
-from clip_geometry.data.files import revision
+from clip_geometry.data.base import Dataset, DatasetEntry, KnownSplits, Side, datasets, revision
 from clip_geometry.data.images import load_image
 from clip_geometry.data.prompts import class_prompts
 from clip_geometry.data.tables import readable_parquet

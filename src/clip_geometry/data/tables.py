@@ -11,7 +11,7 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from clip_geometry.data.files import is_unicode, read_lines, revision
+from clip_geometry.data.base import is_unicode, revision
 from clip_geometry.paths import existing_file
 from clip_geometry.reading import damaged, parse_json, read_text
 from clip_geometry.registry import InputError, did_you_mean, listed, shown
@@ -146,6 +146,14 @@ def readable_parquet(path: Path) -> Iterator[None]:
         yield
     except (ArrowException, OSError, ValueError, KeyError, MemoryError, OverflowError) as error:
         raise error if isinstance(error, InputError) else damaged(path, ".parquet", error) from None
+
+
+def read_lines(path: Path) -> list[str]:
+    """Read the lines of a text file, without blank ones at its end.
+
+    Only line feeds end a line, since captions may hold rarer line ends.
+    """
+    return [line.removesuffix("\r") for line in read_text(path, "a text file").rstrip("\r\n").split("\n")]
 
 
 def language_files(template: Path) -> dict[str, Path]:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clip_geometry.data.sentences import tags_of, words_of
+from clip_geometry.data.base import tags_of, words_of
 from clip_geometry.encoders.base import Rows
 from clip_geometry.encoders.hf.loading import one_sentence
 from clip_geometry.registry import InputError
