@@ -18,7 +18,7 @@ from torch import nn
 from clip_geometry.config import digest
 from clip_geometry.encoders import checkpoint, hub
 from clip_geometry.encoders.base import EncoderConfig, EncoderEntry, encoders
-from clip_geometry.encoders.hf.loading import (
+from clip_geometry.encoders.hf import (
     WEIGHTS,
     drop_pooler,
     from_settings,
@@ -28,8 +28,8 @@ from clip_geometry.encoders.hf.loading import (
     read_config,
     read_settings,
 )
-from clip_geometry.encoders.shipped import model_path
-from clip_geometry.encoders.text_encoder import TextEncoder, TextParts, mean_pooling
+from clip_geometry.encoders.hf.text import TextEncoder, TextParts, mean_pooling
+from clip_geometry.encoders.hub import model_path
 from clip_geometry.files import sha256_of
 from clip_geometry.paths import existing_file
 from clip_geometry.reading import checked

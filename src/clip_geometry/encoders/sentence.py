@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from clip_geometry.config import digest
 from clip_geometry.encoders import checkpoint, hub
 from clip_geometry.encoders.base import EncoderConfig, EncoderEntry, encoders
-from clip_geometry.encoders.hf.loading import WEIGHTS, load_model, load_tokenizer
-from clip_geometry.encoders.shipped import model_path
-from clip_geometry.encoders.text_encoder import POOLINGS, TextEncoder, TextParts
+from clip_geometry.encoders.hf import WEIGHTS, load_model, load_tokenizer
+from clip_geometry.encoders.hf.text import POOLINGS, TextEncoder, TextParts
+from clip_geometry.encoders.hub import model_path
 from clip_geometry.files import sha256_of
 from clip_geometry.reading import checked, read_json
 from clip_geometry.registry import InputError, printable, shown

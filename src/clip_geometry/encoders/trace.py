@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from clip_geometry.encoders.base import Encoder, Tokens
 from clip_geometry.encoders.hf.clip import HFClipEncoder
+from clip_geometry.encoders.hf.text import TextEncoder, cls_pooling
 from clip_geometry.encoders.open_clip import OpenClipEncoder
-from clip_geometry.encoders.text_encoder import TextEncoder, cls_pooling
 from clip_geometry.registry import InputError
 
 __all__ = ["Affine", "Norm", "Operation", "Trace", "tower_parameters", "trace"]

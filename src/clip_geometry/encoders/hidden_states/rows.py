@@ -10,7 +10,7 @@ from torch import Tensor
 
 from clip_geometry.data.base import tags_of, words_of
 from clip_geometry.encoders.base import Rows
-from clip_geometry.encoders.hf.loading import one_sentence
+from clip_geometry.encoders.hf import one_sentence
 from clip_geometry.registry import InputError
 
 Words = Literal["first", "mean", "none"]

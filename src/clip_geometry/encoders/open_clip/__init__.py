@@ -1,20 +1,18 @@
 """Encoders of open_clip: by name and tag, fresh, from a checkpoint, from the hub, from a folder."""
 
-from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, Literal
 
 import torch
-from PIL import Image
 from pydantic import Field, model_validator
-from torch import Tensor, nn
+from torch import nn
 
 from clip_geometry.config import digest
-from clip_geometry.data.images import rgb
 from clip_geometry.encoders import checkpoint, hub
-from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, Tokens, encoders
-from clip_geometry.encoders.hf.loading import check_ids, one_sentence, read_settings
-from clip_geometry.encoders.open_clip.pooled import TextTower, pooled, pooled_width, projection
+from clip_geometry.encoders.base import EncoderConfig, EncoderEntry, encoders
+from clip_geometry.encoders.hf import one_sentence, read_settings
+from clip_geometry.encoders.hub import model_path
+from clip_geometry.encoders.open_clip.encoder import OpenClipEncoder
 from clip_geometry.encoders.open_clip.source import (
     Source,
     check_repository,
@@ -24,9 +22,7 @@ from clip_geometry.encoders.open_clip.source import (
     parse,
     scenes_folder,
 )
-from clip_geometry.encoders.pixels import halves
-from clip_geometry.encoders.runtime import DTYPES, activations, bounded, inference, parameter_count, quiet_logging
-from clip_geometry.encoders.shipped import model_path
+from clip_geometry.encoders.runtime import bounded, quiet_logging
 from clip_geometry.files import sha256_of
 from clip_geometry.registry import InputError, shown
 
@@ -131,7 +127,7 @@ def revision(config: OpenClipConfig) -> str:
     return digest(facts)
 
 
-def load(config: OpenClipConfig, device: torch.device) -> "OpenClipEncoder":
+def load(config: OpenClipConfig, device: torch.device) -> OpenClipEncoder:
     import open_clip
     from open_clip.transform import PreprocessCfg, image_transform_v2
 
@@ -218,110 +214,6 @@ def _tokenizer(source: Source) -> Any:
         )
         tokenizer(["a text"])  # it pads, so it must have a padding token
         return tokenizer
-
-
-def count_truncated(tokenizer: Any, texts: Sequence[str], ids: Tensor, context_length: int) -> int:
-    """Number of texts with more than `context_length` tokens, start and end included; `ids`: the tokenizer's output.
-
-    Only rows filled to the end (a real token in one of the last two places) can have been truncated: those alone are
-    tokenized again, in full. Two places, since T5 pads with its end token.
-    """
-    inner = getattr(tokenizer, "tokenizer", None)
-    padding = 0 if inner is None else inner.pad_token_id
-    filled = (ids[:, -2:] != padding).any(dim=1)
-
-    def tokens(text: str) -> int:
-        if inner is None:  # SimpleTokenizer
-            return len(tokenizer.encode(text)) + 2
-        clips = getattr(tokenizer, "tokenizer_mode", "") == "clips"  # it adds start, end and class token itself
-        uncut = inner(tokenizer.clean_fn(text), truncation=False, verbose=False, add_special_tokens=not clips)
-        return len(uncut.input_ids) + (3 if clips else 0)
-
-    return sum(tokens(text) > context_length for text, full in zip(texts, filled.tolist(), strict=True) if full)
-
-
-class OpenClipEncoder(Encoder):
-    """A model of open_clip in eval mode with its own evaluation transform and tokenizer."""
-
-    modalities = frozenset({"image", "text"})
-
-    def __init__(
-        self,
-        config: OpenClipConfig,
-        model: Any,
-        transform: Any,
-        tokenizer: Any,
-        source: Source,
-        weights: Mapping[str, Any],
-    ):
-        self.config = config
-        self.model = model
-        self.device = model.logit_scale.device
-        self.transform = transform
-        self.pixels = halves(transform)
-        self.tokenizer = tokenizer
-        self._architecture = source.architecture
-        self._weights = weights
-        self._towers = {"image": model.visual, "text": model.text if hasattr(model, "text") else TextTower(model)}
-        self._projections = {modality: projection(tower) for modality, tower in self._towers.items()}
-
-    def preprocess(self, image: Image.Image) -> Tensor:
-        return self.transform(rgb(image))
-
-    def tokenize(self, texts: Sequence[str]) -> Tokens:
-        with one_sentence(f"the tokenizer of {self.config.model} fails"):
-            ids = self.tokenizer(list(texts))
-        return Tokens(ids, count_truncated(self.tokenizer, texts, ids, self.tokenizer.context_length))
-
-    def compile(self) -> None:
-        self.model.visual.compile()
-        text = self.model.text if hasattr(self.model, "text") else self.model.transformer
-        text.compile()
-
-    def image_features(self, pixels: Tensor) -> Tensor:
-        pixels = pixels.to(self.device, DTYPES[self.config.precision])
-        return self._features("image", self.model.encode_image, pixels)
-
-    def text_features(self, tokens: Tokens) -> Tensor:
-        tower = getattr(self.model, "text", self.model)
-        own = getattr(tower, "token_embedding", None)
-        embedding = tower.transformer.get_input_embeddings() if own is None else own
-        check_ids(tokens.inputs, embedding, self.config.model)
-        return self._features("text", self.model.encode_text, tokens.inputs.to(self.device))
-
-    def _features(self, modality: str, encode: Any, inputs: Tensor) -> Tensor:
-        place = self._projections[modality]
-        with inference():
-            if self.config.features == "projected":
-                rows = encode(inputs, normalize=False)  # CoCa normalizes by default
-            elif place is None:
-                raise InputError(
-                    f"the {modality} tower of {self.config.model} ends without a projection, it has no pooled "
-                    "features; use features=projected"
-                )
-            else:
-                rows = pooled(self._towers[modality], place, inputs)
-            return rows.float().cpu()
-
-    def describe(self) -> Mapping[str, Any]:
-        dim = {modality: pooled_width(p) if p is not None else None for modality, p in self._projections.items()}
-        if self.config.features == "projected":
-            dim = dict.fromkeys(self._towers, self._architecture["embed_dim"])
-        tokenizer, inner = type(self.tokenizer).__name__, getattr(self.tokenizer, "tokenizer", None)
-        if inner is not None:
-            tokenizer += f"({type(inner).__name__} {self._architecture['text_cfg']['hf_tokenizer_name']})"
-        bias = self.model.logit_bias
-        return {
-            "weights": dict(self._weights),
-            "dim": dim,
-            "parameters": parameter_count(self.model),
-            "activation": activations(self.model),
-            "preprocessing": repr(self.transform),
-            "tokenizer": tokenizer,
-            "context_length": self.tokenizer.context_length,
-            "logit_scale": self.model.logit_scale.exp().item(),
-            "logit_bias": None if bias is None else bias.item(),
-        }
 
 
 def _register(prefix: str, kind: type[OpenClipConfig], pattern: str, summary: str) -> None:

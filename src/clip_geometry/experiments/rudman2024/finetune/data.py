@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clip_geometry.encoders.hf.loading import context_length
+from clip_geometry.encoders.hf import context_length
 from clip_geometry.experiments.rudman2024.finetune.config import FinetuneConfig
 from clip_geometry.registry import InputError
 from clip_geometry.tasks import TaskConfig, load_task
