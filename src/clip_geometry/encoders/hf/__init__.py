@@ -8,15 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import torch
-from pydantic import Field, model_validator
 
 from clip_geometry.config import digest
 from clip_geometry.encoders import hub
-from clip_geometry.encoders.base import EncoderConfig, Tokens
-from clip_geometry.encoders.runtime import bounded
+from clip_geometry.encoders.base import FreshOption, SeededConfig, Tokens
+from clip_geometry.encoders.runtime import bounded, zero_biases
 from clip_geometry.files import sha256_of
 from clip_geometry.reading import first_line, read_json
 from clip_geometry.registry import InputError, shown
@@ -27,26 +26,11 @@ WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 UNLIMITED = 10**6  # transformers writes 1e30 where a tokenizer states no limit
 
 
-class HFConfig(EncoderConfig):
+class HFConfig(SeededConfig, FreshOption):
     """A model of transformers, from its weights or initialized.
 
-    fresh: initialize instead of loading the weights, which may then be absent. seed: of the initialization.
-    zero_bias: set all biases to zero afterwards, which changes nothing where transformers initializes them to zero.
+    zero_bias changes nothing where transformers initializes the biases to zero.
     """
-
-    fresh: bool = False
-    seed: int = Field(default=0, ge=0, lt=2**63)
-    zero_bias: bool = False
-
-    @property
-    def is_fresh(self) -> bool:
-        return self.fresh
-
-    @model_validator(mode="after")
-    def _fresh_only(self) -> Self:
-        if (self.seed or self.zero_bias) and not self.is_fresh:
-            raise ValueError("seed and zero_bias are for freshly initialised models, this one has weights")
-        return self
 
 
 # --- config, model, weights
@@ -189,10 +173,7 @@ def build(
     model = from_settings(kind, settings, config.model, config.seed)
     drop_pooler(model)
     if config.zero_bias:
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                if name.endswith("bias"):
-                    parameter.zero_()
+        zero_biases(model)
     return model.float(), {"name": "fresh", "seed": config.seed, "zero_bias": config.zero_bias}
 
 

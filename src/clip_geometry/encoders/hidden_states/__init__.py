@@ -211,9 +211,15 @@ class ClipHiddenStates(HiddenStatesEncoder):
         self._without: dict[str, str] = {}  # why a tower has no rows
         for modality in ("image", "text"):
             try:
-                self.streams[modality] = self._streams(modality)
+                tower = tower_of(inner, modality)
             except InputError as error:
                 self._without[modality] = str(error)
+                continue
+            if modality == "image" and not self.is_hf and hasattr(inner.model.visual, "attnpool"):
+                self._without[modality] = "its image tower is a ResNet, which has no patches of one width"
+                continue
+            self.streams[modality] = {operation.layer: operation for operation in tower.operations}
+            self.streams[modality].popitem()  # the final normalization
         if not self.streams:
             raise InputError(self._without["text"])
         for modality, streams in self.streams.items():
@@ -222,15 +228,6 @@ class ClipHiddenStates(HiddenStatesEncoder):
         self.modalities = frozenset(self.streams)
         tokens = {"image": self.grid[0] * self.grid[1] + 1, "text": SENTENCE}
         self.item_bytes = max(len(each) * tokens[name] * self.widths[name] * 4 for name, each in self.streams.items())
-
-    def _streams(self, modality: str) -> dict[int, Operation]:
-        """layer → the operation whose rows are the stream. Raises InputError for a tower that has none."""
-        tower = tower_of(self.inner, modality)
-        if modality == "image" and not self.is_hf and hasattr(self.inner.model.visual, "attnpool"):
-            raise InputError("its image tower is a ResNet, which has no patches of one width")
-        last = {operation.layer: operation for operation in tower.operations}
-        last.pop(max(last))  # the final normalization
-        return last
 
     def require(self, modality: str) -> None:
         if modality not in self.modalities and modality in self._without:

@@ -4,12 +4,12 @@ from importlib.metadata import version
 from typing import Any, Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from torch import nn
 
 from clip_geometry.config import digest
 from clip_geometry.encoders import checkpoint, hub
-from clip_geometry.encoders.base import EncoderConfig, EncoderEntry, encoders
+from clip_geometry.encoders.base import EncoderConfig, EncoderEntry, FreshOption, SeededConfig, encoders
 from clip_geometry.encoders.hf import one_sentence, read_settings
 from clip_geometry.encoders.hub import model_path
 from clip_geometry.encoders.open_clip.encoder import OpenClipEncoder
@@ -22,7 +22,7 @@ from clip_geometry.encoders.open_clip.source import (
     parse,
     scenes_folder,
 )
-from clip_geometry.encoders.runtime import bounded, quiet_logging
+from clip_geometry.encoders.runtime import bounded, quiet_logging, zero_biases
 from clip_geometry.files import sha256_of
 from clip_geometry.registry import InputError, shown
 
@@ -45,21 +45,12 @@ class HubConfig(OpenClipConfig):
     """hf-hub:ORG/NAME."""
 
 
-class FreshConfig(OpenClipConfig):
-    """A model that can be initialized. seed: of the initialization. zero_bias: set all biases to zero afterwards."""
-
-    seed: int = Field(default=0, ge=0, lt=2**63)
-    zero_bias: bool = False
+class FreshConfig(SeededConfig, OpenClipConfig):
+    """A model that can be initialized."""
 
     @property
     def is_fresh(self) -> bool:
         return True
-
-    @model_validator(mode="after")
-    def _fresh_only(self):
-        if (self.seed or self.zero_bias) and not self.is_fresh:
-            raise ValueError("seed and zero_bias are for freshly initialised models, this one has weights")
-        return self
 
 
 class ScenesConfig(FreshConfig):
@@ -84,14 +75,8 @@ class NamedConfig(FreshConfig):
         return self
 
 
-class FolderConfig(FreshConfig):
-    """local-dir:PATH. fresh: initialize instead of loading the folder's weights."""
-
-    fresh: bool = False
-
-    @property
-    def is_fresh(self) -> bool:
-        return self.fresh
+class FolderConfig(FreshOption, FreshConfig):
+    """local-dir:PATH."""
 
 
 def find(config: OpenClipConfig) -> Source:
@@ -135,16 +120,27 @@ def load(config: OpenClipConfig, device: torch.device) -> OpenClipEncoder:
     path = source.weights() if source.weights else None  # fetched first: errors before minutes of initialization
     with quiet_logging():
         model = _build(source, config)
-        tokenizer = _tokenizer(source)
+        text = source.architecture["text_cfg"]
+        if name := text.get("hf_tokenizer_name"):
+            in_folder = source.folder is not None and (source.folder / "tokenizer_config.json").is_file()
+            folder = source.folder if in_folder else hub.folder(name, hub.TOKENIZER_FILES)
+            with one_sentence(f"{shown(folder)} holds no tokenizer that transformers can load"):
+                tokenizer = open_clip.tokenizer.HFTokenizer(
+                    str(folder),
+                    context_length=text.get("context_length", open_clip.tokenizer.DEFAULT_CONTEXT_LENGTH),
+                    tokenizer_mode=text.get("tokenizer_mode"),
+                    trust_remote_code=False,
+                    **(text.get("tokenizer_kwargs") or {}),
+                )
+                tokenizer(["a text"])  # it pads, so it must have a padding token
+        else:
+            with one_sentence(f"open_clip has no tokenizer for {source.name}"):
+                tokenizer = open_clip.get_tokenizer(source.name)
         if path is None:
             assert isinstance(config, FreshConfig)
             weights = {"name": "fresh", "seed": config.seed, "zero_bias": config.zero_bias}
             if config.zero_bias:
-                with torch.no_grad():
-                    for name, parameter in model.named_parameters():
-                        # logit_bias shifts logits, it is in neither tower
-                        if name.endswith("bias") and name != "logit_bias":
-                            parameter.zero_()
+                zero_biases(model)
         else:
             weights = {"name": path.name, "sha256": sha256_of(path)}
             if source.published:
@@ -192,28 +188,6 @@ def _build(source: Source, config: OpenClipConfig) -> Any:
             # not torch.manual_seed, which would reseed the GPUs too
             torch.default_generator.manual_seed(config.seed if isinstance(config, FreshConfig) else 0)
             return open_clip.create_model(source.name, **options)
-
-
-def _tokenizer(source: Source) -> Any:
-    import open_clip
-
-    text = source.architecture["text_cfg"]
-    name = text.get("hf_tokenizer_name")
-    if not name:
-        with one_sentence(f"open_clip has no tokenizer for {source.name}"):
-            return open_clip.get_tokenizer(source.name)
-    in_folder = source.folder is not None and (source.folder / "tokenizer_config.json").is_file()
-    folder = source.folder if in_folder else hub.folder(name, hub.TOKENIZER_FILES)
-    with one_sentence(f"{shown(folder)} holds no tokenizer that transformers can load"):
-        tokenizer = open_clip.tokenizer.HFTokenizer(
-            str(folder),
-            context_length=text.get("context_length", open_clip.tokenizer.DEFAULT_CONTEXT_LENGTH),
-            tokenizer_mode=text.get("tokenizer_mode"),
-            trust_remote_code=False,
-            **(text.get("tokenizer_kwargs") or {}),
-        )
-        tokenizer(["a text"])  # it pads, so it must have a padding token
-        return tokenizer
 
 
 def _register(prefix: str, kind: type[OpenClipConfig], pattern: str, summary: str) -> None:

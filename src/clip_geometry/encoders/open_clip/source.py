@@ -171,6 +171,7 @@ def parse(model: str) -> tuple[str, str, str]:
 def from_name(model: str, quick_gelu: bool | None) -> Source:
     """The source of an open_clip:… model; nothing is downloaded before `weights` is called."""
     import open_clip
+    from open_clip.pretrained import get_pretrained_cfg
 
     name, kind, rest = parse(model)
     architecture = open_clip.get_model_config(name) if name in open_clip.list_models() else None
@@ -184,39 +185,31 @@ def from_name(model: str, quick_gelu: bool | None) -> Source:
         path = existing_file(Path(rest), "a checkpoint file")
         forced = _activation(model, name, architecture, quick_gelu)
         return Source(name, architecture, weights=lambda: path, published=False, quick_gelu=forced)
-    settings = _tag(name, rest, architecture)
+    tags = open_clip.list_pretrained_tags_by_model(name)
+    if rest not in tags:
+        near = did_you_mean(rest, [*tags, "fresh"])
+        hint = near or f"; it has {', '.join([*tags, 'fresh'])}"
+        raise InputError(f"open_clip's {name} has no weights {rest!r}{hint}")
+    settings = get_pretrained_cfg(name, rest)
+    built, trained = architecture.get("quick_gelu", False), settings.get("quick_gelu", False)
+    if built != trained:  # about which open_clip only warns
+        other = name.removesuffix(QUICKGELU) if built else name + QUICKGELU
+        known = other != name and other in open_clip.list_models()
+        if known and rest in open_clip.list_pretrained_tags_by_model(other):
+            remedy = f"use open_clip:{other}/{rest}"
+        else:
+            remedy = f"load a downloaded file by open_clip:{name}@PATH with the activation it was trained with"
+        words = {True: "QuickGELU", False: "GELU"}
+        raise InputError(
+            f"open_clip says the weights {rest!r} were trained with {words[trained]}, but the architecture {name} is "
+            f"built with {words[built]}; {remedy}"
+        )
     preprocessing = {k: settings[k] for k in ("mean", "std", "interpolation", "resize_mode") if k in settings}
     # hf_hub is "ORG/NAME/FILE", or "ORG/NAME/" for the usual file; safetensors are preferred
     repository, _, filename = settings["hf_hub"].rpartition("/")
     files = (str(Path(filename).with_suffix(".safetensors")), filename) if filename else HUB_WEIGHTS
     return Source(
         name, architecture, lambda: hub.first_file(repository, files), published=True, preprocessing=preprocessing
-    )
-
-
-def _tag(name: str, tag: str, architecture: Mapping[str, Any]) -> Mapping[str, Any]:
-    """open_clip's record of the tag; a QuickGELU mismatch, about which open_clip only warns, is an error."""
-    import open_clip
-    from open_clip.pretrained import get_pretrained_cfg
-
-    tags = open_clip.list_pretrained_tags_by_model(name)
-    if tag not in tags:
-        near = did_you_mean(tag, [*tags, "fresh"])
-        hint = near or f"; it has {', '.join([*tags, 'fresh'])}"
-        raise InputError(f"open_clip's {name} has no weights {tag!r}{hint}")
-    settings = get_pretrained_cfg(name, tag)
-    built, trained = architecture.get("quick_gelu", False), settings.get("quick_gelu", False)
-    if built == trained:
-        return settings
-    other = name.removesuffix(QUICKGELU) if built else name + QUICKGELU
-    if other != name and other in open_clip.list_models() and tag in open_clip.list_pretrained_tags_by_model(other):
-        remedy = f"use open_clip:{other}/{tag}"
-    else:
-        remedy = f"load a downloaded file by open_clip:{name}@PATH with the activation it was trained with"
-    words = {True: "QuickGELU", False: "GELU"}
-    raise InputError(
-        f"open_clip says the weights {tag!r} were trained with {words[trained]}, but the architecture {name} is built "
-        f"with {words[built]}; {remedy}"
     )
 
 
