@@ -17,7 +17,7 @@ import torch
 
 import clip_geometry as cg
 from clip_geometry.config import parse_overrides
-from clip_geometry.encoders.shipped import folder_of
+from clip_geometry.encoders.hub import folder_of
 from clip_geometry.files import sha256_of, write_atomically
 from clip_geometry.results import Results
 from clip_geometry.runner import run

@@ -11,8 +11,7 @@ import torch
 
 import clip_geometry.encoders
 import support.embed_fakes as fakes
-from clip_geometry.data.base import Dataset, Side
-from clip_geometry.data.sentences import Sentence, words_of
+from clip_geometry.data.base import Dataset, Sentence, Side, words_of
 from clip_geometry.embedding.reading import read_store
 from clip_geometry.embeddings import ShardedRows
 from clip_geometry.encoders.base import Rows

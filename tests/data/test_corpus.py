@@ -11,8 +11,7 @@ import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError
 
 from clip_geometry.data import config_class, dataset_from, datasets, load_dataset, resolve_dataset
-from clip_geometry.data.base import DatasetConfig
-from clip_geometry.data.sentences import Sentence, tags_of, words_of
+from clip_geometry.data.base import DatasetConfig, Sentence, tags_of, words_of
 from clip_geometry.registry import InputError
 
 TOKENS = [["The", "cat", "*T*-1", "sat", "."], ["*U*"], ["the", "the"]]

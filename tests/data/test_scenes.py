@@ -16,7 +16,7 @@ from PIL import Image, ImageDraw
 from clip_geometry.config import validate
 from clip_geometry.data.base import datasets
 from clip_geometry.data.scenes import GENERATOR_VERSION, HELD_OUT, ScenesConfig, class_names, load
-from clip_geometry.data.scenes.draw import BACKGROUND_RGB, COLOUR_RGB, FULL, coverage, render
+from clip_geometry.data.scenes.draw import BACKGROUND_RGB, COLOUR_RGB, FULL, RADIUS, coverage, outlines, render
 from clip_geometry.data.scenes.layout import (
     BACKGROUNDS,
     CLASSES,
@@ -31,7 +31,6 @@ from clip_geometry.data.scenes.layout import (
     labels,
     sample,
 )
-from clip_geometry.data.scenes.outlines import RADIUS, outlines
 from clip_geometry.registry import InputError
 
 PICTURES = "e2f1cda7b0fad3b5"  # of the first pictures and captions of GENERATOR_VERSION 1

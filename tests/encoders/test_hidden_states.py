@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.data.sentences import Sentence, words_of
+from clip_geometry.data.base import Sentence, words_of
 from clip_geometry.encoders import encoder_revision, resolve_encoder
 from clip_geometry.encoders.hidden_states.rows import SPECIAL
 from clip_geometry.registry import InputError

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.data.sentences import Sentence
+from clip_geometry.data.base import Sentence
 from clip_geometry.encoders import encoder_revision, load_encoder, resolve_encoder
 from clip_geometry.encoders.hidden_states.rows import SPECIAL
 from clip_geometry.registry import InputError

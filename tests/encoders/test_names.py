@@ -14,7 +14,11 @@ from clip_geometry.registry import InputError
     ("model", "options", "sentence"),
     [
         ("open_clpi:ViT-B-32/openai", {}, "unknown encoder 'open_clpi'; did you mean 'open_clip'"),
-        ("ViT-B-32", {}, "'ViT-B-32' is no family and a name with a colon between; expected one of mclip, open_clip"),
+        (
+            "ViT-B-32",
+            {},
+            "'ViT-B-32' is no family and a name with a colon between; expected one of hf-text, mclip, open",
+        ),
         ("local-dir", {}, "'local-dir' is no family and a name"),
         ("x" * 999, {}, "xxx' is no family"),
         ("é\n:" + "x" * 999, {}, "unknown encoder 'é\\n'"),

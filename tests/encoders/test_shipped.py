@@ -11,7 +11,7 @@ import torch
 
 import clip_geometry as cg
 from clip_geometry.config import read_yaml
-from clip_geometry.encoders.shipped import MODELS, NAMES, folder_of, model_path
+from clip_geometry.encoders.hub import MODELS, NAMES, folder_of, model_path
 from clip_geometry.files import sha256_of
 
 CONFIG = Path(__file__).parents[2] / "configs/train_multilingual.yaml"

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from clip_geometry.data import load_dataset, resolve_dataset
-from clip_geometry.data.sentences import words_of
+from clip_geometry.data.base import words_of
 from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.encoders.sentence import full_name
 from support.minilm import minilm

@@ -1,14 +1,17 @@
-"""The items of a task as a data set, up to their embeddings in a run's store."""
+"""The items of a task as a data set, labeled embeddings as a task, and held-out examples."""
 
 import numpy as np
 import pytest
 
 from clip_geometry.config import digest
 from clip_geometry.data import dataset_from, load_dataset
+from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders import resolve_encoder
 from clip_geometry.registry import InputError
 from clip_geometry.runner import RunFolder
-from clip_geometry.tasks import items_of, load_task, resolve_task
+from clip_geometry.tasks import items_of, labelled_task, load_task, resolve_task
+from clip_geometry.tasks.items import held_out
+from support.parameters import parameter_count
 
 WORDS = {"dog": ["a"], "bank": ["a", "b"], "cat": ["a"]}
 
@@ -67,3 +70,73 @@ def test_a_wrong_section_is_one_sentence(section, sentence):
     with pytest.raises(InputError) as error:
         dataset_from(section)
     assert sentence in str(error.value)
+
+
+VECTORS = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+
+
+def test_images_are_items_one_by_one():
+    ids = np.array(["a", "b", "c", "d", "e"])
+    rows = Embeddings(
+        VECTORS,
+        "image",
+        item_id=ids,
+        labels=np.array([3, 1, 3, 1, 1]),
+        provenance={"class_names": ["w", "x", "y", "z"]},
+    )
+    task, first = labelled_task("cifar100", rows)
+    assert (task.items, first.tolist(), task.examples[:, 0].tolist()) == (tuple(ids), [0, 1, 2, 3, 4], [0, 1, 2, 3, 4])
+    assert (task.class_names, task.labels.tolist()) == (("x", "z"), [1, 0, 1, 0, 0])
+    assert parameter_count(task, 3) == 5 * 3 + 2 * 3 + 2
+
+
+def test_equal_captions_are_one_item():
+    """Five captions of an image share its item_id and are five items; the same sentence twice is one."""
+    text = np.array(["a dog", "a cat", "a dog", "Dog", "a cat"])
+    rows = Embeddings(
+        VECTORS, "text", item_id=np.array(list("xxyyz")), labels=np.arange(5) % 2, metadata={"text": text}
+    )
+    task, first = labelled_task("scenes", rows)
+    assert (task.items, first.tolist()) == (("a dog", "a cat", "Dog"), [0, 1, 3])
+    assert task.examples[:, 0].tolist() == [0, 1, 0, 2, 1]
+    assert [text[row] for row in first] == list(task.items)
+
+
+@pytest.mark.parametrize("ids", [None, np.array(list("aabbc"))])
+def test_rows_without_a_name_of_their_own_have_their_number(ids):
+    task, _ = labelled_task("t", Embeddings(VECTORS, "image", item_id=ids, labels=np.array(list("vuvuu"))))
+    assert (task.items, task.class_names, task.labels.tolist()) == (tuple("01234"), ("u", "v"), [1, 0, 1, 0, 0])
+
+
+def test_labels_that_are_no_places_name_themselves():
+    rows = Embeddings(VECTORS, "image", labels=np.array([7, 0, 7, 0, 0]), provenance={"class_names": ["w", "x"]})
+    assert labelled_task("t", rows)[0].class_names == ("0", "7")
+
+
+def test_without_labels_it_is_one_sentence():
+    with pytest.raises(InputError, match="the image rows of photos carry no labels; choose a data set with classes"):
+        labelled_task("photos", Embeddings(VECTORS, "image"))
+    with pytest.raises(InputError, match="all 5 examples of photos have the same label"):
+        labelled_task("photos", Embeddings(VECTORS, "image", labels=np.ones(5)))
+
+
+CHAIN = [("a", "b"), ("b", "c"), ("d",), ("c", "e"), ("f", "g"), ("g",)]  # groups {0, 1, 3}, {2}, {4, 5}
+
+
+def test_examples_that_share_an_item_through_others_stay_together():
+    for seed in range(20):
+        held, smallest = held_out(CHAIN, 0.5, seed)
+        assert smallest == 1 and 0 < held.sum() <= 3
+        assert held[0] == held[1] == held[3] and held[4] == held[5]
+
+
+def test_a_share_smaller_than_any_group_holds_nothing():
+    held, smallest = held_out([("a", "b"), ("b", "c"), ("d", "e"), ("e",)], 0.3, 0)
+    assert smallest == 2 and not held.any()
+
+
+def test_of_independent_examples_it_is_the_share_drawn_by_the_seed():
+    items = [(k,) for k in range(100)]
+    first, again, other = (held_out(items, 0.2, seed)[0] for seed in (0, 0, 1))
+    assert first.sum() == 20 and (first == again).all() and (first != other).any()
+    assert isinstance(first, np.ndarray)

@@ -83,7 +83,7 @@ def _tasks() -> Iterator[Block]:
 
 def _models() -> Iterator[Block]:
     from clip_geometry.encoders import encoders, models
-    from clip_geometry.encoders.shipped import MODELS
+    from clip_geometry.encoders.hub import MODELS
 
     families, architectures = models()
     options = {entry.pattern: sorted(set(entry.config.model_fields) - {"model"}) for entry in encoders.values()}

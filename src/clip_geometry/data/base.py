@@ -1,8 +1,10 @@
-"""The parts of a data set: up to two sides, images and texts, each a sequence; its config; the registry."""
+"""The parts of a data set: its config, its sides of images and texts, words of texts, its revision; the registry."""
 
+import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from errno import EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,9 +13,44 @@ import numpy as np
 from PIL import Image
 from pydantic import field_validator
 
-from clip_geometry.config import Config
-from clip_geometry.data.sentences import words_of
+from clip_geometry.config import Config, digest
 from clip_geometry.registry import Registry, did_you_mean
+
+# runs of letters and digits, joined by apostrophes and hyphens and, between digits, by points and commas; runs of
+# anything else that is not space
+WORDS = re.compile(r"\w+(?:['’\-]\w+|(?<=\d)[.,](?=\d)\w+)*|[^\w\s]+")
+# errors that mean a missing file; others, such as those of a failing disk, are raised: a sound file is not missing
+NOT_THERE = (ENOENT, ENOTDIR, EISDIR, ELOOP, ENAMETOOLONG)
+
+
+class Sentence(str):
+    """Words joined by spaces: an ordinary string with the attributes `words` and `tags`.
+
+    tags: The part of speech of each word, "" if unknown.
+    """
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+
+    def __new__(cls, words: Sequence[str], tags: Sequence[str] | None = None) -> "Sentence":
+        sentence = super().__new__(cls, " ".join(words))
+        sentence.words = tuple(words)
+        sentence.tags = ("",) * len(words) if tags is None else tuple(tags)
+        return sentence
+
+    def __reduce__(self) -> tuple[type["Sentence"], tuple[tuple[str, ...], tuple[str, ...]]]:
+        """For other processes: str's own method would pass the text as the words."""
+        return Sentence, (self.words, self.tags)
+
+
+def words_of(text: str) -> tuple[str, ...]:
+    """Return the words of a sentence as the corpus has them, or of any other text by WORDS; punctuation counts."""
+    return text.words if isinstance(text, Sentence) else tuple(WORDS.findall(text))
+
+
+def tags_of(text: str) -> tuple[str, ...]:
+    """Return one tag for each of `words_of`."""
+    return text.tags if isinstance(text, Sentence) else ("",) * len(words_of(text))
 
 
 @dataclass(frozen=True)
@@ -136,6 +173,32 @@ def known_split(split: str, known: Sequence[str]) -> str:
         hint = did_you_mean(split, known) or f"; known are {', '.join(known)}"
         raise ValueError(f"unknown split {split!r}{hint}")
     return split
+
+
+def is_unicode(text: str) -> bool:
+    """Return False for lone surrogates, which file names and JSON may bring and no output file can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def revision(root: Path, names: Iterable[str]) -> str:
+    """Return the hash of names (relative to `root`), sizes and modification times; a missing file counts as missing."""
+    facts: list[list[str | int]] = []
+    for name in names:
+        facts.append([name])
+        try:
+            status = (root / name).stat()
+        except ValueError:  # a NUL in the name
+            continue
+        except OSError as error:
+            if error.errno not in NOT_THERE:
+                raise
+            continue
+        facts[-1] += [status.st_size, status.st_mtime_ns]
+    return digest(facts)
 
 
 @dataclass(frozen=True)

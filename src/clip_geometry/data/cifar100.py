@@ -8,17 +8,15 @@ import io
 import json
 import os
 import pickle
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self
 
 import numpy as np
 from PIL import Image
 from pydantic import BaseModel, model_validator
 
-from clip_geometry.data.base import Dataset, DatasetEntry, KnownSplits, Side, datasets
-from clip_geometry.data.files import revision
+from clip_geometry.data.base import Dataset, DatasetEntry, KnownSplits, Side, datasets, revision
 from clip_geometry.data.images import load_image
 from clip_geometry.data.prompts import class_prompts
 from clip_geometry.data.tables import readable_parquet
@@ -56,9 +54,6 @@ class Cifar100Config(KnownSplits):
         return self
 
 
-Loader: TypeAlias = Callable[[int], Image.Image]
-
-
 def load(config: Cifar100Config) -> Dataset:
     """Load 32×32 RGB images with labels, and class prompts as the text side if a prompt is given.
 
@@ -73,8 +68,16 @@ def load(config: Cifar100Config) -> Dataset:
     files = layout_files(folder, config.split)
     if files is None:
         raise InputError(f"{folder} holds no {config.split} split of CIFAR-100; expected {LAYOUTS} in it")
-    layout, read = ("parquet", _from_parquet) if len(files) == 1 else ("python", _from_pickles)
-    image, labels, class_names = read(config, *files)
+    if len(files) == 1:
+        layout, (images, labels, class_names) = "parquet", _from_parquet(config, *files)
+    else:
+        batch, meta = map(read_pickle, files)
+        layout, images, labels = "python", batch.get("data"), batch.get(f"{config.labels}_labels")
+        class_names = meta.get(f"{config.labels}_label_names")
+        if not (isinstance(images, np.ndarray) and images.dtype == np.uint8 and images.shape[1:] == (3072,)):
+            raise InputError(f"{files[0]} holds no 'data' of (n, 3072) bytes; a CIFAR-100 pickle was expected")
+        if not (isinstance(labels, list) and len(labels) == len(images) and isinstance(class_names, list)):
+            raise InputError(f"{files[0]} or {files[1]} lacks the {config.labels} labels or their names")
     if not labels:
         raise InputError(f"{files[0]} has no rows")
     if not all(label in range(len(class_names)) for label in labels):
@@ -92,7 +95,7 @@ def load(config: Cifar100Config) -> Dataset:
     return Dataset(
         config=config,
         revision=revision(files[0].parent, [file.name for file in files]),
-        image=Side("image", item_id, image, labels=np.array(labels, dtype=np.int64)),
+        image=Side("image", item_id, partial(_image_of, images), labels=np.array(labels, dtype=np.int64)),
         text=text,
         class_names=tuple(class_names),
     )
@@ -135,21 +138,6 @@ def download(folder: Path) -> None:
         ) from None
 
 
-def _from_pickles(config: Cifar100Config, batch_file: Path, meta_file: Path) -> tuple[Loader, list[int], list[str]]:
-    batch, meta = read_pickle(batch_file), read_pickle(meta_file)
-    pixels, labels = batch.get("data"), batch.get(f"{config.labels}_labels")
-    names = meta.get(f"{config.labels}_label_names")
-    if not (isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8 and pixels.shape[1:] == (3072,)):
-        raise InputError(f"{batch_file} holds no 'data' of (n, 3072) bytes; a CIFAR-100 pickle was expected")
-    if not (isinstance(labels, list) and len(labels) == len(pixels) and isinstance(names, list)):
-        raise InputError(f"{batch_file} or {meta_file} lacks the {config.labels} labels or their names")
-    return partial(_image_of_row, pixels), labels, names
-
-
-def _image_of_row(pixels: np.ndarray, k: int) -> Image.Image:
-    return Image.fromarray(np.ascontiguousarray(pixels[k].reshape(3, 32, 32).transpose(1, 2, 0)))
-
-
 class _Info(BaseModel):
     features: dict[str, Any]
 
@@ -158,7 +146,7 @@ class _Schema(BaseModel):
     info: _Info
 
 
-def _from_parquet(config: Cifar100Config, file: Path) -> tuple[Loader, list[int], list[str]]:
+def _from_parquet(config: Cifar100Config, file: Path) -> tuple[Any, list[int], list[str]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -181,11 +169,14 @@ def _from_parquet(config: Cifar100Config, file: Path) -> tuple[Loader, list[int]
     images = table["img"].combine_chunks()
     if not pa.types.is_struct(images.type):
         raise InputError(f"{file} has {images.type} in the column 'img'; a struct with the PNG bytes was expected")
-    return partial(_image_of_struct, images), table[label_column].to_pylist(), class_names
+    return images, table[label_column].to_pylist(), class_names
 
 
-def _image_of_struct(column: Any, k: int) -> Image.Image:
-    content = (column[k].as_py() or {}).get("bytes")
+def _image_of(rows: Any, k: int) -> Image.Image:
+    """Return image k of either layout: of (n, 3072) bytes, or of structs with the bytes of a file."""
+    if isinstance(rows, np.ndarray):
+        return Image.fromarray(np.ascontiguousarray(rows[k].reshape(3, 32, 32).transpose(1, 2, 0)))
+    content = (rows[k].as_py() or {}).get("bytes")
     if content is None:
         raise OSError(f"row {k} has no image bytes")
     return load_image(io.BytesIO(content))

@@ -6,8 +6,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from clip_geometry.config import digest
-from clip_geometry.data.base import CaptionedConfig, Dataset, DatasetEntry, Side, datasets
-from clip_geometry.data.files import revision
+from clip_geometry.data.base import CaptionedConfig, Dataset, DatasetEntry, Side, datasets, revision
 from clip_geometry.data.images import listed_images
 from clip_geometry.paths import existing_file, existing_folder
 from clip_geometry.reading import read_json

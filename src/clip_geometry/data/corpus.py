@@ -12,13 +12,13 @@ from clip_geometry.data.base import (
     FilesConfig,
     KnownSplits,
     OneSplit,
+    Sentence,
     Side,
     WithoutClasses,
     datasets,
+    is_unicode,
 )
-from clip_geometry.data.files import is_unicode, read_lines
-from clip_geometry.data.sentences import Sentence
-from clip_geometry.data.tables import SUFFIXES, Table, read_table
+from clip_geometry.data.tables import SUFFIXES, Table, read_lines, read_table
 from clip_geometry.paths import existing_file
 from clip_geometry.reading import first_line
 from clip_geometry.registry import InputError, did_you_mean

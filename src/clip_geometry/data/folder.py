@@ -7,8 +7,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from clip_geometry.data.base import Dataset, DatasetEntry, FilesConfig, Side, datasets
-from clip_geometry.data.files import is_unicode, revision
+from clip_geometry.data.base import Dataset, DatasetEntry, FilesConfig, Side, datasets, is_unicode, revision
 from clip_geometry.data.images import IMAGE_SUFFIXES, load_listed
 from clip_geometry.data.prompts import class_prompts
 from clip_geometry.paths import existing_folder

@@ -11,7 +11,7 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from clip_geometry.data.files import is_unicode, read_lines, revision
+from clip_geometry.data.base import is_unicode, revision
 from clip_geometry.paths import existing_file
 from clip_geometry.reading import damaged, parse_json, read_text
 from clip_geometry.registry import InputError, did_you_mean, listed, shown
@@ -72,22 +72,38 @@ class Table:
 def read_table(path: Path) -> Table:
     """Read the table in a file by its suffix; raise InputError for a file that is not such a table."""
     path = existing_file(path, f"a table ({' '.join(SUFFIXES)})")
-    readers = {".csv": _read_csv, ".tsv": read_tsv, ".parquet": _read_parquet, ".jsonl": _read_jsonl}
-    if path.suffix.lower() not in readers:
+    suffix = path.suffix.lower()
+    if suffix == ".csv":
+        reader = csv.reader(io.StringIO(read_text(path, "a table"), newline=""), strict=True)
+        try:
+            (_, names), *rows = [(reader.line_num, row) for row in reader if row] or [(1, [])]
+        except csv.Error as error:
+            raise InputError(f"{path}, line {reader.line_num}, is not CSV: {error}") from None
+        table = _checked(path, names, rows, f"fields; the header has {len(names)}")
+    elif suffix == ".tsv":
+        table = read_tsv(path)
+    elif suffix == ".jsonl":
+        lines = enumerate(read_text(path, "a table").split("\n"), start=1)
+        cells = [parse_json(line, f"{shown(path)}, line {k},", dict[str, Any]) for k, line in lines if line.strip()]
+        table = _table(path, dict.fromkeys(name for row in cells for name in row), cells)
+    elif suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        with readable_parquet(path):
+            file = pq.ParquetFile(path)
+        if file.metadata.num_rows == 0:
+            raise InputError(f"{path} has no rows")
+
+        def values(name: str) -> list[Any]:
+            with readable_parquet(path):
+                return file.read(columns=[name])[name].to_pylist()
+
+        table = Table(path, tuple(file.schema_arrow.names), values)
+    else:
         raise InputError(f"{path} has the suffix {path.suffix!r}; a table has one of {' '.join(SUFFIXES)}")
-    table = readers[path.suffix.lower()](path)
     if twice := sorted({name for name in table.names if table.names.count(name) > 1}):
         raise InputError(f"{path} has two columns {twice[0]!r}")
     return table
-
-
-def _read_csv(path: Path) -> Table:
-    reader = csv.reader(io.StringIO(read_text(path, "a table"), newline=""), strict=True)
-    try:
-        (_, names), *rows = [(reader.line_num, row) for row in reader if row] or [(1, [])]
-    except csv.Error as error:
-        raise InputError(f"{path}, line {reader.line_num}, is not CSV: {error}") from None
-    return _checked(path, names, rows, f"fields; the header has {len(names)}")
 
 
 def read_tsv(path: Path, names: Sequence[str] | None = None, between: re.Pattern[str] = re.compile("\t")) -> Table:
@@ -108,33 +124,10 @@ def _checked(path: Path, names: Sequence[str], rows: Iterable[tuple[int, list[st
     return _table(path, names, [dict(zip(names, row, strict=True)) for _, row in rows])
 
 
-def _read_jsonl(path: Path) -> Table:
-    lines = enumerate(read_text(path, "a table").split("\n"), start=1)
-    rows = [
-        parse_json(line, f"{shown(path)}, line {number},", dict[str, Any]) for number, line in lines if line.strip()
-    ]
-    return _table(path, dict.fromkeys(name for row in rows for name in row), rows)
-
-
 def _table(path: Path, names: Iterable[str], rows: list[dict[str, Any]]) -> Table:
     if not rows:
         raise InputError(f"{path} has no rows")
     return Table(path, tuple(names), lambda name: [row.get(name) for row in rows])
-
-
-def _read_parquet(path: Path) -> Table:
-    import pyarrow.parquet as pq
-
-    with readable_parquet(path):
-        file = pq.ParquetFile(path)
-    if file.metadata.num_rows == 0:
-        raise InputError(f"{path} has no rows")
-
-    def values(name: str) -> list[Any]:
-        with readable_parquet(path):
-            return file.read(columns=[name])[name].to_pylist()
-
-    return Table(path, tuple(file.schema_arrow.names), values)
 
 
 @contextmanager
@@ -146,6 +139,14 @@ def readable_parquet(path: Path) -> Iterator[None]:
         yield
     except (ArrowException, OSError, ValueError, KeyError, MemoryError, OverflowError) as error:
         raise error if isinstance(error, InputError) else damaged(path, ".parquet", error) from None
+
+
+def read_lines(path: Path) -> list[str]:
+    """Read the lines of a text file, without blank ones at its end.
+
+    Only line feeds end a line, since captions may hold rarer line ends.
+    """
+    return [line.removesuffix("\r") for line in read_text(path, "a text file").rstrip("\r\n").split("\n")]
 
 
 def language_files(template: Path) -> dict[str, Path]:

@@ -3,11 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from PIL import Image
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from clip_geometry.config import Config
@@ -40,6 +41,29 @@ class EncoderConfig(Config):
     def depends_on_batch(self) -> bool:
         """Whether a row depends on the others of its batch (batch-norm statistics)."""
         return False
+
+
+class SeededConfig(EncoderConfig):
+    """A model that can be initialized. seed: of the initialization. zero_bias: set all biases to zero afterwards."""
+
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    zero_bias: bool = False
+
+    @model_validator(mode="after")
+    def _fresh_only(self) -> Self:
+        if (self.seed or self.zero_bias) and not self.is_fresh:
+            raise ValueError("seed and zero_bias are for freshly initialised models, this one has weights")
+        return self
+
+
+class FreshOption(EncoderConfig):
+    """fresh: initialize instead of loading the weights, which may then be absent."""
+
+    fresh: bool = False
+
+    @property
+    def is_fresh(self) -> bool:
+        return self.fresh
 
 
 @dataclass(frozen=True)

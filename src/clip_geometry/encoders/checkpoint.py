@@ -72,23 +72,17 @@ def _latin1(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
-def _reconstruct(kind: str, shape: tuple[int, ...], typecode: bytes) -> np.ndarray:
-    """Replaces numpy's own, for arrays only: an empty one, whose state follows in the pickle."""
-    return np.empty(0, np.int8)
-
-
-def _frombuffer(buffer: bytes, dtype: Any, shape: tuple[int, ...], order: Any) -> np.ndarray:
-    """Replaces numpy's own, which protocol 5 uses."""
-    return np.frombuffer(buffer, dtype=dtype).reshape(shape, order=order)
-
-
 ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): "ndarray",  # only ever the first argument of _reconstruct, so nothing that can be called
     ("numpy", "dtype"): np.dtype,
     ("_codecs", "encode"): _latin1,
-    **{(f"numpy.{core}.multiarray", "_reconstruct"): _reconstruct for core in ("core", "_core")},
-    **{(f"numpy.{core}.numeric", "_frombuffer"): _frombuffer for core in ("core", "_core")},
 }
+for _core in ("numpy.core", "numpy._core"):
+    # in place of numpy's own, for arrays only: an empty one, whose state follows in the pickle
+    ALLOWED[f"{_core}.multiarray", "_reconstruct"] = lambda kind, shape, typecode: np.empty(0, np.int8)
+    ALLOWED[f"{_core}.numeric", "_frombuffer"] = lambda buffer, dtype, shape, order: np.reshape(  # of protocol 5
+        np.frombuffer(buffer, dtype=dtype), shape, order=order
+    )
 
 
 class _ArraysOnly(pickle.Unpickler):

@@ -18,7 +18,7 @@ from torch import nn
 from clip_geometry.config import digest
 from clip_geometry.encoders import checkpoint, hub
 from clip_geometry.encoders.base import EncoderConfig, EncoderEntry, encoders
-from clip_geometry.encoders.hf.loading import (
+from clip_geometry.encoders.hf import (
     WEIGHTS,
     drop_pooler,
     from_settings,
@@ -28,8 +28,8 @@ from clip_geometry.encoders.hf.loading import (
     read_config,
     read_settings,
 )
-from clip_geometry.encoders.shipped import model_path
-from clip_geometry.encoders.text_encoder import TextEncoder, TextParts, mean_pooling
+from clip_geometry.encoders.hf.text import TextEncoder, TextParts, mean_pooling
+from clip_geometry.encoders.hub import model_path
 from clip_geometry.files import sha256_of
 from clip_geometry.paths import existing_file
 from clip_geometry.reading import checked
@@ -189,8 +189,23 @@ def revision(config: MClipConfig) -> str:
 
 
 def load(config: MClipConfig, device: torch.device) -> TextEncoder:
+    from transformers import AutoModel
+
     files = find(config)
-    transformer, linear = _load_legacy(files, config) if files.linear else _load_current(files)
+    if files.linear:
+        transformer, linear = _load_legacy(files, config)
+    else:
+        settings = _settings(read_config(files.folder, EXPECTED, key=None))
+        # the architecture alone: its own pretrained weights would be overwritten, so they are not downloaded
+        transformer = from_settings(AutoModel, read_settings(files.base, str(files.base)), str(files.base))
+        with torch.random.fork_rng(devices=[]):  # initialization draws random numbers
+            linear = nn.Linear(settings.transformerDimensions, settings.numDims)
+        without_pooler = drop_pooler(transformer)
+        state = checkpoint.read_state_dict(files.weights)
+        if without_pooler:
+            state = {name: value for name, value in state.items() if not name.startswith("transformer.pooler.")}
+        tower = nn.ModuleDict({"transformer": transformer, "LinearTransformation": linear})  # names in the file
+        checkpoint.load_state_dict(tower, state, str(files.weights))
     weights = {"name": files.weights.name, "sha256": sha256_of(files.weights)}
     if files.linear:
         weights |= {"linear": files.linear.name, "linear_sha256": sha256_of(files.linear)}
@@ -207,23 +222,6 @@ def load(config: MClipConfig, device: torch.device) -> TextEncoder:
         facts={"image_model": image_model},
     )
     return TextEncoder(config, parts, device)
-
-
-def _load_current(files: Files) -> tuple[Any, nn.Linear]:
-    from transformers import AutoModel
-
-    settings = _settings(read_config(files.folder, EXPECTED, key=None))
-    # the architecture alone: its own pretrained weights would be overwritten, so they are not downloaded
-    transformer = from_settings(AutoModel, read_settings(files.base, str(files.base)), str(files.base))
-    with torch.random.fork_rng(devices=[]):  # initialization draws random numbers
-        linear = nn.Linear(settings.transformerDimensions, settings.numDims)
-    without_pooler = drop_pooler(transformer)
-    state = checkpoint.read_state_dict(files.weights)
-    if without_pooler:
-        state = {name: value for name, value in state.items() if not name.startswith("transformer.pooler.")}
-    tower = nn.ModuleDict({"transformer": transformer, "LinearTransformation": linear})  # names of the published files
-    checkpoint.load_state_dict(tower, state, str(files.weights))
-    return transformer, linear
 
 
 def _load_legacy(files: Files, config: MClipConfig) -> tuple[Any, nn.Linear]:

@@ -48,6 +48,14 @@ def parameter_count(model: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
+def zero_biases(model: torch.nn.Module) -> None:
+    """Sets the biases of both towers to zero; logit_bias, which is in neither, stays."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias") and name != "logit_bias":
+                parameter.zero_()
+
+
 def activations(model: torch.nn.Module) -> str:
     """Class names of the activation functions in a model: "QuickGELU", "GELU, ReLU"."""
     names = {type(module).__name__.removesuffix("Activation") for module in model.modules()}

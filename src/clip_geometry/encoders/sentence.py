@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from clip_geometry.config import digest
 from clip_geometry.encoders import checkpoint, hub
 from clip_geometry.encoders.base import EncoderConfig, EncoderEntry, encoders
-from clip_geometry.encoders.hf.loading import WEIGHTS, load_model, load_tokenizer
-from clip_geometry.encoders.shipped import model_path
-from clip_geometry.encoders.text_encoder import POOLINGS, TextEncoder, TextParts
+from clip_geometry.encoders.hf import WEIGHTS, load_model, load_tokenizer
+from clip_geometry.encoders.hf.text import POOLINGS, TextEncoder, TextParts
+from clip_geometry.encoders.hub import model_path
 from clip_geometry.files import sha256_of
 from clip_geometry.reading import checked, read_json
 from clip_geometry.registry import InputError, printable, shown
@@ -116,14 +116,6 @@ def find(config: EncoderConfig) -> tuple[Path, list[Module], list[Path]]:
     """(the model's folder, its modules, the weights files of those that have any); downloaded if need be."""
     name = full_name(config)
     folder = hub.folder(name, hub.TOKENIZER_FILES)  # the patterns match in its subfolders too
-    modules = _read_modules(folder)
-    weighted = [module for module in modules if module.kind in ("Transformer", "Dense")]
-    weights = [hub.first_file(name, [str(PurePosixPath(each.path, file)) for file in WEIGHTS]) for each in weighted]
-    hub.plain(folder / modules[0].path)
-    return folder, modules, weights
-
-
-def _read_modules(folder: Path) -> list[Module]:
     path = folder / "modules.json"
     if not path.is_file():
         raise InputError(
@@ -142,7 +134,10 @@ def _read_modules(folder: Path) -> list[Module]:
         raise InputError(f"{shown(path)} has the modules {given}; expected Transformer, Pooling, then {AFTER}")
     if any(PurePosixPath(module.path).is_absolute() or ".." in PurePosixPath(module.path).parts for module in modules):
         raise InputError(f"{shown(path)} names files outside of its own folder")
-    return modules
+    weighted = [module for module in modules if module.kind in ("Transformer", "Dense")]
+    weights = [hub.first_file(name, [str(PurePosixPath(each.path, file)) for file in WEIGHTS]) for each in weighted]
+    hub.plain(folder / modules[0].path)
+    return folder, modules, weights
 
 
 def revision(config: EncoderConfig) -> str:
@@ -160,14 +155,13 @@ def load(config: EncoderConfig, device: torch.device) -> TextEncoder:
     from transformers import AutoModel
 
     folder, modules, weights = find(config)
-    settings = _transformer_settings(folder, modules[0])
+    settings, names, prompt = _pipeline(folder, modules)
     root = folder / modules[0].path
     transformer = load_model(AutoModel, root, config.model)
     tokenizer = load_tokenizer(root)
     if settings.get("max_seq_length"):  # which replaces the tokenizer's own limit
         tokenizer.model_max_length = settings["max_seq_length"]
-    lower, prompt = settings.get("do_lower_case", False), _default_prompt(folder)
-    names = _poolings(folder, modules[1], prompt)
+    lower = settings.get("do_lower_case", False)
     width = transformer.config.hidden_size * len(names)
 
     def prepare(text: str) -> str:
@@ -192,10 +186,13 @@ def load(config: EncoderConfig, device: torch.device) -> TextEncoder:
     return TextEncoder(config, parts, device)
 
 
-def _transformer_settings(folder: Path, module: Module) -> dict[str, Any]:
-    """max_seq_length and do_lower_case; any other setting that changes the transformer's output is refused by name."""
-    older = sorted(path.name for path in (folder / module.path).glob("sentence_*_config.json"))
-    settings = module.settings(folder, _Transformer, ["sentence_bert_config.json", *older])
+def _pipeline(folder: Path, modules: Sequence[Module]) -> tuple[dict[str, Any], list[str], str]:
+    """(settings of the Transformer, names of the poolings, the text that the model's `encode` puts before every text).
+
+    Any other setting that changes what the Transformer or the Pooling gives is refused by name.
+    """
+    older = sorted(path.name for path in (folder / modules[0].path).glob("sentence_*_config.json"))
+    settings = modules[0].settings(folder, _Transformer, ["sentence_bert_config.json", *older])
     modalities = settings.get("modality_config") or {"text": TEXT_FORWARD}
     if modalities.get("text") != TEXT_FORWARD:
         given = shown(modalities.get("text"))
@@ -206,33 +203,27 @@ def _transformer_settings(folder: Path, module: Module) -> dict[str, Any]:
     if other:
         given = printable(", ".join(other)[:80])
         raise InputError(f"{shown(folder)}: its Transformer has settings that are not supported here: {given}")
-    return settings
 
+    path, prompt = folder / "config_sentence_transformers.json", None
+    if path.is_file():
+        prompts = read_json(path, "the config of a sentence-transformers model", _Prompts)
+        if (name := prompts.default_prompt_name) is not None:
+            prompt = (prompts.prompts or {}).get(name)
+            if not isinstance(prompt, str):
+                raise InputError(
+                    f"{shown(path)} has the default_prompt_name {shown(name)}, which is none of its prompts"
+                )
 
-def _default_prompt(folder: Path) -> str:
-    """The text that the model's own `encode` puts before every text by default."""
-    path = folder / "config_sentence_transformers.json"
-    values = read_json(path, "the config of a sentence-transformers model", _Prompts) if path.is_file() else _Prompts()
-    name = values.default_prompt_name
-    if name is None:
-        return ""
-    prompt = (values.prompts or {}).get(name)
-    if not isinstance(prompt, str):
-        raise InputError(f"{shown(path)} has the default_prompt_name {shown(name)}, which is none of its prompts")
-    return prompt
-
-
-def _poolings(folder: Path, module: Module, prompt: str) -> list[str]:
-    settings = module.settings(folder, _Pooling)
-    names = settings.get("pooling_mode") or [mode for flag, mode in FLAGS.items() if settings.get(flag)] or ["mean"]
+    pooling = modules[1].settings(folder, _Pooling)
+    names = pooling.get("pooling_mode") or [mode for flag, mode in FLAGS.items() if pooling.get(flag)] or ["mean"]
     names = [names] if isinstance(names, str) else list(names)
     unknown = [name for name in names if name not in POOLINGS]
     if unknown:
         given = printable(", ".join(unknown)[:80])
         raise InputError(f"{shown(folder)}: its Pooling is {given}; known are {', '.join(POOLINGS)}")
-    if prompt and not settings.get("include_prompt", True):
+    if prompt and not pooling.get("include_prompt", True):
         raise InputError(f"{shown(folder)}: its Pooling leaves out the prompt {shown(prompt)}, which is not supported")
-    return names
+    return settings, names, prompt or ""
 
 
 # --- what follows the pooling

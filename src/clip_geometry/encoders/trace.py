@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from clip_geometry.encoders.base import Encoder, Tokens
 from clip_geometry.encoders.hf.clip import HFClipEncoder
+from clip_geometry.encoders.hf.text import TextEncoder, cls_pooling
 from clip_geometry.encoders.open_clip import OpenClipEncoder
-from clip_geometry.encoders.text_encoder import TextEncoder, cls_pooling
 from clip_geometry.registry import InputError
 
 __all__ = ["Affine", "Norm", "Operation", "Trace", "tower_parameters", "trace"]
@@ -166,7 +166,7 @@ def tower_of(encoder: Any, modality: str) -> Tower:
     if isinstance(encoder, OpenClipEncoder):
         found = _open_clip_image(encoder.model.visual) if modality == "image" else _open_clip_text(encoder.model)
     elif isinstance(encoder, HFClipEncoder):
-        found = _hf_image(encoder.model) if modality == "image" else _hf_text(encoder.model)
+        found = _hf_clip(encoder.model, modality)
     elif isinstance(encoder, TextEncoder) and hasattr(encoder.parts.transformer, "encoder"):
         found = _bert(encoder)
     if found is None:
@@ -190,22 +190,6 @@ def _pre_norm(start: list[Operation], blocks: list[Block], final: Any) -> list[O
             Operation(layer, "mlp residual", block.end, "output", (n + 2, n + 4)),
         ]
     return [*found, _normalization(len(blocks) + 1, final, len(found) - 1)]
-
-
-def _post_norm(start: list[Operation], blocks: list[Block]) -> list[Operation]:
-    """norm(x + f(x)), twice per block; `start` ends with the stream x."""
-    found = list(start)
-    for layer, block in enumerate(blocks, start=1):
-        n = len(found)
-        found += [
-            Operation(layer, "attention", block.attention),
-            Operation(layer, "attention residual", block.norms[0], "input", (n - 1, n)),
-            _normalization(layer, block.norms[0], n + 1, "attention "),
-            Operation(layer, "mlp", block.mlp, "output", (n + 2,) if block.steps else (), block.steps),
-            Operation(layer, "mlp residual", block.norms[1], "input", (n + 2, n + 3)),
-            _normalization(layer, block.norms[1], n + 4, "mlp "),
-        ]
-    return found
 
 
 def _normalization(layer: int, norm: Any, source: int, prefix: str = "") -> Operation:
@@ -237,7 +221,22 @@ def _without_theory(operations: list[Operation]) -> list[Operation]:
 
 def _open_clip_image(visual: Any) -> Tower | None:
     if hasattr(visual, "attnpool"):
-        return _resnet(visual)
+        # convolutions mix positions, so rows, which are means over positions, do not follow from one another
+        found = []
+        for k in (1, 2, 3):
+            parts = {"convolution": "conv", "normalisation": "bn", "activation": "act"}
+            found += [Operation(0, f"stem {name} {k}", getattr(visual, f"{part}{k}")) for name, part in parts.items()]
+        blocks = [block for k in (1, 2, 3, 4) for block in getattr(visual, f"layer{k}")]
+        for layer, block in enumerate(blocks, start=1):
+            found += [
+                Operation(layer, "convolution", block.conv3),
+                Operation(layer, "normalisation", block.bn3),
+                *([Operation(layer, "shortcut", block.downsample)] if block.downsample is not None else []),
+                Operation(layer, "residual", block.act3, "input"),
+                Operation(layer, "activation", block.act3),
+            ]
+        last = Operation(len(blocks) + 1, "attention pooling", None)
+        return Tower(tuple(found), lambda pixels: lambda hidden: hidden.mean(dim=(2, 3)), last)
     if not hasattr(visual, "transformer") or visual.attn_pool is not None or visual.pool_type not in ("tok", "avg"):
         return None
     start = [Operation(0, "embedding", visual.ln_pre, "input")]
@@ -289,39 +288,18 @@ def _open_clip_blocks(transformer: Any) -> list[Block]:
     return blocks
 
 
-def _resnet(visual: Any) -> Tower:
-    """Convolutions mix positions, so rows, which are means over positions, do not follow from one another."""
-    found = []
-    for k in (1, 2, 3):
-        parts = {"convolution": "conv", "normalisation": "bn", "activation": "act"}
-        found += [Operation(0, f"stem {name} {k}", getattr(visual, f"{part}{k}")) for name, part in parts.items()]
-    blocks = [block for k in (1, 2, 3, 4) for block in getattr(visual, f"layer{k}")]
-    for layer, block in enumerate(blocks, start=1):
-        found += [
-            Operation(layer, "convolution", block.conv3),
-            Operation(layer, "normalisation", block.bn3),
-            *([Operation(layer, "shortcut", block.downsample)] if block.downsample is not None else []),
-            Operation(layer, "residual", block.act3, "input"),
-            Operation(layer, "activation", block.act3),
-        ]
-    last = Operation(len(blocks) + 1, "attention pooling", None)
-    return Tower(tuple(found), lambda pixels: lambda hidden: hidden.mean(dim=(2, 3)), last)
-
-
 # --- transformers
 
 
-def _hf_image(model: Any) -> Tower:
-    vision = model.vision_model
-    found = _pre_norm(_normalized_embedding(vision.pre_layrnorm), _hf_blocks(vision), vision.post_layernorm)
+def _hf_clip(model: Any, modality: str) -> Tower:
+    if modality == "image":
+        vision = model.vision_model
+        found = _pre_norm(_normalized_embedding(vision.pre_layrnorm), _hf_blocks(vision), vision.post_layernorm)
 
-    def take(hidden: Tensor) -> Tensor:
-        return hidden[:, 0] if hidden.ndim == 3 else hidden
+        def take(hidden: Tensor) -> Tensor:
+            return hidden[:, 0] if hidden.ndim == 3 else hidden
 
-    return Tower(tuple(found), lambda pixels: take, _projection(found, model.visual_projection))
-
-
-def _hf_text(model: Any) -> Tower:
+        return Tower(tuple(found), lambda pixels: take, _projection(found, model.visual_projection))
     text = model.text_model
     found = _pre_norm([Operation(0, "embedding", text.embeddings)], _hf_blocks(text), text.final_layer_norm)
     end = text.config.eos_token_id
@@ -353,7 +331,17 @@ def _bert(encoder: TextEncoder) -> Tower | None:
         inner, out, attention = layer.intermediate, layer.output, layer.attention.output
         steps = (Affine.linear(inner.dense), inner.intermediate_act_fn, Affine.linear(out.dense))
         blocks.append(Block((attention.LayerNorm, out.LayerNorm), attention.dropout, out.dropout, steps, layer))
-    found, last = _post_norm(_normalized_embedding(bert.embeddings.LayerNorm), blocks), None
+    found, last = _normalized_embedding(bert.embeddings.LayerNorm), None
+    for layer, block in enumerate(blocks, start=1):  # norm(x + f(x)), twice
+        n = len(found)
+        found += [
+            Operation(layer, "attention", block.attention),
+            Operation(layer, "attention residual", block.norms[0], "input", (n - 1, n)),
+            _normalization(layer, block.norms[0], n + 1, "attention "),
+            Operation(layer, "mlp", block.mlp, "output", (n + 2,) if block.steps else (), block.steps),
+            Operation(layer, "mlp residual", block.norms[1], "input", (n + 2, n + 3)),
+            _normalization(layer, block.norms[1], n + 4, "mlp "),
+        ]
     if parts.pool is not cls_pooling:
         found = _without_theory(found)
     if len(parts.head) and encoder.config.features == "projected":

@@ -53,24 +53,9 @@ def find_files(path: Path) -> list[Path]:
 
 def read_words(files: Sequence[Path]) -> WordVectors:
     path = files[0]
-    if path.suffix == ".npy":
-        return _read_array(path, files[1])
-    return _read_binary(path) if path.suffix == ".bin" else _read_text(path)
-
-
-def _first_places(words: Sequence[str]) -> dict[str, int]:
-    """word → place; a word that appears twice counts where it appears first, as in gensim."""
-    index: dict[str, int] = {}
-    for place, word in enumerate(words):
-        index.setdefault(word, place)
-    return index
-
-
-# --- .npy
-
-
-def _read_array(path: Path, words_path: Path) -> WordVectors:
-    array = read_npy(path, what=VECTORS)
+    if path.suffix != ".npy":
+        return _read_binary(path) if path.suffix == ".bin" else _read_text(path)
+    array, words_path = read_npy(path, what=VECTORS), files[1]
     if words_path.suffix == ".json":
         words = read_json(words_path, "a list of words", list[str])
     else:  # not splitlines, which would split at rarer characters too
@@ -81,6 +66,14 @@ def _read_array(path: Path, words_path: Path) -> WordVectors:
             f"of the {len(words)} words in {words_path.name} was expected"
         )
     return WordVectors(_first_places(words), array.shape[1], lambda places: array[list(places)].astype(np.float32))
+
+
+def _first_places(words: Sequence[str]) -> dict[str, int]:
+    """word → place; a word that appears twice counts where it appears first, as in gensim."""
+    index: dict[str, int] = {}
+    for place, word in enumerate(words):
+        index.setdefault(word, place)
+    return index
 
 
 # --- word2vec, binary: "words dim\n", then for each word its bytes, a space, dim float32 and perhaps a newline

@@ -2,8 +2,7 @@
 
 from clip_geometry.registry import import_all
 from clip_geometry.tasks.base import Task, TaskConfig, TaskEntry, load_task, resolve_task, tasks
-from clip_geometry.tasks.items import items_of
-from clip_geometry.tasks.labelled import labelled_task
+from clip_geometry.tasks.items import items_of, labelled_task
 from clip_geometry.tasks.targets import resolve_any_task, target_tasks
 
 __all__ = [

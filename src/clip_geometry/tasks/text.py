@@ -1,16 +1,31 @@
-"""Classification of sentences and pairs of sentences: GLUE, SNLI, SST-5, sentence polarity, the user's own table."""
+"""Classification of texts: GLUE, SNLI, SST-5, sentence polarity, captions of scenes, the user's own table."""
 
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 from pydantic import Field
 
-from clip_geometry.data.files import read_lines
-from clip_geometry.data.tables import SUFFIXES, Table, read_table
+from clip_geometry.data.scenes.captions import caption
+from clip_geometry.data.scenes.layout import COLOURS, SHAPES, sample
+from clip_geometry.data.scenes.layout import labels as scene_labels
+from clip_geometry.data.tables import SUFFIXES, Table, read_lines, read_table
 from clip_geometry.registry import InputError, did_you_mean
-from clip_geometry.tasks.base import FileTaskConfig, Located, Task, TaskConfig, TaskEntry, single_label_task, tasks
-from clip_geometry.tasks.sources import file_at, hub_table
+from clip_geometry.tasks.base import (
+    FileTaskConfig,
+    Located,
+    Task,
+    TaskConfig,
+    TaskEntry,
+    distinct,
+    file_at,
+    hub_table,
+    make_task,
+    single_label_task,
+    spread,
+    tasks,
+)
 
 LABELS = ("label", "gold_label")
 NO_LABEL = (None, "", "-", "-1", -1)  # "-": the annotators of SNLI found no majority
@@ -196,6 +211,36 @@ def load_polarity(config: PolarityConfig) -> Task:
 
 
 tasks.add("polarity", TaskEntry(PolarityConfig, load_polarity, "sentences of film reviews, negative or positive"))
+
+
+class ScenesTaskConfig(TaskConfig):
+    """A task on generated scenes.
+
+    Attributes:
+        size: Captions, before `limit` and before equal ones are joined.
+        seed: Of the stream of scenes.
+        split: "train", or "validation" for the test split of `scenes`.
+    """
+
+    SPLITS = ("train", "validation")
+    split: str = "train"
+    size: int = Field(default=1000, ge=2)
+    seed: int = Field(default=0, ge=0, lt=2**63)
+
+
+def load_scenes(config: ScenesTaskConfig) -> Task:
+    """Load captions with one of the eight shapes, in any color."""
+    part = "train" if config.split == "train" else "test"
+    rows = spread(range(config.size), config.limit)
+    shapes = scene_labels(config.seed, part, config.size)[rows] // len(COLOURS)
+    texts = [caption(sample(config.seed, part, row), 0) for row in rows]
+    items, examples = distinct([[text] for text in texts])
+    return make_task(config.name, items, examples, shapes.astype(np.int64), SHAPES)
+
+
+tasks.add(
+    "scenes", TaskEntry(ScenesTaskConfig, load_scenes, "captions of scenes and the shape of the main object, made up")
+)
 
 
 class TableConfig(TaskConfig):

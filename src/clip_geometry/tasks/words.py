@@ -10,8 +10,7 @@ from clip_geometry.encoders.words import find_files, read_words
 from clip_geometry.paths import existing_file
 from clip_geometry.reading import read_json
 from clip_geometry.registry import InputError
-from clip_geometry.tasks.base import FileTaskConfig, Located, Task, TaskEntry, multi_label_task, tasks
-from clip_geometry.tasks.sources import file_at
+from clip_geometry.tasks.base import FileTaskConfig, Located, Task, TaskEntry, file_at, multi_label_task, tasks
 
 FLAG = re.compile(r"word([12])\.attrs\.supersenses\.is_(\w+)")
 

@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from clip_geometry.encoders import load_encoder, resolve_encoder
-from clip_geometry.encoders.hf.loading import context_length
-from clip_geometry.encoders.text_encoder import POOLINGS
+from clip_geometry.encoders.hf import context_length
+from clip_geometry.encoders.hf.text import POOLINGS
 from clip_geometry.registry import InputError
 
 TEXTS = ["cat", "a photo of the red bus", "dog on left"]

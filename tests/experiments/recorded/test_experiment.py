@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from clip_geometry.encoders.shipped import folder_of
+from clip_geometry.encoders.hub import folder_of
 from clip_geometry.registry import InputError
 from clip_geometry.results import Results, lines_of
 from clip_geometry.runner import plan, run

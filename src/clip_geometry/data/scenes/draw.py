@@ -1,12 +1,13 @@
 """Rendering of scenes in integer arithmetic only: the same bytes on every machine."""
 
-from math import cos, radians, sin
+from collections.abc import Sequence
+from functools import cache
+from math import cos, hypot, pi, radians, sin, sqrt
 
 import numpy as np
 from PIL import Image
 
 from clip_geometry.data.scenes.layout import PIXEL, SIDE, Scene, Thing, raw_words
-from clip_geometry.data.scenes.outlines import RADIUS, outlines
 
 # CIELAB distances between any two of these are 27 or more
 COLOUR_RGB = {
@@ -28,26 +29,84 @@ BACKGROUND_RGB = {
     "light blue": (140, 195, 240),
     "light green": (160, 218, 155),
 }
+RADIUS = 4096  # of the circle around the outline of a shape
 _LINES = 4  # scan lines per pixel; along a line the coverage is exact to 1/256 pixel
 FULL = _LINES * PIXEL
 
+Points = list[tuple[float, float]]
+
+
+def _polar(radii: Sequence[float], start: float = -90.0) -> Points:
+    """Return points at equal angles, in degrees from `start`, clockwise on the screen."""
+    angles = [radians(start + 360 * k / len(radii)) for k in range(len(radii))]
+    return [(radius * cos(angle), radius * sin(angle)) for radius, angle in zip(radii, angles, strict=True)]
+
+
+def _fitted(points: Points) -> Points:
+    """Center the bounding box at the origin and scale the farthest point to length 1."""
+    x, y = zip(*points, strict=True)
+    middle = (min(x) + max(x)) / 2, (min(y) + max(y)) / 2
+    points = [(a - middle[0], b - middle[1]) for a, b in points]
+    reach = max(hypot(*point) for point in points)
+    return [(a / reach, b / reach) for a, b in points]
+
+
+@cache
+def outlines() -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return the edges of the eight shapes, closed polygons: starts and ends, (m, 2) int64 each.
+
+    The inside is on the same side of all edges; y is down.
+    """
+    width = 0.33  # of the cross, half of it
+    length = sqrt(1 - width**2)
+    arm = [(-width, -length), (width, -length), (width, -width)]
+    quarter_turns = [lambda x, y: (x, y), lambda x, y: (-y, x), lambda x, y: (-x, -y), lambda x, y: (y, -x)]
+    cross = [turned(x, y) for turned in quarter_turns for x, y in arm]
+
+    angles = [2 * pi * k / 40 for k in range(40)]
+    heart = [  # a known curve
+        (16 * sin(t) ** 3, -(13 * cos(t) - 5 * cos(2 * t) - 2 * cos(3 * t) - cos(4 * t))) for t in angles
+    ]
+
+    inner, shift = (
+        0.82,
+        0.55,
+    )  # of the disc that the crescent, a unit disc, lacks: its radius, and its center to the right
+    x = (1 - inner**2 + shift**2) / (2 * shift)
+    y = sqrt(1 - x**2)  # the circles meet at (x, ±y)
+    outer_angle, inner_angle = np.arctan2(y, x), np.arctan2(y, x - shift)
+    outer = [(cos(a), sin(a)) for a in np.linspace(outer_angle, 2 * pi - outer_angle, 36)]
+    hollow = [(shift + inner * cos(a), inner * sin(a)) for a in np.linspace(2 * pi - inner_angle, inner_angle, 28)]
+
+    shapes = {
+        "circle": [_polar([0.9] * 48)],
+        "square": [_polar([1.0] * 4, start=-45.0)],
+        "triangle": [_fitted(_polar([1.0] * 3))],
+        "star": [_fitted(_polar([1.0, 0.43] * 5))],
+        "cross": [cross],
+        "ring": [_polar([0.95] * 48), _polar([0.55] * 48)[::-1]],  # a hole runs the other way
+        "heart": [_fitted(heart)],
+        "crescent": [_fitted(outer + hollow[1:-1])],
+    }
+    edges = {}
+    for shape, rings in shapes.items():
+        # rounding to integers removes the last bits of cos and sin, which differ between machines
+        whole = [np.array([[round(RADIUS * x), round(RADIUS * y)] for x, y in ring]) for ring in rings]
+        edges[shape] = np.concatenate(whole), np.concatenate([np.roll(ring, -1, axis=0) for ring in whole])
+    return edges
+
 
 def coverage(thing: Thing) -> np.ndarray:
-    """Return how much of each pixel the thing covers, (64, 64) int64 from 0 to FULL."""
+    """Return how much of each pixel the thing covers, (64, 64) int64 from 0 to FULL.
+
+    Where a scan line crosses an edge of its outline, coverage changes by the part of the pixel right of the crossing;
+    a running sum along the row turns these changes into the coverage.
+    """
     c, s = (round(RADIUS * turn(radians(thing.turn))) for turn in (cos, sin))
     rotation = np.array([[c, s], [-s, c]])
     starts, ends = (
         (points @ rotation * thing.radius) // RADIUS**2 + (thing.x, thing.y) for points in outlines()[thing.shape]
     )
-    return _fill(starts, ends)
-
-
-def _fill(starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Fill a polygon given by its edges, antialiased.
-
-    Where a scan line crosses an edge, coverage changes by the part of the pixel right of the crossing; a running sum
-    along the row turns these changes into the coverage.
-    """
     lines = PIXEL // (2 * _LINES) + np.arange(SIDE * _LINES) * (PIXEL // _LINES)
     edge, line = np.nonzero((starts[:, 1:] <= lines) != (ends[:, 1:] <= lines))
     (x, y), (dx, dy) = starts[edge].T, (ends - starts)[edge].T

@@ -128,7 +128,15 @@ def sample(seed: int, split: str, index: int) -> Scene:
     label = ((int(block[index % 4]) >> 32) * CLASSES) >> 32
     draws = _Draws(raw_words(seed, split, (0, 0, 0, index + 1), 48))
     place = draws.choice(tuple(PLACES))
-    main = _main(draws, label, place)
+    size = draws.choice(MAIN_SIZES)
+    radius = draws.between(*RADII[size])
+    free = SIDE // 2 * PIXEL - PIXEL - radius  # how far the center of the main object may be from the middle
+    x, y = (
+        SIDE // 2 * PIXEL
+        + (step * draws.between(free * 7 // 8, free) if step else draws.between(-free // 8, free // 8))
+        for step in PLACES[place]
+    )
+    main = Thing(label, size, x, y, radius, draws.between(-12, 12), draws.tint(6, 6))
     return Scene(
         seed=seed,
         split=split,
@@ -142,18 +150,6 @@ def sample(seed: int, split: str, index: int) -> Scene:
     )
 
 
-def _main(draws: _Draws, label: int, place: str) -> Thing:
-    size = draws.choice(MAIN_SIZES)
-    radius = draws.between(*RADII[size])
-    free = SIDE // 2 * PIXEL - PIXEL - radius  # how far its center may be from the middle
-    x, y = (
-        SIDE // 2 * PIXEL
-        + (step * draws.between(free * 7 // 8, free) if step else draws.between(-free // 8, free // 8))
-        for step in PLACES[place]
-    )
-    return Thing(label, size, x, y, radius, draws.between(-12, 12), draws.tint(6, 6))
-
-
 def _extras(draws: _Draws, main: Thing) -> tuple[Thing, ...]:
     """Draw none, one or two tiny things of other classes, never of a held-out one, apart from everything else."""
     things = [main]
@@ -161,18 +157,14 @@ def _extras(draws: _Draws, main: Thing) -> tuple[Thing, ...]:
         taken = {thing.label for thing in things}
         label = draws.choice([seen for seen in SEEN if seen not in taken])
         radius = draws.between(*RADII["tiny"])
-        places = _free_places(things, radius)
-        x, y = places[draws.below(len(places))].tolist()
+        # centers, in steps of a pixel, of circles a pixel away from the edge and from all things
+        line = np.arange(radius + PIXEL, SIDE * PIXEL - radius - PIXEL + 1, PIXEL)
+        free = np.ones((len(line), len(line)), dtype=bool)
+        for thing in things:
+            away = (line[None, :] - thing.x) ** 2 + (line[:, None] - thing.y) ** 2
+            free &= away >= (radius + thing.radius + PIXEL) ** 2
+        down, right = np.nonzero(free)
+        k = draws.below(len(down))
+        x, y = line[right[k]].item(), line[down[k]].item()
         things.append(Thing(label, "tiny", x, y, radius, draws.between(-12, 12), draws.tint(6, 6)))
     return tuple(things[1:])
-
-
-def _free_places(things: Sequence[Thing], radius: int) -> np.ndarray:
-    """Return the centers (m, 2), in steps of a pixel, of circles a pixel away from the edge and from all things."""
-    line = np.arange(radius + PIXEL, SIDE * PIXEL - radius - PIXEL + 1, PIXEL)
-    x, y = line[None, :], line[:, None]
-    free = np.ones((len(line), len(line)), dtype=bool)
-    for thing in things:
-        free &= (x - thing.x) ** 2 + (y - thing.y) ** 2 >= (radius + thing.radius + PIXEL) ** 2
-    down, right = np.nonzero(free)
-    return np.stack([line[right], line[down]], axis=1)

@@ -10,8 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from clip_geometry.data.base import Side
-from clip_geometry.data.files import NOT_THERE
+from clip_geometry.data.base import NOT_THERE, Side
 from clip_geometry.embedding.shards.throughput import Throughput
 from clip_geometry.encoders.base import Encoder
 from clip_geometry.encoders.pixels import Pixels

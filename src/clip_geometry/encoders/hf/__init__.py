@@ -1,1 +1,253 @@
-"""Models in the layout of transformers."""
+"""Models and tokenizers of Hugging Face transformers: loaded or initialized, without running code from their folders.
+
+Progress bars and warnings are silenced, and whatever goes wrong is an InputError of one sentence.
+"""
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from clip_geometry.config import digest
+from clip_geometry.encoders import hub
+from clip_geometry.encoders.base import FreshOption, SeededConfig, Tokens
+from clip_geometry.encoders.runtime import bounded, zero_biases
+from clip_geometry.files import sha256_of
+from clip_geometry.reading import first_line, read_json
+from clip_geometry.registry import InputError, shown
+
+# sizes that every config has, under these names or others: a model of a billion layers takes hours to describe
+LIMITS = {"num_hidden_layers": (1, 1000), "num_attention_heads": (1, 2**10), "hidden_size": (1, 2**17)}
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+UNLIMITED = 10**6  # transformers writes 1e30 where a tokenizer states no limit
+
+
+class HFConfig(SeededConfig, FreshOption):
+    """A model of transformers, from its weights or initialized.
+
+    zero_bias changes nothing where transformers initializes the biases to zero.
+    """
+
+
+# --- config, model, weights
+
+
+def read_config(folder: Path, what: str, key: str | None = "model_type") -> dict[str, Any]:
+    """The folder's config.json, which must have the string `key`; `what` says in the error what was expected."""
+    path = folder / "config.json"
+    if not path.exists():
+        raise InputError(f"{shown(folder)} has no config.json; {what} was expected")
+    values = read_json(path, what)
+    if not isinstance(values, dict) or not (key is None or isinstance(values.get(key), str)):
+        with_key = "" if key is None else f" with the key {key!r}"
+        raise InputError(f"{shown(path)} is no JSON object{with_key}; {what} was expected")
+    return values
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silences transformers' progress bars and its reports on unused weights: what matters raises an error."""
+    from transformers.utils import logging
+
+    before, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+        if bar:
+            logging.enable_progress_bar()
+
+
+@contextmanager
+def one_sentence(problem: str) -> Iterator[None]:
+    """Turns whatever a library raises about a model's files into an InputError that begins with `problem`."""
+    try:
+        yield
+    except InputError:
+        raise
+    except BaseException as error:
+        # Rust's panics derive from BaseException only
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            why = f"{type(error).__name__}: {first_line(error)}"
+            if "trust_remote_code" in str(error):
+                why = "it needs Python code of its own, which is never run"
+            raise InputError(f"{problem} ({why})") from None
+        raise
+
+
+def read_settings(folder: Path, name: str) -> Any:
+    """config.json as one of transformers' own config classes; sizes and code references in it are checked."""
+    from transformers import AutoConfig
+
+    read_config(folder, "a config of transformers")  # our reader has limits that transformers' has not
+    loader: Any = AutoConfig
+    with quiet(), one_sentence(f"{shown(folder)} holds no config of a transformer"):
+        settings = loader.from_pretrained(str(folder), trust_remote_code=False)
+        parts = [settings, *(getattr(settings, part, None) for part in settings.sub_configs)]
+    for part in parts:
+        attention = getattr(part, "_attn_implementation", None)
+        if "/" in str(attention):  # transformers would fetch it from the hub, and run it
+            raise InputError(f"the config of {name} names code of the hub, attention {shown(attention)}; take it out")
+        for key, (least, most) in LIMITS.items():
+            size = getattr(part, key, least)
+            if isinstance(size, int) and not least <= size <= most:
+                raise InputError(f"the config of {name} has {key} {shown(size)}; {least} to {most} were expected")
+    return settings
+
+
+def from_settings(kind: Any, settings: Any, name: str, seed: int | None = None) -> Any:
+    """A freshly initialized model on the CPU; kind: CLIPModel, AutoModel, … The global generator is left alone."""
+
+    def build() -> Any:
+        if hasattr(kind, "from_config"):
+            return kind.from_config(settings, trust_remote_code=False)
+        return kind(settings)
+
+    with quiet(), one_sentence(f"transformers cannot build what the config of {name} describes"):
+        with torch.device("meta"), bounded(name):
+            build()
+        with torch.random.fork_rng(devices=[]):
+            if seed is not None:
+                torch.default_generator.manual_seed(seed)
+            return build()
+
+
+def load_model(loader: Any, folder: Path, name: str, settings: Any = None) -> Any:
+    """`loader.from_pretrained`, where a parameter missing from the weights is an InputError.
+
+    transformers only warns, and fills what is missing with random numbers. An optional pooler is removed: text
+    encoders here do their own pooling, and many checkpoints have none. settings: config.json's, possibly changed.
+    """
+    settings = settings or read_settings(folder, name)
+    with quiet(), one_sentence(f"the weights of {name} cannot be loaded"), bounded(name):
+        # no code of the model's own, not even after a question on the terminal
+        model, report = loader.from_pretrained(
+            str(folder), config=settings, output_loading_info=True, trust_remote_code=False, weights_only=True
+        )
+    missing = set(report["missing_keys"])
+    if drop_pooler(model):
+        missing = {key for key in missing if not key.startswith("pooler.")}
+    if missing:
+        raise InputError(
+            f"the weights of {name} lack {len(missing)} parameters of the architecture, {min(missing)!r} among them"
+        )
+    return model
+
+
+def apply(model: Any, name: str, inputs: Mapping[str, Any], **options: Any) -> Any:
+    """`model(**inputs)`; a config that only the computation shows to be wrong is an InputError.
+
+    RuntimeError, which is how torch runs out of memory, passes through.
+    """
+    try:
+        return model(**inputs, **options)
+    except (AttributeError, IndexError, TypeError, ValueError) as error:
+        raise InputError(f"the config of {name} does not fit its model ({first_line(error)})") from error
+
+
+def drop_pooler(model: Any) -> bool:
+    """Removes the pooler of a model that can be built without one; returns whether there was one."""
+    optional = "add_pooling_layer" in inspect.signature(type(model).__init__).parameters
+    if not optional or getattr(model, "pooler", None) is None:
+        return False
+    model.pooler = None
+    return True
+
+
+def build(
+    kind: Any, folder: Path, weights: Path | None, config: HFConfig, settings: Any = None
+) -> tuple[Any, dict[str, Any]]:
+    """(the model on the CPU in float32, facts about its weights), loaded, or initialized where `weights` is None.
+
+    kind: CLIPModel, AutoModel, … settings: the folder's config, possibly changed.
+    """
+    settings = settings or read_settings(folder, config.model)
+    if weights is not None:
+        return load_model(kind, folder, config.model, settings), {"name": weights.name, "sha256": sha256_of(weights)}
+    model = from_settings(kind, settings, config.model, config.seed)
+    drop_pooler(model)
+    if config.zero_bias:
+        zero_biases(model)
+    return model.float(), {"name": "fresh", "seed": config.seed, "zero_bias": config.zero_bias}
+
+
+def weights_of(config: HFConfig) -> Path | None:
+    """The weights file, downloaded if need be; None for a fresh model."""
+    return None if config.fresh else hub.first_file(config.name, WEIGHTS)
+
+
+def revision_of(folder: Path, weights: Path | None) -> str:
+    """Identifies config, tokenizer and weights; for a fresh model, the versions that its initialization depends on."""
+    made_by = {name: version(name) for name in ("torch", "transformers")}
+    of_weights = {"versions": made_by} if weights is None else {"weights": sha256_of(weights)}
+    return digest({"folder": hub.folder_digest(folder), **of_weights})
+
+
+# --- tokenizer
+
+
+def load_tokenizer(folder: Path, config: Any = None, *, padding: bool = True) -> Any:
+    """The folder's tokenizer.
+
+    config: of its model, where that is not the config.json beside it. padding: whether a padding token is required,
+    which decoders often lack.
+    """
+    from transformers import AutoTokenizer
+
+    loader: Any = AutoTokenizer
+    with quiet(), one_sentence(f"{shown(folder)} holds no tokenizer that transformers can load"):
+        tokenizer = loader.from_pretrained(str(folder), config=config, trust_remote_code=False)
+        without_padding = padding and tokenizer.pad_token_id is None
+    if without_padding:
+        raise InputError(f"the tokenizer in {folder} has no padding token, so texts cannot be embedded in batches")
+    return tokenizer
+
+
+def tokenize(tokenizer: Any, texts: Sequence[str], limit: int, padding: Literal["longest", "max_length"]) -> Tokens:
+    """Token ids and attention mask of texts, truncated to `limit` tokens, start and end included."""
+    with one_sentence("the tokenizer fails, its files are damaged or incomplete"):
+        encoded = tokenizer(list(texts), padding=padding, truncation=True, max_length=limit, return_tensors="pt")
+    inputs = {"input_ids": encoded["input_ids"], "attention_mask": encoded["attention_mask"]}
+    lengths = inputs["attention_mask"].sum(dim=1)
+    if not lengths.all():
+        raise InputError(f"the text {shown(texts[int(lengths.argmin())])} has no tokens, so it has no embedding")
+    # only texts that fill the limit can have been truncated: those alone are tokenized again, in full
+    suspects = [text for text, length in zip(texts, lengths.tolist(), strict=True) if length >= limit]
+    uncut = [len(tokenizer(text, truncation=False, verbose=False)["input_ids"]) for text in suspects]
+    return Tokens(inputs, sum(length > limit for length in uncut))
+
+
+def check_ids(ids: torch.Tensor, embedding: Any, name: str) -> None:
+    """Raises InputError where a token is outside the model's vocabulary; torch would raise an IndexError."""
+    highest = int(ids.max())
+    if highest >= embedding.num_embeddings:
+        raise InputError(
+            f"the tokenizer of {name} gives the token {highest}, but the model has {embedding.num_embeddings} tokens; "
+            "its folder holds files of two models, or one is missing"
+        )
+
+
+def context_length(tokenizer: Any, model: Any, name: str) -> int:
+    """The largest number of tokens that both the tokenizer and the model's position embeddings take."""
+    positions = getattr(model.config, "max_position_embeddings", None)
+    for key, module in model.named_modules():
+        if key.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):
+            # RoBERTa and its relatives count positions from padding_idx + 1, so two of their 514 cannot be used
+            positions = module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
+            break
+    known = [limit for limit in (tokenizer.model_max_length, positions) if limit is not None]
+    if not all(isinstance(limit, int | float) for limit in known):
+        raise InputError(f"the files of {name} say that a text may have {shown(known[0])} tokens, which is no number")
+    limits = [int(limit) for limit in known if 0 < limit < UNLIMITED]
+    if not limits:
+        raise InputError(
+            f"neither the tokenizer nor the config of {name} says how many tokens a text may have; add "
+            "model_max_length to its tokenizer_config.json"
+        )
+    return min(limits)

@@ -12,7 +12,7 @@ from torch import Tensor
 from clip_geometry.data.images import rgb
 from clip_geometry.encoders import hub
 from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, Tokens, encoders
-from clip_geometry.encoders.hf.loading import (
+from clip_geometry.encoders.hf import (
     HFConfig,
     apply,
     build,
@@ -25,7 +25,7 @@ from clip_geometry.encoders.hf.loading import (
     tokenize,
     weights_of,
 )
-from clip_geometry.encoders.open_clip.config import Mean, Sides, StandardDeviation
+from clip_geometry.encoders.open_clip.source import Mean, Sides, StandardDeviation
 from clip_geometry.encoders.runtime import DTYPES, inference, parameter_count
 from clip_geometry.reading import read_json
 from clip_geometry.registry import InputError, shown

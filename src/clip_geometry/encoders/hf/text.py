@@ -1,22 +1,137 @@
-"""Text encoders of Hugging Face transformers (BERT and its relatives), pooled over the tokens of one layer."""
+"""Text encoders of transformers: a transformer, a pooling over its tokens, and perhaps a projection head.
 
+The family hf-text (BERT and its relatives, without a head) is registered here; mclip and sentence build on the same
+encoder.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
+from torch import Tensor, nn
 
 from clip_geometry.encoders import hub
-from clip_geometry.encoders.base import EncoderEntry, encoders
-from clip_geometry.encoders.hf.loading import (
+from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, Tokens, encoders
+from clip_geometry.encoders.hf import (
     HFConfig,
+    apply,
     build,
+    check_ids,
+    context_length,
     load_tokenizer,
     read_config,
     revision_of,
+    tokenize,
     weights_of,
 )
-from clip_geometry.encoders.text_encoder import POOLINGS, TextEncoder, TextParts
+from clip_geometry.encoders.runtime import DTYPES, activations, inference, parameter_count
 from clip_geometry.registry import InputError, shown
+
+# hidden (n, t, d), mask (n, t), 1 for tokens and 0 for padding on either side → rows (n, d or a multiple)
+Pooling = Callable[[Tensor, Tensor], Tensor]
+
+
+def mean_pooling(hidden: Tensor, mask: Tensor) -> Tensor:
+    """Mean over the tokens, accumulated in float32 whatever the model's precision."""
+    weights = mask.unsqueeze(-1).to(hidden.dtype)
+    return (hidden * weights).sum(dim=1, dtype=torch.float32) / weights.sum(dim=1, dtype=torch.float32)
+
+
+def cls_pooling(hidden: Tensor, mask: Tensor) -> Tensor:
+    """The first token, which is not in the first place where padding is on the left."""
+    first = mask.int().argmax(dim=1)
+    return hidden[torch.arange(len(hidden), device=hidden.device), first]
+
+
+def max_pooling(hidden: Tensor, mask: Tensor) -> Tensor:
+    """The maximum of each coordinate over the tokens."""
+    return hidden.masked_fill(mask.unsqueeze(-1) == 0, -torch.inf).amax(dim=1)
+
+
+POOLINGS: dict[str, Pooling] = {"cls": cls_pooling, "max": max_pooling, "mean": mean_pooling}
+
+
+@dataclass(frozen=True)
+class TextParts:
+    """The parts of a text tower, on the CPU and in float32.
+
+    width: columns after pooling. head: from pooled to projected rows, empty where there is no projection. prepare:
+    applied to a text before it is tokenized. layer: whose tokens are pooled, counted as transformers counts its hidden
+    states. facts: what `describe` says about the family besides.
+    """
+
+    transformer: Any
+    tokenizer: Any
+    pool: Pooling
+    width: int
+    weights: Mapping[str, Any]
+    head: nn.Sequential = field(default_factory=nn.Sequential)
+    prepare: Callable[[str], str] = str
+    layer: int = -1
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class TextEncoder(Encoder):
+    """Texts through a transformer: features=pooled are the rows after pooling, features=projected those of the head."""
+
+    modalities = frozenset({"text"})
+    pads_to_longest = True
+
+    def __init__(self, config: EncoderConfig, parts: TextParts, device: torch.device):
+        self.config = config
+        self.device = device
+        self.parts = parts
+        self.context_length = context_length(parts.tokenizer, parts.transformer, config.model)
+        self.model = nn.ModuleList([parts.transformer, parts.head]).to(device, DTYPES[config.precision]).eval()
+
+    def tokenize(self, texts: Sequence[str]) -> Tokens:
+        prepared = [self.parts.prepare(text) for text in texts]
+        return tokenize(self.parts.tokenizer, prepared, self.context_length, padding="longest")
+
+    def text_features(self, tokens: Tokens) -> Tensor:
+        transformer, layer, name = self.parts.transformer, self.parts.layer, self.config.model
+        check_ids(tokens.inputs["input_ids"], transformer.get_input_embeddings(), name)
+        inputs = {key: value.to(self.device) for key, value in tokens.inputs.items()}
+        with inference():
+            if layer == -1:
+                hidden = apply(transformer, name, inputs).last_hidden_state
+            else:
+                hidden = apply(transformer, name, inputs, output_hidden_states=True).hidden_states[layer]
+            rows = self.parts.pool(hidden, inputs["attention_mask"])
+            if self.config.features == "projected" and len(self.parts.head):
+                rows = self.parts.head(rows.to(hidden.dtype))
+            return rows.float().cpu()
+
+    def describe(self) -> Mapping[str, Any]:
+        linear = [module for module in self.parts.head.modules() if isinstance(module, nn.Linear)]
+        projected = linear and self.config.features == "projected"
+        dim = linear[-1].out_features if projected else self.parts.width
+        return {
+            **transformer_facts(self.model, self.parts.tokenizer, self.context_length, self.parts.weights, dim),
+            **self.parts.facts,
+        }
+
+
+def transformer_facts(
+    model: nn.Module, tokenizer: Any, most_tokens: int, weights: Mapping[str, Any], dim: int
+) -> dict[str, Any]:
+    """What `describe` says about any text model of transformers."""
+    return {
+        "weights": dict(weights),
+        "dim": {"text": dim},
+        "parameters": parameter_count(model),
+        "activation": activations(model),
+        "preprocessing": None,
+        "tokenizer": type(tokenizer).__name__,
+        "context_length": most_tokens,
+        "logit_scale": None,
+        "logit_bias": None,
+    }
+
+
+# --- the family hf-text
 
 EXPECTED = "a text encoder in transformers' layout"
 FAMILIES = {"clip": "hf-clip", "M-CLIP": "mclip"}  # model types that have an encoder family of their own

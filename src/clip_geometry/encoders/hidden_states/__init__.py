@@ -1,18 +1,296 @@
 """Token embeddings of every layer: of transformers' encoders and decoders, and of the towers of CLIP."""
 
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from typing import Any, Literal, Self
 
 import torch
+from PIL import Image
+from pydantic import field_validator, model_validator
+from torch import Tensor
 
+from clip_geometry.config import validate
 from clip_geometry.encoders import hub
-from clip_geometry.encoders.base import Encoder, EncoderEntry, encoders
-from clip_geometry.encoders.hf.loading import build, load_tokenizer, read_config, revision_of, weights_of
-from clip_geometry.encoders.hidden_states.clip import ClipHiddenStates
-from clip_geometry.encoders.hidden_states.encoder import HiddenStatesConfig, TextHiddenStates, clip_config, entry_of
+from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, Rows, Tokens, encoders
+from clip_geometry.encoders.hf import (
+    HFConfig,
+    apply,
+    build,
+    check_ids,
+    context_length,
+    load_tokenizer,
+    read_config,
+    revision_of,
+    weights_of,
+)
+from clip_geometry.encoders.hf.clip import HFClipEncoder
+from clip_geometry.encoders.hf.text import transformer_facts
+from clip_geometry.encoders.hidden_states.rows import (
+    SubWords,
+    image_rows,
+    in_byte_pairs,
+    in_sub_words,
+    text_rows,
+    units_of,
+)
+from clip_geometry.encoders.runtime import DTYPES, inference
 from clip_geometry.encoders.sentence import WHEELS, full_name
+from clip_geometry.encoders.trace import Operation, tower_of
 from clip_geometry.registry import InputError, shown
 
 EXPECTED = "an encoder or decoder in transformers' layout"
+CLIP = re.compile(r"(open_clip|hf-hub|local-dir|hf-clip):.|scenes-clip/.")  # how the names of CLIP models begin
+SENTENCE = 32  # tokens in a typical text, to estimate the size of a shard
+
+
+class HiddenStatesConfig(HFConfig):
+    """hidden-states:ORG/NAME or PATH, a model of transformers; or hidden-states: and the name of a CLIP model, such as
+    hidden-states:open_clip:ViT-B-32/openai or hidden-states:scenes-clip/fresh, whose fresh, seed, zero_bias and
+    quick_gelu are options here.
+
+    layers: "all", or a list, 0 the embeddings, 1 the output of the first block, -1 the last. words: one row per word,
+    from its "first" sub-word or the "mean" of all, or "none" for one row per sub-word. special_tokens: also rows for
+    [CLS], end of text and the like, and for the class token of an image, at position -1. There is no projection:
+    features=pooled gives the same rows.
+    """
+
+    layers: Literal["all"] | tuple[int, ...] = "all"
+    words: Literal["first", "mean", "none"] = "mean"
+    special_tokens: bool = False
+    quick_gelu: bool | None = None
+
+    @property
+    def is_fresh(self) -> bool:
+        inner = clip_config(self)
+        return self.fresh if inner is None else inner.is_fresh
+
+    @field_validator("layers", mode="before")
+    @classmethod
+    def _all_or_a_list(cls, given: Any) -> Any:
+        """One message in place of pydantic's two, one for each type of the union."""
+        if given == "all":
+            return given
+        if isinstance(given, list | tuple) and all(type(layer) is int for layer in given):
+            return tuple(given)
+        said = json.dumps(given, ensure_ascii=False, default=str)[:80]
+        raise ValueError(f"it is {said}; expected all, or a list such as [0, -1]")
+
+    @model_validator(mode="after")
+    def _some_layers(self) -> Self:
+        if not self.layers:
+            raise ValueError("layers is an empty list; expected all or some layers")
+        if self.quick_gelu is not None and clip_config(self) is None:
+            raise ValueError("quick_gelu is for checkpoints of open_clip")
+        return self
+
+    def chosen_layers(self, count: int, what: str) -> tuple[int, ...]:
+        """The requested layers, counted from the front, ascending. count: of all layers, the embeddings included."""
+        if self.layers == "all":
+            return tuple(range(count))
+        wrong = [layer for layer in self.layers if not -count <= layer < count]
+        if wrong:
+            raise InputError(f"{what} has layers 0 to {count - 1} (0: the embeddings), but layers has {wrong[0]}")
+        return tuple(sorted({layer % count for layer in self.layers}))
+
+
+def clip_config(config: HiddenStatesConfig) -> EncoderConfig | None:
+    """The config of the CLIP model whose towers are read; None for a model of transformers."""
+    if not CLIP.match(config.name):
+        return None
+    options = {
+        key: getattr(config, key)
+        for key in ("fresh", "seed", "zero_bias", "quick_gelu", "precision")
+        if getattr(config, key) != HiddenStatesConfig.model_fields[key].default
+    }
+    return validate(entry_of(config.name).config, {"model": config.name, **options}, f"model {config.model}")
+
+
+def entry_of(name: str) -> EncoderEntry:
+    return encoders[re.split("[:/]", name, maxsplit=1)[0]]
+
+
+class HiddenStatesEncoder(Encoder):
+    """Gives several rows per input, so there is no single one to ask for."""
+
+    config: HiddenStatesConfig  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def image_features(self, pixels: Tensor) -> Tensor:
+        raise InputError(f"{self.config.model} gives several rows an image; they are embedded into a store only")
+
+    def text_features(self, tokens: Tokens) -> Tensor:
+        raise InputError(f"{self.config.model} gives several rows a text; they are embedded into a store only")
+
+    def rows_of_texts(
+        self,
+        texts: Sequence[SubWords],
+        layers: Sequence[int],
+        tokenizer: Any,
+        hidden: Callable[[Sequence[SubWords]], Sequence[Tensor]],
+    ) -> Rows:
+        """`text_rows` with the options of the config."""
+        names = getattr(tokenizer, "convert_ids_to_tokens", lambda ids: [tokenizer.decoder[k] for k in ids])
+        units = [units_of(text, self.config.words, self.config.special_tokens, names) for text in texts]
+        return text_rows(texts, units, layers, self.config.words, hidden)
+
+
+class TextHiddenStates(HiddenStatesEncoder):
+    """A model of transformers; the attention mask excludes the padding, which is on the right."""
+
+    modalities = frozenset({"text"})
+
+    def __init__(self, config: HiddenStatesConfig, model: Any, tokenizer: Any, weights: Any, device: torch.device):
+        self.config = config
+        self.device = device
+        self.model = model.to(device, DTYPES[config.precision]).eval()
+        self.tokenizer = tokenizer
+        self.context_length = context_length(tokenizer, model, config.model)
+        self.layers = config.chosen_layers(model.config.num_hidden_layers + 1, config.model)
+        self.item_bytes = len(self.layers) * SENTENCE * model.config.hidden_size * 4
+        self._weights = weights
+
+    def tokenize(self, texts: Sequence[str]) -> Tokens:
+        found = in_sub_words(self.tokenizer, texts, self.context_length)
+        return Tokens(found, sum(text.cut for text in found))
+
+    def text_rows(self, tokens: Tokens) -> Rows:
+        with inference():
+            return self.rows_of_texts(tokens.inputs, self.layers, self.tokenizer, self._hidden)
+
+    def _hidden(self, texts: Sequence[SubWords]) -> list[Tensor]:
+        longest = max(len(text.ids) for text in texts)
+        padding = self.tokenizer.pad_token_id
+        ids = torch.full((len(texts), longest), 0 if padding is None else padding)
+        mask = torch.zeros_like(ids)
+        for row, text in enumerate(texts):
+            ids[row, : len(text.ids)] = torch.tensor(text.ids)
+            mask[row, : len(text.ids)] = 1
+        check_ids(ids, self.model.get_input_embeddings(), self.config.model)
+        inputs = {"input_ids": ids.to(self.device), "attention_mask": mask.to(self.device)}
+        states = apply(self.model, self.config.model, inputs, output_hidden_states=True).hidden_states
+        chosen = [states[layer] for layer in self.layers]
+        widths = [each.shape[-1] for each in chosen]
+        if len(set(widths)) > 1:
+            raise InputError(
+                f"the layers {list(self.layers)} of {self.config.model} have {widths} columns, so they make no one set "
+                "of rows; choose some with layers=[…]"
+            )
+        return chosen
+
+    def describe(self) -> Mapping[str, Any]:
+        width = self.model.config.hidden_size
+        facts = transformer_facts(self.model, self.tokenizer, self.context_length, self._weights, width)
+        return {**facts, "layers": {"text": list(self.layers)}}
+
+
+class ClipHiddenStates(HiddenStatesEncoder):
+    """The stream between the blocks of both towers; layer 0 is what enters the first.
+
+    As in transformers' hidden_states, the final normalization, which only the pooled token needs, is excluded.
+    """
+
+    def __init__(self, config: HiddenStatesConfig, inner: Any):
+        self.config = config
+        self.inner = inner
+        self.device = inner.device
+        self.is_hf = isinstance(inner, HFClipEncoder)
+        if self.is_hf:
+            vision, text = inner.model.config.vision_config, inner.model.config.text_config
+            side = vision.image_size // vision.patch_size
+            self.grid = (side, side)
+            self.widths = {"image": vision.hidden_size, "text": text.hidden_size}
+        else:
+            visual, text = inner.model.visual, getattr(inner.model, "text", inner.model)
+            self.grid: tuple[int, int] = tuple(getattr(visual, "grid_size", (0, 0)))  # pyright: ignore
+            towers = {"image": visual, "text": text}
+            self.widths = {key: getattr(getattr(each, "transformer", None), "width", 0) for key, each in towers.items()}
+        self.streams: dict[str, dict[int, Operation]] = {}
+        self._without: dict[str, str] = {}  # why a tower has no rows
+        for modality in ("image", "text"):
+            try:
+                tower = tower_of(inner, modality)
+            except InputError as error:
+                self._without[modality] = str(error)
+                continue
+            if modality == "image" and not self.is_hf and hasattr(inner.model.visual, "attnpool"):
+                self._without[modality] = "its image tower is a ResNet, which has no patches of one width"
+                continue
+            self.streams[modality] = {operation.layer: operation for operation in tower.operations}
+            self.streams[modality].popitem()  # the final normalization
+        if not self.streams:
+            raise InputError(self._without["text"])
+        for modality, streams in self.streams.items():
+            layers = config.chosen_layers(len(streams), f"the {modality} tower of {config.model}")
+            self.streams[modality] = {layer: streams[layer] for layer in layers}
+        self.modalities = frozenset(self.streams)
+        tokens = {"image": self.grid[0] * self.grid[1] + 1, "text": SENTENCE}
+        self.item_bytes = max(len(each) * tokens[name] * self.widths[name] * 4 for name, each in self.streams.items())
+
+    def require(self, modality: str) -> None:
+        if modality not in self.modalities and modality in self._without:
+            has = " and ".join(sorted(self.modalities))
+            raise InputError(f"{self.config.model} embeds {has} only: {self._without[modality]}")
+        super().require(modality)
+
+    def preprocess(self, image: Image.Image) -> Tensor:
+        return self.inner.preprocess(image)
+
+    def tokenize(self, texts: Sequence[str]) -> Tokens:
+        """The sub-words of the model's own tokens, and its own count of truncated texts."""
+        own, tokenizer = self.inner.tokenize(texts), self.inner.tokenizer
+        ids = own.inputs if isinstance(own.inputs, Tensor) else own.inputs["input_ids"]
+        if self.is_hf:
+            found = in_sub_words(tokenizer, texts, self.inner.context_length, full=True)
+        elif hasattr(tokenizer, "bpe"):
+            found = in_byte_pairs(tokenizer, texts, ids.tolist())
+        else:
+            clean = tokenizer.clean_fn
+            found = in_sub_words(tokenizer.tokenizer, texts, tokenizer.context_length, clean=clean, full=True)
+        if not torch.equal(torch.tensor([list(text.ids) for text in found]), ids):
+            raise InputError(
+                f"the tokenizer of {self.config.model} changes its tokens in a way of its own, so which word each "
+                "belongs to is not known"
+            )
+        return Tokens(found, own.truncated)
+
+    def image_rows(self, pixels: Tensor) -> Rows:
+        hidden = self._record("image", lambda: self.inner.image_features(pixels))
+        return image_rows(hidden, list(self.streams["image"]), self.grid, self.config.special_tokens)
+
+    def text_rows(self, tokens: Tokens) -> Rows:
+        tokenizer = getattr(self.inner.tokenizer, "tokenizer", self.inner.tokenizer)
+        return self.rows_of_texts(tokens.inputs, list(self.streams["text"]), tokenizer, self._hidden)
+
+    def _hidden(self, texts: Sequence[SubWords]) -> list[Tensor]:
+        ids = torch.tensor([list(text.ids) for text in texts])
+        inputs: Any = ids
+        if self.is_hf:
+            lengths = torch.tensor([text.length for text in texts])
+            mask = (torch.arange(ids.shape[1]) < lengths[:, None]).long()  # padding is on the right
+            inputs = {"input_ids": ids, "attention_mask": mask}
+        return self._record("text", lambda: self.inner.text_features(Tokens(inputs, 0)))
+
+    def _record(self, modality: str, forward: Callable[[], object]) -> list[Tensor]:
+        """The stream of each chosen layer during the forward pass."""
+        kept: dict[int, Tensor] = {}
+        with inference(), ExitStack() as hooks:
+            for layer, operation in self.streams[modality].items():
+                hooks.callback(operation.hook(partial(kept.__setitem__, layer)).remove)
+            forward()
+        return [kept[layer] for layer in self.streams[modality]]
+
+    def describe(self) -> Mapping[str, Any]:
+        return {
+            **self.inner.describe(),
+            "dim": {modality: self.widths[modality] for modality in self.streams},
+            "layers": {modality: list(streams) for modality, streams in self.streams.items()},
+        }
+
+
+# --- the family
 
 
 def _named(config: HiddenStatesConfig) -> HiddenStatesConfig:

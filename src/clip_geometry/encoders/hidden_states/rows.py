@@ -1,6 +1,6 @@
 """Texts in sub-words, the word that each belongs to, and the rows of words, sub-words and patches."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clip_geometry.data.sentences import tags_of, words_of
+from clip_geometry.data.base import tags_of, words_of
 from clip_geometry.encoders.base import Rows
-from clip_geometry.encoders.hf.loading import one_sentence
+from clip_geometry.encoders.hf import one_sentence
 from clip_geometry.registry import InputError
 
 Words = Literal["first", "mean", "none"]
@@ -182,15 +182,31 @@ def text_rows(
     """Rows ordered by text, then layer, then position. hidden: from texts to the (n, t, d) states of each layer."""
     counts = np.array([len(each) for each in units])
     before = len(layers) * (np.cumsum(counts) - counts)
+    chunks: list[list[int]] = [[]]  # of texts of similar length
+    for k in sorted(np.flatnonzero(counts).tolist(), key=lambda k: len(texts[k].ids)):
+        if chunks[-1] and (len(chunks[-1]) + 1) * len(texts[k].ids) > TOKENS:
+            chunks.append([])
+        chunks[-1].append(k)
     vectors = None
-    for chunk in _chunks([len(text.ids) if count else 0 for text, count in zip(texts, counts, strict=True)]):
-        states = _pooled(hidden([texts[k] for k in chunk]), [units[k] for k in chunk], words)
+    for chunk in filter(None, chunks):
+        states, count = hidden([texts[k] for k in chunk]), counts[chunk]
         if vectors is None:
-            vectors = np.empty((len(layers) * counts.sum(), states[0].shape[1]), dtype=np.float32)
-        count = counts[chunk]
-        first = np.repeat(before[chunk] - np.cumsum(count) + count, count) + np.arange(count.sum())
-        for number, rows in enumerate(states):
-            vectors[first + number * np.repeat(count, count)] = rows
+            vectors = np.empty((len(layers) * counts.sum(), states[0].shape[2]), dtype=np.float32)
+        # in the states of the chunk: the places of the sub-words, and the unit that each is part of
+        length, starts = states[0].shape[1], np.cumsum(count) - count
+        place = np.concatenate([k * length + units[text].place for k, text in enumerate(chunk)])
+        unit = np.concatenate([start + units[text].unit for start, text in zip(starts, chunk, strict=True)])
+        if words == "first":
+            chosen = np.flatnonzero(np.diff(unit, prepend=-1))
+            place, unit = place[chosen], unit[chosen]
+        where, into = (torch.from_numpy(each).to(states[0].device) for each in (place, unit))
+        sizes = torch.bincount(into).unsqueeze(1)  # in sub-words
+        first = np.repeat(before[chunk] - starts, count) + np.arange(count.sum())
+        for number, state in enumerate(states):
+            rows = state.flatten(0, 1)[where].float()
+            if len(unit) > len(sizes):  # some unit has several
+                rows = rows.new_zeros(len(sizes), rows.shape[1]).index_add_(0, into, rows) / sizes
+            vectors[first + number * np.repeat(count, count)] = rows.cpu().numpy()
     if vectors is None:
         vectors = np.zeros((0, 0), dtype=np.float32)
     item = np.repeat(np.arange(len(texts)), len(layers) * counts)
@@ -198,37 +214,6 @@ def text_rows(
     for name in units[0].columns:
         columns[name] = np.concatenate([np.tile(each.columns[name], len(layers)) for each in units])
     return Rows(torch.from_numpy(vectors), item, columns, sum(text.lost for text in texts))
-
-
-def _chunks(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Indices of texts, grouped by similar length; texts of length 0 are left out."""
-    order = [k for k in sorted(range(len(lengths)), key=lengths.__getitem__) if lengths[k]]
-    chunk: list[int] = []
-    for k in order:
-        if chunk and (len(chunk) + 1) * lengths[k] > TOKENS:
-            yield chunk
-            chunk = []
-        chunk.append(k)
-    if chunk:
-        yield chunk
-
-
-def _pooled(hidden: Sequence[Tensor], units: Sequence[Units], words: Words) -> list[np.ndarray]:
-    """For each layer, the rows of all units of these texts, in float32."""
-    length, device = hidden[0].shape[1], hidden[0].device
-    starts = np.cumsum([0, *(len(each) for each in units)])
-    place = np.concatenate([k * length + each.place for k, each in enumerate(units)])
-    unit = np.concatenate([start + each.unit for start, each in zip(starts, units, strict=False)])
-    if words == "first":
-        chosen = np.flatnonzero(np.diff(unit, prepend=-1))
-        place, unit = place[chosen], unit[chosen]
-    where = torch.from_numpy(place).to(device)
-    rows = [states.flatten(0, 1)[where].float() for states in hidden]
-    if len(unit) > starts[-1]:
-        into = torch.from_numpy(unit).to(device)
-        number = torch.bincount(into).unsqueeze(1)
-        rows = [each.new_zeros(len(number), each.shape[1]).index_add_(0, into, each) / number for each in rows]
-    return [each.cpu().numpy() for each in rows]
 
 
 def image_rows(hidden: Sequence[Tensor], layers: Sequence[int], grid: tuple[int, int], special: bool) -> Rows:

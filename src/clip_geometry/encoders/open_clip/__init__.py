@@ -1,20 +1,18 @@
 """Encoders of open_clip: by name and tag, fresh, from a checkpoint, from the hub, from a folder."""
 
-from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, Literal
 
 import torch
-from PIL import Image
-from pydantic import Field, model_validator
-from torch import Tensor, nn
+from pydantic import model_validator
+from torch import nn
 
 from clip_geometry.config import digest
-from clip_geometry.data.images import rgb
 from clip_geometry.encoders import checkpoint, hub
-from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, Tokens, encoders
-from clip_geometry.encoders.hf.loading import check_ids, one_sentence, read_settings
-from clip_geometry.encoders.open_clip.pooled import TextTower, pooled, pooled_width, projection
+from clip_geometry.encoders.base import EncoderConfig, EncoderEntry, FreshOption, SeededConfig, encoders
+from clip_geometry.encoders.hf import one_sentence, read_settings
+from clip_geometry.encoders.hub import model_path
+from clip_geometry.encoders.open_clip.encoder import OpenClipEncoder
 from clip_geometry.encoders.open_clip.source import (
     Source,
     check_repository,
@@ -24,9 +22,7 @@ from clip_geometry.encoders.open_clip.source import (
     parse,
     scenes_folder,
 )
-from clip_geometry.encoders.pixels import halves
-from clip_geometry.encoders.runtime import DTYPES, activations, bounded, inference, parameter_count, quiet_logging
-from clip_geometry.encoders.shipped import model_path
+from clip_geometry.encoders.runtime import bounded, quiet_logging, zero_biases
 from clip_geometry.files import sha256_of
 from clip_geometry.registry import InputError, shown
 
@@ -49,21 +45,12 @@ class HubConfig(OpenClipConfig):
     """hf-hub:ORG/NAME."""
 
 
-class FreshConfig(OpenClipConfig):
-    """A model that can be initialized. seed: of the initialization. zero_bias: set all biases to zero afterwards."""
-
-    seed: int = Field(default=0, ge=0, lt=2**63)
-    zero_bias: bool = False
+class FreshConfig(SeededConfig, OpenClipConfig):
+    """A model that can be initialized."""
 
     @property
     def is_fresh(self) -> bool:
         return True
-
-    @model_validator(mode="after")
-    def _fresh_only(self):
-        if (self.seed or self.zero_bias) and not self.is_fresh:
-            raise ValueError("seed and zero_bias are for freshly initialised models, this one has weights")
-        return self
 
 
 class ScenesConfig(FreshConfig):
@@ -88,14 +75,8 @@ class NamedConfig(FreshConfig):
         return self
 
 
-class FolderConfig(FreshConfig):
-    """local-dir:PATH. fresh: initialize instead of loading the folder's weights."""
-
-    fresh: bool = False
-
-    @property
-    def is_fresh(self) -> bool:
-        return self.fresh
+class FolderConfig(FreshOption, FreshConfig):
+    """local-dir:PATH."""
 
 
 def find(config: OpenClipConfig) -> Source:
@@ -131,7 +112,7 @@ def revision(config: OpenClipConfig) -> str:
     return digest(facts)
 
 
-def load(config: OpenClipConfig, device: torch.device) -> "OpenClipEncoder":
+def load(config: OpenClipConfig, device: torch.device) -> OpenClipEncoder:
     import open_clip
     from open_clip.transform import PreprocessCfg, image_transform_v2
 
@@ -139,16 +120,27 @@ def load(config: OpenClipConfig, device: torch.device) -> "OpenClipEncoder":
     path = source.weights() if source.weights else None  # fetched first: errors before minutes of initialization
     with quiet_logging():
         model = _build(source, config)
-        tokenizer = _tokenizer(source)
+        text = source.architecture["text_cfg"]
+        if name := text.get("hf_tokenizer_name"):
+            in_folder = source.folder is not None and (source.folder / "tokenizer_config.json").is_file()
+            folder = source.folder if in_folder else hub.folder(name, hub.TOKENIZER_FILES)
+            with one_sentence(f"{shown(folder)} holds no tokenizer that transformers can load"):
+                tokenizer = open_clip.tokenizer.HFTokenizer(
+                    str(folder),
+                    context_length=text.get("context_length", open_clip.tokenizer.DEFAULT_CONTEXT_LENGTH),
+                    tokenizer_mode=text.get("tokenizer_mode"),
+                    trust_remote_code=False,
+                    **(text.get("tokenizer_kwargs") or {}),
+                )
+                tokenizer(["a text"])  # it pads, so it must have a padding token
+        else:
+            with one_sentence(f"open_clip has no tokenizer for {source.name}"):
+                tokenizer = open_clip.get_tokenizer(source.name)
         if path is None:
             assert isinstance(config, FreshConfig)
             weights = {"name": "fresh", "seed": config.seed, "zero_bias": config.zero_bias}
             if config.zero_bias:
-                with torch.no_grad():
-                    for name, parameter in model.named_parameters():
-                        # logit_bias shifts logits, it is in neither tower
-                        if name.endswith("bias") and name != "logit_bias":
-                            parameter.zero_()
+                zero_biases(model)
         else:
             weights = {"name": path.name, "sha256": sha256_of(path)}
             if source.published:
@@ -196,132 +188,6 @@ def _build(source: Source, config: OpenClipConfig) -> Any:
             # not torch.manual_seed, which would reseed the GPUs too
             torch.default_generator.manual_seed(config.seed if isinstance(config, FreshConfig) else 0)
             return open_clip.create_model(source.name, **options)
-
-
-def _tokenizer(source: Source) -> Any:
-    import open_clip
-
-    text = source.architecture["text_cfg"]
-    name = text.get("hf_tokenizer_name")
-    if not name:
-        with one_sentence(f"open_clip has no tokenizer for {source.name}"):
-            return open_clip.get_tokenizer(source.name)
-    in_folder = source.folder is not None and (source.folder / "tokenizer_config.json").is_file()
-    folder = source.folder if in_folder else hub.folder(name, hub.TOKENIZER_FILES)
-    with one_sentence(f"{shown(folder)} holds no tokenizer that transformers can load"):
-        tokenizer = open_clip.tokenizer.HFTokenizer(
-            str(folder),
-            context_length=text.get("context_length", open_clip.tokenizer.DEFAULT_CONTEXT_LENGTH),
-            tokenizer_mode=text.get("tokenizer_mode"),
-            trust_remote_code=False,
-            **(text.get("tokenizer_kwargs") or {}),
-        )
-        tokenizer(["a text"])  # it pads, so it must have a padding token
-        return tokenizer
-
-
-def count_truncated(tokenizer: Any, texts: Sequence[str], ids: Tensor, context_length: int) -> int:
-    """Number of texts with more than `context_length` tokens, start and end included; `ids`: the tokenizer's output.
-
-    Only rows filled to the end (a real token in one of the last two places) can have been truncated: those alone are
-    tokenized again, in full. Two places, since T5 pads with its end token.
-    """
-    inner = getattr(tokenizer, "tokenizer", None)
-    padding = 0 if inner is None else inner.pad_token_id
-    filled = (ids[:, -2:] != padding).any(dim=1)
-
-    def tokens(text: str) -> int:
-        if inner is None:  # SimpleTokenizer
-            return len(tokenizer.encode(text)) + 2
-        clips = getattr(tokenizer, "tokenizer_mode", "") == "clips"  # it adds start, end and class token itself
-        uncut = inner(tokenizer.clean_fn(text), truncation=False, verbose=False, add_special_tokens=not clips)
-        return len(uncut.input_ids) + (3 if clips else 0)
-
-    return sum(tokens(text) > context_length for text, full in zip(texts, filled.tolist(), strict=True) if full)
-
-
-class OpenClipEncoder(Encoder):
-    """A model of open_clip in eval mode with its own evaluation transform and tokenizer."""
-
-    modalities = frozenset({"image", "text"})
-
-    def __init__(
-        self,
-        config: OpenClipConfig,
-        model: Any,
-        transform: Any,
-        tokenizer: Any,
-        source: Source,
-        weights: Mapping[str, Any],
-    ):
-        self.config = config
-        self.model = model
-        self.device = model.logit_scale.device
-        self.transform = transform
-        self.pixels = halves(transform)
-        self.tokenizer = tokenizer
-        self._architecture = source.architecture
-        self._weights = weights
-        self._towers = {"image": model.visual, "text": model.text if hasattr(model, "text") else TextTower(model)}
-        self._projections = {modality: projection(tower) for modality, tower in self._towers.items()}
-
-    def preprocess(self, image: Image.Image) -> Tensor:
-        return self.transform(rgb(image))
-
-    def tokenize(self, texts: Sequence[str]) -> Tokens:
-        with one_sentence(f"the tokenizer of {self.config.model} fails"):
-            ids = self.tokenizer(list(texts))
-        return Tokens(ids, count_truncated(self.tokenizer, texts, ids, self.tokenizer.context_length))
-
-    def compile(self) -> None:
-        self.model.visual.compile()
-        text = self.model.text if hasattr(self.model, "text") else self.model.transformer
-        text.compile()
-
-    def image_features(self, pixels: Tensor) -> Tensor:
-        pixels = pixels.to(self.device, DTYPES[self.config.precision])
-        return self._features("image", self.model.encode_image, pixels)
-
-    def text_features(self, tokens: Tokens) -> Tensor:
-        tower = getattr(self.model, "text", self.model)
-        own = getattr(tower, "token_embedding", None)
-        embedding = tower.transformer.get_input_embeddings() if own is None else own
-        check_ids(tokens.inputs, embedding, self.config.model)
-        return self._features("text", self.model.encode_text, tokens.inputs.to(self.device))
-
-    def _features(self, modality: str, encode: Any, inputs: Tensor) -> Tensor:
-        place = self._projections[modality]
-        with inference():
-            if self.config.features == "projected":
-                rows = encode(inputs, normalize=False)  # CoCa normalizes by default
-            elif place is None:
-                raise InputError(
-                    f"the {modality} tower of {self.config.model} ends without a projection, it has no pooled "
-                    "features; use features=projected"
-                )
-            else:
-                rows = pooled(self._towers[modality], place, inputs)
-            return rows.float().cpu()
-
-    def describe(self) -> Mapping[str, Any]:
-        dim = {modality: pooled_width(p) if p is not None else None for modality, p in self._projections.items()}
-        if self.config.features == "projected":
-            dim = dict.fromkeys(self._towers, self._architecture["embed_dim"])
-        tokenizer, inner = type(self.tokenizer).__name__, getattr(self.tokenizer, "tokenizer", None)
-        if inner is not None:
-            tokenizer += f"({type(inner).__name__} {self._architecture['text_cfg']['hf_tokenizer_name']})"
-        bias = self.model.logit_bias
-        return {
-            "weights": dict(self._weights),
-            "dim": dim,
-            "parameters": parameter_count(self.model),
-            "activation": activations(self.model),
-            "preprocessing": repr(self.transform),
-            "tokenizer": tokenizer,
-            "context_length": self.tokenizer.context_length,
-            "logit_scale": self.model.logit_scale.exp().item(),
-            "logit_bias": None if bias is None else bias.item(),
-        }
 
 
 def _register(prefix: str, kind: type[OpenClipConfig], pattern: str, summary: str) -> None:

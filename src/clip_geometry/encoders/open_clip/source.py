@@ -8,11 +8,12 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
 
 from clip_geometry.encoders import hub
-from clip_geometry.encoders.open_clip.config import Architecture, OpenClipFile
-from clip_geometry.encoders.shipped import folder_of
+from clip_geometry.encoders.hub import folder_of
 from clip_geometry.paths import existing_file
 from clip_geometry.reading import checked, read_json
 from clip_geometry.registry import InputError, did_you_mean, shown
@@ -22,6 +23,103 @@ CONFIG_FILE = "open_clip_config.json"
 HUB_WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 FOLDER_WEIGHTS = (*HUB_WEIGHTS, "model.safetensors", "pytorch_model.bin", "pytorch_model.pth", "model.pth")
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth")
+
+
+# --- the checks that a model's config in open_clip's format passes before open_clip sees it
+#
+# Sizes are limited, and keyword arguments that open_clip passes on to other libraries are whitelisted: tokenizer_kwargs
+# reach AutoTokenizer.from_pretrained, where trust_remote_code would run the folder's own modules. All other keys are
+# left to open_clip, which refuses unknown ones.
+
+Size = Annotated[int, Field(ge=1, le=2**20)]
+Layers = Annotated[int, Field(ge=0, le=1000)]
+
+
+def _sides(value: Any) -> Any:
+    sides = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
+    if not all(side is None or (isinstance(side, int) and 1 <= side <= 2**14) for side in sides):
+        raise ValueError("sides of 1 to 16384 pixels were expected")
+    return value
+
+
+Sides = Annotated[Any, AfterValidator(_sides)]  # of an image: one number, a list, or a dictionary
+# per channel, in pixels from 0 to 1; open_clip divides by the standard deviations
+Mean = Annotated[list[Annotated[FiniteFloat, Field(ge=-1000, le=1000)]], Field(min_length=3, max_length=3)]
+StandardDeviation = Annotated[list[Annotated[FiniteFloat, Field(ge=1e-6, le=1e6)]], Field(min_length=3, max_length=3)]
+
+
+class _Listed(BaseModel):
+    """A whitelist of keyword arguments."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _Tokenizer(_Listed):
+    clean: Literal["canonicalize", "lower", "whitespace"] = "whitespace"
+    strip_sep_token: bool = False
+    language: str | None = None
+
+
+class _Activation(_Listed):
+    approximate: Literal["none", "tanh"] = "none"
+
+
+class _Normalization(_Listed):
+    eps: Annotated[FiniteFloat, Field(gt=0)] = 1e-5
+
+
+class _Tower(BaseModel):
+    width: Size = 1
+    layers: Layers | list[Layers] = 1
+    act_kwargs: _Activation | None = None
+    norm_kwargs: _Normalization | None = None
+
+
+class _Vision(_Tower):
+    image_size: Sides = 1
+    # a name only: timm would also take hf-hub:ORG/NAME and local-dir:PATH, and read keyword arguments there
+    timm_model_name: Annotated[str, Field(pattern=r"^[\w.]*$")] | None = None
+
+
+class _Text(_Tower):
+    context_length: Annotated[int, Field(ge=1, le=2**17)] = 1
+    vocab_size: Size = 1
+    hf_model_name: str | None = None
+    hf_tokenizer_name: str | None = None
+    tokenizer_mode: Literal["clips"] | None = None
+    tokenizer_kwargs: _Tokenizer | None = None
+
+
+class Architecture(BaseModel):
+    """model_cfg."""
+
+    embed_dim: Size
+    vision_cfg: _Vision
+    text_cfg: _Text
+    multimodal_cfg: _Tower | None = None
+
+
+class _Preprocessing(BaseModel):
+    """preprocess_cfg."""
+
+    size: Sides = None
+    mean: Mean | None = None
+    std: StandardDeviation | None = None
+    interpolation: Literal["bicubic", "bilinear", "random"] | None = None
+    resize_mode: Literal["shortest", "longest", "squash"] | None = None
+    fill_color: Annotated[int, Field(ge=0, le=255)] | None = None
+
+
+class OpenClipFile(BaseModel):
+    """open_clip_config.json."""
+
+    model_config = ConfigDict(protected_namespaces=())
+
+    model_cfg: Architecture
+    preprocess_cfg: _Preprocessing | None = None
+
+
+# --- sources
 
 
 @dataclass(frozen=True)
@@ -73,6 +171,7 @@ def parse(model: str) -> tuple[str, str, str]:
 def from_name(model: str, quick_gelu: bool | None) -> Source:
     """The source of an open_clip:… model; nothing is downloaded before `weights` is called."""
     import open_clip
+    from open_clip.pretrained import get_pretrained_cfg
 
     name, kind, rest = parse(model)
     architecture = open_clip.get_model_config(name) if name in open_clip.list_models() else None
@@ -86,39 +185,31 @@ def from_name(model: str, quick_gelu: bool | None) -> Source:
         path = existing_file(Path(rest), "a checkpoint file")
         forced = _activation(model, name, architecture, quick_gelu)
         return Source(name, architecture, weights=lambda: path, published=False, quick_gelu=forced)
-    settings = _tag(name, rest, architecture)
+    tags = open_clip.list_pretrained_tags_by_model(name)
+    if rest not in tags:
+        near = did_you_mean(rest, [*tags, "fresh"])
+        hint = near or f"; it has {', '.join([*tags, 'fresh'])}"
+        raise InputError(f"open_clip's {name} has no weights {rest!r}{hint}")
+    settings = get_pretrained_cfg(name, rest)
+    built, trained = architecture.get("quick_gelu", False), settings.get("quick_gelu", False)
+    if built != trained:  # about which open_clip only warns
+        other = name.removesuffix(QUICKGELU) if built else name + QUICKGELU
+        known = other != name and other in open_clip.list_models()
+        if known and rest in open_clip.list_pretrained_tags_by_model(other):
+            remedy = f"use open_clip:{other}/{rest}"
+        else:
+            remedy = f"load a downloaded file by open_clip:{name}@PATH with the activation it was trained with"
+        words = {True: "QuickGELU", False: "GELU"}
+        raise InputError(
+            f"open_clip says the weights {rest!r} were trained with {words[trained]}, but the architecture {name} is "
+            f"built with {words[built]}; {remedy}"
+        )
     preprocessing = {k: settings[k] for k in ("mean", "std", "interpolation", "resize_mode") if k in settings}
     # hf_hub is "ORG/NAME/FILE", or "ORG/NAME/" for the usual file; safetensors are preferred
     repository, _, filename = settings["hf_hub"].rpartition("/")
     files = (str(Path(filename).with_suffix(".safetensors")), filename) if filename else HUB_WEIGHTS
     return Source(
         name, architecture, lambda: hub.first_file(repository, files), published=True, preprocessing=preprocessing
-    )
-
-
-def _tag(name: str, tag: str, architecture: Mapping[str, Any]) -> Mapping[str, Any]:
-    """open_clip's record of the tag; a QuickGELU mismatch, about which open_clip only warns, is an error."""
-    import open_clip
-    from open_clip.pretrained import get_pretrained_cfg
-
-    tags = open_clip.list_pretrained_tags_by_model(name)
-    if tag not in tags:
-        near = did_you_mean(tag, [*tags, "fresh"])
-        hint = near or f"; it has {', '.join([*tags, 'fresh'])}"
-        raise InputError(f"open_clip's {name} has no weights {tag!r}{hint}")
-    settings = get_pretrained_cfg(name, tag)
-    built, trained = architecture.get("quick_gelu", False), settings.get("quick_gelu", False)
-    if built == trained:
-        return settings
-    other = name.removesuffix(QUICKGELU) if built else name + QUICKGELU
-    if other != name and other in open_clip.list_models() and tag in open_clip.list_pretrained_tags_by_model(other):
-        remedy = f"use open_clip:{other}/{tag}"
-    else:
-        remedy = f"load a downloaded file by open_clip:{name}@PATH with the activation it was trained with"
-    words = {True: "QuickGELU", False: "GELU"}
-    raise InputError(
-        f"open_clip says the weights {tag!r} were trained with {words[trained]}, but the architecture {name} is built "
-        f"with {words[built]}; {remedy}"
     )
 
 

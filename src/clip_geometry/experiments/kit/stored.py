@@ -8,7 +8,7 @@ from typing import Any, Self
 from pydantic import model_validator
 
 from clip_geometry.config import Config, digest
-from clip_geometry.data.files import revision
+from clip_geometry.data.base import revision
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders.base import EncoderConfig
 from clip_geometry.formats import read_any, read_labels, with_labels

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from clip_geometry.encoders.shipped import model_path
+from clip_geometry.encoders.hub import model_path
 from clip_geometry.experiments.kit.base import Cell, Experiment, RunConfig, experiments
 from clip_geometry.files import sha256_of
 from clip_geometry.registry import InputError

@@ -11,7 +11,7 @@ import numpy as np
 from clip_geometry.data.base import DatasetConfig
 from clip_geometry.encoders.base import EncoderConfig
 from clip_geometry.encoders.checkpoint import load_state_dict, read_state_dict
-from clip_geometry.encoders.hf.loading import load_tokenizer
+from clip_geometry.encoders.hf import load_tokenizer
 from clip_geometry.encoders.open_clip.source import scenes_folder
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.experiments.kit.base import Cell, Experiment, experiments

@@ -13,7 +13,7 @@ from clip_geometry.data import load_dataset
 from clip_geometry.data.base import DatasetConfig
 from clip_geometry.encoders import load_encoder
 from clip_geometry.encoders.base import Encoder
-from clip_geometry.encoders.hf.loading import tokenize
+from clip_geometry.encoders.hf import tokenize
 from clip_geometry.evaluators import ensemble
 from clip_geometry.experiments.kit.base import RunFolder
 from clip_geometry.experiments.kit.clip_training import zero_shot_by_class

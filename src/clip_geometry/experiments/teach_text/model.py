@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clip_geometry.encoders.hf.loading import WEIGHTS, drop_pooler, load_tokenizer, read_settings
-from clip_geometry.encoders.text_encoder import mean_pooling
+from clip_geometry.encoders.hf import WEIGHTS, drop_pooler, load_tokenizer, read_settings
+from clip_geometry.encoders.hf.text import mean_pooling
 from clip_geometry.experiments.kit.clip_training import copy_tokenizer, save_half
 from clip_geometry.experiments.teach_text.config import StudentConfig
 from clip_geometry.files import write_atomically

@@ -16,9 +16,7 @@ from clip_geometry.measuring.provenance import context, origin_of
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.tasks import Task
-from clip_geometry.tasks.held_out import held_out
-from clip_geometry.tasks.items import items_of
-from clip_geometry.tasks.labelled import labelled_task
+from clip_geometry.tasks.items import held_out, items_of, labelled_task
 from clip_geometry.transforms import parse_pipeline, prepare
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clip_geometry.encoders.hf.loading import context_length
+from clip_geometry.encoders.hf import context_length
 from clip_geometry.experiments.rudman2024.finetune.config import FinetuneConfig
 from clip_geometry.registry import InputError
 from clip_geometry.tasks import TaskConfig, load_task
-from clip_geometry.tasks.held_out import held_out
+from clip_geometry.tasks.items import held_out
 from clip_geometry.tasks.targets import ScoredPairs, target_tasks
 
 LENGTH, WINDOW = 128, 384  # tokens of an input by default

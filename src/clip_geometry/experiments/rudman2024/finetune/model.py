@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from clip_geometry.config import Config, digest
 from clip_geometry.encoders import encoder_revision, resolve_encoder, sentence
 from clip_geometry.encoders.base import EncoderConfig
+from clip_geometry.encoders.hf import HFConfig, build, load_model, load_tokenizer, read_settings
 from clip_geometry.encoders.hf import text as hf_text
-from clip_geometry.encoders.hf.loading import HFConfig, build, load_model, load_tokenizer, read_settings
-from clip_geometry.encoders.text_encoder import POOLINGS
+from clip_geometry.encoders.hf.text import POOLINGS
 from clip_geometry.registry import InputError
 
 TINY = "bert/fresh"

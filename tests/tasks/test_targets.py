@@ -1,12 +1,77 @@
-"""SQuAD in its official layout, as a table and from the hub."""
+"""Tasks with other targets than classes: STS-B, and SQuAD in its official layout, as a table and from the hub."""
 
 import json
 
 import pytest
 
 from clip_geometry.registry import InputError
-from clip_geometry.tasks import squad
+from clip_geometry.tasks import targets
 from clip_geometry.tasks.targets import Answer, resolve_any_task, target_tasks
+
+PAIRS = {"sentence1": ["a", "b", "c", "d"], "sentence2": ["e", "f", "g", "h"], "label": [5.0, 2.5, -1.0, 0.0]}
+
+
+def stsb(**options):
+    return target_tasks["stsb"].load(resolve_any_task({"name": "stsb", **options}))
+
+
+def test_pairs_and_scores(shared, write_table):
+    write_table("text/glue/stsb_validation.parquet", **PAIRS)
+    found = stsb(split="validation")
+    assert found.texts == (("a", "e"), ("b", "f"), ("d", "h")) and found.scores.tolist() == [5.0, 2.5, 0.0]
+    assert found.dropped == 1 and stsb(split="validation", limit=2).texts == (("a", "e"), ("b", "f"))
+    assert stsb(split="validation", limit=2).revision != found.revision
+
+
+def test_scores_come_from_the_hub_where_no_file_is_at_hand(shared, monkeypatch):
+    class Found:
+        path, names = shared, tuple(PAIRS)
+
+        @staticmethod
+        def values(name):
+            return PAIRS[name]
+
+    asked = []
+    monkeypatch.setattr(targets, "hub_table", lambda *given: asked.append(given) or Found)
+    assert len(stsb().scores) == 3 and asked[0][:3] == ("nyu-mll/glue", "stsb", "train")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"label": [1.0, 2.0, 6.0, 1.0]}, "row 3 of .* has the score 6.0; expected a number from 0 to 5"),
+        ({"label": ["1", "x", "2", "3"]}, "row 2 of .* has the score 'x'"),
+        ({"label": [2.0, 2.0, 2.0, -1.0]}, "has 3 pairs with a score, all of them equal"),
+        ({"sentence2": [1, 2, 3, 4]}, "row 1 of column 'sentence2' in .* holds int; text was expected"),
+    ],
+)
+def test_wrong_scores_are_one_sentence(shared, write_table, change, says):
+    path = write_table("s.parquet", **{**PAIRS, **change})
+    with pytest.raises(InputError, match=says):
+        stsb(path=path)
+
+
+def test_a_table_without_the_columns(shared, write_table):
+    path = write_table("s.parquet", text=["a", "b"], label=[0.0, 1.0])
+    with pytest.raises(InputError, match="has the columns text, label; stsb needs sentence1, sentence2, label"):
+        stsb(path=path)
+
+
+def test_tasks_of_both_registries_are_known_by_name():
+    assert resolve_any_task("rte").split == "train"
+    config = resolve_any_task("stsb")
+    assert resolve_any_task(config) is config
+    with pytest.raises(InputError, match="unknown task 'stsc'; did you mean 'stsb'"):
+        resolve_any_task("stsc")
+    with pytest.raises(InputError, match="unknown task 'xyzzy'; clip-geometry list tasks names all "):
+        resolve_any_task("xyzzy")
+    with pytest.raises(
+        InputError, match="expected the name of a task or a section with the key 'name'; clip-geometry list tasks"
+    ):
+        resolve_any_task({"split": "train"})
+    with pytest.raises(InputError, match="unknown key 'splot'; did you mean 'split'"):
+        resolve_any_task({"name": "stsb", "splot": "train"})
+
 
 PASSAGE = "Ada wrote a program in 1843."
 ROWS = [
@@ -50,7 +115,7 @@ def test_the_split_chooses_the_file_and_the_limit_is_spread(tmp_path, monkeypatc
     found = load(split="validation", limit=2)
     assert [each.question for each in found.questions] == ["Who?", "When?"] and len(found.questions) == 2
     with pytest.raises(InputError, match="rajpurkar/squad, split train, "):  # the hub, which is not reachable
-        monkeypatch.setattr(squad, "hub_table", lambda name, _, split, __: (_ for _ in ()).throw(
+        monkeypatch.setattr(targets, "hub_table", lambda name, _, split, __: (_ for _ in ()).throw(
             InputError(f"{name}, split {split}, could not be fetched")))  # fmt: skip
         load()
 
@@ -66,7 +131,7 @@ def test_it_comes_from_the_hub_where_no_file_is_at_hand(tmp_path, monkeypatch):
         def values(name):
             return [row[name] for row in ROWS]
 
-    monkeypatch.setattr(squad, "hub_table", lambda *given: asked.append(given) or Found)
+    monkeypatch.setattr(targets, "hub_table", lambda *given: asked.append(given) or Found)
     assert len(load().questions) == 2 and asked[0][:3] == ("rajpurkar/squad", None, "train")
     assert asked[0][3].endswith("put it at $CLIP_GEOMETRY_DATA/text/squad_train.parquet")
 
