@@ -162,18 +162,15 @@ class Results:
         text = lines_of(cell, list(records))
         with naming(self.path), self.path.open("a+b") as file:
             is_new = not file.tell()
-            if not is_new and not self._ends_with_newline():
-                text = "\n" + text  # a torn line stays a line of its own
+            if not is_new:
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    text = "\n" + text  # a torn line stays a line of its own
             file.write(text.encode())
             file.flush()
             os.fsync(file.fileno())
             if is_new:
                 sync_folder(self.path.parent)
-
-    def _ends_with_newline(self) -> bool:
-        with self.path.open("rb") as file:
-            file.seek(-1, os.SEEK_END)
-            return file.read(1) == b"\n"
 
     def read(self, *, strict: bool = False) -> list[Record]:
         """Returns the records of all finished cells, in the order in which they were finished.

@@ -20,7 +20,7 @@ from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders import encoder_revision
 from clip_geometry.encoders.base import EncoderConfig
 from clip_geometry.evaluators import evaluators
-from clip_geometry.experiments.kit.base import Cell, Experiment, experiments
+from clip_geometry.experiments.kit.base import Experiment, experiments
 from clip_geometry.experiments.kit.stored import StoredConfig, read_stored, stored_revision
 from clip_geometry.files import exclusive, remove_temporaries, write_atomically, write_json
 from clip_geometry.geometry import measures
@@ -217,19 +217,14 @@ def run(
         parts = [[kind(config, workspace) for kind, config in part] for part in planned]
         results = Results(workspace.folder / "results.jsonl")
         cells = {cell.key: cell for part in parts for experiment in part for cell in experiment.cells()}
-        _compute(cells, results)
+        finished = results.finished() & cells.keys()
+        with progress("cells", total=len(cells), done=len(finished)) as advance:
+            for key, cell in cells.items():
+                if key not in finished:
+                    results.append(key, cell.compute())  # written when the cell is done
+                    advance(1)
         write_json(workspace.folder / CELLS, {"finished": list(cells)})
         return _report(page, parts, results, text, command)
-
-
-def _compute(cells: Mapping[str, Cell], results: Results) -> None:
-    """Computes the cells that are not finished and writes each one's records when it is done."""
-    finished = results.finished() & cells.keys()
-    with progress("cells", total=len(cells), done=len(finished)) as advance:
-        for key, cell in cells.items():
-            if key not in finished:
-                results.append(key, cell.compute())
-                advance(1)
 
 
 def _report(

@@ -97,7 +97,7 @@ def measure(
     check_embeddings(image, text)
 
     from clip_geometry.cli.measure_files import measure_files
-    from clip_geometry.cli.new_files import claimed
+    from clip_geometry.files import claimed
 
     with nullcontext() if json_file is None else claimed(json_file) as target:
         measure_files(
@@ -179,7 +179,7 @@ def fit_command(
     check_embeddings(source, target)
 
     from clip_geometry.cli.maps import fit_map
-    from clip_geometry.cli.new_files import claimed
+    from clip_geometry.files import claimed
 
     with claimed(out) as mine:
         fit_map(pipeline, source, target, mine)

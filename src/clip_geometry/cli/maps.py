@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from clip_geometry.cli.new_files import require_folders_above, require_new_file
 from clip_geometry.embeddings import Embeddings, is_large, pair
-from clip_geometry.files import remove_temporaries, writing_folder
+from clip_geometry.files import remove_temporaries, require_folders_above, require_new_file, writing_folder
 from clip_geometry.formats import export_parquet, read_sides
 from clip_geometry.formats.vectors import NAMES, UNNAMED
 from clip_geometry.geometry._core.streamed import StreamedRows

@@ -7,12 +7,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from clip_geometry.cli.new_files import is_device
 from clip_geometry.cli.tables import bound, console, number, print_table, say, value_and_error
 from clip_geometry.config import digest
 from clip_geometry.embedding.engines import Engine, open_engine
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.files import write_atomically
+from clip_geometry.files import is_device, write_atomically
 from clip_geometry.formats import read_any, read_labels, read_sides, with_labels
 from clip_geometry.formats.vectors import UNNAMED
 from clip_geometry.geometry import by_group
@@ -59,7 +58,12 @@ def measure_files(
         for modality, rows in sets.items():
             if len(rows) != len(values):
                 note(f"the {len(values)} labels are not those of the {len(rows)} {modality} rows, which get none")
-    _require_labels(chosen or (), sets, image)
+    needing = [each.name for each in named(chosen or ()) if each.takes == "labelled rows"]
+    if needing and all(each.labels is None for each in sets.values()):
+        folder = expanded(image)
+        folder = folder if folder.is_dir() else folder.parent
+        beside = "".join(f"; {shown(path)} lies beside" for path in sorted(folder.glob("labels.*"))[:1])
+        raise InputError(f"{needing[0]} needs labels: add --labels FILE with one label per row{beside}")
     parts = [({}, sets)] if by is None else [({by: value}, part) for value, part in split_by(sets, by)]
     count = len(parts) * len(by_group() if chosen is None else chosen)
     bar = progress("measures", count) if sys.stderr.isatty() else quiet("measures", count)
@@ -130,16 +134,6 @@ def read_sets(image: Path, text: Path | None) -> dict[str, Embeddings]:
             note(f"both paths hold {own} rows: those of {shown(path)} stand in the place of {modality} rows")
         found[modality] = replace(sides[own], modality=modality)
     return found
-
-
-def _require_labels(names: Sequence[str], sets: Mapping[str, Embeddings], image: Path) -> None:
-    """Says how to give the labels that a named measure needs, and where to find some."""
-    needing = [each.name for each in named(names) if each.takes == "labelled rows"]
-    if needing and all(each.labels is None for each in sets.values()):
-        image = expanded(image)
-        folder = image if image.is_dir() else image.parent
-        beside = "".join(f"; {shown(path)} lies beside" for path in sorted(folder.glob("labels.*"))[:1])
-        raise InputError(f"{needing[0]} needs labels: add --labels FILE with one label per row{beside}")
 
 
 def print_records(records: list[Record], *, by_default: bool = False) -> None:

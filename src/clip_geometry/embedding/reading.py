@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from clip_geometry import files
-from clip_geometry.embedding.schema import Manifest
-from clip_geometry.embedding.store import MANIFEST, RECIPE, Shard, indices_within
+from clip_geometry.embedding.store import MANIFEST, RECIPE, Manifest, Shard, indices_within
 from clip_geometry.embeddings import Embeddings, ShardedRows, joined
 from clip_geometry.paths import existing_folder
 from clip_geometry.reading import read_npy, read_table

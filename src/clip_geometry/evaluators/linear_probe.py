@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from clip_geometry.evaluators.accuracy import accuracies, label_ranks, share
-from clip_geometry.evaluators.base import add_evaluator
+from clip_geometry.evaluators.base import accuracies, add_evaluator, label_ranks, share
 from clip_geometry.evaluators.logistic import Logistic, fit_logistic, into_range, objective
 from clip_geometry.geometry._core.arguments import members, one_of, positive_number, seed_number, whole_number
 from clip_geometry.geometry._core.rows import Rows, as_codes, as_two_sets, as_values

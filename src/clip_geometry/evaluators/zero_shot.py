@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.evaluators.accuracy import accuracies, label_ranks
-from clip_geometry.evaluators.base import add_evaluator
+from clip_geometry.evaluators.base import accuracies, add_evaluator, label_ranks
 from clip_geometry.geometry._core.arguments import one_of
 from clip_geometry.geometry._core.rows import Rows, as_rows, blocks, class_indices, mean_row, unit_blocks, unit_rows
 from clip_geometry.geometry.measure import Measure

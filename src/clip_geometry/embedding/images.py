@@ -12,7 +12,7 @@ from torch import Tensor
 
 from clip_geometry.data.base import Side
 from clip_geometry.data.files import NOT_THERE
-from clip_geometry.embedding.shards.throughput import Throughput
+from clip_geometry.embedding.throughput import Throughput
 from clip_geometry.encoders.base import Encoder
 from clip_geometry.encoders.pixels import Pixels
 from clip_geometry.memory import is_out_of_memory
