@@ -42,7 +42,16 @@ def validate(kind: type[C], values: Mapping[str, Any], context: str) -> C:
         key, message = ".".join(str(part) for part in problem["loc"]), problem["msg"]
         match problem["type"]:
             case "extra_forbidden":
-                known = _fields_at(kind, problem["loc"][:-1])
+                section: Any = kind
+                for part in problem["loc"][:-1]:
+                    if get_origin(section) is dict:
+                        section = get_args(section)[1]
+                    elif isinstance(part, int) and get_origin(section) in (tuple, list):
+                        section = get_args(section)[0]
+                    elif _is_model(section):
+                        field = section.model_fields.get(str(part))
+                        section = field and field.annotation
+                known = sorted(section.model_fields) if _is_model(section) else []
                 near = did_you_mean(str(problem["loc"][-1]), known)
                 what = f"unknown key {shown(key)}{near or '; known are ' + listed(known, 12)}"
             case "missing":
@@ -52,20 +61,6 @@ def validate(kind: type[C], values: Mapping[str, Any], context: str) -> C:
             case _:
                 what = f"key {shown(key)} is {shown(problem['input'])}: {message[0].lower()}{message[1:]}"
         raise InputError(f"{context}: {what}") from None
-
-
-def _fields_at(kind: type[BaseModel], location: Iterable[Any]) -> list[str]:
-    annotation: Any = kind
-    for part in location:
-        if get_origin(annotation) is dict:
-            annotation = get_args(annotation)[1]
-        elif isinstance(part, int) and get_origin(annotation) in (tuple, list):
-            annotation = get_args(annotation)[0]
-        elif _is_model(annotation) and part in annotation.model_fields:
-            annotation = annotation.model_fields[part].annotation
-        else:
-            return []
-    return sorted(annotation.model_fields) if _is_model(annotation) else []
 
 
 def _is_model(annotation: Any) -> bool:

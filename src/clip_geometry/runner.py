@@ -224,27 +224,21 @@ def run(
                     results.append(key, cell.compute())  # written when the cell is done
                     advance(1)
         write_json(workspace.folder / CELLS, {"finished": list(cells)})
-        return _report(page, parts, results, text, command)
+        from clip_geometry.report.page import write_report
 
-
-def _report(
-    page: PageConfig, parts: Sequence[Sequence[Experiment]], results: Results, config: str, command: str
-) -> Path:
-    from clip_geometry.report.page import write_report
-
-    folder, several = results.path.parent, len(parts) > 1
-    drawn_in = [folder / "figures" / (f"part-{k}" if several else "") for k in range(1, len(parts) + 1)]
-    own = {name: each for experiment in chain(*parts) for name, each in experiment.explanations.items()}
-    return write_report(
-        folder / "report.html",
-        title=page.title or page.name,
-        intro=page.description,
-        sections=[_section(part, results.read(), where) for part, where in zip(parts, drawn_in, strict=True)],
-        explanations={**measures, **evaluators, **references, **own},
-        command=command or shlex.join(["clip-geometry", "run", "config.yaml"]),
-        config=config,
-        versions=library_versions(),
-    )
+        folder, several = workspace.folder, len(parts) > 1
+        drawn_in = [folder / "figures" / (f"part-{k}" if several else "") for k in range(1, len(parts) + 1)]
+        own = {name: each for experiment in chain(*parts) for name, each in experiment.explanations.items()}
+        return write_report(
+            folder / "report.html",
+            title=page.title or page.name,
+            intro=page.description,
+            sections=[_section(part, results.read(), where) for part, where in zip(parts, drawn_in, strict=True)],
+            explanations={**measures, **evaluators, **references, **own},
+            command=command or shlex.join(["clip-geometry", "run", "config.yaml"]),
+            config=text,
+            versions=library_versions(),
+        )
 
 
 def _section(planned: Sequence[Experiment], rows: Sequence[Row], figures_in: Path) -> "Section":

@@ -158,15 +158,14 @@ def print_records(records: list[Record], *, by_default: bool = False) -> None:
         cells.append([record.measure, *places, *numbers, limits, measure.direction])
     heads = ("measure", *columns, "set", ">n", ">value", ">null", "range", "direction")
     print_table(out, heads, cells, spare=("range", "direction"))
-    if computed:
-        for line in _legend(computed, by_default):
-            say(out, line, style="dim")
-    for line in _remarks_and_notes(records):
+    for line in (*_legend(computed, by_default), *_remarks_and_notes(records)):
         say(out, line, style="dim")
 
 
 def _legend(records: list[Record], by_default: bool) -> Iterator[str]:
     """What the columns mean, and what they do not say."""
+    if not records:
+        return
     first, maps = records[0], any(record.maps for record in records)
     if first.get("streamed"):
         engine, large = first.get("engine"), "in float64 they take more than 1 GB or a twelfth of the memory"
@@ -176,8 +175,20 @@ def _legend(records: list[Record], by_default: bool) -> Iterator[str]:
         without = [record for record in records if record.standard_error is None]
         if len(without) < len(records):
             yield f"±: standard error, jackknife over {blocks} blocks of items; not shown where it is 0"
-        for reason in dict.fromkeys(_why_no_error(record, blocks) for record in without):
-            yield f"no ± where {reason}"
+        reasons: dict[str, None] = {}  # in their order
+        for record in without:
+            (measure,) = named([record.measure])
+            if not measure.smooth:
+                reason = "the jackknife does not fit the measure (list measures says so)"
+            elif record.get("streamed"):
+                reason = "one pass over streamed rows cannot tell it: measures of moments have it, after steps that "
+                reason += "learn nothing"
+            elif measure.quadratic and (record.n or 0) > QUADRATIC_ROWS:
+                reason = f"time grows with n² and there are more than {QUADRATIC_ROWS} rows"
+            else:
+                reason = f"the rows are too few for {blocks} blocks; --blocks takes fewer"
+            reasons[reason] = None
+        yield from (f"no ± where {reason}" for reason in reasons)
     if maps:
         yield (
             "null and ±: the map is taken as given; if it was fitted on these rows, measure --pipeline tells what "
@@ -185,17 +196,6 @@ def _legend(records: list[Record], by_default: bool) -> Iterator[str]:
         )
     if maps and by_default:
         yield "rows were made unit length after the map; --raw takes them as it left them"
-
-
-def _why_no_error(record: Record, blocks: int) -> str:
-    (measure,) = named([record.measure])
-    if not measure.smooth:
-        return "the jackknife does not fit the measure (list measures says so)"
-    if record.get("streamed"):
-        return "one pass over streamed rows cannot tell it: measures of moments have it, after steps that learn nothing"
-    if measure.quadratic and (record.n or 0) > QUADRATIC_ROWS:
-        return f"time grows with n² and there are more than {QUADRATIC_ROWS} rows"
-    return f"the rows are too few for {blocks} blocks; --blocks takes fewer"
 
 
 def _remarks_and_notes(records: list[Record]) -> Iterator[str]:

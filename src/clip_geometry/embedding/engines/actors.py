@@ -120,7 +120,18 @@ class ShardActors:
         self, maker: ShardMaker, modality: str, shards: Sequence[Shard], advance: Advance
     ) -> Generator[Record, None, None]:
         """Yields the records of the shards in the order in which they are finished."""
-        self._hire(maker, len(shards))
+        machines = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+        count, needs = capacity(machines, maker.device)
+        if self.maker is not maker:
+            self.end()
+            given = with_readers(maker, max(0, needs["num_cpus"] - 1))
+            what = f"the data set {maker.dataset.config.name} or the model {maker.config.model}"
+            self.sent = [send(self.ray, each, what) for each in (WorkerEnvironment.here(maker.encoder), given)]
+            self.maker = maker
+        missing = min(count, len(shards)) - len(self.actors)
+        if missing > 0:
+            hired = self.ray.remote(max_restarts=-1, max_task_retries=RETRIES, **needs)(Embedder)
+            self.actors += [hired.remote() for _ in range(missing)]
         waiting, left = list(reversed(shards)), len(shards)
         busy: dict[Any, tuple[Shard | None, Any]] = {actor.ready.remote(): (None, actor) for actor in self.actors}
         note_waiting(self.ray, list(busy))
@@ -146,20 +157,6 @@ class ShardActors:
             for side in self.maker.dataset.sides:
                 files.remove_temporaries(self.maker.folder / side.modality)
         self.actors, self.maker, self.sent = [], None, []
-
-    def _hire(self, maker: ShardMaker, shards: int) -> None:
-        machines = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
-        count, needs = capacity(machines, maker.device)
-        if self.maker is not maker:
-            self.end()
-            given = with_readers(maker, max(0, needs["num_cpus"] - 1))
-            what = f"the data set {maker.dataset.config.name} or the model {maker.config.model}"
-            self.sent = [send(self.ray, each, what) for each in (WorkerEnvironment.here(maker.encoder), given)]
-            self.maker = maker
-        missing = min(count, shards) - len(self.actors)
-        if missing > 0:
-            hired = self.ray.remote(max_restarts=-1, max_task_retries=RETRIES, **needs)(Embedder)
-            self.actors += [hired.remote() for _ in range(missing)]
 
 
 def capacity(machines: Sequence[Mapping[str, float]], device: str) -> tuple[int, dict[str, int]]:

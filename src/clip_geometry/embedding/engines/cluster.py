@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 from torch import Tensor
@@ -58,7 +59,7 @@ def ray_cluster(address: str | None = None) -> Iterator[Engine]:
     """Uses the cluster to which this process is connected, or the one at the address or RAY_ADDRESS; otherwise starts
     one of this machine's processors, which ends with the block. InputError if Ray is missing or nothing answers."""
     try:
-        import ray
+        ray: Any = import_module("ray")
     except ImportError:
         raise InputError('engine ray needs Ray, which is not installed: pip install "clip-geometry[scale]"') from None
     begun = not ray.is_initialized()
