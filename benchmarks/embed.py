@@ -50,7 +50,7 @@ def ours(encoder, dataset, count, batch_size, workers):
     """`clip-geometry embed` without building the model: seconds, rows and the time breakdown."""
     from clip_geometry.embedding.loop import embed
     from clip_geometry.embedding.reading import read_store
-    from clip_geometry.embedding.shards.throughput import Throughput
+    from clip_geometry.embedding.throughput import Throughput
     from clip_geometry.progress import quiet
 
     built_before = patch("clip_geometry.encoders.load_encoder", lambda config, device="auto": encoder)
@@ -99,7 +99,7 @@ def contest(model, dataset, given):
     import torch
 
     from clip_geometry.data import Dataset, load_dataset, resolve_dataset
-    from clip_geometry.embedding.shards.throughput import throughput_line
+    from clip_geometry.embedding.throughput import throughput_line
     from clip_geometry.encoders import load_encoder, resolve_encoder
     from clip_geometry.encoders.runtime import DTYPES
 

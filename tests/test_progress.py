@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from clip_geometry.progress import PlainLines, Throughput, progress, quiet
+from clip_geometry.progress import PassProgress, PlainLines, progress, quiet
 
 
 class Terminal(io.StringIO):
@@ -62,7 +62,7 @@ def test_quiet_is_quiet(capsys):
 
 def test_rows_that_are_read_again_and_again_have_passes_and_a_throughput(capsys):
     now = [0.0]
-    watch = Throughput("image", rows=1_000_000, row_bytes=1000, clock=lambda: now[0])
+    watch = PassProgress("image", rows=1_000_000, row_bytes=1000, clock=lambda: now[0])
     for seconds, count in ((3, 200_000), (3, 400_000), (3, 400_000), (7, 260_000)):
         now[0] += seconds
         watch(count)
@@ -75,7 +75,7 @@ def test_rows_that_are_read_again_and_again_have_passes_and_a_throughput(capsys)
 def test_a_pass_that_has_just_ended_is_told_as_whole(capsys):
     """After the last row of a pass it is that pass, all of it, not the next one, of which nothing is read."""
     now = [0.0]
-    watch = Throughput("image", rows=4, row_bytes=10**9, clock=lambda: now[0])
+    watch = PassProgress("image", rows=4, row_bytes=10**9, clock=lambda: now[0])
     for count in (4, 3, 1):
         now[0] += 8
         watch(count)

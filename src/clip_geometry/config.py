@@ -38,37 +38,29 @@ def validate(kind: type[C], values: Mapping[str, Any], context: str) -> C:
     except TypeError as error:
         raise InputError(f"{context}: {error}") from None
     except ValidationError as error:
-        raise InputError(f"{context}: {_first_problem(kind, error)}") from None
-
-
-def _first_problem(kind: type[BaseModel], error: ValidationError) -> str:
-    problem = error.errors()[0]
-    key = ".".join(str(part) for part in problem["loc"])
-    if problem["type"] == "extra_forbidden":
-        known = _fields_at(kind, problem["loc"][:-1])
-        near = did_you_mean(str(problem["loc"][-1]), known)
-        return f"unknown key {shown(key)}{near or '; known are ' + listed(known, 12)}"
-    if problem["type"] == "missing":
-        return f"key {shown(key)} is missing"
-    if problem["type"] == "value_error":  # raised by a validator of ours: already a sentence
-        sentence = problem["msg"].removeprefix("Value error, ")
-        return f"{printable(key)}: {sentence}" if key else sentence
-    given = shown(problem["input"])
-    return f"key {shown(key)} is {given}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
-
-
-def _fields_at(kind: type[BaseModel], location: Iterable[Any]) -> list[str]:
-    annotation: Any = kind
-    for part in location:
-        if get_origin(annotation) is dict:
-            annotation = get_args(annotation)[1]
-        elif isinstance(part, int) and get_origin(annotation) in (tuple, list):
-            annotation = get_args(annotation)[0]
-        elif _is_model(annotation) and part in annotation.model_fields:
-            annotation = annotation.model_fields[part].annotation
-        else:
-            return []
-    return sorted(annotation.model_fields) if _is_model(annotation) else []
+        problem = error.errors()[0]
+        key, message = ".".join(str(part) for part in problem["loc"]), problem["msg"]
+        match problem["type"]:
+            case "extra_forbidden":
+                section: Any = kind
+                for part in problem["loc"][:-1]:
+                    if get_origin(section) is dict:
+                        section = get_args(section)[1]
+                    elif isinstance(part, int) and get_origin(section) in (tuple, list):
+                        section = get_args(section)[0]
+                    elif _is_model(section):
+                        field = section.model_fields.get(str(part))
+                        section = field and field.annotation
+                known = sorted(section.model_fields) if _is_model(section) else []
+                near = did_you_mean(str(problem["loc"][-1]), known)
+                what = f"unknown key {shown(key)}{near or '; known are ' + listed(known, 12)}"
+            case "missing":
+                what = f"key {shown(key)} is missing"
+            case "value_error":  # raised by a validator of ours: already a sentence
+                what = (f"{printable(key)}: " if key else "") + message.removeprefix("Value error, ")
+            case _:
+                what = f"key {shown(key)} is {shown(problem['input'])}: {message[0].lower()}{message[1:]}"
+        raise InputError(f"{context}: {what}") from None
 
 
 def _is_model(annotation: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -187,7 +188,14 @@ class Embeddings:
 
     def _column(self, values: Any, name: str, whose: str, most: int = 32) -> np.ndarray:
         """One value for each row, as an array of at most `most` dimensions."""
-        column = _as_column(values)
+        column = None
+        if isinstance(values, list | tuple | range):
+            kinds = set(map(type, values))
+            plain = len(kinds) == 1 and kinds <= {int, float, bool}
+            column = np.array(values) if plain else np.fromiter(values, object, len(values))
+        elif hasattr(values, "__array__") and not isinstance(values, type):
+            with suppress(Exception):  # of a tensor without values, or whatever a foreign __array__ raises
+                column = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
         if column is None or not 1 <= column.ndim <= most:
             raise InputError(
                 f"{shown(name)} of {whose} is {shown(values)}; expected an array or a list, one value for each row"
@@ -249,20 +257,6 @@ def _vectors(x: Any, name: str) -> Any:
         return x
     tensor = as_tensor(x, name).detach().cpu()
     return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
-
-
-def _as_column(values: Any) -> np.ndarray | None:
-    """The values of a list, a tensor, a table's column or an array, as an array; None for anything else."""
-    if isinstance(values, list | tuple | range):
-        kinds = set(map(type, values))
-        plain = len(kinds) == 1 and kinds <= {int, float, bool}
-        return np.array(values) if plain else np.fromiter(values, object, len(values))
-    if isinstance(values, type) or not hasattr(values, "__array__"):
-        return None
-    try:
-        return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
-    except Exception:  # of a tensor without values, or whatever a foreign __array__ raises
-        return None
 
 
 def _as_ids(column: np.ndarray, whose: str) -> np.ndarray:

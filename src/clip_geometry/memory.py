@@ -3,7 +3,6 @@
 import ctypes
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")  # limits of containers and cluster jobs on Linux
@@ -14,16 +13,13 @@ def memory() -> int:
     """Bytes of memory of this machine, or what the container or job in which this process runs may use."""
     if not hasattr(os, "sysconf"):
         return 2**34
-    return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_limits()])
-
-
-def _limits() -> Iterator[int]:
-    """ulimit -v, and the limits of the process's cgroups (either version) and of all groups around them."""
     import resource
 
-    allowed = resource.getrlimit(resource.RLIMIT_AS)[0]
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    allowed = resource.getrlimit(resource.RLIMIT_AS)[0]  # ulimit -v
     if allowed != resource.RLIM_INFINITY:
-        yield allowed
+        limits.append(allowed)
+    # the process's cgroups (either version) and all groups around them
     lines = OWN_CGROUPS.read_text().splitlines() if OWN_CGROUPS.is_file() else []
     for _, controllers, group in (line.split(":", 2) for line in lines):
         if controllers and "memory" not in controllers.split(","):
@@ -37,7 +33,8 @@ def _limits() -> Iterator[int]:
             except OSError:  # it does not exist, or may not be read
                 continue
             if limit.isdecimal():  # "max" means no limit
-                yield int(limit)
+                limits.append(int(limit))
+    return min(limits)
 
 
 def give_back() -> None:

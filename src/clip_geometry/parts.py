@@ -67,30 +67,27 @@ def change(values: Values, changes: Values, context: str) -> dict[str, Any]:
         raise InputError(f"{context}: 'parts' cannot be replaced whole; set a key of one part, as parts.0.seed")
     parts = [dict(part) for part in values["parts"]]
     for key, value in rest.items():
-        for number, own in _places(key, parts, context):
+        head, _, tail = key.partition(".")
+        own = key
+        if head == "parts":
+            number, _, own = tail.partition(".")
+            if not (number.isdigit() and int(number) < len(parts) and own):
+                raise InputError(
+                    f"{context}: {key!r} names no key of a part; expected parts.0.… to parts.{len(parts) - 1}.…"
+                )
+            meant = [int(number)]
+        elif head in OF_PARTS:
+            raise InputError(f"{context}: {head!r} belongs to one part; say which, as parts.0.{key}")
+        else:
+            _require_known(head, parts, context)
+            # a key inside a section refers to the parts that have the section
+            meant = [k for k, part in enumerate(parts) if head in _fields(part) and (head == key or head in part)]
+            if not meant:
+                raise InputError(f"{context}: no part sets {head!r}, so {key!r} has no section to stand in")
+        for number in meant:
             parts[number] = override(_without_swept(parts[number], {own: value}), {own: value})
     named = {"name": page["name"]} if "name" in page else {}
     return {**values, **page, "parts": [{**part, **named} for part in parts]}
-
-
-def _places(key: str, parts: Sequence[Values], context: str) -> list[tuple[int, str]]:
-    """The number of a part, and the key in it, for each part that a dotted key refers to."""
-    head, _, rest = key.partition(".")
-    if head == "parts":
-        number, _, own = rest.partition(".")
-        if not (number.isdigit() and int(number) < len(parts) and own):
-            raise InputError(
-                f"{context}: {key!r} names no key of a part; expected parts.0.… to parts.{len(parts) - 1}.…"
-            )
-        return [(int(number), own)]
-    if head in OF_PARTS:
-        raise InputError(f"{context}: {head!r} belongs to one part; say which, as parts.0.{key}")
-    _require_known(head, parts, context)
-    # a key inside a section refers to the parts that have the section
-    meant = [k for k, part in enumerate(parts) if head in _fields(part) and (head == key or head in part)]
-    if not meant:
-        raise InputError(f"{context}: no part sets {head!r}, so {key!r} has no section to stand in")
-    return [(k, key) for k in meant]
 
 
 def _fields(part: Values) -> set[str]:

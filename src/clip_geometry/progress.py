@@ -49,7 +49,7 @@ def quiet(description: str, total: int, done: int = 0) -> Iterator[Advance]:
     yield lambda count: None
 
 
-class Throughput:
+class PassProgress:
     """Throughput of rows that are read in several passes: `image: pass 3, 1.2 of 4.0 GB, 410 MB/s`.
 
     Call it with the number of rows after each block. It prints at most one line every INTERVAL seconds.

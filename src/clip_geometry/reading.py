@@ -149,9 +149,7 @@ def parse_json(text: str | bytes, source: str, schema: Any = None, hint: str = "
     return values if schema is None else checked(values, source, schema, hint)
 
 
-@functools.cache
-def _adapter(schema: Any) -> Any:
-    return TypeAdapter(schema)
+_adapter = functools.cache(TypeAdapter)
 
 
 def checked(values: Any, source: str, schema: Any, hint: str = "") -> Any:

@@ -162,18 +162,15 @@ class Results:
         text = lines_of(cell, list(records))
         with naming(self.path), self.path.open("a+b") as file:
             is_new = not file.tell()
-            if not is_new and not self._ends_with_newline():
-                text = "\n" + text  # a torn line stays a line of its own
+            if not is_new:
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    text = "\n" + text  # a torn line stays a line of its own
             file.write(text.encode())
             file.flush()
             os.fsync(file.fileno())
             if is_new:
                 sync_folder(self.path.parent)
-
-    def _ends_with_newline(self) -> bool:
-        with self.path.open("rb") as file:
-            file.seek(-1, os.SEEK_END)
-            return file.read(1) == b"\n"
 
     def read(self, *, strict: bool = False) -> list[Record]:
         """Returns the records of all finished cells, in the order in which they were finished.
@@ -183,7 +180,20 @@ class Results:
         """
         finished: dict[str, list[Record]] = {}
         begun: dict[str, list[Record]] = {}
-        for record in _parsed_lines(self.path, strict):
+        lines = self.path.read_bytes().split(b"\n") if self.path.exists() else ()
+        for number, line in enumerate(lines, start=1):
+            source = f"line {number} of {shown(self.path)}"
+            try:
+                values = parse_json(line, source)
+            except InputError:  # torn by a kill
+                continue
+            try:
+                checked(values, source, _LINE)
+            except InputError:
+                if strict:
+                    raise
+                continue
+            record = Record.of(values)
             if record.cell_row == 0:
                 begun[record.cell] = []
             part = begun.setdefault(record.cell, [])
@@ -211,24 +221,6 @@ def lines_of(cell: str, records: Sequence[Mapping[str, Any]]) -> str:
         broken = [record.get("measure") for record in records if not math.isfinite(record.get("value") or 0)]
         raise InputError(f"the rows of {shown(cell)} are not finite ({shown(broken)}); they were not written") from None
     return "".join(f"{line}\n" for line in lines)
-
-
-def _parsed_lines(path: Path, strict: bool) -> Iterator[Record]:
-    if not path.exists():
-        return
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            source = f"line {number} of {shown(path)}"
-            try:
-                values = parse_json(line, source)
-            except InputError:  # torn by a kill
-                continue
-            try:
-                checked(values, source, _LINE)
-                yield Record.of(values)
-            except InputError:
-                if strict:
-                    raise
 
 
 def to_frame(records: Iterable[Mapping[str, Any]]) -> "pandas.DataFrame":

@@ -11,7 +11,7 @@ import yaml
 
 from clip_geometry.config import Config, digest, expand_sweep, read_yaml, validate
 from clip_geometry.evaluators import evaluators
-from clip_geometry.experiments.kit.base import Cell, Experiment, RunFolder, experiments
+from clip_geometry.experiments.kit.base import Experiment, RunFolder, experiments
 from clip_geometry.files import exclusive, remove_temporaries, write_atomically, write_json
 from clip_geometry.geometry import measures
 from clip_geometry.parts import PAGE, change, parts_of, spread
@@ -134,39 +134,28 @@ def run(
         parts = [[kind(config, workspace) for kind, config in part] for part in planned]
         results = Results(workspace.folder / "results.jsonl")
         cells = {cell.key: cell for part in parts for experiment in part for cell in experiment.cells()}
-        _compute(cells, results)
+        finished = results.finished() & cells.keys()
+        with progress("cells", total=len(cells), done=len(finished)) as advance:
+            for key, cell in cells.items():
+                if key not in finished:
+                    results.append(key, cell.compute())  # written when the cell is done
+                    advance(1)
         write_json(workspace.folder / CELLS, {"finished": list(cells)})
-        return _report(page, parts, results, text, command)
+        from clip_geometry.report.page import write_report
 
-
-def _compute(cells: Mapping[str, Cell], results: Results) -> None:
-    """Computes the cells that are not finished and writes each one's records when it is done."""
-    finished = results.finished() & cells.keys()
-    with progress("cells", total=len(cells), done=len(finished)) as advance:
-        for key, cell in cells.items():
-            if key not in finished:
-                results.append(key, cell.compute())
-                advance(1)
-
-
-def _report(
-    page: PageConfig, parts: Sequence[Sequence[Experiment]], results: Results, config: str, command: str
-) -> Path:
-    from clip_geometry.report.page import write_report
-
-    folder, several = results.path.parent, len(parts) > 1
-    drawn_in = [folder / "figures" / (f"part-{k}" if several else "") for k in range(1, len(parts) + 1)]
-    own = {name: each for experiment in chain(*parts) for name, each in experiment.explanations.items()}
-    return write_report(
-        folder / "report.html",
-        title=page.title or page.name,
-        intro=page.description,
-        sections=[_section(part, results.read(), where) for part, where in zip(parts, drawn_in, strict=True)],
-        explanations={**measures, **evaluators, **references, **own},
-        command=command or shlex.join(["clip-geometry", "run", "config.yaml"]),
-        config=config,
-        versions=library_versions(),
-    )
+        folder, several = workspace.folder, len(parts) > 1
+        drawn_in = [folder / "figures" / (f"part-{k}" if several else "") for k in range(1, len(parts) + 1)]
+        own = {name: each for experiment in chain(*parts) for name, each in experiment.explanations.items()}
+        return write_report(
+            folder / "report.html",
+            title=page.title or page.name,
+            intro=page.description,
+            sections=[_section(part, results.read(), where) for part, where in zip(parts, drawn_in, strict=True)],
+            explanations={**measures, **evaluators, **references, **own},
+            command=command or shlex.join(["clip-geometry", "run", "config.yaml"]),
+            config=text,
+            versions=library_versions(),
+        )
 
 
 def _section(planned: Sequence[Experiment], rows: Sequence[Row], figures_in: Path) -> "Section":

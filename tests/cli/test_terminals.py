@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clip_geometry.cli.new_files import claimed
 from clip_geometry.cli.tables import console, print_table, say
+from clip_geometry.files import claimed
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError
 

@@ -18,11 +18,11 @@ from PIL import Image
 import support.embed_fakes as fakes
 from clip_geometry.data import load_dataset, resolve_dataset
 from clip_geometry.data.base import Side
+from clip_geometry.embedding.images import Resize, choose_resize
 from clip_geometry.embedding.loop import embed
 from clip_geometry.embedding.reading import read_store
-from clip_geometry.embedding.shards.images import Resize, choose_resize
-from clip_geometry.embedding.shards.throughput import PARTS, Throughput, throughput_line
 from clip_geometry.embedding.store import Store
+from clip_geometry.embedding.throughput import PARTS, Throughput, throughput_line
 from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.encoders.base import Rows
 from clip_geometry.progress import quiet
@@ -319,7 +319,7 @@ def test_compiled_towers_are_asked_for_and_told(loader, tmp_path, monkeypatch):
 
 
 def test_without_processes_where_they_cannot_be_given_the_reader(monkeypatch, loader, tmp_path):
-    monkeypatch.setattr("clip_geometry.embedding.shards.supply.can_be_sent", lambda reader: False)
+    monkeypatch.setattr("clip_geometry.embedding.supply.can_be_sent", lambda reader: False)
     loader()
     manifest = run(tmp_path, throughput=Throughput(workers=2))
     assert manifest["run"]["image"]["workers"] == 0
@@ -423,7 +423,7 @@ import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored in a job of the background
 sys.path.insert(0, {tests!r})
 import support.embed_fakes as fakes
-from clip_geometry.embedding.shards.throughput import Throughput
+from clip_geometry.embedding.throughput import Throughput
 import clip_geometry.encoders
 
 def on_batch():

@@ -224,10 +224,10 @@ def test_the_split_and_the_choice_are_as_documented(monkeypatch):
 def test_the_split_is_random(seed):
     import torch as t
 
-    from clip_geometry.evaluators.linear_probe import _held_out
+    from clip_geometry.evaluators.linear_probe import held_out_rows
 
     codes = t.arange(60) % 3
-    first, again, other = (_held_out(codes, 3, s) for s in (seed, seed, seed + 7))
+    first, again, other = (held_out_rows(codes, 3, s) for s in (seed, seed, seed + 7))
     assert t.equal(first, again) and not t.equal(first, other)
     assert t.bincount(codes[first]).tolist() == [4, 4, 4]
 

@@ -137,7 +137,7 @@ def test_progress_is_told_of_all_bytes_that_are_read(sets, monkeypatch):
         def __call__(self, count):
             told[self.description][2] += count
 
-    monkeypatch.setattr(streaming, "Throughput", Told)
+    monkeypatch.setattr(streaming, "PassProgress", Told)
     for rows in stream(sets, " (null)").values():
         assert sum(len(block) for block in rows.split(999)) == N
     assert told == {f"{modality} (null)": [N, 2 * D, N] for modality in ("image", "text")}

@@ -18,7 +18,7 @@ from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.evaluators.class_generalization import class_generalization
 from clip_geometry.evaluators.contrastive_loss import contrastive_loss
 from clip_geometry.evaluators.cosine_distributions import cosine_distributions
-from clip_geometry.evaluators.language_distance import language_distance
+from clip_geometry.evaluators.languages import language_distance
 from clip_geometry.evaluators.linear_probe import linear_probe
 from clip_geometry.evaluators.modality_separability import modality_separability
 from clip_geometry.evaluators.retrieval import retrieval

@@ -17,7 +17,7 @@ import torch
 import clip_geometry.encoders
 from clip_geometry.cli import app
 from clip_geometry.data.base import Dataset, Side
-from clip_geometry.embedding.engines import actors, open_engine, spans
+from clip_geometry.embedding.engines import actors, cluster, open_engine
 from clip_geometry.embedding.loop import embed
 from clip_geometry.encoders.base import EncoderEntry, Tokens
 from clip_geometry.encoders.base import encoders as families
@@ -30,7 +30,7 @@ from support.embed_fakes import FakeConfig, FakeDatasetConfig, FakeEncoder, fake
 from support.engine_fakes import Always, Fatal, Loading, Refuses, die_once
 
 CLASSES = 5
-spans.MIN_BYTES = 1  # as many spans as there are blocks, where there are few rows
+cluster.MIN_BYTES = 1  # as many spans as there are blocks, where there are few rows
 
 
 def embedded(folder, data, on_batch=None, **options):
@@ -149,7 +149,7 @@ def killed_in_a_pass(folder):
 
 
 def dying_in_a_pass(folder):
-    spans.RETRIES = 0
+    cluster.RETRIES = 0
     with open_engine("ray") as engine:
         rows = engine.stream(StreamedRows.of(np.ones((3000, 2)), name="image"))
         rows.aggregate(int, lambda found, block, along: Always()(), int.__add__, 1000)

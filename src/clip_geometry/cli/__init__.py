@@ -5,11 +5,9 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -97,7 +95,7 @@ def measure(
     check_embeddings(image, text)
 
     from clip_geometry.cli.measure_files import measure_files
-    from clip_geometry.cli.new_files import claimed
+    from clip_geometry.files import claimed
 
     with nullcontext() if json_file is None else claimed(json_file) as target:
         measure_files(
@@ -179,7 +177,7 @@ def fit_command(
     check_embeddings(source, target)
 
     from clip_geometry.cli.maps import fit_map
-    from clip_geometry.cli.new_files import claimed
+    from clip_geometry.files import claimed
 
     with claimed(out) as mine:
         fit_map(pipeline, source, target, mine)
@@ -227,12 +225,28 @@ def main() -> None:
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     _prepare_streams()
+    seen, show_foreign = set(), warnings.showwarning
+
+    def show_warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        """Prints a warning of ours in one line, like an error, and the same line once."""
+        if not category.__module__.startswith("clip_geometry."):
+            show_foreign(message, category, *place, **more)
+        elif str(message) not in seen:
+            seen.add(str(message))
+            _complain(f"warning: {message}")
+
     with warnings.catch_warnings():
-        warnings.showwarning = partial(_show_warning, before=set(), otherwise=warnings.showwarning)
+        warnings.showwarning = show_warning
         try:
             _run()
         finally:
-            _flush()
+            try:
+                sys.stdout.flush()  # before Python does so at exit, where an error could no longer be reported
+            except OSError as error:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                if not isinstance(error, BrokenPipeError):  # which is `| head`, and no error
+                    _complain(f"standard output cannot be written to: {error.strerror}")
+                raise SystemExit(1 if isinstance(error, BrokenPipeError) else 2) from None
 
 
 def _prepare_streams() -> None:
@@ -249,36 +263,9 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors="replace")
 
 
-def _flush() -> None:
-    """Flushes before Python does so at exit, where an error could no longer be reported."""
-    try:
-        sys.stdout.flush()
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):  # which is `| head`, and no error
-            _complain(f"standard output cannot be written to: {error.strerror}")
-        raise SystemExit(1 if isinstance(error, BrokenPipeError) else 2) from None
-
-
 def _complain(message: str) -> None:
     """One line, however long the names in it are."""
     note(f"clip-geometry: {shortened(printable(message), MOST)}")
-
-
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    *place: object,
-    before: set[str],
-    otherwise: Callable[..., None],
-    **more: object,
-) -> None:
-    """Prints a warning of ours in one line, like an error, and the same line once."""
-    if not category.__module__.startswith("clip_geometry."):
-        otherwise(message, category, *place, **more)
-    elif str(message) not in before:
-        before.add(str(message))
-        _complain(f"warning: {message}")
 
 
 def _run() -> None:

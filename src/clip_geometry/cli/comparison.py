@@ -49,7 +49,16 @@ def compare(columns: Sequence[Column]) -> list[Line]:
     for measure, place in keys:
         found = [column.records.get((measure, place)) for column in columns]
         present = [record for record in found if record is not None and record.value is not None]
-        conditions = [_conditions(record) for record in present]
+        conditions = [  # what has to agree for two numbers to be comparable
+            {
+                "n": str(record.n),
+                "d": str(record.d),
+                "maps": str(record.maps or "none"),
+                "pipeline": _text(record.pipeline),
+                "precision": " from ".join(filter(None, (record.dtype, (record.model_options or {}).get("precision")))),
+            }
+            for record in present
+        ]
         remarks = [
             f"different {name}: {', '.join(values)}"
             for name in conditions[0]
@@ -62,18 +71,6 @@ def compare(columns: Sequence[Column]) -> list[Line]:
         valued = (record if record is not None and record.value is not None else None for record in found)
         lines.append(Line(measure, place, tuple(valued), tuple(remarks)))
     return lines
-
-
-def _conditions(record: Record) -> dict[str, str]:
-    """What has to agree for two numbers to be comparable."""
-    encoded = (record.model_options or {}).get("precision")
-    return {
-        "n": str(record.n),
-        "d": str(record.d),
-        "maps": str(record.maps or "none"),
-        "pipeline": _text(record.pipeline),
-        "precision": " from ".join(filter(None, (record.dtype, encoded))),
-    }
 
 
 def _text(value: Any) -> str:

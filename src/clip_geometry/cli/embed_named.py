@@ -8,7 +8,7 @@ from clip_geometry import data, encoders
 from clip_geometry.config import parse_overrides, validate
 from clip_geometry.embedding.loop import embed
 from clip_geometry.embedding.reading import read_store
-from clip_geometry.embedding.shards.throughput import Throughput
+from clip_geometry.embedding.throughput import Throughput
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, did_you_mean, printable, shown
 
@@ -37,7 +37,7 @@ def embed_named(
     items = data.load_dataset(data.resolve_dataset(dataset, **{**data_options, **for_data}))
     manifest = embed(config, items, out, throughput=throughput, **settings)
     for modality, side in manifest["sides"].items():
-        print(f"{modality}: {side['n']} × {side['d']}{_lost(side)}")
+        print(f"{modality}: {side['n']} × {side['d']}{left_out(side)}")
     print(printable(f"store: {out}"))
     limit = settings.get("limit")
     sides = read_store(out, limit=limit)
@@ -51,7 +51,7 @@ def embed_named(
         print(printable(f"{export}: {out / 'export' / export}"))
 
 
-def _lost(side: Mapping[str, Any]) -> str:
+def left_out(side: Mapping[str, Any]) -> str:
     """Lists what the rows leave out: unreadable images, the ends of long texts, words without tokens."""
     skipped, truncated, lost = len(side.get("skipped") or ()), side.get("truncated") or 0, side.get("lost") or 0
     words = [f"{skipped} unreadable and skipped"] * (skipped > 0) + [f"{truncated} truncated"] * (truncated > 0)

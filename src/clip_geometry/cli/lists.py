@@ -1,7 +1,7 @@
 """`clip-geometry list …`: what the registries have."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from clip_geometry.cli.early import shipped
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from clip_geometry.geometry import Measure
 
 WIDEST = 100  # of text that is easy to read
+LISTS = ("measures", "evaluators", "models", "datasets", "tasks", "transforms", "experiments")
 Block = tuple[str, ...]  # a head and what is said below it
 
 
@@ -23,7 +24,7 @@ def print_list(what: str) -> None:
         )
     out = console()
     out.width = min(out.width, WIDEST)
-    blocks = LISTS[what]() if what == "models" else shipped()["blocks"][what]  # the models are those of open_clip
+    blocks = blocks_of(what) if what == "models" else shipped()["blocks"][what]  # the models are those of open_clip
     for number, (head, *parts) in enumerate(blocks):
         if number and parts:
             out.print()
@@ -40,78 +41,59 @@ def _described(members: "Iterable[Measure]") -> Iterator[Block]:
         yield f"{m.name}: {m.title}", reading, f"Beware: {m.trap}", facts(m), m.formula, m.reference
 
 
-def _measures() -> Iterator[Block]:
-    from clip_geometry.geometry import by_group
-
-    return _described(by_group(all=True))
-
-
-def _evaluators() -> Iterator[Block]:
-    from clip_geometry.evaluators import evaluators
-
-    return _described(evaluators.values())
-
-
-def _transforms() -> Iterator[Block]:
-    from clip_geometry.transforms import transforms
-    from clip_geometry.transforms.step import DIRECTIONS, SCOPES, usage
-
-    scopes = f"fitted on one of [{'], ['.join(SCOPES)}]; without: each set by itself"
-    pairs = f"fitted on pairs: [{'] or ['.join(DIRECTIONS[:2])}]"
-    for name, t in transforms.items():
-        yield f"{usage(name)}: {t.summary}", t.formula, pairs if t.paired else scopes if t.fits else "nothing to fit"
-
-
 def _configured(members: Mapping[str, Any], heading: str) -> Iterator[Block]:
     for name, entry in members.items():
         options = ", ".join(key for key in entry.config.model_fields if key != "name")
         yield f"{name}: {entry.summary}", f"{heading}: {options}"
 
 
-def _datasets() -> Iterator[Block]:
-    import clip_geometry.tasks  # noqa: F401, which adds the data set of a task's items
-    from clip_geometry.data import datasets
+def blocks_of(what: str) -> Iterator[Block]:
+    """The blocks of one of the LISTS, from its registry."""
+    match what:
+        case "measures":
+            from clip_geometry.geometry import by_group
 
-    return _configured(datasets, "options (key=value)")
+            yield from _described(by_group(all=True))
+        case "evaluators":
+            from clip_geometry.evaluators import evaluators
 
+            yield from _described(evaluators.values())
+        case "models":
+            from clip_geometry.encoders import encoders, models
+            from clip_geometry.encoders.hub import MODELS
 
-def _tasks() -> Iterator[Block]:
-    from clip_geometry.tasks import target_tasks, tasks
+            families, architectures = models()
+            options = {entry.pattern: sorted(set(entry.config.model_fields) - {"model"}) for entry in encoders.values()}
+            for pattern, summary in families:
+                yield f"{pattern}: {summary}", f"options (key=value): {', '.join(options[pattern])}"
+            yield ("",)
+            yield "Trained models that the package brings:", *(f"{name}: {summary}" for name, summary in MODELS.items())
+            yield ("NAMEs of open_clip and their TAGs, besides fresh:",)
+            for name, tags in architectures.items():
+                yield (f"{name}: {', '.join(tags)}",)
+        case "datasets":
+            import clip_geometry.tasks  # noqa: F401, which adds the data set of a task's items
+            from clip_geometry.data import datasets
 
-    return _configured({**tasks, **target_tasks}, "options")
+            yield from _configured(datasets, "options (key=value)")
+        case "tasks":
+            from clip_geometry.tasks import target_tasks, tasks
 
+            yield from _configured({**tasks, **target_tasks}, "options")
+        case "transforms":
+            from clip_geometry.transforms import transforms
+            from clip_geometry.transforms.step import DIRECTIONS, SCOPES, usage
 
-def _models() -> Iterator[Block]:
-    from clip_geometry.encoders import encoders, models
-    from clip_geometry.encoders.hub import MODELS
+            scopes = f"fitted on one of [{'], ['.join(SCOPES)}]; without: each set by itself"
+            pairs = f"fitted on pairs: [{'] or ['.join(DIRECTIONS[:2])}]"
+            for name, t in transforms.items():
+                fitted = pairs if t.paired else scopes if t.fits else "nothing to fit"
+                yield f"{usage(name)}: {t.summary}", t.formula, fitted
+        case "experiments":
+            from clip_geometry.experiments.kit.base import experiments
 
-    families, architectures = models()
-    options = {entry.pattern: sorted(set(entry.config.model_fields) - {"model"}) for entry in encoders.values()}
-    for pattern, summary in families:
-        yield f"{pattern}: {summary}", f"options (key=value): {', '.join(options[pattern])}"
-    yield ("",)
-    yield "Trained models that the package brings:", *(f"{name}: {summary}" for name, summary in MODELS.items())
-    yield ("NAMEs of open_clip and their TAGs, besides fresh:",)
-    for name, tags in architectures.items():
-        yield (f"{name}: {', '.join(tags)}",)
-
-
-def _experiments() -> Iterator[Block]:
-    from clip_geometry.experiments.kit.base import experiments
-
-    for name, kind in experiments.items():
-        yield f"{name}: {kind.summary}", f"keys of its config: {', '.join(kind.Config.model_fields)}"
-
-
-LISTS: dict[str, Callable[[], Iterator[Block]]] = {
-    "measures": _measures,
-    "evaluators": _evaluators,
-    "models": _models,
-    "datasets": _datasets,
-    "tasks": _tasks,
-    "transforms": _transforms,
-    "experiments": _experiments,
-}
+            for name, kind in experiments.items():
+                yield f"{name}: {kind.summary}", f"keys of its config: {', '.join(kind.Config.model_fields)}"
 
 
 def shipped_lists() -> str:
@@ -128,5 +110,5 @@ def shipped_lists() -> str:
         "pipeline step": list(transforms),
         "experiment": list(experiments),
     }
-    blocks = {what: list(make()) for what, make in LISTS.items() if what != "models"}
+    blocks = {what: list(blocks_of(what)) for what in LISTS if what != "models"}
     return json.dumps({"names": names, "blocks": blocks}, ensure_ascii=False, indent=1) + "\n"

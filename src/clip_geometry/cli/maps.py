@@ -4,14 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
-from clip_geometry.cli.new_files import require_folders_above, require_new_file
 from clip_geometry.embeddings import Embeddings, is_large, pair
-from clip_geometry.files import remove_temporaries, writing_folder
+from clip_geometry.files import remove_temporaries, require_folders_above, require_new_file, writing_folder
 from clip_geometry.formats import export_parquet, read_sides
 from clip_geometry.formats.vectors import NAMES, UNNAMED
 from clip_geometry.geometry._core.streamed import StreamedRows
@@ -72,7 +70,20 @@ def apply_map(map_file: Path, source: Path, out: Path, modality: str | None) -> 
         raise InputError(f"{shown(out)} is not empty, and nothing is overwritten; choose a new folder")
     fitted = FittedPipeline.load(map_file)
     sides = _named(read_sides(source), source, fitted, modality)
-    applied = {name: _applied(side, name, fitted, map_file) for name, side in sides.items()}
+    origin = {
+        "file": str(map_file),
+        "pipeline": [str(step) for step in fitted.steps],
+        "fitted_on": fitted.fitted_on,
+        "version": library_versions().get("clip-geometry"),
+    }
+    applied = {}
+    for name, side in sides.items():  # computed while it is written
+        rows: StreamedRows = fitted.transform(stream({name: side}))[name]
+        dtype = torch.float64 if side.vectors.dtype == np.float64 else torch.float32
+        moved = rows.map(lambda block, _, dtype=dtype: block.to(dtype), rows.shape[1], dtype=dtype)
+        moved.name = f"{name} after the map"
+        provenance = {**side.provenance, "maps": [*side.provenance.get("maps", ()), origin]}
+        applied[name] = replace(side, vectors=moved, provenance=provenance)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         remove_temporaries(out.parent, out.name)
@@ -113,8 +124,18 @@ def _both_sides(steps: tuple[Step, ...], source: Path, target: Path) -> tuple[tu
     if len(stated) > 1:
         both = " and ".join("-to-".join(sides) for sides in stated)
         raise InputError(f"the pipeline maps in two directions, {both}, but with a TARGET only SOURCE is moved")
-    first, second = (_only(path, stated[0][k] if stated else None) for k, path in enumerate((source, target)))
-    known = first.modality, second.modality
+    found = []
+    for path, modality in zip((source, target), stated[0] if stated else (None, None), strict=True):
+        sides = read_sides(path)
+        if len(sides) > 1 and modality not in sides:
+            raise InputError(
+                f"{shown(path)} holds {' and '.join(sides)} rows; say which, e.g. procrustes[text-to-image]"
+            )
+        name = modality if modality in sides else next(iter(sides))
+        if name not in (modality, UNNAMED) and modality in NAMES:
+            raise InputError(f"{shown(path)} holds {name} rows, but the pipeline takes it for {modality} rows")
+        found.append(sides[name])
+    known = tuple(side.modality for side in found)
     names = stated[0] if stated else known if set(known) == set(NAMES) else ("source", "target")
     if names[0] == "source" and not mapping:
         raise InputError(
@@ -128,20 +149,7 @@ def _both_sides(steps: tuple[Step, ...], source: Path, target: Path) -> tuple[tu
                 f"write {replace(step, scope='pooled')}, or transform both before"
             )
     steps = tuple(replace(step, scope="-to-".join(names)) if step in mapping else step for step in steps)
-    return steps, {name: replace(side, modality=name) for name, side in zip(names, (first, second), strict=True)}
-
-
-def _only(path: Path, modality: str | None) -> Embeddings:
-    """The side of this modality, or the only one."""
-    sides = read_sides(path)
-    if modality in sides:
-        return sides[modality]
-    if len(sides) > 1:
-        raise InputError(f"{shown(path)} holds {' and '.join(sides)} rows; say which, e.g. procrustes[text-to-image]")
-    name, side = next(iter(sides.items()))
-    if modality in NAMES and name != UNNAMED:
-        raise InputError(f"{shown(path)} holds {name} rows, but the pipeline takes it for {modality} rows")
-    return side
+    return steps, {name: replace(side, modality=name) for name, side in zip(names, found, strict=True)}
 
 
 def _named(sides: Sides, source: Path, fitted: FittedPipeline, modality: str | None) -> dict[str, Embeddings]:
@@ -167,23 +175,6 @@ def _named(sides: Sides, source: Path, fitted: FittedPipeline, modality: str | N
             "add --as image or --as text"
         )
     return {name or "image": replace(side, modality=name or "image") for name, side in sides.items()}
-
-
-def _applied(side: Embeddings, modality: str, fitted: FittedPipeline, map_file: Path) -> Embeddings:
-    """The side after the map, computed while it is written. float64 stays float64, everything else becomes float32."""
-    rows: StreamedRows = fitted.transform(stream({modality: side}))[modality]
-    dtype = torch.float64 if side.vectors.dtype == np.float64 else torch.float32
-    moved = rows.map(lambda block, _: block.to(dtype), rows.shape[1], dtype=dtype)
-    moved.name = f"{modality} after the map"
-    applied = {
-        "file": str(map_file),
-        "pipeline": [str(step) for step in fitted.steps],
-        "fitted_on": fitted.fitted_on,
-        "version": library_versions().get("clip-geometry"),
-    }
-    provenance: dict[str, Any] = dict(side.provenance)
-    provenance["maps"] = [*provenance.get("maps", ()), applied]
-    return replace(side, vectors=moved, provenance=provenance)
 
 
 def _words(fitted: FittedPipeline) -> str:

@@ -7,12 +7,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from clip_geometry.cli.new_files import is_device
 from clip_geometry.cli.tables import bound, console, number, print_table, say, value_and_error
 from clip_geometry.config import digest
 from clip_geometry.embedding.engines import Engine, open_engine
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.files import write_atomically
+from clip_geometry.files import is_device, write_atomically
 from clip_geometry.formats import read_any, read_labels, read_sides, with_labels
 from clip_geometry.formats.vectors import UNNAMED
 from clip_geometry.geometry import by_group
@@ -59,7 +58,12 @@ def measure_files(
         for modality, rows in sets.items():
             if len(rows) != len(values):
                 note(f"the {len(values)} labels are not those of the {len(rows)} {modality} rows, which get none")
-    _require_labels(chosen or (), sets, image)
+    needing = [each.name for each in named(chosen or ()) if each.takes == "labelled rows"]
+    if needing and all(each.labels is None for each in sets.values()):
+        folder = expanded(image)
+        folder = folder if folder.is_dir() else folder.parent
+        beside = "".join(f"; {shown(path)} lies beside" for path in sorted(folder.glob("labels.*"))[:1])
+        raise InputError(f"{needing[0]} needs labels: add --labels FILE with one label per row{beside}")
     parts = [({}, sets)] if by is None else [({by: value}, part) for value, part in split_by(sets, by)]
     count = len(parts) * len(by_group() if chosen is None else chosen)
     bar = progress("measures", count) if sys.stderr.isatty() else quiet("measures", count)
@@ -132,16 +136,6 @@ def read_sets(image: Path, text: Path | None) -> dict[str, Embeddings]:
     return found
 
 
-def _require_labels(names: Sequence[str], sets: Mapping[str, Embeddings], image: Path) -> None:
-    """Says how to give the labels that a named measure needs, and where to find some."""
-    needing = [each.name for each in named(names) if each.takes == "labelled rows"]
-    if needing and all(each.labels is None for each in sets.values()):
-        image = expanded(image)
-        folder = image if image.is_dir() else image.parent
-        beside = "".join(f"; {shown(path)} lies beside" for path in sorted(folder.glob("labels.*"))[:1])
-        raise InputError(f"{needing[0]} needs labels: add --labels FILE with one label per row{beside}")
-
-
 def print_records(records: list[Record], *, by_default: bool = False) -> None:
     """Prints the table, a line per measure and set and a block per value of --by, then what was left out and why.
 
@@ -164,15 +158,14 @@ def print_records(records: list[Record], *, by_default: bool = False) -> None:
         cells.append([record.measure, *places, *numbers, limits, measure.direction])
     heads = ("measure", *columns, "set", ">n", ">value", ">null", "range", "direction")
     print_table(out, heads, cells, spare=("range", "direction"))
-    if computed:
-        for line in _legend(computed, by_default):
-            say(out, line, style="dim")
-    for line in _remarks_and_notes(records):
+    for line in (*_legend(computed, by_default), *_remarks_and_notes(records)):
         say(out, line, style="dim")
 
 
 def _legend(records: list[Record], by_default: bool) -> Iterator[str]:
     """What the columns mean, and what they do not say."""
+    if not records:
+        return
     first, maps = records[0], any(record.maps for record in records)
     if first.get("streamed"):
         engine, large = first.get("engine"), "in float64 they take more than 1 GB or a twelfth of the memory"
@@ -182,8 +175,20 @@ def _legend(records: list[Record], by_default: bool) -> Iterator[str]:
         without = [record for record in records if record.standard_error is None]
         if len(without) < len(records):
             yield f"±: standard error, jackknife over {blocks} blocks of items; not shown where it is 0"
-        for reason in dict.fromkeys(_why_no_error(record, blocks) for record in without):
-            yield f"no ± where {reason}"
+        reasons: dict[str, None] = {}  # in their order
+        for record in without:
+            (measure,) = named([record.measure])
+            if not measure.smooth:
+                reason = "the jackknife does not fit the measure (list measures says so)"
+            elif record.get("streamed"):
+                reason = "one pass over streamed rows cannot tell it: measures of moments have it, after steps that "
+                reason += "learn nothing"
+            elif measure.quadratic and (record.n or 0) > QUADRATIC_ROWS:
+                reason = f"time grows with n² and there are more than {QUADRATIC_ROWS} rows"
+            else:
+                reason = f"the rows are too few for {blocks} blocks; --blocks takes fewer"
+            reasons[reason] = None
+        yield from (f"no ± where {reason}" for reason in reasons)
     if maps:
         yield (
             "null and ±: the map is taken as given; if it was fitted on these rows, measure --pipeline tells what "
@@ -191,17 +196,6 @@ def _legend(records: list[Record], by_default: bool) -> Iterator[str]:
         )
     if maps and by_default:
         yield "rows were made unit length after the map; --raw takes them as it left them"
-
-
-def _why_no_error(record: Record, blocks: int) -> str:
-    (measure,) = named([record.measure])
-    if not measure.smooth:
-        return "the jackknife does not fit the measure (list measures says so)"
-    if record.get("streamed"):
-        return "one pass over streamed rows cannot tell it: measures of moments have it, after steps that learn nothing"
-    if measure.quadratic and (record.n or 0) > QUADRATIC_ROWS:
-        return f"time grows with n² and there are more than {QUADRATIC_ROWS} rows"
-    return f"the rows are too few for {blocks} blocks; --blocks takes fewer"
 
 
 def _remarks_and_notes(records: list[Record]) -> Iterator[str]:

@@ -16,8 +16,8 @@ from clip_geometry.config import Config
 from clip_geometry.data.base import Dataset, Side
 from clip_geometry.embedding.engines import open_engine
 from clip_geometry.embedding.engines.base import Engine, ShardMaker
-from clip_geometry.embedding.shards.throughput import Throughput
 from clip_geometry.embedding.store import Shard, Store, indices_within, recipe_of, summary
+from clip_geometry.embedding.throughput import Throughput
 from clip_geometry.encoders.base import EncoderConfig
 from clip_geometry.progress import Progress, note, progress
 from clip_geometry.registry import InputError, printable, shown

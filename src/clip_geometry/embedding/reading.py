@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from clip_geometry import files
-from clip_geometry.embedding.schema import Manifest
-from clip_geometry.embedding.store import MANIFEST, RECIPE, Shard, indices_within
+from clip_geometry.embedding.store import MANIFEST, RECIPE, Manifest, Shard, indices_within
 from clip_geometry.embeddings import Embeddings, ShardedRows, joined
 from clip_geometry.paths import existing_folder
 from clip_geometry.reading import read_npy, read_table
@@ -57,7 +56,22 @@ def read_store(
     for wait in WAITS:
         before = _stamp(folder)
         try:
-            return _read_store(folder, modality, limit, verify)
+            if not is_store(folder):
+                raise InputError(
+                    f"{shown(folder)} is no store of embeddings, it has no {MANIFEST}: give the folder of an embed"
+                )
+            if not (folder / MANIFEST).is_file():
+                raise InputError(f"{shown(folder)}: the embedding was not finished: run the same embed command again")
+            manifest = files.read_json(folder / MANIFEST, Manifest)
+            if manifest is None:
+                raise InputError(f"{shown(folder / MANIFEST)} is damaged: run the same embed command again")
+            sides = manifest["sides"]
+            if modality is not None and modality not in sides:
+                raise InputError(
+                    f"{shown(folder)} holds {' and '.join(sides)} embeddings, none of modality {shown(modality)}"
+                )
+            wanted = sides if modality is None else [modality]
+            return {name: _read_side(folder, manifest, name, limit, verify) for name in wanted}
         except InputError:
             if before == _stamp(folder) and not files.is_locked(folder):
                 raise
@@ -71,23 +85,6 @@ def _stamp(folder: Path) -> tuple[int, int] | None:
         status = (folder / MANIFEST).stat()
         return status.st_ino, status.st_mtime_ns
     return None
-
-
-def _read_store(folder: Path, modality: str | None, limit: int | None, verify: bool) -> dict[str, Embeddings]:
-    if not is_store(folder):
-        raise InputError(
-            f"{shown(folder)} is no store of embeddings, it has no {MANIFEST}: give the folder of an embed"
-        )
-    if not (folder / MANIFEST).is_file():
-        raise InputError(f"{shown(folder)}: the embedding was not finished: run the same embed command again")
-    manifest = files.read_json(folder / MANIFEST, Manifest)
-    if manifest is None:
-        raise InputError(f"{shown(folder / MANIFEST)} is damaged: run the same embed command again")
-    sides = manifest["sides"]
-    if modality is not None and modality not in sides:
-        raise InputError(f"{shown(folder)} holds {' and '.join(sides)} embeddings, none of modality {shown(modality)}")
-    wanted = sides if modality is None else [modality]
-    return {name: _read_side(folder, manifest, name, limit, verify) for name in wanted}
 
 
 def _read_side(folder: Path, manifest: Mapping, modality: str, limit: int | None, verify: bool) -> Embeddings:

@@ -1,8 +1,12 @@
-"""Evaluators: functions of embeddings that return several numbers, each described like a measure."""
+"""What evaluators share: the registry of their numbers, described like measures, and scores of classifiers."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from clip_geometry.geometry import Measure
 from clip_geometry.registry import Registry
@@ -20,3 +24,30 @@ def add_evaluator(shared: Measure, numbers: Mapping[str, Mapping[str, Any]]) -> 
     for number, own in numbers.items():
         name = f"{shared.name}.{number}"
         evaluators.add(name, replace(shared, name=name, attribute=number, **own))
+
+
+def label_ranks(scores: Float[Tensor, "n k"], labels: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
+    """Return how many classes precede a row's own: those with a higher score, and equal ones of a lower index.
+
+    NaN never compares, and what does not compare precedes.
+    """
+    own = scores.gather(1, labels[:, None])
+    higher = torch.arange(scores.shape[1], device=scores.device) >= labels[:, None]
+    return (~((scores < own) | ((scores == own) & higher))).sum(1)
+
+
+def accuracies(ranks: Int[Tensor, " n"], labels: Int[Tensor, " n"], k: int) -> dict[str, float]:
+    """Return top_1, top_5 (only for k > 5 classes) and mean_per_class, the mean over classes that occur."""
+    found = {"top_1": share(ranks == 0)}
+    if k > 5:
+        found["top_5"] = share(ranks < 5)
+    counts = torch.bincount(labels, minlength=k)
+    hits = torch.bincount(labels[ranks == 0], minlength=k)
+    present = counts > 0
+    found["mean_per_class"] = float((hits[present].double() / counts[present]).mean())
+    return found
+
+
+def share(which: Tensor) -> float:
+    """Return the share of true values."""
+    return int(which.sum()) / len(which)

@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from clip_geometry.evaluators.accuracy import share
-from clip_geometry.evaluators.base import add_evaluator
+from clip_geometry.evaluators.base import add_evaluator, share
 from clip_geometry.evaluators.zero_shot import zero_shot_ranks
 from clip_geometry.geometry._core.arguments import members, positive_number, seed_number
 from clip_geometry.geometry._core.rows import Rows, as_rows, class_indices

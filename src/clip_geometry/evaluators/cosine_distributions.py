@@ -63,7 +63,14 @@ def cosine_distributions(image: Rows, text: Rows, *, bins: int = 2000, block_siz
     image, text = as_aligned(image, text, ("image", "text"))
     u, v = unit_rows(image, name="image"), unit_rows(text, name="text")
     matching, mean = (u * v).sum(1), random_cosine(image, text)
-    edges = torch.linspace(*_bounds(u, v), bins + 1, dtype=torch.float64, device=u.device)
+    # all cosines are in an interval about as narrow as the cone: with a, b the rows minus their means ū, v̄,
+    # ⟨u_i, v_j⟩ = ⟨ū, v̄⟩ + ⟨a_i, v̄⟩ + ⟨ū, b_j⟩ + ⟨a_i, b_j⟩
+    u_mean, v_mean = mean_row(u), mean_row(v)
+    a, b = u - u_mean, v - v_mean
+    product = a.norm(dim=1).amax() * b.norm(dim=1).amax()
+    ends = torch.stack((a @ v_mean).aminmax()) + torch.stack((b @ u_mean).aminmax()) + u_mean @ v_mean
+    least, most = float((ends[0] - product).clamp(-1, 1)), float((ends[1] + product).clamp(-1, 1))
+    edges = torch.linspace(least, most, bins + 1, dtype=torch.float64, device=u.device)
     # ‖u_i − v_i‖², and by how much rounding may separate two equal ones, including that of the unit rows
     own, centre = (u - v).square().sum(1), (mean_row(u) + mean_row(v)) / 2
     reach = float((u - centre).norm(dim=1).amax() + (v - centre).norm(dim=1).amax()) + 8 * EPS
@@ -123,18 +130,6 @@ def _random_distances(
             squares = (a.square().sum(1)[:, None] + b.square().sum(1)).addmm_(a, b.T, alpha=-2)
             apart = ~torch.eye(len(a), dtype=torch.bool, device=a.device) if i == j else ...
             yield squares[apart].flatten()
-
-
-def _bounds(u: Float[Tensor, "n d"], v: Float[Tensor, "n d"]) -> tuple[float, float]:
-    """Return an interval in [−1, 1] that contains all cosines, about as narrow as the cone.
-
-    With a, b the rows minus their means ū, v̄, ⟨u_i, v_j⟩ = ⟨ū, v̄⟩ + ⟨a_i, v̄⟩ + ⟨ū, b_j⟩ + ⟨a_i, b_j⟩.
-    """
-    u_mean, v_mean = mean_row(u), mean_row(v)
-    a, b = u - u_mean, v - v_mean
-    product = a.norm(dim=1).amax() * b.norm(dim=1).amax()
-    middle, ends = u_mean @ v_mean, torch.stack((a @ v_mean).aminmax()) + torch.stack((b @ u_mean).aminmax())
-    return float((middle + ends[0] - product).clamp(-1, 1)), float((middle + ends[1] + product).clamp(-1, 1))
 
 
 def _counts(cosines: Float[Tensor, " p"], edges: Float[Tensor, " b1"]) -> Float[Tensor, " b"]:

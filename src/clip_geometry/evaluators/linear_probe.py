@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from clip_geometry.evaluators.accuracy import accuracies, label_ranks, share
-from clip_geometry.evaluators.base import add_evaluator
+from clip_geometry.evaluators.base import accuracies, add_evaluator, label_ranks, share
 from clip_geometry.evaluators.logistic import Logistic, fit_logistic, into_range, objective
 from clip_geometry.geometry._core.arguments import members, one_of, positive_number, seed_number, whole_number
 from clip_geometry.geometry._core.rows import Rows, as_codes, as_two_sets, as_values
@@ -117,7 +116,7 @@ def _logits(x: Float[Tensor, "n d"], fit: Logistic) -> Float[Tensor, "n k"]:
     return logits
 
 
-def _sklearn(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, C: float, max_iter: int) -> Logistic:
+def fit_sklearn(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, C: float, max_iter: int) -> Logistic:
     from sklearn.linear_model import LogisticRegression
 
     scale = into_range(x)  # rows s x with the penalty C/s² are the same problem, with 1/s of the weights
@@ -130,7 +129,7 @@ def _sklearn(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, C: fl
     return Logistic(weights, bias, int(model.n_iter_[0]))
 
 
-_SOLVERS = {"sklearn": _sklearn, "torch": fit_logistic}
+_SOLVERS = {"sklearn": fit_sklearn, "torch": fit_logistic}
 
 
 def _best(
@@ -142,7 +141,7 @@ def _best(
     max_iter: int,
     seed: int,
 ) -> float:
-    held_out = _held_out(codes, k, seed)
+    held_out = held_out_rows(codes, k, seed)
     if not held_out.any():
         raise InputError(
             f"no class has {round(1 / HELD_OUT)} rows, so that none can be held out to choose C on; give one C"
@@ -154,7 +153,7 @@ def _best(
     return strengths[scores.index(max(scores))]
 
 
-def _held_out(codes: Int[Tensor, " n"], k: int, seed: int) -> Bool[Tensor, " n"]:
+def held_out_rows(codes: Int[Tensor, " n"], k: int, seed: int) -> Bool[Tensor, " n"]:
     """Return which rows are held out: a fifth of each class, rounded down, at random."""
     order = torch.randperm(len(codes), generator=torch.Generator().manual_seed(seed)).to(codes.device)
     order = order[codes[order].argsort(stable=True)]  # by class, at random within

@@ -83,17 +83,27 @@ def fit_logistic(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, C
     from scipy.optimize import minimize
 
     problem = _Problem(x, codes, k)
+    strength = 1 / (C * len(x))
+    if strength < WEAKEST * problem.mean_curvature:
+        raise InputError(
+            f"C = {C:g} penalises next to nothing on rows that lie about {problem.spread:.0e} from their mean, so that "
+            "rounding decides on the weights; rescale the rows or give a smaller C"
+        )
+    strongest = max(STRONG * problem.mean_curvature, strength)
+    steps = math.ceil(math.log(strongest / strength) / math.log(WEAKER))
+    path = [(float(each), ROUGH) for each in np.geomspace(strongest, strength, steps + 1)]
+    path[-1] = strength, DECREASE
     flat, iterations, ridge = problem.start(), 0, None
     found: Any = None
-    for strength, decrease in _penalties(1 / (C * len(x)), problem, C):
-        flat = problem.prepared(flat, strength, strength if ridge is None else ridge)
+    for penalty, decrease in path:
+        flat = problem.prepared(flat, penalty, penalty if ridge is None else ridge)
         limit = max_iter - iterations
         options = {"maxiter": limit, "maxfun": 50 * limit, "maxls": 50, "ftol": decrease, "gtol": 0}
         found = minimize(problem.value_and_gradient, flat, jac=True, method="L-BFGS-B", options=options)
         flat, iterations = found.x, iterations + int(found.nit)
         if iterations >= max_iter:
             break
-        ridge = strength / (problem.expected * math.exp(found.fun))
+        ridge = penalty / (problem.expected * math.exp(found.fun))
     if not found.success or iterations >= max_iter:
         from sklearn.exceptions import ConvergenceWarning
 
@@ -103,19 +113,6 @@ def fit_logistic(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, C
             stacklevel=3,
         )
     return problem.solution(flat, iterations)
-
-
-def _penalties(strength: float, problem: "_Problem", C: float) -> list[tuple[float, float]]:
-    """Return (strength of the penalty, decrease of log(loss) to stop at), down to the final strength."""
-    if strength < WEAKEST * problem.mean_curvature:
-        raise InputError(
-            f"C = {C:g} penalises next to nothing on rows that lie about {problem.spread:.0e} from their mean, so that "
-            "rounding decides on the weights; rescale the rows or give a smaller C"
-        )
-    strongest = max(STRONG * problem.mean_curvature, strength)
-    steps = math.ceil(math.log(strongest / strength) / math.log(WEAKER))
-    path = [float(each) for each in np.geomspace(strongest, strength, steps + 1)]
-    return [*((each, ROUGH) for each in path[:-1]), (strength, DECREASE)]
 
 
 class _Problem:

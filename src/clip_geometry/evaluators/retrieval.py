@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.evaluators.accuracy import share
-from clip_geometry.evaluators.base import add_evaluator
+from clip_geometry.evaluators.base import add_evaluator, share
 from clip_geometry.geometry._core.arguments import members, one_of, whole_number
 from clip_geometry.geometry._core.distinct import entries_at_a_time
 from clip_geometry.geometry._core.neighbours import nearest
@@ -85,7 +84,18 @@ def retrieval(
     tops = [whole_number(top, "k", most=n - 1, of=f", below the {n} pairs") for top in given]
     if not tops:
         raise InputError("k is empty; expected ranks such as (1, 5, 10)")
-    i, j = _as_pairs(pairs, image, text)
+    i = j = torch.arange(n, device=image.device)
+    if pairs is not None:
+        try:
+            numbers = torch.tensor([members(each) for each in members(pairs) or ()], device=image.device)
+        except (TypeError, ValueError, RuntimeError):  # ragged, or no numbers
+            numbers = image
+        if numbers.dtype != torch.long or numbers.ndim != 2 or len(numbers) != 2:
+            raise InputError("pairs are no two lists of equally many row numbers, those of images and those of texts")
+        for each, rows, name in zip(numbers, (image, text), ("image", "text"), strict=True):
+            if not torch.equal(each.unique(), torch.arange(len(rows), device=rows.device)):
+                raise InputError(f"pairs do not name each of the {len(rows)} {name} rows, by its number from 0 on")
+        i, j = numbers
     u, v = unit_rows(image, name="image"), unit_rows(text, name="text")
     found = {}
     ways = ((u, v, i, j, "image", "image_to_text"), (v, u, j, i, "text", "text_to_image"))
@@ -104,23 +114,6 @@ def retrieval(
             same = (order < most).double()
             found |= {f"{name}.same_modality_at_{top}": float(same[:, :top].mean()) for top in tops}
     return found
-
-
-def _as_pairs(pairs: Any, image: Tensor, text: Tensor) -> tuple[Int[Tensor, " p"], Int[Tensor, " p"]]:
-    """Return the pairs as rows of images and of texts."""
-    if pairs is None:
-        own = torch.arange(len(image), device=image.device)
-        return own, own
-    try:
-        given = torch.tensor([members(each) for each in members(pairs) or ()], device=image.device)
-    except (TypeError, ValueError, RuntimeError):  # ragged, or no numbers
-        given = image
-    if given.dtype != torch.long or given.ndim != 2 or len(given) != 2:
-        raise InputError("pairs are no two lists of equally many row numbers, those of images and those of texts")
-    for numbers, rows, name in zip(given, (image, text), ("image", "text"), strict=True):
-        if not torch.equal(numbers.unique(), torch.arange(len(rows), device=rows.device)):
-            raise InputError(f"pairs do not name each of the {len(rows)} {name} rows, by its number from 0 on")
-    return given[0], given[1]
 
 
 def _nearest_pair(

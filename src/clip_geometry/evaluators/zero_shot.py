@@ -1,6 +1,5 @@
 """Zero-shot classification by the class text nearest to the image, and ensembles of prompts."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -8,8 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.evaluators.accuracy import accuracies, label_ranks
-from clip_geometry.evaluators.base import add_evaluator
+from clip_geometry.evaluators.base import accuracies, add_evaluator, label_ranks
 from clip_geometry.geometry._core.arguments import one_of
 from clip_geometry.geometry._core.rows import Rows, as_rows, blocks, class_indices, mean_row, unit_blocks, unit_rows
 from clip_geometry.geometry.measure import Measure
@@ -68,24 +66,23 @@ def zero_shot_ranks(
             f"image has dimension {image.shape[1]} and class_text has {text.shape[1]}; expected the same dimension"
         )
     codes = class_indices(labels, len(image), len(text)).to(image.device)
-    scores = _scores(image, text.to(image.device), logits)
-    ranks = [label_ranks(block, own) for block, own in zip(scores, codes.split(BLOCK), strict=True)]
-    return torch.cat(ranks), codes, len(text)
-
-
-def _scores(image: Float[Tensor, "n d"], text: Float[Tensor, "k d"], logits: Logits) -> Iterator[Float[Tensor, "b k"]]:
-    """Yield logits minus what is the same for all classes of an image: about the mean of the classes, near classes keep
-    their digits. −‖x − t‖² grows like ⟨x − t̄, c⟩ − ‖c‖²/2 with c = t − t̄, and ranks like −‖x − t‖."""
+    text = text.to(image.device)
     groups = torch.unique(text, dim=0, return_inverse=True)[1]
     indices = torch.arange(len(text), device=text.device)
     first = torch.full_like(indices, len(text)).scatter_reduce(0, groups, indices, "amin")[groups]  # copy of each row
     text = unit_rows(text, name="class_text") if logits == "cosine" else text.double()
+    # logits minus what is the same for all classes of an image: about the mean of the classes, near classes keep their
+    # digits. −‖x − t‖² grows like ⟨x − t̄, c⟩ − ‖c‖²/2 with c = t − t̄, and ranks like −‖x − t‖
     mean = mean_row(text)
     centred = text - mean
     bias = centred.square().sum(1) / 2 if logits == "neg_distance" else 0
     origin = mean if logits == "neg_distance" else 0
-    for block in unit_blocks(image, name="image", size=BLOCK) if logits == "cosine" else blocks(image, BLOCK):
-        yield ((block - origin) @ centred.T - bias)[:, first]  # equal rows: equal to the last digit
+    rows = unit_blocks(image, name="image", size=BLOCK) if logits == "cosine" else blocks(image, BLOCK)
+    ranks = []
+    for block, own in zip(rows, codes.split(BLOCK), strict=True):
+        scores = ((block - origin) @ centred.T - bias)[:, first]  # equal rows: equal to the last digit
+        ranks.append(label_ranks(scores, own))
+    return torch.cat(ranks), codes, len(text)
 
 
 def ensemble(rows: Rows, classes: Any) -> Float[Tensor, "k d"]:

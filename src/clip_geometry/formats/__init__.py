@@ -148,8 +148,21 @@ def export_parquet(source: str | Path | Embeddings | Mapping[str, Embeddings], o
 def read_sides(path: str | Path) -> dict[str, Embeddings]:
     """Like `read_any`, but a side that neither the file nor its name (image.npy, text_emb.npy) names is UNNAMED."""
     path = expanded(path)
+    if is_store(path):
+        return read_store(path)
+    if is_clip_retrieval(path):
+        return read_clip_retrieval(path)
     if path.is_dir():
-        return _read_folder(path)
+        files = {m: [p for p in sorted(path.glob(f"{m}.*")) if p.suffix.lower() in READERS] for m in MODALITIES}
+        if not any(files.values()):
+            raise InputError(
+                f"{shown(path)} is a directory, but neither a store nor a clip-retrieval folder nor one with "
+                f"image.npy and text.npy: give a file of embeddings ({', '.join(READERS)})"
+            )
+        for found in files.values():
+            if len(found) > 1:
+                raise InputError(f"{shown(path)} has {' and '.join(p.name for p in found)}: give one of these files")
+        return {modality: read_embeddings(found[0], modality=modality) for modality, found in files.items() if found}
     path = existing_file(path, "a file of embeddings")
     if path.suffix.lower() not in READERS:
         hint = did_you_mean(path.suffix, READERS) or f"; known are {', '.join(READERS)}"
@@ -159,26 +172,6 @@ def read_sides(path: str | Path) -> dict[str, Embeddings]:
         return sides
     modality = next((name for name, stems in NAMES.items() if path.stem.casefold() in stems), UNNAMED)
     return {modality: _as(sides[UNNAMED], modality)}
-
-
-def _read_folder(folder: Path) -> dict[str, Embeddings]:
-    if is_store(folder):
-        return read_store(folder)
-    if is_clip_retrieval(folder):
-        return read_clip_retrieval(folder)
-    files = {m: [p for p in sorted(folder.glob(f"{m}.*")) if p.suffix.lower() in READERS] for m in MODALITIES}
-    if not any(files.values()):
-        raise InputError(
-            f"{shown(folder)} is a directory, but neither a store nor a clip-retrieval folder nor one with "
-            f"image.npy and text.npy: give a file of embeddings ({', '.join(READERS)})"
-        )
-    sides = {}
-    for modality, paths in files.items():
-        if len(paths) > 1:
-            raise InputError(f"{shown(folder)} has {' and '.join(p.name for p in paths)}: give one of these files")
-        if paths:
-            sides[modality] = read_embeddings(paths[0], modality=modality)
-    return sides
 
 
 def _as(side: Embeddings, modality: str) -> Embeddings:

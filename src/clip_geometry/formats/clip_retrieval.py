@@ -39,7 +39,17 @@ def read_clip_retrieval(folder: Path) -> dict[str, Embeddings]:
                 f"{folder / FOLDERS[modality]} lacks shard {', '.join(map(str, missing))}, which the other side has; "
                 "restore it or remove it there too"
             )
-    arrays = {modality: _load_shards(shards) for modality, shards in parts.items()}
+    arrays: dict[str, dict[int, np.ndarray]] = {}
+    for modality, shards in parts.items():
+        arrays[modality] = {number: check_vectors(read_npy(path), shown(path)) for number, path in shards.items()}
+        first = next(iter(shards))
+        d = arrays[modality][first].shape[1]
+        for number, rows in arrays[modality].items():
+            if rows.shape[1] != d:
+                raise InputError(
+                    f"{shards[number]} has {rows.shape[1]} columns and {shards[first].name} {d}; "
+                    "all shards of a side need the same"
+                )
     columns = _read_metadata(folder, arrays)
     item_id, labels = None, None
     name = next((name for name in ("item_id", "image_path") if name in columns), None)
@@ -70,19 +80,6 @@ def _shards(folder: Path, stem: str, suffix: str) -> dict[int, Path]:
             raise InputError(f"{path} and {shards[int(number[1])].name} are the same shard twice; remove one")
         shards[int(number[1])] = path
     return dict(sorted(shards.items()))
-
-
-def _load_shards(shards: Mapping[int, Path]) -> dict[int, np.ndarray]:
-    arrays: dict[int, np.ndarray] = {}
-    for number, path in shards.items():
-        arrays[number] = check_vectors(read_npy(path), shown(path))
-        first = next(iter(arrays))
-        if arrays[number].shape[1] != arrays[first].shape[1]:
-            raise InputError(
-                f"{path} has {arrays[number].shape[1]} columns and {shards[first].name} {arrays[first].shape[1]}; "
-                "all shards of a side need the same"
-            )
-    return arrays
 
 
 def _read_metadata(folder: Path, arrays: Mapping[str, Mapping[int, np.ndarray]]) -> dict[str, np.ndarray]:

@@ -32,7 +32,13 @@ def read_labels(path: str | Path) -> np.ndarray:
             lines = read_text(path, "a file of labels").rstrip().splitlines()
             array = _integers_if_all_are([line.strip() for line in lines])
         case ".json":
-            array = _from_json(path)
+            values = read_json(path, "a file of labels")
+            kinds = {type(value) for value in values} if isinstance(values, list) else set()
+            if kinds not in ({int}, {str}):
+                raise InputError(f"{shown(path)} holds no list of integers or of strings; labels are one of these")
+            if kinds == {int} and not all(-(2**63) <= value < 2**63 for value in values):
+                raise InputError(f"{shown(path)} holds integers beyond 64 bits; write such labels as strings")
+            array = np.array(values, dtype=np.int64 if kinds == {int} else object)
         case ".csv":
             reader = csv.DictReader(io.StringIO(read_text(path, "a file of labels"), newline=""))
             try:
@@ -70,16 +76,6 @@ def _integers_if_all_are(texts: Sequence[str]) -> np.ndarray:
         return np.array([int(text) for text in texts], dtype=np.int64)
     except (ValueError, OverflowError):
         return np.array(texts, dtype=object)
-
-
-def _from_json(path: Path) -> np.ndarray:
-    values = read_json(path, "a file of labels")
-    kinds = {type(value) for value in values} if isinstance(values, list) else set()
-    if kinds not in ({int}, {str}):
-        raise InputError(f"{shown(path)} holds no list of integers or of strings; labels are one of these")
-    if kinds == {int} and not all(-(2**63) <= value < 2**63 for value in values):
-        raise InputError(f"{shown(path)} holds integers beyond 64 bits; write such labels as strings")
-    return np.array(values, dtype=np.int64 if kinds == {int} else object)
 
 
 def _label_column(names: list[str], path: Path) -> str:

@@ -16,7 +16,7 @@ from clip_geometry.geometry._core.moments import moments_of_groups
 from clip_geometry.geometry._core.rows import BLOCK, as_matrix
 from clip_geometry.geometry._core.streamed import GaussianRows, StreamedRows, cat
 from clip_geometry.geometry.uncertainty import jackknife
-from clip_geometry.progress import Throughput
+from clip_geometry.progress import PassProgress
 from clip_geometry.registry import InputError
 
 MOST_MOMENTS = 2**29  # bytes of the moments of all blocks of a jackknife
@@ -39,7 +39,7 @@ def _streamed(vectors: Any, modality: str, note: str, engine: Engine | None) -> 
     n, d = vectors.shape
     parts = vectors.parts if isinstance(vectors, ShardedRows) else [vectors]
     size = d * getattr(getattr(vectors, "dtype", None), "itemsize", 4)
-    watch = Throughput(f"{modality}{note}", n, size) if engine is None else None
+    watch = PassProgress(f"{modality}{note}", n, size) if engine is None else None
     found = [StreamedRows.of(part, name=modality, watch=watch) for part in parts]
     rows = found[0] if len(found) == 1 else cat(found)
     as_matrix(rows, name=modality)

@@ -14,12 +14,12 @@ import pytest
 import torch
 
 from clip_geometry.data.base import Dataset
-from clip_geometry.embedding.engines import actors, cluster, open_engine, spans, worker_environment
+from clip_geometry.embedding.engines import actors, cluster, open_engine
+from clip_geometry.embedding.engines.actors import WorkerEnvironment
 from clip_geometry.embedding.engines.base import ShardMaker
 from clip_geometry.embedding.engines.jobs import described, opened
-from clip_geometry.embedding.engines.worker_environment import WorkerEnvironment
-from clip_geometry.embedding.shards.throughput import Throughput
 from clip_geometry.embedding.store import Shard
+from clip_geometry.embedding.throughput import Throughput
 from clip_geometry.encoders.base import EncoderEntry, encoders
 from clip_geometry.geometry._core.streamed import StreamedRows, aggregate_blocks
 from clip_geometry.registry import InputError
@@ -73,10 +73,11 @@ def test_labels_of_a_span_travel_without_those_of_all_rows():
     def add(found, block, labels):
         return found + int(labels.sum())
 
-    assert spans.aggregate(ray, x, int, add, operator.add, 1000, along) == int(along.sum())
+    assert cluster.aggregate(ray, x, int, add, operator.add, 1000, along) == int(along.sum())
     assert len(ray.given) == 6 and all(len(pickle.dumps(labels)) < 9 * len(span) for _, span, labels in ray.given)
     assert (
-        spans.aggregate(ray, x, int, lambda found, block, labels: found + len(block), operator.add, 1000, None) == 10**5
+        cluster.aggregate(ray, x, int, lambda found, block, labels: found + len(block), operator.add, 1000, None)
+        == 10**5
     )
 
 
@@ -201,7 +202,7 @@ def test_a_worker_with_other_libraries_or_weights_is_refused(monkeypatch):
     with pytest.raises(InputError, match=sentence):
         replace(here, weights="older").require_weights(encoder)
     with monkeypatch.context() as there:
-        there.setattr(worker_environment, "library_versions", lambda: {"torch": "2.15.0+cu132"})
+        there.setattr(actors, "library_versions", lambda: {"torch": "2.15.0+cu132"})
         replace(here, versions={"torch": "2.15.0"}).replicate()  # however it was built
     with pytest.raises(InputError, match=r"the version of numpy is 1\.0 here and \d.* on "):
         replace(here, versions={"numpy": "1.0"}).replicate()
@@ -222,7 +223,7 @@ def test_a_folder_that_is_not_shared_is_found_out(tmp_path):
 
 def test_spans_are_whole_blocks_of_some_megabytes():
     def first_of(*given):
-        found = spans.spans_of(*given)
+        found = cluster.spans_of(*given)
         assert found[0].start == 0 and found[-1].stop == given[0]
         assert all(a.stop == b.start for a, b in pairwise(found))
         return len(found), len(found[0])

@@ -1,20 +1,80 @@
 """Shards embedded by actors of a Ray cluster. Each actor holds the encoder and computes a shard at a time."""
 
+import os
+import socket
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from clip_geometry import files
 from clip_geometry.embedding.engines.base import Record, ShardMaker
 from clip_geometry.embedding.engines.jobs import note_waiting, result, send
-from clip_geometry.embedding.engines.worker_environment import WorkerEnvironment
 from clip_geometry.embedding.store import Shard
+from clip_geometry.encoders.base import Encoder, EncoderEntry, encoders
 from clip_geometry.progress import Advance
 from clip_geometry.registry import InputError
+from clip_geometry.versions import library_versions
 
 RETRIES = 3  # of a shard whose worker died: a machine may be taken away, but what kills each of its workers is a bug
 ADVICE = "give it more memory or a smaller batch size, and run the same command again; finished shards are kept"
+PASSED = ("CLIP_GEOMETRY_", "HF_", "TORCH_HOME")  # prefixes of the variables that say where data and models are
+
+
+@dataclass(frozen=True)
+class WorkerEnvironment:
+    """What the rows of a worker depend on besides its arguments: replicated there, or required to match.
+
+    Attributes:
+        folder: Working directory, which relative paths start from.
+        variables: Environment variables that say where data and models are.
+        families: Encoder families that the user's own program registered.
+        versions: Versions of the libraries, which must match.
+        weights: Checksum of the model's weights, which must match.
+    """
+
+    folder: str
+    variables: Mapping[str, str]
+    families: Mapping[str, EncoderEntry]
+    versions: Mapping[str, str]
+    weights: Any
+
+    @classmethod
+    def here(cls, encoder: Encoder) -> "WorkerEnvironment":
+        """The environment of this process."""
+        variables = {name: value for name, value in os.environ.items() if name.startswith(PASSED)}
+        own = {k: each for k, each in encoders.items() if not each.config.__module__.startswith("clip_geometry.")}
+        return cls(str(Path.cwd()), variables, own, _versions(), encoder.describe().get("weights"))
+
+    def replicate(self) -> None:
+        """Applies it in a worker, before anything else runs there. Variables that the worker has stay as they are."""
+        with suppress(OSError):  # a machine without this folder has no relative paths
+            os.chdir(self.folder)
+        for name, value in self.variables.items():
+            os.environ.setdefault(name, value)
+        for name, entry in self.families.items():
+            if name not in encoders:  # its module may have been imported just now, as entries were unpickled
+                encoders.add(name, entry)
+        there = _versions()
+        for name, version in self.versions.items():
+            _require_equal(f"the version of {name}", version, there.get(name))
+
+    def require_weights(self, encoder: Encoder) -> None:
+        _require_equal(f"weights of {encoder.config.model}", self.weights, encoder.describe().get("weights"))
+
+
+def _require_equal(what: str, here: Any, there: Any) -> None:
+    if here != there:
+        raise InputError(
+            f"{what} is {here} here and {there} on {socket.gethostname()}, a machine "
+            "of the cluster: rows would depend on who computes them; make all machines alike"
+        )
+
+
+def _versions() -> dict[str, str]:
+    """Without "+cu132" or "+cpu": a driver without a GPU may use workers that have one."""
+    return {name: version.partition("+")[0] for name, version in library_versions().items()}
 
 
 class Embedder:
@@ -60,7 +120,18 @@ class ShardActors:
         self, maker: ShardMaker, modality: str, shards: Sequence[Shard], advance: Advance
     ) -> Generator[Record, None, None]:
         """Yields the records of the shards in the order in which they are finished."""
-        self._hire(maker, len(shards))
+        machines = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+        count, needs = capacity(machines, maker.device)
+        if self.maker is not maker:
+            self.end()
+            given = with_readers(maker, max(0, needs["num_cpus"] - 1))
+            what = f"the data set {maker.dataset.config.name} or the model {maker.config.model}"
+            self.sent = [send(self.ray, each, what) for each in (WorkerEnvironment.here(maker.encoder), given)]
+            self.maker = maker
+        missing = min(count, len(shards)) - len(self.actors)
+        if missing > 0:
+            hired = self.ray.remote(max_restarts=-1, max_task_retries=RETRIES, **needs)(Embedder)
+            self.actors += [hired.remote() for _ in range(missing)]
         waiting, left = list(reversed(shards)), len(shards)
         busy: dict[Any, tuple[Shard | None, Any]] = {actor.ready.remote(): (None, actor) for actor in self.actors}
         note_waiting(self.ray, list(busy))
@@ -86,20 +157,6 @@ class ShardActors:
             for side in self.maker.dataset.sides:
                 files.remove_temporaries(self.maker.folder / side.modality)
         self.actors, self.maker, self.sent = [], None, []
-
-    def _hire(self, maker: ShardMaker, shards: int) -> None:
-        machines = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
-        count, needs = capacity(machines, maker.device)
-        if self.maker is not maker:
-            self.end()
-            given = with_readers(maker, max(0, needs["num_cpus"] - 1))
-            what = f"the data set {maker.dataset.config.name} or the model {maker.config.model}"
-            self.sent = [send(self.ray, each, what) for each in (WorkerEnvironment.here(maker.encoder), given)]
-            self.maker = maker
-        missing = min(count, shards) - len(self.actors)
-        if missing > 0:
-            hired = self.ray.remote(max_restarts=-1, max_task_retries=RETRIES, **needs)(Embedder)
-            self.actors += [hired.remote() for _ in range(missing)]
 
 
 def capacity(machines: Sequence[Mapping[str, float]], device: str) -> tuple[int, dict[str, int]]:

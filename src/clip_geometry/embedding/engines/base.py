@@ -11,11 +11,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from clip_geometry.data.base import Dataset, Side
-from clip_geometry.embedding.shards.images import Resize, choose_resize
-from clip_geometry.embedding.shards.rows import embed_shard
-from clip_geometry.embedding.shards.supply import Supply, supply
-from clip_geometry.embedding.shards.throughput import Throughput, throughput_line
+from clip_geometry.embedding.images import Resize, choose_resize
+from clip_geometry.embedding.rows import embed_shard
 from clip_geometry.embedding.store import Shard, Store
+from clip_geometry.embedding.supply import Supply, supply
+from clip_geometry.embedding.throughput import Throughput, throughput_line
 from clip_geometry.encoders.base import Encoder, EncoderConfig
 from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.progress import Advance, note

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.evaluators.language_distance import language_distance
+from clip_geometry.evaluators.languages import language_distance
 from clip_geometry.geometry import silhouette
 from clip_geometry.geometry._core.rows import as_rows
 from clip_geometry.geometry.uncertainty import BLOCKS, deal, jackknife

@@ -1,4 +1,4 @@
-"""The distance of translations relative to that of unrelated captions (Tyshchuk et al. 2023, Table 6)."""
+"""Relations of languages: the distance of translations (Tyshchuk et al. 2023, Table 6), and languages as clusters."""
 
 import math
 from dataclasses import replace
@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.evaluators.base import add_evaluator
+from clip_geometry.evaluators.base import add_evaluator, evaluators
+from clip_geometry.geometry import measures
 from clip_geometry.geometry._core.arguments import block_number, flag
 from clip_geometry.geometry._core.distances import single_is_exact, squared_distances
 from clip_geometry.geometry._core.rows import Rows, as_aligned, blocks, mean_row
@@ -123,4 +124,25 @@ for _shared, _words in ((_PLAIN, ""), (_SQUARED, ", squared")):
             | ({"invariances": ("rotation", "translation", "scale")} if number == "ratio" else {})
             for number, (title, direction) in _NUMBERS.items()
         },
+    )
+
+# the silhouette of captions with their language as label
+for _variant in ("", "[cosine]"):
+    _silhouette = measures[f"silhouette{_variant}"]
+    evaluators.add(
+        f"language_silhouette{_variant}",
+        replace(
+            _silhouette,
+            name=f"language_silhouette{_variant}",
+            group="languages",
+            takes="languages",
+            title=_silhouette.title.replace("the labels", "the languages"),
+            summary="How much closer a caption lies to captions of its own language than to those of the nearest "
+            "other one.",
+            reading="At 0 or just below (−1/n if translations coincide) a row does not reveal its language; if it is "
+            "higher, languages are clusters.",
+            trap="Low is not aligned: centering each language removes the clusters and leaves translations as far "
+            "apart as before. A language that the model cannot read collapses into a tight cluster.",
+            direction="lower is less divided by language",
+        ),
     )

@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from clip_geometry.data.base import NOT_THERE, Side
-from clip_geometry.embedding.shards.throughput import Throughput
+from clip_geometry.embedding.throughput import Throughput
 from clip_geometry.encoders.base import Encoder
 from clip_geometry.encoders.pixels import Pixels
 from clip_geometry.memory import is_out_of_memory

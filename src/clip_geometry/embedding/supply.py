@@ -18,9 +18,9 @@ import torch
 from torch.utils.data import DataLoader
 
 from clip_geometry.data.base import Side
-from clip_geometry.embedding.shards.images import ImageReader, ReadBatch, Resize
-from clip_geometry.embedding.shards.throughput import Spent, Throughput
+from clip_geometry.embedding.images import ImageReader, ReadBatch, Resize
 from clip_geometry.embedding.store import Shard
+from clip_geometry.embedding.throughput import Spent, Throughput
 from clip_geometry.encoders.base import Encoder
 from clip_geometry.registry import InputError
 

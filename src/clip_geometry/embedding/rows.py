@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from clip_geometry.data.base import Side
-from clip_geometry.embedding.shards.supply import Inputs, Supply
 from clip_geometry.embedding.store import Shard
+from clip_geometry.embedding.supply import Inputs, Supply
 from clip_geometry.encoders.base import Encoder
 from clip_geometry.memory import is_out_of_memory
 from clip_geometry.progress import Advance, note
@@ -99,7 +99,21 @@ def embed_shard(
             if not is_out_of_memory(error):
                 raise
         if batch is None:  # the exception is gone, and with it the batch's tensors, which its traceback held
-            size = _halved(encoder, len(indices))
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+            size, model = len(indices), encoder.config.model
+            if encoder.config.depends_on_batch:
+                raise InputError(
+                    f"memory ran out with {size} items a batch, and the rows of {model} depend on their "
+                    "batch: give a smaller batch size"
+                )
+            if size == 1:
+                raise InputError(
+                    f"memory ran out with a single item: {model} needs a larger device than "
+                    f"{encoder.device}, or a lower precision"
+                )
+            note(f"memory ran out with {size} items a batch: trying {size // 2}")
+            size //= 2
             continue
         rows.extend(batch)
         advance(len(indices))
@@ -108,23 +122,6 @@ def embed_shard(
         rows.sort()
     supply.spent.items += len(order)
     return rows
-
-
-def _halved(encoder: Encoder, size: int) -> int:
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-    if encoder.config.depends_on_batch:
-        raise InputError(
-            f"memory ran out with {size} items a batch, and the rows of {encoder.config.model} depend on their "
-            "batch: give a smaller batch size"
-        )
-    if size == 1:
-        raise InputError(
-            f"memory ran out with a single item: {encoder.config.model} needs a larger device than "
-            f"{encoder.device}, or a lower precision"
-        )
-    note(f"memory ran out with {size} items a batch: trying {size // 2}")
-    return size // 2
 
 
 def _embed_batch(encoder: Encoder, side: Side, inputs: Inputs, supply: Supply) -> ShardRows:

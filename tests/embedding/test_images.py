@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.embedding.shards.images import ReadBatch
+from clip_geometry.embedding.images import ReadBatch
 
 
 @pytest.mark.parametrize(("form", "shared"), [("cut", True), ("raw", True), ("ready", False)])

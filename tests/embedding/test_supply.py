@@ -17,11 +17,11 @@ from PIL import Image
 import support.embed_fakes as fakes
 from clip_geometry.data.base import Side
 from clip_geometry.data.images import rgb
-from clip_geometry.embedding.shards.images import ImageReader, ReadBatch, Resize
-from clip_geometry.embedding.shards.rows import ShardRows, embed_shard
-from clip_geometry.embedding.shards.supply import can_be_sent, default_workers, reading_ahead, supply
-from clip_geometry.embedding.shards.throughput import PARTS, Throughput
+from clip_geometry.embedding.images import ImageReader, ReadBatch, Resize
+from clip_geometry.embedding.rows import ShardRows, embed_shard
 from clip_geometry.embedding.store import Shard
+from clip_geometry.embedding.supply import can_be_sent, default_workers, reading_ahead, supply
+from clip_geometry.embedding.throughput import PARTS, Throughput
 from clip_geometry.encoders.pixels import halves
 from clip_geometry.registry import InputError
 

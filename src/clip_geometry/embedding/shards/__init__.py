@@ -1,1 +1,0 @@
-"""The items of a shard: read, embedded, timed."""
