@@ -35,8 +35,8 @@ def size_rows(n: int, d: int) -> Iterator[Record]:
     yield row("contextual.columns", d)
 
 
-def row(measure: str, value: float | None, *, at: Row | None = None, note: str | None = None, **rest: Any) -> Record:
-    return Record(measure, value, **rest, at=at or {}, **({} if note is None else {"note": note}))
+def row(measure: str, value: float | None, *, at: Row | None = None, **rest: Any) -> Record:
+    return Record(measure, value, **rest, at=at or {})
 
 
 def tried(measure: str, compute: Callable[[], Tensor], **rest: Any) -> Record:

@@ -147,7 +147,7 @@ def together(parts: list[Traces]) -> Traces:
 # --- errors
 
 
-def error_rows(values: Values, truth: float, **fields: Any) -> Iterator[Record]:
+def error_rows(values: Values, truth: float, /, **fields: Any) -> Iterator[Record]:
     """Bias, standard deviation and root mean square error over the draws, each with its standard error."""
     known = values[values.isfinite()]
     missing = len(values) - len(known)
