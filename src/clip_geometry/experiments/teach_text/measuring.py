@@ -97,7 +97,7 @@ def loss_row(losses: Sequence[float], steps: list[int], captions: Mapping[str, T
     means = trajectories.means_between(losses, steps)
     cut, at = {language: texts.truncated for language, texts in captions.items()}, {"tower": "student"}
     states = {"trajectory": means, "steps": steps, "truncated": cut}
-    return Record(TRAINING_LOSS, means[-1], n=None, d=None, **states, at={**at, "step": steps[-1]})
+    return Record(TRAINING_LOSS, means[-1], None, n=None, d=None, **states, at={**at, "step": steps[-1]})
 
 
 def accuracy_rows(images: Images, classes: Tensor, at: Row) -> Iterator[Record]:
@@ -113,7 +113,7 @@ def share_row(row: Record, teacher: Row) -> Record:
     """The accuracy of a student divided by the teacher's on the same images; undefined if the teacher's is 0."""
     value = row["value"] / teacher["value"] if teacher["value"] else None
     note = {} if value is not None else {"note": "the teacher is right on no picture"}
-    return Record(SHARE, value, n=row.n, d=row.d, at=row.at, **note)
+    return Record(SHARE, value, None, n=row.n, d=row.d, at=row.at, **note)
 
 
 def caption_rows(student: Student, captions: Mapping[str, Texts], source: str, seed: int) -> Iterator[Row]:

@@ -228,7 +228,7 @@ def loss_row(config: TrainClipConfig, losses: Sequence[float], steps: list[int])
     """Mean loss of the training batches between two measured states; None at the first."""
     means = trajectories.means_between(losses, steps)
     at, states = {**at_arm(config), "step": steps[-1]}, {"trajectory": means, "steps": steps}
-    return Record("train_clip.training_loss", means[-1], n=None, d=None, pipeline=[], at=at, **states)
+    return Record("train_clip.training_loss", means[-1], None, n=None, d=None, pipeline=[], at=at, **states)
 
 
 def change_rows(config: TrainClipConfig, curves: Curves) -> Iterator[Row]:

@@ -27,7 +27,7 @@ def state_row(config: ClassifyConfig, loaded: Loaded, place: Place, values: Sequ
     if place.examples == "held out" and place.layer == "input":
         note, at = "nothing trains these rows: the same in all states", {**at, "update": 0}
         return Record(place.measure, states[-1], n=n, d=d, at=at, note=note)
-    fields = {"at": {**at, "update": config.updates}, "trajectory": states, "every": config.measure_every}
+    fields: Row = {"at": {**at, "update": config.updates}, "trajectory": states, "every": config.measure_every}
     fields |= {} if states[-1] is not None else {"note": "not defined in the last state"}
     return Record(place.measure, states[-1], n=n, d=d, **fields)
 

@@ -180,19 +180,19 @@ def geometry_rows(seen: Evaluation, layers: int) -> list[Record]:
     mean = seen.sentences.double().mean(0)
     largest = float(mean.abs().max() / mean.norm())
     more = {"at": sentences, "coordinates": [round(float(each), 6) for each in mean]}
-    return [*rows, Record("finetune.largest_coordinate", largest, n=len(seen.sentences), d=len(mean), **more)]
+    return [*rows, Record("finetune.largest_coordinate", largest, None, n=len(seen.sentences), d=len(mean), **more)]
 
 
 def _row(name: str, rows: Any, at: dict[str, Any], **size: int) -> Record:
     """A note instead of a value if the measure is undefined."""
-    fields = {**(size or {"n": len(rows), "d": rows.shape[1]}), "at": at}
+    fields: Row = {**(size or {"n": len(rows), "d": rows.shape[1]}), "at": at}
     try:
         value = float(measures[name](rows))
     except InputError as error:
         return Record(name, None, **fields, note=str(error))
     remark = measures[name].remark
     note = remark(rows) if remark is not None else None
-    return Record(name, value, **fields, **({"note": note} if note else {}))
+    return Record(name, value, None, **fields, **({"note": note} if note else {}))
 
 
 def cosine_histogram(rows: Tensor) -> list[int]:
@@ -239,7 +239,7 @@ def performance_rows(found: Mapping[str, float | None], examples: Examples) -> I
     own = (PERFORMANCE, found[metric], {"metric": metric})
     for name, value, at in [own, *((f"finetune.{name}", value, {}) for name, value in found.items())]:
         note = {} if value is not None else {"note": "not defined: all predictions or all targets are equal"}
-        yield Record(name, value, n=len(examples), d=None, at=at, **note)
+        yield Record(name, value, None, n=len(examples), d=None, at=at, **note)
 
 
 def pooled_rows(rows: Iterable[Row]) -> Iterator[Row]:
