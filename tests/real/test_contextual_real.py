@@ -5,9 +5,9 @@ import pytest
 
 from clip_geometry.config import validate
 from clip_geometry.experiments.cai2021.contextual import Contextual
-from clip_geometry.experiments.cai2021.contextual.clusters import find_clusters
 from clip_geometry.experiments.cai2021.contextual.config import ContextualConfig
 from clip_geometry.experiments.cai2021.contextual.planes import kinds_of
+from clip_geometry.experiments.cai2021.contextual.rows import find_clusters
 from clip_geometry.geometry.sampled_dimension import neighbourhoods
 from clip_geometry.results import Results
 from clip_geometry.runner import RunFolder

@@ -21,7 +21,7 @@ from clip_geometry.experiments.mickus2024.classify.config import DEFAULT
 from clip_geometry.experiments.mickus2024.classify.task import hold_out
 from clip_geometry.experiments.mickus2024.classify.training import StateCallback
 from clip_geometry.experiments.train_clip.config import ARMS
-from clip_geometry.experiments.train_clip.geometry import StateCallback as ClipCallback
+from clip_geometry.experiments.train_clip.measuring import StateCallback as ClipCallback
 from clip_geometry.registry import InputError
 from clip_geometry.results import Results
 from support import finetune, problems, teach_text, train_clip

@@ -16,8 +16,7 @@ from clip_geometry.experiments.kit.clip_training import measured_steps
 from clip_geometry.experiments.teach_text import TeachText
 from clip_geometry.experiments.teach_text.config import StudentConfig
 from clip_geometry.experiments.teach_text.measuring import encode
-from clip_geometry.experiments.teach_text.model import fresh_student, make_folder, save_student
-from clip_geometry.experiments.teach_text.training import Place
+from clip_geometry.experiments.teach_text.training import Place, fresh_student, make_folder, save_student
 from clip_geometry.registry import InputError
 from support.killed import kill_after_a_checkpoint
 from support.teach_text import LANGUAGES, PROMPTS, TINY, configured, planned, ran

@@ -16,11 +16,16 @@ from clip_geometry.evaluators import evaluators, zero_shot
 from clip_geometry.experiments.kit.clip_training import data_words, measured_steps
 from clip_geometry.experiments.kit.trajectories import curves_of
 from clip_geometry.experiments.train_clip import TrainClip
-from clip_geometry.experiments.train_clip.config import ARCHITECTURES, TrainClipConfig
-from clip_geometry.experiments.train_clip.geometry import NAMES, Place, StateCallback, encode, zero_shot_values
-from clip_geometry.experiments.train_clip.model import save_weights
-from clip_geometry.experiments.train_clip.rows import change_rows
-from clip_geometry.experiments.train_clip.words import architecture_words, arm_words
+from clip_geometry.experiments.train_clip.config import ARCHITECTURES, TrainClipConfig, architecture_words, arm_words
+from clip_geometry.experiments.train_clip.measuring import (
+    NAMES,
+    Place,
+    StateCallback,
+    change_rows,
+    encode,
+    zero_shot_values,
+)
+from clip_geometry.experiments.train_clip.training import save_weights
 from clip_geometry.geometry import average_cosine, isoscore, measures, modality_gap, silhouette
 from clip_geometry.registry import InputError
 from support.killed import kill_after_a_checkpoint

@@ -9,8 +9,8 @@ from torch.nn import functional
 
 from clip_geometry.evaluators import contrastive_loss
 from clip_geometry.experiments.train_clip.config import ObjectiveConfig
-from clip_geometry.experiments.train_clip.geometry import StateCallback
-from clip_geometry.experiments.train_clip.model import Objective
+from clip_geometry.experiments.train_clip.measuring import StateCallback
+from clip_geometry.experiments.train_clip.training import Objective
 from clip_geometry.geometry import average_cosine, isoscore
 from clip_geometry.registry import InputError
 from support.train_clip import planned

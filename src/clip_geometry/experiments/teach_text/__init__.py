@@ -2,11 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from clip_geometry.data.base import DatasetConfig
 from clip_geometry.encoders.base import EncoderConfig
@@ -21,16 +18,21 @@ from clip_geometry.experiments.teach_text.config import TeachTextConfig, paralle
 from clip_geometry.experiments.teach_text.data import Images, Sources, Texts
 from clip_geometry.experiments.teach_text.measuring import (
     COSINE,
-    TRAINING_LOSS,
     StateCallback,
     accuracy_rows,
     caption_rows,
     class_rows,
+    loss_row,
     share_row,
     state_rows,
 )
-from clip_geometry.experiments.teach_text.model import Student, fresh_student, make_folder, save_student
-from clip_geometry.experiments.teach_text.training import DistillationTrainer
+from clip_geometry.experiments.teach_text.training import (
+    DistillationTrainer,
+    Student,
+    fresh_student,
+    make_folder,
+    save_student,
+)
 from clip_geometry.report.origin import with_options
 from clip_geometry.report.table import read_explanations
 from clip_geometry.results import Row
@@ -54,16 +56,14 @@ class TeachText(Experiment):
     def _cell(self) -> Cell:
         config, left_out = self.config, {"name", "title", "description"}
         define = config.model_dump(mode="json", serialize_as_any=True, exclude=left_out)
-        sets = [each for data in (config.data, config.measured) for each in self._parallel(data)]
+        sets = []
+        for data in (config.data, config.measured):  # each in the language of the teacher and in its own
+            sets += dict.fromkeys(each for name in config.languages for each in parallel(data, config.languages, name))
         sets += [] if config.tested is None else [config.tested]
         define |= {"revisions": [self.workspace.revisions(config.teacher, data) for data in sets]}
         versions = library_versions()
         define |= {"versions": {name: versions[name] for name in ("clip-geometry", "torch", "transformers")}}
         return Cell(define, self._rows)
-
-    def _parallel(self, data: DatasetConfig) -> list[DatasetConfig]:
-        languages = self.config.languages
-        return list(dict.fromkeys(each for name in languages for each in parallel(data, languages, name)))
 
     @property
     def model_folder(self) -> Path:
@@ -119,22 +119,13 @@ class TeachText(Experiment):
         tested = None if config.tested is None else self.sources.images(config.tested)
         callback = self.callback()
         trainer = self.trained(callback, Checkpoint.of(self.workspace.folder, self._cell.key))
-        rows = list(state_rows(trainer.trajectory, self.steps, callback.captions, callback.images))
-        rows.append(self._loss_row(trainer))
+        rows: list[Row] = [*state_rows(trainer.trajectory, self.steps, callback.captions, callback.images)]
+        rows.append(loss_row(trainer.losses, self.steps, self.captions))
         weights = save_student(trainer.student, self.model_folder)
         load_state_dict(trainer.student, read_state_dict(weights), str(weights))  # in float16, as users load it
         rows += caption_rows(trainer.student, callback.captions, config.languages[0], config.seed)
         rows = [{**self._context(config.measured), **row} for row in rows]
         return rows + ([] if tested is None else self._tested_rows(trainer.student, tested))
-
-    def _loss_row(self, trainer: DistillationTrainer) -> Row:
-        """Mean of the training losses between two measured states; truncated: texts that were cut, by language."""
-        losses, steps = trainer.losses, self.steps
-        means = [None, *(float(np.mean(losses[start:end])) for start, end in pairwise(steps))]
-        row = {"measure": TRAINING_LOSS, "value": means[-1], "standard_error": None, "n": None, "d": None}
-        row |= {"trajectory": means, "steps": steps}
-        row |= {"truncated": {language: texts.truncated for language, texts in self.captions.items()}}
-        return {**row, "at": {"tower": "student", "step": steps[-1]}}
 
     def _tested_rows(self, student: Student, images: Images) -> list[Row]:
         """The teacher with its own prompts, and the student with those of each language."""

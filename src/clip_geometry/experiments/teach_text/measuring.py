@@ -10,12 +10,12 @@ from torch import Tensor
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders.runtime import inference
 from clip_geometry.evaluators import ensemble
+from clip_geometry.experiments.kit import trajectories
 from clip_geometry.experiments.kit.clip_training import ZERO_SHOT
 from clip_geometry.experiments.kit.languages import LanguageSets
 from clip_geometry.experiments.teach_text.data import ClassTexts, Images, Texts
-from clip_geometry.experiments.teach_text.model import Student
-from clip_geometry.experiments.teach_text.training import DistillationTrainer, Place
-from clip_geometry.results import Row
+from clip_geometry.experiments.teach_text.training import DistillationTrainer, Place, Student
+from clip_geometry.results import Record, Row
 
 LOSS, COSINE, UNEXPLAINED, SHARE, TRAINING_LOSS = (
     f"teach_text.{name}" for name in ("loss", "cosine", "unexplained", "share", "training_loss")
@@ -80,39 +80,40 @@ def nearness(rows: Tensor, targets: Tensor) -> dict[str, float]:
 
 def state_rows(
     states: Mapping[Place, Sequence[float]], steps: list[int], captions: Mapping[str, Texts], images: Images | None
-) -> Iterator[Row]:
+) -> Iterator[Record]:
     """All states of a number in one record: `trajectory` at `steps`; its value is the last."""
     for place, values in states.items():
-        known = [value if math.isfinite(value) else None for value in values]
-        texts = captions[place.language]
-        row = {"measure": place.measure, "value": known[-1], "standard_error": None, "n": len(texts)}
-        row |= {"d": texts.rows.shape[1], "trajectory": known, "steps": steps}
+        known, texts = trajectories.trajectory(values), captions[place.language]
         at = {"tower": "student", "step": steps[-1], "language": place.language}
+        size: Row = {"n": len(texts), "d": texts.rows.shape[1]}
         if place.classes != "all" and images is not None:
-            row |= {"n": images.count(place.classes), "null_value": 1 / images.candidates}
+            size |= {"n": images.count(place.classes), "null_value": 1 / images.candidates}
             at["classes"] = place.classes
-        yield {**row, "at": at}
+        yield Record(place.measure, known[-1], **size, trajectory=known, steps=steps, at=at)
 
 
-def accuracy_rows(images: Images, classes: Tensor, at: Row) -> Iterator[Row]:
+def loss_row(losses: Sequence[float], steps: list[int], captions: Mapping[str, Texts]) -> Record:
+    """Mean of the training losses between two measured states; truncated: texts that were cut, by language."""
+    means = trajectories.means_between(losses, steps)
+    cut, at = {language: texts.truncated for language, texts in captions.items()}, {"tower": "student"}
+    states = {"trajectory": means, "steps": steps, "truncated": cut}
+    return Record(TRAINING_LOSS, means[-1], None, n=None, d=None, **states, at={**at, "step": steps[-1]})
+
+
+def accuracy_rows(images: Images, classes: Tensor, at: Row) -> Iterator[Record]:
     """With its standard error."""
     for kind, value in images.accuracy(classes).items():
-        n, d = images.count(kind), classes.shape[1]
-        row = {"measure": ZERO_SHOT, "value": value, "standard_error": math.sqrt(value * (1 - value) / n)}
-        yield {
-            **row,
-            "n": n,
-            "d": d,
-            "null_value": 1 / images.candidates,
-            "at": {**at, "classes": kind, "pictures": "tested"},
-        }
+        n = images.count(kind)
+        size = {"n": n, "d": classes.shape[1], "null_value": 1 / images.candidates}
+        at = {**at, "classes": kind, "pictures": "tested"}
+        yield Record(ZERO_SHOT, value, math.sqrt(value * (1 - value) / n), **size, at=at)
 
 
-def share_row(row: Row, teacher: Row) -> Row:
+def share_row(row: Record, teacher: Row) -> Record:
     """The accuracy of a student divided by the teacher's on the same images; undefined if the teacher's is 0."""
     value = row["value"] / teacher["value"] if teacher["value"] else None
-    found = {"measure": SHARE, "value": value, "standard_error": None, "n": row["n"], "d": row["d"], "at": row["at"]}
-    return found if value is not None else {**found, "note": "the teacher is right on no picture"}
+    note = {} if value is not None else {"note": "the teacher is right on no picture"}
+    return Record(SHARE, value, None, n=row.n, d=row.d, at=row.at, **note)
 
 
 def caption_rows(student: Student, captions: Mapping[str, Texts], source: str, seed: int) -> Iterator[Row]:
@@ -122,8 +123,8 @@ def caption_rows(student: Student, captions: Mapping[str, Texts], source: str, s
     for language, rows in encoded.items():
         cosines = torch.cosine_similarity(rows.double(), captions[language].targets().double())
         n, error = len(cosines), float(cosines.std() / math.sqrt(len(cosines)))
-        row = {"measure": COSINE, "value": float(cosines.mean()), "standard_error": error, "n": n, "d": rows.shape[1]}
-        yield {**row, "at": {"tower": "student", "language": language}}
+        at = {"tower": "student", "language": language}
+        yield Record(COSINE, float(cosines.mean()), error, n=n, d=rows.shape[1], at=at)
     same = {name: rows for name, rows in encoded.items() if captions[name].rows is captions[source].rows}
     if len(same) < 2:  # WikiCaps has other captions in each pair of languages
         return

@@ -17,7 +17,7 @@ from clip_geometry.experiments.kit.base import Cell, Experiment, experiments
 from clip_geometry.experiments.kit.clip_training import data_words, measured_steps
 from clip_geometry.experiments.kit.training import FULL, Checkpoint, remove_finished, resolve_precision
 from clip_geometry.experiments.kit.trajectories import curves_of
-from clip_geometry.experiments.train_clip.config import TrainClipConfig
+from clip_geometry.experiments.train_clip.config import TrainClipConfig, architecture_words, arm_words
 from clip_geometry.experiments.train_clip.data import (
     Pairs,
     Prompts,
@@ -26,11 +26,23 @@ from clip_geometry.experiments.train_clip.data import (
     prompt_tokens,
     require_apart,
 )
-from clip_geometry.experiments.train_clip.geometry import StateCallback, encode, zero_shot_values
-from clip_geometry.experiments.train_clip.model import Objective, fresh_encoder, make_folder, save_weights
-from clip_geometry.experiments.train_clip.rows import change_rows, context, loss_row, state_rows, tested_rows
-from clip_geometry.experiments.train_clip.training import ClipTrainer
-from clip_geometry.experiments.train_clip.words import architecture_words, arm_words
+from clip_geometry.experiments.train_clip.measuring import (
+    StateCallback,
+    change_rows,
+    context,
+    encode,
+    loss_row,
+    state_rows,
+    tested_rows,
+    zero_shot_values,
+)
+from clip_geometry.experiments.train_clip.training import (
+    ClipTrainer,
+    Objective,
+    fresh_encoder,
+    make_folder,
+    save_weights,
+)
 from clip_geometry.progress import note
 from clip_geometry.report.table import read_explanations
 from clip_geometry.results import Row

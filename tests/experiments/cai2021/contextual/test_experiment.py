@@ -10,8 +10,8 @@ from sklearn.metrics import silhouette_score
 from clip_geometry.config import validate
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.experiments.cai2021.contextual import Contextual
-from clip_geometry.experiments.cai2021.contextual.clusters import find_clusters
 from clip_geometry.experiments.cai2021.contextual.config import ContextualConfig
+from clip_geometry.experiments.cai2021.contextual.rows import find_clusters
 from clip_geometry.experiments.cai2021.contextual.sources import sampled
 from clip_geometry.geometry import (
     average_cosine,

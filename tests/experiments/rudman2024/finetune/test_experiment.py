@@ -12,13 +12,14 @@ from clip_geometry.experiments.rudman2024.finetune.data import Examples
 from clip_geometry.experiments.rudman2024.finetune.measuring import (
     BINS,
     Evaluation,
+    correlation_rows,
     cosine_histogram,
     geometry_rows,
     loss_row,
     performance,
+    performance_rows,
 )
 from clip_geometry.experiments.rudman2024.finetune.model import word_tokenizer
-from clip_geometry.experiments.rudman2024.finetune.rows import correlation_rows, performance_rows
 from clip_geometry.experiments.rudman2024.finetune.training import FineTuningTrainer
 from clip_geometry.geometry import average_cosine, isoscore, measures, two_nn
 from clip_geometry.registry import InputError

@@ -10,8 +10,13 @@ import torch
 
 from clip_geometry.experiments.kit.base import experiments
 from clip_geometry.experiments.rudman2024.stability import Stability, StabilityConfig
-from clip_geometry.experiments.rudman2024.stability.clouds import Cloud, CloudConfig
-from clip_geometry.experiments.rudman2024.stability.estimates import Traces, covariances, together
+from clip_geometry.experiments.rudman2024.stability.estimates import (
+    Cloud,
+    CloudConfig,
+    Traces,
+    covariances,
+    together,
+)
 from clip_geometry.geometry import isoscore, isoscore_star
 from clip_geometry.registry import InputError
 from clip_geometry.results import Results

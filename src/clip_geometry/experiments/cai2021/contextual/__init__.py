@@ -6,9 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from clip_geometry.experiments.cai2021.contextual.config import ContextualConfig
-from clip_geometry.experiments.cai2021.contextual.rows import LIDS, dimension_rows, layer_rows, row, size_rows
+from clip_geometry.experiments.cai2021.contextual.rows import (
+    LIDS,
+    cluster_rows,
+    cosine_rows,
+    dimension_rows,
+    row,
+    size_rows,
+)
 from clip_geometry.experiments.cai2021.contextual.sources import WordEmbeddings, sampled
 from clip_geometry.experiments.kit.base import Cell, Experiment, experiments
 from clip_geometry.report.table import read_explanations
@@ -51,7 +59,10 @@ class Contextual(Experiment):
         embeddings = words.rows(layer)
         x = np.require(embeddings.vectors, requirements=["C", "W"])  # torch wants no read-only arrays
         sample = sampled(len(x), config.sample, config.seed)
-        rows = [*layer_rows(x, words.types(embeddings), sample, config), *dimension_rows(x, sample, config)]
+        size, types = {"n": len(x), "d": x.shape[1]}, words.types(embeddings)
+        found = (*cosine_rows(torch.from_numpy(x), types), *cluster_rows(x, types, sample, config))
+        rows: list[Row] = [{**size, **each} for each in found]  # clusters are chosen on fewer rows
+        rows += dimension_rows(x, sample, config)
         if layer is None:
             rows += size_rows(*x.shape)
         else:
@@ -78,8 +89,7 @@ class Contextual(Experiment):
             )
             at = {**first["at"], "layer": "mean"}
             size = {"n": min(each["n"] for each in members), "d": first["d"]}
-            mean = {"standard_error": error, "null_value": null, **size, "at": at, "note": note}
-            rows.append(row(first["measure"], value, **mean))
+            rows.append(row(first["measure"], value, standard_error=error, null_value=null, **size, at=at, note=note))
         rows += [{**each, "at": {"layer": "mean"}} for each in size_rows(*self._size)]
         return [{**self.words.context(), **each} for each in rows]
 

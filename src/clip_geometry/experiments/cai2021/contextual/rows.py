@@ -1,6 +1,8 @@
-"""Result rows of one layer: cosines, clusters, cosines within clusters, and local intrinsic dimensions."""
+"""Records of a layer: cosines, clusters, cosines within clusters, and local intrinsic dimensions (Cai et al. 2021)."""
 
+import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
@@ -8,15 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clip_geometry.experiments.cai2021.contextual.clusters import find_clusters
 from clip_geometry.experiments.cai2021.contextual.config import ContextualConfig
 from clip_geometry.geometry import average_cosine, inter_type_cosine, intra_type_cosine, isoscore
 from clip_geometry.geometry.adjusted_cosine import adjusted_type_cosines
 from clip_geometry.geometry.dimension import Estimator, Metric
 from clip_geometry.geometry.sampled_dimension import Neighbourhoods, neighbourhoods
+from clip_geometry.geometry.silhouettes import silhouettes
 from clip_geometry.geometry.type_cosine import skipped_types
 from clip_geometry.registry import InputError
-from clip_geometry.results import Row
+from clip_geometry.results import Record, Row
 
 NO_TYPES = "the words of these rows are not known"
 LIDS: dict[Metric, dict[Estimator, str]] = {  # metric → estimator → the registered measure
@@ -27,32 +29,17 @@ STANDARD_K = 100  # of the registered measures
 NULL_PROBES = 1000  # the neighborhoods of a Gaussian differ little
 
 
-def layer_rows(x: np.ndarray, types: list[str] | None, sample: np.ndarray, config: ContextualConfig) -> Iterator[Row]:
-    """Everything but the dimensions of the (n, d) rows of a layer, without the fields that all rows share.
-
-    Args:
-        x: (n, d) rows.
-        types: The type of each row, None where words are unknown.
-        sample: Indices of the rows on which the number of clusters is chosen.
-        config: Of the experiment.
-    """
-    size = {"n": len(x), "d": x.shape[1]}
-    for rows in (_cosine_rows(torch.from_numpy(x), types), _cluster_rows(x, types, sample, config)):
-        yield from ({**size, **each} for each in rows)
-
-
-def size_rows(n: int, d: int) -> Iterator[Row]:
+def size_rows(n: int, d: int) -> Iterator[Record]:
     """As Table 3 prints them."""
     yield row("contextual.million_rows", n / 1e6)
     yield row("contextual.columns", d)
 
 
-def row(measure: str, value: float | None, **rest: Any) -> Row:
-    note = {} if rest.get("note") is None else {"note": rest["note"]}
-    return {"measure": measure, "value": value, "standard_error": None, **rest, "at": rest.get("at", {})} | note
+def row(measure: str, value: float | None, *, at: Row | None = None, **rest: Any) -> Record:
+    return Record(measure, value, **rest, at=at or {})
 
 
-def tried(measure: str, compute: Callable[[], Tensor], **rest: Any) -> Row:
+def tried(measure: str, compute: Callable[[], Tensor], **rest: Any) -> Record:
     """The row, or one without a value and with the reason."""
     try:
         return row(measure, float(compute()), **rest)
@@ -60,7 +47,7 @@ def tried(measure: str, compute: Callable[[], Tensor], **rest: Any) -> Row:
         return row(measure, None, **rest | {"null_value": None, "note": str(error)})
 
 
-def _cosine_rows(x: Tensor, types: list[str] | None) -> Iterator[Row]:
+def cosine_rows(x: Tensor, types: list[str] | None) -> Iterator[Record]:
     yield tried("average_cosine", partial(average_cosine, x), null_value=0.0)
     yield tried("isoscore", partial(isoscore, x))
     if types is None:
@@ -71,9 +58,83 @@ def _cosine_rows(x: Tensor, types: list[str] | None) -> Iterator[Row]:
     yield tried("intra_type_cosine", partial(intra_type_cosine, x, types), null_value=0.0, note=skipped)
 
 
-def _cluster_rows(
+# --- clusters
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """A clustering.
+
+    Args:
+        k: Number of clusters.
+        labels: Cluster of each row.
+        silhouettes: Silhouette of every k that was tried.
+        sample: Rows on which k was chosen.
+        method: How all rows were clustered, for the note of a row.
+    """
+
+    k: int
+    labels: np.ndarray
+    silhouettes: dict[int, float]
+    sample: int
+    method: str
+
+    @property
+    def best(self) -> int:
+        """The k of the highest silhouette, good enough or not; the smallest of equals."""
+        return max(self.silhouettes, key=lambda k: self.silhouettes[k])
+
+
+@dataclass(frozen=True)
+class Candidate:
+    k: int
+    labels: np.ndarray
+    centres: np.ndarray
+
+
+def find_clusters(x: np.ndarray, sample: np.ndarray, config: ContextualConfig) -> Clusters:
+    """k-means with the k of the best silhouette, or k = 1 where no k is good enough. Euclidean, as in the paper.
+
+    k is chosen on a sample, by the best of `starts` runs for each k; all rows are clustered from its centers.
+
+    Args:
+        x: (n, d) rows.
+        sample: Indices of the rows on which k is chosen.
+        config: Largest k, number of starts, least silhouette, mini-batch size and seed.
+
+    Raises:
+        InputError: The sample has fewer than three different rows.
+    """
+    from sklearn.cluster import KMeans, MiniBatchKMeans
+    from sklearn.exceptions import ConvergenceWarning
+
+    seed = config.seed % 2**32
+    rows, candidates = x[sample], list[Candidate]()
+    for k in range(2, min(config.most_clusters, len(rows) - 1) + 1):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # fewer than k different rows
+            means = KMeans(k, n_init=config.starts, random_state=seed).fit(rows)  # pyright: ignore[reportArgumentType]
+        labels = np.asarray(means.labels_)
+        if len(np.unique(labels)) == k:  # no cluster is empty
+            candidates.append(Candidate(k, labels, means.cluster_centers_))
+    if not candidates:
+        raise InputError(f"{len(sample)} rows are too few or too equal to be clustered; expected three different ones")
+    found = silhouettes(torch.from_numpy(rows), [each.labels for each in candidates]).tolist()
+    values = {each.k: value for each, value in zip(candidates, found, strict=True)}
+    _, chosen = max(zip(found, candidates, strict=True), key=lambda pair: pair[0])
+    if max(found) < config.least_silhouette:
+        return Clusters(1, np.zeros(len(x), dtype=int), values, len(sample), "one cluster")
+    if len(sample) == len(x):
+        return Clusters(chosen.k, chosen.labels, values, len(sample), "k-means")
+    start: Any = {"init": chosen.centres, "n_init": 1, "random_state": seed}
+    kind, name = (KMeans, "k-means") if len(x) < config.mini_batch else (MiniBatchKMeans, "mini-batch k-means")
+    labels = np.asarray(kind(chosen.k, **start).fit(x).labels_)
+    return Clusters(chosen.k, labels, values, len(sample), f"{name} from the centres of the sample")
+
+
+def cluster_rows(
     x: np.ndarray, types: list[str] | None, sample: np.ndarray, config: ContextualConfig
-) -> Iterator[Row]:
+) -> Iterator[Record]:
     """`weighted_by_rows`: the adjusted cosine with clusters weighted by their rows; the paper's counts each once."""
     try:
         found = find_clusters(x, sample, config)
@@ -104,7 +165,7 @@ def _cluster_rows(
 # --- dimensions
 
 
-def dimension_rows(x: np.ndarray, sample: np.ndarray, config: ContextualConfig) -> Iterator[Row]:
+def dimension_rows(x: np.ndarray, sample: np.ndarray, config: ContextualConfig) -> Iterator[Record]:
     """TwoNN and four conventions of the local intrinsic dimension (LID) of (n, d) rows, among the sample and, where it
     is not all rows, of some rows among all.
 
@@ -119,7 +180,7 @@ def dimension_rows(x: np.ndarray, sample: np.ndarray, config: ContextualConfig) 
         yield from _dimensions(x, {"probes": config.probes}, config)
 
 
-def _dimensions(x: np.ndarray, chosen: dict[str, int], config: ContextualConfig) -> Iterator[Row]:
+def _dimensions(x: np.ndarray, chosen: dict[str, int], config: ContextualConfig) -> Iterator[Record]:
     k, probes, n = config.neighbours, chosen.get("probes"), len(x)
     at = chosen if k == STANDARD_K else {"neighbours": k, **chosen}
     for metric, names in LIDS.items():
@@ -130,7 +191,7 @@ def _dimensions(x: np.ndarray, chosen: dict[str, int], config: ContextualConfig)
             continue
         copies = "copies" if metric == "euclidean" else "copies in direction"
         note = f"{n - found.among} of {n} rows are {copies} and left out" if found.among < n else None
-        shared = {"n": found.among, "d": x.shape[1], "at": at, "note": note}
+        shared: Row = {"n": found.among, "d": x.shape[1], "at": at, "note": note}
         null = _of_gaussian(*x.shape, k, metric, config.seed)
         if metric == "euclidean" and probes is None:
             yield tried("two_nn", found.two_nn, **shared, null_value=float(null.two_nn()))

@@ -1,12 +1,13 @@
 """Embeddings trained under a classifier (Mickus et al. 2024): do clusters form, and does isotropy fall with them?"""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from clip_geometry.config import digest
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.experiments.kit.base import Cell, Experiment, distinct_labels, experiments
 from clip_geometry.experiments.kit.training import Checkpoint, remove_finished
@@ -56,7 +57,8 @@ class Classify(Experiment):
 
     def cells(self) -> Iterator[Cell]:
         for seed in self.config.seeds:
-            yield self._seed_cell(seed)
+            define = {"measure": "classify", "of": "a seed", "classifier_seed": seed, **self._shared}
+            yield Cell(define, partial(self._seed_rows, digest(define), seed))
         define = {"measure": "classify", "of": "all seeds", "seeds": list(self.config.seeds), **self._shared}
         yield Cell(define, self._pooled_rows)
 
@@ -68,12 +70,8 @@ class Classify(Experiment):
         settings = self.config.model_dump(mode="json", serialize_as_any=True, exclude=left_out)
         return settings | revisions(self.config, self.workspace, self._task)
 
-    def _seed_cell(self, seed: int) -> Cell:
-        define = {"measure": "classify", "of": "a seed", "classifier_seed": seed, **self._shared}
-        cell = Cell(define, lambda: self._seed_rows(cell.key, seed))  # its checkpoint is named after it
-        return cell
-
     def _seed_rows(self, key: str, seed: int) -> list[Row]:
+        """key: of the cell, which the checkpoint is named after."""
         remove_finished(self.workspace.folder)
         config, loaded = self.config, self.loaded
         trainer = ClassificationTrainer(
@@ -90,7 +88,7 @@ class Classify(Experiment):
             checkpoint=Checkpoint.of(self.workspace.folder, key),
             name=f"{loaded.task.name}, seed {seed}",
         )
-        rows = [state_row(config, loaded, place, values, seed) for place, values in trajectory.items()]
+        rows: list[Row] = [state_row(config, loaded, place, values, seed) for place, values in trajectory.items()]
         rows += correlation_rows(config, curves_of(rows), seed)
         return [{**loaded.context, **row} for row in rows]
 

@@ -10,7 +10,7 @@ from clip_geometry.experiments.kit import trajectories
 from clip_geometry.experiments.mickus2024.classify.config import ClassifyConfig, known_measure
 from clip_geometry.experiments.mickus2024.classify.task import Loaded
 from clip_geometry.experiments.mickus2024.classify.training import Place
-from clip_geometry.results import Row
+from clip_geometry.results import Record, Row
 
 SEED = "classifier.seed"  # of the first weights; a row's own `seed` is that of samples and of what is held out
 
@@ -19,16 +19,17 @@ KINDS = ("silhouette", "isoscore")
 Curves = dict[Place, NDArray[np.float64]]  # of each place, (seeds, states)
 
 
-def state_row(config: ClassifyConfig, loaded: Loaded, place: Place, values: Sequence[float], seed: int) -> Row:
+def state_row(config: ClassifyConfig, loaded: Loaded, place: Place, values: Sequence[float], seed: int) -> Record:
     """All states of one number in one row: `trajectory`, None where it is undefined; the row's value is the last."""
     states = trajectories.trajectory(values)
     n, d = _size(config, loaded, place)
     at = {**config.options(), SEED: seed, "examples": place.examples, "layer": place.layer}
-    row = {"measure": place.measure, "value": states[-1], "standard_error": None, "n": n, "d": d}
     if place.examples == "held out" and place.layer == "input":
-        return {**row, "at": {**at, "update": 0}, "note": "nothing trains these rows: the same in all states"}
-    row |= {"at": {**at, "update": config.updates}, "trajectory": states, "every": config.measure_every}
-    return row if states[-1] is not None else {**row, "note": "not defined in the last state"}
+        note, at = "nothing trains these rows: the same in all states", {**at, "update": 0}
+        return Record(place.measure, states[-1], n=n, d=d, at=at, note=note)
+    fields: Row = {"at": {**at, "update": config.updates}, "trajectory": states, "every": config.measure_every}
+    fields |= {} if states[-1] is not None else {"note": "not defined in the last state"}
+    return Record(place.measure, states[-1], n=n, d=d, **fields)
 
 
 def _size(config: ClassifyConfig, loaded: Loaded, place: Place) -> tuple[int, int | None]:
@@ -57,7 +58,7 @@ def correlation_rows(config: ClassifyConfig, curves: Curves, seed: int | str) ->
             yield from trajectories.correlation_rows("classify", x, y, names, at=at)
 
 
-def deviation_rows(config: ClassifyConfig, curves: Curves) -> Iterator[Row]:
+def deviation_rows(config: ClassifyConfig, curves: Curves) -> Iterator[Record]:
     """Standard deviation (n − 1) over seeds of silhouettes, IsoScores, loss and accuracy: the largest over the states,
     and their mean."""
     for place, values in curves.items():
@@ -65,13 +66,12 @@ def deviation_rows(config: ClassifyConfig, curves: Curves) -> Iterator[Row]:
             at = {**config.options(), "of": place.measure, "examples": place.examples, "layer": place.layer}
             spread = values.std(axis=0, ddof=1)
             for name, value in (("largest", spread.max()), ("mean", spread.mean())):
-                row = {"measure": f"classify.{name}_deviation", "value": float(value), "standard_error": None}
-                yield {**row, "n": len(values), "at": at}
+                yield Record(f"classify.{name}_deviation", float(value), n=len(values), at=at)
 
 
-def size_rows(config: ClassifyConfig, sizes: Mapping[str, int]) -> Iterator[Row]:
+def size_rows(config: ClassifyConfig, sizes: Mapping[str, int]) -> Iterator[Record]:
     for name, value in sizes.items():
-        yield {"measure": f"classify.{name}", "value": value, "standard_error": None, "at": config.options()}
+        yield Record(f"classify.{name}", value, at=config.options())
 
 
 def curves_of(rows: Iterable[Mapping[str, Any]]) -> Curves:

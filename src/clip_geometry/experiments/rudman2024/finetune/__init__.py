@@ -1,10 +1,11 @@
 """Fine-tuning with a penalty on isotropy (Rudman & Eickhoff 2024): does less isotropy improve a transformer?"""
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clip_geometry.config import digest
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.experiments.kit.base import Cell, Experiment, experiments
 from clip_geometry.experiments.kit.training import Checkpoint, remove_finished
@@ -16,16 +17,18 @@ from clip_geometry.experiments.rudman2024.finetune.data import (
     require_cls,
     train_and_validation,
 )
-from clip_geometry.experiments.rudman2024.finetune.measuring import evaluate, geometry_rows, loss_row, performance
-from clip_geometry.experiments.rudman2024.finetune.model import FineTuned, load_transformer
-from clip_geometry.experiments.rudman2024.finetune.rows import (
+from clip_geometry.experiments.rudman2024.finetune.measuring import (
     ALL,
     SEED,
     context,
-    of_training,
+    evaluate,
+    geometry_rows,
+    loss_row,
+    performance,
     performance_rows,
     pooled_rows,
 )
+from clip_geometry.experiments.rudman2024.finetune.model import FineTuned, load_transformer
 from clip_geometry.experiments.rudman2024.finetune.training import FITTED_TOKENS, FineTuningTrainer
 from clip_geometry.report.table import read_explanations
 from clip_geometry.results import Row
@@ -67,7 +70,8 @@ class Finetune(Experiment):
     def cells(self) -> Iterator[Cell]:
         for method in self.config.each_method:
             for seed in self.config.seeds:
-                yield self._training_cell(method, seed)
+                define = {"measure": "finetune", "method": str(method), "training_seed": seed, **self._shared}
+                yield Cell(define, partial(self._training_rows, digest(define), method, seed))
         define = {"measure": "finetune", "of": "all seeds", "methods": list(self.config.methods), **self._shared}
         yield Cell({**define, "seeds": list(self.config.seeds)}, self._pooled_rows)
 
@@ -84,12 +88,8 @@ class Finetune(Experiment):
             "version": library_versions()["clip-geometry"],
         }
 
-    def _training_cell(self, method: Method, seed: int) -> Cell:
-        define = {"measure": "finetune", "method": str(method), "training_seed": seed, **self._shared}
-        cell = Cell(define, lambda: self._training_rows(cell.key, method, seed))  # its checkpoint is named after it
-        return cell
-
     def _training_rows(self, key: str, method: Method, seed: int) -> list[Row]:
+        """key: of the cell, which the checkpoint is named after."""
         remove_finished(self.workspace.folder)
         trainer = self.trained(method, seed, Checkpoint.of(self.workspace.folder, key))
         config, validation, inputs = self.config, self.examples[1], self.inputs[1]
@@ -99,7 +99,8 @@ class Finetune(Experiment):
             *geometry_rows(seen, trainer.model.transformer.config.num_hidden_layers),
             loss_row(trainer.losses, trainer.epoch_steps),
         ]
-        return [{**context(config, validation), **of_training(row, method, seed)} for row in rows]
+        origin, at = context(config, validation), {**method.at(), SEED: seed}
+        return [{**origin, **row, "at": {**at, **row["at"]}} for row in rows]
 
     def trainer(self, method: Method, seed: int) -> FineTuningTrainer:
         """Before its first step."""
@@ -134,6 +135,10 @@ class Finetune(Experiment):
 
     def facts(self) -> Mapping[str, Any]:
         config, (train_on, validation), (inputs, seen) = self.config, self.examples, self.inputs
+        fitted_on = f"all {len(inputs)} training examples"
+        if train_on.kind == "span":
+            fitted_on = f"about {min(FITTED_TOKENS, inputs.lengths.sum())} tokens of the training examples"
+        fits = any(method.name == TOP for method in config.each_method)
         return {
             "model": self._model,
             "task": train_on.name,
@@ -146,18 +151,9 @@ class Finetune(Experiment):
             "AdamW": f"{config.epochs} epochs of batches of {config.batch_size}, lr {config.lr:g}, {config.schedule}, "
             f"warm-up {config.warmup:g}, decay {config.weight_decay:g}, gradients up to norm {config.clip or 'any'}",
             "IsoScore*": f"ζ = {config.zeta:g}, C_0 of about {config.refresh_sample} tokens, refreshed each epoch",
-            "all-but-the-top": self._fitted_on,
+            "all-but-the-top": f"fitted on {fitted_on}" if fits else None,
             "precision": config.precision,
         }
-
-    @property
-    def _fitted_on(self) -> str | None:
-        if all(method.name != TOP for method in self.config.each_method):
-            return None
-        inputs = self.inputs[0]
-        if self.examples[0].kind == "span":
-            return f"fitted on about {min(FITTED_TOKENS, inputs.lengths.sum())} tokens of the training examples"
-        return f"fitted on all {len(inputs)} training examples"
 
     @property
     def _model(self) -> str:

@@ -1,9 +1,9 @@
-"""A fine-tuned transformer on the validation windows: how well it does, and the geometry of its representations."""
+"""A fine-tuned transformer on the validation windows: performance, geometry of its representations, and the records."""
 
 import re
 import string
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from clip_geometry.experiments.kit import trajectories
+from clip_geometry.experiments.rudman2024.finetune.config import I_STAR, NONE, FinetuneConfig
 from clip_geometry.experiments.rudman2024.finetune.data import Examples, Inputs
 from clip_geometry.experiments.rudman2024.finetune.training import FineTuningTrainer
 from clip_geometry.geometry import measures
@@ -18,11 +20,15 @@ from clip_geometry.geometry._core.moments import Moments
 from clip_geometry.losses.hidden import Layers
 from clip_geometry.losses.second_moments import second_moments
 from clip_geometry.registry import InputError
-from clip_geometry.results import Row
+from clip_geometry.results import Record, Row
+from clip_geometry.versions import library_versions
 
 BINS = 100  # of the cosines, from −1 to 1
 MATTHEWS, PEARSON, F1, ACCURACY, EXACT = "matthews", "score_pearson", "f1", "accuracy", "exact_match"
 WITH_F1 = ("mrpc", "qqp")  # of GLUE; the paper reports their accuracy
+SEED = "training.seed"  # of head, batches and dropout; a row's own `seed` is of samples and of held-out examples
+ALL = "all"
+PERFORMANCE = "finetune.performance"
 
 Best = tuple[float, int, int]  # score, first and last character (exclusive)
 
@@ -148,21 +154,19 @@ def exact_match(predicted: str, accepted: Sequence[str]) -> float:
 
 def token_f1(predicted: str, accepted: Sequence[str]) -> float:
     """Harmonic mean of precision and recall of the words, each as often as it occurs; the best over the answers."""
-    return max(_f1(normalised(predicted).split(), normalised(answer).split()) for answer in accepted)
-
-
-def _f1(predicted: list[str], accepted: list[str]) -> float:
-    shared = sum((Counter(predicted) & Counter(accepted)).values())
-    if not shared:
-        return 0.0
-    precision, recall = shared / len(predicted), shared / len(accepted)
-    return 2 * precision * recall / (precision + recall)
+    words, best = Counter(normalised(predicted).split()), 0.0
+    for answer in accepted:
+        others = Counter(normalised(answer).split())
+        if shared := (words & others).total():
+            precision, recall = shared / words.total(), shared / others.total()
+            best = max(best, 2 * precision * recall / (precision + recall))
+    return best
 
 
 # --- geometry
 
 
-def geometry_rows(seen: Evaluation, layers: int) -> list[Row]:
+def geometry_rows(seen: Evaluation, layers: int) -> list[Record]:
     """IsoScore of the tokens of all layers together; average cosine of the tokens of the last, with a `histogram`; of
     the sentences as they go into the head IsoScore, average cosine, TwoNN, and the mean of each coordinate
     (`coordinates`)."""
@@ -170,26 +174,25 @@ def geometry_rows(seen: Evaluation, layers: int) -> list[Row]:
     all_layers = {"rows": "tokens", "layer": f"1 to {layers}"}
     rows = [
         _row("isoscore", seen.layers, all_layers, n=seen.layers.n, d=seen.layers.d),
-        {**_row("average_cosine", seen.last, tokens), "histogram": cosine_histogram(seen.last)},
+        _row("average_cosine", seen.last, tokens) | {"histogram": cosine_histogram(seen.last)},
         *(_row(name, seen.sentences, sentences) for name in ("isoscore", "average_cosine", "two_nn")),
     ]
     mean = seen.sentences.double().mean(0)
-    largest = {"measure": "finetune.largest_coordinate", "value": float(mean.abs().max() / mean.norm())}
-    size = {"n": len(seen.sentences), "d": len(mean), "standard_error": None}
-    return [*rows, {**largest, **size, "at": sentences, "coordinates": [round(float(each), 6) for each in mean]}]
+    largest = float(mean.abs().max() / mean.norm())
+    more = {"at": sentences, "coordinates": [round(float(each), 6) for each in mean]}
+    return [*rows, Record("finetune.largest_coordinate", largest, None, n=len(seen.sentences), d=len(mean), **more)]
 
 
-def _row(name: str, rows: Any, at: dict[str, Any], **size: int) -> Row:
+def _row(name: str, rows: Any, at: dict[str, Any], **size: int) -> Record:
     """A note instead of a value if the measure is undefined."""
-    size = size or {"n": len(rows), "d": rows.shape[1]}
-    row: Row = {"measure": name, "value": None, "standard_error": None, **size, "at": at}
+    fields: Row = {**(size or {"n": len(rows), "d": rows.shape[1]}), "at": at}
     try:
-        row["value"] = float(measures[name](rows))
+        value = float(measures[name](rows))
     except InputError as error:
-        return {**row, "note": str(error)}
+        return Record(name, None, **fields, note=str(error))
     remark = measures[name].remark
     note = remark(rows) if remark is not None else None
-    return {**row, "note": note} if note else row
+    return Record(name, value, None, **fields, **({"note": note} if note else {}))
 
 
 def cosine_histogram(rows: Tensor) -> list[int]:
@@ -201,9 +204,70 @@ def cosine_histogram(rows: Tensor) -> list[int]:
     return counts.tolist()
 
 
-def loss_row(losses: Sequence[float], epoch_steps: int) -> Row:
+def loss_row(losses: Sequence[float], epoch_steps: int) -> Record:
     """The task's loss, mean over each epoch (`trajectory`); the value is that of the last."""
     epochs = [losses[start : start + epoch_steps] for start in range(0, len(losses), epoch_steps)]
     means = [float(np.mean(part)) for part in epochs]
-    row = {"measure": "finetune.loss", "value": means[-1], "standard_error": None, "n": None, "d": None, "at": {}}
-    return {**row, "trajectory": means}
+    return Record("finetune.loss", means[-1], n=None, d=None, at={}, trajectory=means)
+
+
+# --- records
+
+
+def context(config: FinetuneConfig, validation: Examples) -> Row:
+    """The fields that all rows share."""
+    options = config.task.model_dump(
+        mode="json", serialize_as_any=True, exclude_defaults=True, exclude={"name", "split"}
+    )
+    return {
+        "model": config.model.model,
+        "model_options": config.model.options(),
+        "dataset": validation.name,
+        "data_options": options,
+        "split": validation.split,
+        "dtype": "float32" if config.precision == "fp32" else config.precision,
+        "pipeline": [],
+        "fitted_on": None,
+        "seed": config.seed,
+        "versions": library_versions(),
+    }
+
+
+def performance_rows(found: Mapping[str, float | None], examples: Examples) -> Iterator[Record]:
+    """A row for each metric. The task's own metric is also `finetune.performance`, so that tasks can be compared."""
+    metric = next(iter(found))
+    own = (PERFORMANCE, found[metric], {"metric": metric})
+    for name, value, at in [own, *((f"finetune.{name}", value, {}) for name, value in found.items())]:
+        note = {} if value is not None else {"note": "not defined: all predictions or all targets are equal"}
+        yield Record(name, value, None, n=len(examples), d=None, at=at, **note)
+
+
+def pooled_rows(rows: Iterable[Row]) -> Iterator[Row]:
+    """Mean over seeds of every number of each method, with its standard error; and the correlations."""
+    rows = list(rows)
+    groups: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        if row["value"] is not None:
+            at = {key: value for key, value in row["at"].items() if key != SEED}
+            groups[repr((row["measure"], at))].append(row)
+    for members in groups.values():
+        values = np.array([row["value"] for row in members])
+        error = float(values.std(ddof=1) / len(values) ** 0.5) if len(values) > 1 else None
+        first = members[0]
+        at = {**first["at"], SEED: ALL, "seeds": len(members)}
+        yield Record(first["measure"], float(values.mean()), error, n=first["n"], d=first["d"], at=at)
+    yield from correlation_rows(rows)
+
+
+def correlation_rows(rows: Iterable[Row]) -> Iterator[Row]:
+    """Correlations of IsoScore (all layers) and performance over the trainings with any λ of I-STAR, including 0."""
+    found: dict[tuple[float, int], dict[str, float]] = defaultdict(dict)
+    for row in rows:
+        at = row["at"]
+        wanted = row["measure"] == PERFORMANCE or (row["measure"] == "isoscore" and at.get("rows") == "tokens")
+        if wanted and row["value"] is not None and at.get(SEED) not in (None, ALL) and at["method"] in (I_STAR, NONE):
+            found[at["lambda"], at[SEED]][row["measure"]] = row["value"]
+    pairs = [(each["isoscore"], each[PERFORMANCE]) for each in found.values() if len(each) == 2]
+    x, y = np.array(pairs, dtype=float).reshape(-1, 2).T
+    at = {"method": I_STAR, SEED: ALL, "of": "isoscore", "with": PERFORMANCE}
+    yield from trajectories.correlation_rows("finetune", x, y, d=None, at=at)

@@ -1,17 +1,21 @@
 """Errors of estimates of isotropy from few rows of known isotropy (Rudman & Eickhoff 2024, figure 4)."""
 
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from pydantic import Field, field_validator, model_validator
-from torch import Tensor
 
 from clip_geometry.experiments.kit.base import Cell, Experiment, RunConfig, experiments
-from clip_geometry.experiments.rudman2024.stability.clouds import Cloud, CloudConfig
-from clip_geometry.experiments.rudman2024.stability.estimates import Traces, together
+from clip_geometry.experiments.rudman2024.stability.estimates import (
+    Cloud,
+    CloudConfig,
+    Traces,
+    error_rows,
+    ratio_bias_row,
+    together,
+)
 from clip_geometry.registry import InputError
 from clip_geometry.report.table import read_explanations
 from clip_geometry.results import Row
@@ -113,13 +117,12 @@ class Stability(Experiment):
             "truth": cloud.isoscore,
             "versions": library_versions(),
         }
-        rows = []
+        rows: list[Row] = []
         for estimator, zeta, values in estimates:
             at = {"estimator": estimator} if zeta is None else {"estimator": estimator, "zeta": zeta}
             more = {} if zeta is None else {"reference_rows": config.reference_rows}
-            rows += [{**shared, **row, **more, "at": at} for row in _errors(values, cloud.isoscore)]
-        ratio = {"measure": "stability.ratio_bias", **_ratio_bias(traces)}
-        return [*rows, {**shared, **ratio, "at": {"estimator": UNBIASED}}]
+            rows += error_rows(values, cloud.isoscore, **shared, **more, at=at)
+        return [*rows, ratio_bias_row(traces, **shared, at={"estimator": UNBIASED})]
 
     def traces(self, cloud: Cloud, n: int) -> Traces:
         """Traces of all draws, a few at a time. Each size has its own generator, so that cells are independent."""
@@ -166,49 +169,6 @@ class Stability(Experiment):
             prefix=prefix,
             group=group,
         )
-
-
-def _errors(values: Tensor, truth: float) -> Iterator[Row]:
-    """Bias, standard deviation and root mean square error over the draws, each with its standard error."""
-    known = values[values.isfinite()]
-    missing = len(values) - len(known)
-    note = f"undefined in {missing} of {len(values)} draws, left out; " if missing else ""
-    noted = {"note": f"{note}± over {len(known)} draws"}
-    if len(known) < 2:
-        yield {"measure": "stability.bias", "value": None, **noted}
-        return
-    error = known - truth
-    deviation, squared = float(known.std()), error.square()
-    # of the standard deviation and of the root by the delta method, from the fourth moment
-    around = (known - known.mean()).square()
-    rmse = math.sqrt(float(squared.mean()))
-    found = {
-        "bias": (float(error.mean()), deviation / math.sqrt(len(known))),
-        "standard_deviation": (deviation, _of_root(around)),
-        "rmse": (rmse, _of_root(squared)),
-    }
-    for name, (value, standard_error) in found.items():
-        yield {"measure": f"stability.{name}", "value": value, "standard_error": standard_error, **noted}
-
-
-def _of_root(squares: Tensor) -> float:
-    """Standard error of the root of a mean, by the delta method."""
-    root = math.sqrt(float(squares.mean()))
-    return float(squares.std()) / math.sqrt(len(squares)) / (2 * root) if root > 0 else 0.0
-
-
-def _ratio_bias(traces: Traces) -> Row:
-    """mean(a/b) − mean(a)/mean(b), as scores, its error by the jackknife over draws."""
-    a, b = traces.parts()
-    scores = traces.unbiased()
-    if not scores.isfinite().all():
-        return {"value": None, "note": "the corrected score is undefined in some draws"}
-    n, d = len(scores), traces.d
-    without = ((a.sum() - a) / (b.sum() - b) - 1) / (d - 1)
-    left = (scores.sum() - scores) / (n - 1) - without
-    error = math.sqrt((n - 1) / n * float((left - left.mean()).square().sum()))
-    value = float(scores.mean() - traces.ratio_of_means())
-    return {"value": value, "standard_error": error, "note": f"± by the jackknife over {n} draws"}
 
 
 experiments.add("stability", Stability)

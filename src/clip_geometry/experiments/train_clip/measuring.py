@@ -1,24 +1,33 @@
-"""What is measured of a state: the geometry of other images and captions, losses, and zero-shot accuracy."""
+"""What is measured of a state (geometry of other images and captions, losses, zero-shot accuracy), and the records."""
 
+import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from itertools import product
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from clip_geometry.data.base import DatasetConfig
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders.runtime import inference
 from clip_geometry.evaluators import ensemble, evaluators
+from clip_geometry.experiments.kit import trajectories
 from clip_geometry.experiments.kit.clip_training import ZERO_SHOT, zero_shot_by_class
+from clip_geometry.experiments.kit.training import FULL
+from clip_geometry.experiments.train_clip.config import PENALTIES, TrainClipConfig
 from clip_geometry.experiments.train_clip.data import Pairs, Prompts
 from clip_geometry.experiments.train_clip.training import ClipTrainer, Place
 from clip_geometry.geometry import Measure, measures
 from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.registry import InputError
+from clip_geometry.results import Record, Row
 from clip_geometry.transforms import parse_pipeline
+from clip_geometry.versions import library_versions
 
 PIPELINE = ("normalize",)
 SEPARABILITY = "modality_separability.logistic_regression.cross_validated"
@@ -29,6 +38,11 @@ NAMES = (
     "cone_mean_cosine", "cone_half_angle", "uniformity",
 )  # fmt: skip
 BATCH = 256
+COMPARED = (("silhouette", "isoscore"), ("modality_gap", "isoscore"), ("modality_gap", "silhouette"))
+CHANGES = ("modality_gap", "isoscore", "isoscore[unbiased]", "silhouette", "average_cosine")
+MODALITIES = ("image", "text")
+
+Curves = Mapping[Any, np.ndarray]  # of each Place, (states,), NaN where it is undefined
 
 
 @torch.no_grad()
@@ -138,3 +152,98 @@ def zero_shot_values(image: Tensor, classes: Tensor, labels: np.ndarray, seen: n
     """Accuracy on the images of classes seen in training, and of held-out ones, if any."""
     found = zero_shot_by_class(image, classes, labels, seen)
     return {Place(ZERO_SHOT, "both", name): value for name, value in found.items()}
+
+
+# --- records
+
+
+def context(config: TrainClipConfig, data: DatasetConfig, trained_in: str) -> Row:
+    """The fields that all rows of a data set share. trained_in: the precision."""
+    model_options = {} if config.batch_norm == "eval" else {"batch_norm": config.batch_norm}
+    options = data.model_dump(mode="json", serialize_as_any=True, exclude_defaults=True, exclude={"name", "split"})
+    return {
+        "model": "trained here",
+        "model_options": model_options | ({} if trained_in == FULL else {"trained_in": trained_in}),
+        "dataset": data.name,
+        "data_options": options,
+        "split": data.split,
+        "dtype": "float32",
+        "pipeline": list(PIPELINE),
+        "fitted_on": None,
+        "seed": config.seed,
+        "versions": library_versions(),
+    }
+
+
+def at_arm(config: TrainClipConfig) -> Row:
+    """For the `at` of rows: the arm, and the weight and tower of its penalty."""
+    if config.arm not in PENALTIES:
+        return {"arm": config.arm}
+    return {"arm": config.arm, "penalty": config.penalty, "tower": config.tower}
+
+
+def state_rows(
+    config: TrainClipConfig,
+    measured: Pairs,
+    seen: np.ndarray,
+    states: Mapping[Place, Sequence[float]],
+    steps: list[int],
+) -> Iterator[Record]:
+    """One record for each number: `trajectory` at `steps`, None where it is undefined; its value is the last."""
+    for place, values in states.items():
+        curve = trajectories.trajectory(values)
+        at = {**at_arm(config), "step": steps[-1], **_where(place)}
+        n, d = _size(place, measured, seen, config.architecture["embed_dim"])
+        more: dict[str, Any] = {"null_value": 1 / len(measured.class_names)} if place.measure == ZERO_SHOT else {}
+        if curve[-1] is None:
+            more["note"] = "not defined in the last state"
+        yield Record(place.measure, curve[-1], n=n, d=d, at=at, trajectory=curve, steps=steps, **more)
+
+
+def _where(place: Place) -> Row:
+    return {"modality": place.modality} | ({} if place.classes == "all" else {"classes": place.classes})
+
+
+def _size(place: Place, pairs: Pairs, seen: np.ndarray, width: int) -> tuple[int, int | None]:
+    if place.measure == ZERO_SHOT:
+        known_class = np.isin(pairs.labels, seen)
+        return int((known_class if place.classes == "seen" else ~known_class).sum()), width
+    if place.measure.startswith("train_clip."):
+        return len(pairs), None
+    return len(pairs) * (2 if known(place.measure).takes == "two sets" else 1), width
+
+
+def tested_rows(
+    config: TrainClipConfig, tested: Pairs, seen: np.ndarray, values: Mapping[Place, float]
+) -> Iterator[Record]:
+    """Zero-shot accuracy of the saved model, with its standard error."""
+    for place, value in values.items():
+        n, d = _size(place, tested, seen, config.architecture["embed_dim"])
+        at = {**at_arm(config), "step": config.steps, **_where(place), "pictures": "tested"}
+        error, null = math.sqrt(value * (1 - value) / n), 1 / len(tested.class_names)
+        yield Record(place.measure, value, error, n=n, d=d, at=at, null_value=null)
+
+
+def loss_row(config: TrainClipConfig, losses: Sequence[float], steps: list[int]) -> Record:
+    """Mean loss of the training batches between two measured states; None at the first."""
+    means = trajectories.means_between(losses, steps)
+    at, states = {**at_arm(config), "step": steps[-1]}, {"trajectory": means, "steps": steps}
+    return Record("train_clip.training_loss", means[-1], None, n=None, d=None, pipeline=[], at=at, **states)
+
+
+def change_rows(config: TrainClipConfig, curves: Curves) -> Iterator[Row]:
+    """Differences between the last and the first state, and correlations over the states.
+
+    After the first states, which are at powers of two, the states are evenly spaced, and every state counts alike.
+    """
+    for name in CHANGES:
+        for place in (Place(*key) for key in curves if key[0] == name):
+            values = curves[place]
+            if np.isfinite(values[[0, -1]]).all():
+                at = {**at_arm(config), "of": name, **_where(place)}
+                yield Record("train_clip.change", float(values[-1] - values[0]), n=len(values), d=None, at=at)
+    for (first, second), modality in product(COMPARED, MODALITIES):
+        x, y = (curves.get(Place(name, modality), curves.get(Place(name))) for name in (first, second))
+        if x is not None and y is not None:
+            at = {**at_arm(config), "of": first, "with": second, "modality": modality}
+            yield from trajectories.correlation_rows("train_clip", x, y, d=None, at=at)
