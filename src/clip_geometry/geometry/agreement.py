@@ -107,7 +107,9 @@ def _squares(x: Float[Matrix, "n d"]) -> Float[Tensor, " n"]:
 
 def _cka_left_out(x: LeftOut, y: LeftOut) -> Iterator[Tensor]:
     """linear_cka without each block, from the products of all rows less those of the block."""
-    sets = [_in_their_span(_standardised(each.rows, name)[:]) for each, name in ((x, "image"), (y, "text"))]
+    sets = [_standardised(each.rows, name)[:] for each, name in ((x, "image"), (y, "text"))]
+    # the same inner products in at most n columns
+    sets = [rows if len(rows) >= rows.shape[1] else torch.linalg.qr(rows.T, mode="r").R.T for rows in sets]
     which = ((0, 1), (0, 0), (1, 1))
     products = [sets[i].T @ sets[j] for i, j in which]
     for block in range(x.blocks):
@@ -121,11 +123,6 @@ def _cka_left_out(x: LeftOut, y: LeftOut) -> Iterator[Tensor]:
             off_diagonal = cross.square().sum() - lengths[i] @ lengths[j]
             hsic.append(off_diagonal + _of_lengths(lengths[i], lengths[j]))
         yield _ratio(hsic[0], hsic[1], hsic[2], n)
-
-
-def _in_their_span(rows: Float[Tensor, "n d"]) -> Float[Tensor, "n r"]:
-    """The same inner products in at most n columns."""
-    return rows if len(rows) >= rows.shape[1] else torch.linalg.qr(rows.T, mode="r").R.T
 
 
 def mutual_knn(x: Rows, y: Rows, *, k: Integer = 10) -> Float[Tensor, ""]:

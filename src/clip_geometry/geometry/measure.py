@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
 
 from clip_geometry.geometry._core.left_out import LeftOut
-from clip_geometry.registry import InputError, Registry
+from clip_geometry.registry import InputError, Registry, shown
 
 INVARIANCES = {
     "rotation": "one orthogonal map applied to all rows",
@@ -19,6 +19,7 @@ INVARIANCES = {
     "swap": "the two sets exchanged",
 }
 
+T = TypeVar("T")
 Bound: TypeAlias = int | float | str
 
 # as they are read
@@ -221,3 +222,29 @@ def by_group(*, all: bool = False) -> list[Measure]:
     """The measures taken by default, or all, group by group."""
     members = [measure for measure in measures.values() if all or measure.by_default]
     return sorted(members, key=lambda measure: GROUPS.index(measure.group))
+
+
+def as_measure(measure: str | T) -> Measure | T:
+    """The measure of that name; a Measure or a function is returned as it is.
+
+    Raises InputError for unknown names. Those of an evaluator's numbers are unknown here, as no measure depends on
+    evaluators; all of them, and no measure's, have a dot.
+    """
+    if not isinstance(measure, str):
+        if not callable(measure):
+            raise InputError(f"measure = {shown(measure)}; expected a name, a Measure or a function")
+        return measure
+    if "." in measure:
+        raise InputError(
+            f"{measure!r} is no name of a measure; of a number of an evaluator hand over its Measure, "
+            f"clip_geometry.evaluators.evaluators[{measure!r}]"
+        )
+    return measures[measure]
+
+
+def as_registered(measure: str | Measure) -> Measure:
+    """The same, but no function, of which it is unknown what it takes."""
+    found = as_measure(measure)
+    if not isinstance(found, Measure):
+        raise InputError(f"measure = {shown(measure)}; expected a name or a Measure, which says what it takes")
+    return found

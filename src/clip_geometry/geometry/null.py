@@ -13,9 +13,8 @@ from clip_geometry.geometry._core.arguments import (
     seed_number,
     whole_number,
 )
-from clip_geometry.geometry._core.lookup import as_registered
 from clip_geometry.geometry._core.rows import Labels, as_codes, unit_rows
-from clip_geometry.geometry.measure import Measure
+from clip_geometry.geometry.measure import Measure, as_registered
 from clip_geometry.memory import memory
 from clip_geometry.registry import InputError, shown
 

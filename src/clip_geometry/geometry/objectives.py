@@ -188,7 +188,15 @@ def triplet_bound(x: Rows, labels: Labels) -> Float[Tensor, ""]:
         >>> round(float(cg.objectives.triplet_bound(x, labels)), 1)
         1051.0
     """
-    return _sum_over_anchors(_weighted_distances, x, labels)
+
+    def weighted(
+        anchors: Float[Tensor, "b d"], own: Int[Tensor, " b"], rows: Float[Tensor, "n d"], codes: Int[Tensor, " n"]
+    ) -> Float[Tensor, ""]:
+        size = codes.bincount()[own][:, None]
+        weights = torch.where(codes == own[:, None], size - len(codes), size - 1)
+        return (weights * _distances(anchors, rows)).sum()
+
+    return _sum_over_anchors(weighted, x, labels)
 
 
 def _sum_over_anchors(term: Callable[..., Tensor], x: Rows, labels: Labels) -> Float[Tensor, ""]:
@@ -243,14 +251,6 @@ def _triplets(
     nearer = (~positive).cumsum(1)
     farther = positive.sum(1, keepdim=True) - positive.cumsum(1)
     return -(torch.where(positive, nearer, -farther) * distances).sum()
-
-
-def _weighted_distances(
-    anchors: Float[Tensor, "b d"], own: Int[Tensor, " b"], rows: Float[Tensor, "n d"], codes: Int[Tensor, " n"]
-) -> Float[Tensor, ""]:
-    size = codes.bincount()[own][:, None]
-    weights = torch.where(codes == own[:, None], size - len(codes), size - 1)
-    return (weights * _distances(anchors, rows)).sum()
 
 
 def _distances(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> Float[Tensor, "a b"]:

@@ -10,10 +10,9 @@ from torch import Tensor
 from clip_geometry.geometry._core.arguments import DRAWS, Integer, one_of, seed_number, whole_number
 from clip_geometry.geometry._core.arrays import require_plain
 from clip_geometry.geometry._core.left_out import LeftOut
-from clip_geometry.geometry._core.lookup import as_measure, as_registered
 from clip_geometry.geometry._core.rows import as_matrix, as_two_sets, as_values
 from clip_geometry.geometry._core.streamed import StreamedRows
-from clip_geometry.geometry.measure import Measure
+from clip_geometry.geometry.measure import Measure, as_measure, as_registered
 from clip_geometry.registry import InputError, shown
 
 if TYPE_CHECKING:

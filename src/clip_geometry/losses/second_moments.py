@@ -70,7 +70,9 @@ def _mean_and_scatter(layers: Sequence[Tensor], kept: Tensor | None) -> tuple[Te
             block = block.to(kind) - centre
             n += len(block)
             sums += block.sum(0)
-            _add_upper_gram(gram, block)
+            # without the strips below its diagonal, since it is symmetric: 7 of 12 strips at d = 384
+            for start in range(0, len(gram), STRIP):
+                gram[start : start + STRIP, start:].addmm_(block[:, start : start + STRIP].T, block[:, start:])
         scatter += gram
     scatter = scatter.triu() + scatter.triu(1).T
     shift = sums / n
@@ -82,12 +84,6 @@ def _blocks(rows: Tensor, kept: Tensor | None) -> Iterator[Tensor]:
     if kept is None:
         return iter(rows.split(BLOCK))
     return (rows.index_select(0, part) for part in kept.split(BLOCK))
-
-
-def _add_upper_gram(gram: Float[Tensor, "d d"], x: Float[Tensor, "n d"]) -> None:
-    """Adds xᵀx without the strips below its diagonal, since it is symmetric: 7 of 12 strips at d = 384."""
-    for start in range(0, len(gram), STRIP):
-        gram[start : start + STRIP, start:].addmm_(x[:, start : start + STRIP].T, x[:, start:])
 
 
 def _gradient(rows: Tensor, kept: Tensor | None, centre: Tensor, slope: Tensor, offset: Tensor) -> Tensor:

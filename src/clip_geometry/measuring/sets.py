@@ -117,7 +117,9 @@ class MeasuredSets:
         sets = {}
         for modality, each in self.embeddings.items():
             rows = torch.randn(each.vectors.shape, generator=generator, dtype=torch.float64)
-            sets[modality] = replace(each, vectors=(_coordinate_rms(each.vectors) * rows).numpy())
+            blocks = (each.vectors[k : k + 4096].astype(np.float64) for k in range(0, len(each.vectors), 4096))
+            rms = float(np.sqrt(sum(float(np.square(block).sum()) for block in blocks) / each.vectors.size))
+            sets[modality] = replace(each, vectors=(rms * rows).numpy())
         return MeasuredSets(sets, self.steps, seed=self.seed, blocks=0)
 
     def _streamed_null(self, raw: Mapping[str, StreamedRows]) -> "MeasuredSets":
@@ -349,12 +351,6 @@ def _read_from_one_call(measure: Measure) -> list[Measure]:
         each for each in (*measures.values(), *evaluators.values()) if (each.function, each.options, each.takes) == same
     ]
     return [measure, *(each for each in others if each.name != measure.name)]
-
-
-def _coordinate_rms(vectors: np.ndarray) -> float:
-    """Root mean square of all coordinates, a block at a time."""
-    blocks = (vectors[k : k + 4096].astype(np.float64) for k in range(0, len(vectors), 4096))
-    return float(np.sqrt(sum(float(np.square(block).sum()) for block in blocks) / vectors.size))
 
 
 def measure_sets(

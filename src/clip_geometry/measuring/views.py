@@ -55,18 +55,6 @@ class View:
         return TAKES[measure.takes](self, measure, place)
 
 
-def _rows(view: View, measure: Measure, place: str) -> tuple:
-    return (view.rows[place],)
-
-
-def _labelled_rows(view: View, measure: Measure, place: str) -> tuple:
-    return view.rows[place], np.asarray(view.embeddings[place].labels)
-
-
-def _two_sets(view: View, measure: Measure, place: str) -> tuple:
-    return view.rows["image"], view.rows["text"]
-
-
 def _pairs(view: View, measure: Measure, place: str) -> tuple:
     try:
         i, j = view.distinct_pairs if measure.takes == "distinct pairs" else view.pairs
@@ -107,9 +95,9 @@ def _classes(view: View, measure: Measure, place: str) -> tuple:
 
 
 TAKES: dict[str, Callable[[View, Measure, str], tuple[Any, ...]]] = {
-    "rows": _rows,
-    "labelled rows": _labelled_rows,
-    "two sets": _two_sets,
+    "rows": lambda view, measure, place: (view.rows[place],),
+    "labelled rows": lambda view, measure, place: (view.rows[place], np.asarray(view.embeddings[place].labels)),
+    "two sets": lambda view, measure, place: (view.rows["image"], view.rows["text"]),
     "pairs": _pairs,
     "distinct pairs": _pairs,
     "matched sets": _matched_sets,

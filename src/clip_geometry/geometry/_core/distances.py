@@ -30,7 +30,9 @@ def distances(
 
     The same object given twice, distances of rows to themselves are 0. The gradient is 0 where rows coincide.
     """
-    squares = _single_squares(x, y, centre) if _is_plain_single(x, y) and cancelled is None else None
+    # float32 products on a CPU, of which no gradient is asked
+    plain = x.dtype == y.dtype == torch.float32 and not (x.is_cuda or x.requires_grad or y.requires_grad)
+    squares = _single_squares(x, y, centre) if plain and cancelled is None else None
     if squares is None:
         squares = squared_distances(x, y, centre=centre, cancelled=cancelled)
     if not squares.requires_grad:
@@ -109,11 +111,6 @@ def _products(
     squares = torch.addmm(x_norms, x, y.T, alpha=-2).add_(y_norms)
     share = CANCELLED[x.dtype]
     return squares, (squares.detach() - share * x_norms.detach()).sub_(share * y_norms.detach())
-
-
-def _is_plain_single(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> bool:
-    """Whether the products are float32 ones on a CPU, of which no gradient is asked."""
-    return x.dtype == y.dtype == torch.float32 and not (x.is_cuda or x.requires_grad or y.requires_grad)
 
 
 def _single_squares(

@@ -62,7 +62,10 @@ def operands(
         scaled = (rows[part] - centres[which[part]]) * scale[part, None]
         fits = scaled.abs().amax(1) < LARGEST
         scaled = torch.where(fits[:, None], scaled, 0)
-        first = _rounded(scaled, form)
+        if form.precision == "tf32":  # to its 11 bits, to which the tensor cores would cut off otherwise
+            first = ((scaled.contiguous().view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
+        else:
+            first = scaled.to(form.dtype)
         high[part, :d] = first
         multiplied = first.double()
         if form.split:
@@ -96,10 +99,3 @@ def _scales(typical: Float[Tensor, " n"], which: Int[Tensor, " n"], k: int) -> F
     medians = typical[order[sizes.cumsum(0) - sizes + sizes // 2]]
     exponents = torch.frexp(medians).exponent.clamp(min=-90)  # for units within float32
     return torch.ldexp(torch.ones_like(medians), TYPICAL - exponents).float()[which]
-
-
-def _rounded(scaled: Float[Tensor, "b d"], form: Form) -> Float[Tensor, "b d"]:
-    """In the type of the products; to the 11 bits of TF32, to which the tensor cores would cut off otherwise."""
-    if form.precision != "tf32":
-        return scaled.to(form.dtype)
-    return ((scaled.contiguous().view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
