@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Flag, Number, flag, real_number
-from clip_geometry.geometry._core.moments import Moments, RowsOrMoments, as_moments, scatter
+from clip_geometry.geometry._core.moments import RowsOrMoments, as_moments, scatter
 from clip_geometry.geometry._core.rows import Rows, as_rows
 from clip_geometry.geometry.measure import Measure, add_measure, variant
 from clip_geometry.registry import InputError
@@ -75,7 +75,20 @@ def isoscore(x: RowsOrMoments, *, unbiased: Flag = False) -> Float[Tensor, ""]:
         0.983
     """
     if flag(unbiased, "unbiased"):
-        return _unbiased_isoscore(as_moments(x, least=4, least_d=2))
+        moments = as_moments(x, least=4, least_d=2)
+        n, trace = moments.n, moments.covariance.trace()
+        if not SMALLEST_FOURTH <= moments.Q < float("inf"):
+            raise InputError("the fourth powers of the rows about their mean leave float64; rescale the rows")
+        s, q = moments.covariance / trace, moments.Q / trace**2 / (n - 1)  # tr(S) = 1: the factor f cancels too
+        square = s.square().sum()
+        a = 2 * square + (n * n - 3 * n + 1) - n * q
+        b = (n - 1) * (n - 2) * square + 1 - n * q
+        if not b > ROUNDING * n * n:
+            raise InputError(
+                f"the unbiased estimate of ‖C‖² from {n} rows is not positive beyond rounding: too few rows, or one "
+                "that outweighs all others; take more rows or the plain isoscore"
+            )
+        return (a / b - 1) / (moments.d - 1)
     m2 = scatter(x, least_d=2)
     return (_ratio(m2) - 1) / (len(m2) - 1)
 
@@ -121,22 +134,6 @@ def _ratio(scatter: Float[Tensor, "d d"]) -> Float[Tensor, ""]:
     """tr(S)²/‖S‖², the same for every multiple of S, at least 1 for every covariance."""
     scaled = scatter / scatter.trace()  # small rows: the squares of variances would leave the range
     return (1 / scaled.square().sum()).clamp(min=1)
-
-
-def _unbiased_isoscore(moments: Moments) -> Float[Tensor, ""]:
-    n, trace = moments.n, moments.covariance.trace()
-    if not SMALLEST_FOURTH <= moments.Q < float("inf"):
-        raise InputError("the fourth powers of the rows about their mean leave float64; rescale the rows")
-    s, q = moments.covariance / trace, moments.Q / trace**2 / (n - 1)  # tr(S) = 1: the factor f cancels too
-    square = s.square().sum()
-    a = 2 * square + (n * n - 3 * n + 1) - n * q
-    b = (n - 1) * (n - 2) * square + 1 - n * q
-    if not b > ROUNDING * n * n:
-        raise InputError(
-            f"the unbiased estimate of ‖C‖² from {n} rows is not positive beyond rounding: too few rows, or one that "
-            "outweighs all others; take more rows or the plain isoscore"
-        )
-    return (a / b - 1) / (moments.d - 1)
 
 
 add_measure(

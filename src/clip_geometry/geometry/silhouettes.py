@@ -94,18 +94,14 @@ def _summed_distances(
 ) -> Float[Tensor, "n c"]:
     """Sum of the distances of each row to the rows of each class; every pair of rows is taken once."""
     sums = torch.zeros_like(indicators)
-    for left, right, apart in _blocks_of_distances(rows, block_size):
-        sums[left] += apart @ indicators[right]
-        if left != right:
-            sums[right] += apart.T @ indicators[left]
-    return sums
-
-
-def _blocks_of_distances(rows: Float[Tensor, "n d"], size: int) -> Iterator[tuple[slice, slice, Float[Tensor, "a b"]]]:
-    spans = [slice(start, min(start + size, len(rows))) for start in range(0, len(rows), size)]
+    spans = [slice(start, min(start + block_size, len(rows))) for start in range(0, len(rows), block_size)]
     centres = [rows[span].mean(0) for span in spans]
     for i, left in enumerate(spans):
         for j, right in enumerate(spans[: i + 1]):
             block = rows[left]
             other = block if i == j else rows[right]
-            yield left, right, distances(block, other, centre=(centres[i] + centres[j]) / 2).double()
+            apart = distances(block, other, centre=(centres[i] + centres[j]) / 2).double()
+            sums[left] += apart @ indicators[right]
+            if left != right:
+                sums[right] += apart.T @ indicators[left]
+    return sums

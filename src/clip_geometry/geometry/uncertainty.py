@@ -60,7 +60,7 @@ def standard_error(
             f"{measure.name} is no smooth function of the rows; the jackknife gives no standard error of it"
         )
     sets, fixed = _sampled(measure, sets)
-    dealt = {len(part): deal(len(part), blocks, seed) for part in sets}
+    dealt = {len(part): deal(len(part), blocks, seed).long() for part in sets}
     if isinstance(measure, Measure) and not any(isinstance(part, StreamedRows) for part in sets):
         shared = measure.without_each(*(_left_out(part, dealt[len(part)], int(blocks)) for part in sets), *fixed)
         if shared is not None:
@@ -126,8 +126,13 @@ def deal(n: int, blocks: Integer, seed: Integer) -> Int[Tensor, " n"]:
     if n < 2:
         raise InputError(f"{n} rows were given; expected at least 2, which can be dealt into blocks")
     blocks = whole_number(blocks, "blocks", least=2, most=n, of=", one for each row")
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed_number(seed)))
-    return torch.empty(n, dtype=torch.long).scatter_(0, order, torch.arange(n).remainder_(blocks))
+    kind = torch.int32 if n < 2**31 else torch.long  # the same order in half of the memory
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed_number(seed)), dtype=kind)
+    block_of = torch.empty(n, dtype=kind)
+    for start in range(0, n, 2**16):
+        some = order[start : start + 2**16].long()
+        block_of[some] = torch.arange(start, start + len(some)).remainder_(blocks).to(kind)
+    return block_of
 
 
 def jackknife(without: Sequence[Tensor]) -> Float[Tensor, ""]:

@@ -111,24 +111,20 @@ class MeasuredSets:
 
         Of streamed sets these are streamed, too: as many rows, made when they are asked for.
         """
+        sets: dict[str, Embeddings] = {}
         if self._raw is not None:
-            return self._streamed_null(self._raw)
+            any_scale = bool(self.steps) and self.steps[0].name == "normalize"
+            for k, (modality, rows) in enumerate(self._raw.items()):
+                noise: Any = gaussian(rows, self.seed + k, any_scale=any_scale)
+                sets[modality] = replace(self.embeddings[modality], vectors=noise)
+            return MeasuredSets(sets, self.steps, seed=self.seed, blocks=0, name=" (null)", engine=self.engine)
         generator = torch.Generator().manual_seed(self.seed)
-        sets = {}
         for modality, each in self.embeddings.items():
             rows = torch.randn(each.vectors.shape, generator=generator, dtype=torch.float64)
             blocks = (each.vectors[k : k + 4096].astype(np.float64) for k in range(0, len(each.vectors), 4096))
             rms = float(np.sqrt(sum(float(np.square(block).sum()) for block in blocks) / each.vectors.size))
             sets[modality] = replace(each, vectors=(rms * rows).numpy())
         return MeasuredSets(sets, self.steps, seed=self.seed, blocks=0)
-
-    def _streamed_null(self, raw: Mapping[str, StreamedRows]) -> "MeasuredSets":
-        any_scale = bool(self.steps) and self.steps[0].name == "normalize"
-        sets = {}
-        for k, (modality, rows) in enumerate(raw.items()):
-            noise: Any = gaussian(rows, self.seed + k, any_scale=any_scale)
-            sets[modality] = replace(self.embeddings[modality], vectors=noise)
-        return MeasuredSets(sets, self.steps, seed=self.seed, blocks=0, name=" (null)", engine=self.engine)
 
     @cached_property
     def _by_class(self) -> "MeasuredSets":
@@ -177,23 +173,20 @@ class MeasuredSets:
         if not measure.across and measure.takes != "labelled rows":
             return list(self.rows)
         if measure.across:
-            self._check_across(measure)
+            if len(self.rows) < 2:
+                raise InputError(f"{measure.name} needs image and text, only {next(iter(self.rows))} was given")
+            if self.refusal:
+                raise InputError(f"{measure.name} compares the modalities, but {self.refusal}")
+            dims = {modality: rows.shape[1] for modality, rows in self.rows.items()}
+            if measure.one_space and len(set(dims.values())) > 1:
+                given = " and ".join(f"{modality} has dimension {dim}" for modality, dim in dims.items())
+                raise InputError(f"{measure.name} needs one space, but {given}")
             return ["both"]
         # a class prompt stands for its class: alone in it, it has no silhouette
         labelled = [name for name, e in self.embeddings.items() if e.labels is not None and not _is_prompts(e)]
         if not labelled:
             raise InputError(f"{measure.name} needs labels")
         return labelled
-
-    def _check_across(self, measure: Measure) -> None:
-        if len(self.rows) < 2:
-            raise InputError(f"{measure.name} needs image and text, only {next(iter(self.rows))} was given")
-        if self.refusal:
-            raise InputError(f"{measure.name} compares the modalities, but {self.refusal}")
-        dims = {modality: rows.shape[1] for modality, rows in self.rows.items()}
-        if measure.one_space and len(set(dims.values())) > 1:
-            given = " and ".join(f"{modality} has dimension {dim}" for modality, dim in dims.items())
-            raise InputError(f"{measure.name} needs one space, but {given}")
 
     def row(self, measure: Measure, place: str) -> Row:
         """The measure in one of its places, with its standard error, its null value and what it leaves out."""
@@ -239,7 +232,10 @@ class MeasuredSets:
         would take long (more than QUADRATIC_ROWS rows). Of streamed rows only where one pass serves all blocks.
         """
         if self.streamed:
-            return self._streamed_error(measure, place)
+            rows, enough = self.rows.get(place), 2 <= self.blocks <= len(self._items)
+            if self.learns or not (measure.from_moments and enough and isinstance(rows, StreamedRows)):
+                return None
+            return error_from_moments(measure, rows, self._block_of[place], self.blocks)
         large = measure.quadratic and max(map(len, self.rows.values())) > QUADRATIC_ROWS
         if not measure.smooth or large or self.blocks < 2 or len(self._items) < self.blocks:
             return None
@@ -276,13 +272,6 @@ class MeasuredSets:
             return self._parts.setdefault((modality, pairs), part)  # another thread may have been first
         return self._parts[modality, pairs]
 
-    def _streamed_error(self, measure: Measure, place: str) -> float | None:
-        rows = self.rows.get(place)
-        enough = 2 <= self.blocks <= len(self._items)
-        if self.learns or not (measure.from_moments and enough and isinstance(rows, StreamedRows)):
-            return None
-        return error_from_moments(measure, rows, self._block_of[place], self.blocks)
-
     def _value(self, measure: Measure, place: str, block: int | None) -> float:
         """Of all rows, or of those outside of a block."""
         if (measure.name, place, block) not in self._values:
@@ -293,9 +282,11 @@ class MeasuredSets:
         return self._values[measure.name, place, block]
 
     def _keep(self, measure: Measure, place: str, block: int | None, result: Any) -> None:
-        for each in _read_from_one_call(measure):
-            with suppress(KeyError):  # some numbers exist for large enough sets only
-                self._values[each.name, place, block] = float(each.pick(result))
+        same = (measure.function, measure.options, measure.takes)  # several measures read one call's result
+        for each in (measure, *measures.values(), *evaluators.values()):
+            if (each.function, each.options, each.takes) == same:
+                with suppress(KeyError):  # some numbers exist for large enough sets only
+                    self._values[each.name, place, block] = float(each.pick(result))
 
     def _without(self, block: int) -> View:
         """The rows outside of the block, by the pipeline that is fitted on them."""
@@ -323,16 +314,16 @@ class MeasuredSets:
 
     @cached_property
     def _block_of(self) -> dict[str, np.ndarray]:
-        dealt = deal(len(self._items), self.blocks, self.seed).to(torch.int32).numpy()  # of each row, and kept
-        return {
-            name: np.full(len(e), -1) if _is_prompts(e) else self._dealt_to(e, dealt)
-            for name, e in self.embeddings.items()
-        }
-
-    def _dealt_to(self, embeddings: Embeddings, dealt: np.ndarray) -> np.ndarray:
-        if isinstance(self._items, range):
-            return dealt[: len(embeddings)]
-        return dealt[[self._items[key] for key in _item_keys(embeddings)]]
+        dealt = deal(len(self._items), self.blocks, self.seed).numpy()  # of each row, and kept
+        found = {}
+        for name, each in self.embeddings.items():
+            if _is_prompts(each):
+                found[name] = np.full(len(each), -1)
+            elif isinstance(self._items, range):
+                found[name] = dealt[: len(each)]
+            else:
+                found[name] = dealt[[self._items[key] for key in _item_keys(each)]]
+        return found
 
 
 def _is_prompts(embeddings: Embeddings) -> bool:
@@ -342,15 +333,6 @@ def _is_prompts(embeddings: Embeddings) -> bool:
 
 def _item_keys(embeddings: Embeddings) -> list:
     return list(range(len(embeddings))) if embeddings.item_id is None else embeddings.item_id.tolist()
-
-
-def _read_from_one_call(measure: Measure) -> list[Measure]:
-    """The measures that are read from the same call of the same function, itself included."""
-    same = (measure.function, measure.options, measure.takes)
-    others = [
-        each for each in (*measures.values(), *evaluators.values()) if (each.function, each.options, each.takes) == same
-    ]
-    return [measure, *(each for each in others if each.name != measure.name)]
 
 
 def measure_sets(

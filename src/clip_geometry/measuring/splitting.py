@@ -21,11 +21,15 @@ def split_by(sets: Mapping[str, Embeddings], column: str) -> Iterator[tuple[Any,
     values = dict.fromkeys(value for column in columns.values() for value in column.tolist())
     for value in sorted(values, key=_as_sorted):
         rows = {modality: np.flatnonzero(values == value) for modality, values in columns.items()}
-        yield value, {modality: _taken(sets[modality], numbers, large) for modality, numbers in rows.items()}
-
-
-def _taken(embeddings: Embeddings, numbers: np.ndarray, large: bool) -> Embeddings:
-    return embeddings.take(numbers, vectors=ShardedRows.chosen(embeddings.vectors, numbers) if large else None)
+        yield (
+            value,
+            {
+                modality: each.take(
+                    rows[modality], vectors=ShardedRows.chosen(each.vectors, rows[modality]) if large else None
+                )
+                for modality, each in sets.items()
+            },
+        )
 
 
 def _as_sorted(value: Any) -> tuple[float, str]:

@@ -28,22 +28,20 @@ def stream(sets: Mapping[str, Embeddings], note: str = "", engine: Engine | None
     engine: runs the passes that are aggregations, and logs their throughput itself. Sets that are small in float64 give
     the numbers that they would give in memory.
     """
-    rows = {modality: _streamed(each.vectors, modality, note, engine) for modality, each in sets.items()}
+    rows: dict[str, StreamedRows] = {}
+    for modality, each in sets.items():
+        vectors: Any = each.vectors
+        size = vectors.shape[1] * getattr(getattr(vectors, "dtype", None), "itemsize", 4)
+        watch = PassProgress(f"{modality}{note}", len(vectors), size) if engine is None else None
+        parts = vectors.parts if isinstance(vectors, ShardedRows) else [vectors]
+        found = [StreamedRows.of(part, name=modality, watch=watch) for part in parts]
+        whole = found[0] if len(found) == 1 else cat(found)
+        as_matrix(whole, name=modality)
+        rows[modality] = whole if engine is None else engine.stream(whole)
     if not is_large(*(each.vectors.shape for each in sets.values())):
         for each in rows.values():
             each.stored = torch.float64
     return rows
-
-
-def _streamed(vectors: Any, modality: str, note: str, engine: Engine | None) -> StreamedRows:
-    n, d = vectors.shape
-    parts = vectors.parts if isinstance(vectors, ShardedRows) else [vectors]
-    size = d * getattr(getattr(vectors, "dtype", None), "itemsize", 4)
-    watch = PassProgress(f"{modality}{note}", n, size) if engine is None else None
-    found = [StreamedRows.of(part, name=modality, watch=watch) for part in parts]
-    rows = found[0] if len(found) == 1 else cat(found)
-    as_matrix(rows, name=modality)
-    return rows if engine is None else engine.stream(rows)
 
 
 def gaussian(rows: StreamedRows, seed: int, *, any_scale: bool) -> GaussianRows:

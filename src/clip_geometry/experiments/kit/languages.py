@@ -161,7 +161,7 @@ class LanguageSets:
     @cached_property
     def _blocks(self) -> dict[str, np.ndarray]:
         """The block of each row of a set."""
-        dealt = deal(len(self._items), self.blocks, self.seed).numpy()
+        dealt = deal(len(self._items), self.blocks, self.seed).long().numpy()
         return {name: dealt[[self._items[key] for key in _item_keys(e)]] for name, e in self.embeddings.items()}
 
 

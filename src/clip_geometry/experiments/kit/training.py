@@ -94,7 +94,8 @@ class Checkpoint:
 
 def remove_finished(run: Path) -> None:
     """Removes the checkpoints of cells whose records are written; until then they are needed."""
-    paths = list((run / FOLDER).glob("*.pt"))
+    folder = run / FOLDER  # not glob(), to which a folder that may not be read is an empty one
+    paths = [path for path in folder.iterdir() if path.suffix == ".pt"] if folder.is_dir() else []
     finished = Results(run / "results.jsonl").finished() if paths else set()
     for path in paths:
         if path.stem in finished:

@@ -102,7 +102,12 @@ def load_pairs(
             write_atomically(place / "tokens.npy", npy_bytes(tokens))
             write_json(place / "tokens.json", counted := {"truncated": truncated})
         if not (place / "pixels.npy").exists():
-            _render(image, place / "pixels.npy", transform)
+            header = {"descr": "|u1", "fortran_order": False, "shape": (len(image), *_bytes(image, 0, transform).shape)}
+            with progress("images", total=len(image)) as advance, writing(place / "pixels.npy") as file:
+                np.lib.format.write_array_header_1_0(file, header)
+                for k in range(len(image)):
+                    file.write(_bytes(image, k, transform).tobytes())
+                    advance(1)
     order, first, count = caption_groups(image, text)
     labels, names, truncated = image.labels, dataset.class_names, counted["truncated"]
     assert labels is not None and names is not None
@@ -178,17 +183,6 @@ def _tokens(text: Side, tokenize: Callable[[Sequence[str]], Tokens]) -> tuple[np
             truncated += tokens.truncated
             advance(len(texts))
     return np.concatenate(parts), truncated
-
-
-def _render(image: Side, path: Path, transform: Callable[[Any], Any]) -> None:
-    """All images into a .npy file, one at a time."""
-    shape = (len(image), *_bytes(image, 0, transform).shape)
-    header = {"descr": "|u1", "fortran_order": False, "shape": shape}
-    with progress("images", total=len(image)) as advance, writing(path) as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        for k in range(len(image)):
-            file.write(_bytes(image, k, transform).tobytes())
-            advance(1)
 
 
 def _bytes(image: Side, k: int, transform: Callable[[Any], Any]) -> np.ndarray:

@@ -5,6 +5,7 @@ products of tight classes do not cancel, and a class is complete after few block
 """
 
 import math
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -126,7 +127,11 @@ def _sort(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, single: 
 
 def _plan(data: _Rows, block_size: int, ahead: bool) -> list[_Pair]:
     """Every pair of rows once, in a tile of two blocks; `ahead`: with the number of products that cancel in each."""
-    runs = _runs(data.bounds, block_size)
+    starts = [0]  # of runs of consecutive classes that fill a block, or of one larger class
+    for c in range(1, len(data.bounds) - 1):
+        if data.bounds[c + 1] - data.bounds[starts[-1]] > block_size:
+            starts.append(c)
+    runs = [range(start, stop) for start, stop in pairwise([*starts, len(data.bounds) - 1])]
     centres = [data.centre(run) for run in runs]
     pairs = [
         _Pair(run, run, _tiles(data, run, run, centre, block_size)) for run, centre in zip(runs, centres, strict=True)
@@ -140,15 +145,6 @@ def _plan(data: _Rows, block_size: int, ahead: bool) -> list[_Pair]:
     counts = [count_cancelled(data.rows[tile.left], data.rows[tile.right], tile.centre) for tile in tiles]
     known = iter(torch.stack(counts).tolist())  # one wait for the device instead of one in every step
     return [pair._replace(tiles=[tile._replace(cancelled=next(known)) for tile in pair.tiles]) for pair in pairs]
-
-
-def _runs(bounds: list[int], block_size: int) -> list[range]:
-    """Consecutive classes that fill a block, or one larger class."""
-    starts = [0]
-    for c in range(1, len(bounds) - 1):
-        if bounds[c + 1] - bounds[starts[-1]] > block_size:
-            starts.append(c)
-    return [range(start, stop) for start, stop in zip(starts, [*starts[1:], len(bounds) - 1], strict=True)]
 
 
 def _tiles(data: _Rows, left: range, right: range, centre: Float[Tensor, " d"], block_size: int) -> list[_Tile]:

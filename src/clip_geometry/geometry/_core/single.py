@@ -30,16 +30,12 @@ def block_sums(block: Float[Tensor, "b d"]) -> tuple[Tensor, Tensor, Tensor, Ten
         products.add(c)
         cubes += squares @ c
         fourths += squares.double().square().sum()
-    about = products.sum() / scale**2, cubes / scale**3, fourths / scale**4
-    return mean, *_moved(*about, mean - centre.double(), len(block))
-
-
-def _moved(m2: Tensor, t: Tensor, q: Tensor, r: Float[Tensor, " d"], n: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Σ c cᵀ, Σ‖c‖² c and Σ‖c‖⁴ about the mean, from those about a point from which it lies r away: Σ c = n r."""
+    m2, t, q = products.sum() / scale**2, cubes / scale**3, fourths / scale**4
+    n, r = len(block), mean - centre.double()  # Σ c = n r, r from the centre to the mean
     square, trace, along = r @ r, m2.trace(), m2 @ r
     moved_t = t - r * trace - 2 * along + 2 * n * square * r
     moved_q = q - 4 * (r @ t) + 2 * square * trace + 4 * (r @ along) - 3 * n * square**2
-    return m2 - n * torch.outer(r, r), moved_t, moved_q
+    return mean, m2 - n * torch.outer(r, r), moved_t, moved_q
 
 
 def _scale(block: Float[Tensor, "b d"]) -> float:

@@ -191,7 +191,7 @@ def _dimensions(x: np.ndarray, chosen: dict[str, int], config: ContextualConfig)
             continue
         copies = "copies" if metric == "euclidean" else "copies in direction"
         note = f"{n - found.among} of {n} rows are {copies} and left out" if found.among < n else None
-        shared: Row = {"n": found.among, "d": x.shape[1], "at": at, "note": note}
+        shared: dict[str, Any] = {"n": found.among, "d": x.shape[1], "at": at, "note": note}
         null = _of_gaussian(*x.shape, k, metric, config.seed)
         if metric == "euclidean" and probes is None:
             yield tried("two_nn", found.two_nn, **shared, null_value=float(null.two_nn()))
@@ -199,7 +199,7 @@ def _dimensions(x: np.ndarray, chosen: dict[str, int], config: ContextualConfig)
             try:
                 value, error = found.dimension(estimator)
             except InputError as reason:
-                yield row(name, None, **shared | {"note": str(reason)})
+                yield row(name, None, **{**shared, "note": str(reason)})
                 continue
             expected = float(null.dimension(estimator).value)
             yield row(name, float(value), **shared, standard_error=float(error), null_value=expected)

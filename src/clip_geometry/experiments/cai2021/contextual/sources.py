@@ -1,9 +1,7 @@
 """The embeddings that are measured, of one layer at a time, with the type of each row."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -27,7 +25,16 @@ class WordEmbeddings:
     def embeddings(self) -> Embeddings:
         config = self.config
         if config.data is None:
-            return self._vocabulary()
+            assert config.model is not None  # checked by the config
+            files = find(config.model)  # the vectors of the words in a file, in its order
+            words = read_words(files)
+            chosen = list(words.index.items())[: config.limit]
+            return Embeddings(
+                vectors=words.rows([place for _, place in chosen]),
+                modality="text",
+                metadata={"token": np.array([word for word, _ in chosen], dtype=object)},
+                provenance={"model": config.model.model, "dataset": "all words", "split": files[0].name},
+            )
         sets = self.workspace.embeddings(
             config.model, config.data, limit=config.limit, batch_size=config.batch_size, only="text"
         )
@@ -41,21 +48,6 @@ class WordEmbeddings:
                 "hidden-states:NAME, or leave layers out for stored embeddings"
             )
         return one
-
-    def _vocabulary(self) -> Embeddings:
-        """The vectors of the words in a file, in the order of the file."""
-        model = self.config.model
-        assert model is not None  # checked by the config
-        files = find(model)
-        words = read_words(files)
-        chosen = list(words.index.items())[: self.config.limit]
-        provenance: Mapping[str, Any] = {"model": model.model, "dataset": "all words", "split": files[0].name}
-        return Embeddings(
-            vectors=words.rows([place for _, place in chosen]),
-            modality="text",
-            metadata={"token": np.array([word for word, _ in chosen], dtype=object)},
-            provenance=provenance,
-        )
 
     def rows(self, layer: int | None) -> Embeddings:
         """The rows of one layer, or all rows for None. Raises InputError for an unknown layer."""
