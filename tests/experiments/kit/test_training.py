@@ -284,6 +284,18 @@ def test_checkpoints_of_finished_cells_only_are_removed(tmp_path):
     assert not done.path.exists() and begun.path.exists()
 
 
+def test_a_folder_of_checkpoints_that_cannot_be_read_is_not_empty(tmp_path, monkeypatch):
+    Checkpoint.of(tmp_path, "done").save({})
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("os.listdir", refuse)
+    monkeypatch.setattr("os.scandir", refuse)  # pathlib's glob takes its refusal for an empty folder
+    with pytest.raises(PermissionError):
+        remove_finished(tmp_path)
+
+
 def test_checkpoints_are_seconds_apart_and_cost_little(tmp_path, monkeypatch):
     now = [100.0]
     monkeypatch.setattr("clip_geometry.experiments.kit.training.time.monotonic", lambda: now[0])
