@@ -43,7 +43,7 @@ references.add(
         function=isoscore_package,
         options={},
         by_default=False,
-        trap="Works in float32, and takes rows (n, d) since version 2 of the package, columns (d, n) before.",
+        caveat="Works in float32, and takes rows (n, d) since version 2 of the package, columns (d, n) before.",
         reference="Rudman et al. 2022, arXiv:2108.07344; package IsoScore",
     ),
 )

@@ -19,7 +19,7 @@ def test_list_measures_says_what_each_means(cli):
         assert f"{name}: {measure.title}" in outcome.out
     plain = re.sub(r"\s+", " ", outcome.out)
     for measure in measures.values():
-        assert measure.summary in plain and measure.trap in plain and measure.reference in plain
+        assert measure.summary in plain and measure.caveat in plain and measure.reference in plain
 
 
 @pytest.mark.parametrize(

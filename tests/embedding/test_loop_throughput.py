@@ -396,7 +396,7 @@ def test_shares_are_told_of_the_whole_and_beside_it():
     line = throughput_line("image", facts)
     assert line == (
         "image: 100 items in 4.0 s (25/s): decode 10%, transfer 0%, compute 75%, write 0% of the time; "
-        "at work beside it: decode 2.5 s"
+        "overlapped: decode 2.5 s"
     )
 
 

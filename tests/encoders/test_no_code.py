@@ -137,9 +137,9 @@ def folders(request):
     return {name: request.getfixturevalue(name) for name in PREFIXES}
 
 
-def trapped(trap, folders, tmp_path):
+def trapped(caveat, folders, tmp_path):
     """(the folder, the canary that must not appear)"""
-    fixture, set_up = TRAPS[trap]
+    fixture, set_up = TRAPS[caveat]
     folder, canary = shutil.copytree(folders[fixture], tmp_path / "folder"), tmp_path / "canary"
     set_up(folder)
     for place in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
@@ -170,17 +170,17 @@ def try_to_load(model):
         assert len(str(error)) <= 400 and "\n" not in str(error)
 
 
-CASES = [(trap, prefix) for trap, (fixture, _) in TRAPS.items() for prefix in PREFIXES[fixture]]
+CASES = [(caveat, prefix) for caveat, (fixture, _) in TRAPS.items() for prefix in PREFIXES[fixture]]
 
 
-@pytest.mark.parametrize(("trap", "prefix"), CASES)
-def test_no_module_of_a_folder_is_imported(trap, prefix, folders, tmp_path, nothing_runs):
-    try_to_load(f"{prefix}:{trapped(trap, folders, tmp_path)[0]}")
+@pytest.mark.parametrize(("caveat", "prefix"), CASES)
+def test_no_module_of_a_folder_is_imported(caveat, prefix, folders, tmp_path, nothing_runs):
+    try_to_load(f"{prefix}:{trapped(caveat, folders, tmp_path)[0]}")
 
 
-@pytest.mark.parametrize(("trap", "prefix"), [case for case in CASES if "hidden-states" not in case[1]])
-def test_no_module_of_a_repository_is_imported(trap, prefix, folders, tmp_path, nothing_runs, monkeypatch):
-    folder = trapped(trap, folders, tmp_path)[0]
+@pytest.mark.parametrize(("caveat", "prefix"), [case for case in CASES if "hidden-states" not in case[1]])
+def test_no_module_of_a_repository_is_imported(caveat, prefix, folders, tmp_path, nothing_runs, monkeypatch):
+    folder = trapped(caveat, folders, tmp_path)[0]
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, allow_patterns: str(folder))
     try_to_load(f"{prefix.replace('local-dir', 'hf-hub')}:org/name")
 
@@ -203,8 +203,8 @@ def test_code_of_a_model_is_refused_in_one_sentence(folders, tmp_path, nothing_r
 def test_nothing_is_asked_on_the_terminal(folders, tmp_path):
     """All traps in one process, as the command line would meet them."""
     models, canaries = [], []
-    for number, (trap, prefix) in enumerate(CASES):
-        folder, canary = trapped(trap, folders, tmp_path / str(number))
+    for number, (caveat, prefix) in enumerate(CASES):
+        folder, canary = trapped(caveat, folders, tmp_path / str(number))
         models.append(f"{prefix}:{folder}")
         canaries.append(canary)
     code = (

@@ -76,6 +76,6 @@ def test_invariances_hold(name):
 @pytest.mark.parametrize("name", evaluators)
 def test_every_number_is_explained(name):
     measure = evaluators[name]
-    for text in (measure.title, measure.summary, measure.reading, measure.trap, measure.formula, measure.reference):
+    for text in (measure.title, measure.summary, measure.reading, measure.caveat, measure.formula, measure.reference):
         assert text and "\n" not in text
     assert len({each.title for each in evaluators.values()}) > 0.9 * len(evaluators)

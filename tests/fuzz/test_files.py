@@ -34,7 +34,7 @@ def written(write):
 
 
 class Canary:
-    """Pickled, a trap: whoever loads it runs code, which leaves a file behind."""
+    """Pickled, a caveat: whoever loads it runs code, which leaves a file behind."""
 
     def __reduce__(self):
         return exec, ("open('canary', 'w').close()",)
@@ -78,7 +78,7 @@ WORDS = {
 PICKLES = {
     "c.pt": written(lambda f: torch.save({"w": torch.ones(2, 2), "n": 1}, f)),
     "old.pt": written(lambda f: torch.save({"w": torch.ones(2, 2)}, f, _use_new_zipfile_serialization=False)),
-    "trap.pt": written(lambda f: torch.save({"w": Canary()}, f)),
+    "caveat.pt": written(lambda f: torch.save({"w": Canary()}, f)),
 }
 
 
@@ -190,7 +190,7 @@ def test_rows(lines):
             outcome(cg.to_frame, rows)
 
 
-@pytest.mark.parametrize("name", ["objects.npy", "trap.pt"])
+@pytest.mark.parametrize("name", ["objects.npy", "caveat.pt"])
 def test_the_canary_sings(name):
     """Without the guard it would."""
     with sandbox({name: {**ARRAYS, **PICKLES}[name]}, "canary") as folder:

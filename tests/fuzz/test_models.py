@@ -26,8 +26,8 @@ TEXT = {
 }
 VISION = {"image_size": 16, "patch_size": 8, "layers": 1, "width": 8, "head_width": 4}
 TRAP = b"open('canary', 'w').close()\n"  # whoever imports it runs it
-AUTO_MAP = {"AutoTokenizer": ["trap.Trap", "trap.Trap"], "AutoConfig": "trap.Trap", "AutoModel": "trap.Trap"}
-AUTO_MAP |= {"AutoImageProcessor": "trap.Trap", "AutoProcessor": "trap.Trap"}
+AUTO_MAP = {"AutoTokenizer": ["caveat.Trap", "caveat.Trap"], "AutoConfig": "caveat.Trap", "AutoModel": "caveat.Trap"}
+AUTO_MAP |= {"AutoImageProcessor": "caveat.Trap", "AutoProcessor": "caveat.Trap"}
 
 
 def save_tokenizer(folder):
@@ -75,7 +75,7 @@ def folder_of(kind):
 
 def trapped(files):
     """The same folder, whose JSON asks for the code beside it wherever a library may look for that."""
-    files = files | {"trap.py": TRAP}
+    files = files | {"caveat.py": TRAP}
     for name, content in files.items():
         if name.endswith("config.json"):
             values = json.loads(content) | {"auto_map": AUTO_MAP, "trust_remote_code": True}

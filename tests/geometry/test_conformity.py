@@ -52,7 +52,7 @@ def test_a_tight_cone_keeps_the_digits_of_the_spread():
 
 
 def test_centring_takes_the_spread_away():
-    """The trap: without a common direction it is near 0 however unusual rows are."""
+    """The caveat: without a common direction it is near 0 however unusual rows are."""
     x = cone(400, 6, np.random.default_rng(0), offset=3.0)
     x[:20] *= -1
     assert float(conformity_std(x)) > 0.2

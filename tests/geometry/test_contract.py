@@ -223,7 +223,7 @@ def test_directions_of_zero_rows_are_an_error(name):
 def test_every_measure_is_explained():
     for measure in by_group(all=True):
         assert measure.group in GROUPS
-        for text in (measure.summary, measure.reading, measure.trap):
+        for text in (measure.summary, measure.reading, measure.caveat):
             assert text[0].isupper() or text[0].isdigit()
             assert text.endswith(".")
         assert measure.formula and measure.reference and measure.direction and measure.title

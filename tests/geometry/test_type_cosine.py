@@ -57,7 +57,7 @@ def test_types_on_orthogonal_axes_are_0_between_and_1_within():
 
 
 def test_in_a_cone_both_are_high_for_labels_that_mean_nothing():
-    """The trap of intra_type_cosine: only its distance to inter_type_cosine speaks of the types."""
+    """The caveat of intra_type_cosine: only its distance to inter_type_cosine speaks of the types."""
     rng = np.random.default_rng(0)
     x, types = rng.normal(size=(300, 8)) + 5, rng.integers(10, size=300)
     inter, intra = float(inter_type_cosine(x, types)), float(intra_type_cosine(x, types))

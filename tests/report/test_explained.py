@@ -22,7 +22,7 @@ def test_the_page_in_docs_is_the_registry():
 def test_every_measure_is_on_the_page_with_its_trap_and_its_function():
     page = measures_page()
     for measure in by_group(all=True):
-        for words in (measure.name, measure.trap, measure.formula, facts(measure), place(measure), measure.reference):
+        for words in (measure.name, measure.caveat, measure.formula, facts(measure), place(measure), measure.reference):
             assert words in page
 
 

@@ -27,7 +27,7 @@ class Measure:
     group: str = "isotropy"
     summary: str = "It is the ratio of two things."
     reading: str = "High values mean much."
-    trap: str = "Do not trust it blindly."
+    caveat: str = "Do not trust it blindly."
     formula: str = "Σ a < b"
     range: tuple = (0, 1)
     direction: str = "higher is more isotropic"
@@ -186,7 +186,7 @@ def test_every_registered_measure_is_explained():
         assert " ".join(f"{measure.summary} {measure.reading}".split()) in page.text, name
         assert facts(measure) in page.text, name
         # beside the number and in its explanation
-        assert page.text.count(" ".join(measure.trap.split())) >= 2, name
+        assert page.text.count(" ".join(measure.caveat.split())) >= 2, name
 
 
 def test_the_trap_opens_beside_the_number_without_a_script():

@@ -15,7 +15,7 @@ class Measure:
     group: str = "isotropy"
     summary: str = "What it is."
     reading: str = "How to read it."
-    trap: str = "What misleads."
+    caveat: str = "What misleads."
     formula: str = "a/b"
     range: tuple = (0, 1)
     direction: str = "higher is more isotropic"

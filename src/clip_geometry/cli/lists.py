@@ -38,7 +38,7 @@ def _described(members: "Iterable[Measure]") -> Iterator[Block]:
 
     for m in members:
         reading = f"{m.summary} {m.reading}"
-        yield f"{m.name}: {m.title}", reading, f"Beware: {m.trap}", facts(m), m.formula, m.reference
+        yield f"{m.name}: {m.title}", reading, f"Caveat: {m.caveat}", facts(m), m.formula, m.reference
 
 
 def _configured(members: Mapping[str, Any], heading: str) -> Iterator[Block]:

@@ -145,7 +145,7 @@ def print_records(records: list[Record], *, by_default: bool = False) -> None:
     first = records[0]
     say(out, str(first.dataset))
     if first.maps:
-        say(out, f"moved before by: {first.maps}")
+        say(out, f"transformed before by: {first.maps}")
     say(out, f"pipeline: {' → '.join(first.pipeline or ()) or 'raw (rows as they are)'}")
     columns = [key for key in first.at if key != "modality"]
     computed = [record for record in records if record.value is not None]

@@ -91,4 +91,4 @@ def throughput_line(modality: str, facts: dict[str, Any]) -> str:
     beside = [part for part in PARTS if facts[part]["worked"] - facts[part]["waited"] > 0.01 * seconds]
     hidden = ", ".join(f"{part} {facts[part]['worked']:.1f} s" for part in beside)
     rate = f"{facts['items']} items in {facts['seconds']:.1f} s ({facts['items'] / seconds:.0f}/s)"
-    return f"{modality}: {rate}: {waited} of the time" + (f"; at work beside it: {hidden}" if hidden else "")
+    return f"{modality}: {rate}: {waited} of the time" + (f"; overlapped: {hidden}" if hidden else "")

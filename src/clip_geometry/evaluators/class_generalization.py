@@ -176,7 +176,7 @@ add_evaluator(
         summary="Zero-shot accuracy after a map that was fitted on some of the classes only.",
         reading="A map that generalizes improves new classes as much as known ones; one that memorizes improves known "
         "classes and ruins new ones.",
-        trap="All classes are candidates for every image, so known and new are two parts of one accuracy. With few "
+        caveat="All classes are candidates for every image, so known and new are two parts of one accuracy. With few "
         "known classes the map is not determined, and its completion decides on the new ones.",
         formula="share of images with argmax_k ⟨u_i, v_k⟩ = label, rows after the map",
         range=(0, 1),

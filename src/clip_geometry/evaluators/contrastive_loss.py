@@ -105,8 +105,8 @@ add_evaluator(
         takes="distinct pairs",
         summary="The cross-entropy of finding the pair among all others, in both directions, as in CLIP's training.",
         reading="At 0 every pair is far ahead of all others; at log n pairs cannot be distinguished from others.",
-        trap="It grows with the number of negatives, so only equal n (one batch of all pairs) compare. The logit scale "
-        "is 100, whatever the model's own.",
+        caveat="It grows with the number of negatives, so only equal n (one batch of all pairs) compare. The logit "
+        "scale is 100, whatever the model's own.",
         formula="mean of −log softmax(100 ⟨u_i, v_j⟩)_ii over rows and over columns",
         range=(0, float("inf")),
         direction="lower finds more pairs",

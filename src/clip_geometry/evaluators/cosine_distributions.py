@@ -189,7 +189,7 @@ add_evaluator(
         takes="distinct pairs",
         summary="The distributions of the cosines of matching and of random pairs.",
         reading="The AUC is the chance that a matching pair has the higher cosine: 1 separates them, 0.5 does not.",
-        trap="After a map that was fitted on the same pairs, matching pairs are near by construction.",
+        caveat="After a map that was fitted on the same pairs, matching pairs are near by construction.",
         formula="quantiles of ⟨u_i, v_i⟩ and of ⟨u_i, v_j⟩, i ≠ j",
         range=(-1, 1),
         direction="",

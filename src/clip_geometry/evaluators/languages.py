@@ -92,7 +92,7 @@ _PLAIN = Measure(
     takes="languages",
     summary="The distance of a caption from its translation, beside the distances of unrelated captions.",
     reading="The ratio is 0 if translations coincide and 1 if a translation is no nearer than any caption.",
-    trap="Distances scale with the rows: only the ratio compares across models. A language that a model cannot read "
+    caveat="Distances scale with the rows: only the ratio compares across models. A language that a model cannot read "
     "collapses, which makes its own distances small.",
     formula="mean ‖x_i − y_i‖ and mean ‖x_i − y_j‖, i ≠ j",
     range=(0, float("inf")),
@@ -107,7 +107,7 @@ _SQUARED = replace(
     name="language_distance[squared]",
     options={"squared": True},
     formula="mean ‖x_i − y_i‖² and mean ‖x_i − y_j‖², i ≠ j",
-    trap="A ratio of squares looks better than one of distances: 0.26 is about 0.51. Table 6 does not say so.",
+    caveat="A ratio of squares looks better than one of distances: 0.26 is about 0.51. Table 6 does not say so.",
 )
 _NUMBERS = {
     "pair_distance": ("Distance of translations", "lower is better aligned"),
@@ -141,7 +141,7 @@ for _variant in ("", "[cosine]"):
             "other one.",
             reading="At 0 or just below (−1/n if translations coincide) a row does not reveal its language; if it is "
             "higher, languages are clusters.",
-            trap="Low is not aligned: centering each language removes the clusters and leaves translations as far "
+            caveat="Low is not aligned: centering each language removes the clusters and leaves translations as far "
             "apart as before. A language that the model cannot read collapses into a tight cluster.",
             direction="lower is less divided by language",
         ),

@@ -173,7 +173,7 @@ add_evaluator(
         summary="The test accuracy of logistic regression on frozen rows.",
         reading="1 is right on every test row, 1/K is chance level. It shows what is linearly decodable, not what the "
         "texts find.",
-        trap="It depends on C and on the length of the rows: unit rows need a larger C than the default of 1.",
+        caveat="It depends on C and on the length of the rows: unit rows need a larger C than the default of 1.",
         formula="multinomial logistic regression, L-BFGS, C = 1",
         range=(0, 1),
         direction="higher classifies better",

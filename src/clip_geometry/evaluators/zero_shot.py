@@ -127,7 +127,7 @@ _COSINE = Measure(
     takes="classes",
     summary="The share of images whose own class has the text of highest cosine.",
     reading="1 is right on every image, 1/K is chance level.",
-    trap="It depends on the prompt, and published prompts were often chosen by this same accuracy. One prompt per "
+    caveat="It depends on the prompt, and published prompts were often chosen by this same accuracy. One prompt per "
     "class and an ensemble of prompts (one unit-length row per class, before the pipeline) do not compare.",
     formula="share of images with argmax_k ⟨u_i, v_k⟩ = label",
     range=(0, 1),

@@ -194,7 +194,7 @@ add_measure(
         summary="How far the inner products among the images are those among their texts, each about its mean.",
         reading="1 means that one set is the other, rotated, shifted and scaled; 0 that they are unrelated. The two "
         "may come from different models and dimensions.",
-        trap="The directions of largest variance decide it, so that a few dominant ones hide agreement or "
+        caveat="The directions of largest variance decide it, so that a few dominant ones hide agreement or "
         "disagreement in all others.",
         formula="HSIC(x, y)/√(HSIC(x, x) HSIC(y, y)), unbiased HSIC, linear kernels",
         range=(-1, 1),
@@ -218,8 +218,8 @@ add_measure(
         summary="The share of an image's ten nearest images whose texts are among the ten nearest of its text.",
         reading="1 means that both sets have the same neighbourhoods, k/(n − 1) that they are unrelated. The two may "
         "come from different models and dimensions.",
-        trap="It depends on k/n: compare equal n and k only. Copies of a row are ranked by their place in the file, in "
-        "both sets alike, which looks like agreement.",
+        caveat="It depends on k/n: compare equal n and k only. Copies of a row are ranked by their place in the file, "
+        "in both sets alike, which looks like agreement.",
         formula="mean_i |kNN_x(i) ∩ kNN_y(i)|/k, cosine, k = 10",
         range=(0, 1),
         direction="higher agrees better",

@@ -167,7 +167,7 @@ _TWO_NN = Measure(
     takes="rows",
     summary="The dimension of the data, from the distances of each row to its two nearest rows.",
     reading="Far below d, the rows lie near a surface of few dimensions; noise fills as many as the rows can show.",
-    trap="Biased low by boundaries and in high dimensions: 4000 rows of a 10-dimensional cube give 8.6, of noise in "
+    caveat="Biased low by boundaries and in high dimensions: 4000 rows of a 10-dimensional cube give 8.6, of noise in "
     "512 dimensions 132, so compare with the null value. It sees the smallest scale, where noise and near-copies live.",
     formula="slope of −log(1 − F) on log(r2/r1) through the origin, without the largest tenth of the ratios",
     range=(0, float("inf")),
@@ -190,7 +190,7 @@ _LID = Measure(
     takes="rows",
     summary="The dimension of the neighbourhoods of 100 rows, averaged over the data.",
     reading="Far below d, the rows around a row differ in few directions; compare with the null value of equal n.",
-    trap="Biased low by boundaries and in high dimensions, the more the larger k: 4000 rows of a 10-dimensional cube "
+    caveat="Biased low by boundaries and in high dimensions, the more the larger k: 4000 rows of a 10-dimensional cube "
     "give 7.9, of noise in 512 dimensions 93. Values of different k, n or conventions do not compare.",
     formula="1/mean_i mean_{j<k} log(r_k/r_j), k = 100",
     range=(0, float("inf")),
@@ -212,7 +212,7 @@ _DIRECTIONS = {
 }
 _CAI = {
     "formula": "mean_i 1/mean_{j≤k} log(r_k²/r_j²), k = 100",
-    "trap": "About half the dimension, since distances are squared, and k/(k − 2) of that for the zero term and the "
+    "caveat": "About half the dimension, since distances are squared, and k/(k − 2) of that for the zero term and the "
     "arithmetic mean: for comparison with published tables of this convention only.",
     "reference": "Cai et al. 2021, ICLR (Isotropy in the contextual embedding space)",
 }

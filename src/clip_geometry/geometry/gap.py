@@ -121,8 +121,8 @@ add_measure(
         summary="The distance between the mean image and the mean text.",
         reading="On unit rows at most 2; CLIP's lies near 0.8, so a mixed index returns rows of the query's own "
         "modality first.",
-        trap="It scales with the rows and is blind to the spread around the means: the same distance may separate two "
-        "modalities fully or not at all. Noise of n rows gives about √(2/n), not 0.",
+        caveat="It scales with the rows and is blind to the spread around the means: the same distance may separate "
+        "two modalities fully or not at all. Noise of n rows gives about √(2/n), not 0.",
         formula="‖mean(image) − mean(text)‖",
         range=(0, float("inf")),
         direction="lower is closer",
@@ -140,7 +140,7 @@ _SILHOUETTE = Measure(
     takes="two sets",
     summary="The silhouette of all rows with the modality as their label.",
     reading="0 means that images and texts are mixed, values towards 1 that each modality is a cluster of its own.",
-    trap="In high dimensions all distances are alike, so that fully separable modalities can score as low as .2.",
+    caveat="In high dimensions all distances are alike, so that fully separable modalities can score as low as .2.",
     quadratic=True,
     formula="silhouette of [image; text], label = modality, Euclidean",
     range=(-1, 1),
@@ -184,7 +184,7 @@ add_measure(
         summary="The distance of matching pairs as a share of it and the distances within the modalities.",
         reading="0 means that pairs coincide, 0.5 that a pair is as far apart as two random rows of one modality, "
         "more that the gap exceeds the modality's own spread.",
-        trap="It cannot tell a gap from bad pairing: without any gap, shuffled pairs give 0.5.",
+        caveat="It cannot tell a gap from bad pairing: without any gap, shuffled pairs give 0.5.",
         formula="m/(m + (i + t)/2), D = (1 − cos)/2, m over pairs, i and t within",
         range=(0, 1),
         direction="lower is closer",

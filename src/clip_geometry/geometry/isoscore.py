@@ -147,7 +147,7 @@ add_measure(
         takes="rows",
         summary="The effective number of dimensions that the variance of the rows uses.",
         reading="At d all directions carry the same variance, at 1 a single direction carries all of it.",
-        trap="Never above n − 1, and of n isotropic rows only about nd/(n + d): compare with the null value.",
+        caveat="Never above n − 1, and of n isotropic rows only about nd/(n + d): compare with the null value.",
         formula="tr(C)² / ‖C‖_F², C the covariance",
         range=(1, "d"),
         direction="higher is more isotropic",
@@ -167,7 +167,7 @@ _ISOSCORE = Measure(
     takes="rows",
     summary="The share of dimensions that the variance uses, from 0 (a line) to 1 (a sphere).",
     reading="1 means that all directions carry the same variance, 0 that one carries all of it.",
-    trap="Blind to the mean, so a narrow cone can still score high; and biased low where n is not far above d, where "
+    caveat="Blind to the mean, so a narrow cone can still score high; and biased low where n is not far above d, where "
     "isotropic noise gives about n/(n + d): compare with the null value or take [unbiased].",
     formula="(PR − 1)/(d − 1), PR the participation ratio",
     range=(0, 1),
@@ -184,8 +184,8 @@ add_measure(
         "unbiased",
         title="IsoScore, corrected for small samples",
         summary="IsoScore from unbiased estimates of both of its parts, so that few rows can be compared with many.",
-        trap="Blind to the mean, as IsoScore is. The ratio of two unbiased estimates keeps a small bias and, from few "
-        "rows, scatters widely: it may exceed 1.",
+        caveat="Blind to the mean, as IsoScore is. The ratio of two unbiased estimates keeps a small bias and, from "
+        "few rows, scatters widely: it may exceed 1.",
         formula="(a/b − 1)/(d − 1), a and b the U-statistics of tr(C)² and ‖C‖_F²",
         range=(float("-inf"), float("inf")),
         least_n=4,

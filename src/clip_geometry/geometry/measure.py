@@ -43,7 +43,7 @@ class Measure:
             a transform, these and one text per class. "languages": aligned captions.
         summary: What it measures, in one sentence.
         reading: What a high and a low value mean.
-        trap: What misleads those who trust the number alone.
+        caveat: What misleads those who trust the number alone.
         formula: Its formula.
         range: Lower and upper bound; a bound may be "d", the dimension.
         direction: What higher or lower means.
@@ -99,7 +99,7 @@ class Measure:
     ]
     summary: str
     reading: str
-    trap: str
+    caveat: str
     formula: str
     range: tuple[Bound, Bound]
     direction: str

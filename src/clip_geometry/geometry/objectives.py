@@ -271,8 +271,8 @@ _SILHOUETTE = Measure(
     summary="Squared distances between classes minus squared distances within, over all ordered pairs of rows.",
     reading="Of rows of unit length the highest value has every class on one point of its own, the mean of all rows "
     "being 0.",
-    trap="Between fixed class means it rises with the scatter of every class of less than half of the rows, and of two "
-    "equal classes it does not see the scatter at all. A sum over n² pairs; random labels score high.",
+    caveat="Between fixed class means it rises with the scatter of every class of less than half of the rows, and of "
+    "two equal classes it does not see the scatter at all. A sum over n² pairs; random labels score high.",
     formula="ΣΣ sign(ℓ(d), ℓ(d')) ‖d − d'‖², sign −1 for equal labels and +1 otherwise",
     range=(float("-inf"), float("inf")),
     direction="higher is more clustered",
@@ -290,8 +290,8 @@ _ISOTROPY = Measure(
     takes="rows",
     summary="The cosine between the variances along the principal axes and equal variances.",
     reading="1 means equal variance in all directions, 1/√d that one direction carries all of it.",
-    trap="IsoScore on another scale, (d O² − 1)/(d − 1), with the same bias: n isotropic rows give about √(n/(n + d)). "
-    "It never reaches 0, and moving rows apart does not raise it by itself.",
+    caveat="IsoScore on another scale, (d O² − 1)/(d − 1), with the same bias: n isotropic rows give about √(n/(n + "
+    "d)). It never reaches 0, and moving rows apart does not raise it by itself.",
     formula="cos(1, λ) = √(PR/d), λ the eigenvalues of the covariance, PR the participation ratio",
     least_d=2,
     range=(0, 1),
@@ -310,7 +310,7 @@ _CLASSIFIER = Measure(
     summary="How much more a linear classifier with the class means as its weights gives to the right class than to "
     "all wrong ones.",
     reading="Higher means that rows agree with their own class vector and disagree with the others.",
-    trap="It depends on the origin: of k > 2 classes a common offset μ takes n(k − 2)‖μ‖² off. It has no optimum, "
+    caveat="It depends on the origin: of k > 2 classes a common offset μ takes n(k − 2)‖μ‖² off. It has no optimum, "
     "since longer rows raise it, and the class means are not the weights of a trained classifier.",
     formula="−Σ_d Σ_ω sign(ω, ℓ(d)) ⟨d, c_ω⟩, c_ω the mean of class ω",
     range=(float("-inf"), float("inf")),
@@ -327,7 +327,7 @@ _TRIPLET = Measure(
     takes="labelled rows",
     summary="Minus the triplet loss without margin, summed over all triplets of anchor, positive and negative.",
     reading="0 means that every row is nearer to all rows of its class than to any other row.",
-    trap="Rows that all collapse to one point have the best value, 0, too, and shrinking all rows raises it. A sum "
+    caveat="Rows that all collapse to one point have the best value, 0, too, and shrinking all rows raises it. A sum "
     "over n³ triplets, so its size grows with n.",
     least_n=3,
     quadratic=True,
@@ -346,8 +346,8 @@ _BOUND = Measure(
     takes="labelled rows",
     summary="The sum of weighted distances that the triplet objective never exceeds.",
     reading="Negative values bound the triplet objective, positive ones say nothing about it, as it is at most 0.",
-    trap="Random labels give 0 on average however bad their triplets are. It does not bound the silhouette objective, "
-    "although the paper says so.",
+    caveat="Random labels give 0 on average however bad their triplets are. It does not bound the silhouette "
+    "objective, although the paper says so.",
     least_n=3,
     quadratic=True,
     formula="ΣΣ s ‖a − d‖, s = n_ω − n for equal labels and n_ω − 1 otherwise, ω the label of a",

@@ -173,7 +173,7 @@ _I1 = Measure(
     "and their negatives.",
     reading="Near 1, Z hardly depends on the direction; on unit rows a common offset (a cone) lowers it most, down to "
     "0.135, while a long axis alone leaves 0.65.",
-    trap="It depends on the length of the rows: short rows look isotropic, and values of rows with and without unit "
+    caveat="It depends on the length of the rows: short rows look isotropic, and values of rows with and without unit "
     "length do not compare. Published values follow several sign conventions.",
     formula="min_E Z / max_E Z, Z(v) = Σ exp⟨v, w_i⟩, E = ± eigenvectors of xᵀx",
     range=(0, 1),
@@ -190,7 +190,7 @@ _I2 = replace(
     summary="The relative standard deviation of the partition function Z(v) over the principal directions and their "
     "negatives.",
     reading="Near 0, all principal directions look alike; large values mean that few directions dominate.",
-    trap="It shrinks as d grows, since most directions see nothing, and depends on the length of the rows.",
+    caveat="It shrinks as d grows, since most directions see nothing, and depends on the length of the rows.",
     formula="std_E Z / mean_E Z, Z(v) = Σ exp⟨v, w_i⟩, E = ± eigenvectors of xᵀx",
     range=(0, float("inf")),
     direction="lower is more isotropic",
@@ -207,7 +207,7 @@ def _arbitrary(x: Rows) -> str | None:
 _ROWS = {
     "reading": "The published convention of Tyshchuk et al. (2023): rows of the eigenvector matrix in place of its "
     "columns. Any basis unrelated to the data gives these values; for reproduction only.",
-    "trap": "The basis has nothing to do with the data: of rows far from the origin it shows ‖mean‖/√d and little "
+    "caveat": "The basis has nothing to do with the data: of rows far from the origin it shows ‖mean‖/√d and little "
     "else. Of fewer rows than dimensions it is arbitrary.",
     "function": partition_by_rows,
     "streams": True,

@@ -188,7 +188,7 @@ add_measure(
         attribute="value",
         summary=f"The silhouette of up to {ROWS} rows drawn from all classes, each compared with all rows.",
         reading="As the silhouette, whose unbiased estimate it is; up to that many rows it is the silhouette.",
-        trap="A sample of one seed: the note says of how many rows, and its standard error.",
+        caveat="A sample of one seed: the note says of how many rows, and its standard error.",
         quadratic=False,
         streams=True,
         smooth=False,  # a block fewer draws another sample

@@ -159,7 +159,7 @@ add_measure(
         takes="rows",
         summary="How unequally the coordinates vary: standard deviation over mean of their standard deviations.",
         reading="0 means that all coordinates contribute alike, large values that a few rogue dimensions dominate.",
-        trap="It depends on the basis: a rotation, which changes no distance, changes it and can hide every rogue one.",
+        caveat="It depends on the basis: a rotation, which changes no distance, changes it and can hide rogue ones.",
         least_d=2,
         formula="std_j(s) / mean_j(s), s_j = std_i(w_ij)",
         range=(0, float("inf")),
@@ -180,7 +180,7 @@ _RANK = Measure(
     summary="How many directions the rows use, by the entropy of the singular values of the centred rows.",
     reading="At d all directions carry the same variance, at 1 one carries all. Weak directions count more than in the "
     "participation ratio, which squares the variances.",
-    trap="Never above n − 1; a long tail of noise raises it although it carries hardly any variance.",
+    caveat="Never above n − 1; a long tail of noise raises it although it carries hardly any variance.",
     formula="exp(−Σ p log p), p = σ/Σσ, σ the singular values of the centred rows",
     range=(1, "d"),
     direction="higher is more isotropic",
@@ -198,7 +198,7 @@ add_measure(
         summary="How many directions the rows use, by the entropy of the singular values of the rows as they are.",
         reading="At d all directions carry as much, at 1 one carries all; known as RankMe, where it predicts how well "
         "a representation serves other tasks.",
-        trap="A common offset is one large singular value and lowers it, so a cone and a line are not told apart.",
+        caveat="A common offset is one large singular value and lowers it, so a cone and a line are not told apart.",
         formula="exp(−Σ p log p), p = σ/Σσ, σ the singular values of the rows",
         invariances=("rotation", "scale"),
         options={"center": False},

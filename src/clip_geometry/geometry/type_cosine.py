@@ -92,8 +92,8 @@ add_measure(
         takes="labelled rows",
         summary="The mean cosine of two rows of different types, all pairs of types counted alike.",
         reading="0 means that types share no direction; contextual language models have high values in every layer.",
-        trap="A common offset or a few large clusters raise it although the types lie well apart inside them: subtract "
-        "the mean, or each cluster's mean, before calling the space anisotropic.",
+        caveat="A common offset or a few large clusters raise it although the types lie well apart inside them: "
+        "subtract the mean, or each cluster's mean, before calling the space anisotropic.",
         formula="(‖Σm_t‖² − Σ‖m_t‖²)/(T(T − 1)), m_t the mean unit row of type t, T types",
         range=(-1, 1),
         direction="lower is more isotropic",
@@ -113,8 +113,8 @@ add_measure(
         takes="labelled rows",
         summary="The mean cosine of two different rows of one type, averaged over the types.",
         reading="1 means that all rows of a type point the same way, so that context changes nothing.",
-        trap="In a cone it is high for any labels: only its distance to inter_type_cosine speaks of the types. A type "
-        "of two rows counts as much as a type of thousands, one of a single row not at all.",
+        caveat="In a cone it is high for any labels: only its distance to inter_type_cosine speaks of the types. A "
+        "type of two rows counts as much as a type of thousands, one of a single row not at all.",
         least_n=3,
         formula="mean over types with n_t ≥ 2 of (‖Σ_t u‖² − n_t)/(n_t(n_t − 1)), u = w/‖w‖",
         range=(-1, 1),

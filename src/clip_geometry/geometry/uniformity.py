@@ -137,7 +137,7 @@ add_measure(
         takes="pairs",
         summary="The mean squared distance of an image and its own text.",
         reading="0 means that pairs coincide; unrelated unit rows that fill the sphere have 2, in a common cone less.",
-        trap="The modality gap alone adds its square to every pair, however well pairs match; and rows that all "
+        caveat="The modality gap alone adds its square to every pair, however well pairs match; and rows that all "
         "coincide are perfectly aligned: read it beside uniformity.",
         formula="mean_i ‖x_i − y_i‖²",
         range=(0, float("inf")),
@@ -159,7 +159,7 @@ add_measure(
         takes="rows",
         summary="The logarithm of the mean Gaussian potential exp(−2 × squared distance) of all pairs of rows.",
         reading="0 where all rows coincide; unit rows spread evenly over a sphere of many dimensions tend to −4.",
-        trap="It depends on the scale of the rows: compare unit rows only. The nearest pairs dominate, so that a few "
+        caveat="It depends on the scale of the rows: compare unit rows only. The nearest pairs dominate, so that a few "
         "duplicates raise it more than the shape of the cloud does.",
         formula="log mean_{i<j} exp(−t‖x_i − x_j‖²), t = 2",
         range=(-float("inf"), 0),

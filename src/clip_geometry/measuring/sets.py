@@ -169,7 +169,7 @@ class MeasuredSets:
             )
         if measure.takes not in TAKES:
             call = f"clip_geometry.{measure.function.__name__}"
-            raise InputError(f"{measure.name} needs {measure.needs[0]}, which are not at hand here; call {call}")
+            raise InputError(f"{measure.name} needs {measure.needs[0]}, which this command does not have; call {call}")
         if not measure.across and measure.takes != "labelled rows":
             return list(self.rows)
         if measure.across:

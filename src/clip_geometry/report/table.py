@@ -28,7 +28,7 @@ class Explained:
     title: str
     summary: str
     reading: str
-    trap: str
+    caveat: str
     formula: str
     range: tuple[float | str, float | str]
     direction: str
@@ -94,7 +94,7 @@ class Block:
     range: str
     unit: str
     direction: str
-    trap: str
+    caveat: str
     equal_to: str
     lines: tuple[Line, ...]
 
@@ -204,7 +204,7 @@ def _block(name: str, members: Sequence[Member], explanation: Explanation | None
         range=f"{bound(low)} to {bound(high)}",
         unit=explanation.unit,
         direction=explanation.direction,
-        trap=explanation.trap,
+        caveat=explanation.caveat,
         equal_to=equal_to,
         lines=tuple(lines),
     )
