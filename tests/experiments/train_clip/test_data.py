@@ -101,7 +101,7 @@ def test_pictures_are_made_once(tmp_path, monkeypatch):
     first = loaded(tmp_path, made())
     (folder,) = tmp_path.iterdir()
     (folder / ".pixels.npy.killed.tmp").write_bytes(b"half a file")
-    monkeypatch.setattr(train_clip_data, "_render", lambda *_: pytest.fail("made again"))
+    monkeypatch.setattr(train_clip_data, "_bytes", lambda *_: pytest.fail("made again"))
     again = loaded(tmp_path, made())
     assert isinstance(again.pixels, np.memmap) and np.array_equal(first.pixels, again.pixels)
 
