@@ -231,17 +231,18 @@ def permutation_test(
     x, labels_or_y = _as_set(x, names[0]), _as_set(labels_or_y, names[1])
     value = measure(x, labels_or_y).detach()
     generator = torch.Generator().manual_seed(seed)
-    null = torch.stack([measure(*_shuffled(measure, x, labels_or_y, generator)).detach() for _ in range(draws)])
+    shuffled = []
+    for _ in range(draws):
+        if measure.takes == "two sets":
+            pooled = torch.cat(as_two_sets(x, labels_or_y, one_space=False))  # of the wider of both precisions
+            order = torch.randperm(len(pooled), generator=generator)
+            arranged = take(pooled, order[: len(x)]), take(pooled, order[len(x) :])
+        else:
+            arranged = x, take(labels_or_y, torch.randperm(len(labels_or_y), generator=generator))
+        shuffled.append(measure(*arranged).detach())
+    null = torch.stack(shuffled)
     slack = 1e-12 * value.abs()  # the data's own arrangement, drawn again, may differ in the last digit
     above = (1 + (null >= value - slack).sum().double()) / (1 + draws)
     below = (1 + (null <= value + slack).sum().double()) / (1 + draws)
     tails = {"greater": above, "less": below, "two-sided": (2 * torch.minimum(above, below)).clamp(max=1)}
     return PermutationTest(value, tails[alternative], null.mean(), null.std(correction=0))
-
-
-def _shuffled(measure: Measure, x: Any, other: Any, generator: torch.Generator) -> tuple[Any, Any]:
-    if measure.takes != "two sets":
-        return x, take(other, torch.randperm(len(other), generator=generator))
-    pooled = torch.cat(as_two_sets(x, other, one_space=False))  # of the wider of both precisions
-    order = torch.randperm(len(pooled), generator=generator)
-    return take(pooled, order[: len(x)]), take(pooled, order[len(x) :])

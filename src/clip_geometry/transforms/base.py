@@ -1,20 +1,18 @@
 """The base classes of transforms and their registry: scikit-learn's conventions, float64 inside."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
-from typing import ClassVar, Self, TypeAlias, TypeVar, overload
+from typing import Any, ClassVar, Self, TypeVar, overload
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from clip_geometry.geometry._core import rows
 from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.geometry._core.values import check_values
-from clip_geometry.registry import InputError, Registry
-
-Rows: TypeAlias = np.ndarray | StreamedRows
+from clip_geometry.registry import InputError
+from clip_geometry.transforms.rows import Rows, as_learnable
+from clip_geometry.transforms.step import transforms
 
 
 class RankWarning(UserWarning):
@@ -95,8 +93,8 @@ class Transform(TransformerMixin, BaseEstimator):
     def check(self) -> None:
         """Raise InputError for parameters that no data could make valid."""
 
-    def _learn(self, x: Rows) -> None:
-        """Set the learned attributes; by default there are none."""
+    def _learn(self, *args: Any, **kwargs: Any) -> None:
+        """Set the learned attributes from the rows, or from source and target rows; by default there are none."""
 
     @abstractmethod
     def _map(self, x: np.ndarray) -> np.ndarray: ...
@@ -106,35 +104,6 @@ class Transform(TransformerMixin, BaseEstimator):
         raise InputError(f"{self.name} is no affine map, so it cannot be written as (W, b)")
 
 
-def as_matrix(x: np.ndarray, *, name: str = "rows") -> np.ndarray:
-    """Return `x` as a finite float64 matrix of at least one row."""
-    return rows.as_rows(x, name=name, least=1).detach().cpu().double().numpy()
-
-
-def as_learnable(x: Rows, *, name: str = "rows") -> Rows:
-    """Like `as_matrix`, but also accept `StreamedRows`, which are returned unchanged."""
-    if isinstance(x, StreamedRows):
-        rows.as_matrix(x, name=name, least=1)
-        return x
-    return as_matrix(x, name=name)
-
-
-def in_torch(x: Rows) -> rows.Matrix:
-    """Return the rows as the functions of `geometry._core` take them."""
-    return x if isinstance(x, StreamedRows) else torch.from_numpy(x)
-
-
-def as_blocks(x: Rows) -> Iterator[np.ndarray]:
-    """Yield the rows in float64 blocks."""
-    return (block.numpy() for block in rows.blocks(in_torch(x)))
-
-
-def mean_of(x: Rows) -> np.ndarray:
-    """Return the mean row, (d,)."""
-    return rows.mean_row(in_torch(x)).numpy()
-
-
-transforms: Registry[type[Transform]] = Registry("pipeline step", "clip-geometry list transforms")
 Kind = TypeVar("Kind", bound=type[Transform])
 
 

@@ -9,9 +9,10 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from clip_geometry.registry import InputError, shown
-from clip_geometry.transforms.base import Rows, Transform, as_learnable, as_matrix
+from clip_geometry.transforms.base import Transform
 from clip_geometry.transforms.elementary import Normalize
 from clip_geometry.transforms.paired import PairedTransform
+from clip_geometry.transforms.rows import Rows, as_learnable, as_matrix
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,6 @@
 """Maps from one set to another, fitted on aligned rows: procrustes, least_squares."""
 
 import warnings
-from abc import abstractmethod
 from typing import Literal, Self
 
 import numpy as np
@@ -9,7 +8,8 @@ import numpy as np
 from clip_geometry.geometry._core.arguments import one_of, real_number
 from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.registry import InputError
-from clip_geometry.transforms.base import RankWarning, Rows, Transform, as_blocks, as_learnable, register
+from clip_geometry.transforms.base import RankWarning, Transform, register
+from clip_geometry.transforms.rows import Rows, as_blocks, as_learnable
 
 
 class PairedTransform(Transform):
@@ -35,11 +35,8 @@ class PairedTransform(Transform):
                 f"source has {len(source)} rows and target has {len(target)}; expected pairs, row i with row i"
             )
         self.fitted_on_, self.n_features_in_ = source.shape
-        self._learn_pairs(source, target)
+        self._learn(source, target)
         return self
-
-    @abstractmethod
-    def _learn_pairs(self, source: Rows, target: Rows) -> None: ...
 
     def _map(self, x: np.ndarray) -> np.ndarray:
         return x @ self.W_
@@ -85,7 +82,7 @@ class LeastSquares(PairedTransform):
         if self.rcond is not None:
             real_number(self.rcond, f"rcond of {self.name}", lambda part: 0 <= part < 1, "a number from 0 to below 1")
 
-    def _learn_pairs(self, source: Rows, target: Rows) -> None:
+    def _learn(self, source: Rows, target: Rows) -> None:
         d = source.shape[1]
         self.rcond_ = float(max(source.shape) * np.finfo(np.float64).eps if self.rcond is None else self.rcond)
         if isinstance(source, StreamedRows) or isinstance(target, StreamedRows):
@@ -143,7 +140,7 @@ class Procrustes(PairedTransform):
     def check(self) -> None:
         one_of(self.completion, f"completion of {self.name}", ("identity", "lapack"))
 
-    def _learn_pairs(self, source: Rows, target: Rows) -> None:
+    def _learn(self, source: Rows, target: Rows) -> None:
         n, d = source.shape
         if target.shape[1] != d:
             raise InputError(

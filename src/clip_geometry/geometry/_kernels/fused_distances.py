@@ -107,7 +107,7 @@ def fused_mean_distances(
     def sums(within: bool) -> Float[Tensor, " n"]:
         about, which = (centres, codes) if within else (middle(centres)[None], torch.zeros_like(codes))
         given = operands(rows, about, which, form, shape, dtype=dtype)
-        spans = _spans_within(codes, bounds, tiles) if within else _spans_between(codes, bounds, tiles)
+        spans = _spans(codes, bounds, tiles, within=within)
         out = _launch(given, exact, codes, bounds, spans, form, tiles, within=within)
         return (out / given.scale.double())[: len(rows)]
 
@@ -132,16 +132,16 @@ def _up(count: int, block: int) -> int:
     return math.ceil(count / block) * block
 
 
-def _spans_within(codes: Int[Tensor, " n"], bounds: list[int], tiles: Tiles) -> Int[Tensor, "t 4"]:
-    """Columns that each tile of rows walks through: the blocks that hold its classes; none of them is left out."""
-    start, stop = _classes_of_tiles(codes, bounds, tiles)[:2]
-    down, up = start // tiles.columns * tiles.columns, -(-stop // tiles.columns) * tiles.columns
-    return torch.stack([down, up, down, down], dim=1).int()
+def _spans(codes: Int[Tensor, " n"], bounds: list[int], tiles: Tiles, *, within: bool) -> Int[Tensor, "t 4"]:
+    """Columns that each tile of rows walks through, and those among them that it leaves out.
 
-
-def _spans_between(codes: Int[Tensor, " n"], bounds: list[int], tiles: Tiles) -> Int[Tensor, "t 4"]:
-    """All columns, but a tile of one class leaves out the blocks that hold nothing but this class."""
+    Within classes, the blocks that hold its classes, none left out. Between them all columns, but a tile of one class
+    leaves out the blocks that hold nothing but this class.
+    """
     start, stop, single = _classes_of_tiles(codes, bounds, tiles)
+    if within:
+        down, up = start // tiles.columns * tiles.columns, -(-stop // tiles.columns) * tiles.columns
+        return torch.stack([down, up, down, down], dim=1).int()
     out, out_end = -(-start // tiles.columns) * tiles.columns, stop // tiles.columns * tiles.columns
     out_end = torch.where(single, torch.maximum(out, out_end), out)
     every = torch.full_like(start, _up(len(codes), tiles.columns))
