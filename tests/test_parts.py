@@ -23,14 +23,14 @@ parts:
     description: Of the first part.
     pairs: {name: scenes, split: test, size: 12}
     measures: [average_cosine, modality_gap]
-    pictures: [singular_directions]
+    figures: [singular_directions]
     sweep:
       pipeline: [[normalize], [normalize, "center[each]"]]
   - experiment: multilingual
     title: Second
     captions: {name: scenes, split: test, size: 12}
     languages: [en, de]
-    pictures: [ratios]
+    figures: [ratios]
     seed: 4
 smoke:
   parts.0.pairs.size: 6
@@ -143,6 +143,19 @@ def test_what_is_no_list_of_parts_is_one_sentence(values, message):
 def test_a_change_of_nothing_is_one_sentence(key, message):
     with pytest.raises(InputError, match=message):
         change(spread(shared(), "c"), {key: 1}, "c")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"parts": "abc"}, "c: 'parts' cannot be replaced whole"),
+        ({"seed": 1, "parts.0.seed": 3}, "c: 'parts.0.seed' names a part, but this config has no 'parts'"),
+    ],
+)
+def test_a_config_without_parts_gets_none_by_a_change(changes, message):
+    """Found by fuzzing: a smoke section with `parts`."""
+    with pytest.raises(InputError, match=message):
+        change({"name": "a", "experiment": "geometry"}, changes, "c")
 
 
 def test_a_wrong_key_inside_a_part_is_named():

@@ -57,14 +57,16 @@ def change(values: Values, changes: Values, context: str) -> dict[str, Any]:
     longer swept.
 
     Raises:
-        InputError: No part has a key.
+        InputError: No part has a key, there are no parts, or a change would replace them.
     """
+    if "parts" in changes:
+        raise InputError(f"{context}: 'parts' cannot be replaced whole; set a key of one part, as parts.0.seed")
     if "parts" not in values:
+        if key := next((key for key in changes if key.startswith("parts.")), None):
+            raise InputError(f"{context}: {key!r} names a part, but this config has no 'parts'; leave 'parts.0.' out")
         return override(_without_swept(values, changes), changes)
     page = {key: value for key, value in changes.items() if key in PAGE}
     rest = {key: value for key, value in changes.items() if key not in PAGE}
-    if "parts" in rest:
-        raise InputError(f"{context}: 'parts' cannot be replaced whole; set a key of one part, as parts.0.seed")
     parts = [dict(part) for part in values["parts"]]
     for key, value in rest.items():
         head, _, tail = key.partition(".")

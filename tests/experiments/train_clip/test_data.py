@@ -151,12 +151,12 @@ def test_captions_that_are_cut_are_counted(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"image": None}, "a CLIP is trained on pictures with captions, and made has no pictures"),
+        ({"image": None}, "a CLIP is trained on images with captions, and made has no images"),
         ({"text": None}, "made has no captions; give it a prompt for captions of its classes"),
         ({"class_names": None}, "made has no labels with class names"),
         (
             {"image": side("image", ["a", "b", "q"], str, labels=np.zeros(3, int))},
-            "1 pictures have no caption, q is one",
+            "1 images have no caption, q is one",
         ),
     ],
 )
@@ -174,7 +174,7 @@ def test_a_picture_that_cannot_be_decoded_is_named(tmp_path):
         raise OSError("truncated")
 
     image = side("image", ["a", "b", "c"], broken, labels=np.zeros(3, int))
-    with pytest.raises(InputError, match=r"picture a cannot be decoded \(truncated\); leave it out"):
+    with pytest.raises(InputError, match=r"image a cannot be decoded \(truncated\); leave it out"):
         loaded(tmp_path, made(image=image))
 
 
@@ -190,7 +190,7 @@ def of_split(name, split="train", **changes):
 def test_what_is_measured_is_not_trained_on():
     require_apart({"data": of_split("a"), "measured": of_split("a", "test"), "tested": of_split("b")})
     few = side("image", ["x", "b"], str, labels=np.zeros(2, int))
-    with pytest.raises(InputError, match="1 pictures of tested are trained on, b is one; expected others, of another"):
+    with pytest.raises(InputError, match="1 images of tested are trained on, b is one; expected others, of another"):
         require_apart({"data": of_split("a"), "tested": of_split("a", image=few)})
 
 

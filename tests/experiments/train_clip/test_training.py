@@ -131,7 +131,7 @@ def test_captions_are_those_of_the_pictures_or_of_their_classes(tmp_path):
 
 
 def test_more_pictures_in_a_batch_than_there_are_is_said(tmp_path):
-    with pytest.raises(InputError, match="batch_size is 64, but there are 50 pictures to train on; expected at most"):
+    with pytest.raises(InputError, match="batch_size is 64, but there are 50 images to train on; expected at most"):
         planned(tmp_path, batch_size=64).trainer()
 
 

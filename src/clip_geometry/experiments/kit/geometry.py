@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from clip_geometry.experiments.kit.base import Cell, Experiment, Model, RunConfig, Source, Steps
+from clip_geometry.experiments.kit.base import FORMER_FIGURES, Cell, Experiment, Model, RunConfig, Source, Steps
 from clip_geometry.experiments.kit.stored import check_sources
 from clip_geometry.geometry import Measure, by_group
 from clip_geometry.geometry.uncertainty import BLOCKS
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from clip_geometry.report.gallery import FigureEntry
 
 
-Picture = Literal["singular_directions", "cosine_distributions", "singular_value_decay", "coordinate_spread"]
-PICTURES: tuple[Picture, ...] = get_args(Picture)
+StandardFigure = Literal["singular_directions", "cosine_distributions", "singular_value_decay", "coordinate_spread"]
+FIGURES: tuple[StandardFigure, ...] = get_args(StandardFigure)
 
 
 class GeometryConfig(RunConfig):
@@ -37,7 +37,7 @@ class GeometryConfig(RunConfig):
         limit: Use only the first N items.
         batch_size: Batch size of the encoder.
         blocks: Blocks of the jackknife, 0 for no standard errors.
-        pictures: The standard figures that are drawn.
+        figures: The standard figures that are drawn.
     """
 
     model: Model | None = None
@@ -47,7 +47,7 @@ class GeometryConfig(RunConfig):
     limit: int | None = Field(default=None, ge=2)
     batch_size: int = Field(default=64, ge=1)
     blocks: int = Field(default=BLOCKS, ge=0)
-    pictures: tuple[Picture, ...] = PICTURES
+    figures: tuple[StandardFigure, ...] = Field(default=FIGURES, validation_alias=FORMER_FIGURES)
 
     @model_validator(mode="after")
     def _sources(self) -> Self:
@@ -78,7 +78,7 @@ class GeometryExperiment(Experiment):
     def settings(self) -> dict[str, Any]:
         """What the numbers of every cell depend on."""
         config = self.config
-        settings = config.model_dump(mode="json", exclude={"name", "title", "description", "measures", "pictures"})
+        settings = config.model_dump(mode="json", exclude={"name", "title", "description", "measures", "figures"})
         return settings | self.workspace.revisions(config.model, config.pairs)
 
     def _rows(self, measure: Measure, asked: bool) -> list[Row]:
@@ -123,7 +123,7 @@ class GeometryExperiment(Experiment):
             gaussian=next(iter(self.sets.null.rows.values())),
             prefix=prefix,
             group=group,
-            names=self.config.pictures,
+            names=self.config.figures,
         )
 
     @classmethod

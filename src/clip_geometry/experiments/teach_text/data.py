@@ -211,7 +211,7 @@ class Sources:
         found = self.workspace.embeddings(self.config.teacher, data, limit=None, batch_size=BATCH, only="image")
         image = found.get("image")
         if image is None or image.labels is None:
-            raise InputError(f"{self.config.teacher.model} on {data.name} gives no labelled pictures for zero-shot")
+            raise InputError(f"{self.config.teacher.model} on {data.name} gives no labelled images for zero-shot")
         rows = torch.from_numpy(np.array(image.vectors, dtype=np.float32))
         return Images(rows, image.labels, self.seen(), len(load_dataset(data).class_names or ()))
 

@@ -112,7 +112,7 @@ def accuracy_rows(images: Images, classes: Tensor, at: Row) -> Iterator[Record]:
 def share_row(row: Record, teacher: Row) -> Record:
     """The accuracy of a student divided by the teacher's on the same images; undefined if the teacher's is 0."""
     value = row["value"] / teacher["value"] if teacher["value"] else None
-    note = {} if value is not None else {"note": "the teacher is right on no picture"}
+    note = {} if value is not None else {"note": "the teacher is right on no image"}
     return Record(SHARE, value, None, n=row.n, d=row.d, at=row.at, **note)
 
 

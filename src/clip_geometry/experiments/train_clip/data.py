@@ -131,9 +131,9 @@ def load_pairs(
 def _sides(dataset: Dataset) -> tuple[Side, Side]:
     name, image, text = dataset.config.name, dataset.image, dataset.text
     if image is None or text is None:
-        missing = "pictures" if image is None else "captions"
+        missing = "images" if image is None else "captions"
         hint = "" if image is None or dataset.class_names is None else "; give it a prompt for captions of its classes"
-        raise InputError(f"a CLIP is trained on pictures with captions, and {name} has no {missing}{hint}")
+        raise InputError(f"a CLIP is trained on images with captions, and {name} has no {missing}{hint}")
     if image.labels is None or dataset.class_names is None:
         raise InputError(
             f"{name} has no labels with class names, which zero-shot accuracy and silhouettes are taken by"
@@ -148,7 +148,7 @@ def caption_groups(image: Side, text: Side) -> tuple[np.ndarray, np.ndarray, np.
     names, group, count = np.unique(captioned, return_inverse=True, return_counts=True)
     place = np.minimum(np.searchsorted(names, wanted), len(names) - 1)
     if len(alone := wanted[names[place] != wanted]):
-        raise InputError(f"{len(alone)} pictures have no caption, {alone[0]} is one; leave them out")
+        raise InputError(f"{len(alone)} images have no caption, {alone[0]} is one; leave them out")
     return np.argsort(group, kind="stable"), (np.cumsum(count) - count)[place], count[place]
 
 
@@ -167,7 +167,7 @@ def require_apart(datasets: Mapping[str, Dataset]) -> None:
         shared = set(other.image.item_id) & set(trained.image.item_id)
         if sources[0] == sources[1] and shared:
             raise InputError(
-                f"{len(shared)} pictures of {name} are trained on, {min(shared)} is one; expected others, of another "
+                f"{len(shared)} images of {name} are trained on, {min(shared)} is one; expected others, of another "
                 "split say"
             )
 
@@ -189,7 +189,7 @@ def _bytes(image: Side, k: int, transform: Callable[[Any], Any]) -> np.ndarray:
     try:
         found = image.load(k)
     except OSError as error:
-        raise InputError(f"picture {image.item_id[k]} cannot be decoded ({error}); leave it out") from None
+        raise InputError(f"image {image.item_id[k]} cannot be decoded ({error}); leave it out") from None
     assert isinstance(found, Image.Image)
     return np.asarray(transform(rgb(found)))
 

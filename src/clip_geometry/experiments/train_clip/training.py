@@ -152,7 +152,7 @@ class ClipTrainer(Trainer):
     ):
         if len(pairs) < config.batch_size:
             raise InputError(
-                f"batch_size is {config.batch_size}, but there are {len(pairs)} pictures to train on; expected at most "
+                f"batch_size is {config.batch_size}, but there are {len(pairs)} images to train on; expected at most "
                 "as many, batches are whole"
             )
         self.model, self.objective, self.pairs, self.prompts = model, objective, pairs, prompts

@@ -233,6 +233,6 @@ def test_only_the_pictures_that_are_asked_for_are_drawn(tmp_path, monkeypatch):
         source="en",
         folder=tmp_path,
         origin="Data",
-        pictures=["ratios"],
+        names=["ratios"],
     )
     assert entry.name == "language_ratio" and [path.name for path in tmp_path.glob("*.svg")] == ["language_ratio.svg"]

@@ -10,7 +10,16 @@ from pydantic import Field, field_validator, model_validator
 from clip_geometry.config import validate
 from clip_geometry.data.base import DatasetConfig
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.experiments.kit.base import Cell, Data, Experiment, Model, RunConfig, Steps, experiments
+from clip_geometry.experiments.kit.base import (
+    FORMER_FIGURES,
+    Cell,
+    Data,
+    Experiment,
+    Model,
+    RunConfig,
+    Steps,
+    experiments,
+)
 from clip_geometry.experiments.kit.languages import LanguageSets
 from clip_geometry.geometry.uncertainty import BLOCKS
 from clip_geometry.registry import InputError
@@ -32,7 +41,7 @@ class MultilingualConfig(RunConfig):
         limit: Use only the first N items.
         batch_size: Batch size of the encoder.
         blocks: Blocks of the jackknife over captions, 0 for no standard errors.
-        pictures: The figures: a map of all rows by UMAP, and the ratios of distances.
+        figures: A map of all rows by UMAP, and the ratios of distances.
     """
 
     model: Model
@@ -42,7 +51,7 @@ class MultilingualConfig(RunConfig):
     limit: int | None = Field(default=None, ge=2)
     batch_size: int = Field(default=64, ge=1)
     blocks: int = Field(default=BLOCKS, ge=0)
-    pictures: tuple[Literal["map", "ratios"], ...] = ("map", "ratios")
+    figures: tuple[Literal["map", "ratios"], ...] = Field(default=("map", "ratios"), validation_alias=FORMER_FIGURES)
 
     @field_validator("languages")
     @classmethod
@@ -103,7 +112,7 @@ class Multilingual(Experiment):
 
     def cells(self) -> Iterator[Cell]:
         config = self.config
-        settings = config.model_dump(mode="json", exclude={"name", "title", "description", "pictures"})
+        settings = config.model_dump(mode="json", exclude={"name", "title", "description", "figures"})
         datasets = dict.fromkeys(data for pair in config.pairs.values() for data in pair)
         shared = settings | {"revisions": [self.workspace.revisions(config.model, data) for data in datasets]}
         together = [None] if len(config.pairs) > 1 else []
@@ -158,7 +167,7 @@ class Multilingual(Experiment):
             seed=self.config.seed,
             prefix=prefix,
             group=group,
-            pictures=self.config.pictures,
+            names=self.config.figures,
         )
 
     def label(self) -> str:

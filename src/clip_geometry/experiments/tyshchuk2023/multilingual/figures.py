@@ -49,7 +49,7 @@ def draw_languages(
     seed: int = 0,
     prefix: str = "",
     group: str = "",
-    pictures: Sequence[str] = ("map", "ratios"),
+    names: Sequence[str] = ("map", "ratios"),
 ) -> list[FigureEntry]:
     """Draw and save figures of rows after the pipeline.
 
@@ -62,11 +62,11 @@ def draw_languages(
         seed: Of UMAP and of the rows that are drawn.
         prefix: Of the file names.
         group: Heading in the report.
-        pictures: The figures, of "map" and "ratios".
+        names: Of the figures: "map", "ratios".
     """
     drawn: dict[str, Drawing] = {}
-    for picture in pictures:
-        if picture == "map":
+    for name in names:
+        if name == "map":
             kept = _sampled(sets, seed)
             by_count: dict[int, list[str]] = {}
             for language in dict.fromkeys(language for language, _ in kept):
