@@ -41,7 +41,7 @@ MAPS = {"rotation": rotate, "translation": translate, "scale": scale, "row scale
 
 
 def mapped(measure, how, rng, sets):
-    count = 2 if measure.across else 1
+    count = 2 if measure.inputs.across else 1
     return [*MAPS[how](rng, *sets[:count]), *sets[count:]]
 
 
@@ -53,7 +53,7 @@ def test_the_maps_are_those_of_the_registry():
 @pytest.mark.parametrize("name", measures)
 def test_invariances_hold_both_ways(name, how):
     measure = measures[name]
-    if how == "swap" and not measure.across:
+    if how == "swap" and not measure.inputs.across:
         assert "swap" not in measure.invariances
         return
     moved = []
@@ -74,7 +74,7 @@ def test_order_of_the_rows_does_not_matter(name):
     assert float(measures[name](*(part[order] for part in sets))) == pytest.approx(float(measures[name](*sets)))
 
 
-@pytest.mark.parametrize("name", [name for name, m in measures.items() if m.across])
+@pytest.mark.parametrize("name", [name for name, m in measures.items() if m.inputs.across])
 def test_needs_pairs_exactly_where_pairing_matters(name):
     measure = measures[name]
     x, y = arguments(measure, "plain")
@@ -114,7 +114,7 @@ def test_a_variant_with_another_function_streams_only_if_it_says_so():
 def test_passes_that_are_aggregations_are_run_by_an_engine(name, monkeypatch):
     """Every block is read inside of `aggregate`: what an engine does not see it cannot run."""
     measure, inside = measures[name], []
-    count = 2 if measure.across else 1
+    count = 2 if measure.inputs.across else 1
     sets = arguments(measure, "plain")
     x = [torch.as_tensor(each) for each in sets[:count]]
     rows = [StreamedRows(lambda part, each=each: each[part], tuple(each.shape), each.dtype) for each in x]
@@ -153,7 +153,7 @@ def sized(measure, n, d):
     x, y = cone(n, d, rng, offset=0.0), cone(n, d, rng)
     x[:, :1] = np.abs(x[:, :1])
     y[:, :1] = np.abs(y[:, :1]) * (-1.0) ** np.arange(n)[:, None]
-    if measure.across:
+    if measure.inputs.across:
         return x, y
     return (x, labels_for(x) % 2) if measure.takes == "labelled rows" else (x,)
 
@@ -198,7 +198,7 @@ def test_bad_rows_are_one_clear_sentence(name, case):
         measures[name](x, *rest)
 
 
-@pytest.mark.parametrize("name", [name for name, m in measures.items() if m.across])
+@pytest.mark.parametrize("name", [name for name, m in measures.items() if m.inputs.across])
 def test_different_dimensions_are_an_error_unless_two_spaces_are_compared(name):
     measure = measures[name]
     rng = np.random.default_rng(0)
@@ -237,7 +237,7 @@ def test_rows_of_extreme_scale_have_a_value_in_the_range_or_are_an_error(name, s
     low, high = measure.range[0], float("inf") if measure.range[1] == "d" else measure.range[1]
     for part in (..., (3,), (slice(None), 1)):
         sets = arguments(measure, "plain")
-        for rows in sets[: 2 if measure.across else 1]:
+        for rows in sets[: 2 if measure.inputs.across else 1]:
             rows[part] *= scale
         try:
             value = float(measure(*sets))

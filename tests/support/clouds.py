@@ -61,7 +61,7 @@ def arguments(measure, cloud, seed=0):
     """What the measure takes, from a named cloud: rows; rows and labels; or two sets."""
     rng = np.random.default_rng([seed, list(CLOUDS).index(cloud)])
     x = CLOUDS[cloud](size_for(measure), rng)
-    if measure.across:
+    if measure.inputs.across:
         shift = 0.7 * x.std() * rng.normal(size=x.shape[1])
         return x, 0.4 * x[::-1] + 0.6 * x + shift
     if measure.takes == "labelled rows":

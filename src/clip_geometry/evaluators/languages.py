@@ -135,7 +135,7 @@ for _variant in ("", "[cosine]"):
             _silhouette,
             name=f"language_silhouette{_variant}",
             group="languages",
-            takes="languages",
+            takes="rows by language",
             title=_silhouette.title.replace("the labels", "the languages"),
             summary="How much closer a caption lies to captions of its own language than to those of the nearest "
             "other one.",

@@ -26,6 +26,63 @@ Bound: TypeAlias = int | float | str
 GROUPS = ("cone", "modality gap", "matching", "isotropy", "spread", "clusters", "neighbours", "objectives")
 
 
+LABELS = ("labels", "languages")  # arguments with one value per row; all others are rows
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the function of a measure takes.
+
+    Args:
+        arguments: Their names.
+        needs: What rows must come with, besides rows.
+        across: Whether they are the image and the text rows of one collection.
+        whole: Arguments whose rows are no sample of items: the jackknife leaves none of them out.
+        permuted: How `permutation_test` breaks the relation of the two arguments: "rows" deals the rows of both sets
+            anew, "order" shuffles the second. None where there is none to break.
+    """
+
+    arguments: tuple[str, ...]
+    needs: str | None = None
+    across: bool = False
+    whole: tuple[str, ...] = ()
+    permuted: Literal["rows", "order"] | None = None
+
+
+Takes: TypeAlias = Literal[
+    "rows",
+    "labelled rows",
+    "two sets",
+    "pairs",
+    "distinct pairs",
+    "matched sets",
+    "classes",
+    "train and test",
+    "train, test and classes",
+    "languages",
+    "rows by language",
+]
+_PAIRS = Inputs(("image", "text"), needs="pairs", across=True, permuted="order")
+TAKES: Mapping[Takes, Inputs] = {
+    "rows": Inputs(("x",)),
+    "labelled rows": Inputs(("x", "labels"), needs="labels", permuted="order"),
+    "two sets": Inputs(("image", "text"), across=True, permuted="rows"),
+    "pairs": _PAIRS,
+    "distinct pairs": _PAIRS,
+    "matched sets": _PAIRS,
+    "classes": Inputs(
+        ("image", "labels", "class_text"), needs="labels and class prompts", across=True, whole=("class_text",)
+    ),
+    "train and test": Inputs(("train_x", "train_y", "test_x", "test_y"), needs="train and test sets"),
+    "train, test and classes": Inputs(
+        ("transform", "fit_x", "fit_labels", "image", "labels", "class_text"),
+        needs="a transform, train and test sets and class prompts",
+    ),
+    "languages": Inputs(("source", "target"), needs="captions in several languages", permuted="order"),
+    "rows by language": Inputs(("x", "languages"), needs="captions in several languages", permuted="order"),
+}
+
+
 @dataclass(frozen=True)
 class Measure:
     """A measure: one number, its function and what a reader has to know about it.
@@ -41,6 +98,7 @@ class Measure:
             image and text rows, and which belong together where that is not row i with row i. "classes": images, the
             class of each, and one text per class. "train and test": rows and labels of both. "train, test and classes":
             a transform, these and one text per class. "languages": aligned captions.
+            "rows by language": captions and the language of each.
         summary: What it measures, in one sentence.
         reading: What a high and a low value mean.
         caveat: What misleads those who trust the number alone.
@@ -85,18 +143,7 @@ class Measure:
     title: str
     group: str  # one of GROUPS
     function: Callable[..., Any]
-    takes: Literal[
-        "rows",
-        "labelled rows",
-        "two sets",
-        "pairs",
-        "distinct pairs",
-        "matched sets",
-        "classes",
-        "train and test",
-        "train, test and classes",
-        "languages",
-    ]
+    takes: Takes
     summary: str
     reading: str
     caveat: str
@@ -122,26 +169,16 @@ class Measure:
     one_space: bool = True
 
     @property
-    def across(self) -> bool:
-        """Whether it takes image and text."""
-        return self.takes in ("two sets", "pairs", "distinct pairs", "matched sets", "classes")
+    def inputs(self) -> Inputs:
+        """What `takes` stands for."""
+        return TAKES[self.takes]
 
     @property
     def needs(self) -> tuple[str, ...]:
         """What the rows must come with: "pairs", "labels", "rows of one scale" (multiply all rows and the
         value changes, so that only rows of one scale compare; unit rows are)."""
-        needs = {
-            "pairs": "pairs",
-            "distinct pairs": "pairs",
-            "matched sets": "pairs",
-            "labelled rows": "labels",
-            "classes": "labels and class prompts",
-            "train and test": "train and test sets",
-            "train, test and classes": "a transform, train and test sets and class prompts",
-            "languages": "captions in several languages",
-        }
         unit = () if "scale" in self.invariances else ("rows of one scale",)
-        return (*((needs[self.takes],) if self.takes in needs else ()), *unit)
+        return (*filter(None, (self.inputs.needs,)), *unit)
 
     def __call__(self, *sets) -> Tensor:
         """The number, a 0-d float64 tensor. Raises InputError for sets too small to have it, besides what its function

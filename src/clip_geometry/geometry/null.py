@@ -14,7 +14,7 @@ from clip_geometry.geometry._core.arguments import (
     whole_number,
 )
 from clip_geometry.geometry._core.rows import Labels, as_codes, unit_rows
-from clip_geometry.geometry.measure import Measure, as_registered
+from clip_geometry.geometry.measure import LABELS, Measure, as_registered
 from clip_geometry.memory import memory
 from clip_geometry.registry import InputError, shown
 
@@ -79,10 +79,14 @@ def null_value(
                 return prepare(scale * drawn)
             return prepare(unit_rows(drawn) if "rows of one scale" in measure.needs else drawn)
 
-        if measure.takes == "classes":
-            return measure(rows(n), labels, rows(n_text or as_codes(labels, n)[1]))
-        if measure.across or measure.takes == "languages":
-            return measure(rows(n), rows(n if n_text is None else n_text))
-        return measure(rows(n), labels) if measure.takes == "labelled rows" else measure(rows(n))
+        given, second = [], n if n_text is None else n_text
+        for name in measure.inputs.arguments:
+            if name in LABELS:
+                given.append(labels)
+            elif name == "class_text":
+                given.append(rows(n_text or as_codes(labels, n)[1]))
+            else:
+                given.append(rows(second if given else n))
+        return measure(*given)
 
     return torch.stack([value(draw) for draw in range(seed, seed + draws)]).mean()

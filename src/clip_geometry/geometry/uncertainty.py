@@ -12,7 +12,7 @@ from clip_geometry.geometry._core.arrays import require_plain
 from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.rows import as_matrix, as_two_sets, as_values
 from clip_geometry.geometry._core.streamed import StreamedRows
-from clip_geometry.geometry.measure import Measure, as_measure, as_registered
+from clip_geometry.geometry.measure import LABELS, Measure, as_measure, as_registered
 from clip_geometry.registry import InputError, shown
 
 if TYPE_CHECKING:
@@ -76,14 +76,6 @@ def _left_out(part: Any, block_of: Int[Tensor, " n"], blocks: int) -> Any:
     return part
 
 
-TAKES = {
-    "rows": ("rows",),
-    "labelled rows": ("rows", "labels"),
-    "classes": ("image", "labels", "class_text"),
-    "languages": ("source", "target"),
-}
-
-
 def _sampled(measure: Measure | Callable[..., Any], sets: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """The sets that are samples, and those that stay whole: class texts, without one of which a class is missing."""
     if not isinstance(measure, Measure):
@@ -95,19 +87,18 @@ def _sampled(measure: Measure | Callable[..., Any], sets: tuple[Any, ...]) -> tu
             if not several and not array:
                 raise InputError(f"set {k} is {shown(part)}; expected rows or labels, an array, a tensor or a list")
         return sets, ()
-    takes = TAKES.get(measure.takes, ("image", "text"))
+    takes = measure.inputs.arguments
     if len(sets) != len(takes):
         what = ", ".join(takes[:-1]) + " and " * (len(takes) > 1) + takes[-1]
         raise InputError(f"{measure.name} takes {what}; {len(sets)} sets were given")
     sets = tuple(_as_set(part, name) for part, name in zip(sets, takes, strict=True))
-    return (sets[:2], sets[2:]) if measure.takes == "classes" else (sets, ())
+    samples = len(takes) - len(measure.inputs.whole)
+    return sets[:samples], sets[samples:]
 
 
 def _as_set(part: Any, name: str) -> Any:
     """Rows as a matrix, labels as they are if they are a list or an array."""
-    if name != "labels":
-        return as_matrix(part, name=name, least=0)
-    return as_values(part, name=name)
+    return as_values(part, name=name) if name in LABELS else as_matrix(part, name=name, least=0)
 
 
 def _number(value: Any) -> Tensor:
@@ -136,7 +127,10 @@ def deal(n: int, blocks: Integer, seed: Integer) -> Int[Tensor, " n"]:
 
 
 def jackknife(without: Sequence[Tensor]) -> Float[Tensor, ""]:
-    """The standard error from the values without each of the blocks. Raises InputError where it exceeds float64."""
+    """SE = √((g − 1)/g Σ_b (θ_b − mean θ)²) from the values θ_b without each of the g blocks.
+
+    Raises InputError where it exceeds float64.
+    """
     values = torch.stack([value.detach().double().cpu() for value in without])
     largest = values.abs().max()
     unit = 1.0 if largest < 1e150 else largest  # so that squares stay in range
@@ -225,15 +219,14 @@ def permutation_test(
     draws, seed = whole_number(draws, "draws", most=DRAWS), seed_number(seed)
     if measure.takes == "rows":
         raise InputError(f"{measure.name} takes one set of rows; there are no labels and no pairs to permute")
-    if measure.takes == "classes" or measure.takes.startswith("train"):
+    if measure.inputs.permuted is None:
         raise InputError(f"{measure.name} needs {measure.needs[0]}; expected a measure of labelled rows or of two sets")
-    names = TAKES.get(measure.takes, ("image", "text"))
-    x, labels_or_y = _as_set(x, names[0]), _as_set(labels_or_y, names[1])
+    x, labels_or_y = map(_as_set, (x, labels_or_y), measure.inputs.arguments)
     value = measure(x, labels_or_y).detach()
     generator = torch.Generator().manual_seed(seed)
     shuffled = []
     for _ in range(draws):
-        if measure.takes == "two sets":
+        if measure.inputs.permuted == "rows":
             pooled = torch.cat(as_two_sets(x, labels_or_y, one_space=False))  # of the wider of both precisions
             order = torch.randperm(len(pooled), generator=generator)
             arranged = take(pooled, order[: len(x)]), take(pooled, order[len(x) :])

@@ -170,9 +170,9 @@ class MeasuredSets:
         if measure.takes not in TAKES:
             call = f"clip_geometry.{measure.function.__name__}"
             raise InputError(f"{measure.name} needs {measure.needs[0]}, which this command does not have; call {call}")
-        if not measure.across and measure.takes != "labelled rows":
+        if not measure.inputs.across and measure.takes != "labelled rows":
             return list(self.rows)
-        if measure.across:
+        if measure.inputs.across:
             if len(self.rows) < 2:
                 raise InputError(f"{measure.name} needs image and text, only {next(iter(self.rows))} was given")
             if self.refusal:
@@ -226,7 +226,9 @@ class MeasuredSets:
         return self._value(measure, place, None)
 
     def standard_error(self, measure: Measure, place: str) -> float | None:
-        """By the jackknife over blocks of items, the pipeline fitted anew without each; None where there is none.
+        """By the jackknife (`geometry.uncertainty.jackknife`) over blocks of items; None where there is none.
+
+        The pipeline is fitted again without each block.
 
         Not of measures that are not smooth, where the jackknife is wrong, and not where `blocks` rounds of O(n²)
         would take long (more than QUADRATIC_ROWS rows). Of streamed rows only where one pass serves all blocks.

@@ -37,18 +37,7 @@ def place(measure: Measure) -> str:
     """The call that computes a measure: `clip_geometry.isoscore(x, unbiased=True)`. Functions that are not public are
     named with their module."""
     function = unwrap(measure.function)
-    arguments = {
-        "rows": "x",
-        "labelled rows": "x, labels",
-        "two sets": "image, text",
-        "pairs": "image, text",
-        "distinct pairs": "image, text",
-        "matched sets": "image, text",
-        "classes": "image, labels, class_text",
-        "train and test": "train_x, train_y, test_x, test_y",
-        "train, test and classes": "transform, fit_x, fit_labels, image, labels, class_text",
-        "languages": "source, target" if measure.attribute else "x, languages",  # a silhouette takes them as labels
-    }[measure.takes]
+    arguments = ", ".join(measure.inputs.arguments)
     options = "".join(f", {key}={value!r}" for key, value in measure.options.items())
     number = f'["{measure.attribute}"]' if measure.name in evaluators else f".{measure.attribute}"
     public = unwrap(getattr(clip_geometry, function.__name__, place)) is function

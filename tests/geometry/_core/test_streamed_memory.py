@@ -36,7 +36,7 @@ def peak(function, n):
 
 def taken(measure):
     def function(n):
-        sets = [StreamedRows.of(part[:n]) for part in maps[: 1 + measure.across]]
+        sets = [StreamedRows.of(part[:n]) for part in maps[: 1 + measure.inputs.across]]
         measure(*sets, *([np.arange(n) % 10] if measure.takes == "labelled rows" else []))
 
     return function

@@ -113,7 +113,7 @@ class StateCallback:
         found = {}
         for name in self.names:
             measure = known(name)
-            for modality in ("both",) if measure.across else ("image", "text"):
+            for modality in ("both",) if measure.inputs.across else ("image", "text"):
                 try:
                     with warnings.catch_warnings():
                         warnings.simplefilter("ignore")  # a classifier that has not converged is a number all the same
