@@ -96,7 +96,6 @@ class Registry(Mapping[str, T], Generic[T]):
         kind: What the members are, e.g. "measure", for messages.
         listed_by: The command that lists all names.
         homes: Name → module that registers it, which is imported when the name is looked up.
-        package: Whose modules register the members; all are imported at the first question.
 
     Example:
         >>> shapes = Registry("shape")
@@ -106,14 +105,8 @@ class Registry(Mapping[str, T], Generic[T]):
         (4, False)
     """
 
-    def __init__(
-        self,
-        kind: str,
-        listed_by: str = "the documentation",
-        homes: Mapping[str, str] | None = None,
-        package: str | None = None,
-    ):
-        self.kind, self.listed_by, self.homes, self.package = kind, listed_by, homes or {}, package
+    def __init__(self, kind: str, listed_by: str = "the documentation", homes: Mapping[str, str] | None = None):
+        self.kind, self.listed_by, self.homes = kind, listed_by, homes or {}
         self._members: dict[str, T] = {}
 
     def add(self, name: str, member: T) -> T:
@@ -134,25 +127,19 @@ class Registry(Mapping[str, T], Generic[T]):
                 )
         return self._members[name]
 
-    def _names(self) -> dict[str, None]:
-        if self.package:
-            import_all(self.package)
-            self.package = None
-        return dict.fromkeys((*self.homes, *self._members))
-
     # Mapping's own versions rely on KeyError, which __getitem__ does not raise
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and name in self._names()
+        return isinstance(name, str) and (name in self._members or name in self.homes)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names())
+        return iter(dict.fromkeys((*self.homes, *self._members)))
 
     def __len__(self) -> int:
-        return len(self._names())
+        return len({*self.homes, *self._members})
 
 
 def import_all(package: str) -> None:
-    """Imports all modules below an imported package, so that they register what they have.
+    """Imports all modules below a package that is being imported, so that they register what they have.
 
     Modules whose name begins with an underscore register nothing and are skipped.
     """

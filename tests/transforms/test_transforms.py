@@ -1,12 +1,16 @@
 """All transforms: scikit-learn's conventions, and what normalize and center do."""
 
 import inspect
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 from clip_geometry.registry import InputError
@@ -207,3 +211,18 @@ def test_parameters_of_any_integer_type(value, x):
 def test_rows_that_leave_the_range_are_an_error_instead_of_infinity(transform, x):
     with pytest.raises(InputError, match=r"the result of .* has (NaN or infinity|entries up to)"):
         transform.fit(1e100 * x.astype(float)).transform(x * (1e-10 if getattr(transform, "factor", 1) < 1 else 1e10))
+
+
+def test_a_search_of_scikit_learn_sets_parameters_by_name(x):
+    labels = np.arange(30) % 2
+    found = GridSearchCV(make_pipeline(PCA(1), LogisticRegression()), {"pca__k": [1, 2, 3]}, cv=3).fit(x, labels)
+    assert found.best_estimator_[0].k == found.best_params_["pca__k"]
+    assert repr(PCA(3).set_params(center=False)) == "PCA(k=3, center=False)"
+    with pytest.raises(InputError, match="pca has no parameter 'ks'; known are k, center"):
+        PCA(3).set_params(ks=4)
+
+
+def test_measuring_does_not_import_scikit_learn():
+    """Its base class takes as long to import as torch."""
+    code = "import sys, clip_geometry.measuring.sets, clip_geometry.cli.measure_files; print('sklearn' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

@@ -1,7 +1,7 @@
 """Zero-shot accuracy on known and on new classes after a map fitted on known ones (Tyshchuk et al. 2023, Table 4)."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -14,15 +14,12 @@ from clip_geometry.geometry._core.arguments import members, positive_number, see
 from clip_geometry.geometry._core.rows import Rows, as_rows, class_indices
 from clip_geometry.geometry.measure import Measure
 from clip_geometry.registry import InputError
-from clip_geometry.transforms import Pipeline
-from clip_geometry.transforms.rows import as_matrix
-
-if TYPE_CHECKING:
-    from clip_geometry.transforms import Transform
+from clip_geometry.transforms import Compose, PairedTransform, Pipeline, Transform
+from clip_geometry.transforms.base import as_matrix
 
 
 def class_generalization(
-    transform: "Transform | Pipeline | str | None",
+    transform: Transform | Pipeline | str | None,
     fit_x: Rows,
     fit_labels: Any,
     image: Rows,
@@ -75,8 +72,6 @@ def class_generalization(
         0.0 0.0
         1.0 1.0
     """
-    from clip_geometry.transforms import Transform  # scikit-learn comes with it
-
     if isinstance(transform, str):
         transform = Pipeline(transform)
     elif transform is not None and not isinstance(transform, Transform | Pipeline):
@@ -123,7 +118,7 @@ def _within(image: Any, codes: Tensor, text: Any, classes: Bool[Tensor, " k"]) -
 
 
 def _transformed(
-    transform: "Transform | Pipeline", fit_rows: Any, fit_codes: Tensor, image: Any, text: Any
+    transform: Transform | Pipeline, fit_rows: Any, fit_codes: Tensor, image: Any, text: Any
 ) -> tuple[Any, Any]:
     """Return images and texts after the transform, fitted on the rows of known classes."""
     from sklearn.base import clone
@@ -137,17 +132,15 @@ def _transformed(
             raise InputError(fitted.refusal)
         transformed = fitted.transform({"image": as_matrix(image), "text": prompts})
         return transformed["image"], transformed["text"]
-    fitted = cast("Transform", clone(transform))
+    fitted = cast(Transform, clone(transform))
     if _maps_between(transform):
         return image, fitted.fit(prompts[codes], targets).transform(prompts)
     fitted.fit(targets)
     return fitted.transform(as_matrix(image)), fitted.transform(prompts)
 
 
-def _maps_between(transform: "Transform") -> bool:
+def _maps_between(transform: Transform) -> bool:
     """Return whether it maps one set onto another."""
-    from clip_geometry.transforms import Compose, PairedTransform
-
     if isinstance(transform, Compose):
         return any(_maps_between(step) for step in transform.steps)
     return isinstance(transform, PairedTransform)

@@ -1,18 +1,23 @@
-"""The base classes of transforms and their registry: scikit-learn's conventions, float64 inside."""
+"""The base classes of transforms and their registry: scikit-learn's conventions, float64 inside.
 
+They follow its protocol of an estimator without its base class, whose import (scipy.stats, pandas) takes as long as
+torch's: `clone`, pipelines and searches take them all the same.
+"""
+
+import inspect
 from abc import abstractmethod
-from typing import Any, ClassVar, Self, TypeVar, overload
+from collections.abc import Iterator
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar, overload
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
 
+from clip_geometry.geometry._core import rows
 from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.geometry._core.values import check_values
-from clip_geometry.registry import InputError
-from clip_geometry.transforms.rows import Rows, as_learnable
-from clip_geometry.transforms.step import transforms
+from clip_geometry.registry import InputError, Registry
+
+Rows: TypeAlias = np.ndarray | StreamedRows
 
 
 class RankWarning(UserWarning):
@@ -30,7 +35,7 @@ class RankWarning(UserWarning):
     """
 
 
-class Transform(TransformerMixin, BaseEstimator):
+class Transform:
     """Base of all transforms: `fit(x)` learns attributes that end in _, `transform(x)` returns new float64 rows.
 
     A subclass implements `_learn`, unless it learns nothing, and `_map`. Parameters are checked in `fit`, as in
@@ -71,7 +76,7 @@ class Transform(TransformerMixin, BaseEstimator):
         Raises:
             InputError: If the dimension differs from that of the fitting set.
         """
-        check_is_fitted(self)
+        self.require_fitted()
         x = as_learnable(x)
         if x.shape[1] != self.n_features_in_:
             raise InputError(
@@ -90,6 +95,41 @@ class Transform(TransformerMixin, BaseEstimator):
         with np.errstate(over="ignore", invalid="ignore"):  # check_values reports what overflows
             return self._map(x)
 
+    def fit_transform(self, x: Rows, y: Rows | None = None) -> Any:
+        """Fit on the rows and return them transformed."""
+        return self.fit(x, y).transform(x)
+
+    def require_fitted(self) -> None:
+        """Raise scikit-learn's NotFittedError before `fit`."""
+        if not hasattr(self, "n_features_in_"):
+            from sklearn.exceptions import NotFittedError
+
+            raise NotFittedError(f"{self.name} is not fitted yet; call fit first")
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name; none of them has parameters of its own, so `deep` changes nothing."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name; raise InputError for a name that is none."""
+        for name, value in params.items():
+            if name not in (known := self.get_params()):
+                raise InputError(f"{self.name} has no parameter {name!r}; known are {', '.join(known) or 'none'}")
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        defaults = inspect.signature(type(self)).parameters
+        given = [f"{k}={v!r}" for k, v in self.get_params().items() if v is not defaults[k].default]
+        return f"{type(self).__name__}({', '.join(given)})"
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import Tags, TargetTags, TransformerTags
+
+        return Tags(
+            estimator_type=None, target_tags=TargetTags(required=self.paired), transformer_tags=TransformerTags()
+        )
+
     def check(self) -> None:
         """Raise InputError for parameters that no data could make valid."""
 
@@ -104,6 +144,35 @@ class Transform(TransformerMixin, BaseEstimator):
         raise InputError(f"{self.name} is no affine map, so it cannot be written as (W, b)")
 
 
+def as_matrix(x: np.ndarray, *, name: str = "rows") -> np.ndarray:
+    """Return `x` as a finite float64 matrix of at least one row."""
+    return rows.as_rows(x, name=name, least=1).detach().cpu().double().numpy()
+
+
+def as_learnable(x: Rows, *, name: str = "rows") -> Rows:
+    """Like `as_matrix`, but also accept `StreamedRows`, which are returned unchanged."""
+    if isinstance(x, StreamedRows):
+        rows.as_matrix(x, name=name, least=1)
+        return x
+    return as_matrix(x, name=name)
+
+
+def in_torch(x: Rows) -> rows.Matrix:
+    """Return the rows as the functions of `geometry._core` take them."""
+    return x if isinstance(x, StreamedRows) else torch.from_numpy(x)
+
+
+def as_blocks(x: Rows) -> Iterator[np.ndarray]:
+    """Yield the rows in float64 blocks."""
+    return (block.numpy() for block in rows.blocks(in_torch(x)))
+
+
+def mean_of(x: Rows) -> np.ndarray:
+    """Return the mean row, (d,)."""
+    return rows.mean_row(in_torch(x)).numpy()
+
+
+transforms: Registry[type[Transform]] = Registry("pipeline step", "clip-geometry list transforms")
 Kind = TypeVar("Kind", bound=type[Transform])
 
 

@@ -5,14 +5,11 @@ from dataclasses import dataclass
 from typing import Self, cast
 
 import numpy as np
-from sklearn.base import clone
-from sklearn.utils.validation import check_is_fitted
 
 from clip_geometry.registry import InputError, shown
-from clip_geometry.transforms.base import Transform
+from clip_geometry.transforms.base import Rows, Transform, as_learnable, as_matrix
 from clip_geometry.transforms.elementary import Normalize
 from clip_geometry.transforms.paired import PairedTransform
-from clip_geometry.transforms.rows import Rows, as_learnable, as_matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +106,8 @@ class Compose(Transform):
             )
 
     def fit(self, x: Rows, y: Rows | None = None) -> Self:
+        from sklearn.base import clone
+
         self.check()
         x = as_learnable(x)
         self.fitted_on_, self.n_features_in_ = x.shape
@@ -126,7 +125,7 @@ class Compose(Transform):
 
     def affine(self) -> Affine:
         """Return the whole as an `Affine`; raise InputError if it is not affine."""
-        check_is_fitted(self)
+        self.require_fitted()
         return affine_chain(self.steps_, self.n_features_in_)
 
     def weights(self) -> tuple[np.ndarray, np.ndarray]:

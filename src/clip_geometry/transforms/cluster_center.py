@@ -9,8 +9,7 @@ from clip_geometry.geometry._core.rows import BLOCK
 from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.memory import memory
 from clip_geometry.registry import InputError
-from clip_geometry.transforms.base import Transform, register
-from clip_geometry.transforms.rows import Rows
+from clip_geometry.transforms.base import Rows, Transform, register
 
 
 @register

@@ -7,8 +7,7 @@ import numpy as np
 from clip_geometry.geometry._core.arguments import positive_number
 from clip_geometry.geometry._core.rows import as_rows, unit_rows
 from clip_geometry.geometry._core.streamed import StreamedRows
-from clip_geometry.transforms.base import Transform, register
-from clip_geometry.transforms.rows import Rows, mean_of
+from clip_geometry.transforms.base import Rows, Transform, mean_of, register
 
 
 @register

@@ -8,8 +8,7 @@ import numpy as np
 from clip_geometry.geometry._core.arguments import one_of, real_number
 from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.registry import InputError
-from clip_geometry.transforms.base import RankWarning, Transform, register
-from clip_geometry.transforms.rows import Rows, as_blocks, as_learnable
+from clip_geometry.transforms.base import RankWarning, Rows, Transform, as_blocks, as_learnable, register
 
 
 class PairedTransform(Transform):

@@ -3,19 +3,16 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
 from clip_geometry.geometry._core.streamed import StreamedRows, cat
 from clip_geometry.registry import InputError
-from clip_geometry.transforms.rows import Rows, as_learnable, as_matrix
-from clip_geometry.transforms.step import Step, parse_pipeline, transforms
-
-if TYPE_CHECKING:
-    from clip_geometry.transforms.base import Transform
-    from clip_geometry.transforms.chain import Affine
+from clip_geometry.transforms.base import Rows, Transform, as_learnable, as_matrix, transforms
+from clip_geometry.transforms.chain import Affine, affine_chain
+from clip_geometry.transforms.step import Step, parse_pipeline
 
 Sets: TypeAlias = Mapping[str, Rows]
 Indices: TypeAlias = tuple[np.ndarray, np.ndarray]
@@ -45,7 +42,7 @@ class FittedPipeline:
     """
 
     steps: tuple[Step, ...]
-    chains: "Mapping[str, tuple[Transform, ...]]"
+    chains: Mapping[str, tuple[Transform, ...]]
     dimensions: Mapping[str, tuple[int, int]]
     fitted_on: str | None
     refusal: str | None
@@ -72,10 +69,8 @@ class FittedPipeline:
             transformed[modality] = x
         return transformed
 
-    def affine(self, modality: str) -> "Affine":
+    def affine(self, modality: str) -> Affine:
         """Return the chain of the modality as one affine map; raise InputError if it is not affine."""
-        from clip_geometry.transforms.chain import affine_chain
-
         key = self.key(modality)
         return affine_chain(self.chains[key], self.dimensions[key][0])
 
@@ -211,7 +206,7 @@ def as_sets(sets: Sets) -> Sets:
     }
 
 
-def _fit(step: Step, rows: Sets, pairs: Pairs) -> "dict[str, Transform]":
+def _fit(step: Step, rows: Sets, pairs: Pairs) -> dict[str, Transform]:
     """Fit one step and return the transform of each modality that it changes."""
     kind = transforms[step.name]
     if kind.paired:
@@ -230,7 +225,7 @@ def _fit(step: Step, rows: Sets, pairs: Pairs) -> "dict[str, Transform]":
     return dict.fromkeys(rows, step.make().fit(pooled))
 
 
-def _fit_pairs(step: Step, rows: Sets, pairs: Pairs) -> "dict[str, Transform]":
+def _fit_pairs(step: Step, rows: Sets, pairs: Pairs) -> dict[str, Transform]:
     source, target = step.sides()
     sets = [_fitting_rows(step, side, rows) for side in (source, target)]
     if pairs is None:

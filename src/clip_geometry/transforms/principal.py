@@ -10,8 +10,7 @@ import numpy as np
 from clip_geometry.geometry._core.arguments import flag, whole_number
 from clip_geometry.geometry._core.triangle import triangle
 from clip_geometry.registry import InputError
-from clip_geometry.transforms.base import Transform, register
-from clip_geometry.transforms.rows import Rows, as_blocks, in_torch, mean_of
+from clip_geometry.transforms.base import Rows, Transform, as_blocks, in_torch, mean_of, register
 
 
 @dataclass(frozen=True, eq=False)

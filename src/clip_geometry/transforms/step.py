@@ -5,19 +5,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import NoneType
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from clip_geometry.registry import InputError, Registry, did_you_mean, shown
-
-if TYPE_CHECKING:
-    from clip_geometry.transforms.base import Transform
-
-# the transforms are imported with scikit-learn, when the first of them is asked for: measuring alone needs none
-transforms: Registry["type[Transform]"] = Registry(
-    "pipeline step", "clip-geometry list transforms", package="clip_geometry.transforms"
-)
+from clip_geometry.registry import InputError, did_you_mean, shown
+from clip_geometry.transforms.base import Transform, transforms
 
 SCOPES = ("image", "text", "pooled", "each")
 DIRECTIONS = ("text-to-image", "image-to-text", "source-to-target")
@@ -51,7 +44,7 @@ class Step:
         values, scope = f"({', '.join(written)})" if written else "", f"[{self.scope}]" if self.scope else ""
         return f"{self.name}{values}{scope}"
 
-    def make(self) -> "Transform":
+    def make(self) -> Transform:
         """Return the transform, not yet fitted."""
         return transforms[self.name](**dict(self.parameters))
 
