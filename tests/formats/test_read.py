@@ -51,14 +51,15 @@ def test_bfloat16_becomes_float32_exactly_and_is_recorded(tmp_path):
 
 
 @pytest.mark.parametrize("names", [("image", "text"), ("img_emb", "text_emb"), ("image_features", "text_features")])
-@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".parquet"])
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".pt", ".parquet"])
 def test_files_with_both_sides(tmp_path, suffix, names):
     sides, path = {names[0]: cloud(seed=1), names[1]: cloud(seed=2)}, tmp_path / f"x{suffix}"
     labels = np.array([3, 1, 4, 1, 5, 9, 2])
     if suffix == ".npz":
         np.savez(path, labels=labels, **sides)
-    elif suffix == ".safetensors":
-        save_file({k: torch.from_numpy(v) for k, v in {"labels": labels, **sides}.items()}, path)
+    elif suffix in (".safetensors", ".pt"):
+        save = save_file if suffix == ".safetensors" else torch.save
+        save({k: torch.from_numpy(v) for k, v in {"labels": labels, **sides}.items()}, path)
     else:
         pq.write_table(pa.table({"labels": labels} | {k: vector_column(v) for k, v in sides.items()}), path)
     both = read_any(path)
@@ -136,3 +137,14 @@ def test_a_folder_with_one_file_for_each_side(tmp_path):
     write(tmp_path / "image.npz", cloud())
     with pytest.raises(InputError, match=r"has image\.npy and image\.npz: give one of these files"):
         read_any(tmp_path)
+
+
+def test_a_pt_file_of_anything_else_is_one_sentence_and_runs_nothing(tmp_path):
+    torch.save({"a": 1}, tmp_path / "a.pt")
+    with pytest.raises(InputError, match="holds a dict; expected a tensor, or a dict of tensors by name"):
+        read_any(tmp_path / "a.pt")
+    torch.save(Exception("x"), tmp_path / "b.pt")
+    with pytest.raises(InputError, match="pickles other objects, which is refused"):
+        read_any(tmp_path / "b.pt")
+    torch.save(torch.ones(3, 2, requires_grad=True), tmp_path / "c.pt")
+    assert read_any(tmp_path / "c.pt")["image"].vectors.shape == (3, 2)

@@ -195,10 +195,10 @@ def test_the_own_class_is_left_out_between_classes():
     """Of a class of half the rows: of its tiles half of the columns."""
     _, codes, bounds = sorted_rows([320, 160, 160], 1)
     tiles = Tiles(32, 32, 16, 4, 1)
-    spans = fused_distances._spans_between(codes, bounds, tiles)
+    spans = fused_distances._spans(codes, bounds, tiles, within=False)
     walked = spans[:, 1] - spans[:, 0] - (spans[:, 3] - spans[:, 2])
     assert walked.tolist() == [320] * 10 + [480] * 10
-    within = fused_distances._spans_within(codes, bounds, tiles)
+    within = fused_distances._spans(codes, bounds, tiles, within=True)
     assert (within[:, 1] - within[:, 0]).tolist() == [320] * 10 + [160] * 10
 
 

@@ -32,12 +32,14 @@ def write(path, vectors):
             np.savez(path, vectors)
         case ".safetensors":
             save_file({"anything": torch.from_numpy(vectors)}, path)
+        case ".pt":
+            torch.save(torch.from_numpy(vectors), path)
         case ".parquet":
             pq.write_table(pa.table({"anything": vector_column(vectors)}), path)
     return path
 
 
-FORMATS = [".npy", ".npz", ".safetensors", ".parquet"]
+FORMATS = [".npy", ".npz", ".safetensors", ".pt", ".parquet"]
 
 
 def assert_same_bits(read, written):

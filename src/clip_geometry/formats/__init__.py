@@ -10,7 +10,7 @@ from clip_geometry.embeddings import Embeddings
 from clip_geometry.formats.clip_retrieval import is_clip_retrieval, read_clip_retrieval, write_clip_retrieval
 from clip_geometry.formats.labels import read_labels, with_labels
 from clip_geometry.formats.parquet_files import read_parquet, write_parquet
-from clip_geometry.formats.vectors import NAMES, UNNAMED, read_npy, read_npz, read_safetensors
+from clip_geometry.formats.vectors import NAMES, UNNAMED, read_npy, read_npz, read_pt, read_safetensors
 from clip_geometry.paths import existing_file, expanded
 from clip_geometry.registry import InputError, did_you_mean, shown
 
@@ -29,6 +29,7 @@ READERS: dict[str, Callable[[Path], dict[str, Embeddings]]] = {
     ".npy": read_npy,
     ".npz": read_npz,
     ".safetensors": read_safetensors,
+    ".pt": read_pt,
     ".parquet": read_parquet,
 }
 
@@ -37,8 +38,8 @@ def read_any(path: str | Path) -> dict[str, Embeddings]:
     """Read all embeddings at a path.
 
     Args:
-        path: A file (.npy, .npz, .safetensors, .parquet), a store, a clip-retrieval folder, or a folder with image.npy
-            and text.npy.
+        path: A file (.npy, .npz, .safetensors, .pt, .parquet), a store, a clip-retrieval folder, or a folder with
+            image.npy and text.npy.
 
     Returns:
         Modality → embeddings. A file that names no modality, not even in its file name, counts as images.

@@ -1,10 +1,11 @@
-"""Arrays from .npy, .npz and .safetensors, and the rules of all formats: which array is which modality, what is valid.
+"""Arrays from .npy, .npz, .safetensors and .pt; for all formats, which array is which modality, and what is valid.
 
 Pickled objects are never loaded; bfloat16 becomes float32, exactly.
 """
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -92,16 +93,35 @@ def read_npz(path: Path) -> dict[str, Embeddings]:
 
 def read_safetensors(path: Path) -> dict[str, Embeddings]:
     """Read the tensors "image" and "text" (`NAMES`), or a single one of any name; and "labels"."""
+    return _from_tensors(reading.read_safetensors(path, framework="pt")[1], path)
+
+
+def read_pt(path: Path) -> dict[str, Embeddings]:
+    """Read what torch.save wrote: one tensor of no modality, or a dict of tensors like those of .safetensors."""
+    import torch
+
+    found = reading.read_checkpoint(path, "a file of embeddings")
+    if isinstance(found, torch.Tensor):
+        (alone,) = _from_tensors({"": found}, path).values()
+        return {UNNAMED: alone}
+    if not isinstance(found, dict) or not all(isinstance(each, torch.Tensor) for each in found.values()):
+        raise InputError(
+            f"{shown(path)} holds a {type(found).__name__}; expected a tensor, or a dict of tensors by name"
+        )
+    return _from_tensors({str(name): tensor for name, tensor in found.items()}, path)
+
+
+def _from_tensors(tensors: Mapping[str, Any], path: Path) -> dict[str, Embeddings]:
     import torch
 
     arrays: dict[str, np.ndarray] = {}
     dtypes: dict[str, str] = {}
-    _, tensors = reading.read_safetensors(path, framework="pt")
     for name, tensor in tensors.items():
         dtypes[name] = str(tensor.dtype).removeprefix("torch.")
         try:
+            tensor = tensor.detach()
             arrays[name] = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
-        except TypeError:  # float8 and other types that numpy lacks
+        except (TypeError, RuntimeError):  # float8 and other types that numpy lacks
             raise InputError(
                 f"{shown(path)}, tensor {shown(name)}, holds {dtypes[name]} values; embeddings are bfloat16, float16, "
                 "float32 or float64"

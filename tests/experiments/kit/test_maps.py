@@ -5,12 +5,14 @@ import re
 
 import numpy as np
 import pytest
+import torch
 
 from clip_geometry.config import validate
 from clip_geometry.embeddings import pair
 from clip_geometry.evaluators import class_generalization, contrastive_loss, linear_probe, zero_shot
 from clip_geometry.experiments.kit.base import experiments
 from clip_geometry.registry import InputError
+from clip_geometry.runner import RunFolder
 from clip_geometry.transforms import Normalize, Pipeline, Procrustes, Whiten
 from support.workspaces import CLASSES, D, FakeWorkspace
 
@@ -228,3 +230,105 @@ def test_what_cannot_be_scored_is_one_sentence(tmp_path):
     with pytest.raises(InputError, match="C is 'abc'; expected a positive number or 'validation'"):
         made("linear_probe", tmp_path, RAW, C="abc")
     assert CLASSES < D  # so that the maps above are not determined, and warn
+
+
+# --- stored embeddings of labelled images and their class prompts
+
+
+@pytest.fixture
+def notebook(tmp_path):
+    """The layout of the authors' notebook: one .pt tensor for each data set and role. 6 classes, d = 12."""
+    rng = np.random.default_rng(0)
+    classes = rng.normal(size=(6, 12))
+    folder = tmp_path / "embeddings"
+
+    def save(place, rows):
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        torch.save(torch.as_tensor(rows), folder / place)
+
+    for split, n in (("train", 80), ("test", 40)):
+        labels = rng.permutation(np.arange(n) % 6)
+        images = classes[labels] + rng.normal(size=(n, 12))
+        save(f"CIFAR100{split}/image/CLIP_X.pt", images.astype(np.float32))
+        save(f"CIFAR100{split}/label/CLIP_X.pt", labels)
+        save(f"CIFAR100{split}/text/CLIP_X.pt", (classes + 1).astype(np.float32))
+    for modality, name in (("image", "CLIP_X"), ("text", "CLIP_X_0")):
+        save(f"coco_val2014/{modality}/{name}.pt", rng.normal(size=(50, 12)).astype(np.float32))
+    return folder
+
+
+def made_of_files(name, folder, /, *maps, **changes):
+    kind = experiments[name]
+    values = {"name": "t", "experiment": name, "blocks": 4, "maps": list(maps), **changes}
+    return kind(validate(kind.Config, values, "test"), RunFolder(folder / "run", "cpu"))
+
+
+def stored_probe(folder):
+    files = {"image": "image", "labels": "label", "text": "text"}
+    return {
+        split: {key: str(folder / f"CIFAR100{split}" / place / "CLIP_X.pt") for key, place in files.items()}
+        | {"dataset": "cifar100", "part": split, "encoder": "X"}
+        for split in ("train", "test")
+    }
+
+
+def test_stored_embeddings_stand_for_the_probe_the_pairs_and_what_maps_are_fitted_on(notebook, tmp_path):
+    whiten = {"row": "whitened", "pipeline": ["normalize", "whiten(5)[pooled]"], "fit_on": "pairs"}
+    turn = {"row": "turned", "pipeline": ["normalize", "least_squares[text-to-image]"], "fit_on": "train"}
+    pca = {"row": "pca", "pipeline": ["normalize", "pca(3, center=false)[text]"], "fit_on": "prompts"}
+    coco = notebook / "coco_val2014"
+    pairs = {"image": str(coco / "image/CLIP_X.pt"), "text": str(coco / "text/CLIP_X_0.pt"), "dataset": "coco"}
+    maps = RAW, whiten, turn, pca
+    with pytest.warns(match="rank"):  # six prompts
+        rows = rows_of(made_of_files("zero_shot", tmp_path, *maps, pairs=pairs, probe=stored_probe(notebook)))
+
+    def load(place):
+        return torch.load(notebook / place, weights_only=True).numpy()
+
+    def unit(x):
+        return x.astype(np.float64) / np.linalg.norm(x.astype(np.float64), axis=1, keepdims=True)
+
+    images, text = unit(load("CIFAR100test/image/CLIP_X.pt")), unit(load("CIFAR100test/text/CLIP_X.pt"))
+    labels = load("CIFAR100test/label/CLIP_X.pt")
+
+    def accuracy(image, text):
+        return float((np.argmax(unit(image) @ unit(text).T, axis=1) == labels).mean())
+
+    fitted = unit(np.concatenate([load("coco_val2014/image/CLIP_X.pt"), load("coco_val2014/text/CLIP_X_0.pt")]))
+    mean = fitted.mean(0)
+    values, axes = np.linalg.eigh(np.cov((fitted - mean).T))
+    whitening = axes[:, ::-1][:, :5] / np.sqrt(values[::-1][:5])
+    train, train_labels = unit(load("CIFAR100train/image/CLIP_X.pt")), load("CIFAR100train/label/CLIP_X.pt")
+    prompts = unit(load("CIFAR100train/text/CLIP_X.pt"))[train_labels]
+    turned = text @ np.linalg.lstsq(prompts, train, rcond=None)[0]
+    plane = np.linalg.svd(text)[2][:3].T
+    expected = {
+        "raw": accuracy(images, text),
+        "whitened": accuracy((images - mean) @ whitening, (text - mean) @ whitening),
+        "turned": accuracy(images, turned),
+        "pca": accuracy(images @ plane, text @ plane),
+    }
+    found = {name: value(rows, "zero_shot.top_1", row=name) for name in expected}
+    assert found == pytest.approx(expected, abs=1e-12)
+    assert len(set(expected.values())) > 2  # they differ, so that equality says something
+    first = rows[0]
+    assert (first["model"], first["dataset"], first["split"], first["n"]) == ("X", "cifar100", "test", 40)
+    whitened = next(row for row in rows if row["at"]["row"] == "whitened")
+    assert whitened["fitted_on"] == "coco:pooled"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda probe: probe.pop("train"), "the probe cifar100 has no train embeddings; set probe.train"),
+        (lambda probe: probe["test"].pop("text"), "images? embeddings, their labels, and text"),
+        (lambda probe: probe.update(train="scenes"), "train of a stored probe is a data set"),
+        (lambda probe: probe["test"].update(imag="x"), "unknown key 'imag'; did you mean 'image'"),
+    ],
+)
+def test_a_stored_probe_that_lacks_something_is_one_sentence(notebook, tmp_path, change, message):
+    probe = stored_probe(notebook)
+    change(probe)
+    turn = {"row": "turned", "pipeline": ["normalize", "procrustes[text-to-image]"], "fit_on": "train"}
+    with pytest.raises(InputError, match=message):
+        rows_of(made_of_files("zero_shot", tmp_path, turn, probe=probe))

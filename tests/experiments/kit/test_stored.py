@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+import torch
 
 from clip_geometry.config import validate
 from clip_geometry.experiments.geometry import Geometry
@@ -72,6 +73,33 @@ def test_labels_of_a_file_of_their_own(folder, tmp_path):
         read_stored(stored)
 
 
+def test_a_file_for_each_modality_and_a_random_split(folder):
+    """The split is torch's: manual_seed(seed), randperm(n), ⌊share · n⌋ rows first; pairs stay pairs."""
+    files = {name: f"$MY_DATA/mine/{name}.npy" for name in ("image", "text")}
+    parts = {
+        part: read_stored(config(pairs={**files, "split": {"share": 0.8, "part": part, "seed": 0}}).pairs)
+        for part in ("first", "rest")
+    }
+    torch.manual_seed(0)
+    order = torch.randperm(30).numpy()
+    for name in ("image", "text"):
+        rows = np.load(folder / f"{name}.npy")
+        assert np.array_equal(parts["first"][name].vectors, rows[order[:24]])
+        assert np.array_equal(parts["rest"][name].vectors, rows[order[24:]])
+    assert parts["rest"]["image"].provenance["split"] == "last part of a random 0.8 split, seed 0"
+    named = config(pairs={**files, "dataset": "coco", "part": "val2014", "encoder": "mine"}).pairs
+    assert {key: read_stored(named)["image"].provenance[key] for key in ("dataset", "split", "model")} == {
+        "dataset": "coco",
+        "split": "val2014",
+        "model": "mine",
+    }
+
+
+def test_keys_that_came_later_do_not_rename_cells(folder):
+    dumped = config().pairs.model_dump(mode="json")
+    assert dumped == {"embeddings": str(folder), "labels": None, "encoder": None, "rows": None}
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
@@ -82,6 +110,15 @@ def test_labels_of_a_file_of_their_own(folder, tmp_path):
         ({"pairs": "scenes"}, "pairs has scenes, which a model has to embed; set model"),
         ({"pairs": {"embeddings": "x", "encodr": "y"}}, "unknown key 'encodr'; did you mean 'encoder'"),
         ({"pairs": {"embeddings": "x", "rows": [3, 3]}}, "rows = [3, 3]; expected [first, end]"),
+        (
+            {"pairs": {"embeddings": "x", "image": "y"}},
+            "either one file or folder, `embeddings`, or",
+        ),
+        (
+            {"pairs": {"text": "x", "rows": [0, 3], "split": {"share": 0.5, "part": "first"}}},
+            "have rows and split; expected one of them",
+        ),
+        ({"pairs": {"text": "x", "split": {"share": 1.5, "part": "first"}}}, "split.share"),
         ({"pairs": {"embeddings": "$NOWHERE/x"}}, "needs the environment variable NOWHERE, which is not set"),
     ],
 )

@@ -92,7 +92,7 @@ def test_a_share_is_of_the_teachers_accuracy(whole):
         if teacher["value"]:
             assert share["value"] == pytest.approx(student["value"] / teacher["value"])
         else:
-            assert share["value"] is None and share["note"] == "the teacher is right on no picture"
+            assert share["value"] is None and share["note"] == "the teacher is right on no image"
 
 
 def test_states_and_the_saved_tower_are_measured_on_the_same_captions(whole):

@@ -58,7 +58,7 @@ def test_every_measure_is_there_in_every_state(whole):
     assert steps == measured_steps(6, 4) and steps[0] == 0 and steps[-1] == 6
     for name in NAMES:
         of = [row for row in rows if row["measure"] == name and "trajectory" in row]
-        across = {**measures, **evaluators}[name].across
+        across = {**measures, **evaluators}[name].inputs.across
         assert {row["at"]["modality"] for row in of} == ({"both"} if across else {"image", "text"})
         for row in of:
             assert len(row["trajectory"]) == len(steps) and row["trajectory"][-1] == row["value"] is not None

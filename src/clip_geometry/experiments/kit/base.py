@@ -18,7 +18,7 @@ from clip_geometry.embedding.reading import read_store
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders import encoder_revision, resolve_encoder
 from clip_geometry.encoders.base import EncoderConfig
-from clip_geometry.experiments.kit.stored import StoredConfig, read_stored, stored_revision
+from clip_geometry.experiments.kit.stored import StoredConfig, StoredProbe, read_stored, stored_revision
 from clip_geometry.registry import InputError, Registry, homes_in
 from clip_geometry.results import Results, Row
 from clip_geometry.transforms import parse_pipeline
@@ -47,11 +47,12 @@ def _dataset(value: Any) -> DatasetConfig:
 
 
 def _source(value: Any) -> DatasetConfig | StoredConfig:
-    """A data set, or a section {embeddings: PATH, …} of stored embeddings."""
+    """A data set, or a section {embeddings: PATH, …} or {image: PATH, text: PATH, …} of stored embeddings."""
     if isinstance(value, StoredConfig):
         return value
-    if isinstance(value, dict) and isinstance(value.get("embeddings"), str):
-        given = {key: value[key] for key in ("embeddings", "labels") if isinstance(value.get(key), str)}
+    if isinstance(value, dict) and "name" not in value and {"embeddings", "image", "text"} & set(value):
+        files = ("embeddings", "image", "text", "labels")
+        given = {key: value[key] for key in files if isinstance(value.get(key), str)}
         places = {key: str(path_of(place).resolve()) for key, place in given.items()}
         return validate(StoredConfig, {**value, **places}, "stored embeddings")
     return _dataset(value)
@@ -63,10 +64,24 @@ def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
     return seeds
 
 
+def _probe(value: Any) -> DatasetConfig | StoredProbe:
+    """A labelled data set, or a section {train: …, test: …} of stored embeddings."""
+    if isinstance(value, StoredProbe):
+        return value
+    if isinstance(value, dict) and "name" not in value and isinstance(value.get("test"), dict):
+        splits = {key: _source(part) for key, part in value.items() if part is not None}
+        if strange := next((key for key, part in splits.items() if not isinstance(part, StoredConfig)), None):
+            raise InputError(f"{strange} of a stored probe is a data set; expected stored embeddings")
+        values = {key: part.model_dump(mode="json") for key, part in splits.items()}
+        return validate(StoredProbe, values, "stored probe")
+    return _dataset(value)
+
+
 Model = Annotated[SerializeAsAny[EncoderConfig], BeforeValidator(_encoder)]
 Data = Annotated[SerializeAsAny[DatasetConfig], BeforeValidator(_dataset)]
 Steps = Annotated[tuple[str, ...], AfterValidator(lambda steps: tuple(map(str, parse_pipeline(steps))))]
 Seeds = Annotated[tuple[int, ...], Field(min_length=1), AfterValidator(_distinct)]
+Probe = Annotated[SerializeAsAny[DatasetConfig] | StoredProbe, BeforeValidator(_probe)]
 Source = Annotated[SerializeAsAny[DatasetConfig] | StoredConfig, BeforeValidator(_source)]
 
 

@@ -14,8 +14,8 @@ from pydantic import Field, model_validator
 from clip_geometry.config import Config, validate
 from clip_geometry.data.base import DatasetConfig
 from clip_geometry.embeddings import Embeddings, pair
-from clip_geometry.experiments.kit.base import Cell, Data, Experiment, Model, RunConfig, Source, Steps
-from clip_geometry.experiments.kit.stored import StoredConfig, check_sources
+from clip_geometry.experiments.kit.base import Cell, Experiment, Model, Probe, RunConfig, Source, Steps
+from clip_geometry.experiments.kit.stored import StoredConfig, StoredProbe, check_sources, class_prompts
 from clip_geometry.geometry import Measure
 from clip_geometry.geometry.uncertainty import BLOCKS
 from clip_geometry.measuring.provenance import context, origin_of
@@ -238,14 +238,15 @@ class ProbeConfig(MapsConfig):
 
     Args:
         pairs: images and captions that maps can be fitted on, null for none.
-        probe: labelled images with splits "train" and "test", and a prompt.
+        probe: labelled images with splits "train" and "test", and a prompt; or stored embeddings of both splits, as
+            {train: {image: …, labels: …, text: …}, test: …}.
     """
 
     ROLES: ClassVar = ("pairs", "train", "test", "prompts")
     SCORED: ClassVar = ("test",)
 
     pairs: Source | None = None
-    probe: Data
+    probe: Probe
 
     @property
     def sources(self) -> Mapping[str, DatasetConfig | StoredConfig]:
@@ -258,7 +259,11 @@ class ProbeConfig(MapsConfig):
     def data_fields(cls) -> set[str]:
         return {"pairs", "probe"}
 
-    def _split(self, split: str) -> DatasetConfig:
+    def _split(self, split: str) -> DatasetConfig | StoredConfig:
+        if isinstance(self.probe, StoredProbe):
+            if (stored := getattr(self.probe, split)) is None:
+                raise InputError(f"the probe {self.probe.name} has no {split} embeddings; set probe.{split}")
+            return stored
         values = self.probe.model_dump(mode="json") | {"split": split}
         return validate(type(self.probe), values, f"probe {self.probe.name}")
 
@@ -268,19 +273,24 @@ class PromptedConfig(ProbeConfig):
 
     @model_validator(mode="after")
     def _prompted(self) -> Self:
-        if self.probe.prompt is None:
+        if not isinstance(self.probe, StoredProbe) and self.probe.prompt is None:
             raise InputError(f'the probe {self.probe.name} needs a prompt: set probe.prompt, as in "a photo of a {{}}"')
         return self
 
 
 class ProbeExperiment(MapsExperiment):
     def sets(self, role: str) -> Sets:
-        found = super().sets(role)
+        found = self._probe(role)
         return {"text": found["text"]} if role == "prompts" else found
+
+    def _probe(self, role: str) -> Sets:
+        found = super().sets(role)
+        stored = isinstance(self.config.probe, StoredProbe) and role != "pairs"
+        return class_prompts(found) if stored and "text" in found else found
 
     def labelled(self, role: str) -> tuple[Embeddings, Embeddings]:
         """Images with labels, and their class prompts."""
-        found = super().sets(role)
+        found = self._probe(role)
         if len(found) < 2 or found["image"].labels is None or found["text"].pair_on != "label":
             raise InputError(
                 f"the probe {self.config.probe.name} has to be labelled images with class prompts; set probe.prompt, "

@@ -3,57 +3,147 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
-from pydantic import model_validator
+import numpy as np
+import torch
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from clip_geometry.config import Config, digest
 from clip_geometry.data.base import revision
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders.base import EncoderConfig
-from clip_geometry.formats import read_any, read_labels, with_labels
+from clip_geometry.formats import read_any, read_embeddings, read_labels, with_labels
 from clip_geometry.registry import InputError
 
 
+class SplitConfig(Config):
+    """A random split of the rows: those of torch.randperm(n), seeded, up to ⌊share · n⌋ and from there on.
+
+    Images and texts have one order, so the split keeps the pairs of aligned rows.
+
+    Args:
+        share: Of the rows that are in the first part.
+        part: "first" or "rest".
+        seed: Of torch.randperm.
+    """
+
+    share: float = Field(gt=0, lt=1)
+    part: Literal["first", "rest"]
+    seed: int = Field(default=0, ge=0, lt=2**63)
+
+    def __str__(self) -> str:
+        return f"{'first' if self.part == 'first' else 'last'} part of a random {self.share:g} split, seed {self.seed}"
+
+    def rows(self, n: int) -> np.ndarray:
+        order = torch.randperm(n, generator=torch.Generator().manual_seed(self.seed)).numpy()
+        count = int(self.share * n)
+        return order[:count] if self.part == "first" else order[count:]
+
+
 class StoredConfig(Config):
-    """Stored embeddings as a source of a config.
+    """Stored embeddings as a source of a config: one file or folder, or a file for each modality.
 
     Args:
         embeddings: A file or folder that `clip-geometry measure` accepts.
-        labels: A file with one label per row, null for the labels that the embeddings carry.
+        image: A file of image embeddings, in place of `embeddings`.
+        text: A file of text embeddings.
+        labels: A file with one label per row, null for the labels that the embeddings carry. They are those of every
+            set with as many rows, or of `image` where that is given.
         encoder: The model behind the embeddings, for the result rows.
+        dataset: The name of the data, for the result rows; null for that of the file or folder.
+        part: The split of the data that the files hold, for the result rows.
         rows: [first, end) of every set, null for all.
+        split: A random part of the rows of every set, null for all.
     """
 
-    embeddings: Path
+    embeddings: Path | None = None
+    image: Path | None = None
+    text: Path | None = None
     labels: Path | None = None
     encoder: str | None = None
+    dataset: str | None = None
+    part: str | None = None
     rows: tuple[int, int] | None = None
+    split: SplitConfig | None = None
 
     @model_validator(mode="after")
     def _some_rows(self) -> Self:
+        if (self.embeddings is None) == (self.image is None and self.text is None):
+            raise InputError("stored embeddings are either one file or folder, `embeddings`, or `image` and `text`")
         if self.rows is not None and not 0 <= self.rows[0] < self.rows[1]:
             raise InputError(f"rows = {list(self.rows)}; expected [first, end] with 0 ≤ first < end")
+        if self.rows is not None and self.split is not None:
+            raise InputError("stored embeddings have rows and split; expected one of them")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, inner: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Keys that came later are left out where they are null, so that cells computed before keep their names."""
+        later = ("image", "text", "dataset", "part", "split")
+        return {key: value for key, value in inner(self).items() if value is not None or key not in later}
+
+    @property
+    def places(self) -> dict[str, Path]:
+        """Where the sets lie, by key."""
+        given = {"embeddings": self.embeddings, "image": self.image, "text": self.text, "labels": self.labels}
+        return {key: place for key, place in given.items() if place is not None}
+
+    @property
+    def name(self) -> str:
+        return self.dataset or next(iter(self.places.values())).name
+
+
+class StoredProbe(Config):
+    """Stored embeddings in the place of a labelled data set: images with `labels`, and one text per class.
+
+    Text k is the prompt of class k, unless the file of the texts has labels.
+    """
+
+    train: StoredConfig | None = None
+    test: StoredConfig
+
+    @model_validator(mode="after")
+    def _labelled(self) -> Self:
+        if any(each is not None and each.text is None and each.embeddings is None for each in (self.train, self.test)):
+            raise InputError("a stored probe has image embeddings, their labels, and text: the prompts of the classes")
         return self
 
     @property
     def name(self) -> str:
-        return self.embeddings.name
+        return self.test.name
+
+
+def class_prompts(sets: Mapping[str, Embeddings]) -> dict[str, Embeddings]:
+    """The sets with the texts as class prompts: text k, if it has no label, is that of class k."""
+    text = sets["text"]
+    labels = np.arange(len(text)) if text.labels is None else text.labels
+    return {**sets, "text": replace(text, labels=labels, pair_on="label")}
 
 
 def read_stored(config: StoredConfig, limit: int | None = None) -> Mapping[str, Embeddings]:
     """The sets by modality. Raises InputError where there are fewer rows than the config asks for."""
     first, end = config.rows or (0, None)
-    split = {} if config.rows is None else {"split": f"rows {first} to {end}"}
+    chosen = config.split or (None if config.rows is None else f"rows {first} to {end}")
+    said = ", ".join(str(each) for each in (config.part, chosen) if each is not None)
+    split = {"split": said} if said else {}
     encoder = {} if config.encoder is None else {"model": config.encoder}
     sets = {}
-    found = read_any(config.embeddings)
+    if config.embeddings is not None:
+        found = read_any(config.embeddings)
+    else:
+        found = {
+            modality: read_embeddings(place, modality=modality)
+            for modality, place in (("image", config.image), ("text", config.text))
+            if place is not None
+        }
     if config.labels is not None:
-        found = with_labels(found, read_labels(config.labels))
+        labelled = found if config.image is None else {"image": found["image"]}
+        found = {**found, **with_labels(labelled, read_labels(config.labels))}
     for modality, each in found.items():
         if end is not None and len(each) < end:
-            raise InputError(f"{config.embeddings} has {len(each)} {modality} rows, but rows = [{first}, {end}]")
-        rows = each.take(slice(first, end))
+            raise InputError(f"{config.name} has {len(each)} {modality} rows, but rows = [{first}, {end}]")
+        rows = each.take(slice(first, end) if config.split is None else config.split.rows(len(each)))
         known = {key: value for key, value in each.provenance.items() if key != "source"}
         provenance = {"dataset": config.name, **known, **split, **encoder}
         sets[modality] = replace(rows if limit is None else rows.take(slice(limit)), provenance=provenance)
@@ -62,12 +152,12 @@ def read_stored(config: StoredConfig, limit: int | None = None) -> Mapping[str, 
 
 def stored_revision(config: StoredConfig) -> str:
     """A hash that changes when a file of the embeddings or their labels does."""
-    path = config.embeddings
-    names = sorted(str(each.relative_to(path)) for each in path.rglob("*")) if path.is_dir() else [path.name]
-    embeddings = digest(revision(path if path.is_dir() else path.parent, names))
-    if config.labels is None:
-        return embeddings
-    return digest([embeddings, revision(config.labels.parent, [config.labels.name])])
+    found: list[Any] = []
+    for key, path in config.places.items():
+        names = sorted(str(each.relative_to(path)) for each in path.rglob("*")) if path.is_dir() else [path.name]
+        of_files = revision(path if path.is_dir() else path.parent, names)
+        found.append(of_files if key == "labels" else digest(of_files))
+    return found[0] if len(found) == 1 else digest(found)
 
 
 def check_sources(model: EncoderConfig | None, **roles: Any) -> None:
