@@ -96,6 +96,26 @@ def test_class_generalization_of_maps(cifar10, transform, known, new):
     assert (found["known"], found["new"]) == pytest.approx((known, new), abs=5e-4)
 
 
+def test_least_squares_on_labelled_images_is_the_nearest_class_mean(cifar10):
+    """Fitted on half of the images, scored on the other, in five splits: not one prediction depends on the texts."""
+    image, labels, text = cifar10.image.astype(float), cifar10.labels, cifar10.text.numpy()
+    of_means, of_prompts = [], []
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        fit, rest = np.split(rng.permutation(500), 2)
+        means = np.stack([image[fit][labels[fit] == k].mean(0) for k in range(10)])
+        nearest = image[rest] @ (means / np.linalg.norm(means, axis=1, keepdims=True)).T
+        for texts in (text, rng.normal(size=text.shape), text[rng.permutation(10)]):
+            with pytest.warns(RankWarning):
+                mapped = LeastSquares().fit(texts[labels[fit]], image[fit]).transform(texts)
+            cosines = image[rest] @ (mapped / np.linalg.norm(mapped, axis=1, keepdims=True)).T
+            assert np.array_equal(cosines.argmax(1), nearest.argmax(1))
+        of_means.append((nearest.argmax(1) == labels[rest]).mean())
+        of_prompts.append(zero_shot(image[rest], labels[rest], text)["top_1"])
+    assert np.mean(of_means) == pytest.approx(0.8936, abs=1e-12)
+    assert np.mean(of_prompts) == pytest.approx(0.8776, abs=1e-12)
+
+
 def test_retrieval(coco500):
     cross = retrieval(*coco500)
     assert (cross["image_to_text.r_at_1"], cross["text_to_image.r_at_1"]) == (0.552, 0.506)
