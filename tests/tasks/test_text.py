@@ -69,7 +69,7 @@ def test_polarity_in_the_layout_of_nltk(tmp_path, place):
 def test_a_table_of_ones_own(write_table):
     path = write_table("t.parquet", q=["a", "b", "c"], a=["x", "", "x"], kind=["10", "9", "9"])
     task = load("table", path=path, text=["q", "a"], label="kind")
-    assert (task.class_names, task.labels.tolist()) == (("9", "10"), [1, 0, 0])
+    assert (task.name, task.class_names, task.labels.tolist()) == ("t", ("9", "10"), [1, 0, 0])
     assert task.items == ("a", "x", "b", "", "c")
 
 
@@ -78,12 +78,18 @@ def test_a_table_of_ones_own(write_table):
     [
         (["pos", "neg", None, "-"], ("neg", "pos"), [1, 0]),
         ([3.0, 12.0, None, float("nan")], ("3", "12"), [0, 1]),  # a column of integers, some of them missing
-        ([-1, 5, 0, -1], ("0", "5"), [1, 0]),
+        ([-1, 1, None, None], ("-1", "1"), [0, 1]),
     ],
 )
 def test_labels_of_a_table_of_ones_own(write_table, label, classes, places):
     task = load("table", path=write_table("t.parquet", text=list("abcd"), label=label))
     assert (task.class_names, task.labels.tolist(), task.dropped) == (classes, places, 2)
+
+
+def test_a_table_with_one_class_says_what_was_left_out(write_table):
+    path = write_table("t.parquet", text=list("abc"), label=["x", None, "x"])
+    with pytest.raises(InputError, match=r"all 2 examples of table \(1 without a label are left out\) have the same"):
+        load("table", path=path)
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,10 @@ def make_task(
     if broken := [item for item in items if not is_unicode(item)]:
         raise InputError(f"{name} has the text {broken[0]!a}, which is not Unicode; correct it")
     if len(np.unique(labels, axis=0)) < 2:
-        raise InputError(f"all {len(labels)} examples of {name} have the same label; a task needs at least two classes")
+        left_out = f" ({dropped} without a label are left out)" if dropped else ""
+        raise InputError(
+            f"all {len(labels)} examples of {name}{left_out} have the same label; a task needs at least two classes"
+        )
     content = [list(items), examples.tolist(), labels.tolist(), list(class_names)]
     return Task(name, tuple(items), examples, labels, tuple(class_names), digest(content), dropped)
 

@@ -1,6 +1,7 @@
 """Classification of texts: GLUE, SNLI, SST-5, sentence polarity, captions of scenes, the user's own table."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -28,7 +29,8 @@ from clip_geometry.tasks.base import (
 )
 
 LABELS = ("label", "gold_label")
-NO_LABEL = (None, "", "-", "-1", -1)  # "-": the annotators of SNLI found no majority
+NO_LABEL = (None, "", "-")  # "-": the annotators of SNLI found no majority
+HIDDEN = ("-1", -1)  # no label either, in the published tasks
 
 
 @dataclass(frozen=True)
@@ -99,9 +101,9 @@ def texts_of(table: Table, name: str) -> list[str]:
     return cells
 
 
-def plain_label(cell: Any) -> Any:
+def plain_label(cell: Any, missing: Sequence[Any] = (*NO_LABEL, *HIDDEN)) -> Any:
     """Return None for no label, and 1 for a 1.0, which a table holds if other cells of the column are missing."""
-    if cell in NO_LABEL or cell != cell:
+    if cell in missing or cell != cell:
         return None
     return int(cell) if isinstance(cell, float) and cell.is_integer() else cell
 
@@ -247,10 +249,10 @@ class TableConfig(TaskConfig):
     """The user's own table.
 
     Attributes:
-        path: .csv, .tsv, .parquet or .jsonl.
+        path: .csv, .tsv, .parquet or .jsonl; results are named after the file.
         text: One column, or the two whose embeddings are concatenated.
         label: The column of the labels, numbers or names; the classes are those that occur, sorted. Rows with an empty
-            label, "-" or -1 are left out.
+            label or "-" are left out; −1 is a class like any other.
     """
 
     path: Located
@@ -264,14 +266,15 @@ def load_table(config: TableConfig) -> Task:
         if name not in table.names:
             hint = did_you_mean(name, table.names) or f"; it has {', '.join(table.names)}"
             raise InputError(f"{table.path} has no column {name!r}{hint}")
-    found = [plain_label(cell) for cell in table.values(config.label)]
+    found = [plain_label(cell, NO_LABEL) for cell in table.values(config.label)]
     labels = [None if label is None else str(label) for label in found]
     classes = sorted({label for label in labels if label is not None})
     if all(name.removeprefix("-").isdecimal() for name in classes):
         classes.sort(key=int)
     place = {name: k for k, name in enumerate(classes)}
     texts = [texts_of(table, name) for name in config.text]
-    return single_label_task(config, texts, [None if label is None else place[label] for label in labels], classes)
+    task = single_label_task(config, texts, [None if label is None else place[label] for label in labels], classes)
+    return replace(task, name=config.path.stem)
 
 
 tasks.add(

@@ -125,7 +125,7 @@ def test_pairs_of_a_task_are_counted_and_held_out(pairs, tmp_path):
     assert (len(task), len(task.items)) == (24, 36)
     assert (held["n"], sizes["examples"], sizes["items"]) == (6, 18, 27)
     assert sizes["parameters"] == sizes["items"] * 512 + (1024 * 4 + 4) + (4 * 2 + 2)
-    assert held["dataset"] == "table" and held["data_options"]["path"] == pairs["path"] and held["split"] == "all"
+    assert held["dataset"] == "pairs" and held["data_options"]["path"] == pairs["path"] and held["split"] == "all"
     assert held["at"]["held_out"] == 0.3 and held["at"]["classifier"] == "two-layer" and held["at"]["hidden"] == 4
     unseen = only(rows, "silhouette", examples="held out", layer="input")
     assert "trajectory" not in unseen and unseen["at"]["update"] == 0 and "nothing trains" in unseen["note"]

@@ -138,7 +138,7 @@ def load(config: ClassifyConfig, workspace: RunFolder, task: Task | None) -> Loa
             raise InputError(f"{len(rows)} of the {len(task.items)} items of {task.name} could be embedded")
         # the data set called `task` is only the way in which its items are embedded
         options = config.task.model_dump(mode="json", exclude_defaults=True, exclude={"name", "split"})
-        source = {"dataset": config.task.name, "data_options": options, "split": config.task.split}
+        source = {"dataset": task.name, "data_options": options, "split": config.task.split}
     else:
         assert config.data is not None
         modality = config.modality
