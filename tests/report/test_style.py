@@ -16,12 +16,12 @@ def rows(n, d=6, seed=0):
     return np.random.default_rng(seed).standard_normal((n, d)) + 1
 
 
-def test_png_is_drawn_at_column_width_and_svg_is_xml_without_outside_links(tmp_path):
+def test_png_is_drawn_at_the_size_of_the_figure_and_svg_is_xml_without_outside_links(tmp_path):
     png, svg = save_figure(singular_directions(rows(30), rows(30, seed=1)), tmp_path / "new", "plane")
     assert (png, svg) == (tmp_path / "new/plane.png", tmp_path / "new/plane.svg")
     with Image.open(png) as picture:
         pixels = np.asarray(picture.convert("RGB"))
-        assert picture.size == (round(3.5 * style.DPI), round(2.9 * style.DPI))
+        assert picture.size == (round(7 * style.DPI), round(2.9 * style.DPI))
     for colour in (style.IMAGE, style.TEXT):
         wanted = [int(colour[k : k + 2], 16) for k in (1, 3, 5)]
         assert (np.abs(pixels.astype(int) - wanted).max(axis=-1) < 8).sum() > 50

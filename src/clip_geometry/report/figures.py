@@ -14,7 +14,18 @@ from clip_geometry.geometry._core.moments import Moments
 from clip_geometry.geometry._core.rows import as_rows, mean_row
 from clip_geometry.registry import InputError
 from clip_geometry.report.numbers import fixed
-from clip_geometry.report.style import COLOUR, INK, LINE, MARKER, NEUTRAL, legend_above, new_axes, styled
+from clip_geometry.report.style import (
+    COLOUR,
+    HEIGHT,
+    INK,
+    LINE,
+    MARKER,
+    NEUTRAL,
+    WIDTH,
+    legend_above,
+    new_axes,
+    styled,
+)
 
 MAX_PAIRS = 300  # lines drawn between pairs
 MAX_VECTOR_POINTS = 600  # more points become a bitmap inside the SVG, which stays small
@@ -79,9 +90,10 @@ def singular_directions(
     *,
     seed: int = 0,
 ) -> Figure:
-    """Rows projected on the first two right singular vectors of the stacked, uncentered rows.
+    """Rows projected on the first two right singular vectors of the stacked, uncentered rows, beside their spectrum.
 
-    Crosses mark the means, a plus the origin.
+    Crosses mark the means, a plus the origin. The spectrum is that of the stacked rows: singular values over the
+    largest, on a linear axis.
 
     Args:
         image: (n, d) or None.
@@ -92,7 +104,8 @@ def singular_directions(
     sets = _modalities(image, text)
     plane, _ = singular_plane(*sets.values())
     at = {name: rows @ plane for name, rows in sets.items()}
-    figure, axes = new_axes()
+    figure = Figure(figsize=(2 * WIDTH, HEIGHT), layout="constrained")
+    axes, beside = figure.subplots(1, 2, width_ratios=(1.4, 1))
     if pairs is not None and len(at) == 2:
         i, j = (np.asarray(index) for index in pairs)
         if len(i) > MAX_PAIRS:
@@ -116,6 +129,10 @@ def singular_directions(
     axes.margins(0.08)
     axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.plot([], [], marker="X", color=NEUTRAL, markersize=6, linestyle="none", label="mean")  # one key for both
+    values = relative_singular_values(np.concatenate(list(sets.values())), name=" and ".join(sets))
+    colour = COLOUR[next(iter(sets))] if len(sets) == 1 else INK
+    beside.plot(np.arange(1, len(values) + 1), values, ".-" if len(values) <= 20 else "-", color=colour, gid="spectrum")
+    beside.set(xlabel="index of the singular value", ylabel="singular value / largest", ylim=(-0.1, 1.1))
     legend_above(figure, axes, columns=5)
     for handle in figure.legends[0].legend_handles:  # small and pale in the panel, but not in the legend
         if isinstance(handle, PathCollection):

@@ -138,7 +138,7 @@ def draw_figures(
         except InputError as error:
             entries.append(FigureEntry(prefix + name, title, f"Not drawn: {error}.", None, None, group))
             continue
-        drawing = {name: Drawing(title, figure, caption)}
+        drawing = {name: Drawing(title, figure, caption, wide=name == "singular_directions")}
         entries += save_drawings(drawing, folder, origin=origin, prefix=prefix, group=group)
     return entries
 

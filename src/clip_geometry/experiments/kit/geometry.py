@@ -99,31 +99,45 @@ class GeometryExperiment(Experiment):
         }
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+        return self.draw(self.sets, self.config.figures, folder, prefix=prefix, group=group)
+
+    def draw(
+        self,
+        sets: MeasuredSets,
+        names: Sequence[str],
+        folder: Path,
+        *,
+        only: str | None = None,
+        prefix: str = "",
+        group: str = "",
+    ) -> "list[FigureEntry]":
+        """Draw standard figures of the sets, or of one modality of them."""
         from clip_geometry.report.gallery import draw_figures
 
-        if self.sets.streamed:
+        if sets.streamed:
             note(
                 "figures are skipped: these rows do not fit into memory; limit=5000 draws those of the first 5000 items"
             )
             return []
-        shared, pairs = self.sets.context(), None
+        rows = {modality: rows for modality, rows in sets.rows.items() if only in (None, modality)}
+        shared, pairs = sets.context(), None
         with suppress(InputError):  # nothing pairs
-            pairs = self.sets.pairs if len(self.sets.rows) == 2 else None
+            pairs = sets.pairs if len(rows) == 2 else None
         return draw_figures(
-            self.sets.rows.get("image"),
-            self.sets.rows.get("text"),
+            rows.get("image"),
+            rows.get("text"),
             pairs,
             folder=folder,
             model=shared["model"] or "",
             dataset=shared["dataset"],
             model_options=shared["model_options"],
             data_options=shared["data_options"],
-            pipeline=self.config.pipeline,
+            pipeline=tuple(map(str, sets.steps)),
             seed=self.config.seed,
-            gaussian=next(iter(self.sets.null.rows.values())),
+            gaussian=next(iter(sets.null.rows.values())),
             prefix=prefix,
             group=group,
-            names=self.config.figures,
+            names=names,
         )
 
     @classmethod

@@ -144,6 +144,23 @@ def test_planes_keep_lengths_and_share_their_scale():
     assert mean.get_xdata()[0] == pytest.approx(np.linalg.norm(rows.mean(0)), rel=1e-2)
 
 
+def test_axes_of_planes_contain_every_point_and_the_origin():
+    """Unit rows reach from −1 to 1 along the second direction, and further than any fixed range in a wide cone."""
+    angles = np.linspace(-1.4, 1.4, 40)
+    wide = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    narrow = np.stack([np.cos(angles / 9), np.sin(angles / 9)], axis=1)
+    figure = bias_planes([("image", "image", {"as initialized": wide, "zero biases": narrow}),
+                          ("text", "text", {"as initialized": narrow, "zero biases": wide})])  # fmt: skip
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        points = np.vstack([np.asarray(axes.collections[0].get_offsets()), [[0, 0]]])
+        (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+        assert left < points[:, 0].min() and points[:, 0].max() < right
+        assert bottom < points[:, 1].min() and points[:, 1].max() < top
+        box = axes.get_window_extent()
+        assert box.width / box.height == pytest.approx((right - left) / (top - bottom), rel=1e-3)
+
+
 def test_dots_have_their_mean_and_deviation():
     figure = cosine_dots([("a", "image", {"as initialized": Spread([0.5, 0.7]), "zero biases": Spread([0.4])})])
     (axes,) = figure.axes

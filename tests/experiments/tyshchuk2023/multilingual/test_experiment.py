@@ -266,7 +266,7 @@ def test_a_run_writes_rows_figures_and_a_report(tmp_path, monkeypatch):
              for kind in ("png", "svg")]  # fmt: skip
     assert sorted(path.name for path in (report.parent / "figures").iterdir()) == names
     page = report.read_text()
-    assert "freshly initialized" in page and "de 24, ru 24" in page and "n = 24 each of en, de, ru" in page
+    assert "freshly initialized" in page and "de 24, ru 24" in page and "24 in each of de, ru" in page
     before = (report.parent / "results.jsonl").read_bytes()
     monkeypatch.setattr(LanguageSets, "silhouette_rows", lambda *_: pytest.fail("a finished cell was computed again"))
     assert run(config, {}, runs=tmp_path / "runs", device="cpu") == report

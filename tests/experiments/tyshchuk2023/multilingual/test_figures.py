@@ -33,6 +33,12 @@ def points(names, n=30, d=2):
     return [(name, RNG.normal(size=(n, d)) + k) for k, name in enumerate(names)]
 
 
+def paired(names, n=30, d=2):
+    """Language → rows of the first language and of its own."""
+    (_, source), *targets = points(names, n, d)
+    return {name: (source, rows) for name, rows in targets}
+
+
 def drawn(figure, start):
     """The artists whose group id begins so."""
     artists = chain(figure.axes[0].collections, figure.axes[0].lines)
@@ -49,7 +55,7 @@ def colours_of(collection):
 def test_every_point_is_drawn_in_the_colour_and_sign_of_its_language():
     given = points(ELEVEN)
     found = {}
-    for gid, part in drawn(languages_map(given), "points:").items():
+    for gid, part in drawn(languages_map([given]), "points:").items():
         for at, colour in zip(np.asarray(part.get_offsets()), colours_of(part), strict=True):
             found.setdefault((gid[-1], colour), []).append(tuple(at))
     assert len(found) == 11
@@ -60,22 +66,30 @@ def test_every_point_is_drawn_in_the_colour_and_sign_of_its_language():
 def test_no_language_lies_on_top():
     """Points are drawn in mixed order: of two that share a sign, each is among the first and the last."""
     names = ELEVEN[:5]  # the first and the fifth are circles
-    (circles,) = drawn(languages_map(points(names)), "points:o").values()
+    (circles,) = drawn(languages_map([points(names)]), "points:o").values()
     colours = colours_of(circles)
     assert set(colours[:15]) == set(colours[-15:]) == {COLOURS[0], COLOURS[4]}
 
 
-def test_rows_of_one_language_from_two_sets_share_a_key():
-    figure = languages_map([*points(["en", "de"]), *points(["en", "fr"])])
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["en", "de", "fr"]
+@pytest.mark.parametrize("targets", [["de"], ["fr", "de"], ["fr", "de", "ru"], ELEVEN[1:]])
+def test_every_pair_of_languages_has_a_panel_of_its_own(targets):
+    planes = [points(["en", name]) for name in targets]
+    figure = languages_map(planes)
+    shown = [axes for axes in figure.axes if axes.axison]
+    names = {"en": "English", "de": "German", "fr": "French", "ru": "Russian"}
+    assert [axes.get_title("left") for axes in shown] == [f"{names.get(name, name)}–English" for name in targets]
+    for axes, plane in zip(shown, planes, strict=True):
+        at = np.concatenate([np.asarray(part.get_offsets()) for part in axes.collections])
+        assert sorted(map(tuple, at)) == sorted(tuple(row) for _, rows in plane for row in rows)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["en", *targets]
 
 
 def test_the_legend_lies_beside_the_panel_and_tells_44_languages_apart(tmp_path):
     names = [f"language {k}" for k in range(44)]
-    figure = languages_map(points(names, n=2))
+    figure = languages_map([points(names, n=2)])
     keys = {(key.get_marker(), key.get_color()) for key in figure.legends[0].legend_handles}
     assert len(keys) == 44
-    figure = languages_map(points(ELEVEN))
+    figure = languages_map([points(ELEVEN)])
     save_figure(figure, tmp_path, "map")  # lays it out
     panel, legend = figure.axes[0].get_window_extent(), figure.legends[0].get_window_extent()
     assert legend.x0 >= panel.x1 and legend.y0 >= 0
@@ -83,7 +97,7 @@ def test_the_legend_lies_beside_the_panel_and_tells_44_languages_apart(tmp_path)
 
 
 def test_many_points_become_a_bitmap():
-    few, many = (drawn(languages_map(points(["en"], n=n)), "points:")["points:o"] for n in (600, 601))
+    few, many = (drawn(languages_map([points(["en"], n=n)]), "points:")["points:o"] for n in (600, 601))
     assert not few.get_rasterized() and many.get_rasterized()
 
 
@@ -110,7 +124,7 @@ def test_ratios_are_drawn_nearest_first_with_their_errors():
 def test_both_figures_give_a_language_the_same_colour_and_sign():
     lines = [line for line in ratio_dots(RATIOS, "en").axes[0].lines if line.get_marker() in MARKERS]
     of_ratios = {float(line.get_xdata()[0]): (line.get_marker(), line.get_color()) for line in lines}
-    figure = languages_map(points(["en", *RATIOS]))
+    figure = languages_map([points(["en", name]) for name in RATIOS])
     texts = [text.get_text() for text in figure.legends[0].get_texts()]
     keys = [(key.get_marker(), key.get_color()) for key in figure.legends[0].legend_handles]
     of_map = dict(zip(texts, keys, strict=True))
@@ -126,34 +140,34 @@ def flat(monkeypatch):
     monkeypatch.setattr(figures, "umap_plane", lambda sets, seed: [(name, rows[:, :2]) for name, rows in sets])
 
 
-def draw(sets, folder, **options):
+def draw(pairs, folder, **options):
     about = {"source": "en", "folder": folder, "origin": "a model; a set; raw", "seed": 3}
-    return draw_languages(sets, RATIOS, **(about | options))
+    return draw_languages(pairs, RATIOS, **(about | options))
 
 
 def test_figures_are_saved_and_captions_say_n_model_data_pipeline_and_seed(tmp_path, flat):
-    sets = points(["en", "de", "fr", "ru"], n=20, d=5)
-    plane, ratios = draw(sets, tmp_path, prefix="01-", group="a run")
+    plane, ratios = draw(paired(["en", "de", "fr", "ru"], n=20, d=5), tmp_path, prefix="01-", group="a run")
     for entry, name in ((plane, "01-languages_umap"), (ratios, "01-language_ratio")):
         assert entry.name == name and entry.group == "a run"
         assert entry.svg_path == tmp_path / f"{name}.svg" and entry.svg_path.exists() and entry.png_path.exists()
         assert entry.caption.endswith("a model; a set; raw; seed 3.")
-    assert "The rows of 4 languages" in plane.caption and "n = 20 each of en, de, fr, ru; a model" in plane.caption
+    assert plane.caption.startswith("Each language with the en captions that it translates, on a plane of their own")
+    assert "Captions with a translation: 20 in each of de, fr, ru; a model" in plane.caption and plane.wide
     assert ratios.caption.startswith("Nearest to en is fr (0.2600 ± 0.0040), farthest ru (1.030). Mean distance")
 
 
 def test_the_files_depend_on_the_rows_only(tmp_path, flat):
-    sets = points(["en", "de"], d=3)
+    pairs = paired(["en", "de"], d=3)
     for folder in ("a", "b"):
-        draw(sets, tmp_path / folder)
+        draw(pairs, tmp_path / folder)
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
 
 
 def test_unequal_counts_are_told_and_one_language_has_no_rank(tmp_path, flat):
-    sets = [*points(["en", "de"], n=20, d=3), *points(["en"], n=5, d=3)]
-    plane, ratios = draw_languages(sets, {"de": ratio(0.5, 0.01)}, source="en", folder=tmp_path, origin="x")
-    assert "n = 25 en and 20 de; x; seed 0." in plane.caption
+    pairs = paired(["en", "de"], n=20, d=3) | paired(["en", "fr"], n=5, d=3)
+    plane, ratios = draw_languages(pairs, {"de": ratio(0.5, 0.01)}, source="en", folder=tmp_path, origin="x")
+    assert "Captions with a translation: 20 in de and 5 in fr; x; seed 0." in plane.caption
     assert ratios.caption.startswith("Mean distance of a caption")
 
 
@@ -161,15 +175,14 @@ def test_more_rows_than_umap_takes_soon_are_drawn_at_random(tmp_path, monkeypatc
     monkeypatch.setattr(figures, "MAX_ROWS", 50)
     seen = []
     monkeypatch.setattr(figures, "umap_plane", lambda sets, seed: seen.append(sets) or sets)
-    sets = points(["en", "de", "fr"], n=40)
-    plane, _ = draw(sets, tmp_path)
-    (kept,) = seen
-    assert [name for name, _ in kept] == ["en", "de", "fr"]
-    assert sum(len(rows) for _, rows in kept) == 50 and min(len(rows) for _, rows in kept) > 5
-    for (_, given), (_, rows) in zip(sets, kept, strict=True):
-        assert {tuple(row) for row in rows} <= {tuple(row) for row in given}
-        assert len({tuple(row) for row in rows}) == len(rows)
-    assert ", 50 of 120 rows, drawn at random; a model" in plane.caption
+    pairs = paired(["en", "de", "fr"], n=40)
+    plane, _ = draw(pairs, tmp_path)
+    assert [[name for name, _ in kept] for kept in seen] == [["en", "de"], ["en", "fr"]]
+    for (x, y), ((_, a), (_, b)) in zip(pairs.values(), seen, strict=True):
+        assert len(a) == len(b) == 12 and len({tuple(row) for row in a}) == 12
+        translated = {tuple(one): tuple(other) for one, other in zip(x, y, strict=True)}
+        assert [translated[tuple(row)] for row in a] == list(map(tuple, b))
+    assert ", 24 of 80, drawn at random; a model" in plane.caption
 
 
 # --- UMAP itself
@@ -228,7 +241,7 @@ def test_what_is_told_of_languages():
 def test_only_the_pictures_that_are_asked_for_are_drawn(tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "umap_plane", lambda *_, **__: pytest.fail("UMAP was run"))
     (entry,) = draw_languages(
-        points(["en", "de"], d=5),
+        paired(["en", "de"], d=5),
         {"de": ratio(0.5, 0.01)},
         source="en",
         folder=tmp_path,

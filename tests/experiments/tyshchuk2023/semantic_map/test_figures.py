@@ -12,10 +12,13 @@ from clip_geometry.experiments.tyshchuk2023.semantic_map.marks import (
     EDGE,
     LETTERS,
     MARGIN,
+    MOST,
     NAMED,
     PIXELS,
     caption_map,
+    filled,
     label_map,
+    picture_grid,
     picture_map,
     point_map,
     shortened,
@@ -141,6 +144,43 @@ def test_the_middle_of_a_picture_is_drawn():
 
     (image, *_) = pictures(picture_map(POINTS, halves)[0]).values()
     assert not (np.asarray(image.get_array()) == [255, 0, 0]).all(-1).any()
+
+
+# --- the grid
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 64, 199, 200])
+def test_the_grid_has_no_empty_cell_and_no_image_twice(n):
+    """Nearly all images have a cell: at most about as many are left out as a side has."""
+    figure, count = picture_grid(POINTS[:n], flat)
+    axes, found = figure.axes[0], pictures(figure)
+    columns, lines = (round(axes.viewLim.width), round(axes.viewLim.height))
+    assert count == len(found) == columns * lines > n - 2 * n**0.5 and columns <= 1.5 * lines + 2
+    centres = {tuple(np.array(each.get_extent()).reshape(2, 2).mean(1)) for each in found.values()}
+    assert centres == {(x + 0.5, y + 0.5) for x in range(columns) for y in range(lines)}
+    assert not axes.collections  # no dots
+
+
+def test_points_that_are_a_grid_keep_their_places():
+    across, up = np.meshgrid(np.arange(6), np.arange(5))
+    points = np.column_stack([across.ravel(), up.ravel()])
+    order = np.random.default_rng(1).permutation(30)
+    size, chosen = filled(points[order] * [3.0, 0.1])
+    assert size == (6, 5) and points[order][chosen].tolist() == points.tolist()
+
+
+def test_the_grid_holds_neighbours_together_and_ends():
+    size, chosen = filled(np.random.default_rng(0).normal(size=(1000, 2)))
+    assert size[0] * size[1] == len(set(chosen.tolist())) == MOST
+    (columns, lines), chosen = filled(POINTS)
+    across, up = POINTS[chosen].T.reshape(2, lines, columns)
+    assert (np.diff(across.mean(0)) > 0).all() and (np.diff(up.mean(1)) > 0).all()
+
+
+def test_an_image_that_cannot_be_read_leaves_no_hole():
+    figure, count = picture_grid(POINTS[:30], lambda row: missing(row) if row in (3, 17) else flat(row))
+    assert count == 28 and set(pictures(figure)) == set(range(30)) - {3, 17}
+    assert picture_grid(POINTS[:30], missing) == (None, 0)
 
 
 # --- captions
@@ -270,12 +310,12 @@ def test_figures_are_saved_and_captions_say_what_is_drawn(tmp_path):
         assert entry.png_path is not None and entry.png_path.exists() and entry.group == "g"
         assert entry.caption.endswith("a model; seed 0.")
     alone, images, texts = (entry.caption for entry in entries)
-    count = len(pictures(picture_map(POINTS[:40], flat)[0]))
-    assert f"t-SNE of the 40 image rows (perplexity 5, Euclidean). {count} of 40 images are drawn" in alone
+    assert "t-SNE of the 40 image rows (perplexity 5, Euclidean). All images fill a grid, each in a cell" in alone
+    assert [entry.wide for entry in entries] == [True, False, False]
     assert images.startswith("Disparity of the two maps 0: 0 where") and "through 40 pairs" in images
     assert (
         "the 40 texts (perplexity 50)" in texts
-        and "of 40 captions are drawn at their points, the others as dots." in texts
+        and "of 40 texts are drawn as their images, the others as dots." in texts
     )
 
 
@@ -309,6 +349,35 @@ def test_both_maps_show_the_same_frame(tmp_path, monkeypatch):
     assert one.get_xlim() == two.get_xlim() and one.get_ylim() == two.get_ylim()
     assert np.array_equal(np.asarray(one.collections[0].get_offsets()), found.image)
     assert np.array_equal(np.asarray(two.collections[0].get_offsets()), found.text)
+
+
+def test_the_second_map_has_each_image_at_the_point_of_its_text(tmp_path, monkeypatch):
+    """Text 3 has the images 1 and 5, of which the first stands for it; text 7 has none."""
+    from clip_geometry.report import gallery
+
+    figures = []
+    monkeypatch.setattr(gallery, "save_figure", lambda figure, *_: figures.append(figure) or (None, None))
+    every = np.arange(40)
+    j = np.where(every == 5, 3, np.where(every == 7, 2, np.where(every == 1, 3, np.where(every == 3, 1, every))))
+    points = np.random.default_rng(0).normal(size=(2, 40, 2))
+    moved = superpose(points[0], points[1], (every, j))
+    found = OneFrame(moved.moved, moved.kept, (every, j), moved.disparity)
+    both = {"image": items(picture=flat), "text": Items(points[1], 50, texts=["words"] * 40)}
+    draw_semantic_map(both, found, folder=tmp_path, origin="x", all_images=True)
+    axes = figures[2].axes[0]
+    assert np.array_equal(np.asarray(axes.collections[0].get_offsets()), found.text)
+    at = pictures(figures[2])
+    assert set(at) == set(j.tolist()) and len(at) == 38 and not axes.texts
+    for text, image in at.items():
+        assert np.array(image.get_extent()).reshape(2, 2).mean(1) == pytest.approx(found.text[text], abs=1e-12)
+        shown = image.get_array()[PIXELS // 2, PIXELS // 2, 0]
+        assert shown == min(every[j == text])
+
+
+def test_captions_are_drawn_where_there_are_no_images(tmp_path):
+    both = {"image": items(), "text": items(texts=["some words"] * 40)}
+    caption = draw_semantic_map(both, together(), folder=tmp_path, origin="x")[2].caption
+    assert "of 40 captions are drawn at their points" in caption
 
 
 def test_the_files_depend_on_the_rows_only(tmp_path):

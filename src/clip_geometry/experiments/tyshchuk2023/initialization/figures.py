@@ -133,17 +133,22 @@ def bias_planes(towers: Sequence[tuple[str, str, Mapping[str, NDArray]]]) -> Fig
     """Unit rows on their own first two singular directions (not centered): one row of panels for each tower.
 
     towers: (title, modality, heading → rows (n, d)), with the headings of the first for all. A cross marks the mean, a
-    plus the origin; both axes of all panels have one scale.
+    plus the origin; all panels show the same range, which contains every point.
     """
     headings = list(towers[0][2])
-    figure = Figure(figsize=(WIDTH, 0.45 + 1.35 * len(towers)), layout="constrained")
+    planes = [{heading: rows @ singular_plane(rows)[0] for heading, rows in sets.items()} for *_, sets in towers]
+    everything = np.concatenate([np.zeros((1, 2)), *(points for sets in planes for points in sets.values())])
+    low, high = everything.min(0), everything.max(0)
+    low, high = low - 0.06 * (high - low), high + 0.06 * (high - low)
+    across, up = high - low
+    figure = Figure(figsize=(WIDTH, 0.45 + 1.45 * up / across * len(towers)), layout="constrained")
     axes = figure.subplots(len(towers), len(headings), sharex=True, sharey=True, squeeze=False)
-    for (title, modality, sets), line in zip(towers, axes, strict=True):
+    for (title, modality, _), sets, line in zip(towers, planes, axes, strict=True):
         for heading, panel in zip(headings, line, strict=True):
             if heading not in sets:
                 panel.set_visible(False)
                 continue
-            points = sets[heading] @ singular_plane(sets[heading])[0]
+            points = sets[heading]
             style = {"s": 5, "marker": MARKER[modality], "linewidths": 0, "alpha": 0.6}
             panel.scatter(*points.T, c=COLOUR[modality], gid=f"points:{modality}", **style)
             panel.plot(0, 0, "+", color=INK, markersize=7, gid="origin")
@@ -153,7 +158,7 @@ def bias_planes(towers: Sequence[tuple[str, str, Mapping[str, NDArray]]]) -> Fig
             panel.set_aspect("equal")
     for heading, panel in zip(headings, axes[0], strict=True):
         panel.set_title(heading, loc="left")
-    axes[0, 0].set(xlim=(-0.15, 1.1), ylim=(-0.55, 0.7))
+    axes[0, 0].set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
     figure.supxlabel("first singular direction", fontsize=8)
     figure.supylabel("second singular direction", fontsize=8)
     return figure

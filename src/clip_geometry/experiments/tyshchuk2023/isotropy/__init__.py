@@ -1,9 +1,10 @@
 """I1 and I2 in every convention, including bases unrelated to the data (Tyshchuk et al. 2023, Table 1, Figures 2-4)."""
 
 import math
-from collections.abc import Iterator
-from functools import partial
-from typing import Any
+from collections.abc import Iterator, Mapping
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import Field
@@ -12,7 +13,11 @@ from clip_geometry.experiments.kit.base import Cell, experiments
 from clip_geometry.experiments.kit.geometry import GeometryConfig, GeometryExperiment
 from clip_geometry.geometry._core.rows import as_rows, mean_row
 from clip_geometry.geometry.partition import partition_over
+from clip_geometry.measuring.sets import MeasuredSets
 from clip_geometry.results import Row
+
+if TYPE_CHECKING:
+    from clip_geometry.report.gallery import FigureEntry
 
 
 class IsotropyConfig(GeometryConfig):
@@ -33,6 +38,31 @@ class Isotropy(GeometryExperiment):
         yield from super().cells()
         bases = self.config.random_bases
         yield Cell({"measure": "random bases", "bases": bases, **self.settings()}, partial(self._unrelated, bases))
+
+    @cached_property
+    def drawn(self) -> MeasuredSets:
+        """The sets before their last normalization, which only I1 and I2 need: Figures 3 and 4 show them without."""
+        steps = self.sets.steps
+        if len(steps) < 2 or steps[-1].name != "normalize":
+            return self.sets
+        return MeasuredSets(self.sets.embeddings, steps[:-1], seed=self.config.seed, blocks=0)
+
+    def facts(self) -> Mapping[str, Any]:
+        from clip_geometry.report.origin import pipeline_words
+
+        facts = dict(super().facts())
+        if self.drawn is not self.sets:
+            facts["pipeline of the figures"] = pipeline_words([str(step) for step in self.drawn.steps])
+        return facts
+
+    def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
+        """Figures 2-4 are the main directions of the images alone."""
+        alone = "image" if "image" in self.drawn.rows else None
+        entries = []
+        for name in self.config.figures:
+            only = alone if name == "singular_directions" else None
+            entries += self.draw(self.drawn, (name,), folder, only=only, prefix=prefix, group=group)
+        return entries
 
     def settings(self) -> dict[str, Any]:
         return {key: value for key, value in super().settings().items() if key != "random_bases"}

@@ -41,7 +41,7 @@ class MultilingualConfig(RunConfig):
         limit: Use only the first N items.
         batch_size: Batch size of the encoder.
         blocks: Blocks of the jackknife over captions, 0 for no standard errors.
-        figures: A map of all rows by UMAP, and the ratios of distances.
+        figures: Maps of every pair of languages by UMAP, and the ratios of distances.
     """
 
     model: Model
@@ -159,7 +159,7 @@ class Multilingual(Experiment):
 
         sets, ratio = self.sets, "language_distance.ratio"
         return draw_languages(
-            [(sets.embeddings[name].language or name, rows) for name, rows in sets.rows.items()],
+            {name: sets.aligned(name) for name in self.config.pairs},
             {name: row for name in self.config.pairs for row in self._distances(name) if row["measure"] == ratio},
             source=self.config.languages[0],
             folder=folder,

@@ -1,4 +1,4 @@
-"""Figures and sentences of several languages: all rows on the plane found by UMAP, and how near translations lie."""
+"""Figures and sentences of several languages: pairs of languages on planes by UMAP, and how near translations lie."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -18,8 +18,10 @@ from clip_geometry.report.numbers import brief, plus_minus
 from clip_geometry.report.style import (
     COLOURS,
     DASHED,
+    HEIGHT,
     MARKERS,
     NEUTRAL,
+    WIDTH,
     error_dots,
     name_lines,
     new_axes,
@@ -31,16 +33,17 @@ from clip_geometry.results import Row
 NEIGHBOURS, LEAST_DISTANCE = 15, 0.1  # of UMAP, its defaults
 CLUSTERS = 0.1  # a silhouette above which languages are called clusters
 FEW_ROWS = 20  # below which UMAP's spectral start is not possible or not worth it
-MAX_ROWS = 12_000  # more take UMAP minutes
+MAX_ROWS = 12_000  # of all pairs together; more take UMAP minutes
+COLUMNS = 3  # of panels, as in the paper
 
 WORDS = Words(Path(__file__).with_name("words.j2"))
 
 Rows = NDArray[np.floating]
-Sets = Sequence[tuple[str, Rows]]  # (language, rows); a language may occur again
+Sets = Sequence[tuple[str, Rows]]  # (language, rows)
 
 
 def draw_languages(
-    sets: Sets,
+    pairs: Mapping[str, tuple[Rows, Rows]],
     ratios: Mapping[str, Row],
     *,
     source: str,
@@ -54,7 +57,7 @@ def draw_languages(
     """Draw and save figures of rows after the pipeline.
 
     Args:
-        sets: (language, (n, d) rows) each, of one d, at least four rows together.
+        pairs: Language → (n, d) rows of `source` and of the language, aligned, n ≥ 2.
         ratios: Language → result row of language_distance's ratio to `source`.
         source: The language that the others are compared with.
         folder: Where the files go.
@@ -67,15 +70,15 @@ def draw_languages(
     drawn: dict[str, Drawing] = {}
     for name in names:
         if name == "map":
-            kept = _sampled(sets, seed)
+            kept = _sampled(pairs, seed)
+            planes = [umap_plane([(source, x), (language, y)], seed=seed) for language, (x, y) in kept.items()]
             by_count: dict[int, list[str]] = {}
-            for language in dict.fromkeys(language for language, _ in kept):
-                count = sum(len(rows) for other, rows in kept if other == language)
-                by_count.setdefault(count, []).append(language)
-            sizes = [sum(len(rows) for _, rows in each) for each in (kept, sets)]
-            figure = languages_map(umap_plane(kept, seed=seed))
-            caption = WORDS("plane", by_count, NEIGHBOURS, LEAST_DISTANCE, *sizes)
-            drawn["languages_umap"] = Drawing("Languages on a plane", figure, caption)
+            for language, (rows, _) in kept.items():
+                by_count.setdefault(len(rows), []).append(language)
+            sizes = [sum(len(rows) for rows, _ in each.values()) for each in (kept, pairs)]
+            caption = WORDS("plane", source, by_count, NEIGHBOURS, LEAST_DISTANCE, *sizes)
+            title = "Pairs of languages, each on a plane"
+            drawn["languages_umap"] = Drawing(title, languages_map(planes), caption, wide=len(pairs) > 1)
         else:
             ranked = _ranked(ratios)
             ends = [f"{name} ({_with_error(ratios[name])})" for name in (ranked[0], ranked[-1])]
@@ -84,17 +87,14 @@ def draw_languages(
     return save_drawings(drawn, folder, origin=f"{origin}; seed {seed}.", prefix=prefix, group=group)
 
 
-def _sampled(sets: Sets, seed: int) -> Sets:
-    """The sets, or the same share of each, drawn at random, where there are more than MAX_ROWS rows."""
-    total = sum(len(rows) for _, rows in sets)
-    if total <= MAX_ROWS:
-        return sets
-    chosen = np.sort(np.random.default_rng(seed).choice(total, MAX_ROWS, replace=False))
-    bounds = np.cumsum([0, *(len(rows) for _, rows in sets)])
-    return [
-        (language, rows[chosen[(start <= chosen) & (chosen < start + len(rows))] - start])
-        for (language, rows), start in zip(sets, bounds[:-1], strict=True)
-    ]
+def _sampled(pairs: Mapping[str, tuple[Rows, Rows]], seed: int) -> dict[str, tuple[Rows, Rows]]:
+    """The pairs, each with as many captions, drawn at random, as MAX_ROWS rows in all pairs leave to it."""
+    most = MAX_ROWS // (2 * len(pairs))
+    generator, kept = np.random.default_rng(seed), {}
+    for language, (x, y) in pairs.items():
+        chosen = np.sort(generator.choice(len(x), min(most, len(x)), replace=False))
+        kept[language] = x[chosen], y[chosen]
+    return kept
 
 
 def _ranked(ratios: Mapping[str, Row]) -> list[str]:
@@ -141,26 +141,39 @@ def umap_plane(sets: Sets, *, seed: int = 0) -> list[tuple[str, NDArray[np.float
 
 
 @styled
-def languages_map(points: Sequence[tuple[str, NDArray]]) -> Figure:
-    """Points (n, 2) of each language in its color, in mixed order so that none lies on top. Axes have no unit."""
-    figure, axes = new_axes()
-    languages = list(dict.fromkeys(language for language, _ in points))
-    at = np.concatenate([part for _, part in points])
-    number = np.repeat([languages.index(language) for language, _ in points], [len(part) for _, part in points])
-    order = np.random.default_rng(0).permutation(len(at))
-    for k, marker in enumerate(MARKERS[: len(languages)]):
-        chosen = order[number[order] % len(MARKERS) == k]
-        axes.scatter(
-            *at[chosen].T,
-            s=5 if len(at) <= MAX_VECTOR_POINTS else 3,
-            c=[COLOURS[n % len(COLOURS)] for n in number[chosen]],
-            marker=marker,
-            linewidths=0,
-            alpha=0.75,
-            gid=f"points:{marker}",
-            rasterized=len(at) > MAX_VECTOR_POINTS,
-        )
-    axes.set(xticks=[], yticks=[], xlabel="UMAP 1", ylabel="UMAP 2")
+def languages_map(planes: Sequence[Sequence[tuple[str, NDArray]]]) -> Figure:
+    """A panel for each plane: points (n, 2) of each of its languages, in mixed order so that none lies on top.
+
+    A language has one color and marker in all panels. Axes have no unit.
+    """
+    languages = list(dict.fromkeys(language for plane in planes for language, _ in plane))
+    columns = min(COLUMNS, len(planes))
+    lines = -(-len(planes) // columns)
+    figure = Figure(figsize=(WIDTH * min(columns, 2), 0.2 + HEIGHT * (lines if columns < 3 else 0.75 * lines)))
+    figure.set_layout_engine("constrained")
+    grid = figure.subplots(lines, columns, squeeze=False).ravel()
+    for axes, plane in zip(grid, planes, strict=False):
+        at = np.concatenate([part for _, part in plane])
+        number = np.repeat([languages.index(language) for language, _ in plane], [len(part) for _, part in plane])
+        order = np.random.default_rng(0).permutation(len(at))
+        for k, marker in enumerate(MARKERS[: len(languages)]):
+            chosen = order[number[order] % len(MARKERS) == k]
+            if not len(chosen):
+                continue
+            axes.scatter(
+                *at[chosen].T,
+                s=5 if len(at) <= MAX_VECTOR_POINTS else 3,
+                c=[COLOURS[n % len(COLOURS)] for n in number[chosen]],
+                marker=marker,
+                linewidths=0,
+                alpha=0.75,
+                gid=f"points:{marker}",
+                rasterized=len(at) > MAX_VECTOR_POINTS,
+            )
+        axes.set_title("–".join(spoken(language) for language, _ in reversed(plane)), loc="left")
+        axes.set(xticks=[], yticks=[], xlabel="UMAP 1", ylabel="UMAP 2")
+    for axes in grid[len(planes) :]:
+        axes.set_axis_off()
     keys = [
         Line2D([], [], marker=MARKERS[n % len(MARKERS)], color=COLOURS[n % len(COLOURS)], markersize=4.5, ls="none",
                label=language)

@@ -1,14 +1,16 @@
 """The map of the images, and the maps of images and texts in one frame, with their captions."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from PIL import Image
 
 from clip_geometry.experiments.tyshchuk2023.semantic_map.marks import (
     NAMED,
@@ -16,12 +18,13 @@ from clip_geometry.experiments.tyshchuk2023.semantic_map.marks import (
     Window,
     caption_map,
     label_map,
+    picture_grid,
     picture_map,
     point_map,
     window_of,
 )
 from clip_geometry.report.gallery import Drawing, FigureEntry, save_drawings
-from clip_geometry.report.style import NEUTRAL
+from clip_geometry.report.style import NEUTRAL, WIDTH
 from clip_geometry.report.words import Words
 
 Points = NDArray[np.floating]
@@ -36,7 +39,7 @@ class Items:
         points: (n, 2).
         perplexity: Of the t-SNE that found them.
         labels: (n,) or None.
-        picture: Row → RGB image, raising OSError where it cannot be read; or None.
+        picture: Row → RGB image, of a text that of its pair, raising OSError where there is none; or None.
         texts: (n,) or None.
     """
 
@@ -69,6 +72,8 @@ def draw_semantic_map(
 ) -> list[FigureEntry]:
     """Draw and save the map of the images, and both maps in one frame, or that of the texts alone.
 
+    The images fill a grid. In the common frame they are drawn at their own points, then at those of their texts.
+
     Args:
         items: Modality → its rows.
         together: The images rotated onto the texts, None where nothing pairs.
@@ -89,14 +94,29 @@ def draw_semantic_map(
         if modality not in items:
             continue
         each, window, shades, own = items[modality], None, None, ()
-        points = each.points
+        points, picture = each.points, items["image"].picture if "image" in items else None
         if together is not None and macro != "alone":
             points, shades = getattr(together, modality), shades_of(together)[modality]
             window = window_of(np.concatenate([together.image, together.text]), centre=np.zeros(2))
             own = (together.disparity, len(together.pairs[0]))
+            if macro == "text" and picture is not None:
+                each = replace(each, picture=_of_texts(picture, together.pairs))
         figure, marks = _map(each, modality, points, window, shades, all_images)
-        drawn[name] = Drawing(title, figure, WORDS(macro, len(points), modality, f"{each.perplexity:g}", marks, *own))
+        caption = WORDS(macro, len(points), modality, f"{each.perplexity:g}", marks, *own)
+        drawn[name] = Drawing(title, figure, caption, wide=figure.get_figwidth() > WIDTH)
     return save_drawings(drawn, folder, origin=origin, prefix=prefix, group=group)
+
+
+def _of_texts(picture: Picture, pairs: tuple[NDArray, NDArray]) -> Picture:
+    """The image of a text's first pair at the row of the text."""
+    image_of = dict(zip(reversed(pairs[1].tolist()), reversed(pairs[0].tolist()), strict=True))
+
+    def own(row: int) -> Image.Image:
+        if row not in image_of:
+            raise OSError(f"the text of row {row} has no image")
+        return picture(image_of[row])
+
+    return own
 
 
 def shades_of(together: OneFrame) -> dict[str, list[str]]:
@@ -122,10 +142,16 @@ def _map(
 ) -> tuple[Figure, str]:
     """The map with images or captions, else points by label; and the sentence that says how many of them."""
     n = len(points)
-    if modality == "image" and items.picture is not None:
-        figure, count = picture_map(points, items.picture, window=window, shades=shades, everything=all_images)
-        if count:
-            return figure, WORDS("marks", "images", count, n)
+    if items.picture is not None:
+        if window is None and not all_images:
+            figure, count = picture_grid(points, items.picture)
+            kind = "grid"
+        else:
+            style: Any = {"modality": modality, "window": window, "shades": shades, "everything": all_images}
+            figure, count = picture_map(points, items.picture, **style)
+            kind = "images" if modality == "image" else "texts"
+        if figure is not None and count:
+            return figure, WORDS("marks", kind, count, n)
     if modality == "text" and items.texts is not None:
         figure, count = caption_map(points, items.texts, window=window, shades=shades)
         return figure, WORDS("marks", "captions", count, n)

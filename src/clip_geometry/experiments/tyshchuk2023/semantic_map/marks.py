@@ -1,5 +1,6 @@
 """Points on a plane with their images, captions or classes, thinned so that none covers another."""
 
+import math
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from clip_geometry.report.figures import MAX_VECTOR_POINTS
 from clip_geometry.report.style import COLOUR, COLOURS, INK, MARKER, MARKERS, NEUTRAL, WIDTH, styled
 
 ACROSS = 15  # images across a map
+MOST = 900  # images of a grid
 PIXELS = 100  # of an image with its border: twice the resolution of a printed column
 CELLS = (4, 12)  # captions across and down, at most
 LETTERS, LINE_LETTERS = 48, 18  # of a caption, and of one of its lines
@@ -63,11 +65,64 @@ def thinned(points: Points, half: Callable[[int], NDArray | None], cell: NDArray
     return chosen
 
 
+def filled(points: Points) -> tuple[tuple[int, int], NDArray[np.integer]]:
+    """Select the row of every cell of a grid over the points: different rows, with the least sum of squared shifts.
+
+    Args:
+        points: (n, 2), n ≥ 1, scaled to the size of the grid.
+
+    Returns:
+        Columns and rows of the grid, about as many of both, with at most n and MOST cells; and the index into `points`
+        of each cell, row by row from the bottom.
+    """
+    from scipy.optimize import linear_sum_assignment
+    from scipy.spatial.distance import cdist
+
+    n = min(len(points), MOST)
+    sizes = [(n // lines, lines) for lines in range(1, math.isqrt(n) + 1)]
+    size = max((s for s in sizes if s[0] <= 1.5 * s[1] + 2), key=lambda s: (s[0] * s[1], s[1]))
+    low, high = points.min(0), points.max(0)
+    places = (points - low) / np.where(high > low, high - low, 1) * size
+    across, up = np.meshgrid(*(np.arange(count) + 0.5 for count in size))
+    _, chosen = linear_sum_assignment(cdist(np.column_stack([across.ravel(), up.ravel()]), places, "sqeuclidean"))
+    return size, chosen
+
+
+@styled
+def picture_grid(points: ArrayLike, picture: Picture) -> tuple[Figure | None, int]:
+    """Images in a grid without empty cells, each in a cell near its point.
+
+    Args:
+        points: (n, 2).
+        picture: Row → image; an image that cannot be read takes no cell.
+
+    Returns:
+        The figure, None without any image, and the number of images.
+    """
+    points = np.asarray(points)
+    rows, found = np.arange(len(points)), {}
+    while len(rows):
+        size, chosen = filled(points[rows])
+        found |= {row: _framed(picture, row) for row in rows[chosen].tolist() if row not in found}
+        missing = [row for row in rows[chosen].tolist() if found[row] is None]
+        if not missing:
+            break
+        rows = np.setdiff1d(rows, missing)
+    else:
+        return None, 0
+    half = np.array(size) / 2
+    axes = _panel((half, half), room=0, width=2 * WIDTH)
+    for cell, row in enumerate(rows[chosen].tolist()):
+        _place(axes, row, found[row], np.array([cell % size[0], cell // size[0]]) + 0.5, np.full(2, 0.5))
+    return _figure_of(axes), len(chosen)
+
+
 @styled
 def picture_map(
     points: ArrayLike,
     picture: Picture,
     *,
+    modality: str = "image",
     window: Window | None = None,
     shades: Sequence[str] | None = None,
     everything: bool = False,
@@ -77,6 +132,7 @@ def picture_map(
     Args:
         points: (n, 2).
         picture: Row → image; an image that cannot be read remains a dot.
+        modality: Of the points.
         window: What the map shows.
         shades: The color of each frame and dot.
         everything: Draw all images, one on another in the order of the rows.
@@ -87,27 +143,34 @@ def picture_map(
     points = np.asarray(points)
     window = window or window_of(points)
     axes = _panel(window)
-    _dots(axes, points, "image", shades)
+    _dots(axes, points, modality, shades)
     half = np.full(2, _room(window))
     inside = points - window[0] + window[1] + half
-    # the central square of an image with a white border, in a light frame or one of the color
-    border, edge = (6, 3) if shades is None else (4, 7)
-    inner = PIXELS - 2 * (border + edge)
     count = 0
     for row in range(len(points)) if everything else thinned(inside, lambda row: half, 2 * half):
-        try:
-            square = ImageOps.fit(picture(row).convert("RGB"), (inner, inner), Image.Resampling.LANCZOS)
-        except OSError:
-            continue
-        framed = ImageOps.expand(
-            ImageOps.expand(square, border, "white"), edge, EDGE if shades is None else shades[row]
-        )
-        (left, bottom), (right, top) = points[row] - half, points[row] + half
-        image = AxesImage(axes, extent=(left, right, bottom, top), origin="upper", zorder=3, gid=f"picture:{row}")
-        image.set_data(np.asarray(framed))
-        axes.add_image(image)
-        count += 1
+        framed = _framed(picture, row, None if shades is None else shades[row])
+        if framed is not None:
+            _place(axes, row, framed, points[row], half)
+            count += 1
     return _figure_of(axes), count
+
+
+def _framed(picture: Picture, row: int, shade: str | None = None) -> NDArray | None:
+    """The central square of an image with a white border, in a light frame or one of the color; None if unreadable."""
+    border, edge = (6, 3) if shade is None else (4, 7)
+    inner = PIXELS - 2 * (border + edge)
+    try:
+        square = ImageOps.fit(picture(row).convert("RGB"), (inner, inner), Image.Resampling.LANCZOS)
+    except OSError:
+        return None
+    return np.asarray(ImageOps.expand(ImageOps.expand(square, border, "white"), edge, shade or EDGE))
+
+
+def _place(axes: Axes, row: int, framed: NDArray, centre: NDArray, half: NDArray) -> None:
+    (left, bottom), (right, top) = centre - half, centre + half
+    image = AxesImage(axes, extent=(left, right, bottom, top), origin="upper", zorder=3, gid=f"picture:{row}")
+    image.set_data(framed)
+    axes.add_image(image)
 
 
 @styled
@@ -207,14 +270,14 @@ def label_map(points: ArrayLike, labels: ArrayLike) -> Figure:
     return figure
 
 
-def _panel(window: Window, *, beside: float = 0.0) -> Axes:
-    """An empty panel without ticks, half an image wider than the window. beside: inches kept free for the legend."""
-    (x, y), (across, up) = window[0], window[1] + _room(window)
-    width = WIDTH - beside - 2 * MARGIN
-    height = width * up / across
+def _panel(window: Window, *, beside: float = 0.0, room: float | None = None, width: float = WIDTH) -> Axes:
+    """An empty panel without ticks. beside: inches kept free for the legend. room: about the window; half an image."""
+    (x, y), (across, up) = window[0], window[1] + (_room(window) if room is None else room)
+    own = width - beside - 2 * MARGIN
+    height = own * up / across
     whole = height + 2 * MARGIN
-    figure = Figure(figsize=(WIDTH, whole))
-    axes = figure.add_axes((MARGIN / WIDTH, MARGIN / whole, width / WIDTH, height / whole))
+    figure = Figure(figsize=(width, whole))
+    axes = figure.add_axes((MARGIN / width, MARGIN / whole, own / width, height / whole))
     axes.set(xlim=(x - across, x + across), ylim=(y - up, y + up), xticks=[], yticks=[])
     axes.grid(visible=False)
     for spine in axes.spines.values():
