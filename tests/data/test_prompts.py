@@ -13,11 +13,16 @@ def test_one_text_per_class_which_pairs_on_the_label():
     assert (side.modality, side.language, side.pair_on) == ("text", "en", "label")
 
 
+def test_the_underscores_of_class_names_are_kept_on_request():
+    side = class_prompts(["lawn_mower", "{}"], "a photo of a {_}.")
+    assert [side.load(k) for k in range(2)] == ["a photo of a lawn_mower.", "a photo of a {}."]
+
+
 def test_braces_in_a_class_name_stay():
     assert class_prompts(["{}"], "a {}").load(0) == "a {}"
 
 
-@pytest.mark.parametrize(("prompt", "count"), [("a photo", 0), ("{} and {}", 2), ("", 0)])
+@pytest.mark.parametrize(("prompt", "count"), [("a photo", 0), ("{} and {}", 2), ("{} and {_}", 2), ("", 0)])
 def test_a_prompt_needs_exactly_one_place(prompt, count):
     with pytest.raises(InputError, match=rf"contains \{{\}} {count} times"):
         class_prompts(["sea"], prompt)

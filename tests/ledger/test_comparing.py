@@ -21,7 +21,7 @@ def row(measure="zero_shot.top_1", value=0.6309, row="CLIP", **fields):
         "model": CLIP,
         "model_options": {},
         "dataset": "cifar100",
-        "data_options": {"prompt": "low-resolution photo of a {}"},
+        "data_options": {"prompt": "low-resolution photo of a {_}"},
         "seed": 0,
         "at": {"row": row, "split": "test"},
         **fields,

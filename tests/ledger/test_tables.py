@@ -6,7 +6,7 @@ from clip_geometry.ledger import has_ledger, papers, published, read_recorded
 from clip_geometry.ledger.tables import beside, reproduction_page
 
 ROOT = Path(__file__).parents[2]
-PROMPT = "low-resolution photo of a {}"
+PROMPT = "low-resolution photo of a {_}"
 ZERO_SHOT, ISOTROPY = "tyshchuk2023-zero_shot", "tyshchuk2023-isotropy"
 
 
@@ -17,7 +17,7 @@ def row(measure, value, **fields):
 
 def accuracy(value, label="CLIP", measure="zero_shot.top_1", **fields):
     place = {"dataset": "cifar100", "split": "test", "at": {"row": label, "split": "test"}}
-    return row(measure, value, **place, **{"data_options": {"prompt": PROMPT}} | fields)
+    return row(measure, value, **place | {"data_options": {"prompt": PROMPT}} | fields)
 
 
 def cells_of(table, label):
@@ -77,7 +77,7 @@ def test_variants_follow_their_number_and_setups_and_causes_are_shared():
     assert (definition.first, published.first) == (True, False)
     assert definition.how == "definition; normalize" and published.how == "rows, as published"  # of the same rows
     assert (definition.difference, published.difference) == ("−0.5976", "−0.0250")
-    assert list(table.setups) == ["A"] and definition.cause == "model, data, number of rows; 1" != published.cause
+    assert list(table.setups) == ["A"] and definition.cause == "model, data; 1" != published.cause
     assert captions.title.startswith("Captions of figures 2 to 4")
 
 
@@ -109,3 +109,17 @@ def test_many_setups_have_letters(places):
     (table,) = beside(rows, ZERO_SHOT)
     assert len(table.setups) == places and list(table.setups)[:2] == ["A", "B"]
     assert ("A2" in table.setups) == (places > 26)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"dataset": "scenes", "data_options": {}, "n": 64}, "data"),  # which have other prompts and another number
+        ({"n": 64}, "number of rows"),
+        ({"n": 64, "model": "scenes-clip/fresh"}, "model"),
+        ({"data_options": {"prompt": "a {}"}}, "prompt"),
+    ],
+)
+def test_what_differs_is_named_and_not_what_follows_from_it(changes, words):
+    ((table),) = beside([accuracy(0.5, **{"model": "open_clip:ViT-B-32-quickgelu/openai", **changes})], ZERO_SHOT)
+    assert table.rows[0].cause.split(";")[0] == words

@@ -107,7 +107,8 @@ class DatasetConfig(Config):
         split: "train" or "test" if the set has splits.
         language: Of the texts.
         prompt: If given (and the set has class names), the text side is one prompt per class, with the class name in
-            place of "{}"; or several per class for the name of a set of prompts ("clip-cifar").
+            place of "{}" (of "{_}", with its underscores); or several per class for the name of a set of prompts
+            ("clip-cifar").
     """
 
     name: str

@@ -41,8 +41,9 @@ def class_prompts(class_names: Sequence[str], prompt: str, language: str = "en")
     "class-<k>-<template>" for several.
 
     Args:
-        class_names: "_" in them becomes a space.
-        prompt: With one "{}" for the class name, or the name of several in TEMPLATES ("clip-cifar": CLIP's 18).
+        class_names: As the data set has them.
+        prompt: With one "{}" for the class name, whose "_" becomes a space, or one "{_}", which keeps it; or the name
+            of several in TEMPLATES ("clip-cifar": CLIP's 18).
         language: Of the class names.
 
     Raises:
@@ -53,19 +54,23 @@ def class_prompts(class_names: Sequence[str], prompt: str, language: str = "en")
         raise InputError(
             f"prompt {prompt!r} is written in {LANGUAGES.get(prompt, 'en')!r}, but language is {language!r}"
         )
-    if any(template.count("{}") != 1 for template in templates):
+    places = [template.count("{}") + template.count("{_}") for template in templates]
+    if any(count != 1 for count in places):
         raise InputError(
-            f"prompt {prompt!r} contains {{}} {prompt.count('{}')} times; it is needed once, where the class name "
+            f"prompt {prompt!r} contains {{}} {places[0]} times; it is needed once, where the class name "
             f'goes, as in "a photo of a {{}}", or one of the sets {", ".join(TEMPLATES)}'
         )
     several = len(templates) > 1
-    names = [name.replace("_", " ") for name in class_names]
-    texts = [template.replace("{}", name) for name in names for template in templates]
+    texts = [
+        template.replace("{}", name.replace("_", " ")) if "{}" in template else template.replace("{_}", name)
+        for name in class_names
+        for template in templates
+    ]
     return Side(
         modality="text",
-        item_id=[f"class-{k}" + f"-{t}" * several for k in range(len(names)) for t in range(len(templates))],
+        item_id=[f"class-{k}" + f"-{t}" * several for k in range(len(class_names)) for t in range(len(templates))],
         load=texts.__getitem__,
-        labels=np.repeat(np.arange(len(names), dtype=np.int64), len(templates)),
+        labels=np.repeat(np.arange(len(class_names), dtype=np.int64), len(templates)),
         language=language,
         pair_on="label",
     )

@@ -89,7 +89,7 @@ def local_intrinsic_dimension(
         estimator: "mackay", the harmonic mean over the rows, which is the maximum likelihood of all rows together
             (MacKay & Ghahramani 2005). "levina-bickel", the arithmetic mean, larger by about (k − 1)/(k − 2).
             "cai2021", the arithmetic mean with squared distances (or 1 − cos) and the term j = k, a zero, in the mean:
-            about half the dimension, for comparison with published tables only (Cai et al. 2021).
+            half of "levina-bickel" and k/(k − 1), for comparison with published tables only (Cai et al. 2021).
 
     Returns:
         The dimension, a 0-d float64 tensor.
@@ -188,7 +188,7 @@ _LID = Measure(
     group="neighbours",
     function=local_intrinsic_dimension,
     takes="rows",
-    summary="The dimension of the neighbourhoods of 100 rows, averaged over the data.",
+    summary="The dimension of the neighbourhoods of k rows (100 by default), averaged over the data.",
     reading="Far below d, the rows around a row differ in few directions; compare with the null value of equal n.",
     caveat="Biased low by boundaries and in high dimensions, the more the larger k: 4000 rows of a 10-dimensional cube "
     "give 7.9, of noise in 512 dimensions 93. Values of different k, n or conventions do not compare.",
@@ -212,8 +212,9 @@ _DIRECTIONS = {
 }
 _CAI = {
     "formula": "mean_i 1/mean_{j≤k} log(r_k²/r_j²), k = 100",
-    "caveat": "About half the dimension, since distances are squared, and k/(k − 2) of that for the zero term and the "
-    "arithmetic mean: for comparison with published tables of this convention only.",
+    "caveat": "Half of the Levina-Bickel estimate of a row, since distances are squared; but the arithmetic mean over "
+    "rows follows the largest, so that a set has 0.6 to 1.2 of its standard estimate: for comparison with published "
+    "tables of this convention only.",
     "reference": "Cai et al. 2021, ICLR (Isotropy in the contextual embedding space)",
 }
 add_measure(_TWO_NN)

@@ -37,7 +37,7 @@ class Rule(Config):
         same: Selectors that a row with the paper's own model and data fulfills; any other row is a proxy.
         cause: Why ours differs, one sentence.
         needs: What the paper's own setup needs.
-        arguments: Arguments of `clip-geometry run` for the paper's own setup.
+        arguments: Arguments of `clip-geometry run` for the paper's own setup, null if nothing here can run it.
         unit: The printed unit.
         variants: Several rows of ours beside the number.
     """
@@ -50,7 +50,7 @@ class Rule(Config):
     same: Where = Field(default_factory=dict)
     cause: str = ""
     needs: str = ""
-    arguments: str = ""
+    arguments: str | None = ""
     unit: Literal["", "percent"] | None = None
     variants: tuple[Variant, ...] = ()
 
@@ -137,7 +137,7 @@ class Entry:
     @property
     def command(self) -> str:
         """The command for the paper's own setup, "" where there is none."""
-        if not self.rule.config:
+        if not self.rule.config or self.rule.arguments is None:
             return ""
         return " ".join(filter(None, ("clip-geometry run", f"configs/{self.rule.config[0]}.yaml", self.rule.arguments)))
 

@@ -16,9 +16,9 @@ from clip_geometry.results import CELLS, Row, read_rows
 
 KEPT = (
     "measure", "value", "standard_error", "n", "d", "pipeline", "fitted_on", "model", "model_options", "dataset",
-    "data_options", "split", "seed", "at",
+    "data_options", "split", "seed", "updates", "seeds", "at", "null_value",
 )  # fmt: skip
-KEPT_OF_TRAINING = (*KEPT, "null_value", "trajectory", "steps", "note")
+KEPT_OF_TRAINING = (*KEPT, "trajectory", "steps", "note")
 DIGITS = 5  # of the numbers of a trajectory
 
 

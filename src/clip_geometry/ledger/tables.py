@@ -18,6 +18,9 @@ UNLIKE = {
     "dataset": "data",
     "data_options.path": "data",
     "data_options.prompt": "prompt",
+    "data_options.captions_per_image": "captions per image",
+    "at.seeds": "number of seeds",
+    "seeds": "number of seeds",
     "model_options.layer": "layer",
     "at.batch": "batch",
     "at.sample": "sample",
@@ -144,7 +147,6 @@ def _cells(table: Table, line: Line, label: str, ours: Ours, above: Ours | None)
         text = fixed(exact, decimals)
         difference = text if text.startswith("−") or not float(text) else f"+{text}"
     causes = _numbers(table.causes, [*line.entry.causes, *filter(None, [ours.variant.cause])])
-    unlike = ", ".join(UNLIKE.get(key, key) for key in ours.unlike)
     letters = {setup: letter for letter, setup in table.setups.items()}
     if (setup := _setup(ours)) not in letters:  # A, B, …, Z, A2, B2, …
         round_, place = divmod(len(letters), 26)
@@ -158,9 +160,22 @@ def _cells(table: Table, line: Line, label: str, ours: Ours, above: Ours | None)
         how=_how(ours, above),
         size=" × ".join(str(ours.row[key]) for key in ("n", "d") if ours.row.get(key) is not None),
         setup=letters[setup],
-        cause="; ".join(filter(None, (unlike, causes))),
+        cause="; ".join(filter(None, (_unlike(ours), causes))),
         first=above is None,
     )
+
+
+def _unlike(ours: Ours) -> str:
+    """What differs from the paper's setup. Other data have other options, another split and as many rows as they have,
+    and a training with other settings has other states: none of these is a cause of its own then."""
+    other_data = "dataset" in ours.unlike
+    told = [
+        key
+        for key in ours.unlike
+        if not (other_data and (key.startswith("data_options.") or key in ("split", "n")))
+        and not (key == "n" and len(ours.unlike) > 1)
+    ]
+    return ", ".join(dict.fromkeys(UNLIKE.get(key, key) for key in told))
 
 
 def _how(ours: Ours, above: Ours | None) -> str:
@@ -172,8 +187,9 @@ def _how(ours: Ours, above: Ours | None) -> str:
     rest = {key: value for key, value in (row.get("at") or {}).items() if key not in LABELS}
     fitted = f"fitted on {row['fitted_on']}" if row.get("fitted_on") else ""
     seeds = f"mean of {ours.seeds} seeds ± their standard deviation" if ours.seeds > 1 else ""
+    null = f"null {fixed(row['null_value'], 3)}" if row.get("null_value") is not None else ""
     steps = pipeline_words(row["pipeline"]) if "pipeline" in row else ""
-    return "; ".join(filter(None, (ours.variant.label, steps, fitted, option_words(rest), seeds)))
+    return "; ".join(filter(None, (ours.variant.label, steps, fitted, option_words(rest), seeds, null)))
 
 
 def _setup(ours: Ours) -> str:
@@ -181,9 +197,9 @@ def _setup(ours: Ours) -> str:
     options = {
         key: value for key, value in (row.get("model_options") or {}).items() if ours.seeds == 1 or key != "seed"
     }
-    model = with_options(str(row.get("model") or "a model that is not named"), options)
+    model = with_options(str(row["model"]), options) if row.get("model") else ""  # drawn clouds have none
     data = with_options(str(row.get("dataset") or "data that are not named"), row.get("data_options"))
-    where = ", ".join(filter(None, (f"{model} on {data}", row.get("split"))))
+    where = ", ".join(filter(None, (" on ".join(filter(None, (model, data))), row.get("split"))))
     command = f"`{row['command']}`" if row.get("command") else ""
     when = ", ".join(filter(None, (row.get("date"), row.get("version") and f"clip-geometry {row['version']}")))
     return "; ".join(filter(None, (where, command, when)))

@@ -136,6 +136,28 @@ def test_losses_are_taken_on_both_splits_in_batches(tmp_path):
     assert rows_of(whole)[0]["at"]["batch"] == whole.workspace.n
 
 
+def test_a_random_split_takes_the_test_pairs_from_the_training_pairs(tmp_path):
+    planned = made("clip_loss", tmp_path, RAW, WHITEN | {"fit_on": "train"}, test=None, split={"share": 0.8, "seed": 3})
+    whole = planned.workspace.embeddings(None, planned.config.train, limit=None, batch_size=1)
+    order = torch.randperm(80, generator=torch.Generator().manual_seed(3)).numpy()
+    for role, drawn in (("train", order[:64]), ("test", order[64:])):
+        found = planned.sets(role)
+        np.testing.assert_array_equal(found["image"].vectors, whole["image"].vectors[drawn])
+        i, j = pair(found["image"], found["text"])  # every image keeps its caption
+        np.testing.assert_array_equal(found["text"].vectors[j], whole["text"].vectors[drawn[i]])
+        assert len(i) == len(found["text"]) == len(drawn)
+    rows = rows_of(planned)
+    assert {row["split"] for row in rows} == {
+        f"{part} part of a random 0.8 split, seed 3" for part in ("first", "last")
+    }
+    assert {row["n"] for row in rows} == {64, 16}
+    assert rows[-1]["fitted_on"] == "scenes/first part of a random 0.8 split, seed 3:pooled"
+    for wrong in ({"split": {"share": 0.8}}, {"test": None}):
+        with pytest.raises(InputError, match="either test, a set of its own, or split"):
+            made("clip_loss", tmp_path, RAW, **wrong)
+    assert "split" not in next(iter(made("clip_loss", tmp_path, RAW).cells())).define  # as before it existed
+
+
 def test_the_error_of_a_share_is_that_of_its_images(tmp_path):
     planned = made("linear_probe", tmp_path, RAW, WHITEN, solver="torch", C=10.0)
     rows = rows_of(planned)
@@ -160,15 +182,16 @@ def test_generalization_is_the_mean_over_draws(tmp_path):
     data = (train.vectors, train.labels, image.vectors, image.labels, text.vectors)
     with pytest.warns(match="rank"):
         found = [class_generalization(Pipeline(least["pipeline"]), *data, seed=4 + k)["new"] for k in range(3)]
-    (row,) = (row for row in rows if row["measure"] == "class_generalization.new" and row["at"]["row"] == "lstsq")
-    assert row["value"] == pytest.approx(np.mean(found)) and len(set(found)) > 1
+    first, row = (row for row in rows if row["measure"] == "class_generalization.new" and row["at"]["row"] == "lstsq")
+    assert row["value"] == pytest.approx(np.mean(found)) and len(set(found)) > 1 and "draw" not in row["at"]
+    assert (first["value"], first["at"]["draw"]) == (pytest.approx(found[0]), 0)  # the published one is a single draw
     p, n = row["value"], len(image)
     assert row["standard_error"] == pytest.approx((np.var(found, ddof=1) / 3 + p * (1 - p) / n) ** 0.5)
     assert row["n"] == n / 2  # four of eight equal classes
     assert row["note"] == f"mean of 3 draws of the known classes, which scatter by {np.std(found, ddof=1):.4f}"
     assert row["fitted_on"] == "scenes/train: images and prompts of known classes"
     whole = zero_shot(image.vectors, image.labels, text.vectors)["top_1"]
-    assert value(rows, "class_generalization.all", row="raw") == pytest.approx(whole)
+    assert value(rows, "class_generalization.all", row="raw", draw=0) == pytest.approx(whole)
     once = rows_of(made("generalization", tmp_path, RAW, draws=1))
     known = next(row for row in once if row["measure"] == "class_generalization.known")
     assert known["note"] == "one draw of the known classes; ± is of the images"

@@ -16,29 +16,43 @@ from clip_geometry.encoders.base import EncoderConfig
 from clip_geometry.formats import read_any, read_embeddings, read_labels, with_labels
 from clip_geometry.registry import InputError
 
+Part = Literal["first", "rest"]
 
-class SplitConfig(Config):
-    """A random split of the rows: those of torch.randperm(n), seeded, up to ⌊share · n⌋ and from there on.
 
-    Images and texts have one order, so the split keeps the pairs of aligned rows.
+class RandomSplit(Config):
+    """A random split of n items: those of torch.randperm(n), seeded, up to ⌊share · n⌋ and from there on.
 
     Args:
-        share: Of the rows that are in the first part.
-        part: "first" or "rest".
+        share: Of the items that are in the first part.
         seed: Of torch.randperm.
     """
 
     share: float = Field(gt=0, lt=1)
-    part: Literal["first", "rest"]
     seed: int = Field(default=0, ge=0, lt=2**63)
 
-    def __str__(self) -> str:
-        return f"{'first' if self.part == 'first' else 'last'} part of a random {self.share:g} split, seed {self.seed}"
-
-    def rows(self, n: int) -> np.ndarray:
+    def items(self, n: int, part: Part) -> np.ndarray:
         order = torch.randperm(n, generator=torch.Generator().manual_seed(self.seed)).numpy()
         count = int(self.share * n)
-        return order[:count] if self.part == "first" else order[count:]
+        return order[:count] if part == "first" else order[count:]
+
+    def named(self, part: Part) -> str:
+        """The part in the words of a result row."""
+        return f"{'first' if part == 'first' else 'last'} part of a random {self.share:g} split, seed {self.seed}"
+
+
+class SplitConfig(RandomSplit):
+    """One part of a random split of the rows.
+
+    Images and texts have one order, so the split keeps the pairs of aligned rows.
+
+    Args:
+        part: "first" or "rest".
+    """
+
+    part: Part
+
+    def __str__(self) -> str:
+        return self.named(self.part)
 
 
 class StoredConfig(Config):
@@ -143,7 +157,9 @@ def read_stored(config: StoredConfig, limit: int | None = None) -> Mapping[str, 
     for modality, each in found.items():
         if end is not None and len(each) < end:
             raise InputError(f"{config.name} has {len(each)} {modality} rows, but rows = [{first}, {end}]")
-        rows = each.take(slice(first, end) if config.split is None else config.split.rows(len(each)))
+        rows = each.take(
+            slice(first, end) if config.split is None else config.split.items(len(each), config.split.part)
+        )
         known = {key: value for key, value in each.provenance.items() if key != "source"}
         provenance = {"dataset": config.name, **known, **split, **encoder}
         sets[modality] = replace(rows if limit is None else rows.take(slice(limit)), provenance=provenance)

@@ -71,13 +71,14 @@ def test_a_row_holds_all_states_of_a_number(images, tmp_path):
     planned = Classify(configured(), RunFolder(report.parent, "cpu"))
     items, labels = planned.loaded.trained.items, planned.loaded.trained.targets
     for seed in (0, 1):
-        row = only(rows, "silhouette", seed=seed)
+        row = only(rows, "silhouette", seed=seed, examples="trained")
         at = {"rows": "image", "classifier.seed": seed, "examples": "trained", "layer": "input", "update": 6}
         assert row["at"] == at and row["every"] == 1 and len(row["trajectory"]) == 7
         assert row["value"] == row["trajectory"][-1] > row["trajectory"][0]
         assert row["trajectory"][0] == pytest.approx(float(silhouette(items, labels)), rel=1e-9)
         assert (row["n"], row["d"], row["pipeline"], row["dataset"]) == (40, 512, ["normalize"], "scenes")
-        score = only(rows, "isoscore", seed=seed)["trajectory"]
+        assert (row["updates"], row["seeds"]) == (6, 1)
+        score = only(rows, "isoscore", seed=seed, examples="trained")["trajectory"]
         assert score[0] == pytest.approx(float(isoscore(items)), rel=1e-6)
     one, other = (only(rows, "classify.loss", seed=seed) for seed in (0, 1))
     assert one["trajectory"] != other["trajectory"] and one["d"] is None and one["n"] == 40
@@ -86,7 +87,8 @@ def test_a_row_holds_all_states_of_a_number(images, tmp_path):
 def test_correlations_are_those_of_all_states(images):
     _, rows = images
     x, y = (
-        np.array([only(rows, name, seed=seed)["trajectory"] for seed in (0, 1)]) for name in ("silhouette", "isoscore")
+        np.array([only(rows, name, seed=seed, examples="trained")["trajectory"] for seed in (0, 1)])
+        for name in ("silhouette", "isoscore")
     )
     at = {"of": "silhouette", "with": "isoscore"}
     pooled = [
@@ -98,12 +100,37 @@ def test_correlations_are_those_of_all_states(images):
     for seed in (0, 1):
         row = only(rows, "classify.pearson", seed=seed, **at)
         assert row["value"] == pytest.approx(np.corrcoef(x[seed], y[seed])[0, 1], rel=1e-9) and row["n"] == 7
+        assert "null_value" not in row
     told = {(row["at"]["of"], row["at"]["with"]) for row in rows if row["measure"] == "classify.pearson"}
     plain, cosine = "silhouette", "silhouette[cosine]"
     assert told == {(plain, "isoscore"), (plain, "isoscore[unbiased]"), (cosine, "isoscore")}
     spread = np.abs(x[0] - x[1]) / 2**0.5  # of two seeds
     for name, value in (("largest", spread.max()), ("mean", spread.mean())):
         assert only(rows, f"classify.{name}_deviation", of="silhouette")["value"] == pytest.approx(value)
+
+
+def test_the_null_of_a_correlation_is_that_of_shuffled_labels(images):
+    report, rows = images
+    loaded = Classify(configured(), RunFolder(report.parent, "cpu")).loaded
+    at = {"examples": "shuffled labels", "layer": "input"}
+    found = {name: [] for name in ("silhouette", "isoscore")}
+    for seed in (0, 1):
+        dealt = loaded.trained.shuffled(seed)
+        assert sorted(dealt.targets.tolist()) == sorted(loaded.trained.targets.tolist())
+        assert not dealt.targets.equal(loaded.trained.targets) and dealt.items is loaded.trained.items
+        row = only(rows, "silhouette", seed=seed, **at)
+        assert row["trajectory"][0] == pytest.approx(float(silhouette(dealt.items, dealt.targets)), rel=1e-9)
+        for name, values in found.items():
+            values.append(only(rows, name, seed=seed, **at)["trajectory"])
+    pooled = only(rows, "classify.pearson", seed="all", of="silhouette", **{"with": "isoscore"})
+    x, y = (np.array(values) for values in found.values())
+    assert pooled["null_value"] == pytest.approx(np.corrcoef(x.ravel(), y.ravel())[0, 1], rel=1e-9)
+    assert pooled["null_value"] != pooled["value"] and (pooled["updates"], pooled["seeds"]) == (6, 2)
+    of_seeds = sorted(f"{np.corrcoef(*each)[0, 1]:.3f}".replace("-", "−") for each in zip(x, y, strict=True))
+    assert all(each in pooled["note"] for each in of_seeds) and "with shuffled labels" in pooled["note"]
+    assert "With labels dealt at random it is" in report.read_text()
+    deviations = [row for row in rows if row["measure"] == "classify.largest_deviation"]
+    assert {row["at"]["examples"] for row in deviations} == {"trained"}
 
 
 def test_a_run_draws_figures_and_explains_its_numbers(images):
@@ -148,7 +175,7 @@ def test_a_run_stopped_in_a_cell_goes_on_bit_for_bit(tmp_path, monkeypatch):
     monkeypatch.setattr("clip_geometry.experiments.kit.training.SECONDS", 0)
     monkeypatch.setattr("clip_geometry.experiments.kit.training.SHARE", float("inf"))
     (tmp_path / "whole").mkdir()
-    report, _ = ran(tmp_path / "whole", sample=20)
+    report, _ = ran(tmp_path / "whole", sample=20, shuffled=False)
     step, steps = ClassificationTrainer.step, []
 
     def stopping(self):
@@ -159,14 +186,14 @@ def test_a_run_stopped_in_a_cell_goes_on_bit_for_bit(tmp_path, monkeypatch):
 
     monkeypatch.setattr(ClassificationTrainer, "step", stopping)
     with pytest.raises(KeyboardInterrupt):
-        ran(tmp_path, sample=20)
+        ran(tmp_path, sample=20, shuffled=False)
     (kept,) = (tmp_path / "runs").glob("tiny-*/checkpoints/*.pt")
-    again, rows = ran(tmp_path, sample=20)
+    again, rows = ran(tmp_path, sample=20, shuffled=False)
     assert steps == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 3, 4, 5]  # no update twice but the one that was not made
     assert not kept.exists()
     assert (again.parent / "results.jsonl").read_bytes() == (report.parent / "results.jsonl").read_bytes()
     monkeypatch.setattr(ClassificationTrainer, "step", lambda *_: pytest.fail("a finished cell was computed again"))
-    assert ran(tmp_path, sample=20) == (again, rows)
+    assert ran(tmp_path, sample=20, shuffled=False) == (again, rows)
 
 
 def test_every_setting_makes_its_own_cells(tmp_path):
@@ -176,15 +203,17 @@ def test_every_setting_makes_its_own_cells(tmp_path):
     )  # fmt: skip
     folder = RunFolder(tmp_path / "run", "cpu")
     keys = [{cell.key for cell in Classify(configured(**change), folder).cells()} for change in changes]
-    assert [len(each) for each in keys] == [3] * 12 and len(set.union(*keys)) == 36
+    assert [len(each) for each in keys] == [5] * 12 and len(set.union(*keys)) == 60
     more = {cell.key for cell in Classify(configured(seeds=[1, 2, 3]), folder).cells()}
-    assert len(more & keys[0]) == 1  # a seed is the same beside others, what is pooled is not
+    assert len(more & keys[0]) == 2  # a seed and its null are the same beside others, what is pooled is not
+    without = {cell.key for cell in Classify(configured(shuffled=False), folder).cells()}
+    assert len(without) == 3 and len(without & keys[0]) == 2
 
 
 def test_listing_cells_embeds_nothing(pairs, tmp_path, monkeypatch):
     monkeypatch.setattr(RunFolder, "embeddings", lambda *_, **__: pytest.fail("embedded"))
     for changes in ({}, {"data": None, "task": pairs}):
-        assert len(list(Classify(configured(**changes), RunFolder(tmp_path / "run", "cpu")).cells())) == 3
+        assert len(list(Classify(configured(**changes), RunFolder(tmp_path / "run", "cpu")).cells())) == 5
 
 
 def test_labels_tell_the_points_of_a_sweep_apart(tmp_path):

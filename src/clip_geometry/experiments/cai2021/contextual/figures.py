@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from clip_geometry.experiments.cai2021.contextual.planes import Layers, frequency_figure, kinds_figure, read_planes
+from clip_geometry.experiments.cai2021.contextual.rows import STANDARD_K
 from clip_geometry.experiments.kit.figures import GREEN, INDIGO, WINE
 from clip_geometry.registry import InputError
 from clip_geometry.report.gallery import Drawing, FigureEntry, save_drawings
@@ -100,7 +101,15 @@ def _curves(rows: Sequence[Row], least: float) -> dict[str, Drawing]:
             panels[f"neighbors among {most}{max(sizes)} rows"] = curves
     if panels:
         null = [row["null_value"] for row in rows if row["measure"] == "lid" and row.get("null_value") is not None]
-        caption = words("dimension", min(null, default=None))
+        neighbours = next(row["at"].get("neighbours", STANDARD_K) for row in rows if row["measure"] in LIDS.values())
+        ratios = [
+            curves[metric, True][layer].value / point.value
+            for curves in panels.values()
+            for (metric, published), curve in curves.items()
+            for layer, point in curve.items()
+            if not published and layer in curves.get((metric, True), ())
+        ]
+        caption = words("dimension", min(null, default=None), neighbours, ratios)
         drawn["contextual_dimension"] = Drawing("Local intrinsic dimension", dimension_figure(panels), caption)
     silhouettes = [row for row in rows if row["measure"] == "contextual.silhouette"]
     if silhouettes:

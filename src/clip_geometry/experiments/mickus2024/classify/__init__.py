@@ -13,6 +13,8 @@ from clip_geometry.experiments.kit.base import Cell, Experiment, distinct_labels
 from clip_geometry.experiments.kit.training import Checkpoint, remove_finished
 from clip_geometry.experiments.mickus2024.classify.config import ClassifyConfig
 from clip_geometry.experiments.mickus2024.classify.rows import (
+    SHUFFLED,
+    correlated,
     correlation_rows,
     curves_of,
     deviation_rows,
@@ -38,7 +40,8 @@ class Classify(Experiment):
     """Figures 2-4 and tables 1-3 of Mickus et al. 2024: the embeddings are parameters, with one linear layer on them.
 
     A cell is a seed, and each of its records holds all recorded states of one number: `trajectory`, at the updates 0,
-    every, … and the last, whose value is the record's. The last cell pools the seeds.
+    every, … and the last, whose value is the record's. Every seed is trained again with shuffled labels. The last cell
+    pools the seeds.
     """
 
     Config = ClassifyConfig
@@ -56,51 +59,63 @@ class Classify(Experiment):
     # --- cells
 
     def cells(self) -> Iterator[Cell]:
-        for seed in self.config.seeds:
-            define = {"measure": "classify", "of": "a seed", "classifier_seed": seed, **self._shared}
-            yield Cell(define, partial(self._seed_rows, digest(define), seed))
-        define = {"measure": "classify", "of": "all seeds", "seeds": list(self.config.seeds), **self._shared}
-        yield Cell(define, self._pooled_rows)
+        config = self.config
+        for of in ("a seed", f"a seed, {SHUFFLED}") if config.shuffled else ("a seed",):
+            for seed in config.seeds:
+                define = {"measure": "classify", "of": of, "classifier_seed": seed, **self._shared}
+                yield Cell(define, partial(self._seed_rows, digest(define), seed, shuffled=of != "a seed"))
+        define = {"measure": "classify", "of": "all seeds", "seeds": list(config.seeds), **self._shared}
+        yield Cell(define | ({"null": SHUFFLED} if config.shuffled else {}), self._pooled_rows)
 
     @cached_property
     def _shared(self) -> dict[str, Any]:
         """What all numbers depend on besides the seeds."""
         unused = {"data", "modality", "limit"} if self.config.data is None else {"task"}
-        left_out = {"name", "title", "description", "seeds", *unused}
+        if self.config.random_classes is None:
+            unused.add("random_classes")  # it came later: cells computed before keep their names
+        left_out = {"name", "title", "description", "seeds", "shuffled", *unused}
         settings = self.config.model_dump(mode="json", serialize_as_any=True, exclude=left_out)
         return settings | revisions(self.config, self.workspace, self._task)
 
-    def _seed_rows(self, key: str, seed: int) -> list[Row]:
-        """key: of the cell, which the checkpoint is named after."""
+    def _seed_rows(self, key: str, seed: int, *, shuffled: bool) -> list[Row]:
+        """key: of the cell, which the checkpoint is named after. shuffled: train labels that were dealt at random, and
+        record only what correlations are of."""
         remove_finished(self.workspace.folder)
         config, loaded = self.config, self.loaded
         trainer = ClassificationTrainer(
-            loaded.trained,
+            loaded.trained.shuffled(seed) if shuffled else loaded.trained,
             config.training,
             updates=config.updates,
             seed=seed,
-            unseen=loaded.unseen,
+            unseen=None if shuffled else loaded.unseen,
             device=resolve_device(getattr(self.workspace, "device", "auto")),
         )
+        measures = correlated(config.measures) if shuffled else config.measures
         trajectory = trainer.run(
             self._recorded.tolist(),
-            StateCallback(config.measures, config.sample, config.seed),
+            StateCallback(measures, config.sample, config.seed),
             checkpoint=Checkpoint.of(self.workspace.folder, key),
-            name=f"{loaded.task.name}, seed {seed}",
+            name=f"{loaded.task.name}, seed {seed}{', ' + SHUFFLED if shuffled else ''}",
         )
+        if shuffled:
+            trajectory = {
+                place._replace(examples=SHUFFLED): values
+                for place, values in trajectory.items()
+                if place.layer != "output"
+            }
         rows: list[Row] = [state_row(config, loaded, place, values, seed) for place, values in trajectory.items()]
-        rows += correlation_rows(config, curves_of(rows), seed)
-        return [{**loaded.context, **row} for row in rows]
+        rows += [] if shuffled else correlation_rows(config, curves_of(rows), seed)
+        return [{**loaded.context, "updates": config.updates, "seeds": 1, **row} for row in rows]
 
     def _pooled_rows(self) -> list[Row]:
         """Computed from the seeds' records, which are written by now."""
-        curves = curves_of(self.finished_rows())
+        config, curves = self.config, curves_of(self.finished_rows())
         rows = [
-            *correlation_rows(self.config, curves, "all"),
-            *deviation_rows(self.config, curves),
-            *size_rows(self.config, self._sizes),
+            *correlation_rows(config, curves, "all"),
+            *deviation_rows(config, curves),
+            *size_rows(config, self._sizes),
         ]
-        return [{**self.loaded.context, **row} for row in rows]
+        return [{**self.loaded.context, "updates": config.updates, "seeds": len(config.seeds), **row} for row in rows]
 
     @property
     def _sizes(self) -> dict[str, int]:
@@ -117,7 +132,7 @@ class Classify(Experiment):
         return {
             "model": self._model,
             "task": loaded.task.name,
-            "classes": len(loaded.task.class_names),
+            "classes": loaded.trained.outputs,
             **self._sizes,
             "held-out examples": None if loaded.unseen is None else len(loaded.unseen.examples),
             "dimension": loaded.trained.items.shape[1],
@@ -128,6 +143,7 @@ class Classify(Experiment):
             "measured": f"every {config.measure_every} updates" if config.measure_every > 1 else "every state",
             "sample of each state": config.sample or "all rows",
             "seeds of the classifier": list(config.seeds),
+            "null": "the same with shuffled labels" if config.shuffled else None,
         }
 
     @property

@@ -64,11 +64,15 @@ class ClassifyConfig(RunConfig, TrainingConfig):
         pipeline: steps before training; none uses rows as the model gives them. Adam changes every coordinate by about
             lr in an update, whatever the scale of the rows, so that unit rows change more than long ones.
         limit: use only the first N items of `data` (a task has its own limit).
+        random_classes: deals this many classes of equal size to the examples at random, in place of their labels; null
+            for the labels.
         updates: steps of Adam, each on all examples.
         measure_every: updates between recorded states; the first and the last state are always recorded.
         seeds: of the classifier's first weights; `seed` is that of samples and of the held-out split.
         sample: rows to measure, sampled again in every state, if there are more; null for all.
         held_out: share of the examples whose items are not trained, on which the classifier is measured.
+        shuffled: whether each seed is trained a second time, with the labels dealt to other examples at random; what
+            such labels give is the null value of the correlations.
         measures: of rows, or of rows and labels.
         batch_size: of the encoder.
     """
@@ -79,11 +83,13 @@ class ClassifyConfig(RunConfig, TrainingConfig):
     modality: Literal["image", "text"] = "image"
     pipeline: tuple[str, ...] = ()
     limit: int | None = Field(default=None, ge=3)
+    random_classes: int | None = Field(default=None, ge=2)
     updates: int = Field(default=1000, ge=1)
     measure_every: int = Field(default=1, ge=1)
     seeds: Seeds = (0, 1, 2, 3, 4)
     sample: int | None = Field(default=None, ge=3)
     held_out: float = Field(default=0.0, ge=0, lt=1)
+    shuffled: bool = True
     measures: tuple[str, ...] = Field(default=DEFAULT, min_length=1)
     batch_size: int = Field(default=64, ge=1)
 
@@ -123,7 +129,7 @@ class ClassifyConfig(RunConfig, TrainingConfig):
     def options(self, named: Collection[str] = ()) -> dict[str, Any]:
         """Settings that differ from the published training, and the modality of `data`, for the `at` of records.
         named: options that are included at their defaults too."""
-        names = (*TrainingConfig.model_fields, "measure_every", "sample", "held_out")
+        names = (*TrainingConfig.model_fields, "measure_every", "sample", "held_out", "random_classes")
         values = {name: getattr(self, name) for name in names}
         defaults = {name: type(self).model_fields[name].default for name in names}
         changed = {name: value for name, value in values.items() if value != defaults[name] or name in named}

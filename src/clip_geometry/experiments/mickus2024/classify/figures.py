@@ -35,7 +35,9 @@ LEARNING = {"classify.loss": ("loss", (0, None)), "classify.accuracy": ("accurac
 
 Values = NDArray[np.float64]  # (seeds, states)
 Updates = NDArray[np.integer]
-Place = tuple[str, str, str]  # measure, examples ("trained" or "held out"), layer ("input", "hidden" or "output")
+Place = tuple[
+    str, str, str
+]  # measure, examples ("trained", "held out", "shuffled labels"), layer ("input", "hidden" or "output")
 Curves = Mapping[Any, Values]  # by Place
 
 words = Words(Path(__file__).with_name("words.j2"))
@@ -67,15 +69,18 @@ def draw_classify(
     drawn: dict[str, Drawing] = {}
     trained = {place: values for place, values in curves.items() if place[1] == "trained"}
     if any(_kind(place) in KINDS for place in trained):
-        first = {name: _first(trained, kind) for kind, name in KINDS.items()}
+        first = {name: _first(trained, kind, "trained") for kind, name in KINDS.items()}
         caption = words("curves", {name: _ends(values) for name, values in first.items() if values is not None})
         drawn["classify_curves"] = Drawing("Clusters and isotropy", curves_figure(trained, updates), caption)
     if (relation := first_relation(trained)) is not None:
         x, y = (values.ravel() for values in relation)
         with np.errstate(invalid="ignore", divide="ignore"):
             r, r_log = np.corrcoef(x, y)[0, 1], np.corrcoef(x, np.log(y))[0, 1]
-        caption = words("relation", r, r_log, relation.silhouette.shape[1])
-        drawn["classify_relation"] = Drawing("Silhouette against IsoScore", relation_figure({"": relation}), caption)
+        null = first_relation(curves, "shuffled labels")
+        r_null = None if null is None else np.corrcoef(null.silhouette.ravel(), null.isoscore.ravel())[0, 1]
+        caption = words("relation", r, r_log, relation.silhouette.shape[1], r_null)
+        shown = {"": relation} if null is None else {"labels": relation, "shuffled labels": null}
+        drawn["classify_relation"] = Drawing("Silhouette against IsoScore", relation_figure(shown), caption)
     accuracies = {
         place[1]: values.mean(axis=0)[-1] for place, values in curves.items() if place[0] == "classify.accuracy"
     }
@@ -104,15 +109,19 @@ def draw_tasks(tasks: Tasks, *, folder: str | Path, origin: str) -> list[FigureE
     return save_drawings(drawn, folder, origin=origin, group="all runs together")
 
 
-def first_relation(curves: Curves) -> Relation | None:
+def first_relation(curves: Curves, examples: str = "trained") -> Relation | None:
     """The first silhouette and the first IsoScore of the classifier's inputs; None where one was not recorded."""
-    silhouette, isoscore = (_first(curves, kind) for kind in KINDS)
+    silhouette, isoscore = (_first(curves, kind, examples) for kind in KINDS)
     return None if silhouette is None or isoscore is None else Relation(silhouette, isoscore)
 
 
 def hidden_curves(curves: Curves) -> dict[Place, Values]:
     """Silhouette and IsoScore of the hidden layer, if held-out examples were measured there."""
-    found = {place: values for place, values in curves.items() if place[2] == "hidden" and place[0] in KINDS}
+    found = {
+        place: values
+        for place, values in curves.items()
+        if place[2] == "hidden" and place[0] in KINDS and place[1] != "shuffled labels"
+    }
     return found if any(place[1] == "held out" for place in found) else {}
 
 
@@ -213,8 +222,9 @@ def _kind(place: Place) -> str:
     return place[0].partition("[")[0]
 
 
-def _first(curves: Curves, kind: str) -> Values | None:
-    return next((values for place, values in curves.items() if _kind(place) == kind and place[1:] == INPUT), None)
+def _first(curves: Curves, kind: str, examples: str) -> Values | None:
+    places = (place for place in curves if _kind(place) == kind and place[1:] == (examples, "input"))
+    return next((curves[place] for place in places), None)
 
 
 def _ends(values: Values) -> tuple[float, float]:

@@ -14,9 +14,11 @@ from clip_geometry.results import Record, Row
 
 SEED = "classifier.seed"  # of the first weights; a row's own `seed` is that of samples and of what is held out
 
-KINDS = ("silhouette", "isoscore")
+KINDS = ("silhouette", "isoscore")  # what is correlated
+SHUFFLED = "shuffled labels"
 
-Curves = dict[Place, NDArray[np.float64]]  # of each place, (seeds, states)
+Values = NDArray[np.float64]
+Curves = dict[Place, Values]  # of each place, (seeds, states)
 
 
 def state_row(config: ClassifyConfig, loaded: Loaded, place: Place, values: Sequence[float], seed: int) -> Record:
@@ -33,7 +35,7 @@ def state_row(config: ClassifyConfig, loaded: Loaded, place: Place, values: Sequ
 
 
 def _size(config: ClassifyConfig, loaded: Loaded, place: Place) -> tuple[int, int | None]:
-    problem = loaded.trained if place.examples == "trained" else loaded.unseen
+    problem = loaded.unseen if place.examples == "held out" else loaded.trained
     assert problem is not None  # there is no such place otherwise
     if place.layer == "output":
         return len(problem.examples), None
@@ -46,23 +48,42 @@ def _size(config: ClassifyConfig, loaded: Loaded, place: Place) -> tuple[int, in
 def correlation_rows(config: ClassifyConfig, curves: Curves, seed: int | str) -> Iterator[Row]:
     """Correlations over all states of these seeds together, in every layer that is trained.
 
-    Every silhouette is compared with the first IsoScore, and the first silhouette with every IsoScore.
+    Every silhouette is compared with the first IsoScore, and the first silhouette with every IsoScore. The null value
+    is the correlation over the states that shuffled labels give, where they were trained; the note of several seeds has
+    the range of either over the seeds.
     """
     silhouettes, scores = ([name for name in config.measures if _kind(name) == kind] for kind in KINDS)
     pairs = [(x, y) for x in silhouettes for y in scores if x == silhouettes[0] or y == scores[0]]
     for layer in dict.fromkeys(place.layer for place in curves if place.layer != "output"):
         for pair in pairs:
-            x, y = (curves[Place(name, layer=layer)].ravel() for name in pair)
+            x, y = (curves[Place(name, layer=layer)] for name in pair)
+            null = [curves[place] for name in pair if (place := Place(name, SHUFFLED, layer)) in curves]
             at = {**config.options(), SEED: seed, "layer": layer, "of": pair[0], "with": pair[1]}
             names = ("pearson", "spearman", "pearson_log")
-            yield from trajectories.correlation_rows("classify", x, y, names, at=at)
+            for row in trajectories.correlation_rows("classify", x.ravel(), y.ravel(), names, at=at):
+                yield {**row, **_null(row["measure"].partition(".")[2], (x, y), null)} if null else row
+
+
+def _null(name: str, found: Sequence[Values], shuffled: Sequence[Values]) -> Row:
+    """The null value of a correlation, and what both are in single seeds. Each argument: two (seeds, states) curves."""
+    value = trajectories.correlations(shuffled[0].ravel(), shuffled[1].ravel())[name]
+    of_seeds = [
+        [trajectories.correlations(x, y)[name] for x, y in zip(*curves, strict=True)] for curves in (found, shuffled)
+    ]
+    known = [[each for each in values if each is not None] for values in of_seeds]
+    if not all(len(values) > 1 for values in known):
+        return {"null_value": value}
+    said = [f"{min(values):.3f} to {max(values):.3f}" for values in known]
+    note = f"{said[0]} in single seeds, {said[1]} with shuffled labels (the null)"
+    return {"null_value": value, "note": note.replace("-", "\N{MINUS SIGN}")}
 
 
 def deviation_rows(config: ClassifyConfig, curves: Curves) -> Iterator[Record]:
     """Standard deviation (n − 1) over seeds of silhouettes, IsoScores, loss and accuracy: the largest over the states,
     and their mean."""
     for place, values in curves.items():
-        if (place.layer == "output" or _kind(place.measure) in KINDS) and len(values) > 1 and np.isfinite(values).all():
+        told = (place.layer == "output" or _kind(place.measure) in KINDS) and place.examples != SHUFFLED
+        if told and len(values) > 1 and np.isfinite(values).all():
             at = {**config.options(), "of": place.measure, "examples": place.examples, "layer": place.layer}
             spread = values.std(axis=0, ddof=1)
             for name, value in (("largest", spread.max()), ("mean", spread.mean())):
@@ -77,6 +98,11 @@ def size_rows(config: ClassifyConfig, sizes: Mapping[str, int]) -> Iterator[Reco
 def curves_of(rows: Iterable[Mapping[str, Any]]) -> Curves:
     """The states in these rows, NaN where a number is undefined; seeds in the order of the rows."""
     return trajectories.curves_by(lambda row: Place(row["measure"], row["at"]["examples"], row["at"]["layer"]), rows)
+
+
+def correlated(measures: Sequence[str]) -> tuple[str, ...]:
+    """Those that correlations are of."""
+    return tuple(name for name in measures if _kind(name) in KINDS)
 
 
 def _kind(measure: str) -> str:

@@ -1,6 +1,6 @@
 """What is classified: items with their first embeddings, and examples that are an item or a pair of items."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -93,6 +93,11 @@ class ClassificationTask:
         """The classifier's inputs for these embeddings of the items; chosen: of some examples only."""
         return items[self.examples if chosen is None else self.examples[chosen]].flatten(1)
 
+    def shuffled(self, seed: int) -> "ClassificationTask":
+        """The same items and examples with the targets dealt to them at random."""
+        dealt = np.random.default_rng(seed).permutation(len(self.targets))
+        return replace(self, targets=self.targets[torch.from_numpy(dealt)])
+
     def subset(self, examples: np.ndarray) -> "ClassificationTask":
         """Some of the examples, with their items."""
         chosen = self.examples[torch.from_numpy(examples)]
@@ -152,9 +157,12 @@ def load(config: ClassifyConfig, workspace: RunFolder, task: Task | None) -> Loa
     sets, steps = {rows.modality: rows}, parse_pipeline(config.pipeline)
     prepared = prepare(steps, {rows.modality: rows.vectors}, origin=origin_of(sets))
     vectors = prepared.sets[rows.modality]
-    split = hold_out(
-        ClassificationTask.of(vectors, task.examples, task.labels, len(task.class_names)), config.held_out, config.seed
-    )
+    labels, outputs = task.labels, len(task.class_names)
+    if (k := config.random_classes) is not None:
+        if k > len(task):
+            raise InputError(f"random_classes = {k}; expected at most one for each of the {len(task)} examples")
+        labels, outputs = np.random.default_rng(config.seed).permutation(np.arange(len(task)) % k), k
+    split = hold_out(ClassificationTask.of(vectors, task.examples, labels, outputs), config.held_out, config.seed)
     shared = context(sets, steps=steps, fitted_on=prepared.fitted.fitted_on, seed=config.seed)
     return Loaded(task, *split, shared | source)
 

@@ -26,7 +26,7 @@ class Place(NamedTuple):
 
     Args:
         measure: its name.
-        examples: "trained" or "held out".
+        examples: "trained", "held out", or "shuffled labels": trained with labels that were dealt at random.
         layer: "input" of the classifier, "hidden", or "output" for loss and accuracy.
     """
 

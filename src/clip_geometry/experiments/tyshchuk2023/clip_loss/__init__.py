@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from pydantic import Field
+import numpy as np
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from clip_geometry.evaluators import evaluators
 from clip_geometry.experiments.kit.base import Source, experiments
-from clip_geometry.experiments.kit.maps import MapConfig, MapsConfig, MapsExperiment
+from clip_geometry.experiments.kit.maps import MapConfig, MapsConfig, MapsExperiment, Sets
+from clip_geometry.experiments.kit.stored import RandomSplit
+from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 
 if TYPE_CHECKING:
@@ -23,7 +26,9 @@ class ClipLossConfig(MapsConfig):
 
     Args:
         train: Pairs that maps are fitted on and scored on.
-        test: Pairs that they are scored on too.
+        test: Pairs that they are scored on too, null with `split`.
+        split: Divides the images of `train`, with their captions, at random: the first part takes the place of `train`,
+            the rest that of `test`.
         logit_scale: Of the loss.
         pairs_per_batch: Pairs per batch (in-batch negatives); null uses all pairs.
     """
@@ -32,17 +37,29 @@ class ClipLossConfig(MapsConfig):
     SCORED: ClassVar = ("train", "test")
 
     train: Source
-    test: Source
+    test: Source | None = None
+    split: RandomSplit | None = None
     logit_scale: float = Field(default=100.0, gt=0)
     pairs_per_batch: int | None = Field(default=None, ge=2)
 
     @property
     def sources(self) -> "Mapping[str, DatasetConfig | StoredConfig]":
-        return {"train": self.train, "test": self.test}
+        return {"train": self.train, "test": self.train if self.test is None else self.test}
 
     @classmethod
     def data_fields(cls) -> set[str]:
         return {"train", "test"}
+
+    @model_validator(mode="after")
+    def _one_test(self) -> Self:
+        if (self.test is None) == (self.split is None):
+            raise InputError("clip_loss has either test, a set of its own, or split, which takes it from train")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_split(self, inner: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """`split` came later and is left out where it is null, so that cells computed before keep their names."""
+        return {key: value for key, value in inner(self).items() if value is not None or key != "split"}
 
 
 class ClipLoss(MapsExperiment):
@@ -50,6 +67,22 @@ class ClipLoss(MapsExperiment):
     summary = "CLIP's loss on train and test pairs after maps fitted on the train pairs"
     drawn: ClassVar = {"contrastive_loss.loss": "CLIP's loss"}
     series_by = "split"
+
+    def sets(self, role: str) -> Sets:
+        found, split = super().sets(role), self.config.split
+        if split is None:
+            return found
+        image, text = found["image"], found["text"]
+        part = "first" if role == "train" else "rest"
+        images = split.items(len(image), part)
+        texts = images  # of aligned rows
+        if image.item_id is not None and text.item_id is not None:
+            texts = np.flatnonzero(np.isin(text.item_id, image.item_id[images]))
+        taken = {"image": image.take(images), "text": text.take(texts)}
+        return {
+            modality: replace(rows, provenance={**rows.provenance, "split": split.named(part)})
+            for modality, rows in taken.items()
+        }
 
     def rows(self, each: MapConfig) -> list[Row]:
         config = self.config

@@ -21,7 +21,8 @@ class GeneralizationConfig(PromptedConfig):
 
     Args:
         known: Share of the classes that maps are fitted on.
-        draws: Number of random choices of these classes; the numbers are means over them.
+        draws: Number of random choices of these classes. The numbers are those of the first (draw 0, as published)
+            and, of several, their means.
     """
 
     ROLES: ClassVar = ("train",)
@@ -56,10 +57,15 @@ class Generalization(ProbeExperiment):
             )
             for draw in range(config.draws)
         ]
-        means = {key: float(np.mean([scores[key] for scores in found])) for key in found[0]}
         fitted_on = f"{origin_of({'image': fit_x})}: images and prompts of known classes" if each.learns else None
-        rows = self.share_rows(each, "class_generalization", means, {"image": image, "text": text}, fitted_on)
-        return [_over_draws(row, found) for row in rows]
+
+        def rows_of(draws: Sequence[Mapping[str, float]]) -> list[Row]:
+            means = {key: float(np.mean([scores[key] for scores in draws])) for key in draws[0]}
+            rows = self.share_rows(each, "class_generalization", means, {"image": image, "text": text}, fitted_on)
+            return [_over_draws(row, draws) for row in rows]
+
+        first: list[Row] = [{**row, "at": {**row["at"], "draw": 0}} for row in rows_of(found[:1])]
+        return first + (rows_of(found) if len(found) > 1 else [])
 
 
 def _over_draws(row: Row, found: Sequence[Mapping[str, float]]) -> Row:
