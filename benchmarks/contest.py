@@ -42,8 +42,8 @@ class Contest:
     ours: Callable[..., Any]
     peer: Callable[..., Any]
     peer_package: str
-    sizes: list[dict[str, int]]
-    quick: dict[str, int]
+    sizes: list[dict[str, int | str]]
+    quick: dict[str, int | str]
     tolerance: float
     faster: float | None = None
     memory: float | None = None
@@ -66,7 +66,7 @@ def main(contests: list[Contest]) -> None:
     if given.quick:  # one contest per name
         once = {contest.name: contest for contest in contests}.values()
         contests = [replace(contest, sizes=[contest.quick], rounds=1) for contest in once]
-    rows = []
+    rows, load = [], os.getloadavg()[0]
     print(
         f"{'contest':26}{'size':28}{'ours':>10}{'peer':>10}{'ratio':>8}{'MB ours':>9}{'peer':>7}{'differ':>9}  claims"
     )
@@ -76,7 +76,8 @@ def main(contests: list[Contest]) -> None:
                 rows.append(_row(contest, size, _rounds(contest, size)))
                 _print(rows[-1], quick=given.quick)
     if given.json:
-        given.json.write_text(json.dumps({"machine": _machine(contests), "rows": rows}, indent=1) + "\n")
+        machine = _machine(contests) | {"load": round(load, 2)}
+        given.json.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
     agree = all(row["difference"] <= row["tolerance"] for row in rows)
     if not agree or (not given.quick and not all(row["held"] for row in rows)):
         sys.exit(1)

@@ -270,12 +270,13 @@ class Padding(fakes.FakeEncoder):
         return type(tokens)(tokens.inputs + max(map(len, texts)) / 100, tokens.truncated)
 
 
-@pytest.mark.parametrize("sort", [True, False, None])
-def test_sorted_texts_come_back_in_order(monkeypatch, tmp_path, sort):
-    """Rows of the plain loop over each shard's texts, longest first; None is False on a CPU."""
+@pytest.mark.parametrize("options", [{}, {"sort_texts": True}, {"sort_texts": False}])
+def test_sorted_texts_come_back_in_order(monkeypatch, tmp_path, options):
+    """Rows of the plain loop over each shard's texts, longest first, on a CPU too."""
+    sort = options.get("sort_texts", True)
     monkeypatch.setattr(fakes, "FakeEncoder", Padding)
     fakes.installer(monkeypatch)()
-    manifest = run(tmp_path, fake_dataset(40, image=False), throughput=Throughput(sort_texts=sort))
+    manifest = run(tmp_path, fake_dataset(40, image=False), throughput=Throughput(**options))
     encoder = Padding(fakes.FakeConfig())
     expected = np.zeros((40, fakes.DIM), np.float32)
     for shard in (range(16), range(16, 32), range(32, 40)):
@@ -287,23 +288,20 @@ def test_sorted_texts_come_back_in_order(monkeypatch, tmp_path, sort):
     side = read_store(tmp_path)["text"]
     assert np.array_equal(side.vectors, expected)
     assert list(side.metadata["text"]) == [fakes.caption(k) for k in range(40)]
-    assert manifest["run"]["text"]["sorted"] is bool(sort)
+    assert manifest["run"]["text"]["sorted"] is sort
     assert [shard.get("sorted") for shard in manifest["sides"]["text"]["shards"]] == [True if sort else None] * 3
     before = shards_of(tmp_path)
     (tmp_path / "text/record-00001.json").unlink()
-    run(tmp_path, fake_dataset(40, image=False), throughput=Throughput(sort_texts=sort))
+    run(tmp_path, fake_dataset(40, image=False), throughput=Throughput(**options))
     assert shards_of(tmp_path) == before
 
 
 def test_texts_are_not_sorted_where_that_gains_nothing_or_changes_rows(encoder):
-    text = fake_dataset().text
-    sort = Throughput(sort_texts=True)
-    assert not sort.sorts(encoder, text)  # open_clip pads to its context length
-    assert not sort.sorts(Padding(fakes.FakeConfig(batch_statistics=True)), text)
-    assert sort.sorts(Padding(fakes.FakeConfig()), text)
-    on_gpu = Padding(fakes.FakeConfig())
-    on_gpu.device = torch.device("cuda")
-    assert Throughput().sorts(on_gpu, text) and not Throughput(sort_texts=False).sorts(on_gpu, text)
+    data, sort = fake_dataset(), Throughput()
+    assert not sort.sorts(encoder, data.text)  # open_clip pads to its context length
+    assert not sort.sorts(Padding(fakes.FakeConfig(batch_statistics=True)), data.text)
+    assert not sort.sorts(Padding(fakes.FakeConfig()), data.image)
+    assert sort.sorts(Padding(fakes.FakeConfig()), data.text)
 
 
 def test_compiled_towers_are_asked_for_and_told(loader, tmp_path, monkeypatch):

@@ -7,9 +7,13 @@ import huggingface_hub
 import pytest
 import torch
 
+from clip_geometry.data.base import Dataset, DatasetConfig, Side
+from clip_geometry.embedding.loop import embed
+from clip_geometry.embedding.reading import read_store
 from clip_geometry.encoders import encoder_revision, load_encoder, resolve_encoder
 from clip_geometry.encoders.base import EncoderConfig
 from clip_geometry.encoders.sentence import WHEELS, full_name
+from clip_geometry.progress import quiet
 from clip_geometry.registry import InputError
 from support.minilm import minilm
 
@@ -68,6 +72,27 @@ def test_minilm_gives_what_sentence_transformers_gives(minilm):
     # and its neighbourhoods are a real model's
     a, b, c = rows_of(minilm, ["A man plays a guitar.", "Somebody is making music.", "The stock market fell."])
     assert a @ b > 0.4 > a @ c
+
+
+def test_texts_are_batched_by_their_number_of_tokens(minilm, tmp_path, monkeypatch):
+    """As in sentence-transformers, rows come back in the order given; batches have hardly any padding."""
+    encoder, padded = load(minilm), []
+    texts = ["a " * (k * 7 % 40 + 1) if k % 2 else "Älgskogskonungen" * (k * 5 % 9 + 1) for k in range(48)]
+    texts.append("a " * 999)
+    expected = [int(encoder.tokenize([text]).inputs["attention_mask"].sum()) for text in texts]
+    assert encoder.text_lengths(texts) == expected and expected[-1] == 256
+    original = encoder.text_features
+    monkeypatch.setattr(encoder, "text_features", lambda tokens: padded.append(tokens) or original(tokens))
+    monkeypatch.setattr("clip_geometry.encoders.load_encoder", lambda config, device="auto": encoder)
+    side = Side("text", [str(k) for k in range(49)], texts.__getitem__)
+    dataset = Dataset(DatasetConfig(name="texts"), "1", text=side)
+    manifest = embed(encoder.config, dataset, tmp_path, batch_size=4, device="cpu", progress=quiet)
+    widths = [tokens.inputs["input_ids"].shape[1] for tokens in padded]
+    assert widths == sorted(expected, reverse=True)[::4]
+    assert manifest["run"]["text"]["sorted"] is True and manifest["sides"]["text"]["truncated"] == 1
+    stored = read_store(tmp_path)["text"]
+    assert list(stored.metadata["text"]) == texts
+    assert (torch.from_numpy(stored.vectors.copy()) - oracle(minilm, texts)).abs().max() < 1e-6
 
 
 def test_minilm_is_known_by_its_facts(minilm):

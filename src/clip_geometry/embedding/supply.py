@@ -53,7 +53,7 @@ class Supply:
     """
 
     def __init__(self, encoder: Encoder, side: Side, *, raw: tuple[int, int] | None = None, sort: bool = False):
-        self.side, self.device, self.sort = side, encoder.device, sort
+        self.side, self.device, self.sort, self.lengths = side, encoder.device, sort, encoder.text_lengths
         self.spent = Spent()
         pixels = encoder.pixels
         self.reader = ImageReader(side.load, None if pixels else encoder.preprocess, pixels, raw)
@@ -61,9 +61,14 @@ class Supply:
         self.coming: Iterator[ReadBatch | None] = iter(())
 
     def order(self, shard: Shard) -> Sequence[int]:
-        """The items of a shard in the order in which they are embedded: sorted, the longest texts first."""
+        """The items of a shard in the order in which they are embedded: if sorted, the longest texts first, so that
+        memory runs out in the first batch or not at all."""
         items = range(shard.start, shard.stop)
-        return sorted(items, key=lambda k: -len(str(self.side.load(k)))) if self.sort else items
+        if not self.sort:
+            return items
+        with self.spent.doing("decode"):
+            lengths = self.lengths([str(self.side.load(k)) for k in items])
+        return sorted(items, key=lambda k: -lengths[k - shard.start])
 
     def batch(self, indices: Sequence[int]) -> Inputs:
         if self.side.modality == "text":

@@ -123,6 +123,10 @@ class Encoder(ABC):
     def tokenize(self, texts: Sequence[str]) -> Tokens:
         raise NotImplementedError
 
+    def text_lengths(self, texts: Sequence[str]) -> Sequence[int]:
+        """What a batch of texts is padded by, to sort them where `pads_to_longest`: characters, or tokens if known."""
+        return [len(text) for text in texts]
+
     def image_features(self, pixels: Tensor) -> Tensor:
         raise NotImplementedError
 

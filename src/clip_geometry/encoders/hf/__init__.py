@@ -223,6 +223,13 @@ def tokenize(tokenizer: Any, texts: Sequence[str], limit: int, padding: Literal[
     return Tokens(inputs, sum(length > limit for length in uncut))
 
 
+def token_counts(tokenizer: Any, texts: Sequence[str], limit: int) -> list[int]:
+    """Number of tokens of each text after truncation to `limit`. Characters miss it by a fifth, which is padding."""
+    with one_sentence("the tokenizer fails, its files are damaged or incomplete"):
+        encoded = tokenizer(list(texts), truncation=True, max_length=limit, return_attention_mask=False)
+    return [len(ids) for ids in encoded["input_ids"]]
+
+
 def check_ids(ids: torch.Tensor, embedding: Any, name: str) -> None:
     """Raises InputError where a token is outside the model's vocabulary; torch would raise an IndexError."""
     highest = int(ids.max())

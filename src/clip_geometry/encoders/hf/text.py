@@ -23,6 +23,7 @@ from clip_geometry.encoders.hf import (
     load_tokenizer,
     read_config,
     revision_of,
+    token_counts,
     tokenize,
     weights_of,
 )
@@ -89,6 +90,9 @@ class TextEncoder(Encoder):
     def tokenize(self, texts: Sequence[str]) -> Tokens:
         prepared = [self.parts.prepare(text) for text in texts]
         return tokenize(self.parts.tokenizer, prepared, self.context_length, padding="longest")
+
+    def text_lengths(self, texts: Sequence[str]) -> Sequence[int]:
+        return token_counts(self.parts.tokenizer, [self.parts.prepare(text) for text in texts], self.context_length)
 
     def text_features(self, tokens: Tokens) -> Tensor:
         transformer, layer, name = self.parts.transformer, self.parts.layer, self.config.model

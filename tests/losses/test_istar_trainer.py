@@ -1,0 +1,161 @@
+"""scripts/istar_trainer.py: I-STAR in transformers' Trainer, on a small untrained BERT."""
+
+import runpy
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+
+from clip_geometry.geometry import isoscore
+from clip_geometry.losses import IStar
+
+SCRIPT = Path(__file__).parents[2] / "scripts/istar_trainer.py"
+SIZE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 12}
+QUIET = {"report_to": "none", "save_strategy": "no", "disable_tqdm": True, "use_cpu": True}
+
+
+@pytest.fixture(scope="module")
+def example():
+    if not SCRIPT.exists():
+        pytest.skip("scripts/ is not part of an installed package")
+    pytest.importorskip("accelerate", reason="accelerate, which transformers' Trainer needs, is not installed")
+    return runpy.run_path(str(SCRIPT))
+
+
+def sequences(n):
+    """Sequences of three to eight tokens with padding, and whether the first one is small."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(2, 12, (n, 8), generator=generator)
+    mask = (torch.arange(8) < torch.randint(3, 9, (n, 1), generator=generator)).long()
+    rows = zip(ids * mask, mask, (ids[:, 0] < 7).long(), strict=True)
+    return [{"input_ids": ids, "attention_mask": mask, "labels": label} for ids, mask, label in rows]
+
+
+def model(**options):
+    from transformers import BertConfig, BertForSequenceClassification
+
+    torch.manual_seed(0)
+    return BertForSequenceClassification(BertConfig(**SIZE, **options))
+
+
+def trainer(kind, folder, *, examples=40, bert=None, lambda_=None, **options):
+    from transformers import TrainingArguments
+
+    arguments = TrainingArguments(str(folder), **{**QUIET, "learning_rate": 3e-3, "num_train_epochs": 2, **options})
+    penalty = {} if lambda_ is None else {"lambda_": lambda_}
+    data = sequences(examples)
+    return kind(bert or model(), arguments, train_dataset=data, eval_dataset=data, **penalty)
+
+
+def states(bert, examples):
+    """The rows of all layers, without padding and dropout."""
+    batch = {name: torch.stack([each[name] for each in examples]) for name in examples[0]}
+    with torch.no_grad():
+        hidden = bert.eval()(**batch, output_hidden_states=True).hidden_states[1:]
+    return torch.cat([layer[batch["attention_mask"].bool()] for layer in hidden]).double()
+
+
+def test_c_0_is_refreshed_once_an_epoch_from_the_weights_of_that_time(example, tmp_path):
+    from transformers import TrainerCallback
+
+    epochs, steps = [], []
+
+    class Recorder(TrainerCallback):
+        def on_epoch_begin(self, args, state, control, model, **rest):
+            weights = {name: value.clone() for name, value in model.state_dict().items()}
+            epochs.append((weights, istar.running.covariance))
+
+        def on_step_end(self, args, state, control, **rest):
+            steps.append(istar.running.covariance)
+
+    training = trainer(example["IStarTrainer"], tmp_path, lambda_=-1.0, num_train_epochs=3)
+    istar = training.istar
+    training.add_callback(Recorder())
+    training.train()
+    assert len(epochs) == 3 and len(steps) == 15
+    assert [id(c_0) for c_0 in steps] == [id(c_0) for _, c_0 in epochs for _ in range(5)]
+    for weights, c_0 in epochs:
+        bert = model()
+        bert.load_state_dict(weights)
+        expected = torch.cov(states(bert, training.train_dataset).T)
+        assert float((c_0 - expected).norm() / expected.norm()) < 1e-5
+    for (_, before), (_, after) in pairwise(epochs):
+        assert float((after - before).norm() / before.norm()) > 0.01
+
+
+def test_the_sample_behind_c_0_is_another_one_in_every_epoch(example, tmp_path):
+    seen = []
+    training = trainer(example["IStarTrainer"], tmp_path, lambda_=1.0, learning_rate=0.0, num_train_epochs=3)
+    training.sample, original = 10, training.states
+    training.states = lambda bert, examples: seen.append(examples.indices) or original(bert, examples)
+    training.train()
+    assert [len(set(drawn)) for drawn in seen] == [10, 10, 10]
+    assert len({frozenset(drawn) for drawn in seen}) == 3
+
+
+@pytest.mark.parametrize("accumulated", [1, 2])
+def test_lambda_0_is_the_plain_trainer_bit_for_bit(example, tmp_path, accumulated):
+    """With dropout: the sample behind C_0 must not use up random numbers."""
+    from transformers import Trainer
+
+    found = []
+    for kind, lambda_ in ((Trainer, None), (example["IStarTrainer"], 0)):
+        training = trainer(kind, tmp_path, lambda_=lambda_, gradient_accumulation_steps=accumulated)  # sets the seed
+        loss = training.train().training_loss
+        found.append((loss, torch.cat([value.flatten() for value in training.model.state_dict().values()])))
+    assert found[0][0] == found[1][0]
+    assert torch.equal(found[0][1], found[1][1])
+
+
+def test_lambda_decides_on_isotropy(example, tmp_path):
+    scores = {}
+    for lambda_ in (-1.0, 0.0, 1.0):
+        training = trainer(example["IStarTrainer"], tmp_path, lambda_=lambda_, num_train_epochs=4)
+        training.train()
+        scores[lambda_] = float(isoscore(states(training.model, training.train_dataset)))
+    assert 2 * scores[-1.0] < scores[0.0] < scores[1.0] / 2
+
+
+@pytest.mark.parametrize("accumulated", [1, 2])
+def test_a_step_takes_the_mean_of_the_penalties_of_accumulated_batches(example, tmp_path, accumulated):
+    """A step of gradient descent, with λ so large that the loss of the task does not count."""
+    calm = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    before, bert, lr, lambda_ = model(**calm), model(**calm), 1e-7, 1e5
+    options = {"optim": "sgd", "learning_rate": lr, "lr_scheduler_type": "constant", "max_grad_norm": 0}
+    options |= {"per_device_train_batch_size": 2 // accumulated, "gradient_accumulation_steps": accumulated}
+    training = trainer(
+        example["IStarTrainer"], tmp_path, examples=2, bert=bert, lambda_=lambda_, num_train_epochs=1, **options
+    )
+    training.train()
+    istar = IStar(lambda_)
+    istar.running.covariance = training.istar.running.covariance
+    batches = [training.train_dataset] if accumulated == 1 else [[each] for each in training.train_dataset]
+    for batch in batches:
+        given = {name: torch.stack([each[name] for each in batch]) for name in batch[0]}
+        hidden = before(**given, output_hidden_states=True).hidden_states[1:]
+        (istar(list(hidden), given["attention_mask"]) / accumulated).backward()
+    weights = [each.get_parameter("bert.encoder.layer.0.output.dense.weight") for each in (before, bert)]
+    # before it was set to 1 (transformers 5.2), accelerate divided the whole loss once more
+    divided = training.accelerator.gradient_accumulation_steps
+    moved, gradient = (weights[0] - weights[1]).detach() * divided / lr, weights[0].grad
+    assert gradient is not None
+    assert float((moved - gradient).norm() / gradient.norm()) < 0.01
+
+
+def test_evaluation_is_that_of_the_plain_trainer(example, tmp_path):
+    from transformers import Trainer
+
+    plain, ours = trainer(Trainer, tmp_path), trainer(example["IStarTrainer"], tmp_path, lambda_=1.0)
+    assert ours.evaluate()["eval_loss"] == plain.evaluate()["eval_loss"]
+    assert ours.predict(ours.eval_dataset).predictions.shape == (40, 2)  # no hidden states among them
+
+
+@pytest.mark.slow
+def test_the_script_runs(example, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--lambdas", "-1", "1"])
+    example["main"]()
+    lines = capsys.readouterr().out.splitlines()
+    scores = [float(line.split("all layers ")[1].split(",")[0]) for line in lines if "IsoScore" in line]
+    assert 100 * scores[0] < scores[1]
