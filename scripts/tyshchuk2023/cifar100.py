@@ -1,6 +1,6 @@
 """Tables 3, 4 and 5 with one command and one embedding of CIFAR-100's 60,000 images; resumes after an interruption.
 
-python scripts/tyshchuk2023/cifar100.py [--model open_clip:ViT-B-32-quickgelu/openai] [--pairs captions_train2014.json]
+python scripts/tyshchuk2023/cifar100.py [--model open_clip:ViT-B-32-quickgelu/openai] [--pairs captions_val2014.json]
 """
 
 import argparse
@@ -18,7 +18,8 @@ def main() -> None:
     parser.add_argument("--solver", help="solver of the linear probe: sklearn (as published) or torch")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of runs and embeddings")
     given = parser.parse_args()
-    model = {"model": given.model} if given.model else {}
+    # the authors kept the underscores of the class names
+    model = {"model": given.model, "probe.prompt": "low-resolution photo of a {_}"} if given.model else {}
     pairs = {"pairs": given.pairs} if given.pairs else {}
     solver = {"solver": given.solver} if given.solver else {}
     changes = {"zero_shot": model | pairs, "generalization": model, "linear_probe": model | pairs | solver}
