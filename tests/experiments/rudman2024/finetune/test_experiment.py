@@ -16,7 +16,7 @@ from clip_geometry.experiments.rudman2024.finetune.measuring import (
     cosine_histogram,
     geometry_rows,
     loss_row,
-    performance,
+    metrics,
     performance_rows,
 )
 from clip_geometry.experiments.rudman2024.finetune.model import word_tokenizer
@@ -126,6 +126,10 @@ def test_what_is_pooled_is_the_mean_over_seeds_with_its_error(whole):
     pooled = only(rows, "isoscore", method="cosreg", seed="all", rows="tokens")
     assert pooled["value"] == pytest.approx((one + other) / 2) and pooled["at"]["seeds"] == 2
     assert pooled["standard_error"] == pytest.approx(abs(one - other) / 2)
+    trained = [only(rows, "finetune.accuracy", method="cosreg", seed=seed) for seed in (0, 1)]
+    spread, shared = np.var([row["value"] for row in trained], ddof=1), [row["standard_error"] ** 2 for row in trained]
+    accuracy = only(rows, "finetune.accuracy", method="cosreg", seed="all")
+    assert accuracy["standard_error"] == pytest.approx((spread / 2 + np.mean(shared)) ** 0.5) and min(shared) > 0
     planned = Finetune(configured(), RunFolder(report.parent, "cpu"))
     assert planned.tabled(pooled) and not planned.tabled(only(rows, "two_nn", method="cosreg", seed=0))
 
@@ -221,18 +225,32 @@ def judged(name, predicted, targets, kind="class"):
     scores = [[1.0 - p, float(p)] for p in predicted] if kind == "class" else [[p] for p in predicted]
     texts = tuple((str(k),) for k in range(len(targets)))
     examples = Examples(name, kind, texts, np.array(targets), ("a", "b") if kind == "class" else (), "r", "validation")
-    return performance(examples, None, seen(scores))  # pyright: ignore
+    return metrics(examples, None, seen(scores))  # pyright: ignore
 
 
 def test_tasks_are_judged_by_their_own_number():
     predicted, targets = [1, 1, 0, 0, 1], [1, 0, 0, 1, 1]  # TP 2, FP 1, FN 1, TN 1
-    assert judged("rte", predicted, targets) == {"accuracy": 0.6}
-    assert judged("mrpc", predicted, targets) == {"accuracy": 0.6, "f1": pytest.approx(2 / 3)}
-    cola = judged("cola", predicted, targets)
+
+    def values(*given):
+        return {name: metric() for name, metric in judged(*given).items()}
+
+    assert values("rte", predicted, targets) == {"accuracy": 0.6}
+    assert values("mrpc", predicted, targets) == {"accuracy": 0.6, "f1": pytest.approx(2 / 3)}
+    cola = values("cola", predicted, targets)
     assert cola == {"matthews": pytest.approx((2 * 1 - 1 * 1) / (3 * 3 * 2 * 2) ** 0.5), "accuracy": 0.6}
     assert next(iter(cola)) == "matthews"
-    found = judged("stsb", [0.5, 2.0, 1.0, 4.0], [1.0, 2.0, 2.0, 5.0], "score")
+    found = values("stsb", [0.5, 2.0, 1.0, 4.0], [1.0, 2.0, 2.0, 5.0], "score")
     assert found["score_pearson"] == pytest.approx(stats.pearsonr([0.5, 2, 1, 4], [1, 2, 2, 5]).statistic, abs=1e-6)
+
+
+def test_the_error_of_a_metric_is_that_of_the_validation_examples():
+    rng = np.random.default_rng(0)
+    targets = rng.integers(0, 2, 2000)
+    predicted = np.where(rng.random(2000) < 0.8, targets, 1 - targets)
+    found = judged("rte", predicted.tolist(), targets.tolist())["accuracy"]
+    # of 20 blocks the error has an error of 16 %
+    assert found.standard_error == pytest.approx((found() * (1 - found()) / 2000) ** 0.5, rel=0.4)
+    assert judged("stsb", [2.0, 2.0, 2.0], [1.0, 2.0, 3.0], "score")["score_pearson"].standard_error is None
 
 
 def test_a_correlation_that_is_not_defined_is_a_note():

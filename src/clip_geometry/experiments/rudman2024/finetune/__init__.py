@@ -24,7 +24,7 @@ from clip_geometry.experiments.rudman2024.finetune.measuring import (
     evaluate,
     geometry_rows,
     loss_row,
-    performance,
+    metrics,
     performance_rows,
     pooled_rows,
 )
@@ -95,8 +95,12 @@ class Finetune(Experiment):
         config, validation, inputs = self.config, self.examples[1], self.inputs[1]
         seen = evaluate(trainer, inputs, tokens=config.measure_tokens, longest=config.max_answer, seed=config.seed)
         rows = [
-            *performance_rows(performance(validation, inputs, seen), validation),
-            *geometry_rows(seen, trainer.model.transformer.config.num_hidden_layers),
+            *performance_rows(metrics(validation, inputs, seen), validation),
+            *geometry_rows(
+                seen,
+                trainer.model.transformer.config.num_hidden_layers,
+                validation.targets if validation.kind == "class" else None,
+            ),
             loss_row(trainer.losses, trainer.epoch_steps),
         ]
         origin, at = context(config, validation), {**method.at(), SEED: seed}

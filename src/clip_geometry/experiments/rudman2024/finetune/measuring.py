@@ -1,10 +1,12 @@
 """A fine-tuned transformer on the validation windows: performance, geometry of its representations, and the records."""
 
+import math
 import re
 import string
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from clip_geometry.experiments.rudman2024.finetune.data import Examples, Inputs
 from clip_geometry.experiments.rudman2024.finetune.training import FineTuningTrainer
 from clip_geometry.geometry import measures
 from clip_geometry.geometry._core.moments import Moments
+from clip_geometry.geometry.uncertainty import BLOCKS, standard_error
 from clip_geometry.losses.hidden import Layers
 from clip_geometry.losses.second_moments import second_moments
 from clip_geometry.registry import InputError
@@ -50,6 +53,25 @@ class Evaluation:
     layers: Moments
     scores: Tensor
     spans: list[Best | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Metric:
+    """A number of the validation examples. of: its function; columns: its arguments, one row for each example."""
+
+    of: Callable[..., Any]
+    columns: tuple[np.ndarray, ...]
+
+    def __call__(self, *columns: Any) -> float:
+        return float(self.of(*map(np.asarray, columns or self.columns)))
+
+    @property
+    def standard_error(self) -> float | None:
+        """Over the validation examples, by the jackknife; None where the metric is undefined without some of them."""
+        try:
+            return float(standard_error(self, *self.columns, blocks=min(BLOCKS, len(self.columns[0]))))
+        except InputError:
+            return None
 
 
 @torch.no_grad()
@@ -87,8 +109,8 @@ def evaluate(trainer: FineTuningTrainer, inputs: Inputs, *, tokens: int | None, 
 # --- performance
 
 
-def performance(examples: Examples, inputs: Inputs, seen: Evaluation) -> dict[str, float | None]:
-    """The metrics of a task, the one it is judged by first; None if undefined.
+def metrics(examples: Examples, inputs: Inputs, seen: Evaluation) -> dict[str, Metric]:
+    """The metrics of a task, the one it is judged by first.
 
     cola: Matthews' correlation; stsb: Pearson's; squad: F1, then exact match; all others: accuracy, and for mrpc and
     qqp F1 besides.
@@ -98,23 +120,26 @@ def performance(examples: Examples, inputs: Inputs, seen: Evaluation) -> dict[st
         predicted = answers(passages, inputs.example.tolist(), seen.spans)
         pairs = list(zip(predicted, examples.answers, strict=True))
         return {
-            F1: float(np.mean([token_f1(*pair) for pair in pairs])),
-            EXACT: float(np.mean([exact_match(*pair) for pair in pairs])),
+            F1: Metric(np.mean, (np.array([token_f1(*pair) for pair in pairs]),)),
+            EXACT: Metric(np.mean, (np.array([exact_match(*pair) for pair in pairs]),)),
         }
     if examples.kind == "score":
-        x, y = seen.scores[:, 0].numpy(), examples.targets
-        return {PEARSON: float(np.corrcoef(x, y)[0, 1]) if np.ptp(x) > 0 and np.ptp(y) > 0 else None}
+        return {PEARSON: Metric(_pearson, (seen.scores[:, 0].numpy(), examples.targets))}
     predicted = seen.scores.argmax(1).numpy()
-    found: dict[str, float | None] = {ACCURACY: float((predicted == examples.targets).mean())}
+    found = {ACCURACY: Metric(np.mean, (predicted == examples.targets,))}
     if examples.name == "cola":
         from sklearn.metrics import matthews_corrcoef
 
-        return {MATTHEWS: float(matthews_corrcoef(examples.targets, predicted)), **found}
+        return {MATTHEWS: Metric(matthews_corrcoef, (examples.targets, predicted)), **found}
     if examples.name in WITH_F1:
         from sklearn.metrics import f1_score
 
-        found[F1] = float(f1_score(examples.targets, predicted, zero_division=0.0))  # pyright: ignore[reportArgumentType]
+        found[F1] = Metric(partial(f1_score, zero_division=0.0), (examples.targets, predicted))  # pyright: ignore[reportArgumentType]
     return found
+
+
+def _pearson(x: np.ndarray, y: np.ndarray) -> float:
+    return float(np.corrcoef(x, y)[0, 1]) if np.ptp(x) > 0 and np.ptp(y) > 0 else math.nan
 
 
 def best_span(scores: np.ndarray, places: np.ndarray, longest: int) -> Best | None:
@@ -166,10 +191,10 @@ def token_f1(predicted: str, accepted: Sequence[str]) -> float:
 # --- geometry
 
 
-def geometry_rows(seen: Evaluation, layers: int) -> list[Record]:
+def geometry_rows(seen: Evaluation, layers: int, classes: np.ndarray | None = None) -> list[Record]:
     """IsoScore of the tokens of all layers together; average cosine of the tokens of the last, with a `histogram`; of
-    the sentences as they go into the head IsoScore, average cosine, TwoNN, and the mean of each coordinate
-    (`coordinates`)."""
+    the sentences as they go into the head IsoScore, average cosine, TwoNN, the silhouette of their classes where they
+    have some, and the mean of each coordinate (`coordinates`)."""
     tokens, sentences = {"rows": "tokens", "layer": "last"}, {"rows": "sentences", "layer": "last"}
     all_layers = {"rows": "tokens", "layer": f"1 to {layers}"}
     rows = [
@@ -177,17 +202,19 @@ def geometry_rows(seen: Evaluation, layers: int) -> list[Record]:
         _row("average_cosine", seen.last, tokens) | {"histogram": cosine_histogram(seen.last)},
         *(_row(name, seen.sentences, sentences) for name in ("isoscore", "average_cosine", "two_nn")),
     ]
+    if classes is not None:
+        rows.append(_row("silhouette", seen.sentences, sentences, classes))
     mean = seen.sentences.double().mean(0)
     largest = float(mean.abs().max() / mean.norm())
     more = {"at": sentences, "coordinates": [round(float(each), 6) for each in mean]}
     return [*rows, Record("finetune.largest_coordinate", largest, None, n=len(seen.sentences), d=len(mean), **more)]
 
 
-def _row(name: str, rows: Any, at: dict[str, Any], **size: int) -> Record:
+def _row(name: str, rows: Any, at: dict[str, Any], *labels: Any, **size: int) -> Record:
     """A note instead of a value if the measure is undefined."""
     fields: Row = {**(size or {"n": len(rows), "d": rows.shape[1]}), "at": at}
     try:
-        value = float(measures[name](rows))
+        value = float(measures[name](rows, *labels))
     except InputError as error:
         return Record(name, None, **fields, note=str(error))
     remark = measures[name].remark
@@ -233,17 +260,22 @@ def context(config: FinetuneConfig, validation: Examples) -> Row:
     }
 
 
-def performance_rows(found: Mapping[str, float | None], examples: Examples) -> Iterator[Record]:
+def performance_rows(found: Mapping[str, Metric], examples: Examples) -> Iterator[Record]:
     """A row for each metric. The task's own metric is also `finetune.performance`, so that tasks can be compared."""
-    metric = next(iter(found))
-    own = (PERFORMANCE, found[metric], {"metric": metric})
-    for name, value, at in [own, *((f"finetune.{name}", value, {}) for name, value in found.items())]:
-        note = {} if value is not None else {"note": "not defined: all predictions or all targets are equal"}
-        yield Record(name, value, None, n=len(examples), d=None, at=at, **note)
+    own = next(iter(found))
+    for name, metric in found.items():
+        value, error, note = metric(), metric.standard_error, {}
+        if not math.isfinite(value):
+            value, note = None, {"note": "not defined: all predictions or all targets are equal"}
+        for measure, at in [(PERFORMANCE, {"metric": name})] * (name == own) + [(f"finetune.{name}", {})]:
+            yield Record(measure, value, error, n=len(examples), d=None, at=at, **note)
 
 
 def pooled_rows(rows: Iterable[Row]) -> Iterator[Row]:
-    """Mean over seeds of every number of each method, with its standard error; and the correlations."""
+    """Mean over seeds of every number of each method, with its standard error; and the correlations.
+
+    SE² = s²/seeds + the mean squared error of a training over the validation examples, which all seeds share.
+    """
     rows = list(rows)
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
@@ -252,7 +284,11 @@ def pooled_rows(rows: Iterable[Row]) -> Iterator[Row]:
             groups[repr((row["measure"], at))].append(row)
     for members in groups.values():
         values = np.array([row["value"] for row in members])
-        error = float(values.std(ddof=1) / len(values) ** 0.5) if len(values) > 1 else None
+        of_examples = [row["standard_error"] for row in members if row.get("standard_error") is not None]
+        error = None
+        if len(values) > 1:
+            shared = np.square(of_examples).mean() if of_examples else 0.0
+            error = float((values.var(ddof=1) / len(values) + shared) ** 0.5)
         first = members[0]
         at = {**first["at"], SEED: ALL, "seeds": len(members)}
         yield Record(first["measure"], float(values.mean()), error, n=first["n"], d=first["d"], at=at)
