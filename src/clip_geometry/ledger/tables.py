@@ -18,6 +18,7 @@ UNLIKE = {
     "dataset": "data",
     "data_options.path": "data",
     "data_options.prompt": "prompt",
+    "data_options.window": "sentences instead of windows",
     "data_options.captions_per_image": "captions per image",
     "at.seeds": "number of seeds",
     "seeds": "number of seeds",
@@ -81,9 +82,10 @@ def tables(lines: Iterable[Line]) -> list[Table]:
         table = found.setdefault((entry.published.paper, entry.published.section), Table(entry.title))
         causes, text = table.causes, entry.published.text
         label = " · ".join(entry.published.keys) or entry.published.section
-        if not line.comparable and entry.command:
-            needs = f"it needs {entry.rule.needs}: " if entry.rule.needs else ""
-            table.missing += [wanted] if (wanted := f"{needs}`{entry.command}`") not in table.missing else []
+        needs = [f"it needs {entry.rule.needs}"] if entry.rule.needs else []
+        wanted = ": ".join(needs + ([f"`{entry.command}`"] if entry.command else []))
+        if not line.comparable and wanted and wanted not in table.missing:
+            table.missing.append(wanted)
         if not line.ours:
             cause = _numbers(causes, [entry.rule.reason]) if entry.rule.reason else NOT_RUN
             table.rows.append(Cells(label, text, cause=cause))
