@@ -42,12 +42,14 @@ def test_a_config_is_valid(path, smoke, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("path", CONFIGS, ids=name_of)
 def test_an_experiment_has_a_script(path):
-    """Named as the config, or as the experiment where several configs are of one."""
+    """Named as the config, or as the experiment where several configs are of one; each of its parts', if it has some."""
     stem = path.stem
     for variant in VARIANTS:
         stem = stem.removesuffix(variant)
     folder = ROOT / "scripts" / path.relative_to(ROOT / "configs").parent
-    assert any((folder / f"{name}.py").is_file() for name in (stem, read_yaml(path).get("experiment")))
+    values = read_yaml(path)
+    for part in values.get("parts", [values]):
+        assert any((folder / f"{name}.py").is_file() for name in (stem, part["experiment"]))
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
