@@ -42,7 +42,7 @@ def test_a_config_is_valid(path, smoke, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("path", CONFIGS, ids=name_of)
 def test_an_experiment_has_a_script(path):
-    """Named as the config, or as the experiment where several configs are of one; each of its parts', if it has some."""
+    """Named as the config, or as the experiment where several configs are of one; of each part, where it has some."""
     stem = path.stem
     for variant in VARIANTS:
         stem = stem.removesuffix(variant)

@@ -11,6 +11,7 @@ from clip_geometry.experiments.mickus2024.classify.figures import (
     first_relation,
     hidden_curves,
     learning_figure,
+    legend_columns,
     relation_figure,
     tasks_curves,
     unseen_figure,
@@ -148,3 +149,16 @@ def test_several_tasks_are_drawn_in_one_figure_each(tmp_path):
     assert [entry.name for entry in entries] == ["tasks_curves", "tasks_relation"]
     assert all(entry.svg_path.exists() and entry.caption.endswith("2 seeds, with one standard deviation. lr 0.001.")
                for entry in entries)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("labels", "columns"),
+    [
+        (["labels", "shuffled labels", "before the first update"], 3),
+        ([*(f"random_classes {k}" for k in (2, 5, 10, 20, 40, 80)), "before the first update"], 2),
+        (["a" * 50, "b" * 50], 1),
+        ([], 3),
+    ],
+)
+def test_a_legend_has_the_columns_that_fit(labels, columns):
+    assert legend_columns(labels) == columns

@@ -1,6 +1,6 @@
 """Figures of embeddings under a classifier: silhouette and IsoScore over the updates, and against each other."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +31,7 @@ INPUT = ("trained", "input")  # where the paper measures
 KINDS = {"silhouette": "silhouette", "isoscore": "IsoScore"}
 COLORS = {"silhouette": WINE, "isoscore": INDIGO}
 HIDDEN = {"silhouette": ROSE, "isoscore": CYAN}  # of the hidden layer
+LEGEND = 60  # characters of a line of a legend, with 5 for each key
 LEARNING = {"classify.loss": ("loss", (0, None)), "classify.accuracy": ("accuracy", (0, 1.03))}
 
 Values = NDArray[np.float64]  # (seeds, states)
@@ -182,7 +183,8 @@ def tasks_curves(tasks: Tasks) -> Figure:
             for (name, (updates, relation)), color in zip(tasks.items(), cycle(SERIES), strict=False)
         ]
         panels.append(Panel(label, lines, log=kind == "isoscore"))
-    return _stacked(panels, 0.6 + 0.15 * -(-len(tasks) // 3), legend={"ncols": 3})
+    columns = legend_columns(list(tasks))
+    return _stacked(panels, 0.6 + 0.15 * -(-len(tasks) // columns), legend={"ncols": columns})
 
 
 @styled
@@ -205,8 +207,20 @@ def relation_figure(relations: Mapping[str, Relation]) -> Figure:
     log_axis(axes.xaxis, np.concatenate([isoscore.mean(axis=0) for _, isoscore in relations.values()]))
     circle: Any = {"marker": "o", "ls": "none", "color": NEUTRAL, "markerfacecolor": "white"}
     start = Line2D([], [], **circle, label="before the first update")
-    figure.legend(handles=[*(keys if len(keys) > 1 else []), start], loc="outside upper left", ncols=3)
+    handles = [*(keys if len(keys) > 1 else []), start]
+    columns = legend_columns([str(each.get_label()) for each in handles])
+    figure.legend(handles=handles, loc="outside upper left", ncols=columns)
     return figure
+
+
+def legend_columns(labels: Sequence[str]) -> int:
+    """At most three, as many as fit into the width of the figure; matplotlib fills the columns one after the other."""
+    for columns in (3, 2):
+        rows = max(1, -(-len(labels) // columns))
+        widest = [max(map(len, labels[start : start + rows])) for start in range(0, len(labels), rows)]
+        if sum(widest) + 5 * len(widest) <= LEGEND:
+            return columns
+    return 1
 
 
 def _stacked(panels: list[Panel], base: float = 0.6, each: float = 1.5, **legend: Any) -> Figure:
