@@ -46,6 +46,13 @@ def test_a_named_set_gives_several_texts_per_class():
     assert class_prompts(["sea"], "paper").load(0) == "low-resolution photo of a sea"
 
 
+def test_the_templates_of_imagenet():
+    side = class_prompts(["lawn_mower", "sea"], "clip-imagenet")
+    assert len(side) == 160 and len({side.load(k) for k in range(160)}) == 160
+    assert side.load(0) == "a bad photo of a lawn mower." and side.load(159) == "a tattoo of the sea."
+    assert all("lawn mower" in str(side.load(k)) for k in range(80))
+
+
 def test_a_named_set_in_another_language_is_an_error():
     assert class_prompts(["яблоко"], "paper-ru", language="ru").load(0) == "изображение яблоко"
     for prompt, language in (("paper-ru", "en"), ("clip-cifar", "ru")):

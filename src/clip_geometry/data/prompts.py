@@ -31,7 +31,15 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
     "paper": (PAPER,),
     "paper-ru": (PAPER_RUSSIAN,),
 }
+IMAGENET = "clip-imagenet"
 LANGUAGES = {"paper-ru": "ru"}  # of the templates; the others are English
+
+
+def imagenet_templates() -> tuple[str, ...]:
+    """The 80 templates that CLIP's authors used for ImageNet, which open_clip has; importing it takes seconds."""
+    from open_clip import OPENAI_IMAGENET_TEMPLATES
+
+    return tuple(template("{}") for template in OPENAI_IMAGENET_TEMPLATES)
 
 
 def class_prompts(class_names: Sequence[str], prompt: str, language: str = "en") -> Side:
@@ -43,14 +51,14 @@ def class_prompts(class_names: Sequence[str], prompt: str, language: str = "en")
     Args:
         class_names: As the data set has them.
         prompt: With one "{}" for the class name, whose "_" becomes a space, or one "{_}", which keeps it; or the name
-            of several in TEMPLATES ("clip-cifar": CLIP's 18).
+            of several in TEMPLATES ("clip-cifar": CLIP's 18) or "clip-imagenet" (CLIP's 80).
         language: Of the class names.
 
     Raises:
         InputError: For any other prompt, and for templates written in another language.
     """
-    templates = TEMPLATES.get(prompt, (prompt,))
-    if prompt in TEMPLATES and language != LANGUAGES.get(prompt, "en"):
+    templates = imagenet_templates() if prompt == IMAGENET else TEMPLATES.get(prompt, (prompt,))
+    if prompt in (*TEMPLATES, IMAGENET) and language != LANGUAGES.get(prompt, "en"):
         raise InputError(
             f"prompt {prompt!r} is written in {LANGUAGES.get(prompt, 'en')!r}, but language is {language!r}"
         )
@@ -58,7 +66,7 @@ def class_prompts(class_names: Sequence[str], prompt: str, language: str = "en")
     if any(count != 1 for count in places):
         raise InputError(
             f"prompt {prompt!r} contains {{}} {places[0]} times; it is needed once, where the class name "
-            f'goes, as in "a photo of a {{}}", or one of the sets {", ".join(TEMPLATES)}'
+            f'goes, as in "a photo of a {{}}", or one of the sets {", ".join((*TEMPLATES, IMAGENET))}'
         )
     several = len(templates) > 1
     texts = [
