@@ -25,6 +25,7 @@ def wnli(data, tmp_path_factory):
             "task": {"name": "wnli", "path": str(data / "text" / "glue" / "wnli_train.parquet")},
             "updates": 250,
             "seeds": (0,),
+            "shuffled": False,
             "measures": NAMES,
         },
         strict=False,

@@ -178,7 +178,8 @@ def test_the_report_says_what_all_but_the_top_was_fitted_on(whole):
 def test_a_run_draws_figures_and_explains_its_numbers(whole):
     report, rows = whole
     names = sorted(path.name for path in (report.parent / "figures").iterdir())
-    figures = ("finetune_activation", "finetune_cosines", "finetune_dimension", "finetune_relation")
+    kinds = ("activation", "cosines", "dimension", "relation", "silhouette")
+    figures = [f"finetune_{kind}" for kind in kinds]
     assert names == [f"{name}.{kind}" for name in figures for kind in ("png", "svg")]
     page = report.read_text()
     assert "freshly initialized" in page and "Performance on validation examples" in page
