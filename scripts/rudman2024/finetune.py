@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 
 from clip_geometry.config import validate
-from clip_geometry.experiments.rudman2024.finetune import Finetune, FinetuneConfig, Method, evaluate, performance
+from clip_geometry.experiments.rudman2024.finetune import Finetune, FinetuneConfig, Method, evaluate, metrics
 from clip_geometry.geometry import isoscore
 from clip_geometry.runner import RunFolder
 
@@ -30,8 +30,8 @@ def main() -> None:
     for lambda_ in given.lambdas:
         trainer = experiment.trained(Method("i_star", lambda_) if lambda_ else Method("none"), seed=0)
         seen = evaluate(trainer, experiment.inputs[1], tokens=None, longest=30, seed=0)
-        (name, value), *_ = performance(validation, experiment.inputs[1], seen).items()
-        print(f"λ = {lambda_:g}: IsoScore of all layers {isoscore(seen.layers):.4f}, {name} {value:.3f}")
+        (name, metric), *_ = metrics(validation, experiment.inputs[1], seen).items()
+        print(f"λ = {lambda_:g}: IsoScore of all layers {isoscore(seen.layers):.4f}, {name} {metric():.3f}")
 
 
 if __name__ == "__main__":
