@@ -7,7 +7,7 @@ import torch
 from clip_geometry.embedding.images import ReadBatch
 
 
-@pytest.mark.parametrize(("form", "shared"), [("cut", True), ("raw", True), ("ready", False)])
+@pytest.mark.parametrize(("form", "shared"), [("cut", True), ("ready", False)])
 def test_on_a_cpu_rows_for_the_encoder_are_moved_into_torchs_memory(form, shared):
     """Its alignment is torch's, and with it the order in which products are summed."""
     pixels = np.arange(12, dtype=np.float32).reshape(1, 3, 2, 2)

@@ -1,6 +1,5 @@
 """Whatever makes embedding fast gives the rows of the plain loop."""
 
-import copy
 import multiprocessing
 import os
 import signal
@@ -17,14 +16,12 @@ from PIL import Image
 
 import support.embed_fakes as fakes
 from clip_geometry.data import load_dataset, resolve_dataset
-from clip_geometry.data.base import Side
-from clip_geometry.embedding.images import Resize, choose_resize
+from clip_geometry.embedding.images import ImageReader
 from clip_geometry.embedding.loop import embed
 from clip_geometry.embedding.reading import read_store
 from clip_geometry.embedding.store import Store
 from clip_geometry.embedding.throughput import PARTS, Throughput, throughput_line
 from clip_geometry.encoders import load_encoder, resolve_encoder
-from clip_geometry.encoders.base import Rows
 from clip_geometry.progress import quiet
 from clip_geometry.registry import InputError
 from support.embed_fakes import fake_dataset, run
@@ -50,17 +47,6 @@ def photos(tmp_path_factory):
     for k in range(19):
         picture(20 + 7 * (k % 3), 30 + k, k).save(folder / f"{k:02}.png")
     (folder / "07b.png").write_bytes(b"no image")
-    return load_dataset(resolve_dataset(folder))
-
-
-@pytest.fixture(scope="module")
-def thumbnails(tmp_path_factory):
-    """Of one size, as CIFAR's are; the two last ones are larger."""
-    folder = tmp_path_factory.mktemp("thumbnails")
-    for k in range(22):
-        picture(16, 16, k).save(folder / f"{k:02}.png")
-    for k in (22, 23):
-        picture(50, 40, k).save(folder / f"{k:02}.png")
     return load_dataset(resolve_dataset(folder))
 
 
@@ -103,8 +89,7 @@ def test_rows_on_the_cpu_are_the_plain_loops_bit_for_bit(encoder, photos, tmp_pa
     assert np.array_equal(side.vectors, plain_rows(encoder, photos.image, 4, 8))
     assert [(item["index"], item["item_id"]) for item in manifest["sides"]["image"]["skipped"]] == [(8, "07b.png")]
     assert manifest["run"]["image"]["workers"] == (workers or 0)
-    assert manifest["run"]["image"]["resize"] == "exact"
-    assert not {"resize", "sorted", "compile"} & manifest["sides"]["image"]["shards"][0].keys()
+    assert not {"sorted", "compile"} & manifest["sides"]["image"]["shards"][0].keys()
 
 
 def test_the_files_are_the_same_whoever_decodes(photos, tmp_path):
@@ -129,135 +114,14 @@ def test_memory_that_runs_out_with_batches_that_were_read_ahead(loader, tmp_path
     assert shards_of(tmp_path / "0") == shards_of(tmp_path / "2")
 
 
-def test_images_of_one_small_size_are_resized_on_the_device_when_asked(encoder, thumbnails, tmp_path):
-    manifest = embedded(tmp_path / "device", thumbnails, resize="device", workers=0)
-    embedded(tmp_path / "exact", thumbnails)
-    fast, exact = (np.array(read_store(tmp_path / each)["image"].vectors) for each in ("device", "exact"))
-    cosines = (fast * exact).sum(1) / np.linalg.norm(fast, axis=1) / np.linalg.norm(exact, axis=1)
-    assert cosines.min() >= 0.999 and not np.array_equal(fast, exact)
-    facts = manifest["run"]["image"]
-    assert facts["resize"] == "device"
-    assert facts["cosine_to_exact"] == pytest.approx(cosines[:4].min(), abs=1e-6)  # the first batch's
-    assert {shard["resize"] for shard in manifest["sides"]["image"]["shards"]} == {"device"}
-    assert np.array_equal(fast[20:], exact[20:])  # the batch that has larger ones is exact
-    embedded(tmp_path / "workers", thumbnails, resize="device", workers=2)
-    assert shards_of(tmp_path / "workers") == shards_of(tmp_path / "device")
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_resizing_on_the_device_survives_a_damaged_shard_in_the_middle(thumbnails, tmp_path, workers):
-    embedded(tmp_path / "whole", thumbnails, resize="device")
-    embedded(tmp_path / "broken", thumbnails, resize="device", workers=workers)
-    (tmp_path / "broken/image/vectors-00001.npy").write_bytes(b"damage")
-    embedded(tmp_path / "broken", thumbnails, resize="device", workers=workers)
-    assert shards_of(tmp_path / "broken") == shards_of(tmp_path / "whole")
-
-
-def test_rows_that_differ_too_much_keep_the_exact_path(encoder, thumbnails, tmp_path, monkeypatch):
-    monkeypatch.setattr(type(encoder.pixels), "resize", lambda self, pixels: 255 - self_resized(self, pixels))
-    manifest = embedded(tmp_path / "broken", thumbnails, resize="device")
-    facts = manifest["run"]["image"]
-    assert facts["resize"] == "exact" and facts["cosine_to_exact"] < 0.999
-    embedded(tmp_path / "exact", thumbnails)
-    assert shards_of(tmp_path / "broken") == shards_of(tmp_path / "exact")
-
-
-def self_resized(pixels, images):
-    return torch.nn.functional.interpolate(images.float(), pixels.size).to(torch.uint8)
-
-
-def test_where_nothing_is_measured(encoder, photos, thumbnails, loader):
-    """Several sizes; a CPU unless asked; an encoder without halves; texts."""
-    device = Throughput(resize="device")
-    assert choose_resize(device, encoder, photos.image, 8) == Resize()
-    assert choose_resize(Throughput(), encoder, thumbnails.image, 8) == Resize()
-    fake = fakes.FakeEncoder(fakes.FakeConfig())
-    assert choose_resize(device, fake, fake_dataset().image, 8) == Resize()
-    assert choose_resize(device, encoder, fake_dataset().text, 8) == Resize()
-    assert choose_resize(device, encoder, thumbnails.image, 8).raw == (16, 16)
-    height, width = encoder.pixels.size
-    large = replace(thumbnails.image, load=lambda k: picture(height + 1, width, k))
-    assert choose_resize(device, encoder, large, 8) == Resize()  # larger than the model's
-    mixed = copy.copy(encoder)
-    mixed.config = fakes.FakeConfig(batch_statistics=True)
-    assert choose_resize(device, mixed, thumbnails.image, 8) == Resize()
-
-
-def test_the_worst_row_of_the_first_64_readable_ones_decides(encoder, monkeypatch):
-    """One of 64 at a cosine of .98 leaves the mean above .999."""
-    loaded = []
-
-    def load(k):
-        loaded.append(k)
-        return picture(16, 16, k)
-
-    def rows(self, pixels):
-        vectors = torch.tensor([[1.0, 0.0]]).repeat(len(pixels), 1)
-        if len(loaded) > 2 * len(pixels) and len(loaded) % (3 * len(pixels)) == 0:  # sizes, exact ones, fast ones
-            vectors[-1] = torch.tensor([0.98, (1 - 0.98**2) ** 0.5])
-        return Rows(vectors)
-
-    monkeypatch.setattr(type(encoder), "image_rows", rows)
-    for items, batch_size, first in ((100, 128, 64), (100, 10, 10), (5, 10, 5)):
-        loaded.clear()
-        side = Side("image", [str(k) for k in range(items)], load)
-        choice = choose_resize(Throughput(resize="device"), encoder, side, batch_size)
-        assert choice.raw is None and choice.cosine == pytest.approx(0.98, abs=1e-6)
-        assert loaded == [*range(first)] * 3
-
-
-def test_memory_that_runs_out_in_the_comparison(encoder, thumbnails, monkeypatch):
-    def fits(count):
-        def rows(self, pixels):
-            if len(pixels) > count:
-                raise torch.OutOfMemoryError("CUDA out of memory")
-            return embed_rows(self, pixels)
-
-        embed_rows = original
-        monkeypatch.setattr(type(encoder), "image_rows", rows)
-
-    original = type(encoder).image_rows
-    choice = choose_resize(Throughput(resize="device"), encoder, thumbnails.image, 3)
-    fits(3)
-    assert choose_resize(Throughput(resize="device"), encoder, thumbnails.image, 13) == choice  # 13, 6, 3
-    fits(0)
-    assert (
-        choose_resize(Throughput(resize="device"), encoder, thumbnails.image, 13) == Resize()
-    )  # embed itself will say
-
-
-def test_what_cannot_be_read_is_not_compared(encoder, thumbnails):
-    """The halves of the first batch are of what can be read; where nothing can be, nothing is measured."""
-
-    def side(corrupt):
-        def load(k):
-            if k in corrupt:
-                raise OSError("image file is truncated")
-            return thumbnails.image.load(k)
-
-        return replace(thumbnails.image, load=load)
-
-    device = Throughput(resize="device")
-    assert choose_resize(device, encoder, side(range(8)), 8) == Resize()
-    some = choose_resize(device, encoder, side(range(7)), 10)
-    assert some.raw == (16, 16) and some.cosine == pytest.approx(1, abs=1e-3)
-
-
-def test_memory_that_runs_out_where_the_first_images_are_corrupt(encoder, thumbnails, monkeypatch):
-    original = type(encoder).image_rows
-
-    def rows(self, pixels):
-        if len(pixels) > 2:
-            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
-        return original(self, pixels)
-
-    def load(k):
-        if k < 8:
-            raise OSError("image file is truncated")
-        return thumbnails.image.load(k)
-
-    monkeypatch.setattr(type(encoder), "image_rows", rows)
-    assert choose_resize(Throughput(resize="device"), encoder, replace(thumbnails.image, load=load), 12).raw == (16, 16)
+def test_pillow_resizes_whatever_the_device(encoder):
+    """Torch's resize gives other pixels; a GPU must not change a row by more than its arithmetic does."""
+    pictures = {k: picture(16, 16, k) for k in range(8)}
+    reader = ImageReader(pictures.__getitem__, None, encoder.pixels)
+    batch = reader(range(8))
+    assert batch.form == "cut" and batch.pixels.dtype == np.uint8
+    expected = torch.stack([encoder.transform(pictures[k]) for k in range(8)])
+    assert torch.equal(reader.finish(torch.as_tensor(batch.pixels), batch.form), expected)
 
 
 class Padding(fakes.FakeEncoder):
@@ -461,6 +325,6 @@ def test_processes_end_with_the_main_one_and_the_store_is_free(loader, tmp_path,
 
 
 def test_wrong_options():
-    for options in ({"workers": -1}, {"resize": "fast"}, {"worker": 2}):
+    for options in ({"workers": -1}, {"resize": "device"}, {"worker": 2}):
         with pytest.raises(ValueError, match=next(iter(options))):
             Throughput(**options)

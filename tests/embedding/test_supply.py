@@ -17,7 +17,7 @@ from PIL import Image
 import support.embed_fakes as fakes
 from clip_geometry.data.base import Side
 from clip_geometry.data.images import rgb
-from clip_geometry.embedding.images import ImageReader, ReadBatch, Resize
+from clip_geometry.embedding.images import ImageReader, ReadBatch
 from clip_geometry.embedding.rows import ShardRows, embed_shard
 from clip_geometry.embedding.store import Shard
 from clip_geometry.embedding.supply import can_be_sent, default_workers, reading_ahead, supply
@@ -58,7 +58,6 @@ class Case:
     refused: int  # the image at which a worker fails; this process does not
     fits: int | None
     workers: int
-    raw: tuple[int, int] | None
 
     def load(self, k):
         if k == self.refused and os.getpid() != MAIN:
@@ -86,7 +85,6 @@ def case(seed):
         refused=int(generator.integers(items)) if seed % 3 == 0 else -1,
         fits=int(generator.integers(1, batch_size + 1)) if seed % 4 == 0 else None,
         workers=[0, 1, 3][seed % 3],
-        raw=SMALL if generator.random() < 0.5 else None,
     )
 
 
@@ -99,15 +97,10 @@ def obvious(case, shard):
         if case.fits is not None and len(images) > case.fits:
             size = len(batch) // 2
             continue
-        small = case.raw is not None and all((image.height, image.width) == case.raw for image in images.values())
         for k, image in images.items():
-            rows[k] = (Flat.pixels.normalize(resized(image)) if small else TRANSFORM(image)).flatten().numpy()
+            rows[k] = TRANSFORM(image).flatten().numpy()
         begin += len(batch)
     return rows
-
-
-def resized(image):
-    return Flat.pixels.resize(torch.from_numpy(np.array(image)).permute(2, 0, 1)[None])[0]
 
 
 @pytest.mark.parametrize("seed", range(36))
@@ -116,7 +109,7 @@ def test_rows_and_items_are_those_of_the_obvious_loop(seed):
     encoder, told = Flat(fakes.FakeConfig(), fits=here.fits), []
     side = Side("image", [f"img-{k}" for k in range(here.items)], here.load)
     how = Throughput(workers=here.workers)
-    with supply(encoder, side, here.shards, here.batch_size, how, Resize(here.raw)) as (given, _):
+    with supply(encoder, side, here.shards, here.batch_size, how) as (given, _):
         for shard in here.shards:
             rows, expected = (
                 embed_shard(encoder, side, shard, here.batch_size, told.append, given),
@@ -131,12 +124,12 @@ def test_rows_and_items_are_those_of_the_obvious_loop(seed):
     assert sum(told) == sum(shard.stop - shard.start for shard in here.shards)
 
 
-def test_without_resizing_every_bit_is_the_same():
+def test_every_bit_is_the_same():
     """Among the cases above some tolerance is needed; here none."""
-    here = replace(case(3), raw=None, workers=3, fits=None)
+    here = replace(case(3), workers=3, fits=None)
     encoder = Flat(fakes.FakeConfig())
     side = Side("image", [str(k) for k in range(here.items)], here.load)
-    with supply(encoder, side, here.shards, 4, Throughput(workers=3), Resize()) as (given, _):
+    with supply(encoder, side, here.shards, 4, Throughput(workers=3)) as (given, _):
         for shard in here.shards:
             fast, plain = (embed_shard(encoder, side, shard, 4, lambda done: None, each) for each in (given, None))
             assert fast.index == plain.index and fast.skipped == plain.skipped
@@ -147,7 +140,7 @@ def test_batches_that_are_not_asked_for_are_passed_over():
     here = replace(case(1), items=16, corrupt=set(), refused=-1)
     encoder, side = Flat(fakes.FakeConfig()), Side("image", [""] * 16, here.load)
     shards = [Shard(0, 0, 8), Shard(1, 8, 16)]
-    with supply(encoder, side, shards, 4, Throughput(workers=1), Resize()) as (given, facts):
+    with supply(encoder, side, shards, 4, Throughput(workers=1)) as (given, facts):
         for indices in (range(2), range(2, 6), range(12, 16)):
             inputs = given.batch(indices)
             assert torch.equal(inputs.values, torch.stack([TRANSFORM(rgb(here.load(k))) for k in indices]))
@@ -165,7 +158,7 @@ def test_this_process_reads_only_what_nobody_read_ahead():
 
     encoder, side = Flat(fakes.FakeConfig()), Side("image", [""] * 40, load)
     shards = [Shard(0, 0, 7), Shard(1, 7, 14), Shard(3, 21, 28), Shard(5, 35, 40)]
-    with supply(encoder, side, shards, 3, Throughput(workers=1), Resize()) as (given, _):
+    with supply(encoder, side, shards, 3, Throughput(workers=1)) as (given, _):
         for shard in shards:
             encoder.fits = 2 if shard.number == 1 else None
             embed_shard(encoder, side, shard, 3, lambda done: None, given)
@@ -183,7 +176,7 @@ def test_an_error_is_raised_as_itself_when_its_batch_is_asked_for(workers):
         return fakes.picture(k)
 
     side = Side("image", [""] * 20, load)
-    with supply(encoder, side, [Shard(0, 0, 20)], 4, Throughput(workers=workers), Resize()) as (given, _):
+    with supply(encoder, side, [Shard(0, 0, 20)], 4, Throughput(workers=workers)) as (given, _):
         assert given.batch(range(4)).index == [0, 1, 2, 3]
         with pytest.raises(InputError, match=r"^item 5 is not for you$"):
             given.batch(range(4, 8))
@@ -193,14 +186,14 @@ def test_an_error_is_raised_as_itself_when_its_batch_is_asked_for(workers):
             assert torch.equal(inputs.values, torch.stack([TRANSFORM(load(k)) for k in indices]))
 
 
-@pytest.mark.parametrize(("workers", "raw"), [(0, SMALL), (1, None), (2, SMALL)])
-def test_the_parts_of_the_time_are_no_more_than_the_whole(workers, raw, monkeypatch):
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_the_parts_of_the_time_are_no_more_than_the_whole(workers, monkeypatch):
     """What the main process waits for is done one after the other, and whatever it does itself was worked, too."""
     here = replace(case(1), items=40, corrupt=set(), refused=-1)
     normalize = Flat.pixels.normalize
     monkeypatch.setattr(type(Flat.pixels), "normalize", lambda self, pixels: time.sleep(0.01) or normalize(pixels))
     encoder, side = Flat(fakes.FakeConfig()), Side("image", [""] * 40, here.load)
-    with supply(encoder, side, [Shard(0, 0, 40)], 4, Throughput(workers=workers), Resize(raw)) as (given, _):
+    with supply(encoder, side, [Shard(0, 0, 40)], 4, Throughput(workers=workers)) as (given, _):
         embed_shard(encoder, side, Shard(0, 0, 40), 4, lambda done: None, given)
     facts = given.spent.facts()
     assert sum(facts[part]["waited"] for part in PARTS) <= facts["seconds"] + 1e-3  # they are rounded
@@ -216,7 +209,7 @@ def test_what_workers_do_is_counted_as_worked_and_not_as_waited():
         return fakes.picture(k)
 
     encoder, side = Flat(fakes.FakeConfig()), Side("image", [""] * 12, load)
-    with supply(encoder, side, [Shard(0, 0, 12)], 4, Throughput(workers=3), Resize()) as (given, _):
+    with supply(encoder, side, [Shard(0, 0, 12)], 4, Throughput(workers=3)) as (given, _):
         time.sleep(0.5)  # by now all three batches have been read
         embed_shard(encoder, side, Shard(0, 0, 12), 4, lambda done: None, given)
     facts = given.spent.facts()
@@ -226,7 +219,7 @@ def test_what_workers_do_is_counted_as_worked_and_not_as_waited():
 def test_the_way_to_a_gpu_is_transfer(monkeypatch):
     monkeypatch.setattr(ReadBatch, "on", lambda self, device: time.sleep(0.05) or torch.as_tensor(self.pixels))
     encoder, side = Flat(fakes.FakeConfig()), Side("image", [""] * 8, fakes.picture)
-    with supply(encoder, side, [Shard(0, 0, 8)], 4, Throughput(), Resize()) as (given, _):
+    with supply(encoder, side, [Shard(0, 0, 8)], 4, Throughput()) as (given, _):
         embed_shard(encoder, side, Shard(0, 0, 8), 4, lambda done: None, given)
     transfer = given.spent.facts()["transfer"]
     assert transfer["waited"] == pytest.approx(transfer["worked"], abs=1e-3) and transfer["worked"] >= 0.1

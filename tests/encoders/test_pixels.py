@@ -39,34 +39,6 @@ def test_cut_and_normalize_are_the_transform_bit_for_bit(form, mode):
     assert torch.equal(pixels.normalize(cut), torch.stack([transform(rgb(image)) for image in images]))
 
 
-@pytest.mark.parametrize("form", FORMS[:3], ids=str)
-def test_resize_by_torch_differs_from_pillows_by_rounding_only(form):
-    """By one of 255 levels at most: both round, Pillow after each of the two directions."""
-    transform = transform_of(form)
-    pixels = halves(transform)
-    for height, width in ((8, 8), (12, 16), (16, 16)):
-        images = [photograph(height, width, seed) for seed in range(3)]
-        resized = pixels.resize(torch.stack([pixels.raw(image) for image in images]))
-        cut = torch.stack([pixels.cut(image) for image in images])
-        difference = (resized.int() - cut.int()).abs()
-        assert difference.max() <= 1
-        rows = [pixels.normalize(each).flatten(1) for each in (resized, cut)]
-        assert torch.nn.functional.cosine_similarity(*rows).min() > 0.9999
-
-
-@pytest.mark.parametrize(
-    ("form", "size", "can"),
-    [
-        (FORMS[0], (32, 32), True),
-        (FORMS[0], (33, 8), False),  # larger than the model's: it would cost bytes
-        (FORMS[3], (8, 8), False),  # pads, which is not in torch's resize
-        (FORMS[4], (8, 8), False),
-    ],
-)
-def test_only_small_images_and_plain_steps_are_resized_on_the_device(form, size, can):
-    assert halves(transform_of(form)).can_resize(*size) is can
-
-
 def test_another_transform_has_no_halves():
     transform = transform_of(FORMS[0])
     for steps in (transform.transforms[1:2], transform.transforms[:-1], [torch.nn.Identity(), *transform.transforms]):

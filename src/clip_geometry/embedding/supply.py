@@ -18,7 +18,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from clip_geometry.data.base import Side
-from clip_geometry.embedding.images import ImageReader, ReadBatch, Resize
+from clip_geometry.embedding.images import ImageReader, ReadBatch
 from clip_geometry.embedding.store import Shard
 from clip_geometry.embedding.throughput import Spent, Throughput
 from clip_geometry.encoders.base import Encoder
@@ -52,11 +52,11 @@ class Supply:
     ran out, is read here when it is asked for.
     """
 
-    def __init__(self, encoder: Encoder, side: Side, *, raw: tuple[int, int] | None = None, sort: bool = False):
+    def __init__(self, encoder: Encoder, side: Side, *, sort: bool = False):
         self.side, self.device, self.sort, self.lengths = side, encoder.device, sort, encoder.text_lengths
         self.spent = Spent()
         pixels = encoder.pixels
-        self.reader = ImageReader(side.load, None if pixels else encoder.preprocess, pixels, raw)
+        self.reader = ImageReader(side.load, None if pixels else encoder.preprocess, pixels)
         self.planned: deque[range] = deque()
         self.coming: Iterator[ReadBatch | None] = iter(())
 
@@ -91,18 +91,18 @@ class Supply:
 
 @contextmanager
 def supply(
-    encoder: Encoder, side: Side, shards: Sequence[Shard], batch_size: int, how: Throughput, resize: Resize
+    encoder: Encoder, side: Side, shards: Sequence[Shard], batch_size: int, how: Throughput
 ) -> Iterator[tuple[Supply, dict[str, Any]]]:
     """Opens the supply of the shards' batches; also gives the facts about it for the manifest."""
     if side.modality == "text":
         sort = how.sorts(encoder, side)
         yield Supply(encoder, side, sort=sort), {"sorted": sort}
         return
-    given = Supply(encoder, side, raw=resize.raw)
+    given = Supply(encoder, side)
     images = sum(shard.stop - shard.start for shard in shards)
     workers = default_workers(images) if how.workers is None else how.workers
     workers = workers if can_be_sent(given.reader) else 0
-    facts = {"workers": workers, **resize.facts()}
+    facts = {"workers": workers}
     if not workers:
         yield given, facts
         return

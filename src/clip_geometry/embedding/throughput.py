@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
@@ -20,16 +20,12 @@ class Throughput(Config):
 
     Attributes:
         workers: Processes that decode images. Default: 0 for few images, else the number of cores less one, at most 16.
-        resize: "exact" resizes with Pillow, as the model's authors do. "device" sends images as they are and resizes
-            them on the model's device if all have one size, no larger than the model's, and the rows of the first
-            batch agree with the exact ones to a cosine of 0.999. "auto" is "device" on a GPU and "exact" on a CPU.
         compile: Run the towers through torch.compile, which takes about a minute before it saves time.
         sort_texts: Batch texts of similar length where the tower pads a batch to its longest text. Texts are sorted
             within a shard, and rows are stored in the order of the data set.
     """
 
     workers: int | None = Field(default=None, ge=0)
-    resize: Literal["auto", "exact", "device"] = "auto"
     compile: bool = False
     sort_texts: bool = True
 

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from clip_geometry.data.base import Dataset, Side
-from clip_geometry.embedding.images import Resize, choose_resize
 from clip_geometry.embedding.rows import embed_shard
 from clip_geometry.embedding.store import Shard, Store
 from clip_geometry.embedding.supply import Supply, supply
@@ -48,26 +47,14 @@ class ShardMaker:
             encoder.compile()
         return encoder
 
-    @cached_property
-    def _resize(self) -> dict[str, Resize]:
-        return {}
-
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key not in ("encoder", "_resize")}
+        return {key: value for key, value in self.__dict__.items() if key != "encoder"}
 
-    def resize(self, side: Side) -> Resize:
-        if side.modality not in self._resize:
-            self._resize[side.modality] = choose_resize(self.throughput, self.encoder, side, self.batch_size)
-        return self._resize[side.modality]
-
-    def compute(
-        self, side: Side, shard: Shard, given: Supply, resize: Resize, advance: Advance
-    ) -> Callable[[], Record]:
+    def compute(self, side: Side, shard: Shard, given: Supply, advance: Advance) -> Callable[[], Record]:
         """Computes the rows of a shard; returns a function that writes them and gives the record."""
         rows = embed_shard(self.encoder, side, shard, self.batch_size, advance, given)
         facts = {**rows.facts(), "device": str(self.encoder.device)}
         # what made it fast, where the rows may show it
-        facts |= {"resize": "device"} if resize.raw else {}
         facts |= {"sorted": True} if given.sort else {}
         facts |= {"compile": True} if self.throughput.compile else {}
         vectors = np.concatenate(rows.vectors) if rows.vectors else np.zeros((0, 0), np.float32)
@@ -76,9 +63,8 @@ class ShardMaker:
     def make(self, modality: str, shard: Shard) -> Record:
         """Computes and writes one shard; returns its record."""
         side = next(side for side in self.dataset.sides if side.modality == modality)
-        resize = self.resize(side)
-        with supply(self.encoder, side, [shard], self.batch_size, self.throughput, resize) as (given, _):
-            return self.compute(side, shard, given, resize, lambda done: None)()
+        with supply(self.encoder, side, [shard], self.batch_size, self.throughput) as (given, _):
+            return self.compute(side, shard, given, lambda done: None)()
 
 
 class Engine(Protocol):
@@ -116,8 +102,7 @@ class LocalEngine:
     def shards(self, maker: ShardMaker, side: Side, shards: Sequence[Shard], bar: Bar) -> Generator[Record, None, None]:
         """Writes each shard in the background while the next one is computed, so that memory holds two. An error of a
         write is raised when the next shard is computed; a shard that is being written is always finished."""
-        resize = maker.resize(side)
-        supplied = supply(maker.encoder, side, shards, maker.batch_size, maker.throughput, resize)
+        supplied = supply(maker.encoder, side, shards, maker.batch_size, maker.throughput)
         writing: list[Future[Record]] = []  # of the last shard
 
         def write(shard: Callable[[], Record]) -> Record:
@@ -131,7 +116,7 @@ class LocalEngine:
         # worker processes are forked before the threads of the progress bar and of the writer begin
         with supplied as (given, facts), bar as advance, ThreadPoolExecutor(1, "write-shards") as writer:
             for shard in shards:
-                computed = maker.compute(side, shard, given, resize, advance)
+                computed = maker.compute(side, shard, given, advance)
                 records = finished()
                 writing = [writer.submit(write, computed)]
                 yield from records
