@@ -52,6 +52,8 @@ def test_another_model_or_other_data_are_a_proxy_and_say_which():
     found = line([row(model="scenes-clip/fresh"), row(dataset="scenes", value=0.5)])
     assert [ours.unlike for ours in found.ours] == [("model",), ("dataset",)]
     assert not found.comparable
+    # transformers' preprocessing gives other pixels than open_clip's, so the same weights are another model
+    assert line([row(model="hf-clip:openai/clip-vit-base-patch32")]).ours[0].unlike == ("model",)
     moved = line([row(row="LSTSQ on COCO", fitted_on="scenes/train:text-to-image")], "LSTSQ on COCO")
     assert moved.ours[0].unlike == ("fitted_on",)
     assert line([row(row="LSTSQ on COCO", fitted_on="coco/val:text-to-image")], "LSTSQ on COCO").comparable

@@ -61,8 +61,9 @@ class ClassifyConfig(RunConfig, TrainingConfig):
         task: a classification task of texts or words. Either task or data is set.
         data: a data set, or {embeddings: PATH}, whose rows of one modality carry labels.
         modality: rows of `data` that are trained.
-        pipeline: steps before training; none uses rows as the model gives them. Adam changes every coordinate by about
-            lr in an update, whatever the scale of the rows, so that unit rows change more than long ones.
+        pipeline: steps before training; none uses rows as the model gives them. Adam changes every coordinate by lr in
+            the first updates and by less later, whatever the scale of the rows, so that unit rows change more than
+            long ones.
         limit: use only the first N items of `data` (a task has its own limit).
         random_classes: deals this many classes of equal size to the examples at random, in place of their labels; null
             for the labels.
