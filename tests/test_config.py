@@ -116,6 +116,11 @@ def test_sweep_is_the_grid():
     points = expand_sweep({"k": 0, "s": {"t": 0}, "sweep": {"k": [1, 2], "s.t": [3, 4, 5]}})
     assert [(p["k"], p["s"]["t"]) for p in points] == [(k, t) for k in (1, 2) for t in (3, 4, 5)]
     assert expand_sweep({"k": 0}) == [{"k": 0}]
+    points = [{"k": 1}, {"k": 2, "s.t": 3}, {"k": 1}]
+    assert expand_sweep({"k": 0, "s": {"t": 0}, "sweep": points}) == [
+        {"k": 1, "s": {"t": 0}},
+        {"k": 2, "s": {"t": 3}},
+    ]
     for sweep in ({"k": 1}, {"k": []}, [1]):
         with pytest.raises(InputError, match="'sweep' must map dotted keys to non-empty lists"):
             expand_sweep({"sweep": sweep})

@@ -109,13 +109,26 @@ def override(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
 
 
 def expand_sweep(values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Expands the section `sweep:` (dotted key → list) into a grid of configs; the first key varies slowest."""
+    """Expands the section `sweep:` into several configs.
+
+    It maps dotted keys to lists, whose grid is run (the first key varies slowest), or lists the points one by one, each
+    a mapping of dotted keys to values; equal points are run once.
+    """
     values = dict(values)
     sweep = values.pop("sweep", None) or {}
-    if not isinstance(sweep, dict) or not all(isinstance(options, list) and options for options in sweep.values()):
-        raise InputError("section 'sweep' must map dotted keys to non-empty lists")
-    grid = itertools.product(*sweep.values())
-    return [override(values, dict(zip(sweep, point, strict=True))) for point in grid]
+    if isinstance(sweep, list) and all(isinstance(point, dict) for point in sweep):
+        points = sweep
+    elif isinstance(sweep, dict) and all(isinstance(options, list) and options for options in sweep.values()):
+        points = [dict(zip(sweep, point, strict=True)) for point in itertools.product(*sweep.values())]
+    else:
+        raise InputError(
+            "section 'sweep' must map dotted keys to non-empty lists, or be a list of such mappings to values"
+        )
+    found: list[dict[str, Any]] = []
+    for point in points:
+        if (config := override(values, point)) not in found:
+            found.append(config)
+    return found
 
 
 def digest(value: Any, length: int = 16) -> str:

@@ -104,12 +104,17 @@ def _require_known(key: str, parts: Sequence[Values], context: str) -> None:
 
 def _without_swept(values: Values, changes: Values) -> dict[str, Any]:
     """Removes from the sweep the keys that are set to one value now, which the sweep would override."""
-    sweep = values.get("sweep")
-    if not isinstance(sweep, dict):
-        return dict(values)
-    left = {
-        key: options
-        for key, options in sweep.items()
-        if not any(key == change or key.startswith(f"{change}.") for change in changes)
-    }
-    return {**values, "sweep": left}
+
+    def left(swept: Values) -> dict[str, Any]:
+        return {
+            key: value
+            for key, value in swept.items()
+            if not any(key == change or key.startswith(f"{change}.") for change in changes)
+        }
+
+    match values.get("sweep"):
+        case dict() as grid:
+            return {**values, "sweep": left(grid)}
+        case list() as points:
+            return {**values, "sweep": [left(point) if isinstance(point, dict) else point for point in points]}
+    return dict(values)

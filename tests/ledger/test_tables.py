@@ -83,6 +83,14 @@ def test_variants_follow_their_number_and_setups_and_causes_are_shared():
     assert [cells.difference for cells in cells_of(table, "CLIP · i1_image")] == ["−0.5976", "−0.0250"]
 
 
+def test_an_accuracy_among_other_classes_has_no_difference():
+    clip = {"model": "open_clip:ViT-B-32-quickgelu/openai"}
+    (table,) = beside([accuracy(0.621) | clip], ZERO_SHOT)
+    assert cells_of(table, "CLIP")[0].difference == "−0.99"
+    (table,) = beside([accuracy(0.888) | clip | {"dataset": "cifar10"}], ZERO_SHOT)
+    assert cells_of(table, "CLIP")[0].difference == "–" and "data" in cells_of(table, "CLIP")[0].cause
+
+
 def test_the_report_of_a_run_has_only_what_its_rows_stand_beside():
     (table,) = beside([accuracy(0.01), accuracy(0.02, "PCA-90 on text prompts")], ZERO_SHOT)
     assert [cells.label for cells in table.rows] == ["CLIP", "PCA-90 on text prompts"]

@@ -8,7 +8,6 @@ import json
 import re
 import sys
 from collections.abc import Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +50,7 @@ def check_config(config: Path, overrides: Sequence[str]) -> None:
     from clip_geometry.config import read_yaml
 
     values: Any = read_yaml(config)
-    replacing = [values.get(key) for key in ("smoke", "sweep") if isinstance(values.get(key), dict)]
-    if any("experiment" in str(key) for key in chain(overrides, *replacing)):
+    if any("experiment" in str(key) for key in (*overrides, values.get("smoke"), values.get("sweep"))):
         return
     parts = values.get("parts")
     for part in parts if isinstance(parts, list) else [values]:

@@ -145,8 +145,10 @@ def _cells(table: Table, line: Line, label: str, ours: Ours, above: Ours | None)
     printed = min(line.entry.published.decimals, MOST_DECIMALS)
     decimals = max(len(value.partition(" ")[0].partition(".")[2]), printed)
     difference = MISSING
-    untrained = "/fresh" in str(ours.row.get("model"))  # how far chance is from a trained model tells nothing
-    if (exact := line.difference(ours)) is not None and (ours.comparable or not untrained):
+    # How far chance is from a trained model tells nothing, nor how far an accuracy is from one among other classes.
+    untrained = "/fresh" in str(ours.row.get("model"))
+    other_classes = line.entry.rule.unit == "percent" and "dataset" in ours.unlike
+    if (exact := line.difference(ours)) is not None and (ours.comparable or not (untrained or other_classes)):
         text = fixed(exact, decimals)
         difference = text if text.startswith("−") or not float(text) else f"+{text}"
     causes = _numbers(table.causes, [*line.entry.causes, *filter(None, [ours.variant.cause])])

@@ -201,7 +201,8 @@ class Classify(Experiment):
 
         config = self.config
         options = config.options(named)
-        parts = (self.loaded.task.name, self._model, pipeline_words(config.pipeline), option_words(options))
+        model = f"words:{Path(self._model).name}" if self._model.startswith("words:") else self._model
+        parts = (self.loaded.task.name, model, pipeline_words(config.pipeline), option_words(options))
         return ", ".join(filter(None, parts))
 
     def fresh_models(self) -> list[str]:
