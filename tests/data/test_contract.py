@@ -42,6 +42,10 @@ def _cifar(name, fixture):
     return lambda request: resolve_dataset(name, path=request.getfixturevalue(fixture), prompt="a photo of a {}")
 
 
+def _karpathy(name):
+    return lambda request: resolve_dataset(name, path=request.getfixturevalue("karpathy_folder"))
+
+
 def _scenes(request):
     return resolve_dataset("scenes", size=5, captions_per_image=2)
 
@@ -63,6 +67,8 @@ MINIMAL = {
     "cifar10": _cifar("cifar10", "cifar10_python"),
     "cifar100": _cifar("cifar100", "cifar_parquet"),
     "coco": _coco,
+    "coco-karpathy": _karpathy("coco-karpathy"),
+    "flickr30k": _karpathy("flickr30k"),
     "folder": _folder,
     "multi30k": _published("multi30k"),
     "scenes": _scenes,
