@@ -10,7 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-CIFAR_NAMES = {"fine": ["apple", "bed", "lawn_mower", "otter", "pine_tree"], "coarse": ["animals", "large_things"]}
+CIFAR_NAMES = {
+    "label": ["airplane", "automobile", "bird", "cat", "deer"],
+    "fine_label": ["apple", "bed", "lawn_mower", "otter", "pine_tree"],
+    "coarse_label": ["animals", "large_things"],
+}
 
 
 @pytest.fixture
@@ -31,8 +35,9 @@ def cifar_rows() -> dict:
     rng = np.random.default_rng(3)
     return {
         "pixels": rng.integers(0, 256, (12, 32, 32, 3), dtype=np.uint8),
-        "fine": [int(k) for k in rng.integers(0, 5, 12)],
-        "coarse": [int(k) for k in rng.integers(0, 2, 12)],
+        "fine_label": (fine := [int(k) for k in rng.integers(0, 5, 12)]),
+        "coarse_label": [int(k) for k in rng.integers(0, 2, 12)],
+        "label": fine,
     }
 
 
@@ -43,13 +48,28 @@ def cifar_python(tmp_path, cifar_rows) -> Path:
     folder.mkdir(parents=True)
     batch = {
         "batch_label": "testing batch 1 of 1",
-        "fine_labels": cifar_rows["fine"],
-        "coarse_labels": cifar_rows["coarse"],
+        "fine_labels": cifar_rows["fine_label"],
+        "coarse_labels": cifar_rows["coarse_label"],
         "data": cifar_rows["pixels"].transpose(0, 3, 1, 2).reshape(-1, 3072),
     }
-    meta = {f"{kind}_label_names": names for kind, names in CIFAR_NAMES.items()}
+    meta = {f"{kind}_names": CIFAR_NAMES[kind] for kind in ("fine_label", "coarse_label")}
     (folder / "test").write_bytes(python2_pickle(batch))
     (folder / "meta").write_bytes(python2_pickle(meta))
+    return folder.parent
+
+
+@pytest.fixture
+def cifar10_python(tmp_path, cifar_rows) -> Path:
+    """The same for CIFAR-10: two images in each of the five batches of train, all twelve in that of test."""
+    folder = tmp_path / "python10" / "cifar-10-batches-py"
+    folder.mkdir(parents=True)
+    pixels = cifar_rows["pixels"].transpose(0, 3, 1, 2).reshape(-1, 3072)
+    batches = {"test_batch": slice(12), **{f"data_batch_{k}": slice(2 * k - 2, 2 * k) for k in range(1, 6)}}
+    for name, rows in batches.items():
+        batch = {"batch_label": name, "labels": cifar_rows["label"][rows], "data": pixels[rows]}
+        (folder / name).write_bytes(python2_pickle(batch))
+    meta = {"num_cases_per_batch": 2, "label_names": CIFAR_NAMES["label"], "num_vis": 3072}
+    (folder / "batches.meta").write_bytes(python2_pickle(meta))
     return folder.parent
 
 
@@ -58,20 +78,23 @@ def cifar_parquet(tmp_path, cifar_rows) -> Path:
     """The Hugging Face layout, with the rows in another order."""
     folder = tmp_path / "parquet"
     folder.mkdir()
-    write_cifar_parquet(folder / "test-00000-of-00001.parquet", cifar_rows)
+    write_cifar_parquet(folder / "test-00000-of-00001.parquet", cifar_rows, "fine_label", "coarse_label")
     return folder
 
 
-def write_cifar_parquet(path: Path, rows: dict) -> None:
-    order = np.random.default_rng(4).permutation(len(rows["fine"]))
-    table = pa.table(
-        {
-            "img": [{"bytes": png(rows["pixels"][k]), "path": None} for k in order],
-            "fine_label": [rows["fine"][k] for k in order],
-            "coarse_label": [rows["coarse"][k] for k in order],
-        }
-    )
-    features = {f"{kind}_label": {"names": names, "_type": "ClassLabel"} for kind, names in CIFAR_NAMES.items()}
+@pytest.fixture
+def cifar10_parquet(tmp_path, cifar_rows) -> Path:
+    folder = tmp_path / "parquet10"
+    (folder / "plain_text").mkdir(parents=True)
+    write_cifar_parquet(folder / "plain_text/test-00000-of-00001.parquet", cifar_rows, "label")
+    return folder
+
+
+def write_cifar_parquet(path: Path, rows: dict, *kinds: str) -> None:
+    order = np.random.default_rng(4).permutation(len(rows["pixels"]))
+    images = [{"bytes": png(rows["pixels"][k]), "path": None} for k in order]
+    table = pa.table({"img": images, **{kind: [rows[kind][k] for k in order] for kind in kinds}})
+    features = {kind: {"names": CIFAR_NAMES[kind], "_type": "ClassLabel"} for kind in kinds}
     metadata = {"huggingface": json.dumps({"info": {"features": features}})}
     pq.write_table(table.replace_schema_metadata(metadata), path)
 
@@ -149,6 +172,23 @@ def xtd10_folder(tmp_path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"test_1kcaptions_{language}.txt").write_text(aligned_text(language).rstrip("\n"))
     (root / "XTD10" / "test_image_names.txt").write_text("".join(f"{thing}.png\n" for thing in THINGS))
+    return root
+
+
+@pytest.fixture
+def karpathy_folder(tmp_path, write_image) -> Path:
+    """Karpathy's files for Flickr30k and COCO, and the images, whose widths differ; image 4 has seven captions."""
+    root = tmp_path / "karpathy"
+    images = []
+    for k, split in enumerate(("train", "restval", "val", "test", "test")):
+        folder = "val2014" if k else "train2014"
+        captions = [{"raw": f"Image {k}, caption {n}.", "tokens": [], "sentid": n} for n in range(7 if k == 4 else 5)]
+        images.append({"filepath": folder, "filename": f"{k}.jpg", "split": split, "sentences": captions})
+        for place in (folder, "flickr30k-images"):
+            write_image(root / place / f"{k}.jpg", size=(7 + k, 5))
+    (root / "dataset_coco.json").write_text(json.dumps({"images": images, "dataset": "coco"}))
+    images = [{**image, "filepath": ""} for image in images if image["split"] != "restval"]
+    (root / "dataset_flickr30k.json").write_text(json.dumps({"images": images, "dataset": "flickr30k"}))
     return root
 
 

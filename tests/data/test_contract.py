@@ -38,8 +38,12 @@ def _folder(request):
     return resolve_dataset("folder", path=folder / "photos", prompt="a photo of a {}")
 
 
-def _cifar100(request):
-    return resolve_dataset("cifar100", path=request.getfixturevalue("cifar_parquet"), prompt="a photo of a {}")
+def _cifar(name, fixture):
+    return lambda request: resolve_dataset(name, path=request.getfixturevalue(fixture), prompt="a photo of a {}")
+
+
+def _karpathy(name):
+    return lambda request: resolve_dataset(name, path=request.getfixturevalue("karpathy_folder"))
 
 
 def _scenes(request):
@@ -60,8 +64,11 @@ def _published(name):
 # a new data set needs a row here: how to make a tiny one, with both sides where it can have both
 MINIMAL = {
     "captions": _captions,
-    "cifar100": _cifar100,
+    "cifar10": _cifar("cifar10", "cifar10_python"),
+    "cifar100": _cifar("cifar100", "cifar_parquet"),
     "coco": _coco,
+    "coco-karpathy": _karpathy("coco-karpathy"),
+    "flickr30k": _karpathy("flickr30k"),
     "folder": _folder,
     "multi30k": _published("multi30k"),
     "scenes": _scenes,

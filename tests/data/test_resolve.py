@@ -9,7 +9,7 @@ from clip_geometry.data import dataset_from, datasets, load_dataset, resolve_dat
 from clip_geometry.registry import InputError
 
 
-def test_paths_are_recognised(tmp_path, write_image, cifar_python, cifar_parquet):
+def test_paths_are_recognised(tmp_path, write_image, cifar_python, cifar_parquet, cifar10_python, cifar10_parquet):
     write_image(tmp_path / "images/deep/a.png")
     for name in ("t.csv", "t.tsv", "t.parquet", "t.jsonl", "T.CSV", "captions.json"):
         (tmp_path / name).touch()
@@ -25,6 +25,9 @@ def test_paths_are_recognised(tmp_path, write_image, cifar_python, cifar_parquet
         "python": "cifar100",
         "python/cifar-100-python": "cifar100",
         "parquet": "cifar100",
+        "python10": "cifar10",
+        "python10/cifar-10-batches-py": "cifar10",
+        "parquet10": "cifar10",
     }
     for path, name in kinds.items():
         config = resolve_dataset(str(tmp_path / path))
@@ -51,7 +54,7 @@ def test_options_may_be_paths(path):
 
 def test_what_is_no_data_set(tmp_path):
     with pytest.raises(InputError, match="is neither a data set nor an existing path; did you mean 'cifar100'"):
-        resolve_dataset("cifar10")
+        resolve_dataset("cifar1000")
     with pytest.raises(InputError, match="nor an existing path; clip-geometry list datasets names all"):
         resolve_dataset("/xyzzy/q")
     (tmp_path / "empty").mkdir()

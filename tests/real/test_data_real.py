@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from clip_geometry.data import load_dataset, resolve_dataset
-from clip_geometry.data.cifar100 import russian_names
+from clip_geometry.data.cifar import russian_names
 from clip_geometry.registry import InputError
 
 DATA = os.environ.get("CLIP_GEOMETRY_DATA")

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from clip_geometry.config import validate
-from clip_geometry.data import cifar100, folder
+from clip_geometry.data import folder
 from clip_geometry.data.base import Dataset, DatasetConfig, DatasetEntry, Side, datasets
+from clip_geometry.data.cifar import Cifar10Config, Cifar100Config
 from clip_geometry.data.images import IMAGE_SUFFIXES
 from clip_geometry.data.tables import PLACE, SUFFIXES
 from clip_geometry.paths import expanded
@@ -33,8 +34,8 @@ import_all(__name__)
 def resolve_dataset(name_or_path: str | Path, /, **options: Any) -> DatasetConfig:
     """Return the config of a registered data set, or of the files at a path.
 
-    A table, or a path with {language} in it, is read as `captions`, .json as `coco`, a folder as `cifar100` if it has
-    one of its layouts and as `folder` if it holds images. ~ and $VARIABLE in a path are expanded.
+    A table, or a path with {language} in it, is read as `captions`, .json as `coco`, a folder as `cifar100` or
+    `cifar10` if it has one of their layouts and as `folder` if it holds images. ~ and $VARIABLE in a path are expanded.
 
     Args:
         name_or_path: Of the data set.
@@ -122,8 +123,9 @@ def _name(name_or_path: str | Path) -> str:
         hint = did_you_mean(str(path), datasets, listed_by=datasets.listed_by)
         raise InputError(f"{shown(str(path))} is neither a data set nor an existing path{hint}")
     if path.is_dir():
-        if any(cifar100.layout_files(path, split) for split in cifar100.Cifar100Config.SPLITS):
-            return "cifar100"
+        for kind in (Cifar100Config, Cifar10Config):  # parquet files without a subfolder are taken for cifar100
+            if any(kind.files(path, split) for split in kind.SPLITS):
+                return kind().name
         if any(True for _ in folder.image_names(path)):
             return "folder"
         raise InputError(f"{path} holds no images ({' '.join(sorted(IMAGE_SUFFIXES))}) and is no data set")

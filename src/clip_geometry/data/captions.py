@@ -145,10 +145,11 @@ class ParallelConfig(KnownSplits, CaptionsOnly):
         path: The folder of the set; default: the first of $CLIP_GEOMETRY_DATA/<name> and $CLIP_GEOMETRY_DATA/captions
             that holds it.
         split: One of SPLITS.
-        images: The folder of the images; default: the folder `images` beside the captions, or else their own folder.
+        images: The folder of the images; default: the folder IMAGES beside the captions, or else their own folder.
     """
 
     LAYOUT: ClassVar[str]  # what an error says was looked for
+    IMAGES: ClassVar[str] = "images"
     path: Path | None = None
 
     def find(self, folder: Path) -> Table | None:
@@ -174,7 +175,7 @@ def load_set(config: ParallelConfig) -> Dataset:
             f"the {config.split} split of {config.name} {missing}; give its folder with path=…, {expected}"
         )
     folder = table.path if table.path.is_dir() else table.path.parent
-    images = folder / "images" if (folder / "images").is_dir() else folder
+    images = folder / config.IMAGES if (folder / config.IMAGES).is_dir() else folder
     return captions_of(config, table, None, "image" if "image" in table.names else None, folder=images)
 
 

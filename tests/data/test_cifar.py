@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from clip_geometry.data import cifar100, load_dataset, resolve_dataset
+from clip_geometry.data import cifar, load_dataset, resolve_dataset
 from clip_geometry.registry import InputError
 
 
-def _load(path, **options):
-    return load_dataset(resolve_dataset("cifar100", path=path, **options))
+def _load(path, name="cifar100", **options):
+    return load_dataset(resolve_dataset(name, path=path, **options))
 
 
 def _multiset(dataset):
@@ -31,10 +31,56 @@ def _multiset(dataset):
 @pytest.mark.parametrize("labels", ["fine", "coarse"])
 def test_both_layouts_give_the_same_images_labels_and_names(cifar_python, cifar_parquet, cifar_rows, labels):
     python, parquet = _load(cifar_python, labels=labels), _load(cifar_parquet, labels=labels)
-    expected = zip((image.tobytes() for image in cifar_rows["pixels"]), cifar_rows[labels], strict=True)
+    expected = zip((image.tobytes() for image in cifar_rows["pixels"]), cifar_rows[f"{labels}_label"], strict=True)
     assert _multiset(python) == _multiset(parquet) == Counter(expected)
     assert python.class_names == parquet.class_names
     assert python.class_names is not None and len(python.class_names) == {"fine": 5, "coarse": 2}[labels]
+
+
+def test_both_layouts_of_cifar10(cifar10_python, cifar10_parquet, cifar_rows):
+    python, parquet = (_load(folder, "cifar10", prompt="a {}") for folder in (cifar10_python, cifar10_parquet))
+    expected = zip((image.tobytes() for image in cifar_rows["pixels"]), cifar_rows["label"], strict=True)
+    assert _multiset(python) == _multiset(parquet) == Counter(expected)
+    assert python.class_names == parquet.class_names == ("airplane", "automobile", "bird", "cat", "deer")
+    assert [text.load(4) for text in (python.text, parquet.text)] == ["a deer", "a deer"]
+    (cifar10_parquet / "plain_text/test-00000-of-00001.parquet").rename(cifar10_parquet / "test-00000-of-00001.parquet")
+    assert _multiset(_load(cifar10_parquet, "cifar10")) == _multiset(python)
+
+
+def test_the_five_batches_of_cifar10_in_their_order(cifar10_python, cifar_rows):
+    train = _load(cifar10_python, "cifar10", split="train")
+    assert np.array_equal([train.image.load(k) for k in range(10)], cifar_rows["pixels"][:10])
+    assert train.image.labels.tolist() == cifar_rows["label"][:10]
+    assert train.image.item_id[-1] == "python-train-9"
+    batch = cifar10_python / "cifar-10-batches-py/data_batch_3"
+    os.utime(batch, ns=(1, 1))
+    assert _load(cifar10_python, "cifar10", split="train").revision != train.revision
+
+
+def test_errors_of_cifar10(tmp_path, cifar10_python, cifar10_parquet):
+    folder = cifar10_python / "cifar-10-batches-py"
+    with pytest.raises(InputError, match="unknown key 'labels'"):
+        resolve_dataset("cifar10", labels="coarse")
+    with pytest.raises(InputError, match=r"cifar10 has no class names in 'ru'; its languages are en$"):
+        resolve_dataset("cifar10", language="ru")
+    with pytest.raises(InputError, match=r"no train split of CIFAR-10; expected cifar-10-batches-py/\{data_batch_1,…"):
+        _load(cifar10_parquet, "cifar10", split="train")
+    (folder / "data_batch_3").write_bytes((folder / "batches.meta").read_bytes())
+    with pytest.raises(InputError, match=r"data_batch_3 holds no 'data' of .* a CIFAR-10 pickle was expected"):
+        _load(cifar10_python, "cifar10", split="train")
+    (folder / "data_batch_3").unlink()
+    with pytest.raises(InputError, match=r"holds no train split of CIFAR-10"):
+        _load(cifar10_python, "cifar10", split="train")
+    (folder / "batches.meta").write_bytes((folder / "test_batch").read_bytes())
+    with pytest.raises(InputError, match=r"test_batch or .*batches.meta lacks the labels or their names"):
+        _load(cifar10_python, "cifar10")
+
+
+def test_one_set_is_not_the_other(cifar_parquet, cifar10_parquet):
+    with pytest.raises(InputError, match="has no column 'label'; it has img, fine_label, coarse_label"):
+        _load(cifar_parquet, "cifar10")
+    with pytest.raises(InputError, match="has no column 'fine_label'; it has img, label"):
+        _load(cifar10_parquet / "plain_text")
 
 
 def test_ids_of_the_layouts_differ_because_their_order_does(cifar_python, cifar_parquet):
@@ -74,7 +120,7 @@ FINE = (
 
 
 def test_russian_names_are_those_of_the_hundred_classes_in_their_order():
-    names = cifar100.russian_names()
+    names = cifar.russian_names()
     assert " ".join(names) == FINE and len(names) == 100
     assert len(set(names.values())) == 100
     assert all(re.fullmatch("[а-яё]+( [а-яё]+)*", name) for name in names.values())
@@ -89,7 +135,7 @@ def test_russian_names_are_those_of_the_hundred_classes_in_their_order():
 
 
 def test_the_russian_names_say_where_they_come_from():
-    content = json.loads(Path(cifar100.__file__).with_name("cifar100_ru.json").read_text(encoding="utf-8"))
+    content = json.loads(Path(cifar.__file__).with_name("cifar100_ru.json").read_text(encoding="utf-8"))
     assert {"source", "review"} <= content.keys()
     names, other = content["names"], content["ruclip_differs"]
     assert other.keys() <= names.keys() and all(names[name] != word for name, word in other.items())
@@ -110,7 +156,7 @@ def test_languages_of_the_class_names(cifar_parquet, monkeypatch):
         _load(cifar_parquet, language="de")
     with pytest.raises(InputError, match=r"has its 20 coarse classes in en only, not in 'ru'$"):
         _load(cifar_parquet, language="ru", labels="coarse")
-    monkeypatch.setattr(cifar100, "russian_names", lambda: {"apple": "яблоко"})
+    monkeypatch.setattr(cifar, "russian_names", lambda: {"apple": "яблоко"})
     assert _load(cifar_parquet, language="ru").text is None
     with pytest.raises(InputError, match="'bed' is no class of CIFAR-100 and has no name in 'ru'"):
         _load(cifar_parquet, prompt="{}", language="ru")
@@ -227,35 +273,42 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 
 @pytest.fixture
-def archive(cifar_python, tmp_path, monkeypatch):
-    """The fixture as an archive that torchvision downloads, from a server of this machine."""
-    from torchvision.datasets import CIFAR100
+def archive(cifar_python, cifar10_python, tmp_path, monkeypatch):
+    """Both fixtures as an archive that torchvision downloads, from a server of this machine."""
+    from torchvision.datasets import CIFAR10, CIFAR100
 
     path = tmp_path / "served/cifar.tar.gz"
     path.parent.mkdir()
     with tarfile.open(path, "w:gz") as tar:
         tar.add(cifar_python / "cifar-100-python", "cifar-100-python")
-    monkeypatch.setattr(CIFAR100, "tgz_md5", hashlib.md5(path.read_bytes()).hexdigest())
+        tar.add(cifar10_python / "cifar-10-batches-py", "cifar-10-batches-py")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(path.parent))) as server:
-        monkeypatch.setattr(CIFAR100, "url", f"http://127.0.0.1:{server.server_port}/{path.name}")
+        for published in (CIFAR10, CIFAR100):
+            monkeypatch.setattr(published, "tgz_md5", hashlib.md5(path.read_bytes()).hexdigest())
+            monkeypatch.setattr(published, "url", f"http://127.0.0.1:{server.server_port}/{path.name}")
         Thread(target=server.serve_forever, daemon=True).start()
         yield path
         server.shutdown()
 
 
-def test_otherwise_it_is_downloaded_once(home, archive, cifar_python):
-    assert _multiset(load_dataset(resolve_dataset("cifar100"))) == _multiset(_load(cifar_python))
-    folder = home / ".cache/clip-geometry/cifar100"
-    assert [entry.name for entry in folder.iterdir()] == ["cifar-100-python"]
+@pytest.mark.parametrize(
+    ("name", "layout", "inside"),
+    [("cifar100", "cifar_python", "cifar-100-python"), ("cifar10", "cifar10_python", "cifar-10-batches-py")],
+)
+def test_otherwise_it_is_downloaded_once(request, home, archive, name, layout, inside):
+    expected = _multiset(_load(request.getfixturevalue(layout), name))
+    assert _multiset(load_dataset(resolve_dataset(name))) == expected
+    folder = home / ".cache/clip-geometry" / name
+    assert [entry.name for entry in folder.iterdir()] == [inside]
     archive.unlink()
-    assert len(load_dataset(resolve_dataset("cifar100")).sides) == 1
+    assert len(load_dataset(resolve_dataset(name)).sides) == 1
 
 
 def test_no_network_and_a_wrong_archive_are_one_sentence(home, archive):
     archive.write_bytes(b"something else")
     with pytest.raises(InputError, match=r"could not be downloaded from .*give a folder that holds it with path="):
-        cifar100.download(home / "a")
+        cifar.download(cifar.Cifar100Config(), home / "a")
     archive.unlink()
     with pytest.raises(InputError, match=r"could not be downloaded from .*give a folder that holds it with path="):
         load_dataset(resolve_dataset("cifar100"))
@@ -276,7 +329,7 @@ class _Touch:
 def test_a_pickle_that_runs_code_is_refused(tmp_path):
     (tmp_path / "evil").write_bytes(pickle.dumps({"data": _Touch(tmp_path / "ran")}, protocol=2))
     with pytest.raises(InputError, match=r"is not one of CIFAR's pickles: it asks for"):
-        cifar100.read_pickle(tmp_path / "evil")
+        cifar.read_pickle(tmp_path / "evil")
     assert not (tmp_path / "ran").exists()
 
 
@@ -284,7 +337,7 @@ def test_a_pickle_that_runs_code_is_refused(tmp_path):
 def test_it_reads_what_pickle_reads(cifar_python, name):
     path = cifar_python / "cifar-100-python" / name
     expected = pickle.loads(path.read_bytes(), encoding="latin1")
-    ours = cifar100.read_pickle(path)
+    ours = cifar.read_pickle(path)
     pixels, expected_pixels = ours.pop("data", None), expected.pop("data", None)
     assert ours == expected
     assert np.array_equal(pixels, expected_pixels)
@@ -294,4 +347,4 @@ def test_it_reads_what_pickle_reads(cifar_python, name):
 def test_damaged_pickles(tmp_path, content):
     (tmp_path / "test").write_bytes(content)
     with pytest.raises(InputError, match=r"is not one of CIFAR's pickles: ."):
-        cifar100.read_pickle(tmp_path / "test")
+        cifar.read_pickle(tmp_path / "test")

@@ -1,0 +1,269 @@
+"""CIFAR-10 and CIFAR-100 (Krizhevsky 2009), from the original pickles or from Hugging Face's parquet files.
+
+Class names are those of the files, in English; cifar100_ru.json has CIFAR-100's in Russian and names its source.
+torchvision's classes are not used for reading: they unpickle whatever they find and take only the original files.
+"""
+
+import io
+import json
+import os
+import pickle
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from PIL import Image
+from pydantic import BaseModel, model_validator
+
+from clip_geometry.data.base import Dataset, DatasetEntry, KnownSplits, Side, datasets, revision
+from clip_geometry.data.images import load_image
+from clip_geometry.data.prompts import class_prompts
+from clip_geometry.data.tables import readable_parquet
+from clip_geometry.paths import existing_folder
+from clip_geometry.reading import first_line, parse_json
+from clip_geometry.registry import InputError, shown
+
+
+class CifarConfig(KnownSplits):
+    """What the two sets share.
+
+    Attributes:
+        path: A folder with the original pickles or Hugging Face's parquet files; default: $CLIP_GEOMETRY_DATA/<name> if
+            it exists, otherwise ~/.cache/clip-geometry/<name>, where torchvision downloads the pickles to.
+        language: Of the class names in the prompts, one of LANGUAGES.
+    """
+
+    SPLITS = ("train", "test")
+    LANGUAGES: ClassVar[tuple[str, ...]] = ("en",)
+    TITLE: ClassVar[str]
+    PICKLES: ClassVar[str]  # the folder in the original archive
+    FILES: ClassVar[dict[str, tuple[str, ...]]]  # in it: the batches of a split, then the class names
+    LAYOUT: ClassVar[str]  # these, as an error says what was looked for
+    PARQUET: ClassVar[str]  # the folder on the hub
+    path: Path | None = None
+
+    @model_validator(mode="after")
+    def _known_language(self) -> Self:
+        if self.language not in self.LANGUAGES:
+            known = ", ".join(self.LANGUAGES)
+            raise ValueError(f"{self.name} has no class names in {self.language!r}; its languages are {known}")
+        return self
+
+    @property
+    def label(self) -> str:
+        """The column of the labels; the keys of the pickles begin with it."""
+        return "label"
+
+    @classmethod
+    def files(cls, folder: Path, split: str) -> tuple[Path, ...] | None:
+        """Return a split's (batch, …, names) or (parquet,), in `folder` or its usual subfolder; None without."""
+        for place in (folder / cls.PICKLES, folder):
+            files = tuple(place / name for name in cls.FILES[split])
+            if all(file.is_file() for file in files):
+                return files
+        for place in (folder, folder / cls.PARQUET):
+            if (file := place / f"{split}-00000-of-00001.parquet").is_file():
+                return (file,)
+        return None
+
+
+class Cifar10Config(CifarConfig):
+    """CIFAR-10."""
+
+    TITLE = "CIFAR-10"
+    PICKLES = "cifar-10-batches-py"
+    FILES: ClassVar = {
+        "train": (*(f"data_batch_{k}" for k in range(1, 6)), "batches.meta"),
+        "test": ("test_batch", "batches.meta"),
+    }
+    LAYOUT = f"{PICKLES}/{{data_batch_1,…,data_batch_5,test_batch,batches.meta}}"
+    PARQUET = "plain_text"
+    name: str = "cifar10"
+
+
+class Cifar100Config(CifarConfig):
+    """CIFAR-100.
+
+    Attributes:
+        labels: The 100 fine classes or the 20 coarse ones.
+        language: "en", or "ru" for the fine classes.
+    """
+
+    LANGUAGES = ("en", "ru")
+    TITLE = "CIFAR-100"
+    PICKLES = "cifar-100-python"
+    FILES: ClassVar = {"train": ("train", "meta"), "test": ("test", "meta")}
+    LAYOUT = f"{PICKLES}/{{train,test,meta}}"
+    PARQUET = "cifar100"
+    name: str = "cifar100"
+    labels: Literal["fine", "coarse"] = "fine"
+
+    @model_validator(mode="after")
+    def _fine_in_russian(self) -> Self:
+        if self.language != "en" and self.labels == "coarse":
+            raise ValueError(f"cifar100 has its 20 coarse classes in en only, not in {self.language!r}")
+        return self
+
+    @property
+    def label(self) -> str:
+        return f"{self.labels}_label"
+
+
+def load(config: CifarConfig) -> Dataset:
+    """Load 32×32 RGB images with labels, and class prompts as the text side if a prompt is given.
+
+    The layouts differ in row order, so item_id, "<layout>-<split>-<row>", differs too.
+    """
+    if config.path:
+        folder = existing_folder(config.path, f"a {config.TITLE} folder")
+    elif not ((shared := os.environ.get("CLIP_GEOMETRY_DATA")) and (folder := Path(shared) / config.name).is_dir()):
+        folder = Path.home() / ".cache" / "clip-geometry" / config.name
+        if not (folder / config.PICKLES).is_dir():
+            download(config, folder)
+    files = config.files(folder, config.split)
+    if files is None:
+        expected = f"expected {config.LAYOUT} or {{train,test}}-00000-of-00001.parquet in it"
+        raise InputError(f"{folder} holds no {config.split} split of {config.TITLE}; {expected}")
+    layout, read = ("parquet", _from_parquet) if len(files) == 1 else ("python", _from_pickles)
+    images, labels, class_names = read(config, *files)
+    if not labels:
+        raise InputError(f"{files[0]} has no rows")
+    if not all(label in range(len(class_names)) for label in labels):
+        raise InputError(f"{files[0]} has a label that is none of its {len(class_names)} classes")
+    item_id = [f"{layout}-{config.split}-{k}" for k in range(len(labels))]
+    text = None
+    if config.prompt is not None:
+        names = class_names
+        if config.language == "ru":
+            russian = russian_names()
+            if unknown := [name for name in names if name not in russian]:
+                raise InputError(f"{unknown[0]!r} is no class of CIFAR-100 and has no name in 'ru'; use language=en")
+            names = [russian[name] for name in names]
+        text = class_prompts(names, config.prompt, config.language)
+    return Dataset(
+        config=config,
+        revision=revision(files[0].parent, [file.name for file in files]),
+        image=Side("image", item_id, partial(_image_of, images), labels=np.array(labels, dtype=np.int64)),
+        text=text,
+        class_names=tuple(class_names),
+    )
+
+
+def russian_names() -> dict[str, str]:
+    """Return English → Russian name of CIFAR-100's fine classes, in the order of the labels."""
+    file = Path(__file__).with_name("cifar100_ru.json")
+    return json.loads(file.read_text(encoding="utf-8"))["names"]
+
+
+def download(config: CifarConfig, folder: Path) -> None:
+    """Download the original archive, check torchvision's checksum and unpack it in `folder`."""
+    from tempfile import TemporaryDirectory
+
+    from torchvision import datasets as published
+    from torchvision.datasets.utils import download_and_extract_archive
+
+    source = getattr(published, config.name.upper())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=folder) as part:
+            download_and_extract_archive(source.url, part, filename=source.filename, md5=source.tgz_md5)
+            if not (folder / config.PICKLES).is_dir():  # another process may have been faster
+                (Path(part) / config.PICKLES).rename(folder / config.PICKLES)
+    except (OSError, RuntimeError) as error:  # no network, another checksum, no room
+        raise InputError(
+            f"{config.TITLE} could not be downloaded from {source.url} to {folder} ({error}); "
+            "give a folder that holds it with path=… or CLIP_GEOMETRY_DATA"
+        ) from None
+
+
+def _from_pickles(config: CifarConfig, *files: Path) -> tuple[Any, list[int], list[str]]:
+    *batches, meta = files
+    class_names: Any = read_pickle(meta).get(f"{config.label}_names")
+    images, labels = [], []
+    for file in batches:
+        batch = read_pickle(file)
+        rows, of_rows = batch.get("data"), batch.get(f"{config.label}s")
+        if not (isinstance(rows, np.ndarray) and rows.dtype == np.uint8 and rows.shape[1:] == (3072,)):
+            raise InputError(f"{file} holds no 'data' of (n, 3072) bytes; a {config.TITLE} pickle was expected")
+        if not (isinstance(of_rows, list) and len(of_rows) == len(rows) and isinstance(class_names, list)):
+            raise InputError(f"{file} or {meta} lacks the {config.label.replace('_', ' ')}s or their names")
+        images.append(rows)
+        labels += of_rows
+    return np.concatenate(images), labels, class_names
+
+
+class _Info(BaseModel):
+    features: dict[str, Any]
+
+
+class _Schema(BaseModel):
+    info: _Info
+
+
+def _from_parquet(config: CifarConfig, file: Path) -> tuple[Any, list[int], list[str]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with readable_parquet(file):
+        opened = pq.ParquetFile(file)
+        names = opened.schema_arrow.names
+        missing = [name for name in ("img", config.label) if name not in names]
+        if missing:
+            raise InputError(f"{file} has no column {missing[0]!r}; it has {', '.join(names)}")
+        table = opened.read(columns=["img", config.label])
+    facts = (table.schema.metadata or {}).get(b"huggingface", b"{}")
+    try:
+        features = parse_json(facts, f"the schema of {shown(file)}", _Schema).info.features
+        class_names = list(features[config.label]["names"])
+    except (InputError, KeyError, TypeError):
+        raise InputError(f"{shown(file)} has no class names in its schema; Hugging Face's file has them") from None
+    if not all(isinstance(name, str) for name in class_names):
+        raise InputError(f"{shown(file)} has class names that are no text in its schema")
+    images = table["img"].combine_chunks()
+    if not pa.types.is_struct(images.type):
+        raise InputError(f"{file} has {images.type} in the column 'img'; a struct with the PNG bytes was expected")
+    return images, table[config.label].to_pylist(), class_names
+
+
+def _image_of(rows: Any, k: int) -> Image.Image:
+    """Return image k of either layout: of (n, 3072) bytes, or of structs with the bytes of a file."""
+    if isinstance(rows, np.ndarray):
+        return Image.fromarray(np.ascontiguousarray(rows[k].reshape(3, 32, 32).transpose(1, 2, 0)))
+    content = (rows[k].as_py() or {}).get("bytes")
+    if content is None:
+        raise OSError(f"row {k} has no image bytes")
+    return load_image(io.BytesIO(content))
+
+
+_ALLOWED = {
+    ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+}
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    """Builds plain objects and NumPy arrays only, whatever a pickle asks for."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ALLOWED:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        return _ALLOWED[module, name]
+
+
+def read_pickle(path: Path) -> dict[str, Any]:
+    """Read the dictionary in one of CIFAR's files, which Python 2 wrote; raise InputError for any other content."""
+    try:
+        with path.open("rb") as file:
+            content = _ArrayUnpickler(file, encoding="latin1").load()
+    except Exception as error:  # a damaged pickle raises anything
+        why = first_line(error) or "it is truncated"
+        raise InputError(f"{shown(path)} is not one of CIFAR's pickles: {why}") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{shown(path)} is not one of CIFAR's pickles: it holds no dictionary")
+    return content
+
+
+datasets.add("cifar10", DatasetEntry(Cifar10Config, load, "CIFAR-10, 32×32 photographs of 10 classes"))
+datasets.add("cifar100", DatasetEntry(Cifar100Config, load, "CIFAR-100, 32×32 photographs of 100 classes"))
