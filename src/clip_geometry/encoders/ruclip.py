@@ -186,7 +186,8 @@ def load(config: RuClipConfig, device: torch.device) -> OpenClipEncoder:
         open_clip.convert_weights_to_lp(model, DTYPES[config.precision])
     side = settings.image_resolution
     pixels = PreprocessCfg(side, **settings.model_dump(include={"mean", "std"}, exclude_none=True))
-    transform = Compose([SquareCrop((side, side)), *image_transform_v2(pixels, is_train=False).transforms[-3:]])
+    usual: Any = image_transform_v2(pixels, is_train=False)
+    transform = Compose([SquareCrop((side, side)), *usual.transforms[-3:]])
     return OpenClipEncoder(
         config,
         model.eval().to(device),
