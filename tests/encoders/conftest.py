@@ -158,6 +158,46 @@ def scattered(build):
 
 
 @pytest.fixture(scope="session")
+def ruclip_folder(tmp_path_factory):
+    """A tiny model in ruCLIP's layout: 32-pixel images, 14 tokens, one per known word, 20 dimensions."""
+    import open_clip
+    import torch
+
+    folder = tmp_path_factory.mktemp("ruclip") / "model"
+    folder.mkdir()
+    tokens = {char: 4 + k for k, char in enumerate("▁" + "".join(sorted(set("".join(WORDS)))))}
+    lines, rules = [f"{ord(char)} {token}" for char, token in tokens.items()], []
+    for word in WORDS:
+        for end in range(1, len(word) + 1):
+            text = "▁" + word[:end]
+            if text not in tokens:
+                tokens[text] = 4 + len(tokens)
+                rules.append(f"{tokens[text[:-1]]} {tokens[text[-1]]} {tokens[text]}")
+    content = [f"{len(lines)} {len(rules)}", *lines, *rules, "1 0 2 3"]
+    (folder / "bpe.model").write_text("\n".join(content) + "\n")
+    config = {
+        "embed_dim": 20,
+        "image_resolution": 32,
+        "vision_layers": 2,
+        "vision_width": 128,
+        "vision_patch_size": 8,
+        "context_length": 14,
+        "vocab_size": 4 + len(tokens),
+        "transformer_width": 24,
+        "transformer_heads": 2,
+        "transformer_layers": 2,
+        "mean": [0.5, 0.4, 0.3],
+        "std": [0.2, 0.25, 0.3],
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    text = {"context_length": 14, "vocab_size": config["vocab_size"], "width": 24, "heads": 2, "layers": 2}
+    vision = {"image_size": 32, "patch_size": 8, "layers": 2, "width": 128}
+    model = scattered(lambda: open_clip.CLIP(20, vision, text))  # pyright: ignore[reportArgumentType]
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")
+    return folder
+
+
+@pytest.fixture(scope="session")
 def bert_folder(tmp_path_factory, tokenizer_folder):
     """A tiny BertModel in transformers' layout: 24 dimensions, 14 tokens."""
     from transformers import BertConfig, BertModel

@@ -68,6 +68,13 @@ MINIMAL = {
         fresh={"fresh": True},
         saved=True,
     ),
+    "ruclip": Family(
+        "ruclip:{}",
+        {"dim": {"image": 20, "text": 20}, "activation": "QuickGELU", "context_length": 14, "logit_bias": None}
+        | {"tokenizer": "RuClipTokenizer"},
+        "ruclip_folder",
+        files=("config.json", "bpe.model", "pytorch_model.bin"),
+    ),
     "hf-text": Family(
         "hf-text:{}",
         BERT,

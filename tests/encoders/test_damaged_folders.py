@@ -15,6 +15,7 @@ from support.encoding import pixels_of
 FAMILIES = {
     "local-dir": "with_weights",
     "hf-clip": "hf_clip_folder",
+    "ruclip": "ruclip_folder",
     "hf-text": "bert_folder",
     "hidden-states": "bert_folder",
     "mclip": "mclip_folder",
@@ -91,6 +92,7 @@ OUTSIDE = """[{"path": "../a", "type": "sentence_transformers.models.Transformer
  {"path": "../b", "type": "sentence_transformers.models.Pooling"}]"""
 MISSPELT = '{"model_cfg": {"embed_dim": 4, "vision_cfg": {"widht": 8}, "text_cfg": {}}}'
 ENCODER = "a text encoder in transformers' layout"
+DOUBLING = "2 60 9601 4 97 5 " + " ".join(f"{k} {k} {k + 1}" for k in range(5, 65)) + " 1 0 2 3"
 NO_WEIGHTS = "has no weights: none of the files model.safetensors, pytorch_model.bin"
 
 
@@ -109,6 +111,22 @@ NO_WEIGHTS = "has no weights: none of the files model.safetensors, pytorch_model
         ("hf-clip", "model.safetensors", None, NO_WEIGHTS),
         ("hf-clip", "preprocessor_config.json", None, "does not exist; the config of an image processor was expected"),
         ("hf-clip", "tokenizer.json", None, "holds no tokenizer that transformers can load"),
+        ("ruclip", "config.json", None, "config.json does not exist; the config of a ruCLIP model was expected"),
+        ("ruclip", "config.json", '{"model_type": "clip"}', "config.json lacks embed_dim; the config of a ruCLIP"),
+        ("ruclip", "bpe.model", None, "bpe.model does not exist; a tokenizer file of YouTokenToMe was expected"),
+        ("ruclip", "bpe.model", "1 1 9601 4 1 0 2 3", "cut short (6 numbers for 1 characters and 1 rules)"),
+        (
+            "ruclip",
+            "bpe.model",
+            "1 1 9601 4 4 5 6 1 0 2 3",
+            "no readable YouTokenToMe file, damaged or cut short (no token 5)",
+        ),
+        ("ruclip", "bpe.model", "2 0 9601 4 97 4 1 0 2 3", "two tokens have the same number or the same text"),
+        ("ruclip", "bpe.model", "2 0 9601 4 97 3 1 0 2 3", "two tokens have the same number or the same text"),
+        ("ruclip", "bpe.model", "1 0 97 4 1 0 2 3", "it has no token for ▁, the start of a word"),
+        ("ruclip", "bpe.model", "1 0 9601 400 1 0 2 3", "gives the token 400, but the model has"),
+        ("ruclip", "bpe.model", DOUBLING, "token 15 has more than 1000 characters"),
+        ("ruclip", "pytorch_model.bin", None, NO_WEIGHTS),
         ("hf-text", "config.json", '{"model_type": "clip"}', "holds a model of type 'clip'; load it by hf-clip:"),
         ("hf-text", "config.json", '{"model_type": "M-CLIP"}', "holds a model of type 'M-CLIP'; load it by mclip:"),
         ("hf-text", "config.json", '{"model_type": "t5", "is_encoder_decoder": true}', f"of type 't5', not {ENCODER}"),
@@ -198,6 +216,11 @@ MEMORY = "declares a model of at least"
         ("hf-clip", CLIP, "size.shortest_edge", 10**9, "sides of 1 to 16384 pixels"),
         ("hf-clip", CLIP, "crop_size.width", 16, "gives pixels of shape (3, 32, 16), but the model takes (3, 32, 32)"),
         ("hf-clip", CLIP, "image_std", [0, 0, 0], "greater than or equal to 0.000001"),
+        ("ruclip", "config.json", "vision_width", 10**9, "vision_width of"),
+        ("ruclip", "config.json", "vocab_size", 2**20, "does not fit the architecture: 'token_embedding.weight'"),
+        ("ruclip", "config.json", "transformer_heads", 5, "describes no model that can be built"),
+        ("ruclip", "config.json", "transformer_width", 2**20, MEMORY),
+        ("ruclip", "config.json", "std", [0, 1, 1], "greater than or equal to 0.000001"),
         ("hf-text", "config.json", "hidden_size", 10**7, "1 to 131072 were expected"),
         ("hf-text", "config.json", "num_hidden_layers", 10**9, "1 to 1000 were expected"),
         ("hf-text", "config.json", "max_position_embeddings", 10**12, MEMORY),

@@ -106,6 +106,7 @@ TRAPS = {
 PREFIXES = {
     "with_weights": ("local-dir", "hidden-states:local-dir"),
     "hf_clip_folder": ("hf-clip", "hidden-states:hf-clip"),
+    "ruclip_folder": ("ruclip",),
     "bert_folder": ("hf-text", "hidden-states"),
     "mclip_folder": ("mclip",),
     "legacy_mclip_folder": ("mclip",),

@@ -51,7 +51,7 @@ def halves(transform: Any) -> Pixels | None:
     names = [type(step).__name__ for step in steps]
     if len(steps) < 4 or names[-3:] != ["MaybeConvertMode", "MaybeToTensor", "Normalize"]:
         return None
-    if not set(names[:-3]) <= {"Resize", "CenterCrop", "ResizeKeepRatio", "CenterCropOrPad"}:
+    if not set(names[:-3]) <= {"Resize", "CenterCrop", "ResizeKeepRatio", "CenterCropOrPad", "SquareCrop"}:
         return None
     size = steps[-4].size  # both of the steps that may come last give exactly this size
     if isinstance(size, int) or len(size) != 2:
