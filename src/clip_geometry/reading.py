@@ -6,6 +6,7 @@ type that pydantic's TypeAdapter takes; values are checked against it once, when
 """
 
 import functools
+import gc
 import gzip
 import io
 import itertools
@@ -16,7 +17,8 @@ import re
 import warnings
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
@@ -112,6 +114,19 @@ def read_json(path: str | Path, what: str, schema: Any = None, *, most: int = MA
     return parse_json(read_text(path, what, most=most), shown(path), schema, f"; {what} was expected")
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Leaves garbage alone: the collector would visit every value of a large JSON again and again, and none is any."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@_uncollected()
 def parse_json(text: str | bytes, source: str, schema: Any = None, hint: str = ": copy or write it again") -> Any:
     """Parses JSON and checks the value against `schema`.
 
