@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 import clip_geometry as cg
-from clip_geometry.config import parse_overrides
+from clip_geometry.config import parse_overrides, read_yaml
 from clip_geometry.encoders.hub import folder_of
 from clip_geometry.files import sha256_of, write_atomically
 from clip_geometry.results import Results
@@ -24,7 +25,15 @@ from clip_geometry.runner import run
 
 ROOT = Path(__file__).parents[1]
 ASSETS = folder_of("")
+# Templates of the table of prompts that do not occur in the training, by language
+OTHERS = {
+    "en": ("a painting of the {}.", "a blurry photo of a {}.", "art of a {}.", "the origami {}.", "my {}", "I like {}"),
+    "de": ("Zeichnung: {}.", "auf dem Bild: {}"),
+    "fr": ("Dessin : {}.", "sur l'image : {}"),
+    "ru": ("Рисунок: {}.", "на картинке: {}"),
+}
 DIGITS = 6  # of the shipped rows and vectors
+BATCH = 256  # images
 ITEMS = 4  # of each modality whose embeddings are recorded
 
 Rows = list[dict[str, Any]]
@@ -58,10 +67,10 @@ SHIPPED = {
         "A small CLIP of drawn scenes",
         """\
 Image tower: timm's `test_byobnet` behind open_clip; text tower: one transformer layer of width 128. It knows the data
-set `scenes` (coloured shapes on a ground, 64 × 64 pixels) and nothing else: it is for studying the geometry of a
-trained CLIP without a download, not for photographs. A share of its training captions, `class_captions` below, were
-the prompt of one of the 64 seen classes, so that its accuracy on these is that of a prompt which it was trained with;
-the 16 held-out classes (combinations of a shape and a colour) occurred in no training picture, caption or prompt.""",
+set `scenes` (colored shapes on a background, 64 × 64 pixels) and nothing else: it is for studying the geometry of a
+trained CLIP without a download, not for photographs. A share of its training captions, `class_captions` below, named
+one of the 64 seen classes by one of the `training_prompts`; the 16 held-out classes (combinations of a shape and a
+color) occurred in no training image, caption or prompt. The tokenizer knows no capital letters.""",
     ),
     "scenes-multilingual": Shipped(
         "train_multilingual.yaml",
@@ -71,8 +80,8 @@ the 16 held-out classes (combinations of a shape and a colour) occurred in no tr
         """\
 A text tower in Multilingual-CLIP's layout that learned by teacher learning (Carlsson et al. 2022) to give for an
 English, German, French or Russian caption what scenes-trained gives for the English one. A share of its training
-texts, `class_captions` below, were prompts of the 64 seen classes in these languages; the 16 held-out classes
-occurred in none. Pictures go through `local-dir:shipped/scenes-trained`.""",
+texts, `class_captions` below, named one of the 64 seen classes by one of the `training_prompts` of these languages;
+the 16 held-out classes occurred in none. Images go through `local-dir:shipped/scenes-trained`.""",
         languages=("en", "de", "fr", "ru"),
     ),
 }
@@ -84,9 +93,15 @@ CARD = """# {heading}
 
 {text}
 
-| zero-shot, 80 classes, unseen pictures | top 1 | n | chance |
+| zero-shot, 80 classes, unseen images | top 1 | n | chance |
 |---|---|---|---|
 {accuracies}
+
+Of the same images, by the wording of the prompt:
+
+| language | prompt | in the training | seen classes | held-out classes |
+|---|---|---|---|---|
+{prompts}
 
 - Training: `{command}`, which is `clip-geometry run {config}` with the settings below;
   training.jsonl has the rows of that run, to six digits.
@@ -131,8 +146,9 @@ def build(name: str, out: Path, runs: Path, changes: Mapping[str, Any], *, smoke
     rows = [rounded(dict(row)) for row in Results(run_folder / "results.jsonl").read()]
     write_lines(folder / "training.jsonl", rows)
     write_lines(folder / "embeddings.jsonl", recorded(f"{shipped.family}:{place(name, out)}", shipped.languages))
+    prompts = prompt_lines(shipped, f"{shipped.family}:{place(name, out)}", read_yaml(run_folder / "config.yaml"))
     config = (run_folder / "config.yaml").read_text(encoding="utf-8")
-    write_atomically(folder / "README.md", card(shipped, folder, rows, config, command).encode())
+    write_atomically(folder / "README.md", card(shipped, folder, rows, prompts, config, command).encode())
     return folder
 
 
@@ -180,7 +196,7 @@ def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 # --- the card
 
 
-def card(shipped: Shipped, folder: Path, rows: Rows, config: str, command: str) -> str:
+def card(shipped: Shipped, folder: Path, rows: Rows, prompts: Sequence[str], config: str, command: str) -> str:
     weights = folder / shipped.weights
     versions = ", ".join(f"{name} {version}" for name, version in rows[-1]["versions"].items())
     return CARD.format(
@@ -188,6 +204,7 @@ def card(shipped: Shipped, folder: Path, rows: Rows, config: str, command: str) 
         text=shipped.text,
         name=f"{shipped.family}:shipped/{folder.name}",
         accuracies="\n".join(accuracies(rows)),
+        prompts="\n".join(prompts),
         command=command,
         config=f"configs/{shipped.config}",
         resolved=config.strip(),
@@ -208,6 +225,35 @@ def accuracies(rows: Rows) -> list[str]:
             of = f"{at['classes']} classes" + (f", {at['language']} prompts" if "language" in at else "")
             error, chance = row["standard_error"], row["null_value"]
             lines.append(f"| {of} | {row['value']:.4f} ± {error:.4f} | {row['n']} | {chance:.4f} |")
+    return lines
+
+
+def prompt_lines(shipped: Shipped, model: str, config: Mapping[str, Any]) -> list[str]:
+    """Table rows: zero-shot accuracy with one prompt, of the training or another, on the images of `tested`."""
+    tower = cg.load_encoder(cg.resolve_encoder(config["teacher"]["model"] if "teacher" in config else model), "cpu")
+    encoder = cg.load_encoder(cg.resolve_encoder(model), "cpu")
+    scenes = {key: config["tested"][key] for key in ("split", "size", "seed")}
+    data = cg.load_dataset(cg.resolve_dataset("scenes", **scenes)).image
+    known = cg.load_dataset(
+        cg.resolve_dataset("scenes", **{k: config["data"][k] for k in ("split", "size", "classes")})
+    )
+    seen = np.isin(data.labels, np.unique(known.image.labels))
+    batches = [range(k, min(k + BATCH, len(data))) for k in range(0, len(data), BATCH)]
+    image = torch.cat(
+        [tower.image_features(torch.stack([tower.preprocess(data.load(k)) for k in each])) for each in batches]
+    )
+    lines, trained = [], config["training_prompts"] or config["prompts"]
+    for language in shipped.languages:
+        own = trained[language] if isinstance(trained, Mapping) else trained
+        for prompt in (*own, *OTHERS[language]):
+            names = cg.load_dataset(cg.resolve_dataset("scenes", prompt=prompt, language=language)).text
+            text = encoder.text_features(encoder.tokenize([names.load(k) for k in range(len(names))]))
+            found = [
+                cg.zero_shot(image[torch.from_numpy(part)], data.labels[part], text)["top_1"] for part in (seen, ~seen)
+            ]
+            lines.append(
+                f"| {language} | {prompt} | {'yes' if prompt in own else 'no'} | {found[0]:.3f} | {found[1]:.3f} |"
+            )
     return lines
 
 

@@ -1,5 +1,6 @@
 """Corpora: sentences that know their words."""
 
+import itertools
 import json
 import pickle
 from collections import Counter
@@ -9,11 +10,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from clip_geometry.data import config_class, dataset_from, datasets, load_dataset, resolve_dataset
 from clip_geometry.data.base import DatasetConfig, Sentence, tags_of, words_of
+from clip_geometry.data.corpus import windows
+from clip_geometry.data.scenes import class_names
+from clip_geometry.encoders.open_clip.source import scenes_folder
 from clip_geometry.registry import InputError
 
+SCENES = scenes_folder()
 TOKENS = [["The", "cat", "*T*-1", "sat", "."], ["*U*"], ["the", "the"]]
 TAGS = [["DT", "NN", "-NONE-", "VBD", "."], ["-NONE-"], ["DT", "DT"]]
 
@@ -187,6 +194,55 @@ def test_wrong_options(table, tmp_path):
     (tmp_path / "t.txt").write_text("a b")
     with pytest.raises(InputError, match="is a text file, it has no columns; leave words and tags out"):
         corpus(path=tmp_path / "t.txt", words="text")
+
+
+# --- windows of running text
+
+
+def flat(texts):
+    return [pair for each in texts for pair in zip(words_of(each), tags_of(each), strict=True)]
+
+
+@pytest.mark.parametrize("size", [8, 13, 32])
+def test_windows_hold_the_words_of_all_sentences_in_order(tmp_path, size):
+    """Each is as full as it can be: with the next word it would be too long, by the tokenizer itself."""
+    sentences_ = [class_names(name) for name in ("en", "de", "fr", "ru")]
+    path = write(tmp_path / "c.parquet", tokens=[" ".join(each).split() for each in sentences_])
+    found, whole = corpus(path=path, window=size, tokenizer=str(SCENES)), corpus(path=path)
+    texts = sentences(found)
+    assert flat(texts) == flat(sentences(whole))
+    tokenizer = AutoTokenizer.from_pretrained(str(SCENES))
+    lengths = [len(tokenizer(text)["input_ids"]) for text in texts]
+    assert max(lengths) <= size
+    assert all(
+        len(tokenizer(f"{text} {words_of(after)[0]}")["input_ids"]) > size for text, after in itertools.pairwise(texts)
+    )
+    assert found.text.item_id[0] == "0:0" and len(set(found.text.item_id)) == len(texts)
+    assert found.revision != whole.revision
+
+
+def test_a_word_with_other_sub_words_at_the_start_and_one_that_is_too_long(tmp_path):
+    """Byte pairs with the space before a word: at the start of a text, where there is none, its letters stay apart."""
+    tokenizer = Tokenizer(models.BPE(byte_pairs("Ġab"), [("Ġ", "a"), ("Ġa", "b")]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=10)
+    pairs = [("0", Sentence(["ab"] * 7)), ("3", Sentence(["b" * 12, "ab"]))]
+    found = list(windows(pairs, fast, 4))
+    assert [list(each.words) for _, each in found] == [["ab"] * 3, ["ab"] * 3, ["ab"], ["b" * 12], ["ab"]]
+    assert [item for item, _ in found] == ["0:0", "0:3", "0:6", "3:0", "3:1"]
+    with pytest.raises(InputError, match="window is 11, but the tokenizer's model reads 10 sub-words"):
+        list(windows(pairs, fast, 11))
+
+
+def byte_pairs(*merged):
+    letters = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "Ġa", *merged]
+    return {letter: k for k, letter in enumerate(letters)}
+
+
+def test_a_window_needs_its_tokenizer(table):
+    for option in ({"window": 16}, {"tokenizer": "x"}):
+        with pytest.raises(InputError, match="window and tokenizer belong together"):
+            corpus(path=table, **option)
 
 
 # --- what every data set keeps (tests/data/test_contract.py, which is about those with images)

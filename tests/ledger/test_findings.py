@@ -116,4 +116,4 @@ def test_whitening_beyond_the_signal_ends_zero_shot_accuracy(tmp_path):
     assert np.mean((images @ prompts.T).argmax(1) == labels) > 0.98
     assert accuracy(64, whiten=False) > 0.98  # PCA, uncentred
     assert accuracy(8, whiten=True) > 0.85
-    assert accuracy(64, whiten=True) < 0.05  # of 4000 images 0.0145 ± 0.0016; chance 0.0125
+    assert accuracy(64, whiten=True) < 0.05  # of 4000 images 0.0155 ± 0.0016; chance 0.0125

@@ -3,11 +3,14 @@
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
+import numpy as np
+from pydantic import Field, model_validator
+
+from clip_geometry.config import digest
 from clip_geometry.data.base import (
     Dataset,
-    DatasetConfig,
     DatasetEntry,
     FilesConfig,
     KnownSplits,
@@ -24,11 +27,32 @@ from clip_geometry.reading import first_line
 from clip_geometry.registry import InputError, did_you_mean
 
 TEXTS = (".txt", ".tokens")
+CHUNK = 1000  # sentences that are tokenized at a time
+UNLIMITED = 10**9  # sub-words
 TRACE = "-NONE-"  # the tag of what a treebank adds where nothing is said
 WORD_COLUMNS, TAG_COLUMNS = ("tokens", "words", "sentence", "text"), ("tags", "pos_tags", "pos")
 
 
-class CorpusConfig(FilesConfig, WithoutClasses):
+class InWindows(WithoutClasses):
+    """A corpus, as sentences, or as running text in windows that fill a model's context.
+
+    Attributes:
+        window: Sub-words of a window, special tokens included; default: an item is a sentence. Windows run across
+            sentences and divide no word, and so may be a few sub-words short; the last has what remains.
+        tokenizer: The model whose sub-words are counted: a name that `hidden-states:` reads, without that prefix.
+    """
+
+    window: int | None = Field(default=None, ge=8)
+    tokenizer: str | None = None
+
+    @model_validator(mode="after")
+    def _both_or_none(self) -> Self:
+        if (self.window is None) != (self.tokenizer is None):
+            raise ValueError("window and tokenizer belong together, and one of them is missing")
+        return self
+
+
+class CorpusConfig(FilesConfig, InWindows):
     """A corpus of the user's own. Words with the tag -NONE- are left out, and so are sentences without words.
 
     Attributes:
@@ -60,14 +84,46 @@ def load(config: CorpusConfig) -> Dataset:
     return dataset_of(config, table, sentences_of(table, words, tags))
 
 
-def dataset_of(config: DatasetConfig, table: Table, sentences: Iterable[tuple[str, Sentence]]) -> Dataset:
-    """Return a data set with a text side of (item_id, sentence)."""
-    kept = list(sentences)
+def dataset_of(config: InWindows, table: Table, sentences: Iterable[tuple[str, Sentence]]) -> Dataset:
+    """Return a data set with a text side of (item_id, sentence or window)."""
+    kept, revision = list(sentences), table.revision()
     if not kept:
         raise InputError(f"{table.path} has no sentence with a word in it")
+    if config.window is not None and config.tokenizer is not None:
+        from clip_geometry.encoders.hidden_states import tokenizer_of
+
+        tokenizer, digested = tokenizer_of(config.tokenizer)
+        kept, revision = list(windows(kept, tokenizer, config.window)), digest({"table": revision, "by": digested})
     texts = [sentence for _, sentence in kept]
     text = Side("text", [item for item, _ in kept], texts.__getitem__, language=config.language)
-    return Dataset(config=config, revision=table.revision(), text=text)
+    return Dataset(config=config, revision=revision, text=text)
+
+
+def windows(sentences: Sequence[tuple[str, Sentence]], tokenizer: Any, size: int) -> Iterator[tuple[str, Sentence]]:
+    """Yield (item_id, words that follow each other): as many at a time as fit into `size` sub-words of the tokenizer.
+
+    item_id is that of the sentence of the first word and the word's number there, such as 7:0.
+    """
+    from clip_geometry.encoders.hidden_states.rows import in_sub_words
+
+    if size > tokenizer.model_max_length:
+        raise InputError(f"window is {size}, but the tokenizer's model reads {tokenizer.model_max_length} sub-words")
+    names = [f"{item}:{k}" for item, sentence in sentences for k in range(len(sentence.words))]
+    words = [word for _, sentence in sentences for word in sentence.words]
+    tags = [tag for _, sentence in sentences for tag in sentence.tags]
+    counts = [0]  # of sub-words up to each word
+    for start in range(0, len(sentences), CHUNK):
+        for text in in_sub_words(tokenizer, [each for _, each in sentences[start : start + CHUNK]], UNLIMITED):
+            counts.extend(np.bincount(text.word[text.word >= 0], minlength=len(text.words)).tolist())
+    reached, start = np.cumsum(counts), 0
+    room = size - tokenizer.num_special_tokens_to_add()
+    while start < len(words):
+        stop = max(start + 1, int(np.searchsorted(reached, reached[start] + room, side="right")) - 1)
+        # a word may have other sub-words where it begins the text
+        while stop > start + 1 and len(tokenizer(" ".join(words[start:stop]), verbose=False)["input_ids"]) > size:
+            stop -= 1
+        yield names[start], Sentence(words[start:stop], tags[start:stop])
+        start = stop
 
 
 def sentences_of(table: Table, words: str, tags: str | None) -> Iterator[tuple[str, Sentence]]:
@@ -108,7 +164,7 @@ datasets.add(
 )
 
 
-class SharedCorpusConfig(OneSplit, WithoutClasses):
+class SharedCorpusConfig(OneSplit, InWindows):
     """A corpus whose parquet file is at `path`; default: FILE in $CLIP_GEOMETRY_DATA/text. split: "all"."""
 
     FILE: ClassVar[str]
@@ -147,7 +203,7 @@ datasets.add("treebank", DatasetEntry(TreebankConfig, load_shared, "sentences of
 datasets.add("brown", DatasetEntry(BrownConfig, load_shared, "the Brown corpus, tagged"))
 
 
-class HubCorpusConfig(KnownSplits, WithoutClasses):
+class HubCorpusConfig(KnownSplits, InWindows):
     """A corpus of the Hugging Face hub: one parquet file per split, with a line of text per row.
 
     Attributes:

@@ -102,6 +102,22 @@ def test_several_prompts_of_a_class_are_drawn_and_share_a_target(folder, teacher
         assert torch.allclose(rows[text.lower()], english, atol=1e-5)
 
 
+def test_prompts_of_the_training_may_be_others_than_those_of_zero_shot(folder, teacher):
+    """Their target is the mean of the teacher's rows of its own wordings in training."""
+    wordings = {name: [f"see {name} {{}}", "{}"] for name in LANGUAGES}
+    experiment = planned(folder, class_captions=1.0, training_prompts=wordings)
+    trainer, names = experiment.trainer(), class_names()
+    k = int(load_dataset(dataset_from(TINY["data"])).image.labels[0])
+    texts = decoded(experiment, trainer.prompts["fr"].tokens)
+    assert f"see fr {class_names('fr')[k]}".lower() in texts and not any(text.startswith("image") for text in texts)
+    place = texts.index(class_names("fr")[k].lower())
+    own = teacher.text_features(teacher.tokenize([f"see en {names[k]}", names[k]])).mean(0)
+    assert torch.allclose(trainer.prompts["fr"].targets([place])[0], own, atol=1e-5)
+    assert decoded(experiment, experiment.sources.class_texts(experiment.config.data)["fr"].tokens)[0].startswith(
+        "image"
+    )
+
+
 # --- a step
 
 

@@ -1,5 +1,6 @@
 """A claim stands in the sentence that the rows put it into, and nowhere without them."""
 
+import numpy as np
 import pytest
 
 from clip_geometry.experiments.train_clip.claims import train_clip_findings
@@ -16,9 +17,9 @@ def correlation(value, arm="clip", modality="image"):
     return {"measure": "train_clip.pearson", "at": at, "value": value, "seed": 0}
 
 
-def told(*rows):
-    """(what agrees, what does not), "" for none."""
-    found = train_clip_findings(rows)
+def told(*rows, seeds=3):
+    """(what agrees, what does not), "" for none, where all seeds have the same values."""
+    found = train_clip_findings([{**row, "seed": seed} for row in rows for seed in range(seeds)])
     return tuple(next((each for each in found if each.startswith(head)), "") for head in ("Agrees", "Does not agree"))
 
 
@@ -73,7 +74,43 @@ def test_clusters_cost_isotropy_where_one_rises_the_other_falls_and_they_correla
     assert told(*rows, correlation(None)) == ("", "") == told(*rows)
 
 
-def test_of_several_seeds_the_first_is_told():
-    cones = [state("average_cosine", 0.5, 0.0, modality=modality) for modality in ("image", "text")]
-    again = [{**row, "seed": 1, "trajectory": [0.1, 0.1]} for row in cones]
-    assert "0.50 of images" in told(*cones, *again)[0] and not told(*cones, *again)[1]
+def cones(*firsts, seeds=(0, 1, 2)):
+    return [
+        {**state("average_cosine", first, 0.0, modality=modality), "seed": seed}
+        for modality in ("image", "text")
+        for seed, first in zip(seeds, firsts, strict=True)
+    ]
+
+
+def test_fewer_than_three_seeds_claim_nothing():
+    (found,) = train_clip_findings(cones(0.5, 0.5, seeds=(0, 1)))
+    assert found.startswith("Published claims about trainings are judged from 3 seeds on; this run has 2 ")
+    again = [{**row, "trajectory": [0.1, 0.1]} for row in cones(0.5, 0.5, 0.5)]
+    (found,) = train_clip_findings(
+        [*cones(0.5, 0.5, 0.5), *({**row, "at": {**row["at"], "tower": "x"}} for row in again)]
+    )
+    assert "0.50 of images" in found  # the first training of a loss and seed counts
+
+
+def test_a_seed_that_a_loss_lacks_does_not_count():
+    other = [{**row, "at": {**row["at"], "arm": "siglip"}} for row in cones(0.5, 0.5, seeds=(0, 2))]
+    (found,) = train_clip_findings([*cones(0.5, 0.5, 0.5), *other])
+    assert "this run has 2 " in found
+
+
+def test_a_claim_of_some_seeds_is_neither_of_all_nor_of_none():
+    (found,) = train_clip_findings(cones(0.4, 0.5, 0.2))
+    assert found.startswith("Differs between the seeds, 3 seeds per loss: cones exist")
+    assert f"{np.mean([0.4, 0.5, 0.2]):.2f} ± {np.std([0.4, 0.5, 0.2], ddof=1):.2f} of images" in found
+
+
+def test_the_order_of_temperatures_is_that_of_each_seed():
+    """ClipLoss has the lower temperature in two seeds and the higher in one, and always the larger gap."""
+    rows = []
+    for seed, temperature in enumerate((0.02, 0.03, 0.09)):
+        both = [state("modality_gap", 1.0, 0.3), state("train_clip.temperature", 0.07, temperature)]
+        both += [state("modality_gap", 1.0, 0.1, "fixed_temperature")]
+        both += [state("train_clip.temperature", 0.07, 0.07, "fixed_temperature")]
+        rows += [{**row, "seed": seed} for row in both]
+    assert [each.split(",")[0] for each in train_clip_findings(rows)] == ["Differs between the seeds"]
+    assert told(*rows[:4])[0]

@@ -125,17 +125,22 @@ def test_classes_are_named_without_having_been_labels(rows, arm):
     assert seen["n"] == 2004 and held_out["n"] == 496 and seen["null_value"] == 1 / 80
 
 
-def test_the_report_says_it_in_two_sentences(rows):
-    agrees, does_not = train_clip_findings(rows)
-    assert agrees.startswith("Agrees with papers, one run per loss: cones exist before any training (Liang et al. 2022")
-    assert "0.45 of images and 0.45 of texts at step 0" in agrees
-    assert "leaves a larger gap (Liang et al. 2022), with ClipLoss: 0.25 at 0.020, 0.03 at 0.070" in agrees
-    assert "I-STAR raises IsoScore (Rudman & Eickhoff 2024): 0.045 against 0.024 of images" in agrees
-    assert agrees.endswith("r of class silhouette and IsoScore of texts −0.75 (class labels).")
-    assert does_not.startswith("Does not agree with papers, one run per loss: contrastive training keeps the modali")
-    assert "0.03 and 0.52 (fixed temperature), 0.16 and 0.83 (CosReg) at the end; a lower temperature" in does_not
-    assert (
-        "over all losses: 0.25 at 0.020 (ClipLoss), 0.27 at 0.024 (I-STAR), 0.16 at 0.025 (CosReg), 0.63 at 0.066 "
-        "(SigLIP), 0.03 at 0.070 (fixed temperature); clusters grow at the cost" in does_not
-    )
-    assert "of images −0.17 (ClipLoss), 0.96 (SigLIP), 0.89 (fixed temperature), 0.83 (I-STAR)" in does_not
+def test_captions_alone_teach_the_classes_without_making_clusters_of_them():
+    """configs/train_scenes.yaml class_captions=0 steps=4000, one seed; with class captions the silhouettes end at 0.22
+    and 0.06, the gap at 0.25, the average cosines at 0.21 and 0.06."""
+    captions = read_recorded(FOLDER)["train_scenes"]
+    assert {row["command"] for row in captions} == {
+        "clip-geometry run configs/train_scenes.yaml class_captions=0 steps=4000"
+    }
+    for classes, accuracy in (("seen", 0.80), ("held out", 0.84)):
+        row = only(captions, "zero_shot.top_1", pictures="tested", classes=classes)
+        assert row["value"] == pytest.approx(accuracy, abs=0.05)
+    assert only(captions, "modality_gap")["value"] == pytest.approx(0.144, abs=0.03)
+    for modality in MODALITIES:
+        assert only(captions, "silhouette", modality=modality)["value"] == pytest.approx(0.05, abs=0.02)
+        assert only(captions, "average_cosine", modality=modality)["value"] < 0.05
+
+
+def test_the_report_of_one_seed_judges_no_claim(rows):
+    (found,) = train_clip_findings([row for row in rows if row["seed"] == 0])
+    assert found.startswith("Published claims about trainings are judged from 3 seeds on; this run has 1 ")

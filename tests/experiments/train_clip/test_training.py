@@ -24,6 +24,9 @@ class Scale:
         self.logit_bias = None if bias is None else torch.tensor(bias)
 
 
+PROMPTED = {"training_prompts": ["{}", "a {}"]}
+
+
 def embedded(n=20, d=6, seed=0):
     generator = torch.Generator().manual_seed(seed)
     image = torch.randn(n, d, generator=generator)
@@ -128,6 +131,25 @@ def test_captions_are_those_of_the_pictures_or_of_their_classes(tmp_path):
     numbers = {three.index(row) for row, three in zip(found, own, strict=True)}
     assert numbers == {0, 1, 2}
     assert found == training.captions(rows, 0).tolist() != training.captions(rows, 1).tolist()
+
+
+def test_prompts_of_the_training_may_be_others_than_those_of_zero_shot(tmp_path):
+    wordings = ["one {} here", "{}", "see the {}."]
+    experiment = planned(tmp_path, class_captions=1.0, prompts=["a {}."], training_prompts=wordings)
+    training, names = experiment.trainer(), experiment.prompts
+    rows = training.batch(0)
+    found = training.captions(rows, 0).tolist()
+    for tokens, label in zip(found, training.pairs.labels[rows], strict=True):
+        assert tokens in training.prompts.tokens[3 * label : 3 * label + 3].tolist()
+        assert tokens != names.tokens[label].tolist()
+
+
+def test_a_key_that_came_later_leaves_the_cells_of_before_their_names(tmp_path):
+    """Without class captions no prompt is trained with, whatever is given."""
+    (plain,), (without,) = (planned(tmp_path, class_captions=0.0, **more).cells() for more in ({}, PROMPTED))
+    assert "training_prompts" not in plain.define and plain.key == without.key
+    (one,), (other,) = (planned(tmp_path, class_captions=0.5, **more).cells() for more in ({}, PROMPTED))
+    assert "training_prompts" not in one.define and one.key != other.key
 
 
 def test_more_pictures_in_a_batch_than_there_are_is_said(tmp_path):

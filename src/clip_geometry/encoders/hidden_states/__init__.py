@@ -313,6 +313,12 @@ def find(config: HiddenStatesConfig) -> tuple[Path, Path | None]:
     return folder, weights_of(config)
 
 
+def tokenizer_of(name: str) -> tuple[Any, str]:
+    """(tokenizer of the model of transformers with this name, digest of its files)."""
+    folder = hub.folder(_named(HiddenStatesConfig(model=f"hidden-states:{name}")).name, hub.TOKENIZER_FILES)
+    return load_tokenizer(folder, padding=False), hub.folder_digest(folder)
+
+
 def check(config: HiddenStatesConfig) -> None:
     inner = clip_config(config)
     if inner is not None:

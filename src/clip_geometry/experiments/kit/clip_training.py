@@ -1,6 +1,7 @@
 """What training a CLIP and distilling its text tower share: optimizer settings, measured states, the saved folder."""
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from clip_geometry.data.base import DatasetConfig
 from clip_geometry.encoders.open_clip.source import scenes_folder
 from clip_geometry.evaluators import zero_shot
 from clip_geometry.files import write_atomically
+from clip_geometry.registry import InputError
 
 LR = 8e-3
 ZERO_SHOT = "zero_shot.top_1"
@@ -44,6 +46,14 @@ class OptimizerConfig(Config):
     clip: float | None = Field(default=1.0, gt=0)
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     class_captions: float = Field(default=0.0, ge=0, le=1)
+
+
+def with_a_place(prompts: Iterable[str]) -> tuple[str, ...]:
+    """Raises InputError if a prompt does not have one place for the name of a class."""
+    for prompt in prompts:
+        if prompt.count("{}") != 1:
+            raise InputError(f"prompt {prompt!r} contains {{}} {prompt.count('{}')} times; expected once")
+    return tuple(prompts)
 
 
 def measured_steps(steps: int, measurements: int) -> list[int]:

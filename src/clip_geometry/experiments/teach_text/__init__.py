@@ -55,6 +55,8 @@ class TeachText(Experiment):
     @cached_property
     def _cell(self) -> Cell:
         config, left_out = self.config, {"name", "title", "description"}
+        if not config.class_captions or config.training_prompts is None:
+            left_out |= {"training_prompts"}  # cells computed before there was this key keep their names
         define = config.model_dump(mode="json", serialize_as_any=True, exclude=left_out)
         sets = []
         for data in (config.data, config.measured):  # each in the language of the teacher and in its own
@@ -88,8 +90,8 @@ class TeachText(Experiment):
         folder = make_folder(self.model_folder, config.student, numbers, config.teacher.model)
         prompts = {}
         if config.class_captions:
-            seen = sources.seen()
-            prompts = {name: each.of(seen) for name, each in sources.class_texts(config.data).items()}
+            seen, class_texts = sources.seen(), sources.class_texts(config.data, config.training_prompts)
+            prompts = {name: each.of(seen) for name, each in class_texts.items()}
         device = resolve_device(getattr(self.workspace, "device", "auto"))
         student = fresh_student(folder, numbers, config.seed)
         return DistillationTrainer(student, captions, prompts, config, seed=config.seed, device=device)

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from clip_geometry.config import Config, validate
 from clip_geometry.data.base import DatasetConfig
 from clip_geometry.experiments.kit.base import Data, Model, RunConfig
-from clip_geometry.experiments.kit.clip_training import OptimizerConfig
+from clip_geometry.experiments.kit.clip_training import OptimizerConfig, with_a_place
 from clip_geometry.registry import InputError
 
 
@@ -45,6 +45,7 @@ class TeachTextConfig(RunConfig, OptimizerConfig):
         languages: the first is the teacher's, and the student learns it too.
         prompts: language → templates of class prompts, for zero-shot (an ensemble if there are several) and for the
             share `class_captions` of the training texts.
+        training_prompts: the same for that share alone; null for `prompts`.
         student: its architecture.
         batch_size: texts of a step, the same number in each language.
         measurements: measure about this many states.
@@ -57,6 +58,7 @@ class TeachTextConfig(RunConfig, OptimizerConfig):
     tested: Data | None = None
     languages: tuple[str, ...] = Field(min_length=2)
     prompts: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
+    training_prompts: Mapping[str, tuple[str, ...]] | None = None
     student: StudentConfig = StudentConfig()
     measurements: int = Field(default=16, ge=2)
 
@@ -69,15 +71,16 @@ class TeachTextConfig(RunConfig, OptimizerConfig):
             raise InputError(
                 f"batch_size is {self.batch_size} for {len(languages)} languages; expected a multiple, each has as many"
             )
-        missing = [language for language in languages if not self.prompts.get(language)]
-        if missing and (self.prompts or self.class_captions or self.tested is not None):
-            raise InputError(
-                f"prompts have none in {missing[0]!r}; expected templates such as 'Bild: {{}}.' in each language, or "
-                "class_captions=0, tested=null and no prompts at all"
-            )
-        for template in (each for language in languages for each in self.prompts.get(language, ())):
-            if template.count("{}") != 1:
-                raise InputError(f"prompt {template!r} contains {{}} {template.count('{}')} times; expected once")
+        needed = bool(self.prompts or self.class_captions or self.tested is not None)
+        for prompts in (self.prompts, *filter(None, [self.training_prompts])):
+            missing = [language for language in languages if not prompts.get(language)]
+            if missing and needed:
+                raise InputError(
+                    f"prompts have none in {missing[0]!r}; expected templates such as 'Bild: {{}}.' in each language, "
+                    "or class_captions=0, tested=null and no prompts at all"
+                )
+            for language in languages:
+                with_a_place(prompts.get(language, ()))
         for name in ("measured", "tested"):
             if getattr(self, name) == self.data:
                 raise InputError(f"{name} is the data that is trained on; expected other items, another split")

@@ -1,6 +1,6 @@
 """What the student learns from: texts with the rows of the teacher, prompts of classes, and images for zero-shot."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -177,21 +177,30 @@ class Sources:
             )
         return np.unique(labels[0])
 
-    def class_texts(self, data: DatasetConfig) -> dict[str, ClassTexts]:
-        """Language → prompts of all classes, with the mean of the teacher's rows of its own prompts of a class."""
-        texts, classes = self.class_prompts(data, self.config.languages[0])
+    def class_texts(
+        self, data: DatasetConfig, prompts: Mapping[str, Sequence[str]] | None = None
+    ) -> dict[str, ClassTexts]:
+        """Language → prompts of all classes, with the mean of the teacher's rows of its own prompts of a class.
+
+        prompts: language → templates, None for those of zero-shot.
+        """
+        prompts = self.config.prompts if prompts is None else prompts
+        source = self.config.languages[0]
+        texts, classes = self.class_prompts(data, source, prompts[source])
         rows = self.teacher.text_features(self.teacher.tokenize(texts)).numpy()
         means = np.stack([rows[classes == k].mean(0) for k in range(classes.max() + 1)])
         found = {}
         for language in self.config.languages:
-            texts, classes = self.class_prompts(data, language)
+            texts, classes = self.class_prompts(data, language, prompts[language])
             found[language] = ClassTexts(self._tokens(texts)[0], classes, means)
         return found
 
-    def class_prompts(self, data: DatasetConfig, language: str) -> tuple[list[str], np.ndarray]:
-        """(texts, the class of each): all templates of the language."""
+    def class_prompts(
+        self, data: DatasetConfig, language: str, templates: Sequence[str]
+    ) -> tuple[list[str], np.ndarray]:
+        """(texts, the class of each): all templates, in their order."""
         texts, classes = [], []
-        for template in self.config.prompts[language]:
+        for template in templates:
             side = load_dataset(changed(data, language=language, prompt=template)).text
             if side is None or side.labels is None or side.pair_on != "label":
                 raise InputError(f"{data.name} has no class names in {language!r}, which prompts are made of")
@@ -201,7 +210,8 @@ class Sources:
 
     def teacher_classes(self, data: DatasetConfig) -> Tensor:
         """(c, d) unit rows, one for each class by the prompts in the teacher's language."""
-        texts, classes = self.class_prompts(data, self.config.languages[0])
+        source = self.config.languages[0]
+        texts, classes = self.class_prompts(data, source, self.config.prompts[source])
         return ensemble(self.teacher.text_features(self.teacher.tokenize(texts)), classes).float()
 
     # --- images

@@ -74,6 +74,8 @@ class TrainClip(Experiment):
     @cached_property
     def _cell(self) -> Cell:
         left_out = {"name", "title", "description"}
+        if not self.config.class_captions or self.config.training_prompts is None:
+            left_out |= {"training_prompts"}  # cells computed before there was this key keep their names
         define = self.config.model_dump(mode="json", serialize_as_any=True, exclude=left_out)
         define |= {f"{name}_revision": dataset.revision for name, dataset in self._datasets.items()}
         versions = library_versions()
@@ -141,7 +143,7 @@ class TrainClip(Experiment):
             std=torch.tensor(preprocess["std"]),
             seed=config.seed,
             device=self._device,
-            prompts=self.prompts,
+            prompts=self.training_prompts,
         )
 
     def trained(self, callback: StateCallback, checkpoint: Checkpoint | None = None) -> ClipTrainer:
@@ -159,8 +161,16 @@ class TrainClip(Experiment):
     @cached_property
     def prompts(self) -> Prompts:
         """Texts for each class, and the classes seen in training."""
+        return self._prompts(self.config.prompts)
+
+    @cached_property
+    def training_prompts(self) -> Prompts:
+        """Captions in training that name the class only."""
+        return self._prompts(self.config.training_prompts or self.config.prompts)
+
+    def _prompts(self, templates: Sequence[str]) -> Prompts:
         names, seen = self._trained.class_names, np.unique(self._trained.labels)
-        return prompt_tokens(self.config.prompts, names, self.encoder.tokenize, seen)
+        return prompt_tokens(templates, names, self.encoder.tokenize, seen)
 
     def _rows(self) -> list[Row]:
         config, measured = self.config, self.pairs("measured")
@@ -207,6 +217,7 @@ class TrainClip(Experiment):
             "tested on": None if config.tested is None else data_words(config.tested),
             "prompts": " | ".join(config.prompts),
             "class prompts among training captions": f"{config.class_captions:.0%}",
+            "these prompts": " | ".join(config.training_prompts or config.prompts) if config.class_captions else None,
             "AdamW": f"{config.steps} steps of batches of {config.batch_size}, lr {config.lr:g}, warm-up "
             f"{config.warmup:g}, then a cosine, decay {config.weight_decay:g}, gradients up to norm "
             f"{config.clip or 'any'}",

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from clip_geometry.config import Config, validate
 from clip_geometry.experiments.kit.base import Data, RunConfig
-from clip_geometry.experiments.kit.clip_training import LR, OptimizerConfig
+from clip_geometry.experiments.kit.clip_training import LR, OptimizerConfig, with_a_place
 from clip_geometry.registry import InputError, did_you_mean
 
 Arm = Literal["clip", "siglip", "fixed_temperature", "istar", "cosreg", "classes"]
@@ -112,6 +112,8 @@ class TrainClipConfig(RunConfig, OptimizerConfig, ObjectiveConfig):
         tested: images for zero-shot accuracy at the end; null for none.
         lr: default 8e-3, for siglip 2e-3.
         prompts: of zero-shot, an ensemble if there are several; candidates are all classes.
+        training_prompts: of the captions in training that name the class only; null for those of `prompts`. A wording
+            that does not occur among them is read worse.
         measured_pictures: use only the first N images of `measured`, null for all.
         measurements: measure about this many states, the first of them in powers of two, the rest evenly spaced.
         batch_norm: of measured states. eval: the running statistics, which are the identity at first and lag for some
@@ -125,17 +127,15 @@ class TrainClipConfig(RunConfig, OptimizerConfig, ObjectiveConfig):
     tested: Data | None = None
     lr: float = Field(default_factory=lambda values: SIGLIP_LR if values["arm"] == SIGLIP else LR, gt=0)
     prompts: tuple[str, ...] = Field(default=("a picture of a {}.",), min_length=1)
+    training_prompts: tuple[str, ...] | None = Field(default=None, min_length=1)
     measured_pictures: int | None = Field(default=512, ge=2)
     measurements: int = Field(default=40, ge=2)
     batch_norm: Literal["eval", "batch"] = "eval"
 
-    @field_validator("prompts")
+    @field_validator("prompts", "training_prompts")
     @classmethod
-    def _with_a_place(cls, prompts: tuple[str, ...]) -> tuple[str, ...]:
-        for prompt in prompts:
-            if prompt.count("{}") != 1:
-                raise InputError(f"prompt {prompt!r} contains {{}} {prompt.count('{}')} times; expected once")
-        return prompts
+    def _with_a_place(cls, prompts: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return prompts if prompts is None else with_a_place(prompts)
 
     @model_validator(mode="after")
     def _of_use(self) -> Self:
