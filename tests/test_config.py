@@ -26,7 +26,7 @@ class Several(Config):
     inners: tuple[Inner, ...] = ()
 
 
-def test_a_key_inside_a_list_of_sections_names_its_neighbours():
+def test_a_key_inside_a_list_of_sections_names_its_neighbors():
     with pytest.raises(InputError, match=r"unknown key 'inners\.1\.dept'; did you mean 'depth'"):
         validate(Several, {"inners": [{"depth": 1}, {"dept": 1}]}, "here")
 

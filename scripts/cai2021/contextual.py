@@ -10,7 +10,7 @@ import numpy as np
 
 import clip_geometry as cg
 from clip_geometry.geometry.adjusted_cosine import adjusted_type_cosines
-from clip_geometry.geometry.sampled_dimension import neighbourhoods
+from clip_geometry.geometry.sampled_dimension import neighborhoods
 
 
 def main() -> None:
@@ -30,10 +30,10 @@ def main() -> None:
         x, types = rows.vectors, rows.metadata["token"]
         # between and within types, as they are and with the mean subtracted
         raw = float(cg.inter_type_cosine(x, types)), float(cg.intra_type_cosine(x, types))
-        centred = adjusted_type_cosines(x, types, np.zeros(len(x)))
-        lid, error = neighbourhoods(x, k=100, of=2000).dimension("mackay")
-        print(f"layer {layer:2}  between types {raw[0]:.3f} → {centred.mean('inter'):.3f} centred", end="  ")
-        print(f"within {raw[1]:.3f} → {centred.mean('intra'):.3f}  dimension {lid:.1f} ± {error:.1f}")
+        centered = adjusted_type_cosines(x, types, np.zeros(len(x)))
+        lid, error = neighborhoods(x, k=100, of=2000).dimension("mackay")
+        print(f"layer {layer:2}  between types {raw[0]:.3f} → {centered.mean('inter'):.3f} centered", end="  ")
+        print(f"within {raw[1]:.3f} → {centered.mean('intra'):.3f}  dimension {lid:.1f} ± {error:.1f}")
 
 
 if __name__ == "__main__":

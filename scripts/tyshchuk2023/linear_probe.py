@@ -12,7 +12,7 @@ import clip_geometry as cg
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="scenes-clip/fresh", help="the paper's: open_clip:ViT-B-32-quickgelu/openai")
-    parser.add_argument("--data", default="cifar100", help="a labelled set")
+    parser.add_argument("--data", default="cifar100", help="a labeled set")
     parser.add_argument("--limit", type=int, default=5000, help="number of images per split")
     given = parser.parse_args()
     model, sets = cg.resolve_encoder(given.model), {}

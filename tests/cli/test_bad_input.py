@@ -127,7 +127,7 @@ def test_wrong_options_of_measure(refused, sets, arguments, message):
     assert message in refused("measure", sets[0], *arguments)
 
 
-def test_a_measure_across_modalities_after_unshared_centring(refused, sets):
+def test_a_measure_across_modalities_after_unshared_centering(refused, sets):
     sentence = refused("measure", *sets, "--pipeline", "normalize,center", "--measures", "modality_gap")
     assert "center was fitted on each modality by itself; write center[pooled]" in sentence
 

@@ -91,7 +91,7 @@ def test_labels(rows, tmp_path):
     (tmp_path / "labels.json").write_text(json.dumps(["cat", "dog"] * 20))
     _, found = rows("--labels", tmp_path / "labels.json")
     assert -1 < value_of(found, "silhouette", "image")["value"] < 1
-    assert {row["measure"] for row in found if row["value"] is None} == {"lid"}  # of a hundred neighbours
+    assert {row["measure"] for row in found if row["value"] is None} == {"lid"}  # of a hundred neighbors
 
 
 def test_by_a_column(rows, tmp_path, sets):

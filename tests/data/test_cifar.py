@@ -162,7 +162,7 @@ def test_languages_of_the_class_names(cifar_parquet, monkeypatch):
         _load(cifar_parquet, prompt="{}", language="ru")
 
 
-def test_the_folders_themselves_and_their_parents_are_recognised(cifar_python, cifar_parquet):
+def test_the_folders_themselves_and_their_parents_are_recognized(cifar_python, cifar_parquet):
     assert _multiset(_load(cifar_python / "cifar-100-python")) == _multiset(_load(cifar_python))
     (cifar_parquet / "cifar100").mkdir()
     name = "test-00000-of-00001.parquet"

@@ -30,7 +30,7 @@ def test_alpha_is_dropped_not_blended(tmp_path):
     assert load_image(tmp_path / "a.png").getpixel((0, 0)) == (200, 10, 30)
 
 
-def test_a_palette_with_transparency_keeps_its_colours(tmp_path):
+def test_a_palette_with_transparency_keeps_its_colors(tmp_path):
     image = Image.new("P", (2, 2), 1)
     image.putpalette([0, 0, 0, 200, 10, 30])
     image.save(tmp_path / "a.png", transparency=bytes([0, 128]))

@@ -9,7 +9,7 @@ from clip_geometry.data import dataset_from, datasets, load_dataset, resolve_dat
 from clip_geometry.registry import InputError
 
 
-def test_paths_are_recognised(tmp_path, write_image, cifar_python, cifar_parquet, cifar10_python, cifar10_parquet):
+def test_paths_are_recognized(tmp_path, write_image, cifar_python, cifar_parquet, cifar10_python, cifar10_parquet):
     write_image(tmp_path / "images/deep/a.png")
     for name in ("t.csv", "t.tsv", "t.parquet", "t.jsonl", "T.CSV", "captions.json"):
         (tmp_path / name).touch()

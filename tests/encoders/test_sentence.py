@@ -69,7 +69,7 @@ def test_minilm_gives_what_sentence_transformers_gives(minilm):
     assert rows.shape == (5, 384)
     assert (rows - oracle(minilm, texts)).abs().max() < 1e-6
     assert (rows.norm(dim=1) - 1).abs().max() < 1e-6  # it ends in Normalize, so that is its own output
-    # and its neighbourhoods are a real model's
+    # and its neighborhoods are a real model's
     a, b, c = rows_of(minilm, ["A man plays a guitar.", "Somebody is making music.", "The stock market fell."])
     assert a @ b > 0.4 > a @ c
 

@@ -145,9 +145,9 @@ def test_a_pipeline_is_fitted_on_images_and_texts_of_known_classes_and_moves_bot
     fit_x, fit_labels, image, labels, text = task()
     chosen = fit_labels < 5
     found = class_generalization(Pipeline("center[each]"), fit_x, fit_labels, image, labels, text, known=range(5))
-    centred = image - fit_x[chosen].mean(0), text - text[:5].mean(0)
-    assert found["all"] == share_right(centred[0], labels, centred[1])
-    assert found["all"] != share_right(centred[0], labels, text - text.mean(0))
+    centered = image - fit_x[chosen].mean(0), text - text[:5].mean(0)
+    assert found["all"] == share_right(centered[0], labels, centered[1])
+    assert found["all"] != share_right(centered[0], labels, text - text.mean(0))
 
 
 def test_a_string_is_a_pipeline():

@@ -42,7 +42,7 @@ def test_is_the_published_probe(solver, k):
 @pytest.mark.parametrize("C", [0.01, 1.0, 100.0])
 @pytest.mark.parametrize("k", [2, 3, 8])
 def test_both_solvers_reach_the_minimum_of_one_loss(C, k):
-    """That of a generic optimiser. scikit-learn's default tolerance is one of the gradient: 1e-3 where C is large."""
+    """That of a generic optimizer. scikit-learn's default tolerance is one of the gradient: 1e-3 where C is large."""
     train_x, train_y, *test = task(k=k)
     codes = np.unique(train_y, return_inverse=True)[1]
     least = oracles.least_logistic_loss(train_x, codes, k, C)

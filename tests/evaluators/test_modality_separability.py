@@ -56,18 +56,18 @@ def test_equal_distributions_separate_in_training_only():
         assert 0.3 < found[f"{name}.cross_validated"] < 0.7
 
 
-def test_sets_that_were_centred_together_fall_below_chance_and_carry_a_remark():
+def test_sets_that_were_centered_together_fall_below_chance_and_carry_a_remark():
     """The held-out image rows of a set of mean 0 lie opposite to those that are left."""
     image, text = sets(gap=0.0, n=60, m=60, d=40)
-    centred = image - image.mean(0), text - text.mean(0)
+    centered = image - image.mean(0), text - text.mean(0)
     for name in ("logistic_regression", "linear_svc"):
         measure = evaluators[f"modality_separability.{name}.cross_validated"]
-        found = modality_separability(*centred)
+        found = modality_separability(*centered)
         assert found[f"{name}.cross_validated"] < found[f"{name}.null"] - 0.2
         assert measure.remark is not None
-        assert "centred with the rows held out" in str(measure.remark(*centred))
-        single = [torch.from_numpy(rows).float() for rows in centred]
-        assert "centred with the rows held out" in str(measure.remark(*single))
+        assert "centered with the rows held out" in str(measure.remark(*centered))
+        single = [torch.from_numpy(rows).float() for rows in centered]
+        assert "centered with the rows held out" in str(measure.remark(*single))
         assert measure.remark(image, text) is None  # equal distributions, but drawn
         assert evaluators[f"modality_separability.{name}.train"].remark is None
 

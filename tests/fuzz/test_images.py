@@ -11,9 +11,9 @@ from fuzz.outcome import fuzzed, outcome
 from fuzz.strategies import damaged, often
 
 GREY = np.arange(80, dtype=np.uint8).reshape(8, 10) * 3
-COLOUR = Image.fromarray(np.stack([GREY, GREY.T.reshape(8, 10), 255 - GREY], axis=2))
-FRAMES = [COLOUR, COLOUR.transpose(Image.Transpose.ROTATE_180)]
-PALETTE = COLOUR.quantize(8)
+COLOR = Image.fromarray(np.stack([GREY, GREY.T.reshape(8, 10), 255 - GREY], axis=2))
+FRAMES = [COLOR, COLOR.transpose(Image.Transpose.ROTATE_180)]
+PALETTE = COLOR.quantize(8)
 EXIF = Image.Exif()
 EXIF[274] = 6
 
@@ -24,23 +24,23 @@ def saved(image, format, **options):
 
 
 IMAGES = {
-    "png": saved(COLOUR, "PNG"),
-    "png with alpha": saved(COLOUR.convert("RGBA"), "PNG"),
+    "png": saved(COLOR, "PNG"),
+    "png with alpha": saved(COLOR.convert("RGBA"), "PNG"),
     "png of 16 bits": saved(Image.fromarray(GREY.astype(np.uint16) * 257), "PNG"),
     "png with a palette": saved(PALETTE, "PNG", transparency=0),
-    "animated png": saved(COLOUR, "PNG", save_all=True, append_images=FRAMES),
-    "jpeg": saved(COLOUR, "JPEG", exif=EXIF),
-    "cmyk jpeg": saved(COLOUR.convert("CMYK"), "JPEG"),
-    "progressive jpeg": saved(COLOUR, "JPEG", progressive=True),
+    "animated png": saved(COLOR, "PNG", save_all=True, append_images=FRAMES),
+    "jpeg": saved(COLOR, "JPEG", exif=EXIF),
+    "cmyk jpeg": saved(COLOR.convert("CMYK"), "JPEG"),
+    "progressive jpeg": saved(COLOR, "JPEG", progressive=True),
     "gif": saved(PALETTE, "GIF", save_all=True, append_images=FRAMES),
-    "bmp": saved(COLOUR, "BMP"),
-    "bmp of a bit": saved(COLOUR.convert("1"), "BMP"),
-    "tiff": saved(COLOUR, "TIFF", compression="tiff_lzw"),
+    "bmp": saved(COLOR, "BMP"),
+    "bmp of a bit": saved(COLOR.convert("1"), "BMP"),
+    "tiff": saved(COLOR, "TIFF", compression="tiff_lzw"),
     "tiff of floats": saved(Image.fromarray(GREY.astype(np.float32) / 255), "TIFF"),
     "tiff of integers": saved(Image.fromarray(GREY.astype(np.int32)), "TIFF"),
-    "webp": saved(COLOUR, "WEBP"),
-    "lossless webp": saved(COLOUR, "WEBP", lossless=True, save_all=True, append_images=FRAMES),
-    "ppm": saved(COLOUR, "PPM"),
+    "webp": saved(COLOR, "WEBP"),
+    "lossless webp": saved(COLOR, "WEBP", lossless=True, save_all=True, append_images=FRAMES),
+    "ppm": saved(COLOR, "PPM"),
     "postscript": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n(canary) (w) file closefile showpage\n",
     "text": b"P3 2 2 255 1 2 3 4 5 6 7 8 9 10 11 12",
 }

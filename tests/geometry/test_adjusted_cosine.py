@@ -42,17 +42,17 @@ def test_each_cluster_by_the_definition(seed):
     assert abs(weighted - intra.mean()) > 1e-6  # or the weights would not matter
 
 
-def test_one_cluster_is_centring():
+def test_one_cluster_is_centering():
     rng = np.random.default_rng(0)
     x, types = cone(60, 4, rng), rng.integers(7, size=60)
-    found, centred = adjusted_type_cosines(x, types, np.zeros(60, dtype=int)), x - x.mean(0)
-    assert float(found.mean("inter")) == pytest.approx(float(inter_type_cosine(centred, types)), abs=1e-12)
-    assert float(found.mean("intra")) == pytest.approx(float(intra_type_cosine(centred, types)), abs=1e-12)
+    found, centered = adjusted_type_cosines(x, types, np.zeros(60, dtype=int)), x - x.mean(0)
+    assert float(found.mean("inter")) == pytest.approx(float(inter_type_cosine(centered, types)), abs=1e-12)
+    assert float(found.mean("intra")) == pytest.approx(float(intra_type_cosine(centered, types)), abs=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_isolated_clusters_hide_isotropy(seed):
-    """The claim of the paper, as a theorem: clusters of isotropic rows far out look like a cone until they are centred.
+    """The claim of the paper, as a theorem: clusters of isotropic rows far out look like a cone until centered.
 
     Every type lies in one cluster, and has rows of the cluster's Gaussian at random there, so that both cosines have
     the expectation 0; of 3 × 700 rows in 40 dimensions their standard deviation is below .003.

@@ -5,7 +5,7 @@ import torch
 from clip_geometry.geometry import linear_cka, mutual_knn
 from clip_geometry.registry import InputError
 from support.clouds import cone, rotation
-from support.oracles_neighbours import hsic
+from support.oracles_neighbors import hsic
 
 SEEDS = range(3)
 
@@ -32,7 +32,7 @@ def loops(x, y):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_closed_form_is_the_mean_over_all_quadruples_centred_or_not(seed):
+def test_the_closed_form_is_the_mean_over_all_quadruples_centered_or_not(seed):
     x, y = sets(seed, n=8)
     assert hsic(x, y) == pytest.approx(loops(x, y), rel=1e-10)
     assert loops(x + 3, y - 2) == pytest.approx(loops(x, y), rel=1e-10)
@@ -108,7 +108,7 @@ def test_equal_rows_are_an_error():
 
 @pytest.mark.parametrize("k", [1, 4, 59])
 def test_known_overlaps(k):
-    """On a line of directions, neighbours are ranks: reversing it keeps them, swapping its halves keeps most."""
+    """On a line of directions, neighbors are ranks: reversing it keeps them, swapping its halves keeps most."""
     angles = np.sort(np.random.default_rng(0).uniform(0, 1, size=60))
     x = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     assert float(mutual_knn(x, x[:, ::-1].copy(), k=k)) == 1

@@ -51,13 +51,13 @@ def test_a_tight_cone_keeps_the_digits_of_the_spread():
     assert float(conformity_std(x)) == pytest.approx(np.std(squares.sum(1) / 2), rel=1e-6)
 
 
-def test_centring_takes_the_spread_away():
+def test_centering_takes_the_spread_away():
     """The caveat: without a common direction it is near 0 however unusual rows are."""
     x = cone(400, 6, np.random.default_rng(0), offset=3.0)
     x[:20] *= -1
     assert float(conformity_std(x)) > 0.2
-    centred = x - x.mean(0)
-    unit = centred / np.linalg.norm(centred, axis=1, keepdims=True)
+    centered = x - x.mean(0)
+    unit = centered / np.linalg.norm(centered, axis=1, keepdims=True)
     assert float(conformity_std(unit - unit.mean(0))) < 0.05
 
 

@@ -155,7 +155,7 @@ def sized(measure, n, d):
     y[:, :1] = np.abs(y[:, :1]) * (-1.0) ** np.arange(n)[:, None]
     if measure.inputs.across:
         return x, y
-    return (x, labels_for(x) % 2) if measure.takes == "labelled rows" else (x,)
+    return (x, labels_for(x) % 2) if measure.takes == "labeled rows" else (x,)
 
 
 @pytest.mark.parametrize("name", measures)
@@ -193,7 +193,7 @@ BAD = {
 def test_bad_rows_are_one_clear_sentence(name, case):
     x, message = BAD[case]
     takes = measures[name].takes
-    rest = () if takes == "rows" else ([0, 1] * 500,) if takes == "labelled rows" else (x,)
+    rest = () if takes == "rows" else ([0, 1] * 500,) if takes == "labeled rows" else (x,)
     with pytest.raises(InputError, match=message):
         measures[name](x, *rest)
 

@@ -66,7 +66,7 @@ def sphere(d, seed):
 def test_cubes_have_their_dimension_but_for_the_boundary(name):
     """Within 5, 10, 18 % at d = 2, 5, 10 in the mean over five seeds (one draw of two_nn scatters by 2 to 3 %).
 
-    The deviation is the boundary's: rows near a face have no neighbours beyond it, so that they seem to have fewer
+    The deviation is the boundary's: rows near a face have no neighbors beyond it, so that they seem to have fewer
     dimensions, and the share of such rows grows with d. A sphere, of the same dimension and without a boundary,
     deviates by less than half as much.
     """
@@ -79,8 +79,8 @@ def test_cubes_have_their_dimension_but_for_the_boundary(name):
     assert (np.abs(on_sphere[1:]) < 0.55 * np.abs(on_cube[1:])).all()
 
 
-def test_mackay_in_100_neighbours_reaches_farther_and_is_lower():
-    """The same bias at k = 100: the larger the neighbourhood, the more of it lies beyond the boundary."""
+def test_mackay_in_100_neighbors_reaches_farther_and_is_lower():
+    """The same bias at k = 100: the larger the neighborhood, the more of it lies beyond the boundary."""
     x = cube(5, 0)
     assert float(local_intrinsic_dimension(x)) < float(local_intrinsic_dimension(x, k=20)) < 5
 
@@ -142,7 +142,7 @@ def test_too_few_different_rows():
         two_nn(x)
     with pytest.raises(InputError, match="x has 10 rows, of which 2 are different in direction; expected 5 such rows"):
         local_intrinsic_dimension(x * np.arange(1, 11)[:, None], k=4, metric="cosine")
-    with pytest.raises(InputError, match="x has 10 rows; expected at least 11 for k = 10 neighbours"):
+    with pytest.raises(InputError, match="x has 10 rows; expected at least 11 for k = 10 neighbors"):
         local_intrinsic_dimension(x, k=10)
 
 
@@ -178,7 +178,7 @@ def test_unknown_options():
         local_intrinsic_dimension(x, k=5, metric="l1")  # pyright: ignore
     with pytest.raises(InputError, match="estimator 'mle' is unknown; known are 'mackay'"):
         local_intrinsic_dimension(x, k=5, estimator="mle")  # pyright: ignore
-    with pytest.raises(InputError, match="k = 1; expected a whole number from 2 on, of neighbours"):
+    with pytest.raises(InputError, match="k = 1; expected a whole number from 2 on, of neighbors"):
         local_intrinsic_dimension(x, k=1)
 
 

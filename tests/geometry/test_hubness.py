@@ -24,7 +24,7 @@ def test_one_hub_has_the_skewness_of_one_count():
 
 @pytest.mark.parametrize("k", [2, 4])
 def test_rows_found_equally_often_have_none(k):
-    """A regular polygon: each row is the neighbour of the k/2 rows on both its sides; and all rows, at k = n − 1."""
+    """A regular polygon: each row is the neighbor of the k/2 rows on both its sides; and all rows, at k = n − 1."""
     angles = np.arange(20) * 2 * np.pi / 20
     polygon = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     assert float(hubness(polygon, k=k)) == 0
@@ -40,13 +40,13 @@ def test_a_common_direction_makes_hubs():
         assert float(hubness(x + shift)) > 2
 
 
-def test_too_few_rows_columns_and_neighbours():
+def test_too_few_rows_columns_and_neighbors():
     x = np.random.default_rng(0).normal(size=(10, 3))
-    with pytest.raises(InputError, match="x has 10 rows; expected at least 11 for k = 10 neighbours, or a smaller k"):
+    with pytest.raises(InputError, match="x has 10 rows; expected at least 11 for k = 10 neighbors, or a smaller k"):
         hubness(x)
     with pytest.raises(InputError, match="x has 1 column; expected at least 2"):
         hubness(x[:, :1], k=3)
-    with pytest.raises(InputError, match="k = 0; expected a whole number from 1 on, of neighbours"):
+    with pytest.raises(InputError, match="k = 0; expected a whole number from 1 on, of neighbors"):
         hubness(x, k=0)
 
 
@@ -55,6 +55,6 @@ def test_half_precision_is_measured_as_it_is():
     assert float(hubness(x)) == pytest.approx(float(hubness(x.double())), rel=1e-12)
 
 
-def test_equal_rows_have_no_neighbours_to_tell_apart():
+def test_equal_rows_have_no_neighbors_to_tell_apart():
     with pytest.raises(InputError, match="are equal"):
         hubness(np.ones((50, 3)))

@@ -379,7 +379,7 @@ def test_terms_cancel_in_the_triplet_bound_only_and_its_digits_survive():
 def test_gradients(name, k):
     measure = measures[name]
     x, labels = draw(k, n=9, k=k)
-    rest = (labels,) if measure.takes == "labelled rows" else ()
+    rest = (labels,) if measure.takes == "labeled rows" else ()
     rows = torch.from_numpy(x).requires_grad_()
     assert torch.autograd.gradcheck(lambda rows: measure(rows, *rest), (rows,))
 

@@ -1,10 +1,10 @@
-"""Neighbourhoods of some rows among all: the exact value with all rows, and its estimate with an error that holds."""
+"""Neighborhoods of some rows among all: the exact value with all rows, and its estimate with an error that holds."""
 
 import numpy as np
 import pytest
 
 from clip_geometry.geometry import local_intrinsic_dimension, two_nn
-from clip_geometry.geometry.sampled_dimension import neighbourhoods
+from clip_geometry.geometry.sampled_dimension import neighborhoods
 from clip_geometry.registry import InputError
 
 ESTIMATORS = ("mackay", "levina-bickel", "cai2021")
@@ -23,7 +23,7 @@ def surface(n, seed, d=8):
 def test_of_all_rows_it_is_the_measure(metric, estimator):
     x = surface(300, 0)
     x = np.concatenate([x, x[:5], 2 * x[5:9]])  # copies, and copies in direction
-    found = neighbourhoods(x, k=20, metric=metric)
+    found = neighborhoods(x, k=20, metric=metric)
     expected = local_intrinsic_dimension(x, k=20, metric=metric, estimator=estimator)
     assert float(found.dimension(estimator).value) == pytest.approx(float(expected), rel=1e-12)
     assert found.among == (300 if metric == "cosine" else 304)
@@ -33,16 +33,16 @@ def test_of_all_rows_it_is_the_measure(metric, estimator):
 def test_the_two_nearest_are_enough_for_two_nn(discard):
     x = surface(300, 1)
     x = np.concatenate([x, x[:5]])
-    found = neighbourhoods(x, k=5)
+    found = neighborhoods(x, k=5)
     assert float(found.two_nn(discard=discard)) == pytest.approx(float(two_nn(x, discard=discard)), rel=1e-12)
     with pytest.raises(InputError, match="equally far from every row that is kept, or none"):
-        neighbourhoods(np.eye(5), k=3).two_nn(discard=discard)
+        neighborhoods(np.eye(5), k=3).two_nn(discard=discard)
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-def test_some_rows_have_the_neighbourhoods_that_they_have_among_all(metric):
+def test_some_rows_have_the_neighborhoods_that_they_have_among_all(metric):
     x = surface(400, 1)
-    every, some = (neighbourhoods(x, k=15, metric=metric, of=of, seed=3).logs.numpy() for of in (None, 60))
+    every, some = (neighborhoods(x, k=15, metric=metric, of=of, seed=3).logs.numpy() for of in (None, 60))
     assert some.shape == (60, 15)
     position = 0
     for row in some:  # in the order of the rows, each once
@@ -53,27 +53,27 @@ def test_some_rows_have_the_neighbourhoods_that_they_have_among_all(metric):
 
 def test_other_seeds_ask_other_rows_and_too_many_ask_all():
     x = surface(200, 0)
-    first, second, again = (neighbourhoods(x, k=10, of=50, seed=seed).logs for seed in (0, 1, 0))
+    first, second, again = (neighborhoods(x, k=10, of=50, seed=seed).logs for seed in (0, 1, 0))
     assert (first == again).all() and not (first == second).all()
-    assert len(neighbourhoods(x, k=10, of=1000).logs) == 200
+    assert len(neighborhoods(x, k=10, of=1000).logs) == 200
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_the_standard_error_is_how_far_the_estimates_lie_from_the_exact_value(estimator):
     """200 draws of 40 rows: the spread of their estimates is known to 5 %, the mean error to less."""
     x = surface(2000, 2)
-    exact = float(neighbourhoods(x, k=20).dimension(estimator).value)
-    draws = [neighbourhoods(x, k=20, of=40, seed=seed).dimension(estimator) for seed in range(200)]
+    exact = float(neighborhoods(x, k=20).dimension(estimator).value)
+    draws = [neighborhoods(x, k=20, of=40, seed=seed).dimension(estimator) for seed in range(200)]
     values, errors = (np.array([float(part) for part in parts]) for parts in zip(*draws, strict=True))
     assert abs(values.mean() - exact) < 4 * values.std() / np.sqrt(200) + 0.01 * exact
     assert errors.mean() == pytest.approx(values.std(), rel=0.2)
 
 
 def test_among_fewer_rows_it_is_another_number():
-    """Why a sample of rows is no estimate of all: what 20 neighbours see of 20 dimensions depends on their distance."""
+    """Why a sample of rows is no estimate of all: what 20 neighbors see of 20 dimensions depends on their distance."""
     x = np.random.default_rng(0).normal(size=(3000, 20))
-    every, estimate = (neighbourhoods(x, k=20, of=of).dimension("mackay") for of in (None, 300))
-    tenth = neighbourhoods(x[::10], k=20).dimension("mackay").value
+    every, estimate = (neighborhoods(x, k=20, of=of).dimension("mackay") for of in (None, 300))
+    tenth = neighborhoods(x[::10], k=20).dimension("mackay").value
     assert abs(estimate.value - every.value) < 4 * estimate.standard_error
     assert abs(tenth - every.value) > 10 * estimate.standard_error
 
@@ -83,22 +83,22 @@ def test_among_fewer_rows_it_is_another_number():
     [
         (np.eye(5), {"k": 5}, "x has 5 rows; expected at least 6 for k = 5"),
         (np.ones((5, 2)), {"k": 2}, "x has 5 rows, of which 1 are different; expected 3 such rows"),
-        (np.eye(5), {"k": 1}, "k = 1; expected a whole number from 2 on, of neighbours"),
+        (np.eye(5), {"k": 1}, "k = 1; expected a whole number from 2 on, of neighbors"),
         (np.eye(5), {"k": 2, "of": 0}, "of = 0; expected a whole number from 1 on, of rows, or None for all"),
         (np.eye(5), {"k": 2, "metric": "manhattan"}, "metric 'manhattan' is unknown"),
     ],
 )
 def test_unusable_input(x, options, message):
     with pytest.raises(InputError, match=message):
-        neighbourhoods(x, **options)
+        neighborhoods(x, **options)
 
 
 @pytest.mark.parametrize(("estimator", "whose"), [("mackay", "every row"), ("levina-bickel", "some row")])
-def test_equally_far_neighbours_have_no_dimension(estimator, whose):
+def test_equally_far_neighbors_have_no_dimension(estimator, whose):
     with pytest.raises(InputError, match=f"the nearest rows of {whose} are equally far"):
-        neighbourhoods(np.eye(5), k=3).dimension(estimator)
+        neighborhoods(np.eye(5), k=3).dimension(estimator)
 
 
-def test_one_neighbourhood_has_no_error():
-    with pytest.raises(InputError, match="needs the neighbourhoods of two rows"):
-        neighbourhoods(surface(50, 0), k=5, of=1).dimension("mackay")
+def test_one_neighborhood_has_no_error():
+    with pytest.raises(InputError, match="needs the neighborhoods of two rows"):
+        neighborhoods(surface(50, 0), k=5, of=1).dimension("mackay")

@@ -8,7 +8,7 @@ from scipy.spatial.distance import pdist
 from clip_geometry.geometry import alignment, matching_cosine, uniformity
 from clip_geometry.registry import InputError
 from support.clouds import cone
-from support.oracles_neighbours import uniformity as definition
+from support.oracles_neighbors import uniformity as definition
 
 SEEDS = range(3)
 

@@ -79,11 +79,11 @@ def test_static_vectors(column, model, own):
     assert found[f"{column}.lid"].comparable == own
 
 
-def test_other_neighbourhoods_stand_beside_nothing():
+def test_other_neighborhoods_stand_beside_nothing():
     found = lines(rows_of("words:glove.840B.300d.txt", 1000, 300, layer=None, neighbours=20), "cai2021-static")
     assert "GloVe-2M.lid" not in found
 
 
 @pytest.mark.parametrize("stem", ["contextual", "static"])
-def test_the_configs_take_the_published_number_of_neighbours(stem):
+def test_the_configs_take_the_published_number_of_neighbors(stem):
     assert "neighbours" not in {key for key in yaml.safe_load((CONFIGS / f"{stem}.yaml").read_text()) if key != "smoke"}

@@ -114,6 +114,6 @@ def test_whitening_beyond_the_signal_ends_zero_shot_accuracy(tmp_path):
 
     assert variances[-16:].sum() / variances.sum() > 0.98
     assert np.mean((images @ prompts.T).argmax(1) == labels) > 0.98
-    assert accuracy(64, whiten=False) > 0.98  # PCA, uncentred
+    assert accuracy(64, whiten=False) > 0.98  # PCA, uncentered
     assert accuracy(8, whiten=True) > 0.85
     assert accuracy(64, whiten=True) < 0.05  # of 4000 images 0.0155 ± 0.0016; chance 0.0125

@@ -97,7 +97,7 @@ def test_layers_are_stacked_and_padding_is_left_out():
 
 @pytest.mark.parametrize("offset", [0, 100])
 def test_float32_rows_far_from_the_origin(offset):
-    """Spread 1 at a mean of 100: an uncentred float32 product would keep three digits of the covariance."""
+    """Spread 1 at a mean of 100: an uncentered float32 product would keep three digits of the covariance."""
     x, c_0 = cloud(500, 40, 1)
     rows = torch.from_numpy(x + offset).float()
     expected = float(isoscore_star(rows.double(), c_0, zeta=0.2))
@@ -107,7 +107,7 @@ def test_float32_rows_far_from_the_origin(offset):
 @pytest.mark.parametrize("offset", [0, 1000])
 @pytest.mark.parametrize("masked", [False, True])
 def test_the_gradient_of_float32_rows_far_from_the_origin(offset, masked):
-    """Against float64 for the same float32 rows, in more than one block. A product with rows that are not centred has
+    """Against float64 for the same float32 rows, in more than one block. A product with rows that are not centered has
     an error of 3e-5 at an offset of 1000."""
     x, c_0 = cloud(3000, 20, 1)
     rows = torch.from_numpy(x + offset).float()
@@ -128,7 +128,7 @@ def test_many_columns_and_rows_cross_blocks_and_strips():
 
 
 def test_a_first_block_far_from_the_rest_costs_no_digits():
-    """Rows are centred near the first block's mean, which sorted rows put at the edge of the cloud."""
+    """Rows are centered near the first block's mean, which sorted rows put at the edge of the cloud."""
     x, c_0 = cloud(9000, 8, 2)
     rows = torch.from_numpy(x[np.argsort(x[:, 0])]).float() + 50
     expected = float(isoscore_star(rows.double(), c_0, zeta=0.2))

@@ -50,7 +50,7 @@ def test_paired_measures_take_the_pairs_and_the_others_all_rows(captioned):
     assert (cosine_image["n"], cosine_text["n"]) == (4, 8)
 
 
-def test_labelled_measures_take_the_sets_that_have_labels(captioned):
+def test_labeled_measures_take_the_sets_that_have_labels(captioned):
     (row,) = rows_of(captioned, ["silhouette"], steps="")
     assert row["at"] == {"modality": "image"}
     assert row["value"] == pytest.approx(float(silhouette(captioned["image"].vectors, [0, 0, 1, 1])), rel=1e-6)
@@ -158,7 +158,7 @@ def test_ids_without_a_match_do_not_pair_by_position():
         rows_of(sets, ["relative_modality_gap"])
 
 
-def test_centring_each_modality_unasked_refuses_measures_across(captioned):
+def test_centering_each_modality_unasked_refuses_measures_across(captioned):
     notes = {row["measure"]: row.get("note") for row in rows_of(captioned, None, "center")}
     assert "write center[pooled]" in notes["modality_gap"]
     assert notes["isoscore"] is None
@@ -219,8 +219,8 @@ def test_split_by_columns(captioned):
     parts = dict(split_by(text, "tone"))
     assert list(parts) == ["x", "y"]
     assert parts["y"]["text"].item_id.tolist() == ["d", "c", "b", "a"]
-    labelled = dict(split_by({"image": captioned["image"]}, "label"))
-    assert {value: len(part["image"]) for value, part in labelled.items()} == {0: 2, 1: 2}
+    labeled = dict(split_by({"image": captioned["image"]}, "label"))
+    assert {value: len(part["image"]) for value, part in labeled.items()} == {0: 2, 1: 2}
     with pytest.raises(InputError, match="text embeddings have no column 'breed' to group by; they have tone"):
         list(split_by(text, "breed"))
 
@@ -252,7 +252,7 @@ def test_an_image_and_its_captions_leave_together():
 
 
 def test_the_pipeline_is_fitted_anew_without_each_block():
-    """Of centred rows the cosine to the mean's rest would vary; fitted anew, average cosine stays at −1/(n − 1)-ish."""
+    """Of centered rows the average cosine would vary; fitted anew, it stays at about −1/(n − 1)."""
     sets = {"image": embeddings(60, "image", 0)}
     steps = parse_pipeline("normalize,center,normalize")
     measured = MeasuredSets(sets, steps, seed=0, blocks=10)
@@ -286,9 +286,9 @@ def test_where_there_is_no_standard_error(captioned, monkeypatch):
     unasked = MeasuredSets(sets, (), blocks=0)
     assert next(iter(measure_sets(unasked, ["isoscore"])))["standard_error"] is None
     monkeypatch.setattr("clip_geometry.measuring.sets.QUADRATIC_ROWS", 50)
-    labelled = {"image": embeddings(60, "image", 0, labels=np.arange(60) % 3)}
-    assert rows_of(labelled, ["silhouette"])[0]["standard_error"] is None
-    assert rows_of(labelled, ["silhouette[sqeuclidean]"])[0]["standard_error"] > 0
+    labeled = {"image": embeddings(60, "image", 0, labels=np.arange(60) % 3)}
+    assert rows_of(labeled, ["silhouette"])[0]["standard_error"] is None
+    assert rows_of(labeled, ["silhouette[sqeuclidean]"])[0]["standard_error"] > 0
 
 
 def test_what_a_number_leaves_out_is_noted():

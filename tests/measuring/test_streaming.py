@@ -93,8 +93,8 @@ def test_standard_errors_are_those_of_the_moments_of_the_blocks(rows_of):
             assert row["standard_error"] is None and error > 0
         else:
             assert row["standard_error"] == pytest.approx(error, rel=1e-6)
-    centred = rows_of("center[each]", large=True, names=["isoscore"])
-    assert all(row["standard_error"] is None for row in centred.values())
+    centered = rows_of("center[each]", large=True, names=["isoscore"])
+    assert all(row["standard_error"] is None for row in centered.values())
 
 
 def test_a_named_measure_is_taken_or_refused(rows_of):

@@ -13,7 +13,7 @@ from support.clouds import cone
 CLASSES = np.array(["cat", "dog", "owl"])
 
 
-def labelled(seed=0, n=60):
+def labeled(seed=0, n=60):
     rng = np.random.default_rng(seed)
     labels = CLASSES[np.arange(n) % 3]
     ids = np.array([f"i{k}" for k in range(n)])
@@ -30,7 +30,7 @@ def rows_of(image, text, names, **options):
 
 
 def test_zero_shot_of_prompts_in_any_order():
-    image, text = labelled(), prompts(CLASSES[[2, 0, 1]])
+    image, text = labeled(), prompts(CLASSES[[2, 0, 1]])
     codes = np.searchsorted(CLASSES, image.labels)
     expected = zero_shot(image.vectors, codes, text.vectors[[1, 2, 0]])
     rows = {row["measure"]: row for row in rows_of(image, text, ["zero_shot.top_1", "zero_shot.mean_per_class"])}
@@ -42,7 +42,7 @@ def test_zero_shot_of_prompts_in_any_order():
 @pytest.mark.parametrize("logits", ["cosine", "dot", "neg_distance"])
 def test_several_prompts_of_a_class_are_an_ensemble_before_the_pipeline(logits):
     """So that nothing makes the moved rows unit length again, and the three logits differ."""
-    image, text = labelled(), prompts(np.repeat(CLASSES, 4))
+    image, text = labeled(), prompts(np.repeat(CLASSES, 4))
     codes = np.searchsorted(CLASSES, image.labels)
     steps = parse_pipeline("normalize,whiten(3)[pooled]")
     one = ensemble(text.vectors, np.repeat([0, 1, 2], 4)).numpy()
@@ -54,7 +54,7 @@ def test_several_prompts_of_a_class_are_an_ensemble_before_the_pipeline(logits):
 
 
 def test_the_three_logits_of_an_ensemble_differ_after_whitening():
-    image, text = labelled(), prompts(np.repeat(CLASSES, 4))
+    image, text = labeled(), prompts(np.repeat(CLASSES, 4))
     measured = MeasuredSets({"image": image, "text": text}, parse_pipeline("normalize,whiten(3)[pooled]"), blocks=0)
     names = ["zero_shot.top_1", "zero_shot[dot].top_1", "zero_shot[neg_distance].top_1"]
     assert len({row["value"] for row in measure_sets(measured, names)}) > 1
@@ -62,7 +62,7 @@ def test_the_three_logits_of_an_ensemble_differ_after_whitening():
 
 def test_the_error_is_that_of_the_images_alone():
     """All 20 blocks of 3 images: the jackknife of a share is √(p(1 − p)/n) but for the dealing."""
-    image, text = labelled(), prompts(CLASSES)
+    image, text = labeled(), prompts(CLASSES)
     (row,) = rows_of(image, text, ["zero_shot.top_1"], blocks=60)
     share = row["value"]
     assert row["standard_error"] == pytest.approx(np.sqrt(share * (1 - share) / 59), rel=1e-9)
@@ -70,32 +70,32 @@ def test_the_error_is_that_of_the_images_alone():
 
 def test_a_class_without_a_prompt_and_sets_without_labels_are_errors():
     with pytest.raises(InputError, match="needs a prompt for every class"):
-        rows_of(labelled(), prompts(CLASSES[:2]), ["zero_shot.top_1"])
-    image = labelled()
-    unlabelled = Embeddings(image.vectors, "image", image.item_id)
+        rows_of(labeled(), prompts(CLASSES[:2]), ["zero_shot.top_1"])
+    image = labeled()
+    unlabeled = Embeddings(image.vectors, "image", image.item_id)
     with pytest.raises(InputError, match="needs labels of the images"):
-        rows_of(unlabelled, prompts(CLASSES), ["zero_shot.top_1"])
+        rows_of(unlabeled, prompts(CLASSES), ["zero_shot.top_1"])
     texts = Embeddings(prompts(CLASSES).vectors, "text")
     with pytest.raises(InputError, match="needs a label for every text, its class: a column 'label'"):
         rows_of(image, texts, ["zero_shot.top_1"])
 
 
-def test_labelled_captions_are_no_class_prompts():
-    image = labelled()
-    captions = Embeddings(labelled(1).vectors, "text", image.item_id, image.labels)
+def test_labeled_captions_are_no_class_prompts():
+    image = labeled()
+    captions = Embeddings(labeled(1).vectors, "text", image.item_id, image.labels)
     with pytest.raises(InputError, match=rf"needs one text per class, but {len(captions)} texts have"):
         rows_of(image, captions, ["zero_shot.top_1"])
 
 
 def test_a_number_that_these_sets_do_not_have_is_told_beside_those_they_have():
-    found = {row["measure"]: row for row in rows_of(labelled(), prompts(CLASSES), ["zero_shot"])}
+    found = {row["measure"]: row for row in rows_of(labeled(), prompts(CLASSES), ["zero_shot"])}
     assert found["zero_shot.top_5"]["value"] is None
     assert found["zero_shot.top_5"]["note"] == "does not exist for so few rows or classes"
     assert found["zero_shot.top_1"]["value"] is not None
 
 
 def test_an_evaluator_stands_for_all_of_its_numbers():
-    image, text = labelled(), labelled(1)
+    image, text = labeled(), labeled(1)
     pairs = Embeddings(text.vectors, "text", image.item_id)
     found = {row["measure"]: row["value"] for row in rows_of(image, pairs, ["retrieval"], blocks=0)}
     expected = retrieval(image.vectors, pairs.vectors)
@@ -105,7 +105,7 @@ def test_an_evaluator_stands_for_all_of_its_numbers():
 def test_every_caption_is_a_query_of_retrieval():
     """Five captions an image: all five count, in the value, in its null and in its standard error."""
     rng = np.random.default_rng(0)
-    image = labelled()
+    image = labeled()
     of = rng.permutation(np.arange(60).repeat(5))
     text = Embeddings(image.vectors[of] + rng.normal(size=(300, 5)), "text", image.item_id[of])
     names = ["retrieval.text_to_image.r_at_1", "retrieval.image_to_text.r_at_5"]
@@ -129,7 +129,7 @@ def test_every_caption_is_a_query_of_retrieval():
 
 
 def test_a_pair_that_is_left_out_is_told():
-    image = labelled()
+    image = labeled()
     text = Embeddings(np.repeat(image.vectors[:, ::-1], 5, axis=0), "text", np.repeat(image.item_id, 5))
     (row,) = rows_of(image, text, ["random_cosine"], blocks=0)
     assert (row["n"], row["note"]) == (60, "one pair of each item, 60 of 300")
@@ -143,4 +143,4 @@ def test_names_are_found_once_and_unknown_ones_are_told():
     with pytest.raises(InputError, match="unknown measure 'retreival'; did you mean 'retrieval'"):
         named(["retreival"])
     with pytest.raises(InputError, match=r"linear_probe\.top_1 needs train and test sets"):
-        rows_of(labelled(), prompts(CLASSES), ["linear_probe.top_1"])
+        rows_of(labeled(), prompts(CLASSES), ["linear_probe.top_1"])

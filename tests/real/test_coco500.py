@@ -72,10 +72,10 @@ def test_measure_gives_the_table(measured, capsys):
         ("rows", (0.995, 0.0009), (0.994, 0.0010)),
     ],
 )
-def test_centred_rows_of_the_table(coco500, convention, image, text):
+def test_centered_rows_of_the_table(coco500, convention, image, text):
     sets = dict(zip(("image", "text"), coco500, strict=True))
-    centred = prepare(parse_pipeline("normalize,center[each],normalize"), sets).sets
-    for rows, (i1, i2) in zip(centred.values(), (image, text), strict=True):
+    centered = prepare(parse_pipeline("normalize,center[each],normalize"), sets).sets
+    for rows, (i1, i2) in zip(centered.values(), (image, text), strict=True):
         found = g.partition_isotropy(rows, convention=convention)
         assert float(found.i1) == pytest.approx(i1, abs=0.03 if convention == "rows" else 6e-4)
         assert float(found.i2) == pytest.approx(i2, abs=5e-4 if convention == "rows" else 6e-5)

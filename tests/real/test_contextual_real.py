@@ -8,7 +8,7 @@ from clip_geometry.experiments.cai2021.contextual import Contextual
 from clip_geometry.experiments.cai2021.contextual.config import ContextualConfig
 from clip_geometry.experiments.cai2021.contextual.planes import kinds_of
 from clip_geometry.experiments.cai2021.contextual.rows import find_clusters
-from clip_geometry.geometry.sampled_dimension import neighbourhoods
+from clip_geometry.geometry.sampled_dimension import neighborhoods
 from clip_geometry.results import Results
 from clip_geometry.runner import RunFolder
 from support.minilm import minilm
@@ -100,7 +100,7 @@ def test_layer_0_has_copies(treebank):
     assert lid["n"] == len(first)
 
 
-def test_dimension_depends_on_the_rows_among_which_neighbours_are(treebank):
+def test_dimension_depends_on_the_rows_among_which_neighbors_are(treebank):
     _, rows = treebank
     sample, every = values(rows, "lid", sample=4000), values(rows, "lid", probes=1000)
     assert all(1.05 * every[layer] < sample[layer] for layer in LAYERS if layer)
@@ -125,7 +125,7 @@ def word2vec(data, tmp_path_factory):
 
 
 def test_word2vec_beside_gnews(word2vec):
-    """Published is 21.1 of 3 million words by this convention; of 1000 words 100 neighbours are a tenth."""
+    """Published is 21.1 of 3 million words by this convention; of 1000 words 100 neighbors are a tenth."""
     _, rows = word2vec
     told = {row["measure"]: row["value"] for row in rows}
     seen = {"lid": 20.23, "lid[cosine]": 20.23, "lid[cai2021]": 11.91, "lid[cai2021-cosine]": 11.91, "two_nn": 9.591}
@@ -138,6 +138,6 @@ def test_word2vec_beside_gnews(word2vec):
 def test_published_convention_is_about_half(word2vec, metric):
     """½ · 100/99 of the arithmetic mean of standard dimensions, row by row; rows whose lengths differ, too."""
     rows = word2vec[0].words.embeddings.vectors * np.linspace(1, 2, 1000)[:, None]
-    found = neighbourhoods(rows, metric=metric)
+    found = neighborhoods(rows, metric=metric)
     standard, published = (found.dimension(estimator).value for estimator in ("levina-bickel", "cai2021"))
     assert float(published) == pytest.approx(float(standard) * 100 / 99 / 2, rel=1e-12)

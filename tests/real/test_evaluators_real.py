@@ -96,7 +96,7 @@ def test_class_generalization_of_maps(cifar10, transform, known, new):
     assert (found["known"], found["new"]) == pytest.approx((known, new), abs=5e-4)
 
 
-def test_least_squares_on_labelled_images_is_the_nearest_class_mean(cifar10):
+def test_least_squares_on_labeled_images_is_the_nearest_class_mean(cifar10):
     """Fitted on half of the images, scored on the other, in five splits: not one prediction depends on the texts."""
     image, labels, text = cifar10.image.astype(float), cifar10.labels, cifar10.text.numpy()
     of_means, of_prompts = [], []
@@ -130,7 +130,7 @@ def test_retrieval(coco500):
 
 
 MIXED = ("image.same_modality_at_10", "text.same_modality_at_10", "image_to_text.r_at_1")
-CENTRED, TURNED = "normalize,center[each],normalize", "normalize,procrustes[text-to-image]"
+CENTERED, TURNED = "normalize,center[each],normalize", "normalize,procrustes[text-to-image]"
 
 
 def mixed_index(steps, fit, scored):
@@ -147,8 +147,8 @@ def mixed_index(steps, fit, scored):
     ("steps", "fitted_on", "values", "errors"),
     [
         ("normalize", "scored", (1, 1, 0), (0, 0, 0)),
-        (CENTRED, "scored", (0.9414, 0.9436, 0.036), (0.006, 0.008, 0.010)),
-        (CENTRED, "others", (0.8952, 0.9064, 0.052), (0.011, 0.010, 0.020)),
+        (CENTERED, "scored", (0.9414, 0.9436, 0.036), (0.006, 0.008, 0.010)),
+        (CENTERED, "others", (0.8952, 0.9064, 0.052), (0.011, 0.010, 0.020)),
         (TURNED, "scored", (0.5902, 0.6040, 0.718), (0.016, 0.024, 0.026)),
         (TURNED, "others", (0.6868, 0.6944, 0.032), (0.020, 0.026, 0.014)),
     ],
@@ -156,7 +156,7 @@ def mixed_index(steps, fit, scored):
 def test_a_mixed_index_after_transforms(coco500, steps, fitted_on, values, errors):
     """With their jackknife errors: of 500 pairs fitted on themselves, and of 250 fitted on the other 250.
 
-    Centring each modality leaves an image's top ten 94 % images; Procrustes mixes them, but its R@1 of .718 is that
+    Centering each modality leaves an image's top ten 94 % images; Procrustes mixes them, but its R@1 of .718 is that
     of the pairs it was fitted on, and is .032 on others: 250 pairs do not determine a map of 512 dimensions.
     """
     order = np.random.default_rng(0).permutation(500)
@@ -212,7 +212,7 @@ def pixels(data):
     return found
 
 
-def standardised(train, test):
+def standardized(train, test):
     return (train - train.mean(0)) / train.std(0), (test - train.mean(0)) / train.std(0)
 
 
@@ -221,11 +221,11 @@ def test_both_solvers_agree_on_pixels(pixels):
     """To 1e-4 in the loss; in the accuracy to .1 point, one image, of scikit-learn at its minimum.
 
     At its default tolerance it stops a little above, at another place with another number of threads: on the
-    standardised rows .239 to .242 of the images were right, where its minimum and ours have .238.
+    standardized rows .239 to .242 of the images were right, where its minimum and ours have .238.
     """
     train, train_y, test, test_y = pixels
     unit_rows = tuple(torch.nn.functional.normalize(rows, dim=1) for rows in (train, test))
-    for (x, y), top_1 in ((unit_rows, 0.145), (standardised(train, test), 0.238)):
+    for (x, y), top_1 in ((unit_rows, 0.145), (standardized(train, test), 0.238)):
         with threadpool_limits(1):  # two threads take 30 s, or minutes beside others: its products are small
             theirs, ours = (linear_probe(x, train_y, y, test_y, solver=solver) for solver in ("sklearn", "torch"))
             at_minimum = LogisticRegression(tol=1e-6, max_iter=10_000).fit(x.double().numpy(), train_y)
@@ -265,7 +265,7 @@ def test_language_distance(data):
 
 @pytest.mark.slow
 def test_mixed_retrieval_with_its_jackknife_error_through_pipelines(coco500):
-    """Top ten of an image query: images only before; after centring per modality nearly so; Procrustes mixes them."""
+    """Top ten of an image query: images only before; after centering per modality nearly so; Procrustes mixes them."""
     sets = {name: Embeddings(rows, name) for name, rows in zip(("image", "text"), coco500, strict=True)}
     found = {}
     for steps in ("normalize", "normalize,center[each]", "normalize,procrustes[text-to-image]"):
@@ -274,7 +274,7 @@ def test_mixed_retrieval_with_its_jackknife_error_through_pipelines(coco500):
             measured = MeasuredSets(sets, parse_pipeline(steps))
             (row,) = measure_sets(measured, ["retrieval[mixed].image.same_modality_at_10"])
         found[steps] = (row["value"], row["standard_error"])
-    raw, centred, turned = found.values()
+    raw, centered, turned = found.values()
     assert raw == (1.0, 0.0)
-    assert centred == (pytest.approx(0.941, abs=2e-3), pytest.approx(0.006, abs=3e-3))
+    assert centered == (pytest.approx(0.941, abs=2e-3), pytest.approx(0.006, abs=3e-3))
     assert turned == (pytest.approx(0.590, abs=2e-3), pytest.approx(0.016, abs=5e-3))

@@ -7,7 +7,7 @@ from clip_geometry.transforms import Pipeline
 
 
 def test_table_2_has_one_mean_for_both_modalities(coco500):
-    """Published, ViT-B/32: centring multiplies the loss by 1.6153/.4183 = 3.86. In the published batches of 64 pairs
+    """Published, ViT-B/32: centering multiplies the loss by 1.6153/.4183 = 3.86. In the published batches of 64 pairs
     one mean for both modalities gives 3.5 here (ViT-B/16), a mean for each 1.7."""
     sets = dict(zip(("image", "text"), coco500, strict=True))
 

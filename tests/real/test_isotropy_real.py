@@ -43,10 +43,10 @@ def test_figures_2_to_4_show_images_alone_and_whitened_ones_have_a_flat_spectrum
     """With a normalization after whitening-128 the last singular value would be 0.518 of the first."""
     found = [drawn(figure) for figure in planes("isotropy_coco500")]
     assert [sets for sets, _ in found] == [{"image": 500}] * 3
-    raw, centred, whitened = (values for _, values in found)
+    raw, centered, whitened = (values for _, values in found)
     image = coco500[0].astype(np.float64)
     image /= np.linalg.norm(image, axis=1, keepdims=True)
-    for rows, values in ((image, raw), (image - image.mean(0), centred)):
+    for rows, values in ((image, raw), (image - image.mean(0), centered)):
         expected = np.linalg.svd(rows, compute_uv=False)
         assert values == pytest.approx(expected / expected[0], abs=1e-6)
     assert len(whitened) == 128 and whitened[-1] / whitened[0] == pytest.approx(1, abs=5e-4)

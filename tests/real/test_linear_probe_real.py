@@ -18,11 +18,11 @@ def test_reaches_the_minimum_of_scikit_learn_s_newton(data, scale, C, accuracy, 
     folder = data / "embeddings/cifar10-500-clip-vit-b32"
     x = scale * np.load(folder / "image.npy").astype(np.float64)
     codes = np.unique(np.load(folder / "labels.npy"), return_inverse=True)[1]
-    centred, y = x - x[:300].mean(0), codes[:300]
-    model = oracles.exact_logistic(centred[:300], y, C)
+    centered, y = x - x[:300].mean(0), codes[:300]
+    model = oracles.exact_logistic(centered[:300], y, C)
     exact = Logistic(torch.from_numpy(model.coef_.T.copy()), torch.from_numpy(model.intercept_), 0)
-    least = objective(torch.from_numpy(centred[:300]), torch.from_numpy(y), exact, C)
+    least = objective(torch.from_numpy(centered[:300]), torch.from_numpy(y), exact, C)
     found = linear_probe(x[:300].astype(kind), y, x[300:].astype(kind), codes[300:], C=C, solver="torch")
     assert found["loss"] == pytest.approx(least, rel=2e-4)
-    assert found["top_1"] == pytest.approx(model.score(centred[300:], codes[300:]), abs=1e-9)
+    assert found["top_1"] == pytest.approx(model.score(centered[300:], codes[300:]), abs=1e-9)
     assert found["top_1"] == pytest.approx(accuracy, abs=1e-9)

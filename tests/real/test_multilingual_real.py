@@ -102,13 +102,13 @@ def test_languages_lie_apart(measured):
 
 
 def test_umap_shows_languages_as_islands(measured, tmp_path):
-    """Nearly all neighbours of a caption are of its own language, of scripts that are not Latin all the more."""
+    """Nearly all neighbors of a caption are of its own language, of scripts that are not Latin all the more."""
     name, _, planned = measured
     plane = umap_plane(list(planned.sets.rows.items()), seed=0)
     at = np.concatenate([points for _, points in plane])
     labels = np.repeat([language for language, _ in plane], [len(points) for _, points in plane])
-    neighbours = NearestNeighbors(n_neighbors=6).fit(at).kneighbors(at, return_distance=False)[:, 1:]
-    own = (labels[neighbours] == labels[:, None]).mean(axis=1)
+    neighbors = NearestNeighbors(n_neighbors=6).fit(at).kneighbors(at, return_distance=False)[:, 1:]
+    own = (labels[neighbors] == labels[:, None]).mean(axis=1)
     shares = {language: own[labels == language].mean() for language, _ in plane}
     print(name, {language: round(float(share), 3) for language, share in shares.items()})
     assert min(shares.values()) > 0.6

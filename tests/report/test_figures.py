@@ -14,7 +14,7 @@ from clip_geometry.report.figures import (
     singular_plane,
     singular_value_decay,
 )
-from clip_geometry.report.style import COLOUR, save_figure
+from clip_geometry.report.style import COLOR, save_figure
 
 RNG = np.random.default_rng(7)
 IMAGE = RNG.standard_normal((40, 8)) + 0.7
@@ -85,7 +85,7 @@ def test_nothing_sticks_out_of_the_figure(name):
     assert box.x0 >= -0.01 and box.y0 >= -0.01 and box.x1 <= width + 0.01 and box.y1 <= height + 0.01
 
 
-def test_singular_directions_are_those_of_the_stacked_uncentred_rows():
+def test_singular_directions_are_those_of_the_stacked_uncentered_rows():
     figure = singular_directions(IMAGE, TEXT, PAIRS)
     _, values, vt = np.linalg.svd(np.vstack([IMAGE, TEXT]))
     for name, rows in (("image", IMAGE), ("text", TEXT)):
@@ -115,14 +115,14 @@ def test_signs_of_the_directions_do_not_depend_on_the_solver():
 
 
 @pytest.mark.parametrize("sets", [(IMAGE, TEXT), (IMAGE,)])
-def test_signs_are_kept_where_centring_leaves_only_rounding(sets):
+def test_signs_are_kept_where_centering_leaves_only_rounding(sets):
     shared = np.concatenate(sets).mean(0)
-    centred = [rows - shared for rows in sets]
-    plane, _ = singular_plane(*centred)
-    scaled, _ = singular_plane(*(rows[::-1] * 3 for rows in centred))
+    centered = [rows - shared for rows in sets]
+    plane, _ = singular_plane(*centered)
+    scaled, _ = singular_plane(*(rows[::-1] * 3 for rows in centered))
     np.testing.assert_allclose(scaled, plane, atol=1e-9)
     if len(sets) == 2:
-        assert ((centred[0].mean(0) - centred[1].mean(0)) @ plane > 0).all()
+        assert ((centered[0].mean(0) - centered[1].mean(0)) @ plane > 0).all()
     else:
         assert (plane[np.abs(plane).argmax(axis=0), [0, 1]] > 0).all()
 
@@ -218,15 +218,15 @@ def test_names_of_two_rogue_coordinates_do_not_overlap():
 
 @pytest.mark.parametrize("modality", ["image", "text"])
 @pytest.mark.parametrize("name", ONE_MODALITY)
-def test_one_modality_is_drawn_in_its_own_colour(name, modality):
+def test_one_modality_is_drawn_in_its_own_color(name, modality):
     image, text = (IMAGE, None) if modality == "image" else (None, TEXT)
     figure = ONE_MODALITY[name](image, text)
     other = {"image": "text", "text": "image"}[modality]
     assert {gid for gid in gids(figure) if gid.endswith(modality)}
     assert not {gid for gid in gids(figure) if gid.endswith(other)}
     assert not any(isinstance(artist, LineCollection) for artist in figure.axes[0].collections)
-    colours = [line.get_color() for line in figure.axes[0].lines if (line.get_gid() or "").endswith(modality)]
-    assert set(colours) == {COLOUR[modality]}
+    colors = [line.get_color() for line in figure.axes[0].lines if (line.get_gid() or "").endswith(modality)]
+    assert set(colors) == {COLOR[modality]}
     assert (figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()) == GOLDEN_LABELS[name]
 
 

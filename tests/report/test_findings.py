@@ -90,7 +90,7 @@ def test_what_chance_gives_is_not_called_closer():
     assert findings(clear)[0].startswith("On average an image is closer to its own text")
 
 
-def test_a_gap_that_centring_closed_is_not_given_in_digits_of_rounding():
+def test_a_gap_that_centering_closed_is_not_given_in_digits_of_rounding():
     rounding = {"null_value": 3e-18, "pipeline": ["normalize", "center[each]"]}
     told = "The mean image and the mean text coincide, because centering was the last step."
     assert findings([row("modality_gap", 2e-17, **rounding)]) == [told]

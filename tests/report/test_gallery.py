@@ -146,7 +146,7 @@ def test_sets_of_different_dimension_are_drawn_without_what_needs_one_space(tmp_
     assert "Images and texts have different dimensions, so there are no cosines between them." in caption
 
 
-def test_a_mean_that_centring_left_is_not_taken_apart(tmp_path):
+def test_a_mean_that_centering_left_is_not_taken_apart(tmp_path):
     image, text = clouds()
     entry = draw(image - image.mean(0), text, None, tmp_path, pipeline=["center[image]"])["coordinate_spread"]
     assert entry.caption.startswith("The image mean is zero up to rounding and coordinate 1 alone holds")

@@ -54,7 +54,7 @@ def test_plus_minus(value, error, text):
     assert plus_minus(value, error) == text
 
 
-def test_without_an_error_the_neighbours_decide():
+def test_without_an_error_the_neighbors_decide():
     assert plus_minus(8e-6, None, 0.3) == plus_minus(8e-6, 1e-9, 0.3) == to_error(8e-6, None, 0.3) == "0.0000"
 
 
@@ -88,7 +88,7 @@ def test_a_null_value_has_the_decimals_of_the_value_that_it_stands_beside(null, 
         (None, [0.5], "–"),
     ],
 )
-def test_what_is_small_has_the_decimals_of_its_neighbours(value, others, text):
+def test_what_is_small_has_the_decimals_of_its_neighbors(value, others, text):
     assert beside(value, *others) == text
 
 

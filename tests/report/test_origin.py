@@ -67,10 +67,10 @@ def test_size_place_and_versions_do_not_separate_runs():
 
 
 def test_the_fitting_set_is_named_only_where_nothing_else_tells_runs_apart():
-    centred = row(pipeline=["center[each]"], fitted_on="s:each")
-    assert headings(row(pipeline=[], fitted_on=None), centred) == [("A", "raw"), ("B", "center[each]")]
+    centered = row(pipeline=["center[each]"], fitted_on="s:each")
+    assert headings(row(pipeline=[], fitted_on=None), centered) == [("A", "raw"), ("B", "center[each]")]
     other = row(pipeline=["center[each]"], fitted_on="train:each")
-    assert headings(centred, other) == [("A", "fitted on s:each"), ("B", "fitted on train:each")]
+    assert headings(centered, other) == [("A", "fitted on s:each"), ("B", "fitted on train:each")]
 
 
 def test_what_is_told_is_divided_by_place_so_that_no_measure_stands_twice():

@@ -22,8 +22,8 @@ def test_png_is_drawn_at_the_size_of_the_figure_and_svg_is_xml_without_outside_l
     with Image.open(png) as picture:
         pixels = np.asarray(picture.convert("RGB"))
         assert picture.size == (round(7 * style.DPI), round(2.9 * style.DPI))
-    for colour in (style.IMAGE, style.TEXT):
-        wanted = [int(colour[k : k + 2], 16) for k in (1, 3, 5)]
+    for color in (style.IMAGE, style.TEXT):
+        wanted = [int(color[k : k + 2], 16) for k in (1, 3, 5)]
         assert (np.abs(pixels.astype(int) - wanted).max(axis=-1) < 8).sum() > 50
     tree = ElementTree.parse(svg)
     references = [value for node in tree.iter() for key, value in node.attrib.items() if key.endswith("href")]

@@ -48,7 +48,7 @@ CLOUDS = {
 
 
 def labels_for(rows):
-    """Four unequal classes; neighbours in the list have different ones."""
+    """Four unequal classes; neighbors in the list have different ones."""
     return np.arange(len(rows)) * 7 % 11 % 4
 
 
@@ -64,6 +64,6 @@ def arguments(measure, cloud, seed=0):
     if measure.inputs.across:
         shift = 0.7 * x.std() * rng.normal(size=x.shape[1])
         return x, 0.4 * x[::-1] + 0.6 * x + shift
-    if measure.takes == "labelled rows":
+    if measure.takes == "labeled rows":
         return x, labels_for(x)
     return (x,)

@@ -96,7 +96,7 @@ def caption(k: int) -> str:
 
 
 def fake_dataset(size=40, *, corrupt=(), captions=1, config=None, revision="r1", text=True, image=True):
-    """`size` labelled images, each with so many captions; decoding the images in `corrupt` fails."""
+    """`size` labeled images, each with so many captions; decoding the images in `corrupt` fails."""
 
     def load(k):
         if k in corrupt:

@@ -8,7 +8,7 @@ from scipy.spatial.distance import cdist, pdist
 from scipy.special import logsumexp
 from sklearn.metrics import silhouette_score
 
-from support.oracles_neighbours import NEIGHBOUR_ORACLES
+from support.oracles_neighbors import NEIGHBOR_ORACLES
 from support.oracles_objectives import OBJECTIVE_ORACLES
 
 
@@ -40,7 +40,7 @@ def partition(x, convention):
 
 
 def eigenvalues(x):
-    # singular values of the centred rows: no squaring, so no cancellation
+    # singular values of the centered rows: no squaring, so no cancellation
     return np.linalg.svd(x - x.mean(0), compute_uv=False) ** 2
 
 
@@ -155,6 +155,6 @@ ORACLES = {
     "modality_silhouette[sqeuclidean]": lambda x, y: modality_silhouette(x, y, "sqeuclidean"),
     "modality_silhouette[cosine]": lambda x, y: modality_silhouette(x, y, "cosine"),
     "relative_modality_gap": relative_modality_gap,
-    **NEIGHBOUR_ORACLES,
+    **NEIGHBOR_ORACLES,
     **OBJECTIVE_ORACLES,
 }

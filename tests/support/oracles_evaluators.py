@@ -59,7 +59,7 @@ def logistic_loss(x, codes, weights, bias, C):
 
 
 def least_logistic_loss(x, codes, k, C):
-    """Its minimum, by a generic optimiser with numerical care only; k > 2: k weight vectors, k = 2: one, against 0."""
+    """Its minimum, by a generic optimizer with numerical care only; k > 2: k weight vectors, k = 2: one, against 0."""
     columns = 1 if k == 2 else k
     x = np.hstack([x - x.mean(0), np.ones((len(x), 1))])
     truth = np.eye(k)[codes][:, -columns:]

@@ -8,7 +8,7 @@ D, CLASSES = 12, 8
 
 
 class FakeWorkspace:
-    """Labelled images and prompts for data with a prompt, pairs otherwise, by split; `asked` lists what was loaded."""
+    """Labeled images and prompts for data with a prompt, pairs otherwise, by split; `asked` lists what was loaded."""
 
     def __init__(self, folder, n=80):
         self.folder = folder

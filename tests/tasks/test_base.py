@@ -36,7 +36,7 @@ def test_distinct_is_a_bijection_onto_the_set(seed):
     assert firsts == sorted(firsts)
 
 
-def test_unlabelled_examples_are_dropped_and_counted_and_their_texts_with_them():
+def test_unlabeled_examples_are_dropped_and_counted_and_their_texts_with_them():
     task = single(labels=(0, None, -1, 1))
     assert (len(task), task.dropped) == (2, 2)
     assert task.items == ("a", "b", "c", "A")

@@ -9,7 +9,7 @@ from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders import resolve_encoder
 from clip_geometry.registry import InputError
 from clip_geometry.runner import RunFolder
-from clip_geometry.tasks import items_of, labelled_task, load_task, resolve_task
+from clip_geometry.tasks import items_of, labeled_task, load_task, resolve_task
 from clip_geometry.tasks.items import held_out
 from support.parameters import parameter_count
 
@@ -38,7 +38,7 @@ def test_a_section_of_a_config_and_its_json(write_table):
 
 
 def test_labels_where_every_item_is_one_example(write_table):
-    """So that a sentence task can be measured as labelled data; not where one sentence could have two labels."""
+    """So that a sentence task can be measured as labeled data; not where one sentence could have two labels."""
     alone = write_table("a.parquet", text=["x", "y", "z"], label=[1, 0, 1])
     twice = write_table("b.parquet", text=["x", "y", "x"], label=[1, 0, 0])
     labels = [
@@ -84,7 +84,7 @@ def test_images_are_items_one_by_one():
         labels=np.array([3, 1, 3, 1, 1]),
         provenance={"class_names": ["w", "x", "y", "z"]},
     )
-    task, first = labelled_task("cifar100", rows)
+    task, first = labeled_task("cifar100", rows)
     assert (task.items, first.tolist(), task.examples[:, 0].tolist()) == (tuple(ids), [0, 1, 2, 3, 4], [0, 1, 2, 3, 4])
     assert (task.class_names, task.labels.tolist()) == (("x", "z"), [1, 0, 1, 0, 0])
     assert parameter_count(task, 3) == 5 * 3 + 2 * 3 + 2
@@ -96,7 +96,7 @@ def test_equal_captions_are_one_item():
     rows = Embeddings(
         VECTORS, "text", item_id=np.array(list("xxyyz")), labels=np.arange(5) % 2, metadata={"text": text}
     )
-    task, first = labelled_task("scenes", rows)
+    task, first = labeled_task("scenes", rows)
     assert (task.items, first.tolist()) == (("a dog", "a cat", "Dog"), [0, 1, 3])
     assert task.examples[:, 0].tolist() == [0, 1, 0, 2, 1]
     assert [text[row] for row in first] == list(task.items)
@@ -104,20 +104,20 @@ def test_equal_captions_are_one_item():
 
 @pytest.mark.parametrize("ids", [None, np.array(list("aabbc"))])
 def test_rows_without_a_name_of_their_own_have_their_number(ids):
-    task, _ = labelled_task("t", Embeddings(VECTORS, "image", item_id=ids, labels=np.array(list("vuvuu"))))
+    task, _ = labeled_task("t", Embeddings(VECTORS, "image", item_id=ids, labels=np.array(list("vuvuu"))))
     assert (task.items, task.class_names, task.labels.tolist()) == (tuple("01234"), ("u", "v"), [1, 0, 1, 0, 0])
 
 
 def test_labels_that_are_no_places_name_themselves():
     rows = Embeddings(VECTORS, "image", labels=np.array([7, 0, 7, 0, 0]), provenance={"class_names": ["w", "x"]})
-    assert labelled_task("t", rows)[0].class_names == ("0", "7")
+    assert labeled_task("t", rows)[0].class_names == ("0", "7")
 
 
 def test_without_labels_it_is_one_sentence():
     with pytest.raises(InputError, match="the image rows of photos carry no labels; choose a data set with classes"):
-        labelled_task("photos", Embeddings(VECTORS, "image"))
+        labeled_task("photos", Embeddings(VECTORS, "image"))
     with pytest.raises(InputError, match="all 5 examples of photos have the same label"):
-        labelled_task("photos", Embeddings(VECTORS, "image", labels=np.ones(5)))
+        labeled_task("photos", Embeddings(VECTORS, "image", labels=np.ones(5)))
 
 
 CHAIN = [("a", "b"), ("b", "c"), ("d",), ("c", "e"), ("f", "g"), ("g",)]  # groups {0, 1, 3}, {2}, {4, 5}

@@ -43,7 +43,7 @@ def test_k_means_runs_to_convergence():
     assert max(np.abs(moved[which == label].mean(0)).max() for label in range(8)) < 1e-12
 
 
-def test_one_cluster_is_centring():
+def test_one_cluster_is_centering():
     x = cone(30, 4, np.random.default_rng(0))
     assert np.allclose(ClusterCenter(1).fit(x).transform(x), x - x.mean(0), atol=1e-12)
 

@@ -90,8 +90,8 @@ def test_maps_between_modalities_move_the_source_only(sets, name, kind, source, 
 
 def test_a_map_is_fitted_on_what_the_steps_before_it_make(sets):
     fitted = Pipeline("center[each],procrustes[text-to-image],normalize").fit(sets, lambda: PAIRS)
-    centred = {name: x - x.mean(0) for name, x in sets.items()}
-    alone = Procrustes().fit(centred["text"][PAIRS[1]], centred["image"][PAIRS[0]])
+    centered = {name: x - x.mean(0) for name, x in sets.items()}
+    alone = Procrustes().fit(centered["text"][PAIRS[1]], centered["image"][PAIRS[0]])
     assert np.allclose(fitted.chains["text"][1].W_, alone.W_, atol=1e-12)
     assert [each.name for each in fitted.chains["image"]] == ["center", "normalize"]
 

@@ -36,7 +36,7 @@ def test_whitened_covariance_is_the_identity(cloud):
 
 @pytest.mark.parametrize("cloud", CLOUDS)
 def test_rank(cloud):
-    """The duplicated rows and the pair 1e-9 apart span everything; n rows that are centred span n − 1."""
+    """The duplicated rows and the pair 1e-9 apart span everything; n rows that are centered span n − 1."""
     x = rows_of(cloud)
     assert principal_axes(x, center=True).rank == full_rank(x)
     assert principal_axes(x, center=False).rank == min(x.shape)
@@ -96,7 +96,7 @@ def test_pca_is_scikit_learns(cloud):
     assert up_to_signs(ours.transform(x), theirs.transform(x), 1e-7)
 
 
-def test_uncentred_pca_is_the_truncated_svd():
+def test_uncentered_pca_is_the_truncated_svd():
     x, y = cone(40, 6, np.random.default_rng(0)), cone(9, 6, np.random.default_rng(1))
     _, s, vt = np.linalg.svd(x)
     pca = PCA(4, center=False).fit(x)

@@ -58,7 +58,7 @@ def measure_files(
         for modality, rows in sets.items():
             if len(rows) != len(values):
                 note(f"the {len(values)} labels are not those of the {len(rows)} {modality} rows, which get none")
-    needing = [each.name for each in named(chosen or ()) if each.takes == "labelled rows"]
+    needing = [each.name for each in named(chosen or ()) if each.takes == "labeled rows"]
     if needing and all(each.labels is None for each in sets.values()):
         folder = expanded(image)
         folder = folder if folder.is_dir() else folder.parent

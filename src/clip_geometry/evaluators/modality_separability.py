@@ -90,7 +90,7 @@ def _accuracies(
     return float(train), float(cross_val_score(make(), x, labels, cv=splits).mean())
 
 
-def _centred_together(image: Rows, text: Rows) -> str | None:
+def _centered_together(image: Rows, text: Rows) -> str | None:
     """Return the remark for held-out rows that were not held out: independent sets never have the same mean."""
     image, text = as_two_sets(image, text, ("image", "text"))
     means = [mean_row(rows) for rows in (image, text)]
@@ -101,7 +101,7 @@ def _centred_together(image: Rows, text: Rows) -> str | None:
     )
     if float((means[0] - means[1]).square().sum()) >= SAME**2 * chance:
         return None
-    return "image and text have one mean: centred with the rows held out, which puts these on the wrong side"
+    return "image and text have one mean: centered with the rows held out, which puts these on the wrong side"
 
 
 _CLASSIFIERS = {"logistic_regression": "logistic regression", "linear_svc": "linear SVM"}
@@ -133,7 +133,7 @@ add_evaluator(
     ),
     {
         f"{classifier}.{value}": {"title": f"Separability, {words}, {where}"}
-        | ({"remark": _centred_together} if value == "cross_validated" else {})
+        | ({"remark": _centered_together} if value == "cross_validated" else {})
         for classifier, words in _CLASSIFIERS.items()
         for value, where in _VALUES.items()
     },

@@ -11,7 +11,7 @@ from torch import Tensor
 from clip_geometry.evaluators.base import add_evaluator, share
 from clip_geometry.geometry._core.arguments import members, one_of, whole_number
 from clip_geometry.geometry._core.distinct import entries_at_a_time
-from clip_geometry.geometry._core.neighbours import nearest
+from clip_geometry.geometry._core.neighbors import nearest
 from clip_geometry.geometry._core.rows import Rows, as_aligned, as_two_sets, mean_row, unit_rows
 from clip_geometry.geometry.measure import Measure
 from clip_geometry.registry import InputError
@@ -143,8 +143,8 @@ def _ahead(
     as ⟨q, row − pair⟩, whose rounding is relative to the difference.
     """
     mean = mean_row(rows)
-    centred, wanted = rows - mean, pair - mean
-    lengths, wanted_lengths = centred.norm(dim=1), wanted.norm(dim=1)
+    centered, wanted = rows - mean, pair - mean
+    lengths, wanted_lengths = centered.norm(dim=1), wanted.norm(dim=1)
     rounding = (2 * rows.shape[1] + 16) * EPS  # of ⟨q_i, c_j⟩ − ⟨q_i, w_i⟩ relative to ‖c_j‖ + ‖w_i‖, at most
     least = (query * wanted).sum(1)
     counts = torch.zeros(len(query), dtype=torch.long, device=query.device)
@@ -152,7 +152,7 @@ def _ahead(
         out = (mine[0] <= i) & (i <= mine[-1])
         left_out = i[out] - mine[0], j[out]
         for theirs in torch.arange(len(rows), device=query.device).split(block_size):
-            leads = query[mine] @ centred[theirs].T - least[mine, None]
+            leads = query[mine] @ centered[theirs].T - least[mine, None]
             here = (theirs[0] <= left_out[1]) & (left_out[1] <= theirs[-1])
             leads[left_out[0][here], left_out[1][here] - theirs[0]] = -torch.inf
             unsure = leads.abs() <= TIE + rounding * (wanted_lengths[mine, None] + lengths[theirs])

@@ -74,13 +74,13 @@ def zero_shot_ranks(
     # logits minus what is the same for all classes of an image: about the mean of the classes, near classes keep their
     # digits. −‖x − t‖² grows like ⟨x − t̄, c⟩ − ‖c‖²/2 with c = t − t̄, and ranks like −‖x − t‖
     mean = mean_row(text)
-    centred = text - mean
-    bias = centred.square().sum(1) / 2 if logits == "neg_distance" else 0
+    centered = text - mean
+    bias = centered.square().sum(1) / 2 if logits == "neg_distance" else 0
     origin = mean if logits == "neg_distance" else 0
     rows = unit_blocks(image, name="image", size=BLOCK) if logits == "cosine" else blocks(image, BLOCK)
     ranks = []
     for block, own in zip(rows, codes.split(BLOCK), strict=True):
-        scores = ((block - origin) @ centred.T - bias)[:, first]  # equal rows: equal to the last digit
+        scores = ((block - origin) @ centered.T - bias)[:, first]  # equal rows: equal to the last digit
         ranks.append(label_ranks(scores, own))
     return torch.cat(ranks), codes, len(text)
 

@@ -58,11 +58,11 @@ def sides_by_name(names: Iterable[str], source: Path, what: str) -> dict[str, st
 
 def from_arrays(arrays: Mapping[str, np.ndarray], path: Path, dtypes: Mapping[str, str]) -> dict[str, Embeddings]:
     """Return the sides among the arrays of a file; "labels" belong to every side of their length, at least one."""
-    labelled = [name for name in arrays if name.casefold() in LABEL_NAMES]
-    if len(labelled) > 1:
-        raise InputError(f"{shown(path)} has several arrays of labels: {listed(labelled)}; keep one")
-    labels = arrays[labelled[0]] if labelled else None
-    names = [name for name in arrays if name not in labelled]
+    labeled = [name for name in arrays if name.casefold() in LABEL_NAMES]
+    if len(labeled) > 1:
+        raise InputError(f"{shown(path)} has several arrays of labels: {listed(labeled)}; keep one")
+    labels = arrays[labeled[0]] if labeled else None
+    names = [name for name in arrays if name not in labeled]
     sides = {}
     for modality, name in sides_by_name(names, path, "arrays").items():
         vectors = check_vectors(arrays[name], f"{shown(path)}, array {shown(name)},")

@@ -45,7 +45,7 @@ def adjusted_type_cosines(x: Rows, types: Labels, clusters: Labels) -> AdjustedC
     """inter_type_cosine and intra_type_cosine within each cluster, after the cluster's mean was subtracted; exactly.
 
     Per cluster c with mean μ_c the rows w − μ_c are compared, a type being the rows of it in c. One cluster: the values
-    of centred rows. Clusters are in the order in which they first appear. x: (n, d), n ≥ 2; types, clusters: (n,).
+    of centered rows. Clusters are in the order in which they first appear. x: (n, d), n ≥ 2; types, clusters: (n,).
     O(nd). Raises InputError for unusable rows and labels. Source: Cai et al. 2021, section 4.
     """
     x = as_rows(x)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Integer
 from clip_geometry.geometry._core.left_out import LeftOut
-from clip_geometry.geometry._core.neighbours import as_rows_with_neighbours, nearest
+from clip_geometry.geometry._core.neighbors import as_rows_with_neighbors, nearest
 from clip_geometry.geometry._core.rows import (
     BLOCK,
     Matrix,
@@ -54,11 +54,11 @@ def linear_cka(x: Rows, y: Rows) -> Float[Tensor, ""]:
         0.628
     """
     x, y = as_aligned_matrices(x, y, ("image", "text"), least=4, one_space=False)
-    x, y = _standardised(x, "image"), _standardised(y, "text")
+    x, y = _standardized(x, "image"), _standardized(y, "text")
     return _ratio(_hsic(x, y), _hsic(x, x), _hsic(y, y), len(x))
 
 
-def _standardised(x: Float[Matrix, "n d"], name: str) -> Float[Matrix, "n d"]:
+def _standardized(x: Float[Matrix, "n d"], name: str) -> Float[Matrix, "n d"]:
     """Rows less their mean, of mean square length 1: neither changes CKA, and fourth powers stay in range."""
     require_spread(x, name=name)
     mean = mean_row(x)
@@ -79,9 +79,9 @@ def _ratio(between: Float[Tensor, ""], own_x: Float[Tensor, ""], own_y: Float[Te
 
 
 def _hsic(x: Float[Matrix, "n d"], y: Float[Matrix, "n e"]) -> Float[Tensor, ""]:
-    """n(n − 3) times the unbiased HSIC, of centred rows.
+    """n(n − 3) times the unbiased HSIC, of centered rows.
 
-    Centring changes nothing: the estimate is a U-statistic in which every function of one row alone cancels. It makes
+    Centering changes nothing: the estimate is a U-statistic in which every function of one row alone cancels. It makes
     the row sums of K̃ and L̃ equal to −‖x_i‖² and −‖y_i‖².
     """
     lengths_x, lengths_y = _squares(x), _squares(y)
@@ -107,7 +107,7 @@ def _squares(x: Float[Matrix, "n d"]) -> Float[Tensor, " n"]:
 
 def _cka_left_out(x: LeftOut, y: LeftOut) -> Iterator[Tensor]:
     """linear_cka without each block, from the products of all rows less those of the block."""
-    sets = [_standardised(each.rows, name)[:] for each, name in ((x, "image"), (y, "text"))]
+    sets = [_standardized(each.rows, name)[:] for each, name in ((x, "image"), (y, "text"))]
     # the same inner products in at most n columns
     sets = [rows if len(rows) >= rows.shape[1] else torch.linalg.qr(rows.T, mode="r").R.T for rows in sets]
     which = ((0, 1), (0, 0), (1, 1))
@@ -151,7 +151,7 @@ def mutual_knn(x: Rows, y: Rows, *, k: Integer = 10) -> Float[Tensor, ""]:
     x, y = as_aligned_matrices(x, y, ("image", "text"), one_space=False)
     found = []
     for rows, name in ((x, "image"), (y, "text")):
-        rows, k = as_rows_with_neighbours(rows, k, name=name, least_d=2)
+        rows, k = as_rows_with_neighbors(rows, k, name=name, least_d=2)
         rows = unit_rows(rows, name=name)
         require_spread(rows, name=name)
         found.append(nearest(rows, k)[1])
@@ -166,7 +166,7 @@ def _share_in_common(a: Int[Tensor, "n k"], b: Int[Tensor, "n k"]) -> Float[Tens
 
 
 def _mutual_knn_left_out(x: LeftOut, y: LeftOut, *, k: int = 10) -> Iterator[Tensor]:
-    """mutual_knn without each block, from longer lists of neighbours."""
+    """mutual_knn without each block, from longer lists of neighbors."""
     sets = [unit_rows(each.rows, name=name) for each, name in ((x, "image"), (y, "text"))]
     lists = [nearest(rows, min(len(rows) - 1, 2 * k + 10))[1] for rows in sets]
     for block in range(x.blocks):
@@ -210,13 +210,13 @@ add_measure(
     Measure(
         name="mutual_knn",
         streams=True,
-        title="Mutual nearest neighbours",
+        title="Mutual nearest neighbors",
         group="matching",
         function=mutual_knn,
         left_out=_mutual_knn_left_out,
         takes="distinct pairs",
         summary="The share of an image's ten nearest images whose texts are among the ten nearest of its text.",
-        reading="1 means that both sets have the same neighbourhoods, k/(n − 1) that they are unrelated. The two may "
+        reading="1 means that both sets have the same neighborhoods, k/(n − 1) that they are unrelated. The two may "
         "come from different models and dimensions.",
         caveat="It depends on k/n: compare equal n and k only. Copies of a row are ranked by their place in the file, "
         "in both sets alike, which looks like agreement.",

@@ -78,7 +78,7 @@ add_measure(
         reading="0 means that all rows are equally common; large values that some crowd around the common direction "
         "and others stand apart.",
         caveat="Without a common direction every conformity is near 0, and so is the spread, however unusual single "
-        "rows are: after centring it says next to nothing.",
+        "rows are: after centering it says next to nothing.",
         least_n=3,
         formula="std_i of ⟨u_i, Σ_{j≠i} u_j⟩/(n − 1), u_i = w_i/‖w_i‖",
         range=(0, 1),

@@ -1,4 +1,4 @@
-"""Intrinsic dimension from distances to near neighbours: how many directions there are around a row."""
+"""Intrinsic dimension from distances to near neighbors: how many directions there are around a row."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Integer, Number, one_of, real_number
 from clip_geometry.geometry._core.distinct import SAME_DIRECTION, distinct_rows
-from clip_geometry.geometry._core.neighbours import as_rows_with_neighbours, nearest
+from clip_geometry.geometry._core.neighbors import as_rows_with_neighbors, nearest
 from clip_geometry.geometry._core.rows import Matrix, Rows, as_matrix, unit_rows
 from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.geometry.measure import Measure, add_measure, variant
@@ -105,7 +105,7 @@ def local_intrinsic_dimension(
         2.07
     """
     metric, estimator = one_of(metric, "metric", METRICS), one_of(estimator, "estimator", ESTIMATORS)
-    x, k = as_rows_with_neighbours(x, k, least_d=2 if metric == "cosine" else 1, least_k=2)
+    x, k = as_rows_with_neighbors(x, k, least_d=2 if metric == "cosine" else 1, least_k=2)
     distances, _ = nearest(different_rows(x, metric, least=k + 1), k)
     inverses = inverse_dimensions((distances[:, -1:] / distances).log(), estimator)
     if estimator == "mackay":
@@ -162,7 +162,7 @@ _TWO_NN = Measure(
     name="two_nn",
     streams=True,
     title="Intrinsic dimension (TwoNN)",
-    group="neighbours",
+    group="neighbors",
     function=two_nn,
     takes="rows",
     summary="The dimension of the data, from the distances of each row to its two nearest rows.",
@@ -185,10 +185,10 @@ _LID = Measure(
     name="lid",
     streams=True,
     title="Local intrinsic dimension",
-    group="neighbours",
+    group="neighbors",
     function=local_intrinsic_dimension,
     takes="rows",
-    summary="The dimension of the neighbourhoods of k rows (100 by default), averaged over the data.",
+    summary="The dimension of the neighborhoods of k rows (100 by default), averaged over the data.",
     reading="Far below d, the rows around a row differ in few directions; compare with the null value of equal n.",
     caveat="Biased low by boundaries and in high dimensions, the more the larger k: 4000 rows of a 10-dimensional cube "
     "give 7.9, of noise in 512 dimensions 93. Values of different k, n or conventions do not compare.",

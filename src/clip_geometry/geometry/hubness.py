@@ -1,11 +1,11 @@
-"""Hubness: are some rows the neighbours of very many others?"""
+"""Hubness: are some rows the neighbors of very many others?"""
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Integer
-from clip_geometry.geometry._core.neighbours import as_rows_with_neighbours, nearest
+from clip_geometry.geometry._core.neighbors import as_rows_with_neighbors, nearest
 from clip_geometry.geometry._core.rows import Rows, require_spread, unit_rows
 from clip_geometry.geometry.measure import Measure, add_measure
 
@@ -33,7 +33,7 @@ def hubness(x: Rows, *, k: Integer = 10) -> Float[Tensor, ""]:
         >>> round(float(cg.hubness(x)), 3)
         0.168
     """
-    x, k = as_rows_with_neighbours(x, k, least_d=2)
+    x, k = as_rows_with_neighbors(x, k, least_d=2)
     rows = unit_rows(x)
     require_spread(rows)
     _, indices = nearest(rows, k)
@@ -47,7 +47,7 @@ add_measure(
         name="hubness",
         streams=True,
         title="Hubness",
-        group="neighbours",
+        group="neighbors",
         function=hubness,
         takes="rows",
         summary="The skewness of how often each row is among the ten nearest, by cosine, of another row.",

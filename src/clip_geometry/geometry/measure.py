@@ -23,7 +23,7 @@ T = TypeVar("T")
 Bound: TypeAlias = int | float | str
 
 # as they are read
-GROUPS = ("cone", "modality gap", "matching", "isotropy", "spread", "clusters", "neighbours", "objectives")
+GROUPS = ("cone", "modality gap", "matching", "isotropy", "spread", "clusters", "neighbors", "objectives")
 
 
 LABELS = ("labels", "languages")  # arguments with one value per row; all others are rows
@@ -51,7 +51,7 @@ class Inputs:
 
 Takes: TypeAlias = Literal[
     "rows",
-    "labelled rows",
+    "labeled rows",
     "two sets",
     "pairs",
     "distinct pairs",
@@ -65,7 +65,7 @@ Takes: TypeAlias = Literal[
 _PAIRS = Inputs(("image", "text"), needs="pairs", across=True, permuted="order")
 TAKES: Mapping[Takes, Inputs] = {
     "rows": Inputs(("x",)),
-    "labelled rows": Inputs(("x", "labels"), needs="labels", permuted="order"),
+    "labeled rows": Inputs(("x", "labels"), needs="labels", permuted="order"),
     "two sets": Inputs(("image", "text"), across=True, permuted="rows"),
     "pairs": _PAIRS,
     "distinct pairs": _PAIRS,
@@ -92,7 +92,7 @@ class Measure:
         title: A short title.
         group: One of `GROUPS`.
         function: Takes the sets and returns the number, or a result that has it as an attribute.
-        takes: What the function takes. "rows": one set. "labelled rows": a set and its labels. "two sets": image and
+        takes: What the function takes. "rows": one set. "labeled rows": a set and its labels. "two sets": image and
             text, of any number of rows. "pairs": aligned rows, every match of an image and a text. "distinct pairs":
             aligned rows, no row twice, because the measure takes different rows for different items. "matched sets":
             image and text rows, and which belong together where that is not row i with row i. "classes": images, the

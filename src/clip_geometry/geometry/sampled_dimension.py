@@ -1,7 +1,7 @@
-"""Local intrinsic dimension of large sets: neighbourhoods of some rows, looked for among all of them.
+"""Local intrinsic dimension of large sets: neighborhoods of some rows, looked for among all of them.
 
-Which rows the neighbours are looked for among decides the number: among a tenth of the rows the k-th nearest lies
-farther away, and the neighbourhood is another. Whose neighbourhoods are averaged decides only how sure it is.
+Which rows the neighbors are looked for among decides the number: among a tenth of the rows the k-th nearest lies
+farther away, and the neighborhood is another. Whose neighborhoods are averaged decides only how sure it is.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Integer, Number, one_of, seed_number, whole_number
-from clip_geometry.geometry._core.neighbours import as_rows_with_neighbours, nearest
+from clip_geometry.geometry._core.neighbors import as_rows_with_neighbors, nearest
 from clip_geometry.geometry._core.rows import Rows
 from clip_geometry.geometry.dimension import (
     ESTIMATORS,
@@ -31,7 +31,7 @@ class Estimate(NamedTuple):
     standard_error: Float[Tensor, ""]
 
 
-class Neighbourhoods(NamedTuple):
+class Neighborhoods(NamedTuple):
     """log(r_k/r_j) of j = 1 … k for each row that was asked about, (m, k); among: of how many different rows."""
 
     logs: Float[Tensor, "m k"]
@@ -42,12 +42,12 @@ class Neighbourhoods(NamedTuple):
 
         The error is that of a mean of m independent rows (by the delta method for "mackay", the inverse of a mean):
         what asking about other rows changes. It says nothing of other rows to look among. Raises InputError for
-        fewer than two rows, and for neighbours that are all equally far.
+        fewer than two rows, and for neighbors that are all equally far.
         """
         inverses = inverse_dimensions(self.logs, one_of(estimator, "estimator", ESTIMATORS))
         m, mean = len(inverses), inverses.mean()
         if m < 2:
-            raise InputError("a standard error needs the neighbourhoods of two rows, there is one")
+            raise InputError("a standard error needs the neighborhoods of two rows, there is one")
         if (mean if estimator == "mackay" else inverses.amin()) == 0:
             whose = "every row" if estimator == "mackay" else "some row"
             raise InputError(f"the nearest rows of {whose} are equally far from it, a dimension without bound")
@@ -65,17 +65,17 @@ class Neighbourhoods(NamedTuple):
         return slope_on_ratios(logs[:kept], len(logs))
 
 
-def neighbourhoods(
+def neighborhoods(
     x: Rows, *, k: Integer = 100, metric: Metric = "euclidean", of: Integer | None = None, seed: Integer = 0
-) -> Neighbourhoods:
-    """The neighbourhoods of `of` rows drawn at random (None: of all rows) among all rows of x.
+) -> Neighborhoods:
+    """The neighborhoods of `of` rows drawn at random (None: of all rows) among all rows of x.
 
     With all rows `dimension` is local_intrinsic_dimension, which says what k and metric are; duplicates are dropped as
     there. x: (n, d), at least k + 1 different rows. Exact, blockwise, O(of · n · d). Raises InputError otherwise.
     """
     metric, seed = one_of(metric, "metric", METRICS), seed_number(seed)
     of = None if of is None else whole_number(of, "of", of=", of rows, or None for all")
-    x, k = as_rows_with_neighbours(x, k, least_d=2 if metric == "cosine" else 1, least_k=2)
+    x, k = as_rows_with_neighbors(x, k, least_d=2 if metric == "cosine" else 1, least_k=2)
     x = different_rows(x, metric, least=k + 1)
     if of is None or of >= len(x):
         distances, _ = nearest(x, k)
@@ -83,4 +83,4 @@ def neighbourhoods(
         chosen = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:of].sort().values
         distances, _ = nearest(x[chosen.to(x.device)], k + 1, y=x)
         distances = distances[:, 1:]  # without the row itself, the only one at no distance
-    return Neighbourhoods((distances[:, -1:] / distances).log(), len(x))
+    return Neighborhoods((distances[:, -1:] / distances).log(), len(x))

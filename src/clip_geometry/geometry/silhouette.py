@@ -123,7 +123,7 @@ _SILHOUETTE = Measure(
     group="clusters",
     function=silhouette,
     left_out=_left_out,
-    takes="labelled rows",
+    takes="labeled rows",
     summary="How much closer rows lie to their own class than to the nearest other class.",
     reading="1 is tight and separate, 0 overlapping, negative mixed up; over training it tends to fall as isotropy "
     "rises (Mickus et al. 2024).",

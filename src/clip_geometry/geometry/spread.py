@@ -126,7 +126,7 @@ def effective_rank(x: RowsOrMoments, *, center: Flag = True) -> Float[Tensor, ""
     center = flag(center, "center")
     if isinstance(x, Moments):
         if not center:
-            raise InputError("moments are about the mean; the uncentred effective rank needs the rows")
+            raise InputError("moments are about the mean; the uncentered effective rank needs the rows")
         values = torch.linalg.eigvalsh(as_moments(x).M2).flip(0)[: x.n - 1].clamp(min=0).sqrt()
     else:
         x = as_matrix(x)
@@ -177,11 +177,11 @@ _RANK = Measure(
     function=effective_rank,
     left_out=_left_out,
     takes="rows",
-    summary="How many directions the rows use, by the entropy of the singular values of the centred rows.",
+    summary="How many directions the rows use, by the entropy of the singular values of the centered rows.",
     reading="At d all directions carry the same variance, at 1 one carries all. Weak directions count more than in the "
     "participation ratio, which squares the variances.",
     caveat="Never above n − 1; a long tail of noise raises it although it carries hardly any variance.",
-    formula="exp(−Σ p log p), p = σ/Σσ, σ the singular values of the centred rows",
+    formula="exp(−Σ p log p), p = σ/Σσ, σ the singular values of the centered rows",
     range=(1, "d"),
     direction="higher is more isotropic",
     at_gaussian="d",

@@ -1,4 +1,4 @@
-"""Cosines of labelled rows between and within types, exactly and linear in n (Cai et al. 2021)."""
+"""Cosines of labeled rows between and within types, exactly and linear in n (Cai et al. 2021)."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -89,7 +89,7 @@ add_measure(
         title="Cosine between types",
         group="clusters",
         function=inter_type_cosine,
-        takes="labelled rows",
+        takes="labeled rows",
         summary="The mean cosine of two rows of different types, all pairs of types counted alike.",
         reading="0 means that types share no direction; contextual language models have high values in every layer.",
         caveat="A common offset or a few large clusters raise it although the types lie well apart inside them: "
@@ -110,7 +110,7 @@ add_measure(
         title="Cosine within types",
         group="clusters",
         function=intra_type_cosine,
-        takes="labelled rows",
+        takes="labeled rows",
         summary="The mean cosine of two different rows of one type, averaged over the types.",
         reading="1 means that all rows of a type point the same way, so that context changes nothing.",
         caveat="In a cone it is high for any labels: only its distance to inter_type_cosine speaks of the types. A "

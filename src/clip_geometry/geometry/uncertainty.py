@@ -193,7 +193,7 @@ def permutation_test(
 
     Args:
         measure: A name or a `Measure` (of an evaluator's number `clip_geometry.evaluators.evaluators[name]`) of
-            labelled rows, pairs or two sets.
+            labeled rows, pairs or two sets.
         x: Rows, (n, d).
         labels_or_y: Labels, (n,), or rows, (m, d).
         draws: Number of permutations.
@@ -220,7 +220,7 @@ def permutation_test(
     if measure.takes == "rows":
         raise InputError(f"{measure.name} takes one set of rows; there are no labels and no pairs to permute")
     if measure.inputs.permuted is None:
-        raise InputError(f"{measure.name} needs {measure.needs[0]}; expected a measure of labelled rows or of two sets")
+        raise InputError(f"{measure.name} needs {measure.needs[0]}; expected a measure of labeled rows or of two sets")
     x, labels_or_y = map(_as_set, (x, labels_or_y), measure.inputs.arguments)
     value = measure(x, labels_or_y).detach()
     generator = torch.Generator().manual_seed(seed)

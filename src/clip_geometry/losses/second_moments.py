@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from clip_geometry.geometry._core.moments import Moments
 
-BLOCK = 2048  # rows that are centred, summed and multiplied while they are in the cache
+BLOCK = 2048  # rows that are centered, summed and multiplied while they are in the cache
 STRIP = 64  # columns multiplied at once: narrower ones save more of the symmetric half, but are slower
 
 

@@ -170,7 +170,7 @@ class MeasuredSets:
         if measure.takes not in TAKES:
             call = f"clip_geometry.{measure.function.__name__}"
             raise InputError(f"{measure.name} needs {measure.needs[0]}, which this command does not have; call {call}")
-        if not measure.inputs.across and measure.takes != "labelled rows":
+        if not measure.inputs.across and measure.takes != "labeled rows":
             return list(self.rows)
         if measure.inputs.across:
             if len(self.rows) < 2:
@@ -183,10 +183,10 @@ class MeasuredSets:
                 raise InputError(f"{measure.name} needs one space, but {given}")
             return ["both"]
         # a class prompt stands for its class: alone in it, it has no silhouette
-        labelled = [name for name, e in self.embeddings.items() if e.labels is not None and not _is_prompts(e)]
-        if not labelled:
+        labeled = [name for name, e in self.embeddings.items() if e.labels is not None and not _is_prompts(e)]
+        if not labeled:
             raise InputError(f"{measure.name} needs labels")
-        return labelled
+        return labeled
 
     def row(self, measure: Measure, place: str) -> Row:
         """The measure in one of its places, with its standard error, its null value and what it leaves out."""
@@ -252,7 +252,7 @@ class MeasuredSets:
         """Keeps the values without each block that the measure finds with less work than one by one."""
         if self.learns or (measure.name, place, 0) in self._values:
             return
-        if measure.takes in ("rows", "labelled rows"):
+        if measure.takes in ("rows", "labeled rows"):
             parts = (self._left_out(place), *self._view.arguments(measure, place)[1:])
         elif measure.takes == "two sets":
             parts = (self._left_out("image"), self._left_out("text"))

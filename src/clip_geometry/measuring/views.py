@@ -1,4 +1,4 @@
-"""Embeddings after a pipeline, in the shapes that measures take: rows, labelled rows, pairs, …"""
+"""Embeddings after a pipeline, in the shapes that measures take: rows, labeled rows, pairs, …"""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -96,7 +96,7 @@ def _classes(view: View, measure: Measure, place: str) -> tuple:
 
 TAKES: dict[str, Callable[[View, Measure, str], tuple[Any, ...]]] = {
     "rows": lambda view, measure, place: (view.rows[place],),
-    "labelled rows": lambda view, measure, place: (view.rows[place], np.asarray(view.embeddings[place].labels)),
+    "labeled rows": lambda view, measure, place: (view.rows[place], np.asarray(view.embeddings[place].labels)),
     "two sets": lambda view, measure, place: (view.rows["image"], view.rows["text"]),
     "pairs": _pairs,
     "distinct pairs": _pairs,

@@ -15,7 +15,7 @@ from clip_geometry.geometry._core.rows import as_rows, mean_row
 from clip_geometry.registry import InputError
 from clip_geometry.report.numbers import fixed
 from clip_geometry.report.style import (
-    COLOUR,
+    COLOR,
     HEIGHT,
     INK,
     LINE,
@@ -117,11 +117,11 @@ def singular_directions(
         axes.add_collection(lines)
     size = 9 if max(map(len, at.values())) <= MAX_VECTOR_POINTS else 3
     for name, points in at.items():
-        style = {"c": COLOUR[name], "marker": MARKER[name], "rasterized": len(points) > MAX_VECTOR_POINTS}
+        style = {"c": COLOR[name], "marker": MARKER[name], "rasterized": len(points) > MAX_VECTOR_POINTS}
         axes.scatter(*points.T, s=size, linewidths=0, alpha=0.55, label=name, gid=f"points:{name}", **style)
     for name, points in at.items():
         mean = points.mean(axis=0)[:, None]
-        style = {"color": COLOUR[name], "markersize": 9, "markeredgecolor": "white", "markeredgewidth": 1.1}
+        style = {"color": COLOR[name], "markersize": 9, "markeredgecolor": "white", "markeredgewidth": 1.1}
         axes.plot(*mean, marker="X", linestyle="none", label="_", gid=f"mean:{name}", zorder=4, **style)
     axes.plot(0, 0, "+", color=INK, markersize=7, markeredgewidth=1, label="origin", gid="origin")
     axes.set(xlabel="first singular direction", ylabel="second singular direction")
@@ -130,8 +130,8 @@ def singular_directions(
     axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.plot([], [], marker="X", color=NEUTRAL, markersize=6, linestyle="none", label="mean")  # one key for both
     values = relative_singular_values(np.concatenate(list(sets.values())), name=" and ".join(sets))
-    colour = COLOUR[next(iter(sets))] if len(sets) == 1 else INK
-    beside.plot(np.arange(1, len(values) + 1), values, ".-" if len(values) <= 20 else "-", color=colour, gid="spectrum")
+    color = COLOR[next(iter(sets))] if len(sets) == 1 else INK
+    beside.plot(np.arange(1, len(values) + 1), values, ".-" if len(values) <= 20 else "-", color=color, gid="spectrum")
     beside.set(xlabel="index of the singular value", ylabel="singular value / largest", ylim=(-0.1, 1.1))
     legend_above(figure, axes, columns=5)
     for handle in figure.legends[0].legend_handles:  # small and pale in the panel, but not in the legend
@@ -168,7 +168,7 @@ def singular_value_decay(
         style: Any = {"color": NEUTRAL, "linestyle": ":", "label": "isotropic Gaussian"}
         if name in curves:
             marker = "." if len(values) <= 20 else ""
-            style = {"color": COLOUR[name], "linestyle": LINE[name], "marker": marker, "label": name}
+            style = {"color": COLOR[name], "linestyle": LINE[name], "marker": marker, "label": name}
         axes.plot(np.arange(1, len(values) + 1), values, gid=f"decay:{name}", **style)
     axes.set(xlabel="index of the singular value", ylabel="singular value / largest", yscale="log")
     shown = np.concatenate([values[values > FLOOR] for values in curves.values()])
@@ -204,11 +204,11 @@ def cosine_distributions(
     for key, (values, label) in cosines.items():
         density, _ = np.histogram(values, edges, density=True)
         mean = float(values.mean(dtype=np.float64))
-        colour = COLOUR[key]
-        axes.stairs(density, edges, fill=True, alpha=0.3, color=colour)
+        color = COLOR[key]
+        axes.stairs(density, edges, fill=True, alpha=0.3, color=color)
         label = f"{label}, mean {fixed(mean, 2)}"
-        axes.stairs(density, edges, linewidth=1.1, color=colour, label=label, gid=f"density:{key}")
-        axes.axvline(mean, color=colour, linewidth=1, linestyle=(0, (3, 2)), gid=f"mean:{key}")
+        axes.stairs(density, edges, linewidth=1.1, color=color, label=label, gid=f"density:{key}")
+        axes.axvline(mean, color=color, linewidth=1, linestyle=(0, (3, 2)), gid=f"mean:{key}")
     axes.set(xlabel="cosine similarity", ylabel="density")
     axes.set_ylim(bottom=0)
     legend_above(figure, axes, columns=2)
@@ -235,16 +235,16 @@ def coordinate_spread(
     lines = [(name, std, "standard deviation", LINE[name], "std") for name, std in stds.items()]
     lines += [(name, mean, "|mean|", (0, (1, 1.2)), "absmean") for name, mean in means.items()]
     for name, values, what, style, gid in lines:
-        style = {"color": COLOUR[name], "linestyle": style, "label": f"{name}: {what}", "gid": f"{gid}:{name}"}
+        style = {"color": COLOR[name], "linestyle": style, "label": f"{name}: {what}", "gid": f"{gid}:{name}"}
         axes.plot(np.arange(1, len(values) + 1), np.sort(values)[::-1], **style)
     tops = sorted(((float(mean.max()), int(mean.argmax()), name) for name, mean in means.items()), reverse=True)
     level = len(tops) == 2 and tops[1][0] > 0.5 * tops[0][0]
     for place, (value, index, name) in enumerate(tops):
-        axes.plot(1, value, marker=MARKER[name], markersize=4, color=COLOUR[name], gid=f"top:{name}")
+        axes.plot(1, value, marker=MARKER[name], markersize=4, color=COLOR[name], gid=f"top:{name}")
         # above the marker; both above the higher one if they are nearly level
         at = (1, tops[0][0] if level else value)
         offset = (6, 12 if level and place == 0 else 3)
-        style = {"color": COLOUR[name], "fontsize": 7, "gid": f"name:{name}"}
+        style = {"color": COLOR[name], "fontsize": 7, "gid": f"name:{name}"}
         axes.annotate(f"coordinate {index}", at, offset, textcoords="offset points", **style)
     axes.set(xscale="log", yscale="log", xlabel="rank of the coordinate")
     axes.set_ylabel("standard deviation, |mean|" if means else "standard deviation")

@@ -21,7 +21,7 @@ from clip_geometry.report.words import Words
 
 RULING_SHARE = 0.25  # of the mean's squared length, from which on a caption points to one coordinate
 STANDARD = ("singular_directions", "cosine_distributions", "singular_value_decay", "coordinate_spread")
-ROUNDING = 1e-12  # of the root mean square row length; a shorter mean is what centring leaves
+ROUNDING = 1e-12  # of the root mean square row length; a shorter mean is what centering leaves
 
 WORDS = Words(Path(__file__).with_name("captions.j2"))
 

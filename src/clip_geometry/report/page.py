@@ -29,7 +29,7 @@ class Section:
 
     Args:
         facts: What was measured, in the order shown (model, data, n, d, pipeline, seed, …); empty ones are left out.
-        rows: Of the results.jsonl beside the page; several runs (a sweep) are labelled A, B, …
+        rows: Of the results.jsonl beside the page; several runs (a sweep) are labeled A, B, …
         figures: Its figures.
         title: Shown where there are several sections, like the intro.
         intro: A paragraph below the title.

@@ -16,16 +16,16 @@ from matplotlib.figure import Figure
 
 from clip_geometry.files import write_atomically
 
-# Okabe & Ito 2008: told apart with every common colour vision deficiency; template.css uses the same values
+# Okabe & Ito 2008: told apart with every common color vision deficiency; template.css uses the same values
 IMAGE, TEXT, MATCHING, NEUTRAL = "#0072B2", "#D55E00", "#009E73", "#6E7781"
-COLOUR = {"image": IMAGE, "text": TEXT, "matching": MATCHING, "random": NEUTRAL}
+COLOR = {"image": IMAGE, "text": TEXT, "matching": MATCHING, "random": NEUTRAL}
 INK, SECOND = "#24292F", "#AA4499"  # of series that belong to no modality
-# a second sign beside the colour, for prints in black and white
+# a second sign beside the color, for prints in black and white
 MARKER = {"image": "o", "text": "^"}
 LINE = {"image": "-", "text": (0, (5, 1.5))}
 DOTTED, DASHED = (0, (1, 1.5)), (0, (3, 2))  # of reference lines: the first row, the null value
 # Petroff 2021, arXiv:2107.02270: ten colors chosen to be told apart with color vision deficiencies; black before
-COLOURS = (
+COLORS = (
     "#24292F", "#3F90DA", "#FFA90E", "#BD1F01", "#832DB6", "#92DADD", "#A96B59", "#E76300", "#94A4A2", "#B9AC70",
     "#717581",
 )  # fmt: skip

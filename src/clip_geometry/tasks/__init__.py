@@ -2,7 +2,7 @@
 
 from clip_geometry.registry import import_all
 from clip_geometry.tasks.base import Task, TaskConfig, TaskEntry, load_task, resolve_task, tasks
-from clip_geometry.tasks.items import items_of, labelled_task
+from clip_geometry.tasks.items import items_of, labeled_task
 from clip_geometry.tasks.targets import resolve_any_task, target_tasks
 
 __all__ = [
@@ -10,7 +10,7 @@ __all__ = [
     "TaskConfig",
     "TaskEntry",
     "items_of",
-    "labelled_task",
+    "labeled_task",
     "load_task",
     "resolve_any_task",
     "resolve_task",

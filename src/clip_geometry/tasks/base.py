@@ -131,8 +131,8 @@ def single_label_task(
     Raises:
         InputError: For a label that is not a class, and if no example has a label.
     """
-    labelled = [row for row, label in enumerate(labels) if label is not None and label != -1]
-    rows = spread(labelled, config.limit)
+    labeled = [row for row, label in enumerate(labels) if label is not None and label != -1]
+    rows = spread(labeled, config.limit)
     chosen = [labels[row] for row in rows]
     if not chosen:
         raise InputError(
@@ -145,7 +145,7 @@ def single_label_task(
         )
     items, examples = distinct([[column[row] for column in texts] for row in rows])
     return make_task(
-        config.name, items, examples, np.array(chosen, dtype=np.int64), class_names, len(labels) - len(labelled)
+        config.name, items, examples, np.array(chosen, dtype=np.int64), class_names, len(labels) - len(labeled)
     )
 
 

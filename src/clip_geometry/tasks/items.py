@@ -55,7 +55,7 @@ def load(config: TaskItemsConfig) -> Dataset:
 datasets.add("task", DatasetEntry(TaskItemsConfig, load, "the distinct sentences or words of a classification task"))
 
 
-def labelled_task(name: str, rows: Embeddings) -> tuple[Task, np.ndarray]:
+def labeled_task(name: str, rows: Embeddings) -> tuple[Task, np.ndarray]:
     """Return a task whose examples are the rows, and the row of each item, (items,) int64.
 
     Each image is an item, named by its item_id or row number. Equal captions are one item, as equal sentences are; its

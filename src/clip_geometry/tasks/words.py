@@ -25,9 +25,9 @@ def word_task(config: WordTaskConfig, labels_of: dict[str, set[str]]) -> Task:
     """Return a task with one example per word; words without labels are dropped and counted."""
     known: Collection[str] = read_words(find_files(config.vectors)).index if config.vectors else labels_of
     kept = {word: labels for word, labels in labels_of.items() if word in known}
-    labelled = {word: labels for word, labels in kept.items() if labels}
-    classes = sorted({label for labels in labelled.values() for label in labels})
-    return multi_label_task(config, labelled, classes, dropped=len(kept) - len(labelled))
+    labeled = {word: labels for word, labels in kept.items() if labels}
+    classes = sorted({label for labels in labeled.values() for label in labels})
+    return multi_label_task(config, labeled, classes, dropped=len(kept) - len(labeled))
 
 
 def word_file(config: WordTaskConfig, names: tuple[str, ...], source: str) -> Path:

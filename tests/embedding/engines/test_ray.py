@@ -70,10 +70,10 @@ def test_statistics_are_those_of_one_machine(found, folder):
         for name in there.files:
             assert np.abs(there[name] - here[name]).max() <= CLOSE * np.abs(here[name]).max(), name
         rows = np.load(folder / "rows.npz")["rows"].astype(np.float64)
-        centred = rows - rows.mean(0)
+        centered = rows - rows.mean(0)
         assert there["mean"] == pytest.approx(rows.mean(0), rel=CLOSE)
         # float32 products inside a block, as in one process
-        assert np.linalg.norm(there["M2"] - centred.T @ centred) < 1e-6 * np.linalg.norm(there["M2"])
+        assert np.linalg.norm(there["M2"] - centered.T @ centered) < 1e-6 * np.linalg.norm(there["M2"])
 
 
 def test_a_pass_survives_its_killed_worker(found, folder):

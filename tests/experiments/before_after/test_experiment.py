@@ -11,7 +11,7 @@ from clip_geometry.results import Results
 from clip_geometry.runner import RunFolder, plan
 from clip_geometry.transforms import Pipeline
 
-CENTRED = ["normalize", "center[each]", "normalize"]
+CENTERED = ["normalize", "center[each]", "normalize"]
 VALUES = {
     "name": "c",
     "experiment": "before_after",
@@ -21,7 +21,7 @@ VALUES = {
     "prompt": "A picture of a {}.",
     "measures": ["modality_gap", "average_cosine", "retrieval[mixed].image.same_modality_at_10"],
     "twins": {"another": {"model": "scenes-clip/fresh", "seed": 1}},
-    "maps": [{"row": "plain"}, {"row": "centred", "pipeline": CENTRED, "fit_on": "pairs"}],
+    "maps": [{"row": "plain"}, {"row": "centered", "pipeline": CENTERED, "fit_on": "pairs"}],
     "blocks": 0,
     "batch_size": 40,
 }
@@ -56,19 +56,21 @@ def embedded(experiment, role):
 def test_every_twin_and_map_is_a_row(experiment):
     assert isinstance(experiment, BeforeAfter)
     rows = list(dict.fromkeys(row["at"]["row"] for row in experiment.finished_rows()))
-    assert rows == ["another", "plain", "centred"]
+    assert rows == ["another", "plain", "centered"]
 
 
 def test_the_map_is_fitted_on_other_pairs(experiment):
-    """The gap after centring on others is that of a hand-made map, and not the 0 of centring on the very rows."""
-    fitted = Pipeline(CENTRED).fit(embedded(experiment, "pairs"))
+    """The gap after centering on others is that of a hand-made map, and not the 0 of centering on the very rows."""
+    fitted = Pipeline(CENTERED).fit(embedded(experiment, "pairs"))
     moved = fitted.transform(embedded(experiment, "scored"))
-    gap = value(experiment, "centred", "modality_gap")
+    gap = value(experiment, "centered", "modality_gap")
     assert gap == pytest.approx(float(modality_gap(moved["image"], moved["text"])), abs=1e-12)
     assert gap > 1e-3
     share = retrieval(moved["image"], moved["text"], k=10, index="mixed")["image.same_modality_at_10"]
-    assert value(experiment, "centred", "retrieval[mixed].image.same_modality_at_10") == pytest.approx(share, abs=1e-12)
-    (fitted_on,) = {row["fitted_on"] for row in experiment.finished_rows() if row["at"]["row"] == "centred"}
+    assert value(experiment, "centered", "retrieval[mixed].image.same_modality_at_10") == pytest.approx(
+        share, abs=1e-12
+    )
+    (fitted_on,) = {row["fitted_on"] for row in experiment.finished_rows() if row["at"]["row"] == "centered"}
     assert fitted_on == "scenes/train:each"
 
 
@@ -110,7 +112,7 @@ def test_a_new_map_leaves_the_others_finished(experiment):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"maps": VALUES["maps"][1:]}, "twins go through the first map as they come, but 'centred' learns something"),
+        ({"maps": VALUES["maps"][1:]}, "twins go through the first map as they come, but 'centered' learns something"),
         ({"twins": {"plain": "scenes-clip/fresh"}}, "a twin and a map are called 'plain'"),
         ({"measures": ["modality_gp"]}, "unknown measure 'modality_gp'; did you mean 'modality_gap'"),
         ({"maps": [{"row": "x", "pipeline": ["center[each]"]}]}, "say on which data with fit_on"),

@@ -45,8 +45,8 @@ PLAIN = rows(
     seen=0.9988,
     held_out=0.98,
 )
-CENTRED = rows(
-    "centring",
+CENTERED = rows(
+    "centering",
     gap=0.017,
     silhouette=0.002,
     cosine=0.0004,
@@ -81,7 +81,7 @@ LEAST = rows(
     seen=0.99,
     held_out=0.96,
 )
-ALL = [*PLAIN, *CENTRED, *WHITE, *LEAST]
+ALL = [*PLAIN, *CENTERED, *WHITE, *LEAST]
 
 
 def says(sentence, *phrases):
@@ -95,12 +95,17 @@ def says(sentence, *phrases):
 def test_what_is_told_of_a_model_and_its_maps():
     index, clusters, best, cone, isotropic, accuracy = tell(ALL, "plain")
     says(
-        index, "81% of the ten rows", "even mix has 50%", "“centring”", "gap from 0.24 to 0.017", "70% are still images"
+        index,
+        "81% of the ten rows",
+        "even mix has 50%",
+        "“centering”",
+        "gap from 0.24 to 0.017",
+        "70% are still images",
     )
     says(clusters, "silhouette", "it is 0.020", "mixed")
     says(best, "“squares” helps most", "70% ± 2% of cases", "instead of 13%", "45% of its ten nearest rows are images")
     says(best, "(image to text), is 77% without a map, 76% after “squares”: no loss beyond the standard error")
-    says(cone, "“centring”", "from 0.20 to 0.000", "IsoScore at 0.027 (0.025 before)")
+    says(cone, "“centering”", "from 0.20 to 0.000", "IsoScore at 0.027 (0.025 before)")
     says(
         isotropic,
         "IsoScore of 0.025",
@@ -108,7 +113,7 @@ def test_what_is_told_of_a_model_and_its_maps():
         "“whitening” raises the IsoScore to 0.64, with 2% classified correctly",
     )
     says(accuracy, "over 99% of 414 unseen images of seen classes and 98% of 414 unseen images of held-out classes")
-    says(accuracy, "correctly (chance 1.25%); after “centring” 96% and 87%: the held-out classes lose more.")
+    says(accuracy, "correctly (chance 1.25%); after “centering” 96% and 87%: the held-out classes lose more.")
 
 
 def test_nothing_is_told_that_the_rows_do_not_say():
@@ -167,7 +172,7 @@ def test_every_number_is_drawn_on_its_line():
     assert list(gap.get_ydata()) == [0, 1, 2, 3]
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [
         "plain",
-        "centring",
+        "centering",
         "whitening",
         "squares",
     ]

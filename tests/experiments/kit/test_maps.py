@@ -65,7 +65,7 @@ def test_a_map_is_fitted_on_one_set_and_moves_another(tmp_path):
     assert rows[0]["fitted_on"] is None
 
 
-def test_pairs_of_labelled_images_are_images_and_the_prompts_of_their_classes(tmp_path):
+def test_pairs_of_labeled_images_are_images_and_the_prompts_of_their_classes(tmp_path):
     turn = {"row": "turned", "pipeline": ["normalize", "procrustes[text-to-image]"], "fit_on": "train"}
     planned = made("zero_shot", tmp_path, turn)
     train, test = planned.sets("train"), planned.sets("test")
@@ -118,15 +118,15 @@ def test_a_new_map_leaves_the_cells_of_the_others(tmp_path):
 
 
 def test_losses_are_taken_on_both_splits_in_batches(tmp_path):
-    centred = {"row": "centred", "pipeline": ["normalize", "center[pooled]"], "fit_on": "train"}
-    planned = made("clip_loss", tmp_path, RAW, centred, pairs_per_batch=16, logit_scale=20.0)
+    centered = {"row": "centered", "pipeline": ["normalize", "center[pooled]"], "fit_on": "train"}
+    planned = made("clip_loss", tmp_path, RAW, centered, pairs_per_batch=16, logit_scale=20.0)
     rows = rows_of(planned)
     fitted = Pipeline("normalize,center[pooled]").fit(vectors(planned.sets("train")))
     for split in ("train", "test"):
         moved = fitted.transform(vectors(planned.sets(split)))
         expected = contrastive_loss(moved["image"], moved["text"], logit_scale=20.0, batch_size=16)
         for number in ("loss", "image_to_text", "text_to_image"):
-            found = value(rows, f"contrastive_loss.{number}", row="centred", split=split)
+            found = value(rows, f"contrastive_loss.{number}", row="centered", split=split)
             assert found == pytest.approx(float(expected[number]), rel=1e-9)
     assert all(row["at"]["batch"] == 16 and row["standard_error"] > 0 for row in rows)
     assert all("note" not in row for row in rows)  # 80 pairs are five batches
@@ -178,7 +178,7 @@ def test_generalization_is_the_mean_over_draws(tmp_path):
     planned = made("generalization", tmp_path, RAW, least, draws=3, seed=4)
     with pytest.warns(match="rank"):
         rows = rows_of(planned)
-    train, (image, text) = planned.sets("train")["image"], planned.labelled("test")
+    train, (image, text) = planned.sets("train")["image"], planned.labeled("test")
     data = (train.vectors, train.labels, image.vectors, image.labels, text.vectors)
     with pytest.warns(match="rank"):
         found = [class_generalization(Pipeline(least["pipeline"]), *data, seed=4 + k)["new"] for k in range(3)]
@@ -255,7 +255,7 @@ def test_what_cannot_be_scored_is_one_sentence(tmp_path):
     assert CLASSES < D  # so that the maps above are not determined, and warn
 
 
-# --- stored embeddings of labelled images and their class prompts
+# --- stored embeddings of labeled images and their class prompts
 
 
 @pytest.fixture

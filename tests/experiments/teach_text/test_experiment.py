@@ -209,9 +209,9 @@ def test_a_run_draws_its_figure_and_explains_its_numbers(whole):
 
 def test_captions_without_classes_are_taught_too(tmp_path):
     """From tables of two languages; there is no zero-shot accuracy then."""
-    colours, things = ["red", "blue", "green", "pink"], ["dog", "cat", "car", "tree", "boat"]
+    colors, things = ["red", "blue", "green", "pink"], ["dog", "cat", "car", "tree", "boat"]
     for name, ending in (("train", ""), ("test", " now")):
-        lines = [f"a {c} {t}{ending}\tein {t} in {c}{ending}" for c in colours for t in things]
+        lines = [f"a {c} {t}{ending}\tein {t} in {c}{ending}" for c in colors for t in things]
         (tmp_path / f"{name}.tsv").write_text("\n".join(["en\tde", *lines]) + "\n", encoding="utf-8")
     changes = {"languages": ["en", "de"], "prompts": {}, "class_captions": 0.0, "tested": None}
     data = {f"{name}": {"name": "captions", "path": str(tmp_path / f"{file}.tsv")}

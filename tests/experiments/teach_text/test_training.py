@@ -42,7 +42,7 @@ def in_languages(experiment, trainer, number):
         yield language, texts[part], targets[part]
 
 
-# --- what is learnt
+# --- what is learned
 
 
 def test_a_caption_should_give_what_the_teacher_says_of_its_translation(folder, teacher):

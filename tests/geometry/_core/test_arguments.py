@@ -11,7 +11,7 @@ from clip_geometry.geometry._core.arguments import flag, members, positive_numbe
 from clip_geometry.geometry.adjusted_cosine import adjusted_type_cosines
 from clip_geometry.geometry.measure import measures
 from clip_geometry.geometry.random_network import kernel, layer_norm, linear
-from clip_geometry.geometry.sampled_dimension import neighbourhoods
+from clip_geometry.geometry.sampled_dimension import neighborhoods
 from clip_geometry.geometry.silhouettes import silhouettes
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import transforms
@@ -102,8 +102,8 @@ CALLS = {
     "partition_isotropy": (cg.partition_isotropy, (X,)),
     "sampled_silhouette": (cg.sampled_silhouette, (X, LABELS)),
     "checked_silhouette": (cg.checked_silhouette, (X, LABELS)),
-    "neighbourhoods": (neighbourhoods, (X,)),
-    "Neighbourhoods.two_nn": (neighbourhoods(X, k=3).two_nn, ()),
+    "neighborhoods": (neighborhoods, (X,)),
+    "Neighborhoods.two_nn": (neighborhoods(X, k=3).two_nn, ()),
     "AdjustedCosines.mean": (adjusted_type_cosines(X, LABELS, [0] * 24).mean, ("inter",)),
     "null_value": (cg.null_value, ("isoscore", 10, 3)),
     "standard_error": (cg.standard_error, ("isoscore", X)),

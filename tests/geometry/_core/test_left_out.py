@@ -32,7 +32,7 @@ def sets_for(measure, n, d, seed):
     """(rows that lose their block, what stays aligned with them)."""
     if measure.takes == "rows":
         return [rows_of(n, d, seed)], ()
-    if measure.takes == "labelled rows":
+    if measure.takes == "labeled rows":
         return [rows_of(n, d, seed)], (torch.arange(n) * 3 // n,)
     return [rows_of(n, d, seed), rows_of(n, d, seed + 100) + 0.3], ()
 
@@ -59,7 +59,7 @@ def test_two_sets_lose_blocks_of_their_own():
     assert found == pytest.approx(expected, rel=1e-10)
 
 
-def test_a_class_that_is_a_block_is_no_neighbour_without_it():
+def test_a_class_that_is_a_block_is_no_neighbor_without_it():
     measure, rows, labels = measures["silhouette"], rows_of(30, 4, 0), torch.arange(30) // 10
     found = values(measure, LeftOut(rows, labels, 3), labels)
     expected = [float(measure(rows[labels != b], labels[labels != b])) for b in range(3)]
@@ -69,7 +69,7 @@ def test_a_class_that_is_a_block_is_no_neighbour_without_it():
         values(measure, LeftOut(rows, two, 2), two)
 
 
-def test_neighbours_that_lie_in_one_block_are_replaced():
+def test_neighbors_that_lie_in_one_block_are_replaced():
     near = torch.cat([torch.eye(8, dtype=torch.float64)[:1].repeat(45, 1), torch.eye(8, dtype=torch.float64)[1:4]])
     x = near + 1e-3 * rows_of(48, 8, 0)
     y, codes = x.flip(1), torch.cat([torch.zeros(44), torch.ones(1), torch.tensor([-1.0, -1, -1])]).long()

@@ -187,7 +187,7 @@ def test_scatter_at_the_ends_of_float32(scale):
 
 
 def test_scatter_of_blocks_with_means_of_their_own():
-    """Rows sorted by cluster: each block is centred near its own mean, far from that of all."""
+    """Rows sorted by cluster: each block is centered near its own mean, far from that of all."""
     x = torch.from_numpy(np.repeat(1000 * np.eye(4, 300), 1000, axis=0) + far_cloud(4000, 300, 0, 0)).float()
     expected = Moments.of(x).M2
     assert float((scatter(x) - expected).norm()) <= 1e-7 * float(expected.norm())

@@ -49,7 +49,7 @@ def sets_of(measure, n=N):
     x, y = (cone(n, D, rng).astype(np.float16) for _ in range(2))
     y = (0.5 * x + y).astype(np.float16)
     labels = rng.integers(0, 5, n)
-    return (x, y) if measure.inputs.across else (x, labels) if measure.takes == "labelled rows" else (x,)
+    return (x, y) if measure.inputs.across else (x, labels) if measure.takes == "labeled rows" else (x,)
 
 
 def streamed(sets):

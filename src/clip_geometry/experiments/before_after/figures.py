@@ -25,7 +25,7 @@ from clip_geometry.experiments.before_after.sentences import (
 from clip_geometry.report.gallery import Drawing, FigureEntry, save_drawings
 from clip_geometry.report.numbers import as_number
 from clip_geometry.report.style import (
-    COLOUR,
+    COLOR,
     DOTTED,
     INK,
     MARKER,
@@ -46,7 +46,7 @@ class Dots(NamedTuple):
 
     key: Key
     name: str
-    colour: str
+    color: str
     marker: str
 
 
@@ -62,7 +62,7 @@ def _each(measures: Mapping[str, str]) -> tuple[Dots, ...]:
     """Of images and of texts. measures: modality → measure; where both are of both modalities, the query differs."""
     same = len(set(measures.values())) == 1
     return tuple(
-        Dots((measure, modality if same else "both", ""), f"{modality}s", COLOUR[modality], MARKER[modality])
+        Dots((measure, modality if same else "both", ""), f"{modality}s", COLOR[modality], MARKER[modality])
         for modality, measure in measures.items()
     )
 
@@ -112,7 +112,7 @@ def before_after_figure(table: Table, first: str, panels: Sequence[Panel] = PANE
             axes.spines[spine].set_visible(False)
     dots = {dot.name: dot for panel in panels for dot in panel.dots if dot.name != "both"}
     keys = [
-        Line2D([], [], marker=dot.marker, color=dot.colour, markersize=4.5, ls="none", label=KEYS.get(name, name))
+        Line2D([], [], marker=dot.marker, color=dot.color, markersize=4.5, ls="none", label=KEYS.get(name, name))
         for name, dot in dots.items()
     ]
     figure.legend(handles=keys, loc="outside lower right", ncols=4)
@@ -131,12 +131,12 @@ def _draw(axes: Axes, panel: Panel, table: Table, first: str) -> None:
             [table.names.index(name) + shift for name in known],
             marker=dots.marker,
             markersize=4.2,
-            color=dots.colour,
+            color=dots.color,
             gid=":".join((panel.title.replace("\n", " "), dots.name)),
             zorder=3,
         )
         if first in known:
-            axes.axvline(known[first]["value"], color=dots.colour, linewidth=0.9, linestyle=DOTTED, zorder=1)
+            axes.axvline(known[first]["value"], color=dots.color, linewidth=0.9, linestyle=DOTTED, zorder=1)
             null = as_number(known[first].get("null_value"))
             if null is not None and number == 0:
                 axes.axvline(null, color=NEUTRAL, linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)

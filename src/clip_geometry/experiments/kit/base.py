@@ -65,7 +65,7 @@ def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _probe(value: Any) -> DatasetConfig | StoredProbe:
-    """A labelled data set, or a section {train: …, test: …} of stored embeddings."""
+    """A labeled data set, or a section {train: …, test: …} of stored embeddings."""
     if isinstance(value, StoredProbe):
         return value
     if isinstance(value, dict) and "name" not in value and isinstance(value.get("test"), dict):

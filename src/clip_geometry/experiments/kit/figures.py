@@ -228,9 +228,9 @@ def map_dots(series: Series, word: str) -> Figure:
     first = next(iter(series.values()))
     if maps[0] in first:
         axes.axvline(first[maps[0]]["value"], color=NEUTRAL, linewidth=1, linestyle=DOTTED, gid="baseline")
-    for place, ((legend, members), (colour, marker)) in enumerate(zip(series.items(), SIGNS, strict=False)):
+    for place, ((legend, members), (color, marker)) in enumerate(zip(series.items(), SIGNS, strict=False)):
         at = [maps.index(name) + DODGE * (place - (len(series) - 1) / 2) for name in members]
-        error_dots(axes, members.values(), at, marker=marker, color=colour, label=legend, gid=f"maps:{legend}")
+        error_dots(axes, members.values(), at, marker=marker, color=color, label=legend, gid=f"maps:{legend}")
     name_lines(axes, maps)
     axes.set(xlabel=word)
     axes.set_xlim(left=0)
@@ -243,11 +243,11 @@ def map_dots(series: Series, word: str) -> Figure:
 def map_curve(series: Series, members: Mapping[str, int], word: str) -> Figure:
     """Value against the number in the map's name, on a log axis; dotted: the first map of each series."""
     figure, axes = new_axes(2.4)
-    for (legend, rows), (colour, marker) in zip(series.items(), SIGNS, strict=False):
+    for (legend, rows), (color, marker) in zip(series.items(), SIGNS, strict=False):
         known = sorted((name for name in members if name in rows), key=lambda name: members[name])
-        style = {"fmt": f"-{marker}", "markersize": 3.5, "color": colour, "label": legend, "gid": f"curve:{legend}"}
+        style = {"fmt": f"-{marker}", "markersize": 3.5, "color": color, "label": legend, "gid": f"curve:{legend}"}
         error_dots(axes, [rows[name] for name in known], [members[name] for name in known], upright=True, **style)
-        axes.axhline(next(iter(rows.values()))["value"], color=colour, linewidth=1, linestyle=DOTTED)
+        axes.axhline(next(iter(rows.values()))["value"], color=color, linewidth=1, linestyle=DOTTED)
     axes.set(xscale="log", xlabel="k", ylabel=word, xticks=sorted(members.values()))
     axes.xaxis.set_major_formatter(ScalarFormatter())
     axes.xaxis.set_minor_formatter(NullFormatter())

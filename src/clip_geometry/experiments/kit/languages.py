@@ -95,13 +95,13 @@ class LanguageSets:
 
     def silhouette_rows(self, language: str | None = None) -> list[Row]:
         """Silhouette with the language as label: of the source and the language, or of all rows of all languages."""
-        n = len(self._labelled(language)[0])
+        n = len(self._labeled(language)[0])
         at = {"language": "all"} if language is None else self._place(language)
         rows = []
         for name, metric in METRICS.items():
 
             def value(sets: LanguageSets, name: str = name, metric: Any = metric) -> dict[str, float]:
-                return {name: float(silhouette(*sets._labelled(language), metric=metric))}
+                return {name: float(silhouette(*sets._labeled(language), metric=metric))}
 
             rows += self._rows(value, n, at=at, costly=metric == "euclidean" and n > QUADRATIC_ROWS)
         return rows
@@ -118,7 +118,7 @@ class LanguageSets:
     def _place(self, language: str) -> dict[str, Any]:
         return {"source": self.embeddings[self.sources[language]].language, "language": language}
 
-    def _labelled(self, language: str | None) -> tuple[np.ndarray, np.ndarray]:
+    def _labeled(self, language: str | None) -> tuple[np.ndarray, np.ndarray]:
         """Rows and the language of each."""
         if language is None:
             parts = {name: (each.language, self.rows[name]) for name, each in self.embeddings.items()}

@@ -1,4 +1,4 @@
-"""Maps fitted on one named set and applied to others, labelled data sets among them."""
+"""Maps fitted on one named set and applied to others, labeled data sets among them."""
 
 import math
 from abc import abstractmethod
@@ -238,7 +238,7 @@ class ProbeConfig(MapsConfig):
 
     Args:
         pairs: images and captions that maps can be fitted on, null for none.
-        probe: labelled images with splits "train" and "test", and a prompt; or stored embeddings of both splits, as
+        probe: labeled images with splits "train" and "test", and a prompt; or stored embeddings of both splits, as
             {train: {image: …, labels: …, text: …}, test: …}.
     """
 
@@ -288,12 +288,12 @@ class ProbeExperiment(MapsExperiment):
         stored = isinstance(self.config.probe, StoredProbe) and role != "pairs"
         return class_prompts(found) if stored and "text" in found else found
 
-    def labelled(self, role: str) -> tuple[Embeddings, Embeddings]:
+    def labeled(self, role: str) -> tuple[Embeddings, Embeddings]:
         """Images with labels, and their class prompts."""
         found = self._probe(role)
         if len(found) < 2 or found["image"].labels is None or found["text"].pair_on != "label":
             raise InputError(
-                f"the probe {self.config.probe.name} has to be labelled images with class prompts; set probe.prompt, "
+                f"the probe {self.config.probe.name} has to be labeled images with class prompts; set probe.prompt, "
                 'as in "a photo of a {}"'
             )
         return found["image"], found["text"]

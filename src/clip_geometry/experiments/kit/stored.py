@@ -109,7 +109,7 @@ class StoredConfig(Config):
 
 
 class StoredProbe(Config):
-    """Stored embeddings in the place of a labelled data set: images with `labels`, and one text per class.
+    """Stored embeddings in the place of a labeled data set: images with `labels`, and one text per class.
 
     Text k is the prompt of class k, unless the file of the texts has labels.
     """
@@ -118,7 +118,7 @@ class StoredProbe(Config):
     test: StoredConfig
 
     @model_validator(mode="after")
-    def _labelled(self) -> Self:
+    def _labeled(self) -> Self:
         if any(each is not None and each.text is None and each.embeddings is None for each in (self.train, self.test)):
             raise InputError("a stored probe has image embeddings, their labels, and text: the prompts of the classes")
         return self
@@ -152,8 +152,8 @@ def read_stored(config: StoredConfig, limit: int | None = None) -> Mapping[str, 
             if place is not None
         }
     if config.labels is not None:
-        labelled = found if config.image is None else {"image": found["image"]}
-        found = {**found, **with_labels(labelled, read_labels(config.labels))}
+        labeled = found if config.image is None else {"image": found["image"]}
+        found = {**found, **with_labels(labeled, read_labels(config.labels))}
     for modality, each in found.items():
         if end is not None and len(each) < end:
             raise InputError(f"{config.name} has {len(each)} {modality} rows, but rows = [{first}, {end}]")

@@ -31,7 +31,7 @@ class LanguageZeroShotConfig(RunConfig):
     Args:
         model: Encoder of the images.
         text: Encoder of the prompts, null for the same.
-        probe: Labelled images whose classes have names in every language.
+        probe: Labeled images whose classes have names in every language.
         prompts: Language → prompt.
         trained: Images whose classes count as seen, null for no such distinction.
         batch_size: Batch size of the encoders.
@@ -81,7 +81,7 @@ class LanguageZeroShot(Experiment):
         found = self.workspace.embeddings(config.model, config.probe, limit=None, batch_size=config.batch_size)
         if "image" not in found or found["image"].labels is None:
             raise InputError(
-                f"the probe {config.probe.name} has to have labelled images, and {config.model.model} an image tower"
+                f"the probe {config.probe.name} has to have labeled images, and {config.model.model} an image tower"
             )
         return found["image"]
 
@@ -114,7 +114,7 @@ class LanguageZeroShot(Experiment):
             return [("", np.ones(len(labels), bool))]
         side = load_dataset(self.config.trained).image
         if side is None or side.labels is None:
-            raise InputError(f"trained is {self.config.trained.name}, which has no labelled images")
+            raise InputError(f"trained is {self.config.trained.name}, which has no labeled images")
         known = np.isin(labels, side.labels)
         kinds = [("seen", known), ("held out", ~known)]
         return [(name, chosen) for name, chosen in kinds if chosen.sum() > 1]

@@ -49,11 +49,11 @@ def language_figure(rows: Sequence[Row]) -> Figure:
     figure, axes = new_axes(0.85 + 0.34 * len(languages))
     kinds = _by_kind(rows)
     for number, (kind, found) in enumerate(kinds.items()):
-        name, colour, marker = KINDS[kind]
+        name, color, marker = KINDS[kind]
         shift = APART * (2 * number - len(kinds) + 1)
         places = [languages.index(row["at"]["language"]) + shift for row in found]
         gid = f"accuracy:{kind or 'all'}"
-        error_dots(axes, found, places, marker=marker, markersize=4.5, color=colour, label=name, gid=gid)
+        error_dots(axes, found, places, marker=marker, markersize=4.5, color=color, label=name, gid=gid)
     axes.axvline(rows[0]["null_value"], color=NEUTRAL, linewidth=1, linestyle=DASHED, label="chance", gid="chance")
     name_lines(axes, [spoken(name) for name in languages])
     axes.set(xlim=(0, 1.03), xlabel="zero-shot accuracy")

@@ -221,12 +221,12 @@ class Sources:
         found = self.workspace.embeddings(self.config.teacher, data, limit=None, batch_size=BATCH, only="image")
         image = found.get("image")
         if image is None or image.labels is None:
-            raise InputError(f"{self.config.teacher.model} on {data.name} gives no labelled images for zero-shot")
+            raise InputError(f"{self.config.teacher.model} on {data.name} gives no labeled images for zero-shot")
         rows = torch.from_numpy(np.array(image.vectors, dtype=np.float32))
         return Images(rows, image.labels, self.seen(), len(load_dataset(data).class_names or ()))
 
     def has_images(self, data: DatasetConfig) -> bool:
         """With classes that there are prompts of."""
         dataset = load_dataset(data)
-        labelled = dataset.image is not None and dataset.image.labels is not None and dataset.class_names is not None
-        return labelled and bool(self.config.prompts) and "image" in self.teacher.modalities
+        labeled = dataset.image is not None and dataset.image.labels is not None and dataset.class_names is not None
+        return labeled and bool(self.config.prompts) and "image" in self.teacher.modalities

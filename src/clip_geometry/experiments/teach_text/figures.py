@@ -10,7 +10,7 @@ from clip_geometry.experiments.kit.figures import LINES, Curve, Panel, panels_fi
 from clip_geometry.experiments.kit.trajectories import states_of
 from clip_geometry.report.gallery import Drawing, FigureEntry, save_drawings
 from clip_geometry.report.numbers import plus_minus
-from clip_geometry.report.style import COLOURS, NEUTRAL, WIDTH
+from clip_geometry.report.style import COLORS, NEUTRAL, WIDTH
 from clip_geometry.report.words import Words
 
 ZERO_SHOT = "zero_shot.top_1"
@@ -68,7 +68,7 @@ def teaching_figure(curves: Sequence[Row], teacher: Mapping[str, float]) -> Figu
         for row in there:
             language = row["at"]["language"]
             k = languages.index(language)
-            style: Any = {"color": COLOURS[k % len(COLOURS)], "line": LINES[k % len(LINES)], "label": language}
+            style: Any = {"color": COLORS[k % len(COLORS)], "line": LINES[k % len(LINES)], "label": language}
             drawn.append(Curve(row["steps"], states_of(row), **style, gid=f"{measure}:{classes}:{language}"))
         if drawn:
             gray = {level: {"color": NEUTRAL, "linewidth": 0.8, "linestyle": line} for level, line in levels.items()}

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from clip_geometry.experiments.kit.figures import LINES, Curve, Panel, panels_figure
 from clip_geometry.experiments.kit.trajectories import curves_of
 from clip_geometry.report.gallery import Drawing, FigureEntry, save_drawings
-from clip_geometry.report.style import COLOUR, INK, LINE, NEUTRAL, WIDTH, styled
+from clip_geometry.report.style import COLOR, INK, LINE, NEUTRAL, WIDTH, styled
 from clip_geometry.report.words import Words
 
 Key = tuple[str, str, str]  # measure, modality, classes
@@ -56,7 +56,7 @@ class Shown(NamedTuple):
 
 
 def _each(measure: str) -> list[Line]:
-    return [Line((measure, each, "all"), f"{each}s", COLOUR[each], LINE[each]) for each in ("image", "text")]
+    return [Line((measure, each, "all"), f"{each}s", COLOR[each], LINE[each]) for each in ("image", "text")]
 
 
 def _both(measure: str) -> list[Line]:
@@ -181,7 +181,7 @@ def training_figure(arms: Arms, panels: Sequence[Shown] = MAIN) -> Figure:
         for axes, arm in zip(figure.axes, arms, strict=False):
             unbroken = arm.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")  # no line begins with a sign
             axes.set_title(fill(unbroken, 18), fontsize=8, fontweight="bold", pad=14)
-    keys = [Line2D([], [], color=COLOUR[m], ls=LINE[m], label=f"{m}s") for m in ("image", "text")]
+    keys = [Line2D([], [], color=COLOR[m], ls=LINE[m], label=f"{m}s") for m in ("image", "text")]
     figure.legend(handles=keys, loc="outside upper left", ncols=2)
     return figure
 

@@ -102,7 +102,7 @@ class StateCallback:
         }
 
     def _geometry(self, image: Tensor, text: Tensor) -> dict[Place, float]:
-        """Measures of unit rows, paired, labelled with the classes of the images; NaN if a measure is undefined."""
+        """Measures of unit rows, paired, labeled with the classes of the images; NaN if a measure is undefined."""
         sets = {
             modality: Embeddings(
                 vectors=rows.numpy(), modality=modality, item_id=self.pairs.item_id, labels=self.pairs.labels

@@ -1,1 +1,1 @@
-"""What the measures share: rows, moments, distances, neighbours, streaming."""
+"""What the measures share: rows, moments, distances, neighbors, streaming."""

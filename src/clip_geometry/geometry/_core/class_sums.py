@@ -1,4 +1,4 @@
-"""The first two moments of every class of labelled rows: all that squared distances and cosines need, in O(nd)."""
+"""The first two moments of every class of labeled rows: all that squared distances and cosines need, in O(nd)."""
 
 import operator
 from collections.abc import Iterator

@@ -71,7 +71,7 @@ class LeftOut:
         """Of a subset, ascending; those below rounding are 0."""
         if not center and block in self._squares:
             return self._squares[block]
-        rows, product = (self._centred, self._centred_product) if center else (self._plain, self._plain_product)
+        rows, product = (self._centered, self._centered_product) if center else (self._plain, self._plain_product)
         require_spread(self.without(block))
         squares = torch.linalg.eigvalsh(self._product(rows, product, block, center=center))
         return _without_rounding(squares, len(self.rows))
@@ -81,7 +81,7 @@ class LeftOut:
         return self.rows.double()
 
     @cached_property
-    def _centred(self) -> Float[Tensor, "n d"]:
+    def _centered(self) -> Float[Tensor, "n d"]:
         return self._plain - self._plain.mean(0)
 
     @cached_property
@@ -89,8 +89,8 @@ class LeftOut:
         return self._whole(self._plain)
 
     @cached_property
-    def _centred_product(self) -> Tensor:
-        return self._whole(self._centred)
+    def _centered_product(self) -> Tensor:
+        return self._whole(self._centered)
 
     @property
     def wide(self) -> bool:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 else:
     RowsOrMoments = Any
 
-SINGLE_BLOCK = 512  # rows that are centred about one point
+SINGLE_BLOCK = 512  # rows that are centered about one point
 STREAMED_BLOCK = 8192  # rows read at a time: merging them costs little beside their products
 THREADED = 4096  # rows of these about one mean: on every machine the same, and so are the roundings of their products
 GROUPED_BLOCK = 32768  # the same, where each block falls apart into groups
@@ -148,9 +148,9 @@ class _Total(torch.autograd.Function):
         return total, None
 
 
-def _sums(centred: Float[Tensor, "b d"]) -> tuple[Tensor, Tensor, Tensor]:
-    squares = centred.square().sum(1)
-    return centred.T @ centred, squares @ centred, squares.square().sum()
+def _sums(centered: Float[Tensor, "b d"]) -> tuple[Tensor, Tensor, Tensor]:
+    squares = centered.square().sum(1)
+    return centered.T @ centered, squares @ centered, squares.square().sum()
 
 
 def _of(x: Float[Matrix, "n d"]) -> Moments:
@@ -208,9 +208,9 @@ def _of_which_block(x: StreamedRows) -> Callable[[Tensor], Moments]:
 
 
 def _of_block(block: Float[Tensor, "b d"]) -> Moments:
-    centred = block.double() - block[0].double()  # exactly 0 where all rows are equal
-    rest = centred.mean(0)
-    return Moments(len(block), block[0].double() + rest, *_sums(centred - rest))
+    centered = block.double() - block[0].double()  # exactly 0 where all rows are equal
+    rest = centered.mean(0)
+    return Moments(len(block), block[0].double() + rest, *_sums(centered - rest))
 
 
 def _of_block_in_single(block: Float[Tensor, "b d"]) -> Moments:
@@ -249,7 +249,7 @@ def scatter(x: RowsOrMoments, *, least_d: int = 1) -> Float[Tensor, "d d"]:
 
 
 def _single_scatter(x: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:
-    """Each block is centred near its own mean, so that the products are as small as the spread, and the blocks are
+    """Each block is centered near its own mean, so that the products are as small as the spread, and the blocks are
     summed in float64, where what the centre missed is put right."""
     least, most = x.aminmax()
     # a power of two changes no digit, and keeps the float32 squares of small or large rows in range

@@ -101,7 +101,7 @@ def rows(tmp_path_factory):
 
 
 def found(rows, measure, layer, **at):
-    """The one row; `at` beside the layer and the neighbours."""
+    """The one row; `at` beside the layer and the neighbors."""
     told = [
         row
         for row in rows
@@ -148,10 +148,10 @@ def test_isolated_clusters_are_found_and_adjusted_for(rows):
     score = silhouette_score(vectors[N : 2 * N][sample], cluster[sample])
     best = found(rows, "contextual.silhouette", 1)
     assert best["value"] == pytest.approx(score, abs=1e-6) and best["n"] == 100 and set(best["tried"]) == set("2345")
-    centred = vectors[N : 2 * N].astype(np.float64)
+    centered = vectors[N : 2 * N].astype(np.float64)
     for c in range(3):
-        centred[cluster == c] -= centred[cluster == c].mean(0)
-    expected = np.mean([float(inter_type_cosine(centred[cluster == c], word[cluster == c])) for c in range(3)])
+        centered[cluster == c] -= centered[cluster == c].mean(0)
+    expected = np.mean([float(inter_type_cosine(centered[cluster == c], word[cluster == c])) for c in range(3)])
     adjusted = found(rows, "contextual.adjusted_inter", 1)
     assert adjusted["value"] == pytest.approx(expected, abs=1e-9) and adjusted["at"]["clusters"] == 3
     assert found(rows, "inter_type_cosine", 1)["value"] > 0.9 and abs(adjusted["value"]) < 0.1
@@ -194,7 +194,7 @@ def test_without_a_sample_everything_is_exact(tmp_path):
 
 
 def test_null_values_are_those_of_a_gaussian_of_the_same_size(rows):
-    """6 dimensions seen by 10 neighbours among 100 rows: somewhat less."""
+    """6 dimensions seen by 10 neighbors among 100 rows: somewhat less."""
     null = found(rows, "lid", 0, sample=100)["null_value"]
     assert 3.5 < null < 6
     assert found(rows, "inter_type_cosine", 1)["null_value"] == 0

@@ -189,9 +189,7 @@ def test_a_run_draws_figures_and_explains_its_numbers(whole):
 
 
 def test_spans_scores_and_held_out_examples_run_too(tmp_path):
-    passages = [
-        f"The {colour} {shape} lies there." for colour in ("red", "blue") for shape in ("star", "ring", "cross")
-    ]
+    passages = [f"The {color} {shape} lies there." for color in ("red", "blue") for shape in ("star", "ring", "cross")]
     rows = [
         {"question": f"What is {p.split()[1]} {k}?", "context": p, "answers": {"text": [p.split()[2]], "answer_start": [
             p.index(p.split()[2])]}}

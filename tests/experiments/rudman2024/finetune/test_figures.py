@@ -1,4 +1,4 @@
-"""Methods are drawn at their numbers, in one order and one colour each, and captions say what they show."""
+"""Methods are drawn at their numbers, in one order and one color each, and captions say what they show."""
 
 import numpy as np
 import pytest
@@ -89,7 +89,7 @@ def test_names_are_for_reading():
 # --- figures
 
 
-def test_a_method_has_a_colour_and_a_sign_of_its_own():
+def test_a_method_has_a_color_and_a_sign_of_its_own():
     found = [*(Method("i_star", value) for value in (-5, -3, -1, 0.5, 1, 3, 5)), NONE, COSREG, TOP]
     assert len({color(way) for way in found}) == 10
     assert [marker(way) for way in (Method("i_star", -1.0), NONE, Method("i_star", 1.0), COSREG, TOP)] == list("vo^sD")

@@ -286,8 +286,8 @@ def test_predictions_walk_from_source_to_source():
         Operation(1, "mlp", None, sources=(1,), steps=(Affine(4, 0.25), torch.nn.ReLU(), Affine(4, 0.25))),
         Operation(1, "residual", None, sources=(0, 2)),
     )
-    centred = x - x.mean(1, keepdim=True)
-    normed = centred / centred.std(1, unbiased=False, keepdim=True)
+    centered = x - x.mean(1, keepdim=True)
+    normed = centered / centered.std(1, unbiased=False, keepdim=True)
     found = Trace(operations, (x, normed, torch.zeros(2, 4), x))
     near, far = predicted_cosines(found), predicted_cosines(found, from_start=True)
     rho = float(torch.nn.functional.cosine_similarity(normed[0], normed[1], dim=0))

@@ -116,9 +116,9 @@ def test_lines_are_measured_and_markers_predicted():
     assert line(figure, f"{STEP}:image") == ([0, 1], [0.25, 0.25])
     assert line(figure, "without:image") == ([0, 1], [0.8, 0.4])
     assert not artists(figure, "without:text")
-    for name, colour in (("image", IMAGE), ("text", TEXT)):
+    for name, color in (("image", IMAGE), ("text", TEXT)):
         (found,) = artists(figure, f"stream:{name}")
-        assert to_hex(found.get_color()).upper() == colour
+        assert to_hex(found.get_color()).upper() == color
     (band,) = (each for each in figure.axes[0].collections if each.get_paths()[0].vertices[:, 1].max() > 0.9)
     assert band.get_paths()[0].vertices[:, 1].max() == pytest.approx(0.95)
     labels = [text.get_text() for text in figure.legends[0].get_texts()]

@@ -16,7 +16,7 @@ from clip_geometry.experiments.tyshchuk2023.multilingual.figures import (
     tell,
     umap_plane,
 )
-from clip_geometry.report.style import COLOURS, MARKERS, save_figure
+from clip_geometry.report.style import COLORS, MARKERS, save_figure
 
 RNG = np.random.default_rng(11)
 ELEVEN = ["en", "de", "fr", "es", "it", "ru", "pl", "tr", "ko", "zh", "jp"]
@@ -45,30 +45,30 @@ def drawn(figure, start):
     return {artist.get_gid(): artist for artist in artists if (artist.get_gid() or "").startswith(start)}
 
 
-def colours_of(collection):
-    return [to_hex(colour).upper() for colour in collection.get_facecolors()]
+def colors_of(collection):
+    return [to_hex(color).upper() for color in collection.get_facecolors()]
 
 
 # --- the map
 
 
-def test_every_point_is_drawn_in_the_colour_and_sign_of_its_language():
+def test_every_point_is_drawn_in_the_color_and_sign_of_its_language():
     given = points(ELEVEN)
     found = {}
     for gid, part in drawn(languages_map([given]), "points:").items():
-        for at, colour in zip(np.asarray(part.get_offsets()), colours_of(part), strict=True):
-            found.setdefault((gid[-1], colour), []).append(tuple(at))
+        for at, color in zip(np.asarray(part.get_offsets()), colors_of(part), strict=True):
+            found.setdefault((gid[-1], color), []).append(tuple(at))
     assert len(found) == 11
     for k, (_, rows) in enumerate(given):
-        assert sorted(found[MARKERS[k % 4], COLOURS[k]]) == sorted(map(tuple, rows))
+        assert sorted(found[MARKERS[k % 4], COLORS[k]]) == sorted(map(tuple, rows))
 
 
 def test_no_language_lies_on_top():
     """Points are drawn in mixed order: of two that share a sign, each is among the first and the last."""
     names = ELEVEN[:5]  # the first and the fifth are circles
     (circles,) = drawn(languages_map([points(names)]), "points:o").values()
-    colours = colours_of(circles)
-    assert set(colours[:15]) == set(colours[-15:]) == {COLOURS[0], COLOURS[4]}
+    colors = colors_of(circles)
+    assert set(colors[:15]) == set(colors[-15:]) == {COLORS[0], COLORS[4]}
 
 
 @pytest.mark.parametrize("targets", [["de"], ["fr", "de"], ["fr", "de", "ru"], ELEVEN[1:]])
@@ -121,7 +121,7 @@ def test_ratios_are_drawn_nearest_first_with_their_errors():
     assert "en caption" in axes.get_xlabel()
 
 
-def test_both_figures_give_a_language_the_same_colour_and_sign():
+def test_both_figures_give_a_language_the_same_color_and_sign():
     lines = [line for line in ratio_dots(RATIOS, "en").axes[0].lines if line.get_marker() in MARKERS]
     of_ratios = {float(line.get_xdata()[0]): (line.get_marker(), line.get_color()) for line in lines}
     figure = languages_map([points(["en", name]) for name in RATIOS])

@@ -10,7 +10,7 @@ from scipy.spatial import procrustes
 from clip_geometry.config import validate
 from clip_geometry.experiments.tyshchuk2023 import semantic_map as module
 from clip_geometry.experiments.tyshchuk2023.semantic_map import SemanticMap, SemanticMapConfig
-from clip_geometry.experiments.tyshchuk2023.semantic_map.planes import shared_neighbours, trustworthiness
+from clip_geometry.experiments.tyshchuk2023.semantic_map.planes import shared_neighbors, trustworthiness
 from clip_geometry.geometry import mutual_knn
 from clip_geometry.registry import InputError
 from clip_geometry.results import Results
@@ -89,7 +89,7 @@ def test_agreement_of_both_maps(scenes):
     assert disparity["value"] <= 1 and 0.8 < shuffled["value"] < 1
     assert shuffled["note"] == "± over 20 shuffles of the pairs"
     shared = at(rows, "semantic_map.mutual_knn", "both")
-    assert shared["value"] == pytest.approx(np.mean([shared_neighbours(image, text), shared_neighbours(image2, text2)]))
+    assert shared["value"] == pytest.approx(np.mean([shared_neighbors(image, text), shared_neighbors(image2, text2)]))
     raw = at(rows, "mutual_knn", "both")
     assert raw["value"] == pytest.approx(float(mutual_knn(scenes.sets.rows["image"], scenes.sets.rows["text"])))
 
@@ -218,7 +218,7 @@ def test_wrong_configs_are_one_sentence(tmp_path, changes, says):
         experiment(tmp_path, **changes)
 
 
-def test_too_few_items_for_the_perplexity_or_the_neighbours(tmp_path):
+def test_too_few_items_for_the_perplexity_or_the_neighbors(tmp_path):
     with pytest.raises(InputError, match="t-SNE of 30 text rows was asked for with perplexity 50"):
         rows_of(experiment(tmp_path, perplexity_text=50))
     with pytest.raises(InputError, match="trustworthiness of 30 rows was asked for with k = 15"):

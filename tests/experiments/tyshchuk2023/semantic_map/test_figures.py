@@ -1,4 +1,4 @@
-"""Pictures and captions stand at their points and cover none of the others; colours join the two maps."""
+"""Pictures and captions stand at their points and cover none of the others; colors join the two maps."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ from clip_geometry.experiments.tyshchuk2023.semantic_map.marks import (
     window_of,
 )
 from clip_geometry.experiments.tyshchuk2023.semantic_map.planes import superpose
-from clip_geometry.report.style import COLOUR, COLOURS, NEUTRAL, WIDTH, save_figure
+from clip_geometry.report.style import COLOR, COLORS, NEUTRAL, WIDTH, save_figure
 
 POINTS = np.random.default_rng(3).normal(size=(200, 2)) * [3, 2]
 CELL = np.array([0.5, 0.5])
@@ -112,12 +112,12 @@ def test_the_picture_of_a_row_has_a_white_border_and_a_frame():
     figure, _ = picture_map(POINTS, flat)
     shades = [to_hex((0.2, 0.4, row / 200)) for row in range(200)]
     shaded, _ = picture_map(POINTS, flat, shades=shades)
-    for each, colours in ((figure, [EDGE] * 200), (shaded, shades)):
+    for each, colors in ((figure, [EDGE] * 200), (shaded, shades)):
         row, image = next(iter(pictures(each).items()))
         bitmap = np.asarray(image.get_array())
         assert bitmap.shape == (PIXELS, PIXELS, 3)
         assert (bitmap[PIXELS // 2, PIXELS // 2] == row).all()
-        assert bitmap[0, 0] / 255 == pytest.approx(to_rgb(colours[row]), abs=1e-6)
+        assert bitmap[0, 0] / 255 == pytest.approx(to_rgb(colors[row]), abs=1e-6)
         middle = bitmap[PIXELS // 2, : PIXELS // 2]
         assert (middle == 255).all(1).sum() in (4, 6) and (middle == row).all(1).sum() > PIXELS / 3
 
@@ -169,7 +169,7 @@ def test_points_that_are_a_grid_keep_their_places():
     assert size == (6, 5) and points[order][chosen].tolist() == points.tolist()
 
 
-def test_the_grid_holds_neighbours_together_and_ends():
+def test_the_grid_holds_neighbors_together_and_ends():
     size, chosen = filled(np.random.default_rng(0).normal(size=(1000, 2)))
     assert size[0] * size[1] == len(set(chosen.tolist())) == MOST
     (columns, lines), chosen = filled(POINTS)
@@ -202,8 +202,8 @@ def test_captions_stand_at_their_points_inside_the_panel_without_overlap():
         assert label.get_text().replace("\n", " ") == shortened(texts[row])
 
 
-def test_captions_are_no_mathematics_and_have_the_colour_of_their_row():
-    shades = [COLOURS[k % 10] for k in range(200)]
+def test_captions_are_no_mathematics_and_have_the_color_of_their_row():
+    shades = [COLORS[k % 10] for k in range(200)]
     figure, _ = caption_map(POINTS, ["$5 a$ at _ 10^"] * 200, shades=shades)
     for label in figure.axes[0].texts:
         assert label.get_text() == "$5 a$ at _ 10^"
@@ -222,7 +222,7 @@ def test_texts_are_cut_between_words_where_there_are_any():
 # --- points
 
 
-def test_classes_have_colours_and_the_small_ones_are_grey():
+def test_classes_have_colors_and_the_small_ones_are_grey():
     labels = np.repeat([f"class {k:02}" for k in range(13)], [30, 29, 28, 27, 26, 25, 10, 9, 7, 5, 2, 1, 1])
     figure = label_map(POINTS, labels)
     found = {each.get_gid(): each for each in figure.axes[0].collections}
@@ -231,7 +231,7 @@ def test_classes_have_colours_and_the_small_ones_are_grey():
     for k in range(NAMED):
         part = found[f"points:class {k:02}"]
         assert np.array_equal(np.asarray(part.get_offsets()), POINTS[labels == f"class {k:02}"])
-        assert to_hex(part.get_facecolor()[0]).upper() == COLOURS[k]
+        assert to_hex(part.get_facecolor()[0]).upper() == COLORS[k]
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names == [*(f"class {k:02}" for k in range(NAMED)), "3 others"]
     assert figure.get_size_inches()[0] == pytest.approx(WIDTH)
@@ -245,10 +245,10 @@ def test_the_legend_of_classes_lies_beside_the_panel():
     assert legend.x0 >= panel.x1 and legend.x1 <= figure.bbox.x1 and legend.y0 >= 0
 
 
-def test_points_alone_have_the_colour_of_their_modality():
+def test_points_alone_have_the_color_of_their_modality():
     for modality in ("image", "text"):
         (dots,) = point_map(POINTS, modality).axes[0].collections
-        assert to_hex(dots.get_facecolor()[0]).upper() == COLOUR[modality] and not dots.get_rasterized()
+        assert to_hex(dots.get_facecolor()[0]).upper() == COLOR[modality] and not dots.get_rasterized()
     (many,) = point_map(np.tile(POINTS, (4, 1)), "text").axes[0].collections
     assert many.get_rasterized()
 
@@ -275,7 +275,7 @@ def together(seed=0, n=40):
     return OneFrame(found.moved, found.kept, (every, every), found.disparity)
 
 
-def test_colours_run_from_left_to_right_and_join_the_pairs():
+def test_colors_run_from_left_to_right_and_join_the_pairs():
     found = together()
     shades = shades_of(found)
     assert shades["image"] == shades["text"]
@@ -333,8 +333,8 @@ def test_texts_that_pair_with_nothing_have_a_map_of_their_own(tmp_path):
 
 @pytest.mark.parametrize("picture", [None, missing])
 def test_without_pictures_classes_are_drawn(tmp_path, picture):
-    labelled = items(picture=picture, labels=np.arange(40) % 4)
-    (entry,) = draw_semantic_map({"image": labelled}, None, folder=tmp_path, origin="x")
+    labeled = items(picture=picture, labels=np.arange(40) % 4)
+    (entry,) = draw_semantic_map({"image": labeled}, None, folder=tmp_path, origin="x")
     assert "Drawn as points, by class." in entry.caption
 
 

@@ -1,4 +1,4 @@
-"""Maps by t-SNE are true to their rows; superposition and shared neighbours are those of plain definitions."""
+"""Maps by t-SNE are true to their rows; superposition and shared neighbors are those of plain definitions."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from scipy.spatial import procrustes
 from sklearn.neighbors import NearestNeighbors
 
 from clip_geometry.experiments.tyshchuk2023.semantic_map.planes import (
-    shared_neighbours,
+    shared_neighbors,
     superpose,
     trustworthiness,
     tsne_plane,
@@ -78,9 +78,9 @@ def test_rows_on_a_line_have_a_map():
 
 
 @pytest.mark.parametrize("k", [0, 30])
-def test_too_many_neighbours_for_trustworthiness(k):
+def test_too_many_neighbors_for_trustworthiness(k):
     with pytest.raises(
-        InputError, match=rf"trustworthiness of 60 rows .* k = {k} neighbours; expected k from 1 to below"
+        InputError, match=rf"trustworthiness of 60 rows .* k = {k} neighbors; expected k from 1 to below"
     ):
         trustworthiness(cloud(), cloud(d=2), k=k)
 
@@ -119,17 +119,17 @@ def test_points_without_a_pair_move_with_the_others():
     assert np.allclose(found.moved, found.kept, atol=1e-12)
 
 
-# --- shared neighbours
+# --- shared neighbors
 
 
-def test_shared_neighbours_are_those_of_scikit_learn():
+def test_shared_neighbors_are_those_of_scikit_learn():
     x, y = cloud(50, 2, 3), cloud(50, 2, 3) + 0.3 * cloud(50, 2, 4)
     near = [NearestNeighbors(n_neighbors=7).fit(each).kneighbors(return_distance=False) for each in (x, y)]
     expected = np.mean([len(set(a) & set(b)) / 7 for a, b in zip(*near, strict=True)])
-    assert shared_neighbours(x, y, k=7) == pytest.approx(expected, abs=1e-12) and 0.3 < expected < 0.9
-    assert shared_neighbours(x, 5 * x @ turn(1) + 8, k=7) == 1  # it sees distances, and no origin
+    assert shared_neighbors(x, y, k=7) == pytest.approx(expected, abs=1e-12) and 0.3 < expected < 0.9
+    assert shared_neighbors(x, 5 * x @ turn(1) + 8, k=7) == 1  # it sees distances, and no origin
 
 
 def test_unrelated_maps_share_k_of_n_less_one():
-    shares = [shared_neighbours(cloud(50, 2, seed), cloud(50, 2, seed + 100), k=7) for seed in range(20)]
+    shares = [shared_neighbors(cloud(50, 2, seed), cloud(50, 2, seed + 100), k=7) for seed in range(20)]
     assert np.mean(shares) == pytest.approx(7 / 49, abs=0.02)  # twenty draws of standard deviation .015

@@ -119,9 +119,9 @@ class Contextual(Experiment):
             "pipeline": "raw",
             "truncated sentences": lost["truncated"],
             "words without a row": lost["lost"],
-            "sample for k and for neighbours": min(n, config.sample or n),
-            "rows whose neighbours are looked for among all": config.probes if n > (config.sample or n) else None,
-            "neighbours K": config.neighbours,
+            "sample for k and for neighbors": min(n, config.sample or n),
+            "rows whose neighbors are looked for among all": config.probes if n > (config.sample or n) else None,
+            "neighbors K": config.neighbours,
             "k-means": f"k from 2 to {config.most_clusters}, {config.starts} starts; 1 below a silhouette of "
             f"{config.least_silhouette:g}",
             "seed of samples and clusters": config.seed,

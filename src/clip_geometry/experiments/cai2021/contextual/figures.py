@@ -101,7 +101,7 @@ def _curves(rows: Sequence[Row], least: float) -> dict[str, Drawing]:
             panels[f"neighbors among {most}{max(sizes)} rows"] = curves
     if panels:
         null = [row["null_value"] for row in rows if row["measure"] == "lid" and row.get("null_value") is not None]
-        neighbours = next(row["at"].get("neighbours", STANDARD_K) for row in rows if row["measure"] in LIDS.values())
+        neighbors = next(row["at"].get("neighbours", STANDARD_K) for row in rows if row["measure"] in LIDS.values())
         ratios = [
             curves[metric, True][layer].value / point.value
             for curves in panels.values()
@@ -109,7 +109,7 @@ def _curves(rows: Sequence[Row], least: float) -> dict[str, Drawing]:
             for layer, point in curve.items()
             if not published and layer in curves.get((metric, True), ())
         ]
-        caption = words("dimension", min(null, default=None), neighbours, ratios)
+        caption = words("dimension", min(null, default=None), neighbors, ratios)
         drawn["contextual_dimension"] = Drawing("Local intrinsic dimension", dimension_figure(panels), caption)
     silhouettes = [row for row in rows if row["measure"] == "contextual.silhouette"]
     if silhouettes:

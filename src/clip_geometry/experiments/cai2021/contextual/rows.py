@@ -14,7 +14,7 @@ from clip_geometry.experiments.cai2021.contextual.config import ContextualConfig
 from clip_geometry.geometry import average_cosine, inter_type_cosine, intra_type_cosine, isoscore
 from clip_geometry.geometry.adjusted_cosine import adjusted_type_cosines
 from clip_geometry.geometry.dimension import Estimator, Metric
-from clip_geometry.geometry.sampled_dimension import Neighbourhoods, neighbourhoods
+from clip_geometry.geometry.sampled_dimension import Neighborhoods, neighborhoods
 from clip_geometry.geometry.silhouettes import silhouettes
 from clip_geometry.geometry.type_cosine import skipped_types
 from clip_geometry.registry import InputError
@@ -185,7 +185,7 @@ def _dimensions(x: np.ndarray, chosen: dict[str, int], config: ContextualConfig)
     at = chosen if k == STANDARD_K else {"neighbours": k, **chosen}
     for metric, names in LIDS.items():
         try:
-            found = neighbourhoods(x, k=k, metric=metric, of=probes, seed=config.seed)
+            found = neighborhoods(x, k=k, metric=metric, of=probes, seed=config.seed)
         except InputError as error:
             yield from (row(name, None, n=n, d=x.shape[1], at=at, note=str(error)) for name in names.values())
             continue
@@ -206,7 +206,7 @@ def _dimensions(x: np.ndarray, chosen: dict[str, int], config: ContextualConfig)
 
 
 @cache
-def _of_gaussian(n: int, d: int, k: int, metric: Metric, seed: int) -> Neighbourhoods:
+def _of_gaussian(n: int, d: int, k: int, metric: Metric, seed: int) -> Neighborhoods:
     """Neighborhoods of isotropic Gaussian rows of the same n and d, for the null value."""
     rows = torch.randn(n, d, generator=torch.Generator().manual_seed(seed))
-    return neighbourhoods(rows, k=k, metric=metric, of=NULL_PROBES, seed=seed)
+    return neighborhoods(rows, k=k, metric=metric, of=NULL_PROBES, seed=seed)

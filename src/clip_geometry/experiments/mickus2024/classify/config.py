@@ -23,7 +23,7 @@ DEFAULT = (
 def known_measure(name: str) -> Measure:
     """A measure of rows, or of rows and labels. Raises InputError for any other name."""
     usable = {**measures, **references}
-    usable = {key: each for key, each in usable.items() if each.takes in ("rows", "labelled rows")}
+    usable = {key: each for key, each in usable.items() if each.takes in ("rows", "labeled rows")}
     if name not in usable:
         hint = did_you_mean(name, usable, listed_by=measures.listed_by)
         raise InputError(f"{shown(name)} is no measure of one set of rows{hint}")
@@ -109,7 +109,7 @@ class ClassifyConfig(RunConfig, TrainingConfig):
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if (self.task is None) == (self.data is None):
-            raise InputError("set either 'task' (texts with labels) or 'data' (labelled images or captions)")
+            raise InputError("set either 'task' (texts with labels) or 'data' (labeled images or captions)")
         if self.task is not None and self.model is None:
             raise InputError(f"the items of {self.task.name} have to be embedded; set model")
         if self.task is not None and self.limit is not None:

@@ -16,7 +16,7 @@ from clip_geometry.measuring.provenance import context, origin_of
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 from clip_geometry.tasks import Task
-from clip_geometry.tasks.items import held_out, items_of, labelled_task
+from clip_geometry.tasks.items import held_out, items_of, labeled_task
 from clip_geometry.transforms import parse_pipeline, prepare
 
 
@@ -152,7 +152,7 @@ def load(config: ClassifyConfig, workspace: RunFolder, task: Task | None) -> Loa
         )
         if modality not in sets:
             raise InputError(f"{config.data.name} has no {modality} embeddings but {' and '.join(sets)}; set modality")
-        task, first = labelled_task(config.data.name, sets[modality])  # images are items, equal captions are one item
+        task, first = labeled_task(config.data.name, sets[modality])  # images are items, equal captions are one item
         rows = sets[modality].take(first)
     sets, steps = {rows.modality: rows}, parse_pipeline(config.pipeline)
     prepared = prepare(steps, {rows.modality: rows.vectors}, origin=origin_of(sets))

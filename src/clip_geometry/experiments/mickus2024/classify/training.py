@@ -278,8 +278,8 @@ def _moments(x: Float[Tensor, "n d"], *, fourth: bool) -> Moments:
         mean = mean_row(x)
         sums = []
         for block in blocks(x, 512):
-            centred = block - mean
-            squares = centred.square().sum(1)
-            sums.append((squares @ centred, squares.square().sum()))
+            centered = block - mean
+            squares = centered.square().sum(1)
+            sums.append((squares @ centered, squares.square().sum()))
         t, q = (torch.stack(each).sum(0) for each in zip(*sums, strict=True))
     return Moments(len(x), mean, m2, t, q)

@@ -85,9 +85,9 @@ class Traces:
 
     @classmethod
     def of(cls, x: Float[Tensor, "draws n d"], reference: Float[Tensor, "draws m d"]) -> "Traces":
-        centred, s_0 = x - x.mean(1, keepdim=True), covariances(reference)
-        lengths = centred.square().sum(2)
-        s = centred.mT @ centred / (x.shape[1] - 1)
+        centered, s_0 = x - x.mean(1, keepdim=True), covariances(reference)
+        lengths = centered.square().sum(2)
+        s = centered.mT @ centered / (x.shape[1] - 1)
         return cls(
             *x.shape[1:],
             trace=lengths.sum(1) / (x.shape[1] - 1),
@@ -132,8 +132,8 @@ class Traces:
 
 
 def covariances(x: Float[Tensor, "draws n d"]) -> Float[Tensor, "draws d d"]:
-    centred = x - x.mean(1, keepdim=True)
-    return centred.mT @ centred / (x.shape[1] - 1)
+    centered = x - x.mean(1, keepdim=True)
+    return centered.mT @ centered / (x.shape[1] - 1)
 
 
 def together(parts: list[Traces]) -> Traces:

@@ -39,7 +39,7 @@ class Generalization(ProbeExperiment):
 
     def rows(self, each: MapConfig) -> list[Row]:
         config = self.config
-        (fit_x, _), (image, text) = self.labelled("train"), self.labelled("test")
+        (fit_x, _), (image, text) = self.labeled("train"), self.labeled("test")
         labels = np.asarray(text.labels)
         if len(np.unique(labels)) < len(labels):
             raise InputError("generalization takes one prompt per class, and the probe has several; give one prompt")

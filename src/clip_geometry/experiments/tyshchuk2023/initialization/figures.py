@@ -17,7 +17,7 @@ from clip_geometry.report.figures import singular_plane
 from clip_geometry.report.gallery import Drawing, FigureEntry, save_drawings
 from clip_geometry.report.numbers import fixed
 from clip_geometry.report.origin import with_options
-from clip_geometry.report.style import COLOUR, INK, MARKER, NEUTRAL, WIDTH, name_lines, new_axes, styled
+from clip_geometry.report.style import COLOR, INK, MARKER, NEUTRAL, WIDTH, name_lines, new_axes, styled
 from clip_geometry.report.words import Words
 
 Row = Mapping[str, Any]
@@ -43,7 +43,7 @@ PLACES = {
 TOWER = ["modality", "mode"]
 NUMBERS = ["value", "predicted", "predicted_from_start"]
 WORDS = Words(Path(__file__).with_name("words.j2"))
-# what a line of a panel shows → how it is drawn; the colour is that of the modality
+# what a line of a panel shows → how it is drawn; the color is that of the modality
 LINES = {
     "stream": "-",
     "before the ReLU": (0, (4, 1.2, 1, 1.2)),
@@ -101,11 +101,11 @@ def layer_curves(panels: Sequence[Panel]) -> Figure:
     figure = Figure(figsize=(WIDTH, 0.75 + 1.5 * len(panels)), layout="constrained")
     marks: Any = {"markersize": 3.5, "markeredgewidth": 0.8, "markerfacecolor": "none", "ls": "none", "color": INK}
     for place, panel in enumerate(panels, start=1):
-        axes, colour = figure.add_subplot(len(panels), 1, place), COLOUR[panel.modality]
+        axes, color = figure.add_subplot(len(panels), 1, place), COLOR[panel.modality]
         for name, curve in panel.curves.items():
-            axes.plot(curve.x, curve.mean, color=colour, linestyle=LINES[name], gid=f"{name}:{panel.modality}")
+            axes.plot(curve.x, curve.mean, color=color, linestyle=LINES[name], gid=f"{name}:{panel.modality}")
             band = curve.mean - curve.spread, curve.mean + curve.spread
-            axes.fill_between(curve.x, *band, color=colour, alpha=0.2, lw=0)
+            axes.fill_between(curve.x, *band, color=color, alpha=0.2, lw=0)
             shown = {"MLP branch": ("o", curve.predicted, STEP), "stream": ("x", curve.from_start, FROM_START)}
             if name in shown:
                 marker, values, what = shown[name]
@@ -150,7 +150,7 @@ def bias_planes(towers: Sequence[tuple[str, str, Mapping[str, NDArray]]]) -> Fig
                 continue
             points = sets[heading]
             style = {"s": 5, "marker": MARKER[modality], "linewidths": 0, "alpha": 0.6}
-            panel.scatter(*points.T, c=COLOUR[modality], gid=f"points:{modality}", **style)
+            panel.scatter(*points.T, c=COLOR[modality], gid=f"points:{modality}", **style)
             panel.plot(0, 0, "+", color=INK, markersize=7, gid="origin")
             cross = {"markersize": 6, "markeredgecolor": "white", "markeredgewidth": 0.8}
             panel.plot(*points.mean(0)[:, None], "X", color=INK, gid="mean", **cross)
@@ -174,7 +174,7 @@ def cosine_dots(lines: Sequence[tuple[str, str, Mapping[str, Spread]]]) -> Figur
     for place, (_, modality, values) in enumerate(lines):
         for heading, spread in values.items():
             zero = heading == "zero biases"
-            style = {"fmt": MARKER[modality], "markersize": 4.5, "elinewidth": 1, "color": COLOUR[modality]}
+            style = {"fmt": MARKER[modality], "markersize": 4.5, "elinewidth": 1, "color": COLOR[modality]}
             hollow = {"markerfacecolor": "white", "zorder": 3} if zero else {}
             at = place + (0.17 if zero else -0.17)
             axes.errorbar(spread.mean, at, xerr=spread.deviation, gid=f"{heading}:{place}", **style, **hollow)
@@ -234,7 +234,7 @@ def model_dots(models: Sequence[Model]) -> Figure:
 def _hollow(modality: str) -> dict[str, Any]:
     """Points may lie on one another."""
     return {
-        "s": 18, "marker": MARKER[modality], "linewidths": 0.8, "facecolors": "none", "edgecolors": COLOUR[modality],
+        "s": 18, "marker": MARKER[modality], "linewidths": 0.8, "facecolors": "none", "edgecolors": COLOR[modality],
     }  # fmt: skip
 
 

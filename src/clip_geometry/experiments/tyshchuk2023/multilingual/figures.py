@@ -16,7 +16,7 @@ from clip_geometry.report.figures import MAX_VECTOR_POINTS
 from clip_geometry.report.gallery import Drawing, FigureEntry, save_drawings
 from clip_geometry.report.numbers import brief, plus_minus
 from clip_geometry.report.style import (
-    COLOURS,
+    COLORS,
     DASHED,
     HEIGHT,
     MARKERS,
@@ -30,7 +30,7 @@ from clip_geometry.report.style import (
 from clip_geometry.report.words import Words
 from clip_geometry.results import Row
 
-NEIGHBOURS, LEAST_DISTANCE = 15, 0.1  # of UMAP, its defaults
+NEIGHBORS, LEAST_DISTANCE = 15, 0.1  # of UMAP, its defaults
 CLUSTERS = 0.1  # a silhouette above which languages are called clusters
 FEW_ROWS = 20  # below which UMAP's spectral start is not possible or not worth it
 MAX_ROWS = 12_000  # of all pairs together; more take UMAP minutes
@@ -76,7 +76,7 @@ def draw_languages(
             for language, (rows, _) in kept.items():
                 by_count.setdefault(len(rows), []).append(language)
             sizes = [sum(len(rows) for rows, _ in each.values()) for each in (kept, pairs)]
-            caption = WORDS("plane", source, by_count, NEIGHBOURS, LEAST_DISTANCE, *sizes)
+            caption = WORDS("plane", source, by_count, NEIGHBORS, LEAST_DISTANCE, *sizes)
             title = "Pairs of languages, each on a plane"
             drawn["languages_umap"] = Drawing(title, languages_map(planes), caption, wide=len(pairs) > 1)
         else:
@@ -128,7 +128,7 @@ def umap_plane(sets: Sets, *, seed: int = 0) -> list[tuple[str, NDArray[np.float
             from umap import UMAP
 
             plane = UMAP(
-                n_neighbors=min(NEIGHBOURS, len(rows) - 1),
+                n_neighbors=min(NEIGHBORS, len(rows) - 1),
                 min_dist=LEAST_DISTANCE,
                 init="spectral" if len(rows) >= FEW_ROWS else "random",
                 random_state=seed % 2**32,
@@ -163,7 +163,7 @@ def languages_map(planes: Sequence[Sequence[tuple[str, NDArray]]]) -> Figure:
             axes.scatter(
                 *at[chosen].T,
                 s=5 if len(at) <= MAX_VECTOR_POINTS else 3,
-                c=[COLOURS[n % len(COLOURS)] for n in number[chosen]],
+                c=[COLORS[n % len(COLORS)] for n in number[chosen]],
                 marker=marker,
                 linewidths=0,
                 alpha=0.75,
@@ -175,7 +175,7 @@ def languages_map(planes: Sequence[Sequence[tuple[str, NDArray]]]) -> Figure:
     for axes in grid[len(planes) :]:
         axes.set_axis_off()
     keys = [
-        Line2D([], [], marker=MARKERS[n % len(MARKERS)], color=COLOURS[n % len(COLOURS)], markersize=4.5, ls="none",
+        Line2D([], [], marker=MARKERS[n % len(MARKERS)], color=COLORS[n % len(COLORS)], markersize=4.5, ls="none",
                label=language)
         for n, language in enumerate(languages)
     ]  # fmt: skip
@@ -195,7 +195,7 @@ def ratio_dots(ratios: Mapping[str, Row], source: str) -> Figure:
     numbers = {language: number for number, language in enumerate(ratios, start=1)}  # 0 is the source
     for place, language in enumerate(ranked):
         row, number = ratios[language], numbers[language]
-        style: Any = {"marker": MARKERS[number % len(MARKERS)], "color": COLOURS[number % len(COLOURS)]}
+        style: Any = {"marker": MARKERS[number % len(MARKERS)], "color": COLORS[number % len(COLORS)]}
         error_dots(axes, [row], [place], gid=f"ratio:{language}", **style)
         axes.annotate(
             _with_error(row),

@@ -17,7 +17,7 @@ from clip_geometry.experiments.kit.stored import StoredConfig, check_sources
 from clip_geometry.experiments.tyshchuk2023.semantic_map.planes import (
     Points,
     Superposition,
-    shared_neighbours,
+    shared_neighbors,
     superpose,
     trustworthiness,
     tsne_plane,
@@ -162,7 +162,7 @@ class SemanticMap(Experiment):
         ]
         a, b = pair(self.sets.embeddings["image"], self.sets.embeddings["text"], distinct=True)
         if len(a) > self.config.k:
-            shared = [shared_neighbours(image[a], text[b], k=self.config.k) for image, text in planes]
+            shared = [shared_neighbors(image[a], text[b], k=self.config.k) for image, text in planes]
             rows.append(_row("mutual_knn", shared, n=len(a), **here))
         return rows + rows_or_notes(self.sets, measures["mutual_knn"], named=False)
 

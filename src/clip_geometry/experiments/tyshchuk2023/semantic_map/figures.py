@@ -120,16 +120,16 @@ def _of_texts(picture: Picture, pairs: tuple[NDArray, NDArray]) -> Picture:
 
 
 def shades_of(together: OneFrame) -> dict[str, list[str]]:
-    """A colour for each row: of an image by its rank from left to right, of a text the mean of its images'."""
+    """A color for each row: of an image by its rank from left to right, of a text the mean of its images'."""
     left_to_right = together.image[:, 0].argsort(kind="stable").argsort(kind="stable")
     share = left_to_right / max(len(left_to_right) - 1, 1)
     i, j = together.pairs
     size = len(together.text)
     counts = np.bincount(j, minlength=size)
     means = np.bincount(j, share[i], minlength=size) / np.maximum(counts, 1)
-    colours = colormaps["viridis"]
-    texts = [to_hex(colours(mean)) if count else NEUTRAL for mean, count in zip(means, counts, strict=True)]
-    return {"image": [to_hex(colours(each)) for each in share], "text": texts}
+    colors = colormaps["viridis"]
+    texts = [to_hex(colors(mean)) if count else NEUTRAL for mean, count in zip(means, counts, strict=True)]
+    return {"image": [to_hex(colors(each)) for each in share], "text": texts}
 
 
 def _map(

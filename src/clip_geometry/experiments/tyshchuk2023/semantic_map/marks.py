@@ -16,14 +16,14 @@ from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageOps
 
 from clip_geometry.report.figures import MAX_VECTOR_POINTS
-from clip_geometry.report.style import COLOUR, COLOURS, INK, MARKER, MARKERS, NEUTRAL, WIDTH, styled
+from clip_geometry.report.style import COLOR, COLORS, INK, MARKER, MARKERS, NEUTRAL, WIDTH, styled
 
 ACROSS = 15  # images across a map
 MOST = 900  # images of a grid
 PIXELS = 100  # of an image with its border: twice the resolution of a printed column
 CELLS = (4, 12)  # captions across and down, at most
 LETTERS, LINE_LETTERS = 48, 18  # of a caption, and of one of its lines
-NAMED = 10  # classes with a colour of their own
+NAMED = 10  # classes with a color of their own
 EDGE = "#D0D7DE"
 FLATTEST = 0.5  # height over width of a map, at least
 MARGIN = 0.03  # inches around a map
@@ -194,8 +194,8 @@ def caption_map(
 
     def half(row: int) -> NDArray | None:
         """Half the size of the caption; None if it would cross the frame."""
-        colour = COLOUR["text"] if shades is None else shades[row]
-        label = written[row] = _written(axes, points[row], str(texts[row]), colour)
+        color = COLOR["text"] if shades is None else shades[row]
+        label = written[row] = _written(axes, points[row], str(texts[row]), color)
         label.set_gid(f"caption:{row}")
         label.update_bbox_position_size(renderer)
         patch = label.get_bbox_patch()
@@ -209,9 +209,9 @@ def caption_map(
     return figure, len(chosen)
 
 
-def _written(axes: Axes, at: Points, text: str, colour: str) -> Text:
+def _written(axes: Axes, at: Points, text: str, color: str) -> Text:
     """A caption in a white box with an edge of the color."""
-    slip = {"boxstyle": "round,pad=0.18,rounding_size=0.25", "facecolor": "white", "edgecolor": colour}
+    slip = {"boxstyle": "round,pad=0.18,rounding_size=0.25", "facecolor": "white", "edgecolor": color}
     return axes.text(
         float(at[0]),
         float(at[1]),
@@ -260,9 +260,9 @@ def label_map(points: ArrayLike, labels: ArrayLike) -> Figure:
         label = f"{len(set(names[others].tolist()))} others"
         keys.append(Line2D([], [], marker=".", color=NEUTRAL, ls="none", label=label))
     for k, name in reversed(list(enumerate(largest))):  # the largest on top and first in the legend
-        colour, marker = COLOURS[k % len(COLOURS)], MARKERS[k % len(MARKERS)]
-        _scatter(axes, points[names == name], colour, marker, f"points:{name}", size=9)
-        keys.append(Line2D([], [], marker=marker, color=colour, markersize=4, ls="none", label=shortened(name, 14)))
+        color, marker = COLORS[k % len(COLORS)], MARKERS[k % len(MARKERS)]
+        _scatter(axes, points[names == name], color, marker, f"points:{name}", size=9)
+        keys.append(Line2D([], [], marker=marker, color=color, markersize=4, ls="none", label=shortened(name, 14)))
     figure = _figure_of(axes)
     figure.legend(
         handles=keys[::-1], loc="upper left", bbox_to_anchor=(1 - KEYS / WIDTH, 1), handlelength=1, fontsize=6.5
@@ -291,12 +291,12 @@ def _room(window: Window) -> float:
 
 
 def _dots(axes: Axes, points: Points, modality: str, shades: Sequence[str] | None, *, size: float = 4) -> None:
-    _scatter(axes, points, COLOUR[modality] if shades is None else list(shades), MARKER[modality], "points", size=size)
+    _scatter(axes, points, COLOR[modality] if shades is None else list(shades), MARKER[modality], "points", size=size)
 
 
-def _scatter(axes: Axes, points: Points, colour: str | list[str], marker: str, gid: str, *, size: float) -> None:
+def _scatter(axes: Axes, points: Points, color: str | list[str], marker: str, gid: str, *, size: float) -> None:
     many = len(points) > MAX_VECTOR_POINTS
-    axes.scatter(*points.T, s=size, c=colour, marker=marker, linewidths=0, alpha=0.7, gid=gid, rasterized=many)
+    axes.scatter(*points.T, s=size, c=color, marker=marker, linewidths=0, alpha=0.7, gid=gid, rasterized=many)
 
 
 def _figure_of(axes: Axes) -> Figure:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clip_geometry.geometry._core.neighbours import nearest
+from clip_geometry.geometry._core.neighbors import nearest
 from clip_geometry.geometry._core.rows import as_aligned, as_rows, require_spread
 from clip_geometry.registry import InputError
 from clip_geometry.transforms.paired import Procrustes
@@ -47,10 +47,10 @@ def tsne_plane(rows: Rows, *, perplexity: float, seed: int = 0, name: str = "x")
         )
     require_spread(x, name=name)
     values = x.numpy()
-    centred = values.astype(np.float64)
-    centred -= centred.mean(0)
-    squares, vectors = np.linalg.eigh(centred.T @ centred)
-    scores = centred @ vectors[:, [-1, -2]] * np.sqrt(len(values) / squares[-1])
+    centered = values.astype(np.float64)
+    centered -= centered.mean(0)
+    squares, vectors = np.linalg.eigh(centered.T @ centered)
+    scores = centered @ vectors[:, [-1, -2]] * np.sqrt(len(values) / squares[-1])
     # scaled as in scikit-learn
     jittered = SIZE * (scores + JITTER * np.random.default_rng(seed).normal(size=scores.shape))
     start: Any = jittered.astype(np.float32)
@@ -69,13 +69,13 @@ def trustworthiness(rows: Rows, points: Points, *, k: int = 10) -> float:
 
     if not 1 <= k < len(rows) / 2:
         raise InputError(
-            f"trustworthiness of {len(rows)} rows was asked for with k = {k} neighbours; expected k from 1 to below "
+            f"trustworthiness of {len(rows)} rows was asked for with k = {k} neighbors; expected k from 1 to below "
             "half the number of rows: lower k or take more items"
         )
     return float(score(rows, points, n_neighbors=k))
 
 
-def shared_neighbours(x: Points, y: Points, *, k: int = 10) -> float:
+def shared_neighbors(x: Points, y: Points, *, k: int = 10) -> float:
     """Share of the k nearest points that two maps agree on: mean_i |kNN_x(i) ∩ kNN_y(i)|/k, Euclidean.
 
     x: (n, 2), y: (n, 2) aligned, n > k. In [0, 1]; k/(n − 1) on average for unrelated maps. This is `mutual_knn` by
@@ -111,5 +111,5 @@ def superpose(source: Points, target: Points, pairs: Pairs) -> Superposition:
 
 
 def _standard(points: Points, rows: NDArray[np.integer]) -> Points:
-    centred = points - points[rows].mean(0)
-    return centred / np.sqrt(np.square(centred[rows]).sum(1).mean())
+    centered = points - points[rows].mean(0)
+    return centered / np.sqrt(np.square(centered[rows]).sum(1).mean())

@@ -12,7 +12,7 @@ LOGITS = ("zero_shot", "zero_shot[dot]", "zero_shot[neg_distance]")
 
 class ZeroShot(ProbeExperiment):
     Config = PromptedConfig
-    summary = "zero-shot accuracy on labelled images after maps, by three logits"
+    summary = "zero-shot accuracy on labeled images after maps, by three logits"
     drawn: ClassVar = {
         "zero_shot.top_1": "cosine",
         "zero_shot[dot].top_1": "inner product",
@@ -20,7 +20,7 @@ class ZeroShot(ProbeExperiment):
     }
 
     def rows(self, each: MapConfig) -> list[Row]:
-        self.labelled("test")
+        self.labeled("test")
         return self.scored(each, "test", named(LOGITS), split="test")
 
 

@@ -1,4 +1,4 @@
-"""The k nearest neighbours of every row, exactly: found by products, measured by differences.
+"""The k nearest neighbors of every row, exactly: found by products, measured by differences.
 
 Products of float32 rows are fast and, for near rows, wrong. So they only select candidates, whose distances are then
 taken from differences in float64; and each product is a lower bound of a distance, not an estimate of it, so that it
@@ -23,18 +23,18 @@ from clip_geometry.registry import InputError
 QUERIES, COLUMNS = 512, 16384  # of a block of products: 32 MB of float32
 STREAMED = 4  # times as many queries where every block of columns is read again for them
 POSSIBLE = 2**22  # pairs that are looked at at a time where products cannot tell
-DENSE = 8  # from one possible neighbour in 8 rows on, no row is looked up
+DENSE = 8  # from one possible neighbor in 8 rows on, no row is looked up
 GROUP = 8  # columns whose minimum is taken before the least are looked for
 
 
-def as_rows_with_neighbours(
+def as_rows_with_neighbors(
     x: Rows, k: Integer, *, name: str = "x", least_d: int = 1, least_k: int = 1
 ) -> tuple[Float[Matrix, "n d"], int]:
     """as_matrix with at least k + 1 rows, and k, from least_k on."""
     x = as_matrix(x, name=name, least_d=least_d)
-    k = whole_number(k, "k", least=least_k, of=", of neighbours")
+    k = whole_number(k, "k", least=least_k, of=", of neighbors")
     if len(x) <= k:
-        raise InputError(f"{name} has {len(x)} rows; expected at least {k + 1} for k = {k} neighbours, or a smaller k")
+        raise InputError(f"{name} has {len(x)} rows; expected at least {k + 1} for k = {k} neighbors, or a smaller k")
     return x, k
 
 
@@ -44,7 +44,7 @@ def nearest(
 ) -> tuple[Float[Tensor, "n k"], Int[Tensor, "n k"]]:
     """Euclidean distances to the k nearest rows, ascending, and the indices of these rows.
 
-    Among the other rows of x (no row is its own neighbour, its copies are), or among the rows of y. x, y: checked rows
+    Among the other rows of x (no row is its own neighbor, its copies are), or among the rows of y. x, y: checked rows
     of any precision; the distances are those of the rows as given, float64 to the last digits. Equally near rows come
     in the order of their indices, and where they compete for the k-th place the lowest index wins.
     O(nmd) time; beside the result the memory of one copy of the rows searched in (of StreamedRows none: they are read
@@ -56,7 +56,7 @@ def nearest(
         raise InputError(f"k = {k} nearest of {choice} rows were asked for; expected k between 1 and {choice}")
     squares = torch.empty((len(x), k), dtype=torch.float64, device=x.device)
     indices = torch.empty_like(squares, dtype=torch.long)
-    rows = torch.arange(len(x), device=x.device)  # those whose neighbours are not proved yet
+    rows = torch.arange(len(x), device=x.device)  # those whose neighbors are not proved yet
     if single_is_exact(x.device):
         squares, indices, proved = _by_products(_Bounds(x, y, torch.float32), rows, k)
         rows = rows[~proved]
@@ -84,7 +84,7 @@ class _Bounds:
         self.centre = mean_row(self.y)
         self.scale = 1.0  # until the longest is known
         sets = (x,) if y is None else (x, y)
-        longest = torch.stack([self.centred(block).norm(dim=1).amax() for rows in sets for block in blocks(rows)])
+        longest = torch.stack([self.centered(block).norm(dim=1).amax() for rows in sets for block in blocks(rows)])
         self.scale = 2.0 ** -math.frexp(float(longest.amax()))[1]
         terms = x.shape[1] + 20  # the last digits of entries, norms and ε included
         self.epsilon, self.exact_epsilon = (1.03 * terms * torch.finfo(kind).eps / 2 for kind in (dtype, torch.float64))
@@ -102,13 +102,13 @@ class _Bounds:
             return self._kept[number]
         return self._right(self.y[number * COLUMNS : (number + 1) * COLUMNS])
 
-    def centred(self, rows: Float[Tensor, "b d"]) -> Float[Tensor, "b d"]:
+    def centered(self, rows: Float[Tensor, "b d"]) -> Float[Tensor, "b d"]:
         return (rows.double() - self.centre) * self.scale
 
     def _right(self, rows: Float[Tensor, "b d"]) -> Float[Tensor, "b d2"]:
         parts = []
         for block in blocks(rows):
-            c = self.centred(block)
+            c = self.centered(block)
             norms = c.norm(dim=1, keepdim=True)
             bound = (-2 * c, -2 * self.epsilon * norms, (1 - self.epsilon) * norms.square())
             parts.append(torch.cat(bound, dim=1).to(self.dtype))
@@ -116,7 +116,7 @@ class _Bounds:
 
     def left(self, rows: Int[Tensor, " b"]) -> tuple[Float[Tensor, "b d2"], Float[Tensor, " b"]]:
         """The left factor, and what is to be added to the product, rounding included: a little less than ‖c_i‖²."""
-        c = self.centred(self.x[rows])
+        c = self.centered(self.x[rows])
         norms = c.norm(dim=1, keepdim=True)
         factor = torch.cat((c, norms, torch.ones_like(norms)), dim=1).to(self.dtype)
         return factor, (1 - self.exact_epsilon) * norms.squeeze(1).square() - self.underflow

@@ -1,4 +1,4 @@
-"""Definitions of the measures of neighbours, of agreement, and of alignment and uniformity: plain loops over rows."""
+"""Definitions of the measures of neighbors, of agreement, and of alignment and uniformity: plain loops over rows."""
 
 import mpmath
 import numpy as np
@@ -16,7 +16,7 @@ def distances(x):
     return all_pairs
 
 
-def neighbours(x, k):
+def neighbors(x, k):
     """Indices of the k nearest rows, those equally near in their order."""
     return np.argsort(distances(x), axis=1, kind="stable")[:, :k]
 
@@ -52,13 +52,13 @@ def lid(x, metric="euclidean", estimator="mackay", k=100):
 
 
 def hubness(x, k=10):
-    found = neighbours(unit(x), k)
+    found = neighbors(unit(x), k)
     counts = [(found == i).sum() for i in range(len(x))]
     return 0.0 if len(set(counts)) == 1 else skew(counts)
 
 
 def hsic(x, y):
-    """Unbiased, as Song et al. 2012 print it; centred kernels would give the same and lose fewer digits."""
+    """Unbiased, as Song et al. 2012 print it; centered kernels would give the same and lose fewer digits."""
     n, ones = len(x), np.ones(len(x))
     of_x, of_y = (z @ z.T for z in (x - x.mean(0), y - y.mean(0)))
     np.fill_diagonal(of_x, 0)
@@ -72,7 +72,7 @@ def cka(x, y):
 
 
 def mutual_knn(x, y, k=10):
-    found = zip(neighbours(unit(x), k), neighbours(unit(y), k), strict=True)
+    found = zip(neighbors(unit(x), k), neighbors(unit(y), k), strict=True)
     return np.mean([len(set(a) & set(b)) / k for a, b in found])
 
 
@@ -82,7 +82,7 @@ def uniformity(x, t=2):
         return float(mpmath.log(mpmath.fsum(mpmath.exp(-t * mpmath.mpf(float(s))) for s in squares) / len(squares)))
 
 
-NEIGHBOUR_ORACLES = {
+NEIGHBOR_ORACLES = {
     "alignment": lambda x, y: np.mean([((a - b) ** 2).sum() for a, b in zip(x, y, strict=True)]),
     "uniformity": uniformity,
     "two_nn": two_nn,

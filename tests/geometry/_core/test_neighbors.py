@@ -1,12 +1,12 @@
-"""Nearest neighbours and copies are exact: the same indices and the same bits as all differences would give."""
+"""Nearest neighbors and copies are exact: the same indices and the same bits as all differences would give."""
 
 import numpy as np
 import pytest
 import torch
 
-from clip_geometry.geometry._core import neighbours
+from clip_geometry.geometry._core import neighbors
 from clip_geometry.geometry._core.distinct import distinct_rows
-from clip_geometry.geometry._core.neighbours import as_rows_with_neighbours, nearest
+from clip_geometry.geometry._core.neighbors import as_rows_with_neighbors, nearest
 from clip_geometry.registry import InputError
 
 N = 300
@@ -74,27 +74,27 @@ def test_blocks_do_not_change_the_result(monkeypatch):
     x = torch.cat([gaussian(200, 5), clusters(1e-9)[:, :5]])
     expected = definition(x, 7)
     for queries, columns, possible in [(1, 500, 1), (64, 33, 1000), (500, 16, 2**22), (7, 256, 600)]:
-        monkeypatch.setattr(neighbours, "QUERIES", queries)
-        monkeypatch.setattr(neighbours, "COLUMNS", columns)
-        monkeypatch.setattr(neighbours, "POSSIBLE", possible)
+        monkeypatch.setattr(neighbors, "QUERIES", queries)
+        monkeypatch.setattr(neighbors, "COLUMNS", columns)
+        monkeypatch.setattr(neighbors, "POSSIBLE", possible)
         assert_same(nearest(x, 7), expected)
 
 
 @pytest.mark.parametrize("levels", [1, 2])  # minima of groups, and groups of minima
 def test_a_group_of_columns_hides_nothing(levels):
     """The least of all side by side in one group, and in the columns left over."""
-    groups = 40 * neighbours.GROUP ** (levels - 1)
-    columns = neighbours.GROUP * groups + 5
+    groups = 40 * neighbors.GROUP ** (levels - 1)
+    columns = neighbors.GROUP * groups + 5
     values = torch.rand(3, columns, generator=torch.Generator().manual_seed(0))
-    values[0, torch.arange(neighbours.GROUP) * groups] -= 1
+    values[0, torch.arange(neighbors.GROUP) * groups] -= 1
     values[1, -5:] -= 1
-    least, found = neighbours._least(values, 10)
+    least, found = neighbors._least(values, 10)
     assert torch.equal(least.sort(1).values, values.sort(1).values[:, :10])
     assert torch.equal(values.gather(1, found), least)
 
 
 def proofs(x, dtype, k=2):
-    return neighbours._by_products(neighbours._Bounds(x, None, dtype), torch.arange(len(x)), k).proved
+    return neighbors._by_products(neighbors._Bounds(x, None, dtype), torch.arange(len(x)), k).proved
 
 
 def test_products_prove_what_they_can_and_nothing_else():
@@ -109,7 +109,7 @@ def test_products_prove_what_they_can_and_nothing_else():
 def test_bounds_are_below_the_distances_and_close(dtype):
     for name, cloud in CLOUDS.items():
         x = cloud()
-        bounds = neighbours._Bounds(x, None, dtype)
+        bounds = neighbors._Bounds(x, None, dtype)
         rows = torch.arange(N)
         left, add = bounds.left(rows)
         lower = bounds.block(left, 0, rows).double() + add[:, None]
@@ -146,10 +146,10 @@ def test_impossible_k(k):
 
 
 def test_too_few_rows():
-    with pytest.raises(InputError, match="z has 5 rows; expected at least 6 for k = 5 neighbours, or a smaller k"):
-        as_rows_with_neighbours(gaussian(5, 3), 5, name="z")
+    with pytest.raises(InputError, match="z has 5 rows; expected at least 6 for k = 5 neighbors, or a smaller k"):
+        as_rows_with_neighbors(gaussian(5, 3), 5, name="z")
     with pytest.raises(InputError, match="z has 1 column; expected at least 2"):
-        as_rows_with_neighbours(gaussian(5, 1), 3, name="z", least_d=2)
+        as_rows_with_neighbors(gaussian(5, 1), 3, name="z", least_d=2)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)
