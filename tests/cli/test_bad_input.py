@@ -113,7 +113,7 @@ def test_a_paired_measure_unnamed_is_left_out_and_the_rest_runs(cli, sets, tmp_p
         (["--pipeline", "center[both]"], "unknown scope 'both'"),
         (["--raw", "--pipeline", "center"], "--raw and --pipeline were both given"),
         (["--measures", "silhouette"], "silhouette needs labels: add --labels FILE with one label per row"),
-        (["--measures", "modality_gap"], "modality_gap needs image and text, only image was given"),
+        (["--measures", "modality_gap"], "modality_gap needs two modalities, only image was given"),
         (["--by", "breed"], "no column 'breed' to group by"),
         (["--json", "none/here.jsonl"], "the folder none does not exist"),
         (["--json", "."], "is a directory"),

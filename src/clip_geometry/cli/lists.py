@@ -82,10 +82,10 @@ def blocks_of(what: str) -> Iterator[Block]:
             yield from _configured({**tasks, **target_tasks}, "options")
         case "transforms":
             from clip_geometry.transforms import transforms
-            from clip_geometry.transforms.step import DIRECTIONS, SCOPES, usage
+            from clip_geometry.transforms.step import SCOPES, usage
 
-            scopes = f"fitted on one of [{'], ['.join(SCOPES)}]; without: each set by itself"
-            pairs = f"fitted on pairs: [{'] or ['.join(DIRECTIONS[:2])}]"
+            scopes = f"fitted on [{'], ['.join(SCOPES)}] or a modality, such as [image]; without: each set by itself"
+            pairs = "fitted on pairs: [text-to-image], or [all-to-image] for every other modality"
             for name, t in transforms.items():
                 fitted = pairs if t.paired else scopes if t.fits else "nothing to fit"
                 yield f"{usage(name)}: {t.summary}", t.formula, fitted

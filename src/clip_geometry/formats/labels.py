@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.formats.parquet_files import columns_of
+from clip_geometry.formats.tables import columns_of
 from clip_geometry.geometry._core.rows import as_codes
 from clip_geometry.paths import existing_file
 from clip_geometry.reading import damaged, read_checkpoint, read_json, read_npy, read_table, read_text
