@@ -32,7 +32,9 @@ class Record(Mapping[str, Any]):
         measure: Name of the measure, e.g. "isoscore" or "silhouette[cosine]".
         value: The number, or None where it could not be computed (`note` says why).
         standard_error: Its standard error, or None where there is none.
-        fields: Any other keys, e.g. `n` (rows), `d` (dimensions), `at` (modality, layer, …), `null_value`.
+        fields: Any other keys, e.g. `n` (rows), `d` (dimensions), `at` (modality, layer, …), `null_value`; `without`,
+            the values without each block of items, behind the standard error; `item_blocks`, equal where two records
+            have the same items in the same blocks.
 
     Example:
         >>> from clip_geometry import Record
@@ -47,6 +49,8 @@ class Record(Mapping[str, Any]):
     value: Number
     standard_error: Number = None
     null_value: Number = None
+    without: list[float] | None = None
+    item_blocks: str | None = None
     n: int | None = None
     d: int | None = None
     at: dict[str, str | int | float | bool | None]
@@ -230,7 +234,8 @@ def to_frame(records: Iterable[Mapping[str, Any]]) -> "pandas.DataFrame":
         records: Records of `read_rows`, `measure_sets`, or any mappings like them.
 
     Returns:
-        A row per record. Its `at` is spread into columns `at.modality`, `at.layer`, …
+        A row per record. Its `at` is spread into columns `at.modality`, `at.layer`, …; the values behind its standard
+        error are left out.
 
     Example:
         >>> from clip_geometry import Record, to_frame
@@ -240,8 +245,12 @@ def to_frame(records: Iterable[Mapping[str, Any]]) -> "pandas.DataFrame":
     """
     import pandas as pd
 
+    unseen = ("at", "without", "item_blocks")
     flat = [
-        {**{k: v for k, v in record.items() if k != "at"}, **{f"at.{k}": v for k, v in record.get("at", {}).items()}}
+        {
+            **{key: value for key, value in record.items() if key not in unseen},
+            **{f"at.{key}": value for key, value in record.get("at", {}).items()},
+        }
         for record in records
     ]
     return pd.DataFrame(flat)

@@ -197,14 +197,49 @@ def apply_command(
     apply_map(map_file, source, expanded(out), modality)
 
 
-@app.command()
-def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN...", help="run folders or files of measure --json")],
+@app.command("compare")
+def compare_command(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="A B...", help="embeddings, run folders or files of measure --json")
+    ],
+    pipeline: Annotated[
+        list[str] | None, typer.Option(help="steps before measuring; once for all, or once for each column")
+    ] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="use the rows as given; --pipeline raw for one column")] = False,
+    measures: Annotated[str | None, typer.Option(help="names, e.g. isoscore,silhouette[cosine]")] = None,
+    labels: Annotated[Path | None, typer.Option(help="one label per row: .npy, .txt, .csv, .parquet, .json")] = None,
+    csv: Annotated[Path | None, typer.Option(help="also write the table to this file, with all digits")] = None,
+    latex: Annotated[Path | None, typer.Option(help="also write the table to this .tex file")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="also write the table to this file")] = None,
+    seed: Annotated[int, typer.Option(help="seed of blocks, null values and sign flips", min=0, max=2**63 - 1)] = 0,
+    blocks: Annotated[
+        int | None, typer.Option(help="jackknife blocks behind ±; 0 for no standard errors", min=0, show_default="20")
+    ] = None,
 ) -> None:
-    """Shows the numbers of runs side by side and marks those that may not be compared."""
-    from clip_geometry.cli.comparison import print_comparison
+    """Says whether a change helped: each number of B less that of A, with its standard error.
 
-    print_comparison(runs)
+    Of one path, pipelines are compared: compare coco500 --pipeline normalize --pipeline normalize,center[each]. Where
+    the items are the same, the error is paired.
+    """
+    if raw and pipeline:
+        raise InputError("--raw and --pipeline were both given; --pipeline raw is the empty pipeline of one column")
+    for steps in pipeline or ():
+        check_pipeline("" if steps == "raw" else steps)
+    check_measures(measures)
+
+    from clip_geometry.cli.comparison import compare_paths
+
+    compare_paths(
+        paths,
+        ["raw"] if raw else pipeline or [],
+        measures=measures,
+        labels=labels,
+        seed=seed,
+        blocks=blocks,
+        csv=csv,
+        latex=latex,
+        json_file=json_file,
+    )
 
 
 @app.command("list")

@@ -1,119 +1,245 @@
-"""`clip-geometry compare`: runs side by side, and which of their numbers may not be compared."""
+"""`clip-geometry compare`: embeddings, runs or measurements side by side, and whether the change helped."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from clip_geometry.cli.tables import console, print_table, say, value_and_error
-from clip_geometry.registry import InputError
-from clip_geometry.report.origin import option_words
+from clip_geometry.cli.measure_files import DEFAULT_STEPS, read_sets, records_of
+from clip_geometry.cli.tables import console, number, print_table, say
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.files import write_atomically
+from clip_geometry.formats import READERS, read_labels, with_labels
+from clip_geometry.geometry import by_group
+from clip_geometry.measuring.comparison import Change, Comparison, compare, letter, registered
+from clip_geometry.measuring.sets import QUADRATIC_ROWS, named
+from clip_geometry.paths import existing
+from clip_geometry.progress import progress, quiet
+from clip_geometry.registry import InputError, shown
+from clip_geometry.report.numbers import plus_minus, to_error
+from clip_geometry.report.origin import heading, words
 from clip_geometry.results import ORIGIN, Record, read_rows
+from clip_geometry.transforms import parse_pipeline
+
+RAW = "raw"
+# of pairs, besides the default measures: what the embeddings are for
+RETRIEVAL = [
+    f"retrieval{index}.{way}.r_at_1" for index in ("", "[mixed]") for way in ("image_to_text", "text_to_image")
+]
 
 
-@dataclass(frozen=True)
-class Column:
-    """The records of one run that share their origin (a sweep has several), by measure and place."""
+def compare_paths(
+    paths: Sequence[Path],
+    pipelines: Sequence[str],
+    *,
+    measures: str | None,
+    labels: Path | None,
+    seed: int,
+    blocks: int | None,
+    csv: Path | None,
+    latex: Path | None,
+    json_file: Path | None,
+) -> None:
+    """Compares what lies at the paths with the first, prints a table for each and writes the files.
 
-    name: str
-    origin: dict[str, Any]
-    records: dict[tuple[str, str], Record]
-
-
-@dataclass(frozen=True)
-class Line:
-    """One measure of one set: its record in every column (None where it has no value), and what forbids comparing."""
-
-    measure: str
-    place: str
-    records: tuple[Record | None, ...]
-    remarks: tuple[str, ...]
-
-
-def columns_of(run: Path) -> list[Column]:
-    """The columns of a run folder or a file of measure --json."""
-    columns: dict[str, Column] = {}
-    rows = read_rows(run)
-    sets = {record.at["modality"] for record in rows if "modality" in record.at}
-    alone = sets.pop() if len(sets) == 1 else ""  # one set, named after its file, is compared with another such
-    for record in rows:
-        origin = {key: record.get(key) for key in ORIGIN}
-        at = dict(record.at)
-        modality = at.pop("modality", "")
-        modality = "rows" if modality == alone and alone not in ("", "image", "text") else modality
-        place = " ".join([str(modality), *(f"{key}={value}" for key, value in at.items())]).strip()
-        columns.setdefault(repr(origin), Column(str(run), origin, {})).records[record.measure, place] = record
-    return list(columns.values())
-
-
-def compare(columns: Sequence[Column]) -> list[Line]:
-    """A line for every measure and set that a column has a value of, in the order of the columns."""
-    keys = dict.fromkeys(key for column in columns for key, each in column.records.items() if each.value is not None)
-    lines = []
-    for measure, place in keys:
-        found = [column.records.get((measure, place)) for column in columns]
-        present = [record for record in found if record is not None and record.value is not None]
-        conditions = [  # what has to agree for two numbers to be comparable
-            {
-                "n": str(record.n),
-                "d": str(record.d),
-                "maps": str(record.maps or "none"),
-                "pipeline": _text(record.pipeline),
-                "precision": " from ".join(filter(None, (record.dtype, (record.model_options or {}).get("precision")))),
-            }
-            for record in present
-        ]
-        remarks = [
-            f"different {name}: {', '.join(values)}"
-            for name in conditions[0]
-            if len(values := list(dict.fromkeys(condition[name] for condition in conditions))) > 1
-        ]
-        base = measure.partition("[")[0]
-        without = [column.records for column, record in zip(columns, found, strict=True) if record is None]
-        if any(name.partition("[")[0] == base and where == place for records in without for name, where in records):
-            remarks.append("different convention: another variant of this measure stands in another run")
-        valued = (record if record is not None and record.value is not None else None for record in found)
-        lines.append(Line(measure, place, tuple(valued), tuple(remarks)))
-    return lines
+    Pipelines: none for the default one, one for all paths, one for each, or several for a single path, of which one is
+    compared with the default pipeline.
+    """
+    given = [(existing(path, "embeddings, a run folder or a file of measure --json"), path) for path in paths]
+    operands, pipelines = [], [DEFAULT_STEPS, *pipelines] if len(paths) == len(pipelines) == 1 else list(pipelines)
+    if len(pipelines) > 1 and len(paths) not in (1, len(pipelines)):
+        raise InputError(f"{len(pipelines)} pipelines and {len(paths)} paths were given; give one of each per column")
+    columns = [(*each, steps) for each in given for steps in pipelines] if len(given) == 1 and pipelines else []
+    if not columns:
+        steps = pipelines if len(pipelines) > 1 else [pipelines[0] if pipelines else None] * len(given)
+        columns = [(*each, step) for each, step in zip(given, steps, strict=True)]
+    read: dict[Path, dict[str, Embeddings]] = {}
+    for path, shown_path, steps in columns:
+        if _holds_records(path):
+            if steps is not None or measures is not None or labels is not None or blocks is not None:
+                raise InputError(
+                    f"{shown(path)} holds records, which are compared as they are; --pipeline, --raw, --measures, "
+                    "--labels and --blocks are for embeddings"
+                )
+            operands.append((str(shown_path), read_rows(path)))
+            continue
+        if path not in read:
+            read[path] = dict(read_sets(path, None))
+            if labels is not None:
+                read[path] = dict(with_labels(read[path], read_labels(labels)))
+        operands.append((str(shown_path), _measured(read[path], steps, measures, seed, blocks)))
+    found = _named(compare(*(records for _, records in operands), names=[name for name, _ in operands], seed=seed))
+    print_comparison(found)
+    if csv is not None:
+        write_atomically(csv.resolve(), found.frame.to_csv(index=False).encode())
+    if json_file is not None:
+        content = {"flips": found.flips, "seed": found.seed, "changes": list(found.rows())}
+        write_atomically(json_file.resolve(), (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+    if latex is not None:
+        write_atomically(latex.resolve(), ("\n".join(_latex(found)) + "\n").encode())
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, dict):
-        return option_words(value)
-    return " → ".join(value) or "raw" if isinstance(value, list) else str(value)
+def _holds_records(path: Path) -> bool:
+    if path.is_dir():
+        return (path / "results.jsonl").exists()
+    return path.suffix.lower() not in READERS
 
 
-def print_comparison(runs: Sequence[Path]) -> None:
-    """Prints the table of all runs; a line with a remark holds numbers that may not be compared."""
-    columns = [column for run in runs for column in columns_of(run)]
-    if len(columns) < 2:
-        raise InputError(f"{len(columns)} run given; compare needs at least two")
+def _measured(
+    sets: dict[str, Embeddings], steps: str | None, measures: str | None, seed: int, blocks: int | None
+) -> list[Record]:
+    steps = DEFAULT_STEPS if steps is None else "" if steps == RAW else steps
+    names = None
+    if measures is not None:
+        names = [each.name for each in named(name.strip() for name in measures.split(",") if name.strip())]
+    few = max(map(len, sets.values())) <= QUADRATIC_ROWS
+    pipeline = parse_pipeline(steps)
+    extra = RETRIEVAL if names is None and few and len(sets) > 1 else []
+    count = len(by_group() if names is None else names) + len(extra)
+    with (progress if sys.stderr.isatty() else quiet)("measures", count) as advance:
+        records = records_of(sets, {}, pipeline, names, seed, blocks, advance, None)
+        with suppress(InputError):  # no pairs, or two spaces
+            records += records_of(sets, {}, pipeline, extra, seed, blocks, advance, None) if extra else []
+    return records
+
+
+def _named(found: Comparison) -> Comparison:
+    """Adds to the name of each column in what it differs from the others."""
+    firsts = [next(iter(column.records.values())) for column in found.columns]
+    fields = [name for name in ORIGIN if name != "fitted_on" and len({words(each, name) for each in firsts}) > 1]
+    columns = []
+    for column, first in zip(found.columns, firsts, strict=True):
+        seeds = f"mean over {len(column.seeds)} seeds" if column.seeds else ""
+        varying = heading(first, [field for field in fields if not (field == "seed" and column.seeds)])
+        columns.append(replace(column, name=" · ".join(filter(None, (column.name, varying, seeds)))))
+    return replace(found, columns=tuple(columns))
+
+
+def print_comparison(found: Comparison) -> None:
+    """Prints what is compared, what the change means, and a table for each column but the first."""
     out = console()
-    names = [chr(ord("A") + k) if k < 26 else f"#{k + 1}" for k in range(len(columns))]
-    for name, column in zip(names, columns, strict=True):
-        origin = "; ".join(f"{key} {_text(value)}" for key, value in column.origin.items() if value not in (None, {}))
-        say(out, f"{name} = {column.name}: {origin}", indent="    ")
-    lines = compare(columns)
-    shared = shared_remarks(lines)
-    for remark in shared:
-        say(out, f"no line may be compared: {remark}")
-    own = ["; ".join(remark for remark in line.remarks if remark not in shared) for line in lines]
-    cells = [
-        [
-            line.measure,
-            line.place,
-            *("–" if record is None else value_and_error(record) for record in line.records),
-            remark,
-        ]
-        for line, remark in zip(lines, own, strict=True)
-    ]
-    heads = ["measure", "set", *(f">{name}" for name in names), "may not be compared"]
-    if not any(own):
-        heads, cells = heads[:-1], [line[:-1] for line in cells]
-    print_table(out, heads, cells)
+    names = [letter(k) for k in range(len(found.columns))]
+    for name, column in zip(names, found.columns, strict=True):
+        say(out, f"{name} = {column.name}")
+    for k, changes in enumerate(found.changes, 1):
+        out.print()
+        for line in _verdict(changes, names[0], names[k]):
+            say(out, line)
+        _print_table(changes, names[0], names[k])
+    for line in _legend(found, names):
+        say(out, line, style="dim")
 
 
-def shared_remarks(lines: Sequence[Line]) -> list[str]:
-    """The remarks of every line that has two numbers or more."""
-    remarks = [line.remarks for line in lines if sum(record is not None for record in line.records) > 1]
-    return [remark for remark in remarks[0] if all(remark in each for each in remarks)] if remarks else []
+def _verdict(changes: Sequence[Change], a: str, b: str) -> Iterator[str]:
+    """What helped and what got worse, as far as the measures say so."""
+    useful = [change for change in changes if (known := registered(change.measure)) is not None and known.better]
+    for effect, begin in (("better", f"better in {b} than in {a}"), ("worse", f"worse in {b} than in {a}")):
+        some = [f"{_name(each)} ({_number_pair(each)})" for each in useful if each.effect == effect]
+        if some:
+            yield f"{begin}: {', '.join(some)}"
+    ties = [_name(each) for each in useful if each.verdict in ("tie", "equal")]
+    if ties:
+        yield f"no measurable difference between {a} and {b}: {', '.join(ties)}"
+    if not useful:
+        yield f"whether {b} is better than {a}, no measure here says: all describe the geometry"
+
+
+def _name(change: Change) -> str:
+    return change.measure if change.place in ("both", "") else f"{change.measure} {change.place}"
+
+
+def _number_pair(change: Change) -> str:
+    return " → ".join(number(float(each["value"])) for each in (change.before, change.after) if each is not None)
+
+
+def _print_table(changes: Sequence[Change], a: str, b: str) -> None:
+    valued = [each for each in changes if _has_value(each.before) and _has_value(each.after)]
+    errors = any(_kind(each) == "independent" for each in valued)
+    heads = ["measure", "set", f">{a}", f">{b}", f">{b} - {a}", ">p", *["error"] * errors]
+    print_table(console(), heads, [[*_cells(each), *[_kind(each)] * errors] for each in valued])
+
+
+def _has_value(record: Record | None) -> bool:
+    return record is not None and record.value is not None
+
+
+def _kind(change: Change) -> str:
+    return "" if change.standard_error is None else "paired" if change.paired else "independent"
+
+
+def _cells(change: Change) -> list[str]:
+    """measure, set, both values, Δ ± SE, and p or the verdict."""
+    values = [_value(each, change.standard_error) for each in (change.before, change.after) if each is not None]
+    if change.value is None:
+        return [change.measure, change.place, *values, "–", "not compared"]
+    delta = plus_minus(change.value, change.standard_error).replace("−", "-")
+    if change.verdict == "equal":
+        return [change.measure, change.place, *values, "0", "equal"]
+    p = "–" if change.p_value is None else f"{change.p_value:.4f}" if change.p_value >= 1e-4 else "<0.0001"
+    return [change.measure, change.place, *values, delta, "tie" if change.verdict == "tie" else p]
+
+
+def _value(record: Record, error: float | None) -> str:
+    if record.get("sd") is not None:
+        return plus_minus(record["value"], record["sd"]).replace("−", "-")
+    return number(float(record["value"])) if error is None else to_error(record["value"], error).replace("−", "-")
+
+
+def _legend(found: Comparison, names: Sequence[str]) -> Iterator[str]:
+    changes = [change for each in found.changes for change in each]
+    if any(each.paired for each in changes):
+        blocks = {len(each.before.without) for each in changes if each.paired and each.before and each.before.without}
+        parts = " or ".join(map(str, sorted(blocks)))
+        yield (
+            f"±: paired standard error of the difference, jackknife over the same {parts} blocks of items or seeds; "
+            f"p by {found.flips} sign flips of the blocks, seed {found.seed}"
+        )
+    if any(_kind(each) == "independent" for each in changes):
+        yield "independent: not the same items in the same blocks; ± as of two samples, p of the normal distribution"
+    if any(each.verdict == "tie" for each in changes):
+        yield "tie: less than 1.96 standard errors; of 20 numbers without any change one is no tie by chance"
+    if any(each.verdict == "no error" for each in changes):
+        yield "no ±: the jackknife does not fit the measure, or there are too many or too few rows for it"
+    if any(column.seeds for column in found.columns):
+        yield "values of several seeds are mean ± standard deviation"
+    yield from _lengths(found, names)
+    obstacles: dict[str, list[str]] = {}
+    for change in changes:
+        if change.obstacle:
+            obstacles.setdefault(change.obstacle, []).append(_name(change))
+    yield from (f"not compared: {', '.join(dict.fromkeys(some))}: {why}" for why, some in obstacles.items())
+
+
+def _lengths(found: Comparison, names: Sequence[str]) -> Iterator[str]:
+    """Which measures see that one column has unit rows and another has not, as far as the pipelines tell."""
+    last = [(column.origin.get("pipeline") or [""])[-1] for column in found.columns]
+    unit = [name for name, step in zip(names, last, strict=True) if step == "normalize"]
+    others = [name for name in names if name not in unit]
+    changed = {each.measure for changes in found.changes for each in changes if each.verdict in ("higher", "lower")}
+    known = [registered(each) for each in dict.fromkeys(row["measure"] for row in found.rows())]
+    scaled = [each.name for each in known if each and each.name in changed and "scale" not in each.invariances]
+    if unit and others and scaled:
+        yield (
+            f"rows of {' and '.join(unit)} have unit length, those of {' and '.join(others)} need not: end each "
+            f"pipeline with normalize, or read the change of length in {', '.join(scaled)}"
+        )
+
+
+def _latex(found: Comparison) -> Iterable[str]:
+    """A table for booktabs: each measure and set, both values, the change and p."""
+    typeset = {"_": r"\_", "%": r"\%", "&": r"\&", "±": r"$\pm$", "<": "$<$", "–": "--"}
+    for column, changes in zip(found.columns[1:], found.changes, strict=True):
+        yield f"% {found.columns[0].name} (A) and {column.name} (B), clip-geometry compare"
+        yield r"\begin{tabular}{llrrrr}"
+        yield r"\toprule"
+        yield r"measure & set & A & B & B $-$ A & $p$ \\"
+        yield r"\midrule"
+        for change in changes:
+            if change.value is not None:
+                cells = ["".join(typeset.get(sign, sign) for sign in cell) for cell in _cells(change)]
+                minus = [f"$-${cell[1:]}" if cell[:1] == "-" and cell != "--" else cell for cell in cells]
+                yield f"{' & '.join(minus)} \\\\"
+        yield r"\bottomrule"
+        yield r"\end{tabular}"

@@ -72,7 +72,7 @@ def measure_files(
         records = [
             record
             for at, part in parts
-            for record in _records(part, at, pipeline, chosen, seed, blocks, advance, passes)
+            for record in records_of(part, at, pipeline, chosen, seed, blocks, advance, passes)
         ]
     print_records(records, by_default=steps is None)
     layers = {layer for each in sets.values() if "layer" in each.metadata for layer in each.metadata["layer"].tolist()}
@@ -82,7 +82,7 @@ def measure_files(
         _write(json_file, records)
 
 
-def _records(
+def records_of(
     sets: Mapping[str, Embeddings],
     at: Mapping[str, Any],
     pipeline: Sequence[Step],

@@ -1,5 +1,6 @@
 """Tables, sentences and numbers on a terminal or in a pipe: never cut, and without spaces at the end of a line."""
 
+import re
 from collections.abc import Mapping, Sequence
 from shutil import get_terminal_size
 from textwrap import wrap
@@ -38,7 +39,7 @@ def print_table(out: Console, columns: Sequence[str], rows: Sequence[Sequence[st
     Args:
         out: Where to.
         columns: Names of the columns. ">name" is a column of numbers, which is never folded.
-        rows: Cells. Text is folded between words, and a name like isotropy_i2[canonical] before its bracket.
+        rows: Cells. Text is folded between words, and a name like isotropy_i2[canonical] before its bracket or dot.
         spare: Columns to leave out, one after the other, while the table is too wide without folding. Where folding
             does not help either, the table is wider than the terminal.
     """
@@ -55,7 +56,9 @@ def print_table(out: Console, columns: Sequence[str], rows: Sequence[Sequence[st
         number = head.startswith(">")
         table.add_column(head.removeprefix(">"), justify="right" if number else "left", no_wrap=number, overflow="fold")
     for row in zip(*(cells[head] for head in widths), strict=True):
-        table.add_row(*(Text(cell if " " in cell else cell.replace("[", f"{FOLD}[")) for cell in row))
+        table.add_row(
+            *(Text(cell if " " in cell else re.sub(r"(?<=\D)[.](?=\D)|\[", rf"{FOLD}\g<0>", cell)) for cell in row)
+        )
     width = out.width if sum(least) + gaps <= out.width else sum(widths.values()) + gaps
     for line in out.render_lines(table, out.options.update(width=width), pad=False):
         text = "".join(segment.text for segment in line).replace(FOLD, "").rstrip()

@@ -169,6 +169,7 @@ def _known_classes(known: Any, k: int, seed: int) -> Bool[Tensor, " k"]:
 add_evaluator(
     Measure(
         name="class_generalization",
+        better="higher",
         title="Zero-shot accuracy, map fitted on known classes",
         group="classification",
         function=class_generalization,

@@ -99,6 +99,8 @@ def _joined(sum_so_far: Tensor | None, block: Tensor) -> Tensor:
 add_evaluator(
     Measure(
         name="contrastive_loss",
+        depends_on_n=True,
+        better="lower",
         title="CLIP's loss",
         group="contrastive loss",
         function=contrastive_loss,

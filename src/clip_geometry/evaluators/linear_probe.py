@@ -166,6 +166,7 @@ def held_out_rows(codes: Int[Tensor, " n"], k: int, seed: int) -> Bool[Tensor, "
 add_evaluator(
     Measure(
         name="linear_probe",
+        better="higher",
         title="Linear probe",
         group="classification",
         function=linear_probe,

@@ -114,6 +114,7 @@ _VALUES = {
 add_evaluator(
     Measure(
         name="modality_separability",
+        depends_on_n=True,
         title="Separability of the modalities",
         group="modality gap",
         function=modality_separability,

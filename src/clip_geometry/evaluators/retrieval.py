@@ -1,9 +1,10 @@
 """Retrieval of the pair among the other modality, or in one index of both; exact, in blocks, for any n."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -11,16 +12,15 @@ from torch import Tensor
 from clip_geometry.evaluators.base import add_evaluator, share
 from clip_geometry.geometry._core.arguments import members, one_of, whole_number
 from clip_geometry.geometry._core.distinct import entries_at_a_time
+from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.neighbors import nearest
 from clip_geometry.geometry._core.rows import Rows, as_aligned, as_two_sets, mean_row, unit_rows
 from clip_geometry.geometry.measure import Measure
 from clip_geometry.registry import InputError
 
 if TYPE_CHECKING:
-    import numpy
-
     Index: TypeAlias = Literal["cross", "mixed"]
-    Pairs: TypeAlias = Tensor | numpy.ndarray | Sequence[Sequence[int]]
+    Pairs: TypeAlias = Tensor | np.ndarray | Sequence[Sequence[int]]
 else:  # so that anything else is an InputError, not one of a type checker
     Index = Any
     Pairs = Any
@@ -97,6 +97,19 @@ def retrieval(
                 raise InputError(f"pairs do not name each of the {len(rows)} {name} rows, by its number from 0 on")
         i, j = numbers
     u, v = unit_rows(image, name="image"), unit_rows(text, name="text")
+    return _averages(_by_query(u, v, i, j, tops, index, block_size))
+
+
+def _by_query(
+    u: Float[Tensor, "n d"],
+    v: Float[Tensor, "m d"],
+    i: Int[Tensor, " p"],
+    j: Int[Tensor, " p"],
+    tops: Sequence[int],
+    index: Index,
+    block_size: int,
+) -> dict[str, tuple[str, Tensor]]:
+    """Return each number before it is averaged: the modality of the queries, and a value of each query."""
     found = {}
     ways = ((u, v, i, j, "image", "image_to_text"), (v, u, j, i, "text", "text_to_image"))
     for own, other, mine, theirs, name, way in ways:
@@ -105,15 +118,45 @@ def retrieval(
         if index == "mixed":
             itself = torch.arange(len(own), device=own.device)
             ranks += _ahead(own, pair, own, itself, itself, block_size)
-        found |= {f"{way}.r_at_{top}": share(ranks <= top) for top in tops}
-        found[f"{way}.median_rank"] = float(ranks.double().quantile(0.5))
+        found |= {f"{way}.r_at_{top}": (name, ranks <= top) for top in tops}
+        found[f"{way}.median_rank"] = (name, ranks)
         if index == "mixed":
             most = max(tops)  # distances of unit rows order like their cosines
             distances = torch.cat([nearest(own, most)[0], nearest(own, most, y=other)[0]], dim=1)
             order = distances.argsort(dim=1, stable=True)  # the own come first among equal ones
             same = (order < most).double()
-            found |= {f"{name}.same_modality_at_{top}": float(same[:, :top].mean()) for top in tops}
+            found |= {f"{name}.same_modality_at_{top}": (name, same[:, :top]) for top in tops}
     return found
+
+
+def _averages(found: Mapping[str, tuple[str, Tensor]], kept: Mapping[str, Tensor] | None = None) -> dict[str, float]:
+    """Average over all queries, or over those of the masks."""
+    averages = {}
+    for key, (name, values) in found.items():
+        some = values if kept is None else values[kept[name]]
+        averages[key] = share(some) if some.dtype == torch.bool else float(some.double().mean())
+        if key.endswith("median_rank"):
+            averages[key] = float(some.double().quantile(0.5))
+    return averages
+
+
+@torch.no_grad()
+def _left_out(
+    image: LeftOut, text: LeftOut, pairs: Any = None, *, index: Index = "cross", block_size: int = 1024
+) -> Iterator[dict[str, float]]:
+    """Yield what `retrieval` averages over the queries outside of each block; all rows stay in the index.
+
+    A query and the one row that comes before its pair would otherwise be counted twice, once in the block of each: with
+    the index reduced as well, the standard error of R@1 is 1.3 to 1.6 times the true one in simulations, and 0.9 to 1.1
+    times with the whole index.
+    """
+    i = j = torch.arange(len(image), device=image.rows.device)
+    if pairs is not None:
+        i, j = torch.as_tensor(np.asarray(pairs), device=i.device).long()
+    u, v = unit_rows(image.rows, name="image"), unit_rows(text.rows, name="text")
+    found = _by_query(u, v, i, j, [top for top in RANKS if top < min(len(u), len(v))], index, block_size)
+    for block in range(image.blocks):
+        yield _averages(found, {"image": image.kept(block), "text": text.kept(block)})
 
 
 def _nearest_pair(
@@ -202,6 +245,7 @@ def _numbers(where: str, kind: str = "") -> dict[str, dict[str, Any]]:
             "summary": f"Half of the {query} queries find their {pair} at this rank or before it, {where}.",
             "range": (1, float("inf")),
             "direction": "lower retrieves better",
+            "better": "lower",
             "smooth": False,
         }
     return found
@@ -220,6 +264,9 @@ _CROSS = Measure(
     formula="share of queries with rank(nearest pair) ≤ k, ties against the query",
     range=(0, 1),
     direction="higher retrieves better",
+    better="higher",
+    depends_on_n=True,
+    left_out=_left_out,
     at_gaussian=None,
     invariances=("rotation", "scale", "row scale"),
     least_n=11,
@@ -241,6 +288,7 @@ _OWN = {
         "reading": "1 means that a mixed index returns only the query's own modality; about 1/2 is even.",
         "formula": f"mean share of rows of the query's modality in its top {top}",
         "direction": "near 1/2 is more even",
+        "better": None,
     }
     for modality in ("image", "text")
     for top in RANKS

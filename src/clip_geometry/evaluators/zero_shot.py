@@ -121,6 +121,7 @@ def ensemble(rows: Rows, classes: Any) -> Float[Tensor, "k d"]:
 
 _COSINE = Measure(
     name="zero_shot",
+    better="higher",
     title="Zero-shot accuracy",
     group="classification",
     function=zero_shot,

@@ -209,6 +209,7 @@ add_measure(
 add_measure(
     Measure(
         name="mutual_knn",
+        depends_on_n=True,
         streams=True,
         title="Mutual nearest neighbors",
         group="matching",

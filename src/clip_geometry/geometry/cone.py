@@ -99,6 +99,7 @@ _MEAN = Measure(
 _MIN = replace(
     _MEAN,
     name="cone_min_cosine",
+    depends_on_n=True,
     title="Smallest cosine to the cone's axis",
     attribute="min_cosine",
     summary="The cosine to the mean direction of the row that lies farthest from it.",

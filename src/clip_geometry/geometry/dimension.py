@@ -160,6 +160,7 @@ def _duplicates(metric: Metric) -> Callable[..., str | None]:
 
 _TWO_NN = Measure(
     name="two_nn",
+    depends_on_n=True,
     streams=True,
     title="Intrinsic dimension (TwoNN)",
     group="neighbors",
@@ -183,6 +184,7 @@ _TWO_NN = Measure(
 )
 _LID = Measure(
     name="lid",
+    depends_on_n=True,
     streams=True,
     title="Local intrinsic dimension",
     group="neighbors",

@@ -171,6 +171,7 @@ add_measure(
 )
 _RANK = Measure(
     name="effective_rank",
+    depends_on_n=True,
     streams=True,
     title="Effective rank",
     group="isotropy",

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from clip_geometry.config import digest
 from clip_geometry.embedding.engines import Engine
 from clip_geometry.embeddings import Embeddings, is_large
 from clip_geometry.evaluators import ensemble, evaluators
@@ -21,7 +22,7 @@ from clip_geometry.geometry._core.threads import side_by_side
 from clip_geometry.geometry.uncertainty import BLOCKS, deal, jackknife
 from clip_geometry.measuring.provenance import context, origin_of
 from clip_geometry.measuring.remarks import remarks_on
-from clip_geometry.measuring.streaming import error_from_moments, gaussian, stream
+from clip_geometry.measuring.streaming import gaussian, stream, values_from_moments
 from clip_geometry.measuring.views import TAKES, View
 from clip_geometry.memory import give_back, memory
 from clip_geometry.references import references
@@ -222,7 +223,7 @@ class MeasuredSets:
             return self._by_class.row(measure, place) | {"note": said}
         arguments = self._view.arguments(measure, place)
         counts = [len(part) for part in arguments]
-        error = self.standard_error(measure, place)  # before the value: its moments are those of all rows, too
+        without = self.without_each(measure, place)  # before the value: its moments are those of all rows, too
         self._give_back()
         value = self.value(measure, place)
         self._give_back()
@@ -231,12 +232,13 @@ class MeasuredSets:
         row = {
             "measure": measure.name,
             "value": value,
-            "standard_error": error,
+            "standard_error": None if without is None else standard_error(without),
             "null_value": null_value,
             "n": sum(counts) if measure.takes == "two sets" else counts[0],
             "d": self.rows[couple[0] if couple else place].shape[1],
             "at": {"modality": place},
         }
+        row |= {} if without is None else {"without": without, "item_blocks": self._item_blocks}
         remarks = [measure.remark(*arguments)] if measure.remark else []
         if measure.takes == "distinct pairs" and couple and counts[0] < (several := len(self._view.pairs(*couple)[0])):
             remarks.append(f"one pair of each item, {counts[0]} of {several}")
@@ -251,10 +253,10 @@ class MeasuredSets:
     def value(self, measure: Measure, place: str) -> float:
         return self._value(measure, place, None)
 
-    def standard_error(self, measure: Measure, place: str) -> float | None:
-        """By the jackknife (`geometry.uncertainty.jackknife`) over blocks of items; None where there is none.
+    def without_each(self, measure: Measure, place: str) -> list[float] | None:
+        """The values behind the standard error, without each block of items; None where there is none.
 
-        The pipeline is fitted again without each block.
+        The pipeline is fitted again without each block. Retrieval leaves out the queries of the block only.
 
         Not of measures that are not smooth, where the jackknife is wrong, and not where `blocks` rounds of O(n²)
         would take long (more than QUADRATIC_ROWS rows). Of streamed rows only where one pass serves all blocks.
@@ -263,20 +265,24 @@ class MeasuredSets:
             rows, enough = self.rows.get(place), 2 <= self.blocks <= len(self._items)
             if self.learns or not (measure.from_moments and enough and isinstance(rows, StreamedRows)):
                 return None
-            return error_from_moments(measure, rows, self._block_of[place], self.blocks)
+            return values_from_moments(measure, rows, self._block_of[place], self.blocks)
         large = measure.quadratic and max(map(len, self.rows.values())) > QUADRATIC_ROWS
         if not measure.smooth or large or self.blocks < 2 or len(self._items) < self.blocks:
             return None
         try:
             self._share(measure, place)
-            without = [self._value(measure, place, block) for block in range(self.blocks)]
+            return [self._value(measure, place, block) for block in range(self.blocks)]
         except InputError:  # too small without a block
             return None
-        return float(jackknife([torch.tensor(value, dtype=torch.float64) for value in without]))
 
     def _share(self, measure: Measure, place: str) -> None:
         """Keeps the values without each block that the measure finds with less work than one by one."""
-        if self.learns or (measure.name, place, 0) in self._values:
+        if (measure.name, place, 0) in self._values:
+            return
+        if measure.takes == "matched sets":
+            self._leave_out_queries(measure, place)
+            return
+        if self.learns:
             return
         couple = self.couple(place)
         if couple is None:
@@ -291,6 +297,22 @@ class MeasuredSets:
             return
         for block, result in enumerate(measure.without_each(*parts) or ()):
             self._keep(measure, place, block, result)
+
+    def _leave_out_queries(self, measure: Measure, place: str) -> None:
+        """All rows stay in the index; the pipeline is fitted without the block, as everywhere."""
+        couple, results = self._view.couples[place], []
+        for block in range(self.blocks):
+            if self.learns or not results:
+                view = self._refitted(block) if self.learns else self._view
+                arguments, paired = view.arguments(measure, place), view.pairs(*couple)
+                chosen = [np.unique(rows) for rows in paired] if len(arguments) > 2 else paired
+                dealt = (
+                    torch.from_numpy(self._block_of[name][k]).long() for name, k in zip(couple, chosen, strict=True)
+                )
+                parts = (LeftOut(as_rows(x), b, self.blocks) for x, b in zip(arguments, dealt, strict=False))
+                results = list(measure.without_each(*parts, *arguments[2:]) or ())
+            if results:
+                self._keep(measure, place, block, results[block])
 
     def _left_out(
         self, modality: str, couple: tuple[str, str] | None = None, paired: np.ndarray | None = None
@@ -336,6 +358,15 @@ class MeasuredSets:
             self._views[block] = view
         return view
 
+    def _refitted(self, block: int) -> View:
+        """All rows, by the pipeline that is fitted on those outside of the block."""
+        kept = {name: each.take(self._block_of[name] != block) for name, each in self.embeddings.items()}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _, prepared = View.through(self.steps, kept)
+        vectors = {name: each.vectors for name, each in self.embeddings.items()}
+        return View(self.embeddings, prepared.fitted.transform(vectors))
+
     @cached_property
     def _items(self) -> Mapping[Any, int] | range:
         """Every item, numbered: an image and all its captions are one, and lie in one block."""
@@ -343,6 +374,12 @@ class MeasuredSets:
             return range(max(map(len, self.embeddings.values())))
         keys = (self._keys(modality) for modality in self._sorted if not _is_prompts(self.embeddings[modality]))
         return {key: number for number, key in enumerate(dict.fromkeys(key for part in keys for key in part))}
+
+    @cached_property
+    def _item_blocks(self) -> str:
+        """Equal for sets that have the same items in the same blocks, whose errors can be paired."""
+        items = f"{len(self._items)} rows" if isinstance(self._items, range) else [str(key) for key in self._items]
+        return digest([items, self.blocks, self.seed])
 
     def _keys(self, modality: str) -> list:
         """The items of the rows: their ids; without ids those of the rows that they pair with, by position."""
@@ -364,6 +401,11 @@ class MeasuredSets:
             else:
                 found[name] = dealt[[self._items[key] for key in self._keys(name)]]
         return found
+
+
+def standard_error(without: Sequence[float]) -> float:
+    """By the jackknife (`geometry.uncertainty.jackknife`) from the values without each block."""
+    return float(jackknife([torch.tensor(value, dtype=torch.float64) for value in without]))
 
 
 def _is_prompts(embeddings: Embeddings) -> bool:

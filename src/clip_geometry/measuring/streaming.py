@@ -15,7 +15,6 @@ from clip_geometry.geometry._core.left_out import moments_without_each
 from clip_geometry.geometry._core.moments import moments_of_groups
 from clip_geometry.geometry._core.rows import BLOCK, as_matrix
 from clip_geometry.geometry._core.streamed import GaussianRows, StreamedRows, cat
-from clip_geometry.geometry.uncertainty import jackknife
 from clip_geometry.progress import PassProgress
 from clip_geometry.registry import InputError
 
@@ -56,10 +55,12 @@ def gaussian(rows: StreamedRows, seed: int, *, any_scale: bool) -> GaussianRows:
     return GaussianRows(rows.shape, seed, math.sqrt(squares / (rows.shape[0] * rows.shape[1])))
 
 
-def error_from_moments(measure: Measure, rows: StreamedRows, block_of: np.ndarray, blocks: int) -> float | None:
-    """The jackknife's standard error from the moments of each block, which one pass over the rows gives; None where
-    the rows are too few without a block, and where the moments of all blocks would fill the memory that streaming
-    saves. block_of: of each row, −1 for those that stay; a block may have none."""
+def values_from_moments(measure: Measure, rows: StreamedRows, block_of: np.ndarray, blocks: int) -> list[float] | None:
+    """The values without each block from the moments of the blocks, which one pass over the rows gives; None where the
+    rows are too few without a block, and where the moments of all blocks would fill the memory that streaming saves.
+
+    block_of: of each row, −1 for those that stay; a block may have none.
+    """
     if 8 * (blocks + 1) * rows.shape[1] ** 2 > MOST_MOMENTS:
         return None
     if "moments of blocks" not in rows.known:
@@ -72,6 +73,6 @@ def error_from_moments(measure: Measure, rows: StreamedRows, block_of: np.ndarra
     if len(parts) == 1 and -1 not in parts:
         return None
     try:
-        return float(jackknife([measure(rest) for rest in moments_without_each(parts, blocks)]))
+        return [float(measure(rest)) for rest in moments_without_each(parts, blocks)]
     except InputError:
         return None
