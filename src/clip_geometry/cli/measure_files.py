@@ -7,12 +7,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from clip_geometry.cli.tables import bound, console, number, print_table, say, value_and_error
 from clip_geometry.config import digest
 from clip_geometry.embedding.engines import Engine, open_engine
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.files import is_device, write_atomically
-from clip_geometry.formats import read_any, read_labels, read_sides, with_labels
+from clip_geometry.formats import own_name, read_any, read_labels, read_sides, with_labels
 from clip_geometry.formats.vectors import UNNAMED
 from clip_geometry.geometry import by_group
 from clip_geometry.geometry.uncertainty import BLOCKS
@@ -28,8 +30,7 @@ DEFAULT_STEPS = "normalize"
 
 
 def measure_files(
-    image: Path,
-    text: Path | None,
+    paths: Sequence[Path],
     *,
     labels: Path | None,
     steps: str | None,
@@ -51,7 +52,7 @@ def measure_files(
         chosen = [each.name for each in named(name.strip() for name in names.split(",") if name.strip())]
         if not chosen:
             raise InputError("--measures is empty; give names, comma-separated, or leave it out for all")
-    sets = read_sets(image, text)
+    sets = read_sets(paths)
     if labels is not None:
         values = read_labels(labels)
         sets = with_labels(sets, values)
@@ -60,7 +61,7 @@ def measure_files(
                 note(f"the {len(values)} labels are not those of the {len(rows)} {modality} rows, which get none")
     needing = [each.name for each in named(chosen or ()) if each.takes == "labeled rows"]
     if needing and all(each.labels is None for each in sets.values()):
-        folder = expanded(image)
+        folder = expanded(paths[0])
         folder = folder if folder.is_dir() else folder.parent
         beside = "".join(f"; {shown(path)} lies beside" for path in sorted(folder.glob("labels.*"))[:1])
         raise InputError(f"{needing[0]} needs labels: add --labels FILE with one label per row{beside}")
@@ -112,27 +113,43 @@ def _records(
         raise InputError(f"in the group of {group}: {error}") from None
 
 
-def read_sets(image: Path, text: Path | None) -> dict[str, Embeddings]:
-    """The sets in one or two files or folders. A folder may hold both; of two paths the second is the text.
+def read_sets(paths: Sequence[Path]) -> dict[str, Embeddings]:
+    """The sets in files or folders, each of which may hold several. Of two paths that name no other modality, the first
+    is the images and the second the texts; otherwise every set is called what its file says or what it is called.
 
-    What files, folders and their names say of the modality takes precedence over the order of the paths: two swapped
-    paths are put right, two of one modality are compared as given, and a single contradiction is an InputError.
+    Raises InputError where two paths hold one modality.
     """
-    if text is None:
-        return dict(read_any(image))
-    first, second = read_sides(image), read_sides(text)
+    if len(paths) == 1:
+        return dict(read_any(paths[0]))
+    sides = [read_sides(path) for path in paths]
+    if len(paths) == 2 and set().union(*sides) <= {"image", "text", UNNAMED}:
+        return _image_and_text(paths, sides)
+    found: dict[str, Embeddings] = {}
+    for path, each in zip(paths, sides, strict=True):
+        for name, side in each.items():
+            modality = name or own_name(path)
+            if modality in found:
+                raise InputError(f"{shown(path)} holds {modality} rows, and so does a path before it; give one of them")
+            found[modality] = replace(side, modality=modality)
+    return found
+
+
+def _image_and_text(paths: Sequence[Path], sides: Sequence[Mapping[str, Embeddings]]) -> dict[str, Embeddings]:
+    """What files, folders and their names say of the modality takes precedence over the order of the paths: two swapped
+    paths are put right, two of one modality are compared as given, and a single contradiction is an InputError."""
+    (image, text), (first, second) = paths, sides
     if set(first) == {"text"} and set(second) == {"image"}:
         note(f"{shown(image)} holds texts and {shown(text)} images: they are taken as such, whatever their order")
         image, text, first, second = text, image, second, first
     alike = set(first) == set(second) and len(first) == 1
     found = {}
-    for modality, sides, path in (("image", first, image), ("text", second, text)):
-        own = modality if modality in sides else next(iter(sides))
+    for modality, sides_here, path in (("image", first, image), ("text", second, text)):
+        own = modality if modality in sides_here else next(iter(sides_here))
         if own not in (modality, UNNAMED):
             if not alike:
                 raise InputError(f"{shown(path)} holds {own} rows and was given as {modality}: give IMAGE, then TEXT")
             note(f"both paths hold {own} rows: those of {shown(path)} stand in the place of {modality} rows")
-        found[modality] = replace(sides[own], modality=modality)
+        found[modality] = replace(sides_here[own], modality=modality)
     return found
 
 
@@ -149,17 +166,49 @@ def print_records(records: list[Record], *, by_default: bool = False) -> None:
     say(out, f"pipeline: {' → '.join(first.pipeline or ()) or 'raw (rows as they are)'}")
     columns = [key for key in first.at if key != "modality"]
     computed = [record for record in records if record.value is not None]
+    # with three modalities or more, and one group of rows, couples are shown by modality × modality
+    couples = [] if columns else [record for record in computed if "+" in str(record.at["modality"])]
     cells = []
     for record in computed:
+        if record in couples:
+            continue
         (measure,) = named([record.measure])
         places = (*(str(record.at[key]) for key in columns), str(record.at["modality"]), str(record.n))
         limits = f"{bound(measure.range[0])} … {bound(measure.range[1])}"
         numbers = value_and_error(record), number(record["null_value"])
         cells.append([record.measure, *places, *numbers, limits, measure.direction])
     heads = ("measure", *columns, "set", ">n", ">value", ">null", "range", "direction")
-    print_table(out, heads, cells, spare=("range", "direction"))
+    if cells:
+        print_table(out, heads, cells, spare=("range", "direction"))
+    if couples:
+        _print_couples(out, couples)
     for line in (*_legend(computed, by_default), *_remarks_and_notes(records)):
         say(out, line, style="dim")
+
+
+def _print_couples(out: Console, records: list[Record]) -> None:
+    """A table of modality × modality for each measure: the value above the diagonal, the null value below it."""
+    tables: dict[str, dict[frozenset[str], Record]] = {}
+    for record in records:
+        tables.setdefault(record.measure, {})[frozenset(str(record.at["modality"]).split("+"))] = record
+    modalities = sorted(set().union(*(couple for table in tables.values() for couple in table)))
+    for measure, table in tables.items():
+        rows = []
+        for k, one in enumerate(modalities):
+            rows.append([one])
+            for m, other in enumerate(modalities):
+                record = table.get(frozenset((one, other)))
+                cell = (
+                    ""
+                    if k == m or record is None
+                    else value_and_error(record)
+                    if k < m
+                    else number(record["null_value"])
+                )
+                rows[-1].append(cell)
+        out.print()
+        print_table(out, (measure, *(f">{name}" for name in modalities)), rows)
+    say(out, "above the diagonal: the value of the couple; below it: its null value", style="dim")
 
 
 def _legend(records: list[Record], by_default: bool) -> Iterator[str]:
