@@ -137,7 +137,7 @@ class MeasuredSets:
         if len(classes) == len(text):
             return self
         ids = np.array([f"class-{label}" for label in classes])
-        rows = ensemble(text.vectors, codes).numpy()
+        rows = ensemble(text.vectors, codes)
         one = replace(text, vectors=rows, item_id=ids, labels=classes, metadata={})
         sets = {**self.embeddings, "text": one}
         return MeasuredSets(sets, self.steps, seed=self.seed, blocks=self.blocks, engine=self.engine)
@@ -246,7 +246,7 @@ class MeasuredSets:
             without = [self._value(measure, place, block) for block in range(self.blocks)]
         except InputError:  # too small without a block
             return None
-        return float(jackknife([torch.tensor(value, dtype=torch.float64) for value in without]))
+        return jackknife(without)
 
     def _share(self, measure: Measure, place: str) -> None:
         """Keeps the values without each block that the measure finds with less work than one by one."""
