@@ -5,12 +5,14 @@ from jaxtyping import Float
 from torch import Tensor, tensor
 
 from clip_geometry.geometry import Measure, measures, variant
+from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.rows import Rows, as_rows, require_spread
 from clip_geometry.registry import Registry
 
 references: Registry[Measure] = Registry("published implementation", "clip-geometry list measures")
 
 
+@in_kind
 def isoscore_package(x: Rows) -> Float[Tensor, ""]:
     """IsoScore as its authors' package computes it: principal components by scikit-learn, in float32.
 
@@ -21,7 +23,7 @@ def isoscore_package(x: Rows) -> Float[Tensor, ""]:
         x: Rows, (n, d), n ≥ 2, d ≥ 2.
 
     Returns:
-        The score, a 0-d float64 tensor.
+        The score, a float (for tensors a 0-d float64 tensor).
 
     Raises:
         InputError: All rows are equal.

@@ -153,7 +153,7 @@ class MeasuredSets:
             classes, codes = np.unique(np.asarray(text.labels), return_inverse=True)
             if len(classes) < len(text):
                 ids = np.array([f"class-{label}" for label in classes])
-                rows = ensemble(text.vectors, codes).numpy()
+                rows = ensemble(text.vectors, codes)
                 ensembles[modality] = replace(text, vectors=rows, item_id=ids, labels=classes, metadata={})
         return self._with({**self.embeddings, **ensembles}) if ensembles else self
 
@@ -272,7 +272,7 @@ class MeasuredSets:
             without = [self._value(measure, place, block) for block in range(self.blocks)]
         except InputError:  # too small without a block
             return None
-        return float(jackknife([torch.tensor(value, dtype=torch.float64) for value in without]))
+        return jackknife(without)
 
     def _share(self, measure: Measure, place: str) -> None:
         """Keeps the values without each block that the measure finds with less work than one by one."""
