@@ -4,12 +4,9 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor, tensor
 
-from clip_geometry.geometry import Measure, measures, variant
+from clip_geometry.geometry import add_measure, measures, variant
 from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.rows import Rows, as_rows, require_spread
-from clip_geometry.registry import Registry
-
-references: Registry[Measure] = Registry("published implementation", "clip-geometry list measures")
 
 
 @in_kind
@@ -36,8 +33,7 @@ def isoscore_package(x: Rows) -> Float[Tensor, ""]:
     return tensor(float(IsoScore.IsoScore(rows))).double()
 
 
-references.add(
-    "isoscore[package]",
+add_measure(
     variant(
         measures["isoscore"],
         "package",

@@ -5,8 +5,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 from sklearn.svm import LinearSVC
 
-from clip_geometry.evaluators import evaluators
 from clip_geometry.evaluators.modality_separability import modality_separability
+from clip_geometry.geometry import measures
 from clip_geometry.registry import InputError
 
 NAMES = [f"{c}.{v}" for c in ("logistic_regression", "linear_svc") for v in ("train", "cross_validated")]
@@ -61,7 +61,7 @@ def test_sets_that_were_centered_together_fall_below_chance_and_carry_a_remark()
     image, text = sets(gap=0.0, n=60, m=60, d=40)
     centered = image - image.mean(0), text - text.mean(0)
     for name in ("logistic_regression", "linear_svc"):
-        measure = evaluators[f"modality_separability.{name}.cross_validated"]
+        measure = measures[f"modality_separability.{name}.cross_validated"]
         found = modality_separability(*centered)
         assert found[f"{name}.cross_validated"] < found[f"{name}.null"] - 0.2
         assert measure.remark is not None
@@ -69,7 +69,7 @@ def test_sets_that_were_centered_together_fall_below_chance_and_carry_a_remark()
         single = [torch.from_numpy(rows).float() for rows in centered]
         assert "centered with the rows held out" in str(measure.remark(*single))
         assert measure.remark(image, text) is None  # equal distributions, but drawn
-        assert evaluators[f"modality_separability.{name}.train"].remark is None
+        assert measures[f"modality_separability.{name}.train"].remark is None
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32])

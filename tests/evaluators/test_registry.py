@@ -5,13 +5,15 @@ import pandas as pd
 import pytest
 import torch
 
-from clip_geometry.evaluators import cosine_histograms, ensemble, evaluators
+from clip_geometry.evaluators import cosine_histograms, ensemble
+from clip_geometry.geometry import measures
 from clip_geometry.transforms import Center
 from support.clouds import cone, rotation
 
 # settings, and the probe's objective
 UNREGISTERED = {"batch_size", "iterations", "C", "loss", "known_classes", "known_images"}
 CLASSES = 7
+NUMBERS = {name: each for name, each in measures.items() if each.evaluator}
 
 
 def arguments(takes, seed=0):
@@ -32,7 +34,7 @@ def arguments(takes, seed=0):
 
 def shared_by_function():
     found = {}
-    for measure in evaluators.values():
+    for measure in NUMBERS.values():
         if measure.attribute is None:  # a measure under another name, which is tested where it is at home
             continue
         found.setdefault((measure.function, str(measure.options)), []).append(measure)
@@ -100,18 +102,18 @@ def moved(how, takes, sets, rng):
     return tuple(maps[how](part) if np.ndim(part) == 2 else part for part in sets)
 
 
-@pytest.mark.parametrize("name", [name for name, each in evaluators.items() if each.invariances and each.attribute])
+@pytest.mark.parametrize("name", [name for name, each in NUMBERS.items() if each.invariances and each.attribute])
 def test_invariances_hold(name):
-    measure = evaluators[name]
+    measure = measures[name]
     for how in measure.invariances:
         sets = arguments(measure.takes)
         after = measure(*moved(how, measure.takes, sets, np.random.default_rng(1)))
         assert float(after) == pytest.approx(float(measure(*sets)), abs=1e-9), how
 
 
-@pytest.mark.parametrize("name", evaluators)
+@pytest.mark.parametrize("name", NUMBERS)
 def test_every_number_is_explained(name):
-    measure = evaluators[name]
+    measure = measures[name]
     for text in (measure.title, measure.summary, measure.reading, measure.caveat, measure.formula, measure.reference):
         assert text and "\n" not in text
-    assert len({each.title for each in evaluators.values()}) > 0.9 * len(evaluators)
+    assert len({each.title for each in NUMBERS.values()}) > 0.9 * len(NUMBERS)

@@ -211,11 +211,12 @@ def compare(
 @app.command("list")
 def list_command(
     what: Annotated[str, typer.Argument(metavar="measures|evaluators|models|datasets|tasks|transforms|experiments")],
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="explain this one in full")] = None,
 ) -> None:
-    """Lists what is available, with explanations."""
+    """Lists what is available, a line each, or explains one of it."""
     from clip_geometry.cli.lists import print_list
 
-    print_list(what)
+    print_list(what, name)
 
 
 def main() -> None:

@@ -172,6 +172,7 @@ add_evaluator(
     Measure(
         name="class_generalization",
         title="Zero-shot accuracy, map fitted on known classes",
+        brief="zero-shot accuracy after a map fitted on some classes",
         group="classification",
         function=class_generalization,
         takes="train, test and classes",

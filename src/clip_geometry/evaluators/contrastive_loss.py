@@ -102,6 +102,7 @@ add_evaluator(
     Measure(
         name="contrastive_loss",
         title="CLIP's loss",
+        brief="CLIP's training loss on these pairs",
         group="contrastive loss",
         function=contrastive_loss,
         takes="distinct pairs",

@@ -187,6 +187,7 @@ add_evaluator(
     Measure(
         name="cosine_distributions",
         title="Cosines of matching and random pairs",
+        brief="cosines of matching and random pairs: quantiles, AUC",
         group="matching",
         function=cosine_distributions,
         takes="distinct pairs",

@@ -169,6 +169,7 @@ add_evaluator(
     Measure(
         name="linear_probe",
         title="Linear probe",
+        brief="test accuracy of logistic regression on frozen rows",
         group="classification",
         function=linear_probe,
         takes="train and test",

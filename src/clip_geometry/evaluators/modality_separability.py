@@ -117,6 +117,7 @@ add_evaluator(
     Measure(
         name="modality_separability",
         title="Separability of the modalities",
+        brief="accuracy of linear classifiers of image against text",
         group="modality gap",
         function=modality_separability,
         takes="two sets",

@@ -212,6 +212,7 @@ def _numbers(where: str, kind: str = "") -> dict[str, dict[str, Any]]:
 _CROSS = Measure(
     name="retrieval",
     title="Retrieval",
+    brief="recall at k, median rank, own modality in the top k",
     group="retrieval",
     function=retrieval,
     takes="matched sets",

@@ -125,6 +125,7 @@ def ensemble(rows: Rows, classes: Any) -> Float[Tensor, "k d"]:
 _COSINE = Measure(
     name="zero_shot",
     title="Zero-shot accuracy",
+    brief="accuracy of images classified by class prompts",
     group="classification",
     function=zero_shot,
     takes="classes",

@@ -74,6 +74,7 @@ add_measure(
         name="conformity_std",
         streams=True,
         title="Spread of conformity",
+        brief="how unequally typical the rows are of their set",
         group="cone",
         function=conformity_std,
         takes="rows",

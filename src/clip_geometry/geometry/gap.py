@@ -119,6 +119,7 @@ add_measure(
         streams=True,
         aggregated=True,
         title="Modality gap",
+        brief="distance between the mean image and the mean text",
         group="modality gap",
         function=modality_gap,
         takes="two sets",
@@ -138,6 +139,7 @@ add_measure(
 _SILHOUETTE = Measure(
     name="modality_silhouette",
     title="Silhouette of the modalities",
+    brief="how separate the clusters of the modalities are",
     group="modality gap",
     function=modality_silhouette,
     left_out=_left_out,
@@ -182,6 +184,7 @@ add_measure(
         name="relative_modality_gap",
         streams=True,
         title="Relative modality gap",
+        brief="distance of pairs beside distances within modalities",
         group="modality gap",
         function=relative_modality_gap,
         takes="distinct pairs",

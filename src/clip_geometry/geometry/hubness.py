@@ -49,6 +49,7 @@ add_measure(
         name="hubness",
         streams=True,
         title="Hubness",
+        brief="whether few rows are the neighbors of very many",
         group="neighbors",
         function=hubness,
         takes="rows",

@@ -34,8 +34,7 @@ def null_value(
     """Value of a measure on isotropic Gaussian rows of the same n and d, against which a value is read.
 
     Args:
-        measure: Name of a measure, or a `Measure`; of an evaluator's number,
-            `clip_geometry.evaluators.evaluators[name]`.
+        measure: Name of a measure or of an evaluator's number, or a `Measure`.
         n: Number of rows, as in the data.
         d: Dimension, as in the data.
         n_text: Rows of the second set, by default n; of a measure with class texts, the number of classes.

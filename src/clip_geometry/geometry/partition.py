@@ -169,6 +169,7 @@ _I1 = Measure(
     name="isotropy_i1",
     streams=True,
     title="Isotropy I1",
+    brief="evenness of the partition function, least over largest",
     group="isotropy",
     function=partition_by_sign,
     left_out=_left_out,
@@ -191,6 +192,7 @@ _I2 = replace(
     _I1,
     name="isotropy_i2",
     title="Isotropy I2",
+    brief="unevenness of the partition function, relative std",
     attribute="invariant.i2",
     summary="The relative standard deviation of the partition function Z(v) over the principal directions and their "
     "negatives.",

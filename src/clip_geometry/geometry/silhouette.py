@@ -123,6 +123,7 @@ def _left_out(rows: LeftOut, labels: Labels) -> Iterator[Tensor]:
 _SILHOUETTE = Measure(
     name="silhouette",
     title="Silhouette of the labels",
+    brief="how separate the clusters of the labels are",
     group="clusters",
     function=silhouette,
     left_out=_left_out,

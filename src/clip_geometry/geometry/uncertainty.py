@@ -36,7 +36,7 @@ def standard_error(
     At least 0, in the units of the measure. Source: Efron & Tibshirani 1993.
 
     Args:
-        measure: A name, a `Measure` (of an evaluator's number `clip_geometry.evaluators.evaluators[name]`), or any
+        measure: A name, of a measure or of an evaluator's number, a `Measure`, or any
             function of the sets.
         sets: What it takes: rows; rows and labels; two sets; images, labels and class texts, which all stay.
         blocks: g, at most n.
@@ -194,7 +194,7 @@ def permutation_test(
     twice the smaller of both tails. Costs `draws` times the measure. Source: Phipson & Smyth 2010.
 
     Args:
-        measure: A name or a `Measure` (of an evaluator's number `clip_geometry.evaluators.evaluators[name]`) of
+        measure: A name, of a measure or of an evaluator's number, or a `Measure` of
             labeled rows, pairs or two sets.
         x: Rows, (n, d).
         labels_or_y: Labels, (n,), or rows, (m, d).
