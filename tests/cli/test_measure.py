@@ -171,7 +171,7 @@ def test_a_name_that_contradicts_is_refused_and_two_of_one_kind_are_compared(cli
     (tmp_path / "b").mkdir()
     alike = cli("measure", image, other.rename(tmp_path / "b" / "image.npy"), *NAMED)
     assert [line[1] for line in values_of(alike)] == ["image", "text"]
-    assert "both paths hold image rows: those of" in alike.err
+    assert "both sets hold image rows: those of" in alike.err
 
 
 def test_labels_of_one_side_only_are_told(cli, sets, tmp_path):
@@ -347,6 +347,6 @@ def test_two_paths_of_one_modality_among_three_are_refused(refused, tmp_path):
         (tmp_path / folder).mkdir()
         np.save(tmp_path / folder / "audio.npy", np.eye(4))
     np.save(tmp_path / "text.npy", np.eye(4))
-    assert "b/audio.npy holds audio rows, and so does a path before it" in refused(
+    assert "b/audio.npy holds audio rows, and so does a set before it" in refused(
         "measure", "a/audio.npy", "text.npy", "b/audio.npy"
     )
