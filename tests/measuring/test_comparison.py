@@ -8,7 +8,6 @@ import pytest
 import scipy.stats
 
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.evaluators import evaluators
 from clip_geometry.geometry import measures
 from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.rows import as_rows
@@ -78,7 +77,7 @@ def test_the_error_covers_the_change(name, blocks):
     blocks and 94.3 % of 40 (1.96 of Student's t with blocks − 1 degrees of freedom), ± 1.2 %. The first two, whose
     error has no bias, need 40 for 92 % to lie two deviations off; that of the others is up to 10 % too large.
     """
-    measure = measures[name] if name in measures else evaluators[name]
+    measure = measures[name]
     rng = np.random.default_rng(1)
     others = (drawn(rng) for _ in range(300))
     true = np.mean([np.subtract(*(float(measure(*arguments(measure, *x))) for x in (b, a))) for a, b in others])
@@ -223,7 +222,7 @@ def test_one_column_is_not_enough():
 def test_what_depends_on_n_does(name):
     """Means over 10 clouds of 120 and of 480 rows differ by more than 4 standard errors where the registry says so."""
     assert shift_with_n(name) > 4
-    assert (measures[name] if name in measures else evaluators[name]).depends_on_n
+    assert measures[name].depends_on_n
 
 
 @pytest.mark.parametrize(
@@ -234,7 +233,7 @@ def test_what_does_not_depend_on_n_does_not(name):
 
 
 def shift_with_n(name):
-    measure = measures[name] if name in measures else evaluators[name]
+    measure = measures[name]
     values = []
     for n in (120, 480):
         draws = (np.random.default_rng([n, seed]) for seed in range(10))

@@ -1,22 +1,20 @@
 """`clip-geometry compare`: embeddings, runs or measurements side by side, and whether the change helped."""
 
 import json
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from clip_geometry.cli.measure_files import DEFAULT_STEPS, read_sets, records_of
 from clip_geometry.cli.tables import console, number, print_table, say
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.files import write_atomically
-from clip_geometry.formats import READERS, read_labels, with_labels
-from clip_geometry.geometry import by_group
-from clip_geometry.measuring.comparison import Change, Comparison, compare, letter, registered
-from clip_geometry.measuring.sets import QUADRATIC_ROWS, named
+from clip_geometry.formats import READERS, read_labels, read_sets, with_labels
+from clip_geometry.geometry import measures as all_measures
+from clip_geometry.measuring.comparison import Change, Comparison, compare, letter
+from clip_geometry.measuring.records import DEFAULT_STEPS, chosen_names, records_by
+from clip_geometry.measuring.sets import QUADRATIC_ROWS
 from clip_geometry.paths import existing
-from clip_geometry.progress import progress, quiet
 from clip_geometry.registry import InputError, shown
 from clip_geometry.report.numbers import plus_minus, to_error
 from clip_geometry.report.origin import heading, words
@@ -66,7 +64,7 @@ def compare_paths(
             operands.append((str(shown_path), read_rows(path)))
             continue
         if path not in read:
-            read[path] = dict(read_sets(path, None))
+            read[path] = dict(read_sets(path))
             if labels is not None:
                 read[path] = dict(with_labels(read[path], read_labels(labels)))
         operands.append((str(shown_path), _measured(read[path], steps, measures, seed, blocks)))
@@ -90,18 +88,12 @@ def _holds_records(path: Path) -> bool:
 def _measured(
     sets: dict[str, Embeddings], steps: str | None, measures: str | None, seed: int, blocks: int | None
 ) -> list[Record]:
-    steps = DEFAULT_STEPS if steps is None else "" if steps == RAW else steps
-    names = None
-    if measures is not None:
-        names = [each.name for each in named(name.strip() for name in measures.split(",") if name.strip())]
-    few = max(map(len, sets.values())) <= QUADRATIC_ROWS
-    pipeline = parse_pipeline(steps)
-    extra = RETRIEVAL if names is None and few and len(sets) > 1 else []
-    count = len(by_group() if names is None else names) + len(extra)
-    with (progress if sys.stderr.isatty() else quiet)("measures", count) as advance:
-        records = records_of(sets, {}, pipeline, names, seed, blocks, advance, None)
+    pipeline = parse_pipeline(DEFAULT_STEPS if steps is None else "" if steps == RAW else steps)
+    names = None if measures is None else chosen_names(measures.split(","), "--measures")
+    records = records_by(None, sets, pipeline, names, seed=seed, blocks=blocks)
+    if names is None and len(sets) > 1 and max(map(len, sets.values())) <= QUADRATIC_ROWS:
         with suppress(InputError):  # no pairs, or two spaces
-            records += records_of(sets, {}, pipeline, extra, seed, blocks, advance, None) if extra else []
+            records += records_by(None, sets, pipeline, RETRIEVAL, seed=seed, blocks=blocks)
     return records
 
 
@@ -134,7 +126,7 @@ def print_comparison(found: Comparison) -> None:
 
 def _verdict(changes: Sequence[Change], a: str, b: str) -> Iterator[str]:
     """What helped and what got worse, as far as the measures say so."""
-    useful = [change for change in changes if (known := registered(change.measure)) is not None and known.better]
+    useful = [change for change in changes if (known := all_measures.get(change.measure)) is not None and known.better]
     for effect, begin in (("better", f"better in {b} than in {a}"), ("worse", f"worse in {b} than in {a}")):
         some = [f"{_name(each)} ({_number_pair(each)})" for each in useful if each.effect == effect]
         if some:
@@ -218,7 +210,7 @@ def _lengths(found: Comparison, names: Sequence[str]) -> Iterator[str]:
     unit = [name for name, step in zip(names, last, strict=True) if step == "normalize"]
     others = [name for name in names if name not in unit]
     changed = {each.measure for changes in found.changes for each in changes if each.verdict in ("higher", "lower")}
-    known = [registered(each) for each in dict.fromkeys(row["measure"] for row in found.rows())]
+    known = [all_measures.get(each) for each in dict.fromkeys(row["measure"] for row in found.rows())]
     scaled = [each.name for each in known if each and each.name in changed and "scale" not in each.invariances]
     if unit and others and scaled:
         yield (

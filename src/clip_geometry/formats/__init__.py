@@ -1,6 +1,6 @@
 """Import of embeddings from files of other tools, and export to them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,7 +31,9 @@ __all__ = [
     "read_any",
     "read_embeddings",
     "read_labels",
+    "read_sets",
     "read_sides",
+    "together",
     "with_labels",
 ]
 
@@ -199,6 +201,52 @@ def read_sides(path: str | Path) -> dict[str, Embeddings]:
         return sides
     modality = modality_of(path.stem) or UNNAMED
     return {modality: _as(sides[UNNAMED], modality)}
+
+
+def read_sets(*paths: str | Path) -> dict[str, Embeddings]:
+    """Read the sets in files or folders, each of which may hold several, as `together` names them."""
+    if len(paths) == 1:
+        return dict(read_any(paths[0]))
+    return together([(shown(path), own_name(path), read_sides(path)) for path in paths])
+
+
+def together(sources: Sequence[tuple[str, str, Mapping[str, Embeddings]]]) -> dict[str, Embeddings]:
+    """Name the sets of several sources.
+
+    Of two sources that name no modality but image and text, the first is the images and the second the texts. What they
+    say of their modality takes precedence over their order: swapped sources are put right, two of one modality are
+    compared as given. Otherwise every set is called what its source says, or as its source is called.
+
+    Args:
+        sources: What a message calls each source, the name of a set in it that has none, and its sides as of
+            `read_sides`.
+
+    Raises:
+        InputError: Two sources hold one modality, or one of two contradicts its place.
+    """
+    if len(sources) == 2 and {name for *_, sides in sources for name in sides} <= {"image", "text", UNNAMED}:
+        (one, _, first), (other, _, second) = sources
+        if set(first) == {"text"} and set(second) == {"image"}:
+            note(f"{one} holds texts and {other} images: they are taken as such, whatever their order")
+            return {**second, **first}
+        alike = set(first) == set(second) and len(first) == 1
+        found = {}
+        for modality, sides, source in (("image", first, one), ("text", second, other)):
+            own = modality if modality in sides else next(iter(sides))
+            if own not in (modality, UNNAMED):
+                if not alike:
+                    raise InputError(f"{source} holds {own} rows and was given as {modality}: give IMAGE, then TEXT")
+                note(f"both sets hold {own} rows: those of {source} stand in the place of {modality} rows")
+            found[modality] = _as(sides[own], modality)
+        return found
+    found = {}
+    for source, called, sides in sources:
+        for name, side in sides.items():
+            modality = name or called
+            if modality in found:
+                raise InputError(f"{source} holds {modality} rows, and so does a set before it; give one of them")
+            found[modality] = _as(side, modality)
+    return found
 
 
 def _files_by_modality(folder: Path) -> dict[str, Path]:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from clip_geometry.evaluators import evaluators
-from clip_geometry.geometry import Measure, measures
+from clip_geometry.geometry import measures
 from clip_geometry.measuring.sets import standard_error
 from clip_geometry.registry import InputError
 from clip_geometry.results import ORIGIN, Record, read_rows
@@ -88,7 +87,7 @@ class Change:
     @property
     def effect(self) -> Literal["better", "worse", ""]:
         """What the change means for a use of the embeddings; "" for a tie, and for measures that only describe."""
-        known = registered(self.measure)
+        known = measures.get(self.measure)
         if known is None or known.better is None or self.verdict not in ("higher", "lower"):
             return ""
         return "better" if self.verdict == known.better else "worse"
@@ -278,7 +277,7 @@ def _changes(first: Column, other: Column, flips: int, seed: int) -> Iterable[Ch
 
 
 def _change(measure: str, place: str, before: Record, after: Record, flips: int, seed: int) -> Change:
-    known = registered(measure)
+    known = measures.get(measure)
     if known is not None and known.depends_on_n and before.n != after.n:
         obstacle = f"depends on n, which is {before.n} and {after.n}; measure as many rows of both"
         return Change(measure, place, before, after, obstacle=obstacle)
@@ -316,8 +315,3 @@ def _missing(measure: str, place: str, lacking: Column) -> str:
     if record is None and variants:
         return f"in {lacking.name} it follows another convention, {variants[0]}; measure both with --measures {measure}"
     return (record.note if record else None) or f"not measured in {lacking.name}"
-
-
-def registered(measure: str) -> Measure | None:
-    """What is known about the number, None for those of experiments."""
-    return next((known[measure] for known in (measures, evaluators) if measure in known), None)

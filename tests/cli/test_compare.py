@@ -46,7 +46,7 @@ def test_two_pipelines_of_one_path(cli, folder):
     assert lines[1] == f"B = {folder} · normalize → center[each] → normalize"
     assert "better in B than in A: " in out and "retrieval[mixed].image_to_text.r_at_1 (" in out
     cells = line_of(out, "modality_gap", "both")
-    assert float(cells[2]) == pytest.approx(float(cells[1]) - float(cells[0]), abs=2e-3)  # each is rounded to three decimals
+    assert float(cells[2]) == pytest.approx(float(cells[1]) - float(cells[0]), abs=2e-3)  # rounded to three digits
     assert cells[3] == "±" and 0 < float(cells[4]) < 0.2 and cells[5] == "0.0001"
     assert "not compared" not in out and "independent" not in out
     assert "±: paired standard error of the difference, jackknife over the same 20 blocks" in out
