@@ -19,6 +19,7 @@ def test_is_a_mapping(shapes):
     assert dict(shapes) == {"circle": 1, "Triangle": 3}
     assert "circle" in shapes and "square" not in shapes
     assert len(shapes) == 2
+    assert (shapes.get("circle"), shapes.get("square"), shapes.get("square", 5)) == (shapes["circle"], None, 5)
 
 
 def test_unknown_names_say_what_is_near_or_known(shapes):

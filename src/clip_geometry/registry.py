@@ -145,7 +145,9 @@ class Registry(Mapping[str, T], Generic[T]):
         )
 
     def get(self, key: str, default: Any = None) -> Any:
-        return self[key] if key in self else default
+        if key not in self:
+            return default
+        return self[key]
 
     def __iter__(self) -> Iterator[str]:
         for module in self.more:
