@@ -29,6 +29,21 @@ from clip_geometry.results import Row
 from clip_geometry.transforms import Step, transforms
 
 QUADRATIC_ROWS = 4000  # measures in O(n²) get no standard error beyond
+# what a first look needs, as it is read; all but retrieval in O(n)
+CORE = (
+    "average_cosine",
+    "isoscore[unbiased]",
+    "modality_gap",
+    "relative_modality_gap",
+    "modality_silhouette[cosine]",
+    "matching_cosine",
+    "random_cosine",
+    "retrieval.image_to_text.r_at_1",
+    "retrieval.text_to_image.r_at_1",
+    "retrieval[mixed].image.same_modality_at_10",
+    "retrieval[mixed].text.same_modality_at_10",
+    "silhouette[cosine]",
+)
 KEPT_BYTES = 2**30  # of rows without each block, rather than moving them again for every measure
 
 
@@ -255,12 +270,18 @@ class MeasuredSets:
             parts = (self._left_out(place), *self._view.arguments(measure, place)[1:])
         elif measure.takes == "two sets":
             parts = (self._left_out("image"), self._left_out("text"))
-        elif measure.takes == "distinct pairs":
+        elif measure.takes == "distinct pairs" or (measure.takes == "matched sets" and self._aligned):
             parts = (self._left_out("image", pairs=True), self._left_out("text", pairs=True))
         else:
             return
         for block, result in enumerate(measure.without_each(*parts) or ()):
             self._keep(measure, place, block, result)
+
+    @property
+    def _aligned(self) -> bool:
+        """Whether every row has one pair, with which it is left out."""
+        lengths = (len(self._view.distinct_pairs[0]), len(self.pairs[0]), *map(len, self.rows.values()))
+        return len(set(lengths)) == 1 and not any(map(_is_prompts, self.embeddings.values()))
 
     def _left_out(self, modality: str, *, pairs: bool = False) -> LeftOut:
         """The rows of a modality, or of one pair of each item; kept, with the work that measures share."""
@@ -337,7 +358,11 @@ def _item_keys(embeddings: Embeddings) -> list:
 
 
 def measure_sets(
-    sets: MeasuredSets, names: Sequence[str] | None, advance: Callable[[int], object] = lambda done: None
+    sets: MeasuredSets,
+    names: Sequence[str] | None,
+    advance: Callable[[int], object] = lambda done: None,
+    *,
+    optional: bool = False,
 ) -> Iterator[Row]:
     """Measures sets, each measure in every place where it can be taken.
 
@@ -346,6 +371,7 @@ def measure_sets(
         names: Names of measures and evaluators, or None for all default measures. A named one that cannot be taken
             raises InputError; an unnamed one gives a record without a value, whose `note` says why.
         advance: Called with 1 after each measure.
+        optional: Whether measures of `names` count as unnamed, as the `CORE` does.
 
     Returns:
         An iterator over records with measure, value, standard_error, null_value, n, d and at.
@@ -361,10 +387,10 @@ def measure_sets(
         >>> [(row["at"], round(row["value"], 3)) for row in cg.measure_sets(measured, ["isoscore"])]
         [({'modality': 'image'}, 0.919), ({'modality': 'text'}, 0.889)]
     """
-    chosen = by_group() if names is None else named(names)
+    chosen, asked = by_group() if names is None else named(names), names is not None and not optional
     if not sets.small:
         for measure in chosen:
-            yield from rows_or_notes(sets, measure, named=names is not None)
+            yield from rows_or_notes(sets, measure, named=asked)
             advance(1)
         return
     sets.prepare()
@@ -373,7 +399,7 @@ def measure_sets(
         together.setdefault((measure.function, repr(measure.options), measure.takes), []).append(measure)
     found: dict[str, list[Row]] = {}
     groups = list(together.values())
-    for group, rows in zip(groups, side_by_side(partial(_rows_of, sets, names is not None), groups), strict=True):
+    for group, rows in zip(groups, side_by_side(partial(_rows_of, sets, asked), groups), strict=True):
         found |= rows
         advance(len(group))
     for measure in chosen:
@@ -404,6 +430,9 @@ def rows_or_notes(sets: MeasuredSets, measure: Measure, *, named: bool) -> list[
     rows = []
     if sets.streamed and measure.streams and measure.quadratic and not named:
         why = "time grows with n² and the rows are streamed; named in --measures it is taken all the same"
+        return [_note(measure, {}, InputError(why))]
+    if not named and measure.evaluator and measure.quadratic and max(map(len, sets.rows.values())) > QUADRATIC_ROWS:
+        why = f"time grows with n² and there are more than {QUADRATIC_ROWS} rows; named in --measures it is taken"
         return [_note(measure, {}, InputError(why))]
     if sets.engine is not None and not named and not (measure.aggregated or measure.from_moments):
         why = "no function of moments and class sums, which the engine takes; without --engine it is taken here"
