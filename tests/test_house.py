@@ -29,7 +29,7 @@ LAYERS = [
     {"geometry"},
     {"config"},
     {"reading"},
-    {"memory", "paths"},
+    {"memory", "modalities", "paths"},
     {"registry"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

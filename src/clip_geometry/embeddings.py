@@ -1,7 +1,7 @@
 """Embeddings: rows that know which items they belong to, and pairs of rows of two sets."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from clip_geometry.memory import memory
+from clip_geometry.modalities import modality_name
 from clip_geometry.registry import InputError, shown
 
 # bytes of float64 rows above which they are streamed: at its peak, measuring in memory takes 6 times that with one
 # caption per image and 8.4 times with five (36,000 × 256); and never above 1 GB, since other costs grow with n²
 LARGE = min(memory() // 12, 10**9)
-SIDES = "source", "target"
 
 
 def is_large(*shapes: tuple[int, int]) -> bool:
@@ -143,7 +143,7 @@ class Embeddings:
 
     Args:
         vectors: (n, d), floating point.
-        modality: "image" or "text"; "" if a file does not say; "source" or "target" for a map between any rows.
+        modality: Its name: "image", "text", "audio", "text_de", …; "" if a file does not say.
         item_id: (n,) strings. Rows of two sets pair where their ids agree. None: rows pair by position.
         labels: (n,) comparable values, or None.
         language: Language of the texts.
@@ -174,8 +174,8 @@ class Embeddings:
     def __post_init__(self):
         from clip_geometry.geometry._core.arguments import one_of
 
-        if not isinstance(self.modality, str) or self.modality:
-            one_of(self.modality, "modality", ("image", "text", *SIDES))
+        if self.modality != "":
+            modality_name(self.modality)
         one_of(self.pair_on, "pair_on", ("item_id", "label"))
         if not isinstance(self.metadata, Mapping) or not isinstance(self.provenance, Mapping):
             raise InputError(f"metadata = {shown(self.metadata)}; expected columns by name, and so for the provenance")
@@ -282,6 +282,19 @@ def _as_ids(column: np.ndarray, whose: str) -> np.ndarray:
             "every row an id, or none to any, and rows pair by position"
         )
     return column
+
+
+def in_order(sets: Mapping[str, Embeddings]) -> list[str]:
+    """The names of sets in the order in which a couple of them is taken: by name, class prompts last.
+
+    What is measured of a couple, (image, text), then does not depend on the order in which the sets were given.
+    """
+    return sorted(sets, key=lambda name: (sets[name].pair_on == "label", name))
+
+
+def pair_of(sets: Mapping[str, Embeddings]) -> Callable[[str, str], tuple[np.ndarray, np.ndarray]]:
+    """The pairs of any two of the sets by their names, as `Pipeline.fit` asks for them."""
+    return lambda first, second: pair(sets[first], sets[second])
 
 
 def pair(image: Embeddings, text: Embeddings, *, distinct: bool = False) -> tuple[np.ndarray, np.ndarray]:

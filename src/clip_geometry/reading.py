@@ -333,6 +333,28 @@ def read_table(path: str | Path, what: str = "a table", columns: list[str] | Non
             table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError, OverflowError) as error:
         raise error if isinstance(error, InputError) else damaged(path, ".parquet", error) from None
+    return _distinct_columns(table, path)
+
+
+def read_arrow_table(path: str | Path, what: str = "a table") -> "pa.Table":
+    """Reads the table of a file in Arrow's IPC format: .feather, .arrow, or a stream of record batches."""
+    import pyarrow as pa
+
+    path = existing_file(path, what)
+    try:
+        require_memory(path.stat().st_size, shown(path))
+        with pa.OSFile(os.fsencode(path)) as source:
+            magic = bytes(source.read(6))
+            source.seek(0)
+            with (pa.ipc.open_file if magic == b"ARROW1" else pa.ipc.open_stream)(source) as reader:
+                table = reader.read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError, OverflowError) as error:
+        raise error if isinstance(error, InputError) else damaged(path, path.suffix, error) from None
+    return _distinct_columns(table, path)
+
+
+def _distinct_columns(table: "pa.Table", path: Path) -> "pa.Table":
     twice = {name for name in table.column_names if table.column_names.count(name) > 1}
     if twice:
         raise InputError(f"{shown(path)} has two columns {shown(min(twice))}; keep one")

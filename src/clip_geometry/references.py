@@ -5,9 +5,11 @@ from jaxtyping import Float
 from torch import Tensor, tensor
 
 from clip_geometry.geometry import add_measure, measures, variant
+from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.rows import Rows, as_rows, require_spread
 
 
+@in_kind
 def isoscore_package(x: Rows) -> Float[Tensor, ""]:
     """IsoScore as its authors' package computes it: principal components by scikit-learn, in float32.
 
@@ -18,7 +20,7 @@ def isoscore_package(x: Rows) -> Float[Tensor, ""]:
         x: Rows, (n, d), n ≥ 2, d ≥ 2.
 
     Returns:
-        The score, a 0-d float64 tensor.
+        The score, a float (for tensors a 0-d float64 tensor).
 
     Raises:
         InputError: All rows are equal.

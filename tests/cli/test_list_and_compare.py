@@ -144,7 +144,7 @@ def lines_of(*files):
 def test_equal_conditions_are_compared_without_remark(measured):
     lines = lines_of(measured("a", X), measured("b", X + 1))
     assert all(line.remarks == () for line in lines.values())
-    a, b = (row["value"] for row in lines["average_cosine", "image"].records if row)
+    a, b = (row["value"] for row in lines["average_cosine", "rows"].records if row)
     assert 0 < a < b
 
 
@@ -159,15 +159,15 @@ def test_equal_conditions_are_compared_without_remark(measured):
 )
 def test_what_may_not_be_compared_is_marked(measured, rows, options, remark):
     lines = lines_of(measured("a", X), measured("b", rows, *options))
-    assert lines["isoscore", "image"].remarks == (remark,)
+    assert lines["isoscore", "rows"].remarks == (remark,)
 
 
 def test_different_conventions_are_marked(measured):
     a = measured("a", X, "--measures", "isotropy_i1")
     b = measured("b", X, "--measures", "isotropy_i1[canonical]")
     lines = lines_of(a, b)
-    assert lines["isotropy_i1", "image"].records[1] is None
-    assert "different convention" in lines["isotropy_i1", "image"].remarks[0]
+    assert lines["isotropy_i1", "rows"].records[1] is None
+    assert "different convention" in lines["isotropy_i1", "rows"].remarks[0]
 
 
 def test_the_table_names_the_runs(cli, measured):

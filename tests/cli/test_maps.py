@@ -150,7 +150,7 @@ def test_float64_stays_float64(cli, sets, x):
     np.save("wide.npy", x["image"].astype(np.float64))
     ok(cli("fit", "center", "wide.npy", "-o", "m.safetensors"))
     ok(cli("apply", "m.safetensors", "wide.npy", "-o", "moved"))
-    found = read_any("moved")["image"].vectors
+    found = read_any("moved")["wide"].vectors
     assert found.dtype == np.float64
     assert np.allclose(found, x["image"] - x["image"].astype(float).mean(0), rtol=1e-12, atol=1e-12)
 
@@ -215,7 +215,7 @@ def test_warnings_of_others_look_as_they_do(cli, sets, monkeypatch):
             ["procrustes[text-to-image],least_squares[image-to-text]", "text.npy", "image.npy"],
             "the pipeline maps in two directions, text-to-image and image-to-text",
         ),
-        (["center[pooled]", "other.npy", "image.npy"], "it is not clear which of other.npy and image.npy holds images"),
+        (["center[pooled]", "other.npy", "image.npy"], "it is not clear which modalities other.npy and image.npy hold"),
         (["procrustes", "text.npy", "short.npy"], "needs pairs: 40 source rows and 30 target rows cannot be paired"),
         (["procrustes[text-to-image]", "text.npy", "short.npy"], "needs pairs: 30 image rows and 40 text rows cannot"),
         (["center", "none.npy"], "none.npy does not exist"),
@@ -254,7 +254,11 @@ def test_where_a_map_cannot_be_written(refused, sets, out, message):
         (["image.npy", "image.npy"], "image.npy is no readable .safetensors file, damaged or cut short"),
         (["m.safetensors", "none.npy"], "none.npy does not exist"),
         (["m.safetensors", "other.npy"], "add --as image or --as text"),
-        (["m.safetensors", "other.npy", "--as", "sound"], "--as 'sound' is unknown; known are image, text"),
+        (
+            ["m.safetensors", "other.npy", "--as", "sound"],
+            "was fitted for image and text rows, but sound rows were given",
+        ),
+        (["m.safetensors", "other.npy", "--as", "both"], "--as 'both' is no name of a modality"),
         (["m.safetensors", "both.npz", "--as", "text"], "but both.npz holds image and text rows: give one file"),
         (
             ["m.safetensors", "narrow/image.npy"],
@@ -332,12 +336,12 @@ def test_in_a_process_of_its_own(sets, tmp_path):
     assert found.returncode == 0
     assert found.stderr.startswith("clip-geometry: warning: procrustes") and found.stderr.count("\n") == 1
     apply = [command, "apply", "m.safetensors", "few.npy", "-o", "moved"]
-    assert subprocess.run(apply, capture_output=True, text=True, cwd=tmp_path).stdout.startswith("image: 4 × 6\n")
+    assert subprocess.run(apply, capture_output=True, text=True, cwd=tmp_path).stdout.startswith("few: 4 × 6\n")
 
 
 def test_large_sets_are_fitted_and_moved_in_blocks(cli, sets, x, monkeypatch):
     """In the order of the rows, a row group at a time, to the numbers of the rows in memory."""
-    monkeypatch.setattr("clip_geometry.formats.parquet_files.GROUP", 16)
+    monkeypatch.setattr("clip_geometry.formats.tables.GROUP", 16)
     steps = "normalize,whiten(4)[pooled],procrustes[text-to-image]"
     for name, large in (("memory", 2**60), ("blocks", 0)):
         monkeypatch.setattr("clip_geometry.embeddings.LARGE", large)
@@ -357,5 +361,5 @@ def test_a_map_that_leaves_the_range_of_float32_writes_nothing(cli, refused, set
     ok(cli("fit", "scale(100)", sets[0], "-o", "m.safetensors"))
     before = sorted(path.name for path in Path.cwd().iterdir())
     said = refused("apply", "m.safetensors", "huge.npy", "-o", "moved")
-    assert "image after the map has NaN or infinity in row 34" in said
+    assert "huge after the map has NaN or infinity in row 34" in said
     assert sorted(path.name for path in Path.cwd().iterdir()) == before

@@ -1,8 +1,11 @@
 """What the registry says of the evaluators' numbers is true."""
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 
+from clip_geometry.evaluators import cosine_histograms, ensemble
 from clip_geometry.geometry import measures
 from clip_geometry.transforms import Center
 from support.clouds import cone, rotation
@@ -49,6 +52,40 @@ def test_every_number_is_returned_and_every_returned_number_is_registered(member
     for each in members:
         assert each.name == f"{each.name.partition('.')[0]}.{each.attribute}"
         assert each.range[0] <= float(each.pick(result)) <= each.range[1]
+
+
+@pytest.mark.parametrize("members", shared_by_function(), ids=lambda members: members[0].name)
+def test_numbers_have_the_kind_of_the_rows(members):
+    """Of arrays, lists and tables they are floats, of tensors 0-d tensors; labels do not decide."""
+    first = members[0]
+    sets = arguments(first.takes)
+    found = first.function(*sets, **first.options)
+    assert {type(value) for value in found.values()} == {float}
+    for rows in (pd.DataFrame, np.ndarray.tolist):
+        others = (rows(part) if np.ndim(part) == 2 else part for part in sets)
+        assert first.function(*others, **first.options) == pytest.approx(found, abs=1e-12)
+    of_labels = (torch.as_tensor(part) if np.ndim(part) == 1 else part for part in sets)
+    assert {type(value) for value in first.function(*of_labels, **first.options).values()} == {float}
+    tensors = [torch.from_numpy(part) if np.ndim(part) == 2 else part for part in sets]
+    of_tensors = first.function(*tensors, **first.options)
+    assert {(value.shape, value.dtype) for value in of_tensors.values()} == {((), torch.float64)}
+    assert of_tensors == found
+    assert type(first(*sets)) is float and first(*tensors) == first(*sets)
+    for part in tensors:
+        if np.ndim(part) == 2:
+            part.requires_grad_()
+    assert first(*tensors).requires_grad == (first.name.partition(".")[0] == "contrastive_loss")
+
+
+def test_arrays_come_of_arrays():
+    image, text = arguments("distinct pairs")
+    histograms = cosine_histograms(image, text, bins=5)
+    assert {type(part) for part in histograms} == {np.ndarray}
+    of_tensors = cosine_histograms(torch.from_numpy(image), text, bins=5)
+    assert all(torch.equal(b, torch.from_numpy(a)) for a, b in zip(histograms, of_tensors, strict=True))
+    texts = ensemble(text, np.arange(63) % 7)
+    assert texts.dtype == np.float64 and texts.shape == (7, 6)
+    assert torch.equal(ensemble(torch.from_numpy(text), np.arange(63) % 7), torch.from_numpy(texts))
 
 
 def moved(how, takes, sets, rng):

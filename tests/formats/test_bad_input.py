@@ -125,7 +125,7 @@ def test_rows_without_columns(tmp_path):
         ({"v": [[1.0, 2.0], None]}, "has no vector in 1 of 2 rows"),
         ({"v": [[1.0, 2.0], [None, 4.0]]}, "has 1 missing values inside its vectors"),
         ({"v": [[], []], "k": [1, 2]}, "has no vector column|rows without columns"),
-        ({"v": [[1.0]], "w": [[2.0]]}, "has these vector columns: v, w; expected a single one, or 'image' and 'text'"),
+        ({"v": [[1.0]], "0": [[2.0]]}, "vector column '0' is no name of a modality"),
     ],
 )
 def test_parquet_without_proper_vectors(tmp_path, columns, message):
@@ -145,7 +145,7 @@ def test_missing_ids_are_refused(tmp_path, ids):
 
 @pytest.mark.parametrize(
     "facts",
-    ["{", "[]", '{"modality": "sound"}', '{"pair_on": 3}', '{"provenance": "mine"}', "[" * 10_000, "\ud800"],
+    ["{", "[]", '{"modality": "pooled"}', '{"pair_on": 3}', '{"provenance": "mine"}', "[" * 10_000, "\ud800"],
 )
 def test_facts_of_a_table_that_somebody_else_wrote(tmp_path, facts):
     table = pa.table({"embedding": cloud(3).tolist()})

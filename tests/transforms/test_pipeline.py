@@ -89,7 +89,7 @@ def test_maps_between_modalities_move_the_source_only(sets, name, kind, source, 
 
 
 def test_a_map_is_fitted_on_what_the_steps_before_it_make(sets):
-    fitted = Pipeline("center[each],procrustes[text-to-image],normalize").fit(sets, lambda: PAIRS)
+    fitted = Pipeline("center[each],procrustes[text-to-image],normalize").fit(sets, lambda first, second: PAIRS)
     centered = {name: x - x.mean(0) for name, x in sets.items()}
     alone = Procrustes().fit(centered["text"][PAIRS[1]], centered["image"][PAIRS[0]])
     assert np.allclose(fitted.chains["text"][1].W_, alone.W_, atol=1e-12)
@@ -112,13 +112,13 @@ def test_maps_to_another_dimension(sets):
 
 
 def test_maps_need_pairs_and_a_direction(sets):
-    def none():
+    def none(first, second):
         raise InputError("image and text rows have no item_id in common")
 
     step = r"procrustes\[text-to-image\]"
     for pairs, message in (
         (none, f"{step} needs pairs: image and text rows have no item_id in common"),
-        (None, f"{step} learns from pairs, but it was not said which text and image rows are pairs"),
+        (None, f"{step} pairs by position where no pairs are given, but there are 20 text and 30 image rows"),
     ):
         with pytest.raises(InputError, match=message):
             Pipeline("procrustes[text-to-image]").fit(sets, pairs)
@@ -190,3 +190,34 @@ def test_fit_and_prepare_are_the_same(sets):
     for modality, rows in prepared.sets.items():
         assert (again[modality] == rows).all() and rows.dtype == np.float64
     assert isinstance(prepared.fitted.chains["image"][1], PCA)
+
+
+def test_every_other_modality_is_mapped_onto_one():
+    rng = np.random.default_rng(2)
+    image = cone(30, 4, rng)
+    turns = {name: np.linalg.qr(rng.normal(size=(4, 4)))[0] for name in ("text", "audio")}
+    sets = {"image": image, **{name: image @ turn for name, turn in turns.items()}}
+    for steps in ("procrustes[all-to-image]", "least_squares[text-to-image],least_squares[audio-to-image]"):
+        moved = Pipeline(steps).fit(sets).transform(sets)  # row i with row i
+        for name in sets:
+            assert np.allclose(moved[name], image, atol=1e-9)
+    with pytest.raises(InputError, match="maps other modalities onto image, but only image rows were given"):
+        Pipeline("procrustes[all-to-image]").fit({"image": image})
+    with pytest.raises(InputError, match="fitted on audo rows, but only image and text and audio rows were given; did"):
+        Pipeline("center[audo]").fit(sets)
+
+
+def test_pairs_of_two_sets_are_in_the_order_of_their_names(sets):
+    """The same pairs for either direction, as a function of the names or as indices."""
+    named = {"b": sets["text"], "a": sets["image"]}
+    asked = []
+
+    def pairs(first, second):
+        asked.append((first, second))
+        return PAIRS
+
+    for direction in ("a-to-b", "b-to-a"):
+        steps = f"procrustes[{direction}]"
+        one, other = (Pipeline(steps).fit(named, given).chains[direction[0]][0].W_ for given in (PAIRS, pairs))
+        assert np.array_equal(one, other)
+    assert asked == [("a", "b")] * 2

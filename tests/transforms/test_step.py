@@ -64,11 +64,17 @@ def test_usage_is_what_may_be_written():
     [
         ("normalise", "unknown pipeline step 'normalise'; did you mean 'normalize'"),
         ("whitening(3)", "unknown pipeline step 'whitening'; did you mean 'whiten'"),
-        ("center[both]", r"'center\[both\]' has the unknown scope 'both'; known are image, text, pooled, each"),
-        ("whiten(3)[poled]", "has the unknown scope 'poled'; did you mean 'pooled'"),
-        ("center[text-to-image]", "has the unknown scope 'text-to-image'; known are image"),
-        ("procrustes[text>image]", "has the unknown direction 'text>image'; did you mean 'text-to-image'"),
-        ("procrustes[pooled]", "has the unknown direction 'pooled'; known are text-to-image, image-to-text"),
+        (
+            "center[both]",
+            r"'center\[both\]' has the unknown scope 'both'; expected pooled, each or the name of a modality",
+        ),
+        ("whiten(3)[1st]", "has the unknown scope '1st'"),
+        ("center[text-to-image]", "has the unknown scope 'text-to-image'; expected pooled"),
+        (
+            "procrustes[text>image]",
+            "has the unknown direction 'text>image'; expected two modalities, as in text-to-image",
+        ),
+        ("procrustes[pooled]", "has the unknown direction 'pooled'; expected two modalities"),
         ("normalize[image]", "learns nothing and takes no scope"),
         ("center(image)", r"center takes no parameters, but 'center\(image\)' was given"),
         ("center[a][b]", "is not of the form name, name"),

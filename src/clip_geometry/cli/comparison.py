@@ -33,10 +33,14 @@ class Line:
 def columns_of(run: Path) -> list[Column]:
     """The columns of a run folder or a file of measure --json."""
     columns: dict[str, Column] = {}
-    for record in read_rows(run):
+    rows = read_rows(run)
+    sets = {record.at["modality"] for record in rows if "modality" in record.at}
+    alone = sets.pop() if len(sets) == 1 else ""  # one set, named after its file, is compared with another such
+    for record in rows:
         origin = {key: record.get(key) for key in ORIGIN}
         at = dict(record.at)
         modality = at.pop("modality", "")
+        modality = "rows" if modality == alone and alone not in ("", "image", "text") else modality
         place = " ".join([str(modality), *(f"{key}={value}" for key, value in at.items())]).strip()
         columns.setdefault(repr(origin), Column(str(run), origin, {})).records[record.measure, place] = record
     return list(columns.values())

@@ -74,7 +74,7 @@ def _print_index(out: Console, what: str) -> None:
 def index_of(what: str) -> list[Line]:
     """The lines of one of the LISTS; a measure and its variants, an evaluator and its numbers are one."""
     if what not in ("measures", "evaluators"):
-        return [("", *head.partition(": ")[::2], "") for head, *_ in blocks_of(what)]
+        return [("", name, says, "") for name, _, says in (head.partition(": ") for head, *_ in blocks_of(what))]
     found: dict[str, list[Measure]] = {}
     for each in _members(what):
         found.setdefault(re.split(r"[.[]", each.name)[0], []).append(each)
@@ -136,10 +136,10 @@ def blocks_of(what: str) -> Iterator[Block]:
             yield from _configured({**tasks, **target_tasks}, "options")
         case "transforms":
             from clip_geometry.transforms import transforms
-            from clip_geometry.transforms.step import DIRECTIONS, SCOPES, usage
+            from clip_geometry.transforms.step import SCOPES, usage
 
-            scopes = f"fitted on one of [{'], ['.join(SCOPES)}]; without: each set by itself"
-            pairs = f"fitted on pairs: [{'] or ['.join(DIRECTIONS[:2])}]"
+            scopes = f"fitted on [{'], ['.join(SCOPES)}] or a modality, such as [image]; without: each set by itself"
+            pairs = "fitted on pairs: [text-to-image], or [all-to-image] for every other modality"
             for name, t in transforms.items():
                 fitted = pairs if t.paired else scopes if t.fits else "nothing to fit"
                 yield f"{usage(name)}: {t.summary}", t.formula, fitted

@@ -2,24 +2,26 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from clip_geometry.embeddings import Embeddings, is_large, pair
+from clip_geometry.embeddings import Embeddings, is_large, pair_of
 from clip_geometry.files import remove_temporaries, require_folders_above, require_new_file, writing_folder
-from clip_geometry.formats import export_parquet, read_sides
-from clip_geometry.formats.vectors import NAMES, UNNAMED
+from clip_geometry.formats import export_parquet, own_name, read_sides
+from clip_geometry.formats.vectors import UNNAMED
 from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.measuring.provenance import origin_of
 from clip_geometry.measuring.streaming import stream
+from clip_geometry.modalities import modality_name
 from clip_geometry.registry import InputError, printable, shown
 from clip_geometry.transforms import ANY, FittedPipeline, Pipeline, Step, parse_pipeline, transforms
+from clip_geometry.transforms.step import SCOPES
 from clip_geometry.versions import library_versions
 
 Sides = Mapping[str, Embeddings]
+UNSAID = ("source", "target")  # modalities of a map between two paths that name none
 
 
 def fit_map(pipeline: str, source: Path, target: Path | None, out: Path) -> None:
@@ -34,14 +36,9 @@ def fit_map(pipeline: str, source: Path, target: Path | None, out: Path) -> None
     if not steps:
         raise InputError("the pipeline is empty, so there is nothing to fit; give steps, e.g. normalize,center[pooled]")
     steps, sets = _one_side(steps, source) if target is None else _both_sides(steps, source, target)
-    pairs = None
-    if len(sets) == 2:
-        first = "image" if "image" in sets else "source"
-        (second,) = sets.keys() - {first}
-        pairs = partial(pair, sets[first], sets[second])
     large = is_large(*(each.vectors.shape for each in sets.values()))
     rows = stream(sets) if large else {modality: each.vectors for modality, each in sets.items()}
-    fitted = Pipeline(steps).fit(rows, pairs, origin=origin_of(sets))
+    fitted = Pipeline(steps).fit(rows, pair_of(sets), origin=origin_of(sets))
     if fitted.refusal:
         raise InputError(fitted.refusal)
     if "source" in sets:  # whoever applies the map says what is moved
@@ -108,7 +105,7 @@ def _one_side(steps: tuple[Step, ...], source: Path) -> tuple[tuple[Step, ...], 
             raise InputError(
                 f"{step} maps one set onto another, but only {shown(source)} was given: give the TARGET too"
             )
-        if step.scope in NAMES and modality != step.scope:
+        if step.scope not in (None, *SCOPES, modality):
             raise InputError(
                 f"{step} is to be fitted on {step.scope} rows, but {shown(source)} holds {modality or 'unnamed'} rows "
                 "only"
@@ -132,15 +129,16 @@ def _both_sides(steps: tuple[Step, ...], source: Path, target: Path) -> tuple[tu
                 f"{shown(path)} holds {' and '.join(sides)} rows; say which, e.g. procrustes[text-to-image]"
             )
         name = modality if modality in sides else next(iter(sides))
-        if name not in (modality, UNNAMED) and modality in NAMES:
+        if name not in (modality, UNNAMED) and modality not in (None, *UNSAID):
             raise InputError(f"{shown(path)} holds {name} rows, but the pipeline takes it for {modality} rows")
         found.append(sides[name])
     known = tuple(side.modality for side in found)
-    names = stated[0] if stated else known if set(known) == set(NAMES) else ("source", "target")
+    named = UNNAMED not in known and len(set(known)) == 2
+    names = stated[0] if stated else known if named else UNSAID
     if names[0] == "source" and not mapping:
         raise InputError(
-            f"it is not clear which of {shown(source)} and {shown(target)} holds images and which texts: call the "
-            "files image.npy and text.npy, or give one folder with both"
+            f"it is not clear which modalities {shown(source)} and {shown(target)} hold: call the files by them, "
+            "image.npy and text.npy, or give one folder with both"
         )
     for step in steps if names[0] == "source" else ():
         if transforms[step.name].fits and step not in mapping and step.scope != "pooled":
@@ -155,8 +153,7 @@ def _both_sides(steps: tuple[Step, ...], source: Path, target: Path) -> tuple[tu
 def _named(sides: Sides, source: Path, fitted: FittedPipeline, modality: str | None) -> dict[str, Embeddings]:
     """The sides by the modality under which the map treats them."""
     if modality is not None:
-        if modality not in NAMES:
-            raise InputError(f"--as {shown(modality)} is unknown; known are {', '.join(NAMES)}")
+        modality_name(modality, "--as")
         if len(sides) > 1:
             raise InputError(
                 f"--as {modality} was given, but {shown(source)} holds {' and '.join(sides)} rows: give one file"
@@ -171,10 +168,11 @@ def _named(sides: Sides, source: Path, fitted: FittedPipeline, modality: str | N
         )
     if UNNAMED in sides and ANY not in fitted.chains:
         raise InputError(
-            f"{shown(source)} does not say whether its rows are images or texts, and the map treats them differently: "
-            "add --as image or --as text"
+            f"{shown(source)} does not say what its rows are, and the map treats {' and '.join(fitted.chains)} rows "
+            f"differently: add --as {' or --as '.join(fitted.chains)}"
         )
-    return {name or "image": replace(side, modality=name or "image") for name, side in sides.items()}
+    names = {name: name or own_name(source) for name in sides}
+    return {names[name]: replace(side, modality=names[name]) for name, side in sides.items()}
 
 
 def _words(fitted: FittedPipeline) -> str:

@@ -1,42 +1,33 @@
 """`clip-geometry measure`: files in, a table out."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import chain
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+
+from rich.console import Console
 
 from clip_geometry.cli.tables import bound, console, number, print_table, say, value_and_error
-from clip_geometry.config import digest
-from clip_geometry.embedding.engines import Engine, open_engine
-from clip_geometry.embeddings import Embeddings
+from clip_geometry.embedding.engines import open_engine
 from clip_geometry.files import is_device, write_atomically
-from clip_geometry.formats import read_labels, read_sides, with_labels
-from clip_geometry.formats.vectors import UNNAMED
+from clip_geometry.formats import read_labels, read_sets, with_labels
 from clip_geometry.geometry import by_group
-from clip_geometry.geometry.uncertainty import BLOCKS
-from clip_geometry.measuring.sets import CORE, QUADRATIC_ROWS, MeasuredSets, measure_sets, named
-from clip_geometry.measuring.splitting import split_by
+from clip_geometry.measuring.records import DEFAULT_STEPS, as_lines, chosen_names, records_by
+from clip_geometry.measuring.sets import CORE, QUADRATIC_ROWS, named
 from clip_geometry.paths import expanded
-from clip_geometry.progress import Advance, note, progress, quiet
 from clip_geometry.registry import InputError, listed, shown
 from clip_geometry.report.verdict import verdict
 from clip_geometry.report.words import listed as listed_words
-from clip_geometry.results import Record, lines_of
-from clip_geometry.transforms import Step, parse_pipeline
-
-DEFAULT_STEPS = "normalize"
+from clip_geometry.results import Record
+from clip_geometry.transforms import parse_pipeline
 
 
 def measure_files(
-    image: Path,
-    text: Path | None,
+    paths: Sequence[Path],
     *,
     labels: Path | None,
     steps: str | None,
     names: str | None,
-    everything: bool,
+    everything: bool = False,
     by: str | None,
     json_file: Path | None,
     seed: int,
@@ -46,46 +37,27 @@ def measure_files(
 ) -> None:
     """Measures embeddings in files, prints the table and writes the records to `json_file`, replacing what is there.
 
-    None of steps and blocks means the default pipeline and number of jackknife blocks; without names the core is
-    measured, or everything: it and all default measures.
+    None of steps and blocks means the default pipeline and number of jackknife blocks. Without names the core is
+    measured; everything: it and all default measures.
     """
     pipeline = parse_pipeline(DEFAULT_STEPS if steps is None else steps)
-    chosen = None
-    if names is not None:
-        chosen = [each.name for each in named(name.strip() for name in names.split(",") if name.strip())]
-        if not chosen:
-            raise InputError("--measures is empty; give names, comma-separated, or leave it out for all")
-    sets = read_sets(image, text)
-    called = expanded(image).stem if UNNAMED in sets else None
-    if called is not None:
-        sets = {"image": replace(sets[UNNAMED], modality="image")}
-    default = [*(each.name for each in by_group()), *CORE] if everything else CORE
-    left_out = [] if everything or chosen else [each.name for each in by_group() if each.name not in CORE]
+    chosen = None if names is None else chosen_names(names.split(","), "--measures")
+    sets = read_sets(*paths)
+    default = list(dict.fromkeys([*(each.name for each in by_group()), *CORE] if everything else CORE))
     if labels is not None:
-        values = read_labels(labels)
-        sets = with_labels(sets, values)
-        for modality, rows in sets.items():
-            if len(rows) != len(values):
-                note(f"the {len(values)} labels are not those of the {len(rows)} {modality} rows, which get none")
+        sets = with_labels(sets, read_labels(labels))
     needing = [each.name for each in named(chosen or ()) if each.takes == "labeled rows"]
     if needing and all(each.labels is None for each in sets.values()):
-        folder = expanded(image)
+        folder = expanded(paths[0])
         folder = folder if folder.is_dir() else folder.parent
         beside = "".join(f"; {shown(path)} lies beside" for path in sorted(folder.glob("labels.*"))[:1])
         raise InputError(f"{needing[0]} needs labels: add --labels FILE with one label per row{beside}")
-    parts = [({}, sets)] if by is None else [({by: value}, part) for value, part in split_by(sets, by)]
-    count = len(parts) * len(dict.fromkeys(default) if chosen is None else chosen)
-    bar = progress("measures", count) if sys.stderr.isatty() else quiet("measures", count)
-    with open_engine(engine, address) as opened, bar as advance:
+    with open_engine(engine, address) as opened:
         passes = None if engine == "local" else opened  # in this process what fits is kept in memory
-        records = [
-            record
-            for at, part in parts
-            for record in _records(part, at, pipeline, chosen or default, chosen is None, seed, blocks, advance, passes)
-        ]
-    shown_as = {"image": called} if called is not None else {}
-    printed = [_at(record, shown_as) for record in records]
-    print_records(printed, by_default=steps is None, say_verdict=chosen is None, left_out=left_out)
+        records = records_by(
+            by, sets, pipeline, chosen or default, seed=seed, blocks=blocks, engine=passes, optional=chosen is None
+        )
+    print_records(records, by_default=steps is None, say_verdict=chosen is None)
     layers = {layer for each in sets.values() if "layer" in each.metadata for layer in each.metadata["layer"].tolist()}
     if by != "layer" and len(layers) > 1:
         say(console(), f"{len(layers)} layers together; --by layer measures each", style="dim")
@@ -93,79 +65,11 @@ def measure_files(
         _write(json_file, records)
 
 
-def _at(record: Record, names: Mapping[str, str]) -> Record:
-    """The record with the modality of another name."""
-    place = record.at.get("modality")
-    return record if place not in names else Record.of({**record, "at": {**record.at, "modality": names[place]}})
-
-
-def _records(
-    sets: Mapping[str, Embeddings],
-    at: Mapping[str, Any],
-    pipeline: Sequence[Step],
-    names: Sequence[str],
-    optional: bool,
-    seed: int,
-    blocks: int | None,
-    advance: Advance,
-    engine: Engine | None,
-) -> list[Record]:
-    """The records of one group; `at` says which, empty for all. optional: whether names may be left out with a note."""
-    try:
-        given = BLOCKS if blocks is None else blocks
-        measured = MeasuredSets(sets, pipeline, seed=seed, blocks=given, engine=engine)
-        if blocks:  # an impossible jackknife is an error, rather than a table without standard errors
-            keys = (range(len(each)) if each.item_id is None else each.item_id.tolist() for each in sets.values())
-            items = len(set(chain.from_iterable(keys)))
-            if not 2 <= blocks <= items:
-                raise InputError(f"--blocks is {blocks}; expected 0 or from 2 to the number of items, which is {items}")
-        remarks = measured.remarks()
-        shared = {**measured.context(), **({"remarks": remarks} if remarks else {})}
-        found = measure_sets(measured, names, advance, optional=optional)
-        return [Record.of({**shared, **each, "at": {**at, **each["at"]}}) for each in found]
-    except InputError as error:
-        if not at:
-            raise
-        group = ", ".join(f"{key} {value}" for key, value in at.items())
-        raise InputError(f"in the group of {group}: {error}") from None
-
-
-def read_sets(image: Path, text: Path | None) -> dict[str, Embeddings]:
-    """The sets in one or two files or folders. A folder may hold both; of two paths the second is the text.
-
-    What files, folders and their names say of the modality takes precedence over the order of the paths: two swapped
-    paths are put right, two of one modality are compared as given, and a single contradiction is an InputError. A single
-    file that names no modality is UNNAMED.
-    """
-    if text is None:
-        return read_sides(image)
-    first, second = read_sides(image), read_sides(text)
-    if set(first) == {"text"} and set(second) == {"image"}:
-        note(f"{shown(image)} holds texts and {shown(text)} images: they are taken as such, whatever their order")
-        image, text, first, second = text, image, second, first
-    alike = set(first) == set(second) and len(first) == 1
-    found = {}
-    for modality, sides, path in (("image", first, image), ("text", second, text)):
-        own = modality if modality in sides else next(iter(sides))
-        if own not in (modality, UNNAMED):
-            if not alike:
-                raise InputError(f"{shown(path)} holds {own} rows and was given as {modality}: give IMAGE, then TEXT")
-            note(f"both paths hold {own} rows: those of {shown(path)} stand in the place of {modality} rows")
-        found[modality] = replace(sides[own], modality=modality)
-    return found
-
-
-def print_records(
-    records: list[Record],
-    *,
-    by_default: bool = False,
-    say_verdict: bool = False,
-    left_out: Sequence[str] = (),
-) -> None:
+def print_records(records: list[Record], *, by_default: bool = False, say_verdict: bool = False) -> None:
     """Prints what the numbers say and the table, a line per measure and set and a block per value of --by; then what
     was left out and why.
 
-    by_default: whether the pipeline is the default one. left_out: measures of --all that were not asked for.
+    by_default: whether the pipeline is the default one.
     """
     out = console()
     first = records[0]
@@ -179,24 +83,28 @@ def print_records(
     say(out, "; ".join([f"pipeline: {steps}", *sizes]))
     if say_verdict and not columns and (text := verdict(computed)):
         say(out, text, style="bold")
+    # with three modalities or more, and one group of rows, couples are shown by modality × modality
+    couples = [] if columns else [record for record in computed if "+" in str(record.at["modality"])]
     cells = []
     for record in computed:
+        if record in couples:
+            continue
         (measure,) = named([record.measure])
         places = (*(str(record.at[key]) for key in columns), str(record.at["modality"]), str(record.n))
         limits = f"{bound(measure.range[0])} … {bound(measure.range[1])}"
         numbers = value_and_error(record), number(record["null_value"])
         cells.append([record.measure, *places, *numbers, _arrow(measure.direction), limits])
     heads = ("measure", *columns, "set", ">n", ">value", ">null", "direction", "range")
-    print_table(out, heads, cells, spare=("range", *([">n"] if sizes else []), "direction"))
+    if cells:
+        print_table(out, heads, cells, spare=("range", *([">n"] if sizes else []), "direction"))
+    if couples:
+        _print_couples(out, couples)
     for line in (*_legend(computed, by_default), *_remarks_and_notes(records)):
         say(out, line, style="dim")
-    if left_out:
-        bases = dict.fromkeys(name.partition("[")[0] for name in left_out)
-        say(out, f"--all takes {len(left_out)} more measures: {', '.join(bases)}", style="dim")
 
 
 def _sizes(records: list[Record]) -> list[str]:
-    """1000 image and 5000 text rows; 512 dimensions, where the records tell all of it."""
+    """1000 image and 5000 text rows in 512 dimensions, where the records tell all of it."""
     alone = [record for record in records if named([record.measure])[0].takes == "rows"]
     counts = {str(record.at["modality"]): record.n for record in alone}
     dimensions = {record.d for record in alone}
@@ -210,6 +118,31 @@ def _arrow(direction: str) -> str:
     """ "lower is more isotropic" as "↓ isotropic"."""
     words = {"lower": "↓", "higher": "↑", "is": "", "more": "", "better": ""}
     return " ".join(filter(None, (words.get(word, word) for word in direction.split())))
+
+
+def _print_couples(out: Console, records: list[Record]) -> None:
+    """A table of modality × modality for each measure: the value above the diagonal, the null value below it."""
+    tables: dict[str, dict[frozenset[str], Record]] = {}
+    for record in records:
+        tables.setdefault(record.measure, {})[frozenset(str(record.at["modality"]).split("+"))] = record
+    modalities = sorted(set().union(*(couple for table in tables.values() for couple in table)))
+    for measure, table in tables.items():
+        rows = []
+        for k, one in enumerate(modalities):
+            rows.append([one])
+            for m, other in enumerate(modalities):
+                record = table.get(frozenset((one, other)))
+                cell = (
+                    ""
+                    if k == m or record is None
+                    else value_and_error(record)
+                    if k < m
+                    else number(record["null_value"])
+                )
+                rows[-1].append(cell)
+        out.print()
+        print_table(out, (measure, *(f">{name}" for name in modalities)), rows)
+    say(out, "above the diagonal: the value of the couple; below it: its null value", style="dim")
 
 
 def _legend(records: list[Record], by_default: bool) -> Iterator[str]:
@@ -269,7 +202,7 @@ def _remarks_and_notes(records: list[Record]) -> Iterator[str]:
 
 def _write(path: Path, records: list[Record]) -> None:
     """As a results file of their own, replacing an older one; a link is followed, a device written to."""
-    text = lines_of(digest([dict(record) for record in records]), records)
+    text = as_lines(records)
     if is_device(path):
         sys.stdout.flush()  # it may be the same one
         with path.open("a", encoding="utf-8") as file:

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired
 
 import numpy as np
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 from typing_extensions import TypedDict  # pydantic takes the standard one from Python 3.12 on
 
 from clip_geometry import files
 from clip_geometry.config import Config, digest
+from clip_geometry.modalities import modality_name
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError, listed, shown
 
 RECIPE, MANIFEST = "recipe.json", "manifest.json"
-MODALITIES = ("image", "text")
 Count = Annotated[int, Field(ge=0, le=2**53)]
 
 
@@ -100,7 +100,7 @@ class Manifest(Strict):
 
     recipe: Recipe
     encoder: dict[str, Any]
-    sides: Annotated[dict[Literal["image", "text"], Side], Field(min_length=1)]
+    sides: Annotated[dict[Annotated[str, AfterValidator(modality_name)], Side], Field(min_length=1)]
     class_names: list[str] | None
     model_options: NotRequired[dict[str, Any]]
     data_options: NotRequired[dict[str, Any]]

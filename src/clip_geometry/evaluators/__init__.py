@@ -1,4 +1,7 @@
-"""Evaluators: the use of embeddings (classification, retrieval) and relations of sets; one file each."""
+"""Evaluators: the use of embeddings (classification, retrieval) and relations of sets; one file each.
+
+As for measures, numbers are floats for arrays and 0-d tensors for tensors.
+"""
 
 from clip_geometry.evaluators.base import add_evaluator
 from clip_geometry.evaluators.class_generalization import class_generalization

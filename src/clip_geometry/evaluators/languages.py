@@ -11,11 +11,13 @@ from clip_geometry.evaluators.base import add_evaluator
 from clip_geometry.geometry import add_measure, measures
 from clip_geometry.geometry._core.arguments import block_number, flag
 from clip_geometry.geometry._core.distances import single_is_exact, squared_distances
+from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.rows import Rows, as_aligned, blocks, mean_row
 from clip_geometry.geometry.measure import Measure
 from clip_geometry.registry import InputError
 
 
+@in_kind
 @torch.no_grad()
 def language_distance(source: Rows, target: Rows, *, squared: bool = False, block_size: int = 1024) -> dict[str, float]:
     """Compute mean Euclidean distances of the same captions in two languages, rows as given.

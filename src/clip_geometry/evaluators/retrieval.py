@@ -1,6 +1,6 @@
 """Retrieval of the pair among the other modality, or in one index of both; exact, in blocks, for any n."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from clip_geometry.evaluators.base import add_evaluator, share
 from clip_geometry.geometry._core.arguments import members, one_of, whole_number
 from clip_geometry.geometry._core.distinct import entries_at_a_time
-from clip_geometry.geometry._core.left_out import LeftOut
+from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.neighbors import nearest
 from clip_geometry.geometry._core.rows import Rows, as_aligned, as_two_sets, mean_row, unit_rows
 from clip_geometry.geometry.measure import Measure
@@ -30,6 +30,7 @@ EPS = torch.finfo(torch.float64).eps
 TIE = 4 * EPS  # cosines of unit rows that differ by less are equal: the rows themselves are rounded
 
 
+@in_kind
 @torch.no_grad()
 def retrieval(
     image: Rows,
@@ -102,11 +103,12 @@ def retrieval(
     ways = ((u, v, i, j, "image", "image_to_text"), (v, u, j, i, "text", "text_to_image"))
     for own, other, mine, theirs, name, way in ways:
         pair = other[_nearest_pair(own, other, mine, theirs)]
-        ranks = 1 + _ahead(own, pair, other, mine, theirs, block_size)[:, 0]
+        ranks = 1 + _ahead(own, pair, other, mine, theirs, block_size)
         if index == "mixed":
             itself = torch.arange(len(own), device=own.device)
-            ranks += _ahead(own, pair, own, itself, itself, block_size)[:, 0]
-        found |= _of_ranks(ranks, way, tops)
+            ranks += _ahead(own, pair, own, itself, itself, block_size)
+        found |= {f"{way}.r_at_{top}": share(ranks <= top) for top in tops}
+        found[f"{way}.median_rank"] = float(ranks.double().quantile(0.5))
         if index == "mixed":
             most = max(tops)  # distances of unit rows order like their cosines
             distances = torch.cat([nearest(own, most)[0], nearest(own, most, y=other)[0]], dim=1)
@@ -114,39 +116,6 @@ def retrieval(
             same = (order < most).double()
             found |= {f"{name}.same_modality_at_{top}": float(same[:, :top].mean()) for top in tops}
     return found
-
-
-def _of_ranks(ranks: Int[Tensor, " n"], way: str, tops: Sequence[int]) -> dict[str, float]:
-    found = {f"{way}.r_at_{top}": share(ranks <= top) for top in tops}
-    return found | {f"{way}.median_rank": float(ranks.double().quantile(0.5))}
-
-
-def _left_out(image: LeftOut, text: LeftOut, *, index: Index = "cross") -> Iterator[dict[str, float]]:
-    """`retrieval` of aligned rows without each block: of the rows ahead of a pair, those of the block are not counted,
-    and of a query's nearest rows those of the block are skipped."""
-    u, v = (unit_rows(each.rows.double()) for each in (image, text))
-    groups = image.block_of % (image.blocks + 1)  # rows that are never left out are the last one
-    itself = torch.arange(len(u), device=u.device)
-    most = min(max(RANKS) + int(torch.bincount(groups).max()), len(u) - 1)  # enough are left without any block
-    ahead, near = {}, {}
-    for own, other, name, way in ((u, v, "image", "image_to_text"), (v, u, "text", "text_to_image")):
-        ahead[way] = _ahead(own, other, other, itself, itself, 1024, groups)
-        if index == "mixed":
-            ahead[way] += _ahead(own, other, own, itself, itself, 1024, groups)
-            found = nearest(own, most), nearest(own, most, y=other)
-            order = torch.cat([distances for distances, _ in found], dim=1).argsort(dim=1, stable=True)
-            near[name] = order < most, groups[torch.cat([rows for _, rows in found], dim=1)].gather(1, order)
-    for block in range(image.blocks):
-        kept, values = image.kept(block), {}
-        for way, counts in ahead.items():
-            values |= _of_ranks(1 + (counts.sum(1) - counts[:, block])[kept], way, RANKS)
-        for name, (same, group) in near.items():
-            left = group[kept] != block
-            place = left.cumsum(1)
-            for top in RANKS:
-                own = (same[kept] & left & (place <= top)).sum(1)
-                values[f"{name}.same_modality_at_{top}"] = float(own.double().mean()) / top
-        yield values
 
 
 def _nearest_pair(
@@ -169,10 +138,8 @@ def _ahead(
     i: Int[Tensor, " p"],
     j: Int[Tensor, " p"],
     block_size: int,
-    groups: Int[Tensor, " m"] | None = None,
-) -> Int[Tensor, "n g"]:
-    """Return for each query the number of rows with ⟨q, row⟩ ≥ ⟨q, pair of q⟩, except the rows j_k of query i_k, in
-    each group of the rows.
+) -> Int[Tensor, " n"]:
+    """Return for each query the number of rows with ⟨q, row⟩ ≥ ⟨q, pair of q⟩, except the rows j_k of query i_k.
 
     Products about the mean of the rows keep the digits that differ. What they cannot distinguish from a tie is computed
     as ⟨q, row − pair⟩, whose rounding is relative to the difference.
@@ -182,9 +149,7 @@ def _ahead(
     lengths, wanted_lengths = centered.norm(dim=1), wanted.norm(dim=1)
     rounding = (2 * rows.shape[1] + 16) * EPS  # of ⟨q_i, c_j⟩ − ⟨q_i, w_i⟩ relative to ‖c_j‖ + ‖w_i‖, at most
     least = (query * wanted).sum(1)
-    groups = torch.zeros(len(rows), dtype=torch.long, device=query.device) if groups is None else groups
-    in_group = torch.nn.functional.one_hot(groups).double()
-    counts = torch.zeros(len(query), in_group.shape[1], dtype=torch.float64, device=query.device)
+    counts = torch.zeros(len(query), dtype=torch.long, device=query.device)
     for mine in torch.arange(len(query), device=query.device).split(block_size):
         out = (mine[0] <= i) & (i <= mine[-1])
         left_out = i[out] - mine[0], j[out]
@@ -193,11 +158,11 @@ def _ahead(
             here = (theirs[0] <= left_out[1]) & (left_out[1] <= theirs[-1])
             leads[left_out[0][here], left_out[1][here] - theirs[0]] = -torch.inf
             unsure = leads.abs() <= TIE + rounding * (wanted_lengths[mine, None] + lengths[theirs])
-            counts[mine] += ((leads > 0) & ~unsure).double() @ in_group[theirs]
+            counts[mine] += ((leads > 0) & ~unsure).sum(1)
             a, b = unsure.nonzero(as_tuple=True)
             tied = _leads_of_pairs(query, pair, rows, mine[a], theirs[b]) >= -TIE
-            counts.index_put_((mine[a], groups[theirs[b]]), tied.double(), accumulate=True)
-    return counts.long()
+            counts.index_add_(0, mine[a], tied.long())
+    return counts
 
 
 def _leads_of_pairs(
@@ -250,7 +215,6 @@ _CROSS = Measure(
     brief="recall at k, median rank, own modality in the top k",
     group="retrieval",
     function=retrieval,
-    left_out=_left_out,
     takes="matched sets",
     remark=_several,
     summary="How often a query finds its pair among the nearest rows of the other modality, by cosine.",

@@ -1,17 +1,28 @@
 """Import of embeddings from files of other tools, and export to them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from clip_geometry import reading
 from clip_geometry.embedding.reading import is_store, read_store
-from clip_geometry.embedding.store import MODALITIES
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.formats.clip_retrieval import is_clip_retrieval, read_clip_retrieval, write_clip_retrieval
 from clip_geometry.formats.labels import read_labels, with_labels
-from clip_geometry.formats.parquet_files import read_parquet, write_parquet
-from clip_geometry.formats.vectors import NAMES, UNNAMED, read_npy, read_npz, read_pt, read_safetensors
+from clip_geometry.formats.tables import is_export, read_arrow, read_h5ad, read_parquet, write_parquet
+from clip_geometry.formats.vectors import (
+    LABEL_NAMES,
+    UNNAMED,
+    is_rows,
+    modality_of,
+    read_npy,
+    read_npz,
+    read_pt,
+    read_safetensors,
+)
+from clip_geometry.modalities import modality_name
 from clip_geometry.paths import existing_file, expanded
+from clip_geometry.progress import note
 from clip_geometry.registry import InputError, did_you_mean, shown
 
 __all__ = [
@@ -20,7 +31,9 @@ __all__ = [
     "read_any",
     "read_embeddings",
     "read_labels",
+    "read_sets",
     "read_sides",
+    "together",
     "with_labels",
 ]
 
@@ -31,18 +44,23 @@ READERS: dict[str, Callable[[Path], dict[str, Embeddings]]] = {
     ".safetensors": read_safetensors,
     ".pt": read_pt,
     ".parquet": read_parquet,
+    ".arrow": read_arrow,
+    ".feather": read_arrow,
+    ".h5ad": read_h5ad,
 }
 
 
-def read_any(path: str | Path) -> dict[str, Embeddings]:
+def read_any(path: str | Path, *, unnamed: str | None = None) -> dict[str, Embeddings]:
     """Read all embeddings at a path.
 
     Args:
-        path: A file (.npy, .npz, .safetensors, .pt, .parquet), a store, a clip-retrieval folder, or a folder with
-            image.npy and text.npy.
+        path: A file (.npy, .npz, .safetensors, .pt, .parquet, .arrow, .feather, .h5ad), a store, a clip-retrieval
+            folder, or a folder with a file for each modality, such as image.npy, text.npy and audio.npy.
+        unnamed: Modality of rows whose file does not name one, neither inside nor by its name (text_emb.npy); default:
+            the name of the file, captions of captions.npy.
 
     Returns:
-        Modality → embeddings. A file that names no modality, not even in its file name, counts as images.
+        Modality → embeddings.
 
     Raises:
         InputError: For everything else.
@@ -54,8 +72,18 @@ def read_any(path: str | Path) -> dict[str, Embeddings]:
         >>> {modality: each.vectors.shape for modality, each in read_any("pairs.npz").items()}
         {'image': (3, 3), 'text': (3, 3)}
     """
-    sides = read_sides(path)
-    return {modality or "image": _as(side, modality or "image") for modality, side in sides.items()}
+    return {
+        modality or unnamed or own_name(path): _as(side, modality or unnamed or own_name(path))
+        for modality, side in read_sides(path).items()
+    }
+
+
+def own_name(path: str | Path) -> str:
+    """Return the modality of a file that does not name one: its own name, or "rows" where that can be no modality's."""
+    try:
+        return modality_name(expanded(path).stem)
+    except InputError:
+        return "rows"
 
 
 def read_embeddings(path: str | Path, *, modality: str) -> Embeddings:
@@ -63,7 +91,7 @@ def read_embeddings(path: str | Path, *, modality: str) -> Embeddings:
 
     Args:
         path: As for `read_any`.
-        modality: "image" or "text"; a file that names no modality is taken for it.
+        modality: Such as "image"; a file that names no modality is taken for it.
 
     Returns:
         The embeddings.
@@ -147,23 +175,23 @@ def export_parquet(source: str | Path | Embeddings | Mapping[str, Embeddings], o
 
 
 def read_sides(path: str | Path) -> dict[str, Embeddings]:
-    """Like `read_any`, but a side that neither the file nor its name (image.npy, text_emb.npy) names is UNNAMED."""
+    """Like `read_any`, but a side that neither the file nor its name (image.npy, text_emb.npy) names is UNNAMED.
+
+    In a folder, the name of every file is that of its modality.
+    """
     path = expanded(path)
     if is_store(path):
         return read_store(path)
     if is_clip_retrieval(path):
         return read_clip_retrieval(path)
     if path.is_dir():
-        files = {m: [p for p in sorted(path.glob(f"{m}.*")) if p.suffix.lower() in READERS] for m in MODALITIES}
-        if not any(files.values()):
+        files = _files_by_modality(path)
+        if not files:
             raise InputError(
                 f"{shown(path)} is a directory, but neither a store nor a clip-retrieval folder nor one with "
                 f"image.npy and text.npy: give a file of embeddings ({', '.join(READERS)})"
             )
-        for found in files.values():
-            if len(found) > 1:
-                raise InputError(f"{shown(path)} has {' and '.join(p.name for p in found)}: give one of these files")
-        return {modality: read_embeddings(found[0], modality=modality) for modality, found in files.items() if found}
+        return {modality: read_embeddings(file, modality=modality) for modality, file in files.items()}
     path = existing_file(path, "a file of embeddings")
     if path.suffix.lower() not in READERS:
         hint = did_you_mean(path.suffix, READERS) or f"; known are {', '.join(READERS)}"
@@ -171,8 +199,86 @@ def read_sides(path: str | Path) -> dict[str, Embeddings]:
     sides = READERS[path.suffix.lower()](path)
     if set(sides) != {UNNAMED}:
         return sides
-    modality = next((name for name, stems in NAMES.items() if path.stem.casefold() in stems), UNNAMED)
+    modality = modality_of(path.stem) or UNNAMED
     return {modality: _as(sides[UNNAMED], modality)}
+
+
+def read_sets(*paths: str | Path) -> dict[str, Embeddings]:
+    """Read the sets in files or folders, each of which may hold several, as `together` names them."""
+    if len(paths) == 1:
+        return dict(read_any(paths[0]))
+    return together([(shown(path), own_name(path), read_sides(path)) for path in paths])
+
+
+def together(sources: Sequence[tuple[str, str, Mapping[str, Embeddings]]]) -> dict[str, Embeddings]:
+    """Name the sets of several sources.
+
+    Of two sources that name no modality but image and text, the first is the images and the second the texts. What they
+    say of their modality takes precedence over their order: swapped sources are put right, two of one modality are
+    compared as given. Otherwise every set is called what its source says, or as its source is called.
+
+    Args:
+        sources: What a message calls each source, the name of a set in it that has none, and its sides as of
+            `read_sides`.
+
+    Raises:
+        InputError: Two sources hold one modality, or one of two contradicts its place.
+    """
+    if len(sources) == 2 and {name for *_, sides in sources for name in sides} <= {"image", "text", UNNAMED}:
+        (one, _, first), (other, _, second) = sources
+        if set(first) == {"text"} and set(second) == {"image"}:
+            note(f"{one} holds texts and {other} images: they are taken as such, whatever their order")
+            return {**second, **first}
+        alike = set(first) == set(second) and len(first) == 1
+        found = {}
+        for modality, sides, source in (("image", first, one), ("text", second, other)):
+            own = modality if modality in sides else next(iter(sides))
+            if own not in (modality, UNNAMED):
+                if not alike:
+                    raise InputError(f"{source} holds {own} rows and was given as {modality}: give IMAGE, then TEXT")
+                note(f"both sets hold {own} rows: those of {source} stand in the place of {modality} rows")
+            found[modality] = _as(sides[own], modality)
+        return found
+    found = {}
+    for source, called, sides in sources:
+        for name, side in sides.items():
+            modality = name or called
+            if modality in found:
+                raise InputError(f"{source} holds {modality} rows, and so does a set before it; give one of them")
+            found[modality] = _as(side, modality)
+    return found
+
+
+def _files_by_modality(folder: Path) -> dict[str, Path]:
+    """Return the files of a folder that hold rows, image.npy and text.npy first, by the modality they are named after.
+
+    A .npy file under another name counts where it is a matrix of floats, and other formats where they are tables of
+    rows: labels, pixels and class names may lie beside them.
+    """
+    found: dict[str, Path] = {}
+    for path in sorted(folder.iterdir(), key=lambda path: (path.stem not in ("image", "text"), path.name)):
+        if path.suffix.lower() not in READERS or not path.is_file() or path.stem.casefold() in LABEL_NAMES:
+            continue
+        modality = path.stem if path.stem in ("image", "text") else _named_after(path)
+        if modality in found:
+            raise InputError(f"{shown(folder)} has {found[modality].name} and {path.name}: give one of these files")
+        found |= {modality: path} if modality else {}
+    return found
+
+
+def _named_after(path: Path) -> str | None:
+    """Return the modality of a file in a folder; None if it holds no rows, or is no table that we wrote."""
+    suffix = path.suffix.lower()
+    if modality_of(path.stem) is not None:
+        return modality_of(path.stem)
+    if suffix == ".npy":
+        try:
+            array = reading.read_npy(path)
+        except InputError as error:
+            note(f"left out: {error}")
+            return None
+        return modality_name(path.stem, shown(path)) if is_rows(array) and len(array) > 1 else None
+    return path.stem if suffix == ".parquet" and is_export(path) else None
 
 
 def _as(side: Embeddings, modality: str) -> Embeddings:

@@ -11,16 +11,31 @@ import numpy as np
 
 from clip_geometry.embeddings import Embeddings, joined, pair
 from clip_geometry.files import npy_bytes, parquet_bytes, write_atomically
-from clip_geometry.formats.parquet_files import columns_of
+from clip_geometry.formats.tables import columns_of
 from clip_geometry.formats.vectors import LABEL_NAMES, check_vectors
+from clip_geometry.modalities import modality_name
 from clip_geometry.reading import read_npy, read_table
 from clip_geometry.registry import InputError, shown
 
-FOLDERS = {"image": "img_emb", "text": "text_emb"}
+SUFFIX = "_emb"
+IMAGES = "img_emb"
+
+
+def folder_of(modality: str) -> str:
+    """Return `audio_emb`; images have img_emb."""
+    return IMAGES if modality == "image" else modality + SUFFIX
+
+
+def _folders(folder: Path) -> dict[str, str]:
+    """Return modality → the name of its folder, images and texts first."""
+    names = sorted(path.name for path in folder.glob(f"*{SUFFIX}") if path.is_dir())
+    names.sort(key=lambda name: name not in (IMAGES, folder_of("text")))
+    bare = {name: modality_name(name.removesuffix(SUFFIX), shown(folder / name)) for name in names}
+    return {"image" if name == IMAGES else modality: name for name, modality in bare.items()}
 
 
 def is_clip_retrieval(folder: Path) -> bool:
-    return any((folder / name).is_dir() for name in FOLDERS.values())
+    return bool(_folders(folder))
 
 
 def read_clip_retrieval(folder: Path) -> dict[str, Embeddings]:
@@ -29,14 +44,14 @@ def read_clip_retrieval(folder: Path) -> dict[str, Embeddings]:
     The metadata's item_id (or image_path) identifies the rows if its values are distinct. They are not if an image has
     several captions; then the rows pair by position, as the layout intends.
     """
-    parts = {modality: _shards(folder / name, name, ".npy") for modality, name in FOLDERS.items()}
+    parts = {modality: _shards(folder / name, name, ".npy") for modality, name in _folders(folder).items()}
     parts = {modality: shards for modality, shards in parts.items() if shards}
     if not parts:
         raise InputError(f"{folder} has no shards such as img_emb/img_emb_0.npy or text_emb/text_emb_0.npy")
     for modality, shards in parts.items():  # a shard that one side lacks would shift all that follow
         if missing := sorted(set().union(*parts.values()) - set(shards)):
             raise InputError(
-                f"{folder / FOLDERS[modality]} lacks shard {', '.join(map(str, missing))}, which the other side has; "
+                f"{folder / folder_of(modality)} lacks shard {', '.join(map(str, missing))}, which the other side has; "
                 "restore it or remove it there too"
             )
     arrays: dict[str, dict[int, np.ndarray]] = {}
@@ -93,35 +108,33 @@ def _read_metadata(folder: Path, arrays: Mapping[str, Mapping[int, np.ndarray]])
     for modality, parts in arrays.items():
         for number, rows in parts.items():
             if number not in shards:
-                raise InputError(f"{folder} has shard {number} of {FOLDERS[modality]} but not of metadata")
+                raise InputError(f"{folder} has shard {number} of {folder_of(modality)} but not of metadata")
             if number not in tables:
                 tables[number] = read_table(shards[number])
             if tables[number].num_rows != len(rows):
                 raise InputError(
                     f"{shards[number]} has {tables[number].num_rows} rows "
-                    f"and shard {number} of {FOLDERS[modality]} {len(rows)}; they belong row by row"
+                    f"and shard {number} of {folder_of(modality)} {len(rows)}; they belong row by row"
                 )
     ordered = [tables[number] for number in sorted(tables)]
     return columns_of(pa.concat_tables(ordered, promote_options="permissive"))
 
 
 def write_clip_retrieval(sides: Mapping[str, Embeddings], out: Path) -> None:
-    """Write one shard of each; both sides as their pairs, so that an image with five captions appears five times.
+    """Write one shard of each, all sides as their pairs, so that an image with five captions appears five times.
 
     Raises:
         InputError: If `out` has other shards, which a reader would take for part of it.
     """
     import pyarrow as pa
 
-    targets = {modality: out / FOLDERS[modality] / f"{FOLDERS[modality]}_0.npy" for modality in sides}
+    targets = {modality: out / folder_of(modality) / f"{folder_of(modality)}_0.npy" for modality in sides}
     metadata = out / "metadata" / "metadata_0.parquet"
-    there = {path for name in (*FOLDERS.values(), "metadata") for path in (out / name).glob(f"{name}_*")}
+    there = set(out.glob(f"*{SUFFIX}/*{SUFFIX}_*")) | set(out.glob("metadata/metadata_*"))
     others = sorted(str(path) for path in there - {*targets.values(), metadata})
     if others:
         raise InputError(f"{out} already has other shards ({', '.join(others[:3])}): choose a new folder")
-    if set(sides) == set(FOLDERS):
-        i, j = pair(sides["image"], sides["text"])
-        sides = {"image": sides["image"].take(i), "text": sides["text"].take(j)}
+    sides = _aligned(sides)
     first = next(iter(sides.values()))
     columns = {"item_id": first.item_id, "label": first.labels}
     if "image" in sides:
@@ -134,3 +147,13 @@ def write_clip_retrieval(sides: Mapping[str, Embeddings], out: Path) -> None:
     for path, data in {**written, metadata: parquet_bytes(table)}.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, data)
+
+
+def _aligned(sides: Mapping[str, Embeddings]) -> dict[str, Embeddings]:
+    """Return the sides with row k of each belonging together: the pairs of the first with the second, and so on."""
+    (name, first), *others = sides.items()
+    found = {name: first}
+    for other, each in others:
+        i, j = pair(found[name], each)
+        found = {before: rows.take(i) for before, rows in found.items()} | {other: each.take(j)}
+    return found

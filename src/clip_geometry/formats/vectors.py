@@ -11,12 +11,15 @@ import numpy as np
 
 from clip_geometry import reading
 from clip_geometry.embeddings import Embeddings
+from clip_geometry.modalities import modality_name
 from clip_geometry.registry import InputError, listed, shown
 
-KINDS = ("emb", "embedding", "embeddings", "embeds", "features")
-NAMES = {
-    modality: (*stems, *(f"{stem}_{kind}" for stem in stems for kind in KINDS))
-    for modality, stems in {"image": ("image", "images", "img"), "text": ("text", "texts", "txt")}.items()
+KINDS = ("emb", "embedding", "embeddings", "embeds", "features", "vectors")
+STEMS = {
+    "image": ("image", "images", "img"),
+    "text": ("text", "texts", "txt"),
+    "audio": ("audio",),
+    "video": ("video", "videos"),
 }
 LABEL_NAMES = ("label", "labels")
 UNNAMED = ""  # the modality of a file that does not name one
@@ -37,23 +40,35 @@ def check_vectors(array: np.ndarray, source: str) -> np.ndarray:
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
-def sides_by_name(names: Iterable[str], source: Path, what: str) -> dict[str, str]:
-    """Return {"image": name, "text": name}, or {UNNAMED: name} if the only name is neither.
+def modality_of(name: str) -> str | None:
+    """Return the modality that the name of a file, array or column says: `img_emb` is image. None for other names."""
+    bare = _bare(name).casefold()
+    return next((modality for modality, stems in STEMS.items() if bare in stems), None)
 
-    `what` the names are ("arrays", "vector columns") is for the error if they are ambiguous.
+
+def _bare(name: str) -> str:
+    """Return `audio` of `audio_embeddings`."""
+    stem, _, kind = name.rpartition("_")
+    return stem if stem and kind.casefold() in KINDS else name
+
+
+def sides_by_name(names: Iterable[str], source: Path, what: str) -> dict[str, str]:
+    """Return modality → name, {UNNAMED: name} if the only name is that of no known modality.
+
+    `what` the names are ("arrays", "vector columns") is for the errors.
     """
     names = list(names)
-    found: dict[str, str] = {}
-    for modality, known in NAMES.items():
-        matching = [name for name in names if name.casefold() in known]
-        if len(matching) > 1:
-            raise InputError(f"{shown(source)} has several {what} for {modality}: {listed(matching)}; keep one")
-        found |= {modality: matching[0]} if matching else {}
-    if found:
-        return found
-    if len(names) == 1:
+    if len(names) == 1 and modality_of(names[0]) is None:
         return {UNNAMED: names[0]}
-    raise InputError(f"{shown(source)} has these {what}: {listed(names)}; expected a single one, or 'image' and 'text'")
+    found: dict[str, str] = {}
+    for name in names:
+        modality = modality_of(name) or modality_name(_bare(name), f"{shown(source)}: {what.removesuffix('s')}")
+        if modality in found:
+            raise InputError(
+                f"{shown(source)} has several {what} for {modality}: {listed((found[modality], name))}; keep one"
+            )
+        found[modality] = name
+    return found
 
 
 def from_arrays(arrays: Mapping[str, np.ndarray], path: Path, dtypes: Mapping[str, str]) -> dict[str, Embeddings]:
@@ -63,6 +78,8 @@ def from_arrays(arrays: Mapping[str, np.ndarray], path: Path, dtypes: Mapping[st
         raise InputError(f"{shown(path)} has several arrays of labels: {listed(labeled)}; keep one")
     labels = arrays[labeled[0]] if labeled else None
     names = [name for name in arrays if name not in labeled]
+    # besides rows, a file may hold ids or a logit scale
+    names = [name for name in names if modality_of(name) or is_rows(arrays[name])] or names
     sides = {}
     for modality, name in sides_by_name(names, path, "arrays").items():
         vectors = check_vectors(arrays[name], f"{shown(path)}, array {shown(name)},")
@@ -80,6 +97,10 @@ def from_arrays(arrays: Mapping[str, np.ndarray], path: Path, dtypes: Mapping[st
     return sides
 
 
+def is_rows(array: np.ndarray) -> bool:
+    return array.ndim == 2 and array.dtype.kind == "f"
+
+
 def read_npy(path: Path) -> dict[str, Embeddings]:
     """Read one array, which has no modality."""
     vectors = check_vectors(reading.read_npy(path), shown(path))
@@ -87,12 +108,12 @@ def read_npy(path: Path) -> dict[str, Embeddings]:
 
 
 def read_npz(path: Path) -> dict[str, Embeddings]:
-    """Read the arrays "image" and "text" (`NAMES`), or a single one of any name; and "labels"."""
+    """Read the arrays of rows by modality ("image", "text_emb", …), or a single one of any name; and "labels"."""
     return from_arrays(reading.read_npz(path), path, {})
 
 
 def read_safetensors(path: Path) -> dict[str, Embeddings]:
-    """Read the tensors "image" and "text" (`NAMES`), or a single one of any name; and "labels"."""
+    """Read the tensors of rows by modality ("image", "text_emb", …), or a single one of any name; and "labels"."""
     return _from_tensors(reading.read_safetensors(path, framework="pt")[1], path)
 
 

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from clip_geometry.geometry._core.kinds import Value, Values, in_kind
 from clip_geometry.geometry._core.rows import Rows, as_matrix, blocks, in_one_piece, mean_row, unit_rows
 from clip_geometry.geometry.measure import Measure, add_measure
 from clip_geometry.registry import InputError
@@ -15,13 +16,14 @@ SORTED = 2**18  # numbers at a time
 
 
 class Cone(NamedTuple):
-    axis: Float[Tensor, " d"]
-    mean_cosine: Float[Tensor, ""]
-    min_cosine: Float[Tensor, ""]
-    half_angle: Float[Tensor, ""]
-    half_angle_99: Float[Tensor, ""]
+    axis: Values
+    mean_cosine: Value
+    min_cosine: Value
+    half_angle: Value
+    half_angle_99: Value
 
 
+@in_kind
 def cone(x: Rows) -> Cone:
     """The cone around the mean direction that holds all rows.
 
@@ -33,7 +35,7 @@ def cone(x: Rows) -> Cone:
         x: Rows, (n, d), n ≥ 2.
 
     Returns:
-        A `Cone`: axis (d,), mean_cosine, min_cosine, half_angle, half_angle_99; float64 tensors.
+        A `Cone`: axis (d,), mean_cosine, min_cosine, half_angle, half_angle_99; float64.
 
     Raises:
         InputError: A row is zero, or the directions cancel (‖Σu‖ ≤ 1e-7 n), so that there is no axis.
@@ -42,7 +44,7 @@ def cone(x: Rows) -> Cone:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
         >>> found = cg.cone(x)
-        >>> round(float(found.mean_cosine), 3), round(float(found.half_angle), 1)
+        >>> round(found.mean_cosine, 3), round(found.half_angle, 1)
         (0.701, 80.0)
     """
     u = unit_rows(as_matrix(x))

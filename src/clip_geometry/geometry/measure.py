@@ -5,9 +5,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
 from typing import Any, Literal, TypeAlias, TypeVar
 
-import torch
-from torch import Tensor
-
+from clip_geometry.geometry._core.kinds import Value, as_given
 from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.registry import InputError, Registry, shown
 
@@ -140,7 +138,7 @@ class Measure:
         >>> measure = cg.measures["isoscore"]
         >>> measure.title, measure.range, measure.takes
         ('IsoScore', (0, 1), 'rows')
-        >>> round(float(measure(x)), 3)
+        >>> round(measure(x), 3)
         0.894
     """
 
@@ -187,12 +185,12 @@ class Measure:
         unit = () if "scale" in self.invariances else ("rows of one scale",)
         return (*filter(None, (self.inputs.needs,)), *unit)
 
-    def __call__(self, *sets) -> Tensor:
-        """The number, a 0-d float64 tensor. Raises InputError for sets too small to have it, besides what its function
-        raises."""
+    def __call__(self, *sets) -> Value:
+        """The number: a 0-d float64 tensor for tensors, a float for arrays. Raises InputError for sets too small to
+        have it, besides what its function raises."""
         result = self.function(*sets, **self.options)
         try:
-            return self.pick(result)
+            return as_given(self.pick(result), sets)
         except KeyError:
             raise InputError(f"{self.name} does not exist for sets as small as these; give more classes") from None
 
@@ -209,12 +207,12 @@ class Measure:
             return (self.function(moments, **self.options) for moments in rows[0].moments)
         return None if self.left_out is None else self.left_out(*sets, **self.options)
 
-    def pick(self, result: Any) -> Tensor:
+    def pick(self, result: Any) -> Value:
         """The number out of what the function returned. Raises KeyError where it has no such number."""
         if self.attribute is None:
-            return torch.as_tensor(result)
+            return result
         of = itemgetter if isinstance(result, Mapping) else attrgetter
-        return torch.as_tensor(of(self.attribute)(result), dtype=torch.float64)
+        return of(self.attribute)(result)
 
 
 # all of them, whatever is imported: what other layers add is imported when it is asked for

@@ -1,15 +1,15 @@
 """What a cheap look at the sets tells a reader before the numbers do: pairs out of order, and copies of rows."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
 from clip_geometry.embeddings import Embeddings
+from clip_geometry.measuring.views import Pairs
+from clip_geometry.modalities import plural
 from clip_geometry.registry import InputError
-
-Pairs = tuple[np.ndarray, np.ndarray]
 
 PAIRS = 2000  # looked at, at most
 QUERIES = 300
@@ -19,48 +19,60 @@ LEAST_SCORE = 2.0  # standard deviations; pairs of a trained model reach tens
 SAME = ("text", "path", "image_path", "token", "word")  # columns that explain equal rows, as an equal item_id does
 
 
-def remarks_on(sets: Mapping[str, Embeddings], pairs: Callable[[], Pairs], *, all_rows: bool) -> Iterator[str]:
+def remarks_on(
+    sets: Mapping[str, Embeddings],
+    couples: Iterable[tuple[str, str]],
+    pairs: Callable[[str, str], Pairs],
+    *,
+    all_rows: bool,
+) -> Iterator[str]:
     """One sentence for each thing that is worth knowing of the sets, as they were read.
 
-    pairs: the matching rows of image and text; InputError where there are none. all_rows: whether copies are looked
-    for, too, which reads every row.
+    pairs: the matching rows of a couple; InputError where there are none. all_rows: whether copies are looked for, too,
+    which reads every row.
     """
     if all_rows:
         for modality, each in sets.items():
             yield from copies(each, modality)
-    image, text = sets.get("image"), sets.get("text")
-    if image is None or text is None or image.dim != text.dim:
-        return
-    untrained = all("/fresh" in str(each.provenance.get("model")) for each in (image, text))
-    try:
-        found = out_of_order(image.vectors, text.vectors, pairs())
-    except InputError:  # nothing pairs, which the measures of pairs say
-        return
-    if found and not untrained:
-        yield found
+    several = len(sets) > 2
+    for one, other in couples:
+        first, second = sets[one], sets[other]
+        if first.dim != second.dim:
+            if several:
+                yield f"{one} has dimension {first.dim} and {other} {second.dim}: measures of one space leave them out"
+            continue
+        untrained = all("/fresh" in str(each.provenance.get("model")) for each in (first, second))
+        try:
+            found = out_of_order(first, second, pairs(one, other), f" of {one} and {other}" if several else "")
+        except InputError:  # nothing pairs, which the measures of pairs say
+            continue
+        if found and not untrained:
+            yield found
 
 
-def out_of_order(image: Any, text: Any, pairs: Pairs) -> str | None:
+def out_of_order(first: Embeddings, second: Embeddings, pairs: Pairs, which: str = "") -> str | None:
     """Whether the pairs match no better than random ones, or worse than row i with row i + k.
 
-    image, text: rows of one space, which may lie in files. The score is that of Σ⟨a_i, b_i⟩, a and b the centered unit
-    rows, among all ways to pair them, whose variance is Σ_ij ⟨a_i, b_j⟩²/(n − 1).
+    first, second: sets of one space, whose rows may lie in files. which: of several couples, in words. The score is
+    that of Σ⟨a_i, b_i⟩, a and b the centered unit rows, among all ways to pair them, whose variance is
+    Σ_ij ⟨a_i, b_j⟩²/(n − 1).
     """
     i, j = pairs
     if len(i) < LEAST:
         return None
-    shift = _shift(_centered(image, i[:PAIRS]), _centered(text, j[:PAIRS]))
+    shift = _shift(_centered(first.vectors, i[:PAIRS]), _centered(second.vectors, j[:PAIRS]))
     if shift:
         where = f"{abs(shift)} row{'s' * (abs(shift) > 1)} {'further on' if shift > 0 else 'before'}"
-        return f"the pairs look shifted: more images are nearest to the text {where} than to their own"
+        nearest = f"more {plural(first.modality)} are nearest to the {second.modality} {where} than to their own"
+        return f"the pairs{which} look shifted: {nearest}"
     spread = np.linspace(0, len(i) - 1, min(len(i), PAIRS)).astype(int)
-    a, b = _centered(image, i[spread]), _centered(text, j[spread])
+    a, b = _centered(first.vectors, i[spread]), _centered(second.vectors, j[spread])
     variance = ((a.T @ a) * (b.T @ b)).sum() / (len(a) - 1)
     if (a * b).sum() < LEAST_SCORE * np.sqrt(variance) and min(np.abs(a).max(), np.abs(b).max()) > ROUNDING:
         score = (a * b).sum() / np.sqrt(variance)
         return (
-            f"the pairs match no better than random ones ({score:.1f} standard deviations), as those of an untrained "
-            "model or of two spaces; of a trained model, check the order of the rows"
+            f"the pairs{which} match no better than random ones ({score:.1f} standard deviations), as those of an "
+            "untrained model or of two spaces; of a trained model, check the order of the rows"
         )
     return None
 

@@ -52,7 +52,9 @@ class NoSuchNumber(InputError):
 
 
 class MeasuredSets:
-    """Image and/or text embeddings after a pipeline, ready to be measured.
+    """Embeddings of one or several modalities after a pipeline, ready to be measured.
+
+    Measures across modalities are taken of every couple of sets.
 
     One call of a function serves all measures that read its result, e.g. I1 and I2. Sets that take more than
     `embeddings.LARGE` bytes in float64 are streamed: read block by block in every pass, with NaN found on the way.
@@ -105,7 +107,7 @@ class MeasuredSets:
         self.learns = any(transforms[step.name].fits for step in self.steps)
         self._values: dict[tuple[str, str, int | None], float] = {}  # numbers, not what the functions returned
         self._views: dict[int, View] = {}
-        self._parts: dict[tuple[str, bool], LeftOut] = {}
+        self._parts: dict[tuple[str, tuple[str, str] | None], LeftOut] = {}
 
     def context(self) -> Row:
         """What every row of these sets has in common."""
@@ -117,7 +119,9 @@ class MeasuredSets:
 
     def remarks(self) -> list[str]:
         """What is worth knowing of the sets before any number: pairs out of order, copies of rows."""
-        return list(remarks_on(self.embeddings, lambda: self.pairs, all_rows=not self.streamed))
+        return list(
+            remarks_on(self.embeddings, self._view.couples.values(), self._view.pairs, all_rows=not self.streamed)
+        )
 
     @cached_property
     def null(self) -> "MeasuredSets":
@@ -128,33 +132,44 @@ class MeasuredSets:
         sets: dict[str, Embeddings] = {}
         if self._raw is not None:
             any_scale = bool(self.steps) and self.steps[0].name == "normalize"
-            for k, (modality, rows) in enumerate(self._raw.items()):
-                noise: Any = gaussian(rows, self.seed + k, any_scale=any_scale)
+            for k, modality in enumerate(self._sorted):
+                noise: Any = gaussian(self._raw[modality], self.seed + k, any_scale=any_scale)
                 sets[modality] = replace(self.embeddings[modality], vectors=noise)
-            return MeasuredSets(sets, self.steps, seed=self.seed, blocks=0, name=" (null)", engine=self.engine)
+            return self._with(sets, blocks=0, name=" (null)")
         generator = torch.Generator().manual_seed(self.seed)
-        for modality, each in self.embeddings.items():
+        for modality in self._sorted:
+            each = self.embeddings[modality]
             rows = torch.randn(each.vectors.shape, generator=generator, dtype=torch.float64)
             blocks = (each.vectors[k : k + 4096].astype(np.float64) for k in range(0, len(each.vectors), 4096))
             rms = float(np.sqrt(sum(float(np.square(block).sum()) for block in blocks) / each.vectors.size))
             sets[modality] = replace(each, vectors=(rms * rows).numpy())
-        return MeasuredSets(sets, self.steps, seed=self.seed, blocks=0)
+        return self._with(sets, blocks=0)
+
+    @property
+    def _sorted(self) -> list[str]:
+        """The order in which noise is drawn and items are numbered: that in which sets are given changes no number."""
+        return sorted(self.embeddings)
+
+    def _with(self, sets: Mapping[str, Embeddings], **changes: Any) -> "MeasuredSets":
+        """Other sets in place of these, in their order."""
+        sets = {modality: sets[modality] for modality in self.embeddings}
+        same = {"seed": self.seed, "blocks": self.blocks, "engine": self.engine}
+        return MeasuredSets(sets, self.steps, **same | changes)
 
     @cached_property
     def _by_class(self) -> "MeasuredSets":
         """The same with one text per class: of several prompts the ensemble, taken before the pipeline, whose rows
         then are as it leaves them."""
-        text = self.embeddings.get("text")
-        if text is None or not _is_prompts(text) or text.labels is None:
-            return self
-        classes, codes = np.unique(np.asarray(text.labels), return_inverse=True)
-        if len(classes) == len(text):
-            return self
-        ids = np.array([f"class-{label}" for label in classes])
-        rows = ensemble(text.vectors, codes).numpy()
-        one = replace(text, vectors=rows, item_id=ids, labels=classes, metadata={})
-        sets = {**self.embeddings, "text": one}
-        return MeasuredSets(sets, self.steps, seed=self.seed, blocks=self.blocks, engine=self.engine)
+        ensembles = {}
+        for modality, text in self.embeddings.items():
+            if not _is_prompts(text) or text.labels is None:
+                continue
+            classes, codes = np.unique(np.asarray(text.labels), return_inverse=True)
+            if len(classes) < len(text):
+                ids = np.array([f"class-{label}" for label in classes])
+                rows = ensemble(text.vectors, codes)
+                ensembles[modality] = replace(text, vectors=rows, item_id=ids, labels=classes, metadata={})
+        return self._with({**self.embeddings, **ensembles}) if ensembles else self
 
     @property
     def small(self) -> bool:
@@ -168,11 +183,19 @@ class MeasuredSets:
 
     @property
     def pairs(self) -> tuple[np.ndarray, np.ndarray]:
-        """Row indices (i, j) of all matching pairs; InputError where there are none."""
-        return self._view.pairs
+        """Row indices (i, j) of all matching pairs of two sets; InputError where there are none."""
+        (couple,) = self._view.couples.values()
+        return self._view.pairs(*couple)
+
+    def couple(self, place: str) -> tuple[str, str] | None:
+        """The two modalities of "both" or "audio+image", in the order in which a measure takes them; else None."""
+        return self._view.couples.get(place)
 
     def places(self, measure: Measure) -> list[str]:
-        """Where the measure can be taken: "both", or some of the modalities. Raises InputError where nowhere."""
+        """Where the measure can be taken: some of the modalities, "both" of two, or couples such as "audio+image".
+
+        Raises InputError where nowhere.
+        """
         if self.engine is not None and not measure.streams:
             raise InputError(f"{measure.name} needs all rows in memory; leave --engine out")
         if self.streamed and not measure.streams:
@@ -188,14 +211,16 @@ class MeasuredSets:
             return list(self.rows)
         if measure.inputs.across:
             if len(self.rows) < 2:
-                raise InputError(f"{measure.name} needs image and text, only {next(iter(self.rows))} was given")
+                raise InputError(f"{measure.name} needs two modalities, only {next(iter(self.rows))} was given")
             if self.refusal:
                 raise InputError(f"{measure.name} compares the modalities, but {self.refusal}")
             dims = {modality: rows.shape[1] for modality, rows in self.rows.items()}
-            if measure.one_space and len(set(dims.values())) > 1:
+            couples = self._view.couples.items()
+            places = [place for place, (one, two) in couples if not measure.one_space or dims[one] == dims[two]]
+            if not places:
                 given = " and ".join(f"{modality} has dimension {dim}" for modality, dim in dims.items())
                 raise InputError(f"{measure.name} needs one space, but {given}")
-            return ["both"]
+            return places
         # a class prompt stands for its class: alone in it, it has no silhouette
         labeled = [name for name, e in self.embeddings.items() if e.labels is not None and not _is_prompts(e)]
         if not labeled:
@@ -204,8 +229,9 @@ class MeasuredSets:
 
     def row(self, measure: Measure, place: str) -> Row:
         """The measure in one of its places, with its standard error, its null value and what it leaves out."""
-        if measure.takes == "classes" and self._by_class is not self:
-            several = len(self.embeddings["text"]) / len(self._by_class.embeddings["text"])
+        couple = self.couple(place)
+        if measure.takes == "classes" and couple and self._by_class is not self:
+            several = len(self.embeddings[couple[1]]) / len(self._by_class.embeddings[couple[1]])
             said = f"class texts are unit means of {several:g} unit prompts, made before the pipeline"
             return self._by_class.row(measure, place) | {"note": said}
         arguments = self._view.arguments(measure, place)
@@ -222,12 +248,12 @@ class MeasuredSets:
             "standard_error": error,
             "null_value": null_value,
             "n": sum(counts) if measure.takes == "two sets" else counts[0],
-            "d": next(iter(self.rows.values())).shape[1] if place == "both" else self.rows[place].shape[1],
+            "d": self.rows[couple[0] if couple else place].shape[1],
             "at": {"modality": place},
         }
         remarks = [measure.remark(*arguments)] if measure.remark else []
-        if measure.takes == "distinct pairs" and counts[0] < len(self.pairs[0]):
-            remarks.append(f"one pair of each item, {counts[0]} of {len(self.pairs[0])}")
+        if measure.takes == "distinct pairs" and couple and counts[0] < (several := len(self._view.pairs(*couple)[0])):
+            remarks.append(f"one pair of each item, {counts[0]} of {several}")
         note = "; ".join(filter(None, remarks))
         return {**row, "note": note} if note else row
 
@@ -260,39 +286,37 @@ class MeasuredSets:
             without = [self._value(measure, place, block) for block in range(self.blocks)]
         except InputError:  # too small without a block
             return None
-        return float(jackknife([torch.tensor(value, dtype=torch.float64) for value in without]))
+        return jackknife(without)
 
     def _share(self, measure: Measure, place: str) -> None:
         """Keeps the values without each block that the measure finds with less work than one by one."""
         if self.learns or (measure.name, place, 0) in self._values:
             return
-        if measure.takes in ("rows", "labeled rows"):
+        couple = self.couple(place)
+        if couple is None:
             parts = (self._left_out(place), *self._view.arguments(measure, place)[1:])
         elif measure.takes == "two sets":
-            parts = (self._left_out("image"), self._left_out("text"))
-        elif measure.takes == "distinct pairs" or (measure.takes == "matched sets" and self._aligned):
-            parts = (self._left_out("image", pairs=True), self._left_out("text", pairs=True))
+            parts = tuple(self._left_out(modality) for modality in couple)
+        elif measure.takes == "distinct pairs":
+            paired = self._view.pairs(*couple, distinct=True)
+            both = zip(couple, paired, strict=True)
+            parts = tuple(self._left_out(modality, couple, taken) for modality, taken in both)
         else:
             return
         for block, result in enumerate(measure.without_each(*parts) or ()):
             self._keep(measure, place, block, result)
 
-    @property
-    def _aligned(self) -> bool:
-        """Whether every row has one pair, with which it is left out."""
-        lengths = (len(self._view.distinct_pairs[0]), len(self.pairs[0]), *map(len, self.rows.values()))
-        return len(set(lengths)) == 1 and not any(map(_is_prompts, self.embeddings.values()))
-
-    def _left_out(self, modality: str, *, pairs: bool = False) -> LeftOut:
-        """The rows of a modality, or of one pair of each item; kept, with the work that measures share."""
-        if (modality, pairs) not in self._parts:
+    def _left_out(
+        self, modality: str, couple: tuple[str, str] | None = None, paired: np.ndarray | None = None
+    ) -> LeftOut:
+        """The rows of a modality, or those paired in a couple; kept, with the work that measures share."""
+        if (modality, couple) not in self._parts:
             rows, block_of = np.asarray(self.rows[modality]), self._block_of[modality]
-            if pairs:
-                taken = self._view.distinct_pairs[modality == "text"]
-                rows, block_of = rows[taken], block_of[taken]
+            if paired is not None:
+                rows, block_of = rows[paired], block_of[paired]
             part = LeftOut(as_rows(rows), torch.from_numpy(block_of).long(), self.blocks)
-            return self._parts.setdefault((modality, pairs), part)  # another thread may have been first
-        return self._parts[modality, pairs]
+            return self._parts.setdefault((modality, couple), part)  # another thread may have been first
+        return self._parts[modality, couple]
 
     def _value(self, measure: Measure, place: str, block: int | None) -> float:
         """Of all rows, or of those outside of a block."""
@@ -331,8 +355,16 @@ class MeasuredSets:
         """Every item, numbered: an image and all its captions are one, and lie in one block."""
         if all(each.item_id is None and not _is_prompts(each) for each in self.embeddings.values()):
             return range(max(map(len, self.embeddings.values())))
-        keys = (_item_keys(each) for each in self.embeddings.values() if not _is_prompts(each))
+        keys = (self._keys(modality) for modality in self._sorted if not _is_prompts(self.embeddings[modality]))
         return {key: number for number, key in enumerate(dict.fromkeys(key for part in keys for key in part))}
+
+    def _keys(self, modality: str) -> list:
+        """The items of the rows: their ids; without ids those of the rows that they pair with, by position."""
+        own = self.embeddings[modality]
+        others = (self.embeddings[name] for name in self._sorted)
+        alike = (own, *(each for each in others if len(each) == len(own) and not _is_prompts(each)))
+        ids = next((each.item_id for each in alike if each.item_id is not None), None)
+        return list(range(len(own))) if ids is None else ids.tolist()
 
     @cached_property
     def _block_of(self) -> dict[str, np.ndarray]:
@@ -344,17 +376,13 @@ class MeasuredSets:
             elif isinstance(self._items, range):
                 found[name] = dealt[: len(each)]
             else:
-                found[name] = dealt[[self._items[key] for key in _item_keys(each)]]
+                found[name] = dealt[[self._items[key] for key in self._keys(name)]]
         return found
 
 
 def _is_prompts(embeddings: Embeddings) -> bool:
     """Class prompts are no sample: they stay where items are left out."""
     return embeddings.pair_on == "label"
-
-
-def _item_keys(embeddings: Embeddings) -> list:
-    return list(range(len(embeddings))) if embeddings.item_id is None else embeddings.item_id.tolist()
 
 
 def measure_sets(
@@ -431,9 +459,6 @@ def rows_or_notes(sets: MeasuredSets, measure: Measure, *, named: bool) -> list[
     if sets.streamed and measure.streams and measure.quadratic and not named:
         why = "time grows with n² and the rows are streamed; named in --measures it is taken all the same"
         return [_note(measure, {}, InputError(why))]
-    if not named and measure.evaluator and measure.quadratic and max(map(len, sets.rows.values())) > QUADRATIC_ROWS:
-        why = f"time grows with n² and there are more than {QUADRATIC_ROWS} rows; named in --measures it is taken"
-        return [_note(measure, {}, InputError(why))]
     if sets.engine is not None and not named and not (measure.aggregated or measure.from_moments):
         why = "no function of moments and class sums, which the engine takes; without --engine it is taken here"
         return [_note(measure, {}, InputError(why))]
@@ -447,9 +472,12 @@ def rows_or_notes(sets: MeasuredSets, measure: Measure, *, named: bool) -> list[
         try:
             rows.append(sets.row(measure, place))
         except InputError as error:
-            if named and not isinstance(error, NoSuchNumber):  # its evaluator may have been named, for all its numbers
+            # one couple of several may fail, and so may one number of an evaluator that was named for all of them
+            if named and not isinstance(error, NoSuchNumber) and len(sets.rows) < 3:
                 raise InputError(f"{measure.name}, {place}: {_without_name(measure, error)}") from None
             rows.append(_note(measure, {"modality": place}, error))
+    if named and len(sets.rows) > 2 and all(row["value"] is None for row in rows):
+        raise InputError(f"{measure.name}, {rows[0]['at']['modality']}: {rows[0]['note']}")
     return rows
 
 

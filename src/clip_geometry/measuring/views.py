@@ -2,18 +2,21 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from itertools import combinations
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from clip_geometry.embeddings import Embeddings, pair
+from clip_geometry.embeddings import Embeddings, in_order, pair
 from clip_geometry.geometry import Measure
 from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.modalities import plural
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import Prepared, Step, prepare
 from clip_geometry.transforms.pipeline import taken
 
-Rows = Mapping[str, np.ndarray | StreamedRows]
+Rows: TypeAlias = Mapping[str, np.ndarray | StreamedRows]
+Pairs: TypeAlias = tuple[np.ndarray, np.ndarray]
 
 
 class View:
@@ -22,6 +25,7 @@ class View:
     def __init__(self, embeddings: Mapping[str, Embeddings], rows: Rows):
         self.embeddings = dict(embeddings)
         self.rows = rows
+        self._pairs: dict[tuple[str, str, bool], Pairs] = {}
 
     @classmethod
     def through(
@@ -37,46 +41,68 @@ class View:
         rows: what is to be taken for those of the embeddings, StreamedRows of them.
         """
         raw = cls(embeddings, rows or {modality: each.vectors for modality, each in embeddings.items()})
-        prepared = prepare(steps, raw.rows, lambda: raw.pairs, origin=origin)
+        prepared = prepare(steps, raw.rows, raw.pairs, origin=origin)
         return cls(embeddings, prepared.sets), prepared
 
     @cached_property
-    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
-        """Row indices (i, j) of all matching pairs; InputError where there are none."""
-        return pair(self.embeddings["image"], self.embeddings["text"])
+    def couples(self) -> dict[str, tuple[str, str]]:
+        """Where measures across modalities are taken: "both" of two sets, "audio+image" and so on of more.
 
-    @cached_property
-    def distinct_pairs(self) -> tuple[np.ndarray, np.ndarray]:
-        """One pair of rows for each item."""
-        return pair(self.embeddings["image"], self.embeddings["text"], distinct=True)
+        The order within a couple is that of `in_order`, whatever the order of the sets.
+        """
+        order = in_order(self.embeddings)
+        found = [
+            (one, other) if order.index(one) < order.index(other) else (other, one)
+            for one, other in combinations(self.embeddings, 2)
+        ]
+        return {"both" if len(found) == 1 else "+".join(couple): couple for couple in found}
+
+    def pairs(self, first: str, second: str, *, distinct: bool = False) -> Pairs:
+        """Row indices (i, j) of all matching pairs of two sets, or of one for each item; InputError without any."""
+        key = first, second, distinct
+        if key not in self._pairs:
+            self._pairs[key] = pair(self.embeddings[first], self.embeddings[second], distinct=distinct)
+        return self._pairs[key]
 
     def arguments(self, measure: Measure, place: str) -> tuple:
-        """What the measure takes, in one of its places: a modality or "both"."""
+        """What the measure takes, in one of its places: a modality, or a couple of them."""
         return TAKES[measure.takes](self, measure, place)
 
 
+def _two_sets(view: View, measure: Measure, place: str) -> tuple:
+    first, second = view.couples[place]
+    return view.rows[first], view.rows[second]
+
+
 def _pairs(view: View, measure: Measure, place: str) -> tuple:
+    first, second = view.couples[place]
+    i, j = _indices(view, measure, first, second, distinct=measure.takes == "distinct pairs")
+    return taken(view.rows[first], i), taken(view.rows[second], j)
+
+
+def _indices(view: View, measure: Measure, first: str, second: str, *, distinct: bool = False) -> Pairs:
     try:
-        i, j = view.distinct_pairs if measure.takes == "distinct pairs" else view.pairs
+        return view.pairs(first, second, distinct=distinct)
     except InputError as error:
         raise InputError(f"{measure.name} needs pairs: {error}") from None
-    return taken(view.rows["image"], i), taken(view.rows["text"], j)
 
 
 def _matched_sets(view: View, measure: Measure, place: str) -> tuple:
     """The rows that have a pair: aligned where each has one, else the rows of either side and their pairs (2, p)."""
-    image, text = _pairs(view, measure, place)
-    (images, i), (texts, j) = (np.unique(rows, return_inverse=True) for rows in view.pairs)
-    if len(images) == len(texts) == len(i):
-        return image, text
-    return taken(view.rows["image"], images), taken(view.rows["text"], texts), np.stack((i, j))
+    first, second = view.couples[place]
+    pairs = _indices(view, measure, first, second)
+    (ones, i), (others, j) = (np.unique(rows, return_inverse=True) for rows in pairs)
+    if len(ones) == len(others) == len(i):
+        return taken(view.rows[first], pairs[0]), taken(view.rows[second], pairs[1])
+    return taken(view.rows[first], ones), taken(view.rows[second], others), np.stack((i, j))
 
 
 def _classes(view: View, measure: Measure, place: str) -> tuple:
-    """Images, the class of each, and a row of text per class."""
-    image, text = view.embeddings["image"], view.embeddings["text"]
-    if image.labels is None:
-        raise InputError(f"{measure.name} needs labels of the images")
+    """Rows, the class of each, and a class text per class."""
+    first, second = view.couples[place]
+    rows, text = view.embeddings[first], view.embeddings[second]
+    if rows.labels is None:
+        raise InputError(f"{measure.name} needs labels of the {plural(first)}")
     if text.labels is None:
         raise InputError(
             f"{measure.name} needs a label for every text, its class: a column 'label' beside the embeddings "
@@ -86,18 +112,20 @@ def _classes(view: View, measure: Measure, place: str) -> tuple:
     if len(classes) < len(text):  # a caption is no class prompt
         raise InputError(
             f"{measure.name} needs one text per class, but {len(text)} texts have {len(classes)} labels; captions are "
-            "no class prompts: embed the images' classes with a prompt"
+            f"no class prompts: embed the {plural(first)}' classes with a prompt"
         )
-    of_image = np.searchsorted(classes, np.asarray(image.labels)).clip(max=len(classes) - 1)
-    if not np.array_equal(classes[of_image], np.asarray(image.labels)):
-        raise InputError(f"{measure.name} needs a prompt for every class; some images have a label without one")
-    return view.rows["image"], of_image, view.rows["text"][np.argsort(of_text)]
+    of_row = np.searchsorted(classes, np.asarray(rows.labels)).clip(max=len(classes) - 1)
+    if not np.array_equal(classes[of_row], np.asarray(rows.labels)):
+        raise InputError(
+            f"{measure.name} needs a prompt for every class; some {plural(first)} have a label without one"
+        )
+    return view.rows[first], of_row, view.rows[second][np.argsort(of_text)]
 
 
 TAKES: dict[str, Callable[[View, Measure, str], tuple[Any, ...]]] = {
     "rows": lambda view, measure, place: (view.rows[place],),
     "labeled rows": lambda view, measure, place: (view.rows[place], np.asarray(view.embeddings[place].labels)),
-    "two sets": lambda view, measure, place: (view.rows["image"], view.rows["text"]),
+    "two sets": _two_sets,
     "pairs": _pairs,
     "distinct pairs": _pairs,
     "matched sets": _matched_sets,

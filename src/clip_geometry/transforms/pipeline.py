@@ -9,14 +9,14 @@ import numpy as np
 import torch
 
 from clip_geometry.geometry._core.streamed import StreamedRows, cat
-from clip_geometry.registry import InputError
+from clip_geometry.registry import InputError, did_you_mean
 from clip_geometry.transforms.base import Rows, Transform, as_learnable, as_matrix, transforms
 from clip_geometry.transforms.chain import Affine, affine_chain
-from clip_geometry.transforms.step import Step, parse_pipeline
+from clip_geometry.transforms.step import SCOPES, Step, parse_pipeline
 
 Sets: TypeAlias = Mapping[str, Rows]
 Indices: TypeAlias = tuple[np.ndarray, np.ndarray]
-Pairs: TypeAlias = Indices | Callable[[], Indices] | None
+Pairs: TypeAlias = Indices | Callable[[str, str], Indices] | None
 
 ANY = "any"  # the name of a set of no particular modality: its chain serves all of them
 
@@ -123,9 +123,9 @@ class Pipeline:
 
         Args:
             sets: Modality → (n, d) rows, or {"any": rows} for one map of every modality.
-            pairs: Index arrays (i, j), where image row i[k] belongs to text row j[k] (source and target row if the
-                sets have these names), or a function that returns them. Only steps such as procrustes[text-to-image]
-                need them.
+            pairs: Which rows belong together, for steps such as procrustes[text-to-image]. Index arrays (i, j) of two
+                sets, row i[k] of the first belonging to row j[k] of the second in the order of their names (image,
+                text); or a function that returns them for two names in that order. None pairs by position.
             origin: What the rows are, for `fitted_on`.
         """
         return self.fit_transform(sets, pairs, origin=origin)[0]
@@ -217,35 +217,53 @@ def _fit(step: Step, rows: Sets, pairs: Pairs) -> dict[str, Transform]:
         return dict.fromkeys(rows, step.make().fit(_fitting_rows(step, step.scope, rows)))
     if len({x.shape[1] for x in rows.values()}) > 1:
         raise InputError(f"{step} needs one space, but the sets have different dimensions")
-    streamed = [x for x in rows.values() if isinstance(x, StreamedRows)]
-    if len(streamed) == len(rows):
+    ordered = [rows[name] for name in sorted(rows)]  # sums do not depend on the order in which sets are given
+    streamed = [x for x in ordered if isinstance(x, StreamedRows)]
+    if len(streamed) == len(ordered):
         pooled = cat([x.double() for x in streamed])
     else:
-        pooled = np.concatenate([as_matrix(x) for x in rows.values() if not isinstance(x, StreamedRows)])
+        pooled = np.concatenate([as_matrix(x) for x in ordered if not isinstance(x, StreamedRows)])
     return dict.fromkeys(rows, step.make().fit(pooled))
 
 
 def _fit_pairs(step: Step, rows: Sets, pairs: Pairs) -> dict[str, Transform]:
-    source, target = step.sides()
-    sets = [_fitting_rows(step, side, rows) for side in (source, target)]
+    given, target = step.sides()
+    sources = [name for name in rows if name != target] if given == "all" else [given]
+    if not sources:
+        raise InputError(f"{step} maps other modalities onto {target}, but only {target} rows were given")
+    fitted = {}
+    for source in sources:
+        sets = [_fitting_rows(step, side, rows) for side in (source, target)]
+        indices = _pairs(step, source, target, rows, pairs)
+        fitted[source] = step.make().fit(*(taken(x, chosen) for x, chosen in zip(sets, indices, strict=True)))
+    return fitted
+
+
+def _pairs(step: Step, source: str, target: str, rows: Sets, pairs: Pairs) -> Indices:
+    """The rows of the source and of the target that belong together."""
     if pairs is None:
-        raise InputError(
-            f"{step} learns from pairs, but it was not said which {source} and {target} rows are pairs; "
-            "give pairs=(i, j), row i[k] of the one belonging to row j[k] of the other"
-        )
+        if len(rows[source]) != len(rows[target]):
+            raise InputError(
+                f"{step} pairs by position where no pairs are given, but there are {len(rows[source])} {source} and "
+                f"{len(rows[target])} {target} rows; give pairs=(i, j), row i[k] of the one belonging to row j[k] of "
+                "the other"
+            )
+        return (numbers := np.arange(len(rows[source]))), numbers
+    first, second = sorted((source, target))
+    if not callable(pairs) and len(rows) > 2:
+        raise InputError(f"{step}: of {len(rows)} sets, pairs are a function of two names that returns (i, j)")
     try:
-        indices = pairs() if callable(pairs) else pairs
+        i, j = pairs(first, second) if callable(pairs) else pairs
     except InputError as error:
         raise InputError(f"{step} needs pairs: {error}") from None
-    if source == "text":  # pairs are (image, text)
-        indices = indices[::-1]
-    return {source: step.make().fit(*(taken(x, chosen) for x, chosen in zip(sets, indices, strict=True)))}
+    return (i, j) if source == first else (j, i)
 
 
 def _fitting_rows(step: Step, modality: str, rows: Sets) -> Rows:
     if modality not in rows:
         given = " and ".join("unnamed" if name == ANY else name for name in rows)
-        raise InputError(f"{step} is to be fitted on {modality} rows, but only {given} rows were given")
+        near = did_you_mean(modality, (*rows, *SCOPES))
+        raise InputError(f"{step} is to be fitted on {modality} rows, but only {given} rows were given{near}")
     return rows[modality]
 
 

@@ -9,11 +9,11 @@ from typing import Any, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
+from clip_geometry.modalities import modality_name
 from clip_geometry.registry import InputError, did_you_mean, shown
 from clip_geometry.transforms.base import Transform, transforms
 
-SCOPES = ("image", "text", "pooled", "each")
-DIRECTIONS = ("text-to-image", "image-to-text", "source-to-target")
+SCOPES = ("pooled", "each")  # or the name of a modality
 _STEP = re.compile(r"(?P<name>[\w-]+)\s*(\((?P<values>[^()]*)\))?\s*(\[(?P<scope>[^\[\]]*)\])?")
 _WORDS = {"true": True, "false": False, "none": None}
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", NoneType: "none"}
@@ -25,9 +25,10 @@ class Step:
 
     Attributes:
         name: Of the transform.
-        scope: The set a step is fitted on: "image", "text" or "pooled" fit one map for all sets, "each" one per set.
-            None also fits one per set, but then measures across sets are refused. Steps that map one set onto another
-            have a direction instead ("text-to-image") and change only its source.
+        scope: The set a step is fitted on: a modality ("image") or "pooled" fit one map for all sets, "each" one per
+            set. None also fits one per set, but then measures across sets are refused. Steps that map one set onto
+            another have a direction instead ("text-to-image") and change only its source; "all-to-image" maps every
+            other modality onto images.
         parameters: Those that differ from their defaults, in the transform's order.
     """
 
@@ -94,15 +95,33 @@ def parse_step(text: str) -> Step:
     entry = transforms[name]
     if scope is not None and not entry.fits:
         raise InputError(f"pipeline step {shown(name)} learns nothing and takes no scope, but {shown(text)} was given")
-    known = DIRECTIONS if entry.paired else SCOPES
-    if scope is not None and scope not in known:
-        raise InputError(
-            f"pipeline step {shown(text)} has the unknown {'direction' if entry.paired else 'scope'} {shown(scope)}"
-            f"{did_you_mean(scope, known) or '; known are ' + ', '.join(known)}"
-        )
+    if scope is not None:
+        _check(scope, text.strip(), paired=entry.paired)
     step = Step(name, scope, tuple(_parameters(name, match["values"] or "", text.strip())))
     step.make().check()
     return step
+
+
+def _check(scope: str, text: str, *, paired: bool) -> None:
+    """Raises InputError where the brackets of a step hold no direction, or neither one of SCOPES nor a modality."""
+    names = scope.split("-to-") if paired else [scope]
+    every = names[:1] == ["all"] if paired else scope in SCOPES
+    try:
+        for name in names[every:]:
+            modality_name(name)
+        well = len(names) == 2 and names[0] != names[1] if paired else True
+    except InputError:
+        well = False
+    if not well and paired:
+        raise InputError(
+            f"pipeline step {shown(text)} has the unknown direction {shown(scope)}; expected two modalities, as in "
+            "text-to-image, or all-to-image for every other one"
+        )
+    if not well:
+        raise InputError(
+            f"pipeline step {shown(text)} has the unknown scope {shown(scope)}; expected {', '.join(SCOPES)} or the "
+            "name of a modality"
+        )
 
 
 def usage(name: str) -> str:

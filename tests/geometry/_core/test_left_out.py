@@ -32,7 +32,7 @@ def sets_for(measure, n, d, seed):
     """(rows that lose their block, what stays aligned with them)."""
     if measure.takes == "rows":
         return [rows_of(n, d, seed)], ()
-    if measure.takes in ("labeled rows", "rows by language"):
+    if measure.takes == "labeled rows":
         return [rows_of(n, d, seed)], (torch.arange(n) * 3 // n,)
     return [rows_of(n, d, seed), rows_of(n, d, seed + 100) + 0.3], ()
 

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from clip_geometry.config import Config, validate
 from clip_geometry.data.base import DatasetConfig
-from clip_geometry.embeddings import Embeddings, pair
+from clip_geometry.embeddings import Embeddings, pair_of
 from clip_geometry.experiments.kit.base import Cell, Experiment, Model, Probe, RunConfig, Source, Steps
 from clip_geometry.experiments.kit.stored import StoredConfig, StoredProbe, check_sources, class_prompts
 from clip_geometry.geometry import Measure
@@ -318,7 +318,7 @@ def fit(each: MapConfig, sets: Sets) -> FittedPipeline:
         steps, rows = tuple(replace(step, scope=None) for step in steps), {ANY: alone}
         origin += f":{modality}"
     else:
-        pairs = partial(pair, sets["image"], sets["text"])
+        pairs = pair_of(sets)
     return Pipeline(steps).fit(rows, pairs, origin=origin)
 
 

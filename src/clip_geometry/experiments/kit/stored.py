@@ -144,7 +144,7 @@ def read_stored(config: StoredConfig, limit: int | None = None) -> Mapping[str, 
     encoder = {} if config.encoder is None else {"model": config.encoder}
     sets = {}
     if config.embeddings is not None:
-        found = read_any(config.embeddings)
+        found = read_any(config.embeddings, unnamed="image")
     else:
         found = {
             modality: read_embeddings(place, modality=modality)

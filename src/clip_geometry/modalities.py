@@ -1,0 +1,27 @@
+"""Names of modalities: which are allowed, and how they are written in a sentence."""
+
+import re
+from typing import Any
+
+from clip_geometry.registry import InputError, shown
+
+# what a pipeline, a record or a table says of several sets at once
+RESERVED = ("all", "any", "both", "each", "pooled")
+_NAME = re.compile(r"[^\W\d](?:[\w .]|-(?!to-))*", re.ASCII)
+
+
+def modality_name(name: Any, what: str = "modality") -> str:
+    """Returns a name that pipelines and records can carry; raises InputError for any other."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name != name.strip():
+        raise InputError(
+            f"{what} {shown(name)} is no name of a modality; expected letters, digits, spaces, _ . and - after a "
+            "letter, and no -to-, as in 'image', 'audio' or 'text_de'"
+        )
+    if name in RESERVED:
+        raise InputError(f"{what} {shown(name)} is no name of a modality: [{name}] stands for several; choose another")
+    return name
+
+
+def plural(name: str) -> str:
+    """Several of them: images, texts; audio rows."""
+    return f"{name}s" if name in ("image", "text", "caption", "sound", "point cloud") else f"{name} rows"

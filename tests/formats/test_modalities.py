@@ -1,0 +1,155 @@
+"""Files and folders that hold any number of modalities."""
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.formats import export_clip_retrieval, export_parquet, read_any
+from clip_geometry.registry import InputError
+from support.format_cases import cloud
+
+NAMES = ("image", "text", "audio", "text_de")
+
+
+@pytest.fixture
+def sets():
+    ids = [f"item {k}" for k in range(7)]
+    return {name: Embeddings(cloud(seed=k), name, item_id=ids) for k, name in enumerate(NAMES)}
+
+
+def assert_same(found, sets):
+    assert [*found] == [*sets]
+    for name, each in found.items():
+        assert each.modality == name
+        assert each.vectors.dtype == np.float32
+        assert np.array_equal(each.vectors, sets[name].vectors)
+
+
+def test_a_folder_has_a_file_for_each_modality(tmp_path, sets, capsys):
+    for name, each in sets.items():
+        np.save(tmp_path / f"{name}.npy", each.vectors)
+    np.save(tmp_path / "labels.npy", np.arange(7))
+    np.save(tmp_path / "pixels.npy", np.zeros((7, 2, 2, 3), np.uint8))
+    np.save(tmp_path / "center.npy", np.zeros((1, 5), np.float32))
+    np.save(tmp_path / "names.npy", np.array(["a", None]), allow_pickle=True)
+    (tmp_path / "classes.json").write_text("[]")
+    pq.write_table(pa.table({"caption": ["a"]}), tmp_path / "captions.parquet")
+    found = read_any(tmp_path)
+    assert_same({name: found[name] for name in NAMES}, sets)
+    assert [*found] == ["image", "text", "audio", "text_de"]
+    assert "left out" in capsys.readouterr().err  # the pickle
+
+
+def test_a_folder_that_holds_no_rows_is_refused(tmp_path):
+    np.save(tmp_path / "labels.npy", np.arange(7))
+    with pytest.raises(InputError, match="is a directory, but neither a store nor"):
+        read_any(tmp_path)
+
+
+def test_a_file_in_a_folder_is_called_by_a_name_that_pipelines_can_carry(tmp_path):
+    np.save(tmp_path / "image.npy", cloud())
+    np.save(tmp_path / "a+b.npy", cloud())
+    with pytest.raises(InputError, match=r"a\+b\.npy 'a\+b' is no name of a modality"):
+        read_any(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".pt", ".parquet"])
+def test_one_file_with_an_array_for_each_modality(tmp_path, sets, suffix):
+    arrays, path = {f"{name}_emb": each.vectors for name, each in sets.items()}, tmp_path / f"x{suffix}"
+    tensors = {name: torch.from_numpy(x) for name, x in arrays.items()}
+    tensors["logit_scale"] = torch.tensor(4.6)
+    if suffix == ".npz":
+        np.savez(path, ids=np.arange(7), **arrays)
+    elif suffix == ".parquet":
+        pq.write_table(pa.table({name: list(x) for name, x in arrays.items()}), path)
+    else:
+        save_file(tensors, path) if suffix == ".safetensors" else torch.save(tensors, path)
+    found = read_any(path)
+    assert_same({name: found[name] for name in NAMES}, sets)
+
+
+def long_table(sets):
+    return {
+        "embedding": [row for each in sets.values() for row in each.vectors],
+        "modality": [name for name in sets for _ in range(7)],
+        "item_id": [key for each in sets.values() for key in each.item_id],
+        "label": [k % 2 for _ in sets for k in range(7)],
+        "note": [f"{name} {k}" for name in sets for k in range(7)],
+    }
+
+
+def write_h5ad(path, columns):
+    """The layout of anndata 0.12: X, and obs as columns with categories, in a group that says their order."""
+    with h5py.File(path, "w") as file:
+        file["X"] = np.array(columns["embedding"])
+        obs = file.create_group("obs")
+        obs.attrs["_index"], obs.attrs["column-order"] = "_index", ["modality", "label", "note"]
+        obs["_index"] = columns["item_id"]
+        obs["label"], obs["note"] = columns["label"], columns["note"]
+        names = sorted(set(columns["modality"]))
+        obs.create_group("modality")
+        obs["modality/categories"] = names
+        obs["modality/codes"] = np.array([names.index(name) for name in columns["modality"]], np.int8)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".feather", ".arrow", ".h5ad"])
+def test_a_table_with_a_column_of_modalities(tmp_path, sets, suffix):
+    columns, path = long_table(sets), tmp_path / f"x{suffix}"
+    table = pa.table({**columns, "modality": pa.array(columns["modality"]).dictionary_encode()})
+    if suffix == ".parquet":
+        pq.write_table(table, path)
+    elif suffix == ".feather":
+        feather.write_feather(table, path)
+    elif suffix == ".arrow":  # as the datasets package writes
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+    else:
+        write_h5ad(path, columns)
+    found = read_any(path)
+    assert_same(found, sets)
+    assert found["audio"].item_id.tolist() == [f"item {k}" for k in range(7)]
+    assert found["audio"].labels.tolist() == [0, 1, 0, 1, 0, 1, 0]
+    assert found["text_de"].metadata["note"].tolist() == [f"text_de {k}" for k in range(7)]
+
+
+@pytest.mark.parametrize("suffix", [".feather", ".arrow", ".h5ad"])
+def test_a_damaged_table_is_one_sentence(tmp_path, suffix):
+    (tmp_path / f"x{suffix}").write_bytes(b"ARROW1\0\0" + bytes(100))
+    with pytest.raises(InputError, match=f"is no readable {suffix} file, damaged or cut short"):
+        read_any(tmp_path / f"x{suffix}")
+
+
+@pytest.mark.parametrize("value", [None, "pooled", 3])
+def test_a_modality_that_is_no_name_is_refused(tmp_path, value):
+    pq.write_table(pa.table({"embedding": [[1.0], [2.0]], "modality": [value, value]}), tmp_path / "x.parquet")
+    with pytest.raises(InputError, match=r"column 'modality': .* is no name of a modality"):
+        read_any(tmp_path / "x.parquet")
+
+
+@pytest.mark.parametrize("export", [export_parquet, export_clip_retrieval])
+def test_exports_carry_any_modality(tmp_path, sets, export):
+    export(sets, tmp_path / "out")
+    found = read_any(tmp_path / "out")
+    assert_same({name: found[name] for name in NAMES}, sets)
+    assert found["audio"].item_id.tolist() == sets["audio"].item_id.tolist()
+
+
+def test_rows_of_all_sides_are_aligned_in_clip_retrieval(tmp_path, sets):
+    """Five items in another order, one of them with two texts."""
+    order = np.array([4, 2, 2, 0, 6, 5])
+    sets = {**sets, "text": sets["text"].take(order), "audio": sets["audio"].take(np.arange(7)[::-1])}
+    found = read_any(export_clip_retrieval(sets, tmp_path))
+    rows = {tuple(np.concatenate([found[name].vectors[k] for name in NAMES])) for k in range(6)}
+    ids = {name: {key: k for k, key in enumerate(each.item_id)} for name, each in sets.items()}
+    expected = [
+        [sets["text"].vectors[k] if name == "text" else sets[name].vectors[ids[name][key]] for name in NAMES]
+        for k, key in enumerate(sets["text"].item_id)
+    ]
+    assert rows == {tuple(np.concatenate(parts)) for parts in expected}
+    assert len(found["image"]) == 6

@@ -1,0 +1,129 @@
+"""Any number of modalities: measures across them are those of every couple, whatever the order of the sets."""
+
+from itertools import combinations, permutations
+
+import numpy as np
+import pytest
+
+from clip_geometry import embeddings as embeddings_module
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.measuring.sets import MeasuredSets, measure_sets
+from clip_geometry.registry import InputError
+from clip_geometry.transforms import parse_pipeline
+from support.clouds import cone
+
+IDS = [f"item {k}" for k in range(40)]
+
+
+def made(name, seed, n=40, d=6, **columns):
+    rng = np.random.default_rng(seed)
+    shared = np.random.default_rng(99).normal(size=(n, d))
+    rows = shared + 0.5 * cone(n, d, rng)
+    return Embeddings(rows, name, **{"item_id": IDS[:n], **columns})
+
+
+@pytest.fixture
+def sets():
+    labels = np.arange(40) % 3
+    return {
+        "image": made("image", 0, labels=labels),
+        "text": made("text", 1).take(np.random.default_rng(0).permutation(40)),
+        "audio": made("audio", 2, n=30),
+    }
+
+
+def rows_of(sets, names=None, steps="normalize", **options):
+    measured = MeasuredSets(sets, parse_pipeline(steps), **{"seed": 3, "blocks": 5, **options})
+    return list(measure_sets(measured, names))
+
+
+def numbers(rows):
+    keys = ("value", "standard_error", "null_value", "n", "d", "note")
+    return {(row["measure"], row["at"].get("modality")): [row.get(key) for key in keys] for row in rows}
+
+
+def test_every_couple_has_the_numbers_of_two_sets(sets):
+    """Only a measure of one set sees the third; noise and blocks are those of the whole, so they may differ."""
+    together = numbers(rows_of(sets))
+    for one, other in combinations(sorted(sets), 2):
+        alone = numbers(rows_of({one: sets[one], other: sets[other]}))
+        across = {name: row for (name, place), row in alone.items() if place == "both" and row[0] is not None}
+        assert len(across) > 8
+        for name, row in across.items():
+            found = together[name, f"{one}+{other}"]
+            assert [found[k] for k in (0, 3, 4, 5)] == [row[k] for k in (0, 3, 4, 5)]
+    within = {key: row for key, row in together.items() if key[1] in sets and row[0] is not None}
+    assert len(within) > 20
+    for (name, place), row in within.items():
+        assert row[0] == numbers(rows_of({place: sets[place]}, [name]))[name, place][0]
+
+
+@pytest.mark.parametrize("steps", ["normalize", "normalize,center[pooled]", "normalize,all", ""])
+def test_permuting_modalities_permutes_the_table(sets, steps):
+    steps = steps.replace("all", "procrustes[all-to-image]")
+    expected = numbers(rows_of(sets, steps=steps))
+    for order in permutations(sets):
+        assert numbers(rows_of({name: sets[name] for name in order}, steps=steps)) == expected
+
+
+def test_the_order_of_two_sets_changes_no_number(sets):
+    forth = numbers(rows_of({"image": sets["image"], "text": sets["text"]}))
+    assert numbers(rows_of({"text": sets["text"], "image": sets["image"]})) == forth
+
+
+def test_a_modality_of_another_dimension_is_left_out_of_one_space_only(sets):
+    sets["audio"] = made("audio", 2, d=4)
+    found = numbers(rows_of(sets, ["modality_gap", "isoscore", "cka"]))
+    assert [place for name, place in found if name == "modality_gap"] == ["image+text"]
+    assert [place for name, place in found if name == "isoscore"] == ["image", "text", "audio"]
+    assert [place for name, place in found if name == "cka"] == ["image+text", "audio+image", "audio+text"]
+    remarks = MeasuredSets(sets, parse_pipeline("normalize")).remarks()
+    assert remarks == [
+        "audio has dimension 4 and image 6: measures of one space leave them out",
+        "audio has dimension 4 and text 6: measures of one space leave them out",
+    ]
+    with pytest.raises(InputError, match="modality_gap needs one space, but image has dimension 6 and audio has"):
+        rows_of({"image": sets["image"], "audio": sets["audio"]}, ["modality_gap"])
+
+
+def test_a_modality_without_ids_pairs_by_position_where_it_can(sets):
+    video = Embeddings(made("video", 4).vectors, "video")
+    by_position = numbers(rows_of({**sets, "video": video}, ["matching_cosine"]))
+    assert by_position["matching_cosine", "audio+video"][0] is None  # 30 rows and 40
+    assert (
+        "needs pairs: 30 audio rows and 40 video rows cannot be paired"
+        in by_position["matching_cosine", "audio+video"][5]
+    )
+    with_ids = numbers(rows_of({**sets, "video": made("video", 4)}, ["matching_cosine"]))
+    for couple in ("image+text", "audio+image", "audio+text", "image+video"):
+        assert by_position["matching_cosine", couple] == with_ids["matching_cosine", couple]
+    with pytest.raises(InputError, match="cannot be paired"):
+        rows_of({"audio": sets["audio"], "video": video}, ["matching_cosine"])
+
+
+def test_all_sets_are_streamed_where_one_is_large(sets, monkeypatch):
+    names = ["average_cosine", "isoscore", "modality_gap", "relative_modality_gap"]
+    expected = numbers(rows_of(sets, names, blocks=0))
+    monkeypatch.setattr(embeddings_module, "LARGE", 40 * 6 * 8 * 2)  # two of them would fit
+    measured = MeasuredSets(sets, parse_pipeline("normalize"), seed=3, blocks=0)
+    assert measured.streamed
+    found = numbers(measure_sets(measured, names))
+    assert found.keys() == expected.keys() and len(found) == 12
+    for key, row in found.items():
+        assert row[0] == pytest.approx(expected[key][0], abs=1e-12)  # sums in another order
+
+
+def test_class_prompts_are_the_second_of_every_couple(sets):
+    prompts = Embeddings(np.eye(6)[:3], "a prompt", labels=np.arange(3), pair_on="label")
+    found = numbers(rows_of({"a prompt": prompts, **sets}, ["zero_shot.top_1"]))
+    assert found["zero_shot.top_1", "image+a prompt"][0] is not None
+    assert "needs labels of the texts" in found["zero_shot.top_1", "text+a prompt"][5]
+
+
+def test_shuffled_pairs_are_told_of_the_couple(sets):
+    rng = np.random.default_rng(5)
+    sets["audio"] = Embeddings(sets["audio"].vectors[rng.permutation(30)], "audio", item_id=IDS[:30])
+    remarks = MeasuredSets(sets, parse_pipeline("normalize")).remarks()
+    assert len(remarks) == 2
+    assert remarks[0].startswith("the pairs of audio and image match no better than random ones")
+    assert remarks[1].startswith("the pairs of audio and text match no better than random ones")
