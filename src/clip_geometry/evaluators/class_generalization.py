@@ -171,6 +171,7 @@ def _known_classes(known: Any, k: int, seed: int) -> Bool[Tensor, " k"]:
 add_evaluator(
     Measure(
         name="class_generalization",
+        better="higher",
         title="Zero-shot accuracy, map fitted on known classes",
         brief="zero-shot accuracy after a map fitted on some classes",
         group="classification",

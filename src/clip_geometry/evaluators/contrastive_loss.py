@@ -101,6 +101,8 @@ def _joined(sum_so_far: Tensor | None, block: Tensor) -> Tensor:
 add_evaluator(
     Measure(
         name="contrastive_loss",
+        depends_on_n=True,
+        better="lower",
         title="CLIP's loss",
         brief="CLIP's training loss on these pairs",
         group="contrastive loss",

@@ -182,6 +182,7 @@ _NUMBERS["auc"] = {
     "title": "Matching above random pairs (AUC)",
     "range": (0, 1),
     "direction": "higher separates better",
+    "better": "higher",
 }
 add_evaluator(
     Measure(

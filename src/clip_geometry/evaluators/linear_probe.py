@@ -168,6 +168,7 @@ def held_out_rows(codes: Int[Tensor, " n"], k: int, seed: int) -> Bool[Tensor, "
 add_evaluator(
     Measure(
         name="linear_probe",
+        better="higher",
         title="Linear probe",
         brief="test accuracy of logistic regression on frozen rows",
         group="classification",

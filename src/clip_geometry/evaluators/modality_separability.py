@@ -116,6 +116,7 @@ _VALUES = {
 add_evaluator(
     Measure(
         name="modality_separability",
+        depends_on_n=True,
         title="Separability of the modalities",
         brief="accuracy of linear classifiers of image against text",
         group="modality gap",

@@ -124,6 +124,7 @@ def ensemble(rows: Rows, classes: Any) -> Float[Tensor, "k d"]:
 
 _COSINE = Measure(
     name="zero_shot",
+    better="higher",
     title="Zero-shot accuracy",
     brief="accuracy of images classified by class prompts",
     group="classification",

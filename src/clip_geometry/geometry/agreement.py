@@ -213,6 +213,7 @@ add_measure(
 add_measure(
     Measure(
         name="mutual_knn",
+        depends_on_n=True,
         streams=True,
         title="Mutual nearest neighbors",
         brief="whether images and texts have the same neighbors",

@@ -102,6 +102,7 @@ _MEAN = Measure(
 _MIN = replace(
     _MEAN,
     name="cone_min_cosine",
+    depends_on_n=True,
     title="Smallest cosine to the cone's axis",
     brief="how far the farthest row is from the mean direction",
     attribute="min_cosine",

@@ -187,6 +187,7 @@ add_measure(
 add_measure(
     Measure(
         name="min_pairwise_cosine",
+        depends_on_n=True,
         streams=True,
         title="Smallest pairwise cosine",
         brief="the least alike two rows of a set",

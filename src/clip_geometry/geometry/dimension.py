@@ -163,6 +163,7 @@ def _duplicates(metric: Metric) -> Callable[..., str | None]:
 
 _TWO_NN = Measure(
     name="two_nn",
+    depends_on_n=True,
     streams=True,
     title="Intrinsic dimension (TwoNN)",
     brief="intrinsic dimension, by the two nearest neighbors",
@@ -187,6 +188,7 @@ _TWO_NN = Measure(
 )
 _LID = Measure(
     name="lid",
+    depends_on_n=True,
     streams=True,
     title="Local intrinsic dimension",
     brief="intrinsic dimension, by the 100 nearest neighbors",

@@ -47,6 +47,8 @@ def hubness(x: Rows, *, k: Integer = 10) -> Float[Tensor, ""]:
 add_measure(
     Measure(
         name="hubness",
+        depends_on_n=True,
+        better="lower",
         streams=True,
         title="Hubness",
         brief="whether few rows are the neighbors of very many",

@@ -143,6 +143,7 @@ def _ratio(scatter: Float[Tensor, "d d"]) -> Float[Tensor, ""]:
 add_measure(
     Measure(
         name="participation_ratio",
+        depends_on_n=True,
         streams=True,
         from_moments=True,
         title="Participation ratio",
@@ -164,6 +165,7 @@ add_measure(
 )
 _ISOSCORE = Measure(
     name="isoscore",
+    depends_on_n=True,
     streams=True,
     from_moments=True,
     title="IsoScore",
@@ -188,6 +190,7 @@ add_measure(
     variant(
         _ISOSCORE,
         "unbiased",
+        depends_on_n=False,
         title="IsoScore, corrected for small samples",
         summary="IsoScore from unbiased estimates of both of its parts, so that few rows can be compared with many.",
         caveat="Blind to the mean, as IsoScore is. The ratio of two unbiased estimates keeps a small bias and, from "

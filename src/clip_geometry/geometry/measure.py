@@ -105,6 +105,9 @@ class Measure:
         formula: Its formula.
         range: Lower and upper bound; a bound may be "d", the dimension.
         direction: What higher or lower means.
+        better: Which direction serves a use of the embeddings, such as retrieval; None where the number describes
+            them and neither direction is better.
+        depends_on_n: Whether the expected value changes with the number of rows, so that only equal n compare.
         at_gaussian: Its value on an isotropic Gaussian of unit rows as n grows; None where it depends on more than d
             (`null_value` computes it).
         reference: The paper that defines it.
@@ -129,7 +132,7 @@ class Measure:
             standard error.
         left_out: Yields what the function returns without each block of rows in turn, from work that these subsets
             share. Takes a `LeftOut` in place of each set of rows, otherwise what the function takes. None where there
-            is no work to share.
+            is no work to share. Retrieval leaves out queries only.
         one_space: False where the two sets may have different dimensions and come from different models.
 
     Example:
@@ -172,6 +175,8 @@ class Measure:
     from_moments: bool = False
     left_out: Callable[..., Iterator[Any]] | None = None
     one_space: bool = True
+    better: Literal["higher", "lower"] | None = None
+    depends_on_n: bool = False
 
     @property
     def inputs(self) -> Inputs:

@@ -269,6 +269,7 @@ def _distances(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> Float[Tensor
 _SHARED: Any = {"group": "objectives", "by_default": False, "reference": "Mickus et al. 2024, arXiv:2402.03191"}
 _SILHOUETTE = Measure(
     name="objective_silhouette",
+    depends_on_n=True,
     streams=True,
     aggregated=True,
     title="Silhouette objective",
@@ -290,6 +291,7 @@ _SILHOUETTE = Measure(
 )
 _ISOTROPY = Measure(
     name="objective_isotropy",
+    depends_on_n=True,
     streams=True,
     from_moments=True,
     title="Isotropy objective",
@@ -310,6 +312,7 @@ _ISOTROPY = Measure(
 )
 _CLASSIFIER = Measure(
     name="objective_classifier",
+    depends_on_n=True,
     streams=True,
     aggregated=True,
     title="Linear classifier objective",
@@ -331,6 +334,7 @@ _CLASSIFIER = Measure(
 )
 _TRIPLET = Measure(
     name="objective_triplet",
+    depends_on_n=True,
     title="Triplet objective",
     brief="minus the triplet loss over all triplets",
     function=triplet,
@@ -351,6 +355,7 @@ _TRIPLET = Measure(
 )
 _BOUND = Measure(
     name="triplet_bound",
+    depends_on_n=True,
     title="Bound of the triplet objective",
     brief="upper bound of the triplet objective",
     function=triplet_bound,

@@ -177,6 +177,7 @@ add_measure(
 )
 _RANK = Measure(
     name="effective_rank",
+    depends_on_n=True,
     streams=True,
     title="Effective rank",
     brief="number of directions in use, by singular values",
