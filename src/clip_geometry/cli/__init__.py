@@ -80,6 +80,7 @@ def measure(
     pipeline: Annotated[str | None, typer.Option(help="steps before measuring, e.g. normalize,center[pooled]")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="use the rows as given, without a pipeline")] = False,
     measures: Annotated[str | None, typer.Option(help="names, e.g. isoscore,silhouette[cosine]")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="take all measures, not only the core")] = False,
     by: Annotated[str | None, typer.Option(help="measure each value of this column: label, language, …")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="also write the records to this new file")] = None,
     seed: Annotated[int, typer.Option(help="seed of null values and jackknife", min=0, max=2**63 - 1)] = 0,
@@ -89,7 +90,9 @@ def measure(
     engine: EngineName = "local",
     address: Address = None,
 ) -> None:
-    """Measures embeddings: a table in seconds. Rows are made unit length first unless --raw."""
+    """Measures embeddings: a verdict and a core table in seconds. Rows are made unit length first unless --raw."""
+    if everything and measures is not None:
+        raise InputError("--all and --measures were both given; --measures takes the named ones only")
     if raw and pipeline is not None:
         raise InputError("--raw and --pipeline were both given; --raw is the empty pipeline")
     check_pipeline(pipeline)
@@ -105,6 +108,7 @@ def measure(
             labels=labels,
             steps="" if raw else pipeline,
             names=measures,
+            everything=everything,
             by=by,
             json_file=target,
             seed=seed,

@@ -10,10 +10,13 @@ from clip_geometry.cli.tables import bound, console, number, print_table, say, v
 from clip_geometry.embedding.engines import open_engine
 from clip_geometry.files import is_device, write_atomically
 from clip_geometry.formats import read_labels, read_sets, with_labels
+from clip_geometry.geometry import by_group
 from clip_geometry.measuring.records import DEFAULT_STEPS, as_lines, chosen_names, records_by
-from clip_geometry.measuring.sets import QUADRATIC_ROWS, named
+from clip_geometry.measuring.sets import CORE, QUADRATIC_ROWS, named
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, listed, shown
+from clip_geometry.report.verdict import verdict
+from clip_geometry.report.words import listed as listed_words
 from clip_geometry.results import Record
 from clip_geometry.transforms import parse_pipeline
 
@@ -24,6 +27,7 @@ def measure_files(
     labels: Path | None,
     steps: str | None,
     names: str | None,
+    everything: bool = False,
     by: str | None,
     json_file: Path | None,
     seed: int,
@@ -33,11 +37,13 @@ def measure_files(
 ) -> None:
     """Measures embeddings in files, prints the table and writes the records to `json_file`, replacing what is there.
 
-    None of steps, names and blocks means the default pipeline, measures and number of jackknife blocks.
+    None of steps and blocks means the default pipeline and number of jackknife blocks. Without names the core is
+    measured; everything: it and all default measures.
     """
     pipeline = parse_pipeline(DEFAULT_STEPS if steps is None else steps)
     chosen = None if names is None else chosen_names(names.split(","), "--measures")
     sets = read_sets(*paths)
+    default = list(dict.fromkeys([*(each.name for each in by_group()), *CORE] if everything else CORE))
     if labels is not None:
         sets = with_labels(sets, read_labels(labels))
     needing = [each.name for each in named(chosen or ()) if each.takes == "labeled rows"]
@@ -48,8 +54,10 @@ def measure_files(
         raise InputError(f"{needing[0]} needs labels: add --labels FILE with one label per row{beside}")
     with open_engine(engine, address) as opened:
         passes = None if engine == "local" else opened  # in this process what fits is kept in memory
-        records = records_by(by, sets, pipeline, chosen, seed=seed, blocks=blocks, engine=passes)
-    print_records(records, by_default=steps is None)
+        records = records_by(
+            by, sets, pipeline, chosen or default, seed=seed, blocks=blocks, engine=passes, optional=chosen is None
+        )
+    print_records(records, by_default=steps is None, say_verdict=chosen is None)
     layers = {layer for each in sets.values() if "layer" in each.metadata for layer in each.metadata["layer"].tolist()}
     if by != "layer" and len(layers) > 1:
         say(console(), f"{len(layers)} layers together; --by layer measures each", style="dim")
@@ -57,8 +65,9 @@ def measure_files(
         _write(json_file, records)
 
 
-def print_records(records: list[Record], *, by_default: bool = False) -> None:
-    """Prints the table, a line per measure and set and a block per value of --by, then what was left out and why.
+def print_records(records: list[Record], *, by_default: bool = False, say_verdict: bool = False) -> None:
+    """Prints what the numbers say and the table, a line per measure and set and a block per value of --by; then what
+    was left out and why.
 
     by_default: whether the pipeline is the default one.
     """
@@ -67,9 +76,13 @@ def print_records(records: list[Record], *, by_default: bool = False) -> None:
     say(out, str(first.dataset))
     if first.maps:
         say(out, f"transformed before by: {first.maps}")
-    say(out, f"pipeline: {' → '.join(first.pipeline or ()) or 'raw (rows as they are)'}")
     columns = [key for key in first.at if key != "modality"]
     computed = [record for record in records if record.value is not None]
+    sizes = [] if columns else _sizes(computed)
+    steps = " → ".join(first.pipeline or ()) or "raw (rows as they are)"
+    say(out, "; ".join([f"pipeline: {steps}", *sizes]))
+    if say_verdict and not columns and (text := verdict(computed)):
+        say(out, text, style="bold")
     # with three modalities or more, and one group of rows, couples are shown by modality × modality
     couples = [] if columns else [record for record in computed if "+" in str(record.at["modality"])]
     cells = []
@@ -80,14 +93,31 @@ def print_records(records: list[Record], *, by_default: bool = False) -> None:
         places = (*(str(record.at[key]) for key in columns), str(record.at["modality"]), str(record.n))
         limits = f"{bound(measure.range[0])} … {bound(measure.range[1])}"
         numbers = value_and_error(record), number(record["null_value"])
-        cells.append([record.measure, *places, *numbers, limits, measure.direction])
-    heads = ("measure", *columns, "set", ">n", ">value", ">null", "range", "direction")
+        cells.append([record.measure, *places, *numbers, _arrow(measure.direction), limits])
+    heads = ("measure", *columns, "set", ">n", ">value", ">null", "direction", "range")
     if cells:
-        print_table(out, heads, cells, spare=("range", "direction"))
+        print_table(out, heads, cells, spare=("range", *([">n"] if sizes else []), "direction"))
     if couples:
         _print_couples(out, couples)
     for line in (*_legend(computed, by_default), *_remarks_and_notes(records)):
         say(out, line, style="dim")
+
+
+def _sizes(records: list[Record]) -> list[str]:
+    """1000 image and 5000 text rows in 512 dimensions, where the records tell all of it."""
+    alone = [record for record in records if named([record.measure])[0].takes == "rows"]
+    counts = {str(record.at["modality"]): record.n for record in alone}
+    dimensions = {record.d for record in alone}
+    if not counts or len(dimensions) > 1:
+        return []
+    rows = [f"{n} {modality}" for modality, n in counts.items()]
+    return [f"{listed_words(rows)} rows in {dimensions.pop()} dimensions"]
+
+
+def _arrow(direction: str) -> str:
+    """ "lower is more isotropic" as "↓ isotropic"."""
+    words = {"lower": "↓", "higher": "↑", "is": "", "more": "", "better": ""}
+    return " ".join(filter(None, (words.get(word, word) for word in direction.split())))
 
 
 def _print_couples(out: Console, records: list[Record]) -> None:
@@ -124,6 +154,7 @@ def _legend(records: list[Record], by_default: bool) -> Iterator[str]:
         engine, large = first.get("engine"), "in float64 they take more than 1 GB or a twelfth of the memory"
         yield f"rows were streamed: {large if engine is None else f'engine {engine}'}"
     yield "null: the same on an isotropic Gaussian of this n and d, through this pipeline"
+    yield "direction: ↓ isotropic means that lower is more isotropic, ↑ that higher is"
     if blocks := first["jackknife_blocks"]:
         without = [record for record in records if record.standard_error is None]
         if len(without) < len(records):

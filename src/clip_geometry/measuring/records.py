@@ -37,10 +37,12 @@ def records_by(
     seed: int,
     blocks: int | None,
     engine: Engine | None = None,
+    optional: bool = False,
 ) -> list[Record]:
     """The records of the sets, or of the rows of each value of a column, with a bar of progress on a terminal.
 
-    None of names and blocks means the default measures and number of jackknife blocks.
+    None of names and blocks means the default measures and number of jackknife blocks. optional: whether names that
+    cannot be measured are left out with a note.
     """
     parts = [({}, sets)] if column is None else [({column: value}, part) for value, part in split_by(sets, column)]
     count = len(parts) * len(by_group() if names is None else names)
@@ -49,7 +51,7 @@ def records_by(
         return [
             record
             for at, part in parts
-            for record in records_of(part, at, pipeline, names, seed, blocks, advance, engine)
+            for record in records_of(part, at, pipeline, names, seed, blocks, advance, engine, optional)
         ]
 
 
@@ -62,6 +64,7 @@ def records_of(
     blocks: int | None,
     advance: Advance,
     engine: Engine | None,
+    optional: bool = False,
 ) -> list[Record]:
     """The records of one group; `at` says which, empty for all."""
     try:
@@ -74,7 +77,7 @@ def records_of(
                 raise InputError(f"blocks is {blocks}; expected 0 or from 2 to the number of items, which is {items}")
         remarks = measured.remarks()
         shared = {**measured.context(), **({"remarks": remarks} if remarks else {})}
-        found = measure_sets(measured, names, advance)
+        found = measure_sets(measured, names, advance, optional=optional)
         return [Record.of({**shared, **each, "at": {**at, **each["at"]}}) for each in found]
     except InputError as error:
         if not at:

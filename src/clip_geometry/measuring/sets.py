@@ -30,6 +30,21 @@ from clip_geometry.results import Row
 from clip_geometry.transforms import Step, transforms
 
 QUADRATIC_ROWS = 4000  # measures in O(n²) get no standard error beyond
+# what a first look needs, as it is read; all but retrieval in O(n)
+CORE = (
+    "average_cosine",
+    "isoscore[unbiased]",
+    "modality_gap",
+    "relative_modality_gap",
+    "modality_silhouette[cosine]",
+    "matching_cosine",
+    "random_cosine",
+    "retrieval.image_to_text.r_at_1",
+    "retrieval.text_to_image.r_at_1",
+    "retrieval[mixed].image.same_modality_at_10",
+    "retrieval[mixed].text.same_modality_at_10",
+    "silhouette[cosine]",
+)
 KEPT_BYTES = 2**30  # of rows without each block, rather than moving them again for every measure
 
 
@@ -413,7 +428,11 @@ def _is_prompts(embeddings: Embeddings) -> bool:
 
 
 def measure_sets(
-    sets: MeasuredSets, names: Sequence[str] | None, advance: Callable[[int], object] = lambda done: None
+    sets: MeasuredSets,
+    names: Sequence[str] | None,
+    advance: Callable[[int], object] = lambda done: None,
+    *,
+    optional: bool = False,
 ) -> Iterator[Row]:
     """Measures sets, each measure in every place where it can be taken.
 
@@ -422,6 +441,7 @@ def measure_sets(
         names: Names of measures and evaluators, or None for all default measures. A named one that cannot be taken
             raises InputError; an unnamed one gives a record without a value, whose `note` says why.
         advance: Called with 1 after each measure.
+        optional: Whether measures of `names` count as unnamed, as the `CORE` does.
 
     Returns:
         An iterator over records with measure, value, standard_error, null_value, n, d and at.
@@ -437,10 +457,10 @@ def measure_sets(
         >>> [(row["at"], round(row["value"], 3)) for row in cg.measure_sets(measured, ["isoscore"])]
         [({'modality': 'image'}, 0.919), ({'modality': 'text'}, 0.889)]
     """
-    chosen = by_group() if names is None else named(names)
+    chosen, asked = by_group() if names is None else named(names), names is not None and not optional
     if not sets.small:
         for measure in chosen:
-            yield from rows_or_notes(sets, measure, named=names is not None)
+            yield from rows_or_notes(sets, measure, named=asked)
             advance(1)
         return
     sets.prepare()
@@ -449,7 +469,7 @@ def measure_sets(
         together.setdefault((measure.function, repr(measure.options), measure.takes), []).append(measure)
     found: dict[str, list[Row]] = {}
     groups = list(together.values())
-    for group, rows in zip(groups, side_by_side(partial(_rows_of, sets, names is not None), groups), strict=True):
+    for group, rows in zip(groups, side_by_side(partial(_rows_of, sets, asked), groups), strict=True):
         found |= rows
         advance(len(group))
     for measure in chosen:
