@@ -119,8 +119,8 @@ def test_a_paired_measure_unnamed_is_left_out_and_the_rest_runs(cli, sets, tmp_p
         (["--json", "."], "is a directory"),
         (["--json", "image.npy/x.jsonl"], "image.npy is a file, not a folder, so image.npy/x.jsonl cannot be written"),
         (["--json", "/proc/x.jsonl"], "cannot write to /proc/x.jsonl: No such file or directory"),
-        (["--blocks", "1"], "--blocks is 1; expected 0 or from 2 to the number of items, which is 40"),
-        (["--blocks", "41"], "--blocks is 41; expected 0 or from 2 to the number of items, which is 40"),
+        (["--blocks", "1"], "blocks is 1; expected 0 or from 2 to the number of items, which is 40"),
+        (["--blocks", "41"], "blocks is 41; expected 0 or from 2 to the number of items, which is 40"),
     ],
 )
 def test_wrong_options_of_measure(refused, sets, arguments, message):
@@ -253,7 +253,7 @@ def test_blocks_are_of_items_and_of_each_group(cli, refused, sets, tmp_path):
     (tmp_path / "l.txt").write_text("\n".join(["a"] * 30 + ["b"] * 10))
     by = ("--labels", tmp_path / "l.txt", "--by", "label", "--measures", "isoscore")
     assert refused("measure", sets[0], *by, "--blocks", "11") == (
-        "in the group of label b: --blocks is 11; expected 0 or from 2 to the number of items, which is 10"
+        "in the group of label b: blocks is 11; expected 0 or from 2 to the number of items, which is 10"
     )
     assert cli("measure", sets[0], *by, "--blocks", "10").status == 0
     assert cli("measure", sets[0], *by).status == 0

@@ -171,7 +171,7 @@ def test_a_name_that_contradicts_is_refused_and_two_of_one_kind_are_compared(cli
     (tmp_path / "b").mkdir()
     alike = cli("measure", image, other.rename(tmp_path / "b" / "image.npy"), *NAMED)
     assert [line[1] for line in values_of(alike)] == ["image", "text"]
-    assert "both paths hold image rows: those of" in alike.err
+    assert "both sets hold image rows: those of" in alike.err
 
 
 def test_labels_of_one_side_only_are_told(cli, sets, tmp_path):

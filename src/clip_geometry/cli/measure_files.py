@@ -1,30 +1,19 @@
 """`clip-geometry measure`: files in, a table out."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import chain
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from clip_geometry.cli.tables import bound, console, number, print_table, say, value_and_error
-from clip_geometry.config import digest
-from clip_geometry.embedding.engines import Engine, open_engine
-from clip_geometry.embeddings import Embeddings
+from clip_geometry.embedding.engines import open_engine
 from clip_geometry.files import is_device, write_atomically
-from clip_geometry.formats import read_any, read_labels, read_sides, with_labels
-from clip_geometry.formats.vectors import UNNAMED
-from clip_geometry.geometry import by_group
-from clip_geometry.geometry.uncertainty import BLOCKS
-from clip_geometry.measuring.sets import QUADRATIC_ROWS, MeasuredSets, measure_sets, named
-from clip_geometry.measuring.splitting import split_by
+from clip_geometry.formats import read_labels, read_sets, with_labels
+from clip_geometry.measuring.records import DEFAULT_STEPS, as_lines, chosen_names, records_by
+from clip_geometry.measuring.sets import QUADRATIC_ROWS, named
 from clip_geometry.paths import expanded
-from clip_geometry.progress import Advance, note, progress, quiet
 from clip_geometry.registry import InputError, listed, shown
-from clip_geometry.results import Record, lines_of
-from clip_geometry.transforms import Step, parse_pipeline
-
-DEFAULT_STEPS = "normalize"
+from clip_geometry.results import Record
+from clip_geometry.transforms import parse_pipeline
 
 
 def measure_files(
@@ -46,94 +35,25 @@ def measure_files(
     None of steps, names and blocks means the default pipeline, measures and number of jackknife blocks.
     """
     pipeline = parse_pipeline(DEFAULT_STEPS if steps is None else steps)
-    chosen = None
-    if names is not None:
-        chosen = [each.name for each in named(name.strip() for name in names.split(",") if name.strip())]
-        if not chosen:
-            raise InputError("--measures is empty; give names, comma-separated, or leave it out for all")
+    chosen = None if names is None else chosen_names(names.split(","), "--measures")
     sets = read_sets(image, text)
     if labels is not None:
-        values = read_labels(labels)
-        sets = with_labels(sets, values)
-        for modality, rows in sets.items():
-            if len(rows) != len(values):
-                note(f"the {len(values)} labels are not those of the {len(rows)} {modality} rows, which get none")
+        sets = with_labels(sets, read_labels(labels))
     needing = [each.name for each in named(chosen or ()) if each.takes == "labeled rows"]
     if needing and all(each.labels is None for each in sets.values()):
         folder = expanded(image)
         folder = folder if folder.is_dir() else folder.parent
         beside = "".join(f"; {shown(path)} lies beside" for path in sorted(folder.glob("labels.*"))[:1])
         raise InputError(f"{needing[0]} needs labels: add --labels FILE with one label per row{beside}")
-    parts = [({}, sets)] if by is None else [({by: value}, part) for value, part in split_by(sets, by)]
-    count = len(parts) * len(by_group() if chosen is None else chosen)
-    bar = progress("measures", count) if sys.stderr.isatty() else quiet("measures", count)
-    with open_engine(engine, address) as opened, bar as advance:
+    with open_engine(engine, address) as opened:
         passes = None if engine == "local" else opened  # in this process what fits is kept in memory
-        records = [
-            record
-            for at, part in parts
-            for record in _records(part, at, pipeline, chosen, seed, blocks, advance, passes)
-        ]
+        records = records_by(by, sets, pipeline, chosen, seed=seed, blocks=blocks, engine=passes)
     print_records(records, by_default=steps is None)
     layers = {layer for each in sets.values() if "layer" in each.metadata for layer in each.metadata["layer"].tolist()}
     if by != "layer" and len(layers) > 1:
         say(console(), f"{len(layers)} layers together; --by layer measures each", style="dim")
     if json_file is not None:
         _write(json_file, records)
-
-
-def _records(
-    sets: Mapping[str, Embeddings],
-    at: Mapping[str, Any],
-    pipeline: Sequence[Step],
-    names: list[str] | None,
-    seed: int,
-    blocks: int | None,
-    advance: Advance,
-    engine: Engine | None,
-) -> list[Record]:
-    """The records of one group; `at` says which, empty for all."""
-    try:
-        given = BLOCKS if blocks is None else blocks
-        measured = MeasuredSets(sets, pipeline, seed=seed, blocks=given, engine=engine)
-        if blocks:  # an impossible jackknife is an error, rather than a table without standard errors
-            keys = (range(len(each)) if each.item_id is None else each.item_id.tolist() for each in sets.values())
-            items = len(set(chain.from_iterable(keys)))
-            if not 2 <= blocks <= items:
-                raise InputError(f"--blocks is {blocks}; expected 0 or from 2 to the number of items, which is {items}")
-        remarks = measured.remarks()
-        shared = {**measured.context(), **({"remarks": remarks} if remarks else {})}
-        found = measure_sets(measured, names, advance)
-        return [Record.of({**shared, **each, "at": {**at, **each["at"]}}) for each in found]
-    except InputError as error:
-        if not at:
-            raise
-        group = ", ".join(f"{key} {value}" for key, value in at.items())
-        raise InputError(f"in the group of {group}: {error}") from None
-
-
-def read_sets(image: Path, text: Path | None) -> dict[str, Embeddings]:
-    """The sets in one or two files or folders. A folder may hold both; of two paths the second is the text.
-
-    What files, folders and their names say of the modality takes precedence over the order of the paths: two swapped
-    paths are put right, two of one modality are compared as given, and a single contradiction is an InputError.
-    """
-    if text is None:
-        return dict(read_any(image))
-    first, second = read_sides(image), read_sides(text)
-    if set(first) == {"text"} and set(second) == {"image"}:
-        note(f"{shown(image)} holds texts and {shown(text)} images: they are taken as such, whatever their order")
-        image, text, first, second = text, image, second, first
-    alike = set(first) == set(second) and len(first) == 1
-    found = {}
-    for modality, sides, path in (("image", first, image), ("text", second, text)):
-        own = modality if modality in sides else next(iter(sides))
-        if own not in (modality, UNNAMED):
-            if not alike:
-                raise InputError(f"{shown(path)} holds {own} rows and was given as {modality}: give IMAGE, then TEXT")
-            note(f"both paths hold {own} rows: those of {shown(path)} stand in the place of {modality} rows")
-        found[modality] = replace(sides[own], modality=modality)
-    return found
 
 
 def print_records(records: list[Record], *, by_default: bool = False) -> None:
@@ -218,7 +138,7 @@ def _remarks_and_notes(records: list[Record]) -> Iterator[str]:
 
 def _write(path: Path, records: list[Record]) -> None:
     """As a results file of their own, replacing an older one; a link is followed, a device written to."""
-    text = lines_of(digest([dict(record) for record in records]), records)
+    text = as_lines(records)
     if is_device(path):
         sys.stdout.flush()  # it may be the same one
         with path.open("a", encoding="utf-8") as file:

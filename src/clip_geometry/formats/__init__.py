@@ -31,7 +31,9 @@ __all__ = [
     "read_any",
     "read_embeddings",
     "read_labels",
+    "read_sets",
     "read_sides",
+    "two_sets",
     "with_labels",
 ]
 
@@ -199,6 +201,44 @@ def read_sides(path: str | Path) -> dict[str, Embeddings]:
         return sides
     modality = modality_of(path.stem) or UNNAMED
     return {modality: _as(sides[UNNAMED], modality)}
+
+
+def read_sets(image: str | Path, text: str | Path | None = None) -> dict[str, Embeddings]:
+    """Read the sets in one or two files or folders. A folder may hold several; of two paths the second is the text."""
+    if text is None:
+        return dict(read_any(image))
+    return two_sets((shown(image), read_sides(image)), (shown(text), read_sides(text)))
+
+
+def two_sets(
+    image: tuple[str, Mapping[str, Embeddings]], text: tuple[str, Mapping[str, Embeddings]]
+) -> dict[str, Embeddings]:
+    """Name two sets: what each says of its modality takes precedence over their order.
+
+    Swapped sets are put right, two other modalities keep their names, two of one modality are compared as given, and a
+    single contradiction is an InputError.
+
+    Args:
+        image: What a message calls the source of the first set, and its sides as of `read_sides`.
+        text: Likewise of the second.
+    """
+    (one, first), (other, second) = image, text
+    alone = len(first) == len(second) == 1
+    alike = alone and set(first) == set(second)
+    if alone and not alike and UNNAMED not in (*first, *second):
+        if list(first) == ["text"] and list(second) == ["image"]:
+            note(f"{one} holds texts and {other} images: they are taken as such, whatever their order")
+            return {**second, **first}
+        return {**first, **second}
+    found = {}
+    for modality, sides, source in (("image", first, one), ("text", second, other)):
+        own = modality if modality in sides else next(iter(sides))
+        if own not in (modality, UNNAMED):
+            if not alike:
+                raise InputError(f"{source} holds {own} rows and was given as {modality}: give IMAGE, then TEXT")
+            note(f"both sets hold {own} rows: those of {source} stand in the place of {modality} rows")
+        found[modality] = _as(sides[own], modality)
+    return found
 
 
 def _files_by_modality(folder: Path) -> dict[str, Path]:

@@ -5,6 +5,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -13,6 +14,7 @@ from clip_geometry.embeddings import Embeddings
 from clip_geometry.formats.tables import columns_of
 from clip_geometry.geometry._core.rows import as_codes
 from clip_geometry.paths import existing_file
+from clip_geometry.progress import note
 from clip_geometry.reading import damaged, read_checkpoint, read_json, read_npy, read_table, read_text
 from clip_geometry.registry import InputError, listed, shown
 
@@ -67,13 +69,16 @@ def read_labels(path: str | Path) -> np.ndarray:
     return array
 
 
-def with_labels(sets: Mapping[str, Embeddings], labels: np.ndarray) -> dict[str, Embeddings]:
-    """Put the labels on every set that has as many rows; at least one has to."""
+def with_labels(sets: Mapping[str, Embeddings], labels: Any) -> dict[str, Embeddings]:
+    """Put the labels on every set that has as many rows; at least one has to, and the others are said on stderr."""
     fitting = {modality for modality, each in sets.items() if len(each) == len(labels)}
     if not fitting:
         counts = " and ".join(f"{len(each)} {modality} rows" for modality, each in sets.items())
         raise InputError(f"{len(labels)} labels were given for {counts}; expected one label per row")
     as_codes(labels, len(labels))  # raises for a single label
+    for modality, each in sets.items():
+        if modality not in fitting:
+            note(f"the {len(labels)} labels are not those of the {len(each)} {modality} rows, which get none")
     return {modality: replace(each, labels=labels) if modality in fitting else each for modality, each in sets.items()}
 
 

@@ -1,0 +1,88 @@
+"""Records of sets: all of their rows, or each group of them, measured through one pipeline."""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from clip_geometry.config import digest
+from clip_geometry.embedding.engines import Engine
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.geometry import by_group
+from clip_geometry.geometry.uncertainty import BLOCKS
+from clip_geometry.measuring.sets import MeasuredSets, measure_sets, named
+from clip_geometry.measuring.splitting import split_by
+from clip_geometry.progress import Advance, progress, quiet
+from clip_geometry.registry import InputError
+from clip_geometry.results import Record, lines_of
+from clip_geometry.transforms import Step
+
+DEFAULT_STEPS = "normalize"
+
+
+def chosen_names(names: Iterable[str], option: str = "measures") -> list[str]:
+    """The names of measures, with those of all numbers of an evaluator in place of its own; InputError without any."""
+    chosen = [each.name for each in named(name.strip() for name in names if name.strip())]
+    if not chosen:
+        raise InputError(f"{option} is empty; give names, comma-separated, or leave it out for all")
+    return chosen
+
+
+def records_by(
+    column: str | None,
+    sets: Mapping[str, Embeddings],
+    pipeline: Sequence[Step],
+    names: list[str] | None,
+    *,
+    seed: int,
+    blocks: int | None,
+    engine: Engine | None = None,
+) -> list[Record]:
+    """The records of the sets, or of the rows of each value of a column, with a bar of progress on a terminal.
+
+    None of names and blocks means the default measures and number of jackknife blocks.
+    """
+    parts = [({}, sets)] if column is None else [({column: value}, part) for value, part in split_by(sets, column)]
+    count = len(parts) * len(by_group() if names is None else names)
+    terminal = sys.stderr is not None and sys.stderr.isatty()
+    with (progress if terminal else quiet)("measures", count) as advance:
+        return [
+            record
+            for at, part in parts
+            for record in records_of(part, at, pipeline, names, seed, blocks, advance, engine)
+        ]
+
+
+def records_of(
+    sets: Mapping[str, Embeddings],
+    at: Mapping[str, Any],
+    pipeline: Sequence[Step],
+    names: list[str] | None,
+    seed: int,
+    blocks: int | None,
+    advance: Advance,
+    engine: Engine | None,
+) -> list[Record]:
+    """The records of one group; `at` says which, empty for all."""
+    try:
+        given = BLOCKS if blocks is None else blocks
+        measured = MeasuredSets(sets, pipeline, seed=seed, blocks=given, engine=engine)
+        if blocks:  # an impossible jackknife is an error, rather than a table without standard errors
+            keys = (range(len(each)) if each.item_id is None else each.item_id.tolist() for each in sets.values())
+            items = len(set(chain.from_iterable(keys)))
+            if not 2 <= blocks <= items:
+                raise InputError(f"blocks is {blocks}; expected 0 or from 2 to the number of items, which is {items}")
+        remarks = measured.remarks()
+        shared = {**measured.context(), **({"remarks": remarks} if remarks else {})}
+        found = measure_sets(measured, names, advance)
+        return [Record.of({**shared, **each, "at": {**at, **each["at"]}}) for each in found]
+    except InputError as error:
+        if not at:
+            raise
+        group = ", ".join(f"{key} {value}" for key, value in at.items())
+        raise InputError(f"in the group of {group}: {error}") from None
+
+
+def as_lines(records: Sequence[Record]) -> str:
+    """The records as a results file of their own, which `read_rows` and `clip-geometry compare` read."""
+    return lines_of(digest([dict(record) for record in records]), records)
