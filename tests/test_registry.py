@@ -1,5 +1,6 @@
 import importlib
 import sys
+from collections import namedtuple
 
 import pytest
 
@@ -25,6 +26,45 @@ def test_unknown_names_say_what_is_near_or_known(shapes):
         shapes["circel"]
     with pytest.raises(InputError, match="unknown shape 'xyz'; known are Triangle, circle"):
         shapes["xyz"]
+
+
+def test_names_that_hold_what_was_given_are_near():
+    known = ["modality_gap", "relative_modality_gap", "cone", "isoscore[a]", "isoscore[b]", "isoscore", "gapless[c]"]
+    assert did_you_mean("gap", known, listed_by="list").startswith(
+        "; did you mean 'modality_gap' or 'relative_modality_gap' or 'gapless[c]'?"
+    )
+    assert did_you_mean("isoscor", known, listed_by="list").count(" or ") == 2
+    assert did_you_mean("ga", known) == ""
+
+
+@pytest.mark.parametrize("ask", [lambda each: "late" in each, list, len, lambda each: each["late"]])
+def test_more_members_are_imported_when_they_are_asked_for(tmp_path, monkeypatch, ask):
+    (tmp_path / "early.py").write_text(
+        "from clip_geometry.registry import Registry\nkinds = Registry('kind', more=['late'])\n"
+    )
+    (tmp_path / "late.py").write_text("from early import kinds\nkinds.add('late', len(kinds))\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("early", "late"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    kinds = importlib.import_module("early").kinds
+    kinds.add("here", 1)
+    assert kinds["here"] == 1 and "here" in kinds and "late" not in sys.modules
+    ask(kinds)
+    assert "late" in sys.modules and dict(kinds) == {"here": 1, "late": 1}
+
+
+def test_search_finds_every_word_names_first():
+    kind = namedtuple("kind", "title group summary")
+    registry = Registry("kind")
+    registry.add("summary", kind("A", "b", "How far the Gap is."))
+    registry.add("title", kind("Gap", "b", "c"))
+    registry.add("gap", kind("A", "b", "c"))
+    registry.add("group", kind("A", "gap", "c"))
+    registry.add("plain", 3)
+    names = {id(each): name for name, each in registry.items()}
+    assert [names[id(each)] for each in registry.search("GAP")] == ["gap", "title", "group", "summary"]
+    assert [names[id(each)] for each in registry.search("far gap")] == ["summary"]
+    assert registry.search("far cone") == registry.search(" ") == []
 
 
 def test_a_name_is_given_once(shapes):

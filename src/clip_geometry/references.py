@@ -4,13 +4,12 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor, tensor
 
-from clip_geometry.geometry import Measure, measures, variant
+from clip_geometry.geometry import add_measure, measures, variant
+from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.rows import Rows, as_rows, require_spread
-from clip_geometry.registry import Registry
-
-references: Registry[Measure] = Registry("published implementation", "clip-geometry list measures")
 
 
+@in_kind
 def isoscore_package(x: Rows) -> Float[Tensor, ""]:
     """IsoScore as its authors' package computes it: principal components by scikit-learn, in float32.
 
@@ -21,7 +20,7 @@ def isoscore_package(x: Rows) -> Float[Tensor, ""]:
         x: Rows, (n, d), n ≥ 2, d ≥ 2.
 
     Returns:
-        The score, a 0-d float64 tensor.
+        The score, a float (for tensors a 0-d float64 tensor).
 
     Raises:
         InputError: All rows are equal.
@@ -34,8 +33,7 @@ def isoscore_package(x: Rows) -> Float[Tensor, ""]:
     return tensor(float(IsoScore.IsoScore(rows))).double()
 
 
-references.add(
-    "isoscore[package]",
+add_measure(
     variant(
         measures["isoscore"],
         "package",

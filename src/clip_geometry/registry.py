@@ -2,9 +2,10 @@
 
 import re
 import sys
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from math import inf
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, Generic, TypeVar
@@ -74,8 +75,10 @@ def did_you_mean(name: str, known: Iterable[str], *, listed_by: str | None = Non
         listed_by: The command that lists them. With it, the message has up to three near names and the command, or all
             names where they are few.
     """
-    folded = {candidate.casefold(): candidate for candidate in known}
-    near = [folded[each] for each in get_close_matches(name[:100].casefold(), folded, n=3, cutoff=0.6)]
+    folded, given = {candidate.casefold(): candidate for candidate in known}, name[:100].casefold()
+    close = get_close_matches(given, folded, n=3, cutoff=0.6)
+    holding = [each for each in folded if len(given) > 2 and given in each]  # "gap", "retrieval": too short to be close
+    near = [folded[each] for each in dict.fromkeys((*close, *holding))][:3]
     if listed_by is None:
         return f"; did you mean {near[0]!r}?" if near else ""
     if near:
@@ -96,6 +99,8 @@ class Registry(Mapping[str, T], Generic[T]):
         kind: What the members are, e.g. "measure", for messages.
         listed_by: The command that lists all names.
         homes: Name → module that registers it, which is imported when the name is looked up.
+        more: Modules that register members whose names are unknown before. They are imported when a name is not found,
+            and when all members are asked for.
 
     Example:
         >>> shapes = Registry("shape")
@@ -105,8 +110,14 @@ class Registry(Mapping[str, T], Generic[T]):
         (4, False)
     """
 
-    def __init__(self, kind: str, listed_by: str = "the documentation", homes: Mapping[str, str] | None = None):
-        self.kind, self.listed_by, self.homes = kind, listed_by, homes or {}
+    def __init__(
+        self,
+        kind: str,
+        listed_by: str = "the documentation",
+        homes: Mapping[str, str] | None = None,
+        more: Sequence[str] = (),
+    ):
+        self.kind, self.listed_by, self.homes, self.more = kind, listed_by, homes or {}, more
         self._members: dict[str, T] = {}
 
     def add(self, name: str, member: T) -> T:
@@ -129,13 +140,39 @@ class Registry(Mapping[str, T], Generic[T]):
 
     # Mapping's own versions rely on KeyError, which __getitem__ does not raise
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and (name in self._members or name in self.homes)
+        return isinstance(name, str) and (
+            name in self._members or name in self.homes or any(name == each for each in self)
+        )
 
     def __iter__(self) -> Iterator[str]:
+        for module in self.more:
+            import_module(module)
         return iter(dict.fromkeys((*self.homes, *self._members)))
 
     def __len__(self) -> int:
-        return len({*self.homes, *self._members})
+        return sum(1 for _ in self)
+
+    def search(self, text: str) -> list[T]:
+        """The members that have every word of a text in their name, title, group or summary, best first.
+
+        Args:
+            text: Words, in any case.
+
+        Returns:
+            Members, those first that have the words in their name, then in the title, the group and the summary.
+
+        Example:
+            >>> import clip_geometry as cg
+            >>> [measure.name for measure in cg.measures.search("modality gap")][:2]
+            ['modality_gap', 'relative_modality_gap']
+        """
+
+        def place(name: str, word: str) -> float:
+            said = (name, *(str(getattr(self[name], field, "")) for field in ("title", "group", "summary")))
+            return next((k for k, each in enumerate(said) if word in each.casefold()), inf)
+
+        places = {name: max(place(name, word) for word in text.casefold().split()) for name in self if text.strip()}
+        return [self[name] for name in sorted(places, key=places.__getitem__) if places[name] < inf]
 
 
 def import_all(package: str) -> None:

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from clip_geometry.config import Config, digest, expand_sweep, read_yaml, validate
-from clip_geometry.evaluators import evaluators
 from clip_geometry.experiments.kit.base import Experiment, RunFolder, experiments
 from clip_geometry.files import exclusive, remove_temporaries, write_atomically, write_json
 from clip_geometry.geometry import measures
 from clip_geometry.parts import PAGE, change, parts_of, spread
 from clip_geometry.progress import note, progress
-from clip_geometry.references import references
 from clip_geometry.registry import InputError, did_you_mean
 from clip_geometry.results import CELLS, Results, Row
 from clip_geometry.versions import library_versions
@@ -151,7 +149,7 @@ def run(
             title=page.title or page.name,
             intro=page.description,
             sections=[_section(part, results.read(), where) for part, where in zip(parts, drawn_in, strict=True)],
-            explanations={**measures, **evaluators, **references, **own},
+            explanations={**measures, **own},
             command=command or shlex.join(["clip-geometry", "run", "config.yaml"]),
             config=text,
             versions=library_versions(),

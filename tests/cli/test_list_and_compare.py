@@ -9,17 +9,51 @@ from clip_geometry.cli.comparison import columns_of, compare
 from clip_geometry.cli.early import FILE
 from clip_geometry.cli.lists import LISTS, shipped_lists
 from clip_geometry.cli.tables import value_and_error
-from clip_geometry.geometry import measures
+from clip_geometry.geometry import by_group, measures
 from clip_geometry.transforms import transforms
 
 
-def test_list_measures_says_what_each_means(cli):
-    outcome = cli("list", "measures")
-    for name, measure in measures.items():
-        assert f"{name}: {measure.title}" in outcome.out
-    plain = re.sub(r"\s+", " ", outcome.out)
+def test_list_measures_has_a_line_for_each_with_its_variants(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = cli("list", "measures").out.splitlines()
+    words = [word for line in lines for word in line.split()]
+    for measure in by_group(all=True):
+        base, bracket, variant = measure.name.partition("[")
+        assert sum(line.startswith(f"  {base} ") for line in lines) == 1
+        assert not bracket or f"[{variant}" in words
+        assert measure.group in lines
+    assert {measure.evaluator for measure in measures.values()}.isdisjoint(words)
+    numbers = cli("list", "evaluators").out.split()
+    assert {str(each.evaluator).partition("[")[0] for each in measures.values() if each.evaluator} <= {*numbers}
+
+
+def test_list_measures_name_is_the_whole_entry(cli):
     for measure in measures.values():
-        assert measure.summary in plain and measure.caveat in plain and measure.reference in plain
+        for what in ("measures", "evaluators"):
+            plain = re.sub(r"\s+", " ", cli("list", what, measure.name).out)
+            assert plain.startswith(f"{measure.name}: {measure.title} ")
+            for words in (measure.summary, measure.caveat, measure.formula, measure.reference):
+                assert re.sub(r"\s+", " ", words) in plain
+    for what, name, found in (
+        ("measures", "isoscore", ["isoscore"]),
+        (
+            "evaluators",
+            "zero_shot[dot]",
+            [f"zero_shot[dot].{each}" for each in ("top_1", "top_5", "mean_per_class")],
+        ),
+        ("transforms", "whiten", ["whiten(k)"]),
+        ("datasets", "coco", ["coco"]),
+        ("models", "ViT-B-32", ["ViT-B-32"]),
+    ):
+        out = cli("list", what, name).out
+        assert [line.partition(": ")[0] for line in out.splitlines() if line[:1].strip()] == found
+
+
+def test_an_unknown_name_has_three_near_ones(refused):
+    near = "'isoscore' or 'isoscore[unbiased]' or 'isoscore[package]'? (clip-geometry list measures names all)"
+    assert refused("list", "measures", "isoscor") == f"unknown measure 'isoscor'; did you mean {near}"
+    assert "did you mean 'modality_gap' or 'relative_modality_gap'?" in refused("list", "measures", "gap")
+    assert "unknown transform 'whitn'; did you mean 'whiten(k)'" in refused("list", "transforms", "whitn")
 
 
 @pytest.mark.parametrize(

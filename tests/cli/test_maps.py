@@ -336,7 +336,7 @@ def test_in_a_process_of_its_own(sets, tmp_path):
     assert found.returncode == 0
     assert found.stderr.startswith("clip-geometry: warning: procrustes") and found.stderr.count("\n") == 1
     apply = [command, "apply", "m.safetensors", "few.npy", "-o", "moved"]
-    assert subprocess.run(apply, capture_output=True, text=True, cwd=tmp_path).stdout.startswith("image: 4 × 6\n")
+    assert subprocess.run(apply, capture_output=True, text=True, cwd=tmp_path).stdout.startswith("few: 4 × 6\n")
 
 
 def test_large_sets_are_fitted_and_moved_in_blocks(cli, sets, x, monkeypatch):

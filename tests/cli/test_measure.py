@@ -314,3 +314,39 @@ def test_large_sets_are_streamed_and_say_so(cli, sets, tmp_path, monkeypatch):
     assert "no ± where one pass over streamed rows cannot tell it: measures of moments have it" in out
     assert all(row["streamed"] for row in read_rows(tmp_path / "rows.jsonl"))
     assert expected.split("isoscore")[1].split()[1:5] == out.split("isoscore")[1].split()[1:5]  # image, n, value, ±
+
+
+def test_couples_of_three_sets_stand_in_a_table_of_modalities(cli, tmp_path):
+    """Three paths as one folder, the value above the diagonal and the null value below it, in one order."""
+    rng = np.random.default_rng(4)
+    for name in ("video", "audio", "text"):
+        np.save(tmp_path / f"{name}.npy", rng.normal(size=(60, 8)))
+    chosen = ("--measures", "modality_gap,isoscore", "--json", "rows.json")
+    outcome = cli("measure", *(f"{name}.npy" for name in ("video", "audio", "text")), *chosen)
+    assert outcome.status == 0, outcome.err
+    found = {
+        row["at"]["modality"]: row for row in read_rows(tmp_path / "rows.json") if row["measure"] == "modality_gap"
+    }
+    assert {frozenset(place.split("+")) for place in found} == {
+        frozenset(couple) for couple in (("video", "audio"), ("video", "text"), ("audio", "text"))
+    }
+    table = outcome.out[outcome.out.index("modality_gap") :].splitlines()
+    order = ["audio", "text", "video"]
+    assert table[0].split() == ["modality_gap", *order]
+    lines = {
+        line.split()[0]: line.split()[1:] for line in table[1:5] if line.split()[:1][0] in ("video", "audio", "text")
+    }
+    assert list(lines) == order
+    couple = next(row for place, row in found.items() if set(place.split("+")) == {"video", "text"})
+    assert value_and_error(couple).split() == lines["text"][-3:]  # "0.127 ± 0.056"
+    assert lines["video"][1] == number(couple["null_value"])
+
+
+def test_two_paths_of_one_modality_among_three_are_refused(refused, tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        np.save(tmp_path / folder / "audio.npy", np.eye(4))
+    np.save(tmp_path / "text.npy", np.eye(4))
+    assert "b/audio.npy holds audio rows, and so does a set before it" in refused(
+        "measure", "a/audio.npy", "text.npy", "b/audio.npy"
+    )

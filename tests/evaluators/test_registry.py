@@ -1,15 +1,19 @@
 """What the registry says of the evaluators' numbers is true."""
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 
-from clip_geometry.evaluators import evaluators
+from clip_geometry.evaluators import cosine_histograms, ensemble
+from clip_geometry.geometry import measures
 from clip_geometry.transforms import Center
 from support.clouds import cone, rotation
 
 # settings, and the probe's objective
 UNREGISTERED = {"batch_size", "iterations", "C", "loss", "known_classes", "known_images"}
 CLASSES = 7
+NUMBERS = {name: each for name, each in measures.items() if each.evaluator}
 
 
 def arguments(takes, seed=0):
@@ -30,7 +34,7 @@ def arguments(takes, seed=0):
 
 def shared_by_function():
     found = {}
-    for measure in evaluators.values():
+    for measure in NUMBERS.values():
         if measure.attribute is None:  # a measure under another name, which is tested where it is at home
             continue
         found.setdefault((measure.function, str(measure.options)), []).append(measure)
@@ -50,6 +54,40 @@ def test_every_number_is_returned_and_every_returned_number_is_registered(member
         assert each.range[0] <= float(each.pick(result)) <= each.range[1]
 
 
+@pytest.mark.parametrize("members", shared_by_function(), ids=lambda members: members[0].name)
+def test_numbers_have_the_kind_of_the_rows(members):
+    """Of arrays, lists and tables they are floats, of tensors 0-d tensors; labels do not decide."""
+    first = members[0]
+    sets = arguments(first.takes)
+    found = first.function(*sets, **first.options)
+    assert {type(value) for value in found.values()} == {float}
+    for rows in (pd.DataFrame, np.ndarray.tolist):
+        others = (rows(part) if np.ndim(part) == 2 else part for part in sets)
+        assert first.function(*others, **first.options) == pytest.approx(found, abs=1e-12)
+    of_labels = (torch.as_tensor(part) if np.ndim(part) == 1 else part for part in sets)
+    assert {type(value) for value in first.function(*of_labels, **first.options).values()} == {float}
+    tensors = [torch.from_numpy(part) if np.ndim(part) == 2 else part for part in sets]
+    of_tensors = first.function(*tensors, **first.options)
+    assert {(value.shape, value.dtype) for value in of_tensors.values()} == {((), torch.float64)}
+    assert of_tensors == found
+    assert type(first(*sets)) is float and first(*tensors) == first(*sets)
+    for part in tensors:
+        if np.ndim(part) == 2:
+            part.requires_grad_()
+    assert first(*tensors).requires_grad == (first.name.partition(".")[0] == "contrastive_loss")
+
+
+def test_arrays_come_of_arrays():
+    image, text = arguments("distinct pairs")
+    histograms = cosine_histograms(image, text, bins=5)
+    assert {type(part) for part in histograms} == {np.ndarray}
+    of_tensors = cosine_histograms(torch.from_numpy(image), text, bins=5)
+    assert all(torch.equal(b, torch.from_numpy(a)) for a, b in zip(histograms, of_tensors, strict=True))
+    texts = ensemble(text, np.arange(63) % 7)
+    assert texts.dtype == np.float64 and texts.shape == (7, 6)
+    assert torch.equal(ensemble(torch.from_numpy(text), np.arange(63) % 7), torch.from_numpy(texts))
+
+
 def moved(how, takes, sets, rng):
     """The same sets after a map of all their rows."""
     q, factor, shift = rotation(6, rng), rng.uniform(1.5, 3.0), rng.normal(size=6)
@@ -64,18 +102,18 @@ def moved(how, takes, sets, rng):
     return tuple(maps[how](part) if np.ndim(part) == 2 else part for part in sets)
 
 
-@pytest.mark.parametrize("name", [name for name, each in evaluators.items() if each.invariances and each.attribute])
+@pytest.mark.parametrize("name", [name for name, each in NUMBERS.items() if each.invariances and each.attribute])
 def test_invariances_hold(name):
-    measure = evaluators[name]
+    measure = measures[name]
     for how in measure.invariances:
         sets = arguments(measure.takes)
         after = measure(*moved(how, measure.takes, sets, np.random.default_rng(1)))
         assert float(after) == pytest.approx(float(measure(*sets)), abs=1e-9), how
 
 
-@pytest.mark.parametrize("name", evaluators)
+@pytest.mark.parametrize("name", NUMBERS)
 def test_every_number_is_explained(name):
-    measure = evaluators[name]
+    measure = measures[name]
     for text in (measure.title, measure.summary, measure.reading, measure.caveat, measure.formula, measure.reference):
         assert text and "\n" not in text
-    assert len({each.title for each in evaluators.values()}) > 0.9 * len(evaluators)
+    assert len({each.title for each in NUMBERS.values()}) > 0.9 * len(NUMBERS)

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.evaluators import evaluators
 from clip_geometry.evaluators.zero_shot import ensemble, zero_shot
+from clip_geometry.geometry import measures
 from clip_geometry.registry import InputError
 from support import oracles_evaluators as oracles
 
@@ -33,7 +33,7 @@ def test_agrees_with_scikit_learn(logits, k):
 
 def test_a_number_that_few_classes_do_not_have_is_an_error():
     with pytest.raises(InputError, match=r"^zero_shot\.top_5 does not exist for sets as small as these"):
-        evaluators["zero_shot.top_5"](*task(k=4))
+        measures["zero_shot.top_5"](*task(k=4))
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32])

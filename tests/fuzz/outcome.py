@@ -15,7 +15,6 @@ import torch
 from hypothesis import given, settings
 from sklearn.exceptions import ConvergenceWarning
 
-from clip_geometry.evaluators import evaluators
 from clip_geometry.geometry import measures
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import RankWarning
@@ -73,7 +72,7 @@ def require_finite(value):
 def require_ranges(function, options, value, d):
     """Fails where a registered number of this function, with these options, is outside its range."""
     usual = {name: parameter.default for name, parameter in inspect.signature(function).parameters.items()}
-    registered = [measure for measure in {**measures, **evaluators}.values() if measure.function is function]
+    registered = [measure for measure in measures.values() if measure.function is function]
     for measure in registered:
         if not all(
             {**usual, **measure.options}[key] is {**usual, **options}[key] for m in registered for key in m.options

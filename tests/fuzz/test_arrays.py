@@ -8,13 +8,13 @@ import torch
 from hypothesis import strategies as st
 
 import clip_geometry as cg
-from clip_geometry.evaluators import evaluators
+from clip_geometry.geometry import measures
 from clip_geometry.transforms import transforms
 from fuzz.outcome import fuzzed, outcome, require_finite, require_ranges
 from fuzz.strategies import LONG, SCALES, SIZES, WIDTHS, arrays, junk, labels, often, rarely, rows
 
 FUNCTIONS = {
-    **{each.function.__name__: each.function for each in {**cg.measures, **evaluators}.values()},
+    **{each.function.__name__: each.function for each in cg.measures.values()},
     **{name: getattr(cg, name) for name in ("checked_silhouette", "conformity", "coordinate_std", "cosine_histograms")},
     **{name: getattr(cg, name) for name in ("ensemble", "isoscore_star", "partition_isotropy", "partition_over")},
     **{name: getattr(cg, name) for name in ("silhouette_samples", "singular_values", "average_cosine")},
@@ -77,7 +77,7 @@ def test_functions(name):
     holds()
 
 
-QUICK = [*cg.measures, *(measure for measure in evaluators.values() if measure.function.__name__ not in SLOW)]
+QUICK = [*cg.measures, *(measure for measure in measures.values() if measure.function.__name__ not in SLOW)]
 ODD = junk.filter(lambda value: not callable(value))  # the errors of a function of the user's are its own
 MEASURES, OTHER = often(st.sampled_from(QUICK), ODD), often(rows(12, 3), labels(12), 2)
 DRAWS = often(st.integers(0, 4), st.sampled_from(["1", -1, 10**30, 2.5, None]))

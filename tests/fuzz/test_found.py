@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import clip_geometry as cg
-from clip_geometry.evaluators import evaluators
 from clip_geometry.files import read_json
+from clip_geometry.geometry import measures
 from clip_geometry.reading import parse_json, read_checkpoint
 from fuzz.outcome import outcome, require_finite, sandbox
 from fuzz.strategies import LONG
@@ -29,7 +29,7 @@ CALLS = {
         6e4 * np.eye(6), 1e2 * np.outer(X[:6, 0], X[0, [0] * 6])
     ),
     "moments beyond float64": lambda: cg.Moments.of(1e80 * X),
-    "a top 5 of two classes": lambda: evaluators["zero_shot.top_5"](X, np.arange(8) % 2, X[:2]),
+    "a top 5 of two classes": lambda: measures["zero_shot.top_5"](X, np.arange(8) % 2, X[:2]),
     "text that is not Unicode": lambda: parse_json(r'{"a": "\ud800"}', "it"),
 }
 

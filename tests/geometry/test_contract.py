@@ -8,7 +8,7 @@ from clip_geometry.geometry import GROUPS, INVARIANCES, by_group, measures, null
 from clip_geometry.geometry._core.moments import Moments
 from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.registry import InputError
-from support.clouds import arguments, cone, labels_for, rotation
+from support.clouds import MEASURES, arguments, cone, labels_for, rotation
 from support.oracles import ORACLES
 
 SEEDS = (0, 1, 2)
@@ -50,7 +50,7 @@ def test_the_maps_are_those_of_the_registry():
 
 
 @pytest.mark.parametrize("how", MAPS)
-@pytest.mark.parametrize("name", measures)
+@pytest.mark.parametrize("name", MEASURES)
 def test_invariances_hold_both_ways(name, how):
     measure = measures[name]
     if how == "swap" and not measure.inputs.across:
@@ -67,14 +67,14 @@ def test_invariances_hold_both_ways(name, how):
         assert max(moved) > 1e-4
 
 
-@pytest.mark.parametrize("name", measures)
+@pytest.mark.parametrize("name", MEASURES)
 def test_order_of_the_rows_does_not_matter(name):
     sets = arguments(measures[name], "plain")
     order = np.random.default_rng(0).permutation(len(sets[0]))
     assert float(measures[name](*(part[order] for part in sets))) == pytest.approx(float(measures[name](*sets)))
 
 
-@pytest.mark.parametrize("name", [name for name, m in measures.items() if m.inputs.across])
+@pytest.mark.parametrize("name", [name for name, m in MEASURES.items() if m.inputs.across])
 def test_needs_pairs_exactly_where_pairing_matters(name):
     measure = measures[name]
     x, y = arguments(measure, "plain")
@@ -88,7 +88,7 @@ def test_needs_pairs_exactly_where_pairing_matters(name):
         assert float(measure(x, y[:-1])) == pytest.approx(float(measure(x, y)), rel=0.2)
 
 
-@pytest.mark.parametrize("name", measures)
+@pytest.mark.parametrize("name", MEASURES)
 def test_value_lies_in_the_range(name):
     measure = measures[name]
     for cloud in ("plain", "tight clusters", "fewer rows than dimensions"):
@@ -97,7 +97,7 @@ def test_value_lies_in_the_range(name):
         assert low - 1e-12 <= float(measure(*sets)) <= high + 1e-12
 
 
-@pytest.mark.parametrize("name", [name for name, m in measures.items() if m.from_moments])
+@pytest.mark.parametrize("name", [name for name, m in MEASURES.items() if m.from_moments])
 def test_moments_stand_for_rows(name):
     (x,) = arguments(measures[name], "plain")
     assert measures[name].streams
@@ -110,7 +110,7 @@ def test_a_variant_with_another_function_streams_only_if_it_says_so():
     assert variant(measures["isoscore"], "unbiased", options={"unbiased": True}).from_moments
 
 
-@pytest.mark.parametrize("name", [name for name, m in measures.items() if m.aggregated or m.from_moments])
+@pytest.mark.parametrize("name", [name for name, m in MEASURES.items() if m.aggregated or m.from_moments])
 def test_passes_that_are_aggregations_are_run_by_an_engine(name, monkeypatch):
     """Every block is read inside of `aggregate`: what an engine does not see it cannot run."""
     measure, inside = measures[name], []
@@ -137,7 +137,7 @@ def test_passes_that_are_aggregations_are_run_by_an_engine(name, monkeypatch):
     assert float(measure(*rows, *sets[count:])) == pytest.approx(float(measure(*sets)), rel=1e-9)
 
 
-@pytest.mark.parametrize("name", [name for name, m in measures.items() if m.at_gaussian is not None])
+@pytest.mark.parametrize("name", [name for name, m in MEASURES.items() if m.at_gaussian is not None])
 def test_value_on_an_isotropic_gaussian(name):
     measure = measures[name]
     d = 3  # few dimensions, so that extremes have reached their limits at this n
@@ -158,7 +158,7 @@ def sized(measure, n, d):
     return (x, labels_for(x) % 2) if measure.takes == "labeled rows" else (x,)
 
 
-@pytest.mark.parametrize("name", measures)
+@pytest.mark.parametrize("name", MEASURES)
 def test_the_smallest_input_has_the_value_of_the_definition_and_smaller_ones_are_errors(name):
     measure = measures[name]
     for n, d in {(measure.least_n, 6), (measure.least_n, measure.least_d), (60, measure.least_d)}:
@@ -189,7 +189,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-@pytest.mark.parametrize("name", measures)
+@pytest.mark.parametrize("name", MEASURES)
 def test_bad_rows_are_one_clear_sentence(name, case):
     x, message = BAD[case]
     takes = measures[name].takes
@@ -198,7 +198,7 @@ def test_bad_rows_are_one_clear_sentence(name, case):
         measures[name](x, *rest)
 
 
-@pytest.mark.parametrize("name", [name for name, m in measures.items() if m.inputs.across])
+@pytest.mark.parametrize("name", [name for name, m in MEASURES.items() if m.inputs.across])
 def test_different_dimensions_are_an_error_unless_two_spaces_are_compared(name):
     measure = measures[name]
     rng = np.random.default_rng(0)
@@ -211,7 +211,7 @@ def test_different_dimensions_are_an_error_unless_two_spaces_are_compared(name):
         measure(x, y)
 
 
-@pytest.mark.parametrize("name", [name for name, m in measures.items() if "row scale" in m.invariances])
+@pytest.mark.parametrize("name", [name for name, m in MEASURES.items() if "row scale" in m.invariances])
 def test_directions_of_zero_rows_are_an_error(name):
     measure = measures[name]
     x, *rest = arguments(measure, "plain")
@@ -230,7 +230,7 @@ def test_every_measure_is_explained():
 
 
 @pytest.mark.parametrize("scale", [1e-310, 1e-120, 1e120, 1e200])
-@pytest.mark.parametrize("name", measures)
+@pytest.mark.parametrize("name", MEASURES)
 def test_rows_of_extreme_scale_have_a_value_in_the_range_or_are_an_error(name, scale):
     """All rows, and one row and one column among others of scale 1."""
     measure = measures[name]

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.evaluators import evaluators
 from clip_geometry.geometry import isoscore, measures, modality_gap, null_value, silhouette
 from clip_geometry.registry import InputError
 
@@ -54,16 +53,14 @@ def test_nothing_to_draw_is_an_error(sizes):
 
 
 def test_of_a_number_of_an_evaluator():
-    """By its Measure: retrieval of nothing is K/n, of unit rows; three classes are guessed a third of the time."""
-    found = null_value(evaluators["retrieval.image_to_text.r_at_5"], 50, 8, draws=20)
+    """By name or Measure: retrieval of nothing is K/n, of unit rows; three classes are guessed a third of the time."""
+    found = null_value("retrieval.image_to_text.r_at_5", 50, 8, draws=20)
     assert float(found) == pytest.approx(5 / 50, abs=0.03)  # 1000 queries: ± 3 · .0095
-    zero_shot = evaluators["zero_shot.top_1"]
+    zero_shot = measures["zero_shot.top_1"]
     assert float(null_value(zero_shot, 900, 8, n_text=3)) == pytest.approx(1 / 3, abs=0.05)
     assert float(null_value(zero_shot, 900, 8, labels=[0, 1, 2] * 300)) == pytest.approx(1 / 3, abs=0.05)
-    assert float(null_value(evaluators["language_distance.ratio"], 40, 8)) == pytest.approx(1, abs=0.1)
+    assert float(null_value(measures["language_distance.ratio"], 40, 8)) == pytest.approx(1, abs=0.1)
     with pytest.raises(
         InputError, match=r"linear_probe\.top_1 needs train and test sets; its null value is that of shuf"
     ):
-        null_value(evaluators["linear_probe.top_1"], 50, 8)
-    with pytest.raises(InputError, match=r"hand over its Measure, clip_geometry\.evaluators\.evaluators\['retrieval"):
-        null_value("retrieval.image_to_text.r_at_1", 50, 8)
+        null_value(measures["linear_probe.top_1"], 50, 8)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from clip_geometry.geometry import measures
-from support.clouds import CLOUDS, arguments
+from support.clouds import CLOUDS, MEASURES, arguments
 from support.oracles import ORACLES
 
 # float64: the digits that the definitions themselves keep; scores bounded by 1 are compared absolutely
@@ -24,11 +24,11 @@ def undetermined(measure, cloud):
 
 
 def test_every_measure_has_an_oracle():
-    assert ORACLES.keys() == measures.keys()
+    assert ORACLES.keys() == MEASURES.keys()
 
 
 @pytest.mark.parametrize("cloud", CLOUDS)
-@pytest.mark.parametrize("name", measures)
+@pytest.mark.parametrize("name", MEASURES)
 def test_float64(name, cloud):
     measure = measures[name]
     if undetermined(measure, cloud):
@@ -46,7 +46,7 @@ def survives(x, dtype, measure):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("cloud", CLOUDS)
-@pytest.mark.parametrize("name", measures)
+@pytest.mark.parametrize("name", MEASURES)
 def test_lower_precision_is_exact_on_the_converted_rows(name, cloud, dtype):
     measure = measures[name]
     x, *rest = (torch.as_tensor(part.copy()) for part in arguments(measure, cloud))
@@ -78,14 +78,14 @@ def big_endian(x):
 
 
 @pytest.mark.parametrize("layout", [non_contiguous, read_only, negative_stride, big_endian])
-@pytest.mark.parametrize("name", measures)
+@pytest.mark.parametrize("name", MEASURES)
 def test_memory_layouts(name, layout):
     measure = measures[name]
     x, *rest = arguments(measure, "plain")
     assert float(measure(layout(x), *rest)) == pytest.approx(float(measure(x, *rest)), rel=1e-12)
 
 
-@pytest.mark.parametrize("name", measures)
+@pytest.mark.parametrize("name", MEASURES)
 def test_result_is_a_float64_scalar_and_the_input_is_untouched(name):
     measure = measures[name]
     sets = arguments(measure, "plain")

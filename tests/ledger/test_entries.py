@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from clip_geometry.evaluators import evaluators
 from clip_geometry.experiments.kit.base import experiments
 from clip_geometry.geometry import measures
 from clip_geometry.ledger import entries, findings, papers, published
@@ -47,7 +46,7 @@ def test_every_selected_measure_exists():
         "isotropy_i2[mean]",
     }  # experiments/tyshchuk2023/isotropy.py
     explained = {name for kind in experiments.values() for name in kind.explanations}
-    assert named - {*measures, *evaluators} - of_isotropy <= explained
+    assert named - {*measures} - of_isotropy <= explained
     assert {"classify.pearson", "stability.bias", "finetune.performance"} <= named & explained
 
 

@@ -3,11 +3,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 
+import clip_geometry
 import clip_geometry.geometry
-import clip_geometry.references
-from clip_geometry.evaluators import evaluators
 from clip_geometry.geometry import by_group, measures
 from clip_geometry.report.explained import facts, measures_page, place
 
@@ -29,13 +27,13 @@ def test_every_measure_is_on_the_page_with_its_trap_and_its_function():
 def test_facts_and_place():
     assert place(measures["isoscore[unbiased]"]) == "clip_geometry.isoscore(x, unbiased=True)"
     assert place(measures["isotropy_i1"]).endswith("partition.partition_by_sign(x).invariant.i1")
-    assert place(evaluators["zero_shot[dot].top_5"]) == (
+    assert place(measures["zero_shot[dot].top_5"]) == (
         "clip_geometry.zero_shot(image, labels, class_text, logits='dot')[\"top_5\"]"
     )
-    assert place(evaluators["class_generalization.new"]) == (
+    assert place(measures["class_generalization.new"]) == (
         'clip_geometry.class_generalization(transform, fit_x, fit_labels, image, labels, class_text)["new"]'
     )
-    assert place(evaluators["language_silhouette[cosine]"]) == "clip_geometry.silhouette(x, languages, metric='cosine')"
+    assert place(measures["language_silhouette[cosine]"]) == "clip_geometry.silhouette(x, languages, metric='cosine')"
     assert "silhouette(x, labels, metric='cosine')" in place(measures["silhouette[cosine]"])
     assert "no standard error" in facts(measures["min_pairwise_cosine"])
     assert "time grows with n²" in facts(measures["silhouette"])
@@ -45,10 +43,9 @@ def test_facts_and_place():
     )
 
 
-@pytest.mark.parametrize("registry", [measures, clip_geometry.references.references, evaluators])
-def test_every_call_on_the_page_finds_its_function(registry):
+def test_every_call_on_the_page_finds_its_function():
     """As typed after `import clip_geometry`: modules that a function of their package hides are not on the way."""
-    for measure in registry.values():
+    for measure in measures.values():
         found = eval(place(measure).partition("(")[0], {"clip_geometry": clip_geometry})
         assert unwrap(found) is unwrap(measure.function), measure.name
 
@@ -56,7 +53,7 @@ def test_every_call_on_the_page_finds_its_function(registry):
 def test_a_call_of_an_evaluator_is_the_number():
     rng = np.random.default_rng(0)
     image, class_text, labels = rng.normal(size=(30, 4)), rng.normal(size=(7, 4)), np.arange(30) % 7
-    measure = evaluators["zero_shot[neg_distance].top_5"]
+    measure = measures["zero_shot[neg_distance].top_5"]
     names = {"clip_geometry": clip_geometry, "image": image, "labels": labels, "class_text": class_text}
     assert eval(place(measure), names) == float(measure(image, labels, class_text))
 

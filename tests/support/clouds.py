@@ -2,6 +2,15 @@
 
 import numpy as np
 
+from clip_geometry.geometry import measures
+
+# those of geometry/; what evaluators and reference implementations register is tested with them
+MEASURES = {
+    name: each
+    for name, each in measures.items()
+    if not each.evaluator and not each.function.__module__.endswith("references")
+}
+
 
 def cone(n, d, rng, offset=1.5):
     """Gaussian rows around a common offset, with unequal variances: every measure has a generic value on it."""

@@ -72,8 +72,10 @@ def run_command(
 
 @app.command()
 def measure(
-    image: Annotated[Path, typer.Argument(metavar="IMAGE", help="embeddings: a file or a folder")],
-    text: Annotated[Path | None, typer.Argument(metavar="[TEXT]", help="embeddings of the texts")] = None,
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="IMAGE [TEXT]...", help="embeddings: files, or a folder with one for each modality"),
+    ],
     labels: Annotated[Path | None, typer.Option(help="one label per row: .npy, .txt, .csv, .parquet, .json")] = None,
     pipeline: Annotated[str | None, typer.Option(help="steps before measuring, e.g. normalize,center[pooled]")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="use the rows as given, without a pipeline")] = False,
@@ -92,15 +94,14 @@ def measure(
         raise InputError("--raw and --pipeline were both given; --raw is the empty pipeline")
     check_pipeline(pipeline)
     check_measures(measures)
-    check_embeddings(image, text)
+    check_embeddings(*paths)
 
     from clip_geometry.cli.measure_files import measure_files
     from clip_geometry.files import claimed
 
     with nullcontext() if json_file is None else claimed(json_file) as target:
         measure_files(
-            image,
-            text,
+            paths,
             labels=labels,
             steps="" if raw else pipeline,
             names=measures,
@@ -210,11 +211,12 @@ def compare(
 @app.command("list")
 def list_command(
     what: Annotated[str, typer.Argument(metavar="measures|evaluators|models|datasets|tasks|transforms|experiments")],
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="explain this one in full")] = None,
 ) -> None:
-    """Lists what is available, with explanations."""
+    """Lists what is available, a line each, or explains one of it."""
     from clip_geometry.cli.lists import print_list
 
-    print_list(what)
+    print_list(what, name)
 
 
 def main() -> None:

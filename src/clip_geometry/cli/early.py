@@ -20,7 +20,8 @@ EMBEDDINGS = "a file of embeddings"
 
 @functools.cache
 def shipped() -> dict[str, Any]:
-    """`blocks`: list → its blocks (a head and the paragraphs below it). `names`: kind of thing → its names."""
+    """`blocks`: list → its blocks (a head and the paragraphs below it). `index`: list → its lines (group, name, what it
+    is, variants). `names`: kind of thing → its names."""
     return json.loads(FILE.read_text(encoding="utf-8"))
 
 

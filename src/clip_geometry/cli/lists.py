@@ -1,36 +1,96 @@
 """`clip-geometry list …`: what the registries have."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
 
 from clip_geometry.cli.early import shipped
 from clip_geometry.cli.tables import console, say
-from clip_geometry.registry import InputError, did_you_mean, listed, shown
+from clip_geometry.registry import InputError, did_you_mean, listed, shown, unknown
 
 if TYPE_CHECKING:
     from clip_geometry.geometry import Measure
 
 WIDEST = 100  # of text that is easy to read
 LISTS = ("measures", "evaluators", "models", "datasets", "tasks", "transforms", "experiments")
-Block = tuple[str, ...]  # a head and what is said below it
+Block = tuple[str, ...]  # a head, "name: what it is", and what is said below it
+Line = tuple[str, str, str, str]  # group, name, what it is, its variants
 
 
-def print_list(what: str) -> None:
-    """Prints one of the lists; an unknown one is an InputError."""
+def print_list(what: str, name: str | None) -> None:
+    """Prints one of the lists, a line for each entry, or one whole entry.
+
+    Args:
+        what: One of the LISTS.
+        name: The entry. The name of an evaluator stands for all of its numbers.
+
+    Raises:
+        InputError: There is no such list, or no such entry.
+    """
     if what not in LISTS:
         raise InputError(
             f"there is no list of {shown(what)}{did_you_mean(what, LISTS) or f'; known are {listed(LISTS, 9)}'}"
         )
     out = console()
     out.width = min(out.width, WIDEST)
-    blocks = blocks_of(what) if what == "models" else shipped()["blocks"][what]  # the models are those of open_clip
+    if name is None and what != "models":
+        _print_index(out, what)
+        return
+    # the models are those of open_clip; measures and evaluators have one registry
+    parts = ("measures", "evaluators") if what in ("measures", "evaluators") else (what,)
+    shipped_blocks = [block for part in parts if part != "models" for block in shipped()["blocks"][part]]
+    blocks = list(blocks_of(what)) if what == "models" else shipped_blocks
+    if name is not None:
+        by_name = {head.partition(": ")[0]: (head, *parts) for head, *parts in blocks if head}
+        begins = re.compile(re.escape(name) + r"(?!\w)")
+        blocks = [by_name[name]] if name in by_name else [by_name[each] for each in by_name if begins.match(each)]
+        if not blocks:
+            raise unknown(what.removesuffix("s"), name, by_name, f"clip-geometry list {what}")
     for number, (head, *parts) in enumerate(blocks):
         if number and parts:
             out.print()
         say(out, head, indent="    ")
         for part in parts:
             say(out, f"    {part}", indent="    ")
+
+
+def _print_index(out: Console, what: str) -> None:
+    lines: list[Line] = shipped()["index"][what]
+    width, above = max(4, min(4 + max(len(name) for _, name, _, _ in lines), out.width - 28)), None
+    for group, name, says, variants in lines:
+        if group and group != above:
+            say(out, group, style="bold")
+        above = group
+        say(out, f"  {name:<{width - 4}}  {says}", indent=" " * width)
+        if variants:
+            say(out, " " * width + variants, style="dim", indent=" " * width)
+    say(out, f"clip-geometry list {what} NAME shows the whole entry", style="dim")
+
+
+def index_of(what: str) -> list[Line]:
+    """The lines of one of the LISTS; a measure and its variants, an evaluator and its numbers are one."""
+    if what not in ("measures", "evaluators"):
+        return [("", *head.partition(": ")[::2], "") for head, *_ in blocks_of(what)]
+    found: dict[str, list[Measure]] = {}
+    for each in _members(what):
+        found.setdefault(re.split(r"[.[]", each.name)[0], []).append(each)
+    lines = []
+    for name, members in found.items():
+        variants = dict.fromkeys(re.findall(r"\[.*?\]", " ".join(each.name for each in members)))
+        lines.append((members[0].group, name, members[0].brief or members[0].title, " ".join(variants)))
+    return lines
+
+
+def _members(what: str) -> "list[Measure]":
+    from clip_geometry.geometry import GROUPS, by_group, measures
+
+    if what == "measures":
+        return by_group(all=True)
+    return sorted(filter(attrgetter("evaluator"), measures.values()), key=lambda each: GROUPS.index(each.group))
 
 
 def _described(members: "Iterable[Measure]") -> Iterator[Block]:
@@ -50,14 +110,8 @@ def _configured(members: Mapping[str, Any], heading: str) -> Iterator[Block]:
 def blocks_of(what: str) -> Iterator[Block]:
     """The blocks of one of the LISTS, from its registry."""
     match what:
-        case "measures":
-            from clip_geometry.geometry import by_group
-
-            yield from _described(by_group(all=True))
-        case "evaluators":
-            from clip_geometry.evaluators import evaluators
-
-            yield from _described(evaluators.values())
+        case "measures" | "evaluators":
+            yield from _described(_members(what))
         case "models":
             from clip_geometry.encoders import encoders, models
             from clip_geometry.encoders.hub import MODELS
@@ -98,17 +152,16 @@ def blocks_of(what: str) -> Iterator[Block]:
 
 def shipped_lists() -> str:
     """The text of lists.json, from which lists and wrong names are answered without importing the registries."""
-    from clip_geometry.evaluators import evaluators
     from clip_geometry.experiments.kit.base import experiments
     from clip_geometry.geometry import measures
-    from clip_geometry.references import references
     from clip_geometry.transforms import transforms
 
-    numbers = [*evaluators, *dict.fromkeys(name.partition(".")[0] for name in evaluators)]
     names = {
-        "measure": [*measures, *references, *numbers],
+        "measure": list(dict.fromkeys([*measures, *filter(None, (each.evaluator for each in measures.values()))])),
         "pipeline step": list(transforms),
         "experiment": list(experiments),
     }
-    blocks = {what: list(blocks_of(what)) for what in LISTS if what != "models"}
-    return json.dumps({"names": names, "blocks": blocks}, ensure_ascii=False, indent=1) + "\n"
+    shipped_ones = [what for what in LISTS if what != "models"]
+    index = {what: index_of(what) for what in shipped_ones}
+    blocks = {what: list(blocks_of(what)) for what in shipped_ones}
+    return json.dumps({"names": names, "index": index, "blocks": blocks}, ensure_ascii=False, indent=1) + "\n"

@@ -1,8 +1,10 @@
 """`clip-geometry measure`: files in, a table out."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from rich.console import Console
 
 from clip_geometry.cli.tables import bound, console, number, print_table, say, value_and_error
 from clip_geometry.embedding.engines import open_engine
@@ -17,8 +19,7 @@ from clip_geometry.transforms import parse_pipeline
 
 
 def measure_files(
-    image: Path,
-    text: Path | None,
+    paths: Sequence[Path],
     *,
     labels: Path | None,
     steps: str | None,
@@ -36,12 +37,12 @@ def measure_files(
     """
     pipeline = parse_pipeline(DEFAULT_STEPS if steps is None else steps)
     chosen = None if names is None else chosen_names(names.split(","), "--measures")
-    sets = read_sets(image, text)
+    sets = read_sets(*paths)
     if labels is not None:
         sets = with_labels(sets, read_labels(labels))
     needing = [each.name for each in named(chosen or ()) if each.takes == "labeled rows"]
     if needing and all(each.labels is None for each in sets.values()):
-        folder = expanded(image)
+        folder = expanded(paths[0])
         folder = folder if folder.is_dir() else folder.parent
         beside = "".join(f"; {shown(path)} lies beside" for path in sorted(folder.glob("labels.*"))[:1])
         raise InputError(f"{needing[0]} needs labels: add --labels FILE with one label per row{beside}")
@@ -69,17 +70,49 @@ def print_records(records: list[Record], *, by_default: bool = False) -> None:
     say(out, f"pipeline: {' → '.join(first.pipeline or ()) or 'raw (rows as they are)'}")
     columns = [key for key in first.at if key != "modality"]
     computed = [record for record in records if record.value is not None]
+    # with three modalities or more, and one group of rows, couples are shown by modality × modality
+    couples = [] if columns else [record for record in computed if "+" in str(record.at["modality"])]
     cells = []
     for record in computed:
+        if record in couples:
+            continue
         (measure,) = named([record.measure])
         places = (*(str(record.at[key]) for key in columns), str(record.at["modality"]), str(record.n))
         limits = f"{bound(measure.range[0])} … {bound(measure.range[1])}"
         numbers = value_and_error(record), number(record["null_value"])
         cells.append([record.measure, *places, *numbers, limits, measure.direction])
     heads = ("measure", *columns, "set", ">n", ">value", ">null", "range", "direction")
-    print_table(out, heads, cells, spare=("range", "direction"))
+    if cells:
+        print_table(out, heads, cells, spare=("range", "direction"))
+    if couples:
+        _print_couples(out, couples)
     for line in (*_legend(computed, by_default), *_remarks_and_notes(records)):
         say(out, line, style="dim")
+
+
+def _print_couples(out: Console, records: list[Record]) -> None:
+    """A table of modality × modality for each measure: the value above the diagonal, the null value below it."""
+    tables: dict[str, dict[frozenset[str], Record]] = {}
+    for record in records:
+        tables.setdefault(record.measure, {})[frozenset(str(record.at["modality"]).split("+"))] = record
+    modalities = sorted(set().union(*(couple for table in tables.values() for couple in table)))
+    for measure, table in tables.items():
+        rows = []
+        for k, one in enumerate(modalities):
+            rows.append([one])
+            for m, other in enumerate(modalities):
+                record = table.get(frozenset((one, other)))
+                cell = (
+                    ""
+                    if k == m or record is None
+                    else value_and_error(record)
+                    if k < m
+                    else number(record["null_value"])
+                )
+                rows[-1].append(cell)
+        out.print()
+        print_table(out, (measure, *(f">{name}" for name in modalities)), rows)
+    say(out, "above the diagonal: the value of the couple; below it: its null value", style="dim")
 
 
 def _legend(records: list[Record], by_default: bool) -> Iterator[str]:

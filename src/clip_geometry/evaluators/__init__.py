@@ -1,6 +1,9 @@
-"""Evaluators: the use of embeddings (classification, retrieval) and relations of sets; one file each."""
+"""Evaluators: the use of embeddings (classification, retrieval) and relations of sets; one file each.
 
-from clip_geometry.evaluators.base import add_evaluator, evaluators
+As for measures, numbers are floats for arrays and 0-d tensors for tensors.
+"""
+
+from clip_geometry.evaluators.base import add_evaluator
 from clip_geometry.evaluators.class_generalization import class_generalization
 from clip_geometry.evaluators.contrastive_loss import contrastive_loss
 from clip_geometry.evaluators.cosine_distributions import cosine_distributions, cosine_histograms
@@ -20,7 +23,6 @@ __all__ = [
     "cosine_distributions",
     "cosine_histograms",
     "ensemble",
-    "evaluators",
     "language_distance",
     "linear_probe",
     "modality_separability",

@@ -1,4 +1,4 @@
-"""What evaluators share: the registry of their numbers, described like measures, and scores of classifiers."""
+"""What evaluators share: how their numbers are registered as measures, and scores of classifiers."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,22 +8,19 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from clip_geometry.geometry import Measure
-from clip_geometry.registry import Registry
-
-evaluators: Registry[Measure] = Registry("evaluator", "clip-geometry list evaluators")
+from clip_geometry.geometry import Measure, add_measure
 
 
 def add_evaluator(shared: Measure, numbers: Mapping[str, Mapping[str, Any]]) -> None:
-    """Register each number that the function of `shared` returns, as `shared.name.number`.
+    """Register each number that the function of `shared` returns as the measure `shared.name.number`.
 
     Args:
         shared: The function and what its numbers have in common.
         numbers: Name of the number → fields of its own: title, summary, reading, range, direction, ….
     """
     for number, own in numbers.items():
-        name = f"{shared.name}.{number}"
-        evaluators.add(name, replace(shared, name=name, attribute=number, **own))
+        fields = {"name": f"{shared.name}.{number}", "evaluator": shared.name, "attribute": number, "by_default": False}
+        add_measure(replace(shared, **fields, **own))
 
 
 def label_ranks(scores: Float[Tensor, "n k"], labels: Int[Tensor, " n"]) -> Int[Tensor, " n"]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from clip_geometry.evaluators.base import add_evaluator, share
 from clip_geometry.evaluators.zero_shot import zero_shot_ranks
 from clip_geometry.geometry._core.arguments import members, positive_number, seed_number
+from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.rows import Rows, as_rows, class_indices
 from clip_geometry.geometry.measure import Measure
 from clip_geometry.registry import InputError
@@ -18,6 +19,7 @@ from clip_geometry.transforms import Compose, PairedTransform, Pipeline, Transfo
 from clip_geometry.transforms.base import as_matrix
 
 
+@in_kind
 def class_generalization(
     transform: Transform | Pipeline | str | None,
     fit_x: Rows,
@@ -170,6 +172,7 @@ add_evaluator(
     Measure(
         name="class_generalization",
         title="Zero-shot accuracy, map fitted on known classes",
+        brief="zero-shot accuracy after a map fitted on some classes",
         group="classification",
         function=class_generalization,
         takes="train, test and classes",

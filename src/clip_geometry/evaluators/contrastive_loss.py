@@ -6,12 +6,14 @@ from torch import Tensor
 
 from clip_geometry.evaluators.base import add_evaluator
 from clip_geometry.geometry._core.arguments import block_number, positive_number, whole_number
+from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.rows import Rows, as_aligned, unit_rows
 from clip_geometry.geometry.measure import Measure
 
 NEVER = -1e30  # a logit that adds nothing, but finite: its gradient is 0 instead of NaN
 
 
+@in_kind
 def contrastive_loss(
     image: Rows,
     text: Rows,
@@ -37,7 +39,7 @@ def contrastive_loss(
         block_size: Rows and columns of logits computed at a time.
 
     Returns:
-        loss, image_to_text and text_to_image as 0-d tensors, and the batch_size.
+        loss, image_to_text and text_to_image, and the batch_size; floats (for tensors 0-d float64 tensors).
 
     Raises:
         InputError: For zero rows, sets of unequal length, a logit_scale that is not positive and finite, and a
@@ -49,7 +51,7 @@ def contrastive_loss(
         >>> rng = np.random.default_rng(0)
         >>> image = rng.normal(size=(6, 4))
         >>> found = contrastive_loss(image, image + 0.3 * rng.normal(size=(6, 4)))
-        >>> round(float(found["loss"]), 3), found["batch_size"]
+        >>> round(found["loss"], 3), found["batch_size"]
         (0.013, 6.0)
     """
     image, text = as_aligned(image, text, ("image", "text"))
@@ -100,6 +102,7 @@ add_evaluator(
     Measure(
         name="contrastive_loss",
         title="CLIP's loss",
+        brief="CLIP's training loss on these pairs",
         group="contrastive loss",
         function=contrastive_loss,
         takes="distinct pairs",

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from clip_geometry.evaluators.base import add_evaluator
 from clip_geometry.geometry._core.arguments import whole_number
+from clip_geometry.geometry._core.kinds import Values, in_kind
 from clip_geometry.geometry._core.rows import Rows, as_aligned, mean_row, total, unit_rows
 from clip_geometry.geometry.cosine import random_cosine
 from clip_geometry.geometry.measure import Measure
@@ -21,11 +22,12 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 class CosineHistograms(NamedTuple):
     """Counts of n matching and n(n − 1) random pairs in equal bins [low, high) over [−1, 1], the last one closed."""
 
-    edges: Float[Tensor, " b1"]
-    matching: Float[Tensor, " b"]
-    random: Float[Tensor, " b"]
+    edges: Values
+    matching: Values
+    random: Values
 
 
+@in_kind
 @torch.no_grad()
 def cosine_distributions(image: Rows, text: Rows, *, bins: int = 2000, block_size: int = 1024) -> dict[str, float]:
     """Summarize the cosines of matching pairs, ⟨u_i, v_i⟩, and of random pairs, ⟨u_i, v_j⟩ for all i ≠ j.
@@ -87,6 +89,7 @@ def cosine_distributions(image: Rows, text: Rows, *, bins: int = 2000, block_siz
     return found | {"auc": halves / (2 * len(u) * int(counts.sum()))}
 
 
+@in_kind
 @torch.no_grad()
 def cosine_histograms(image: Rows, text: Rows, *, bins: int = 2000, block_size: int = 1024) -> CosineHistograms:
     """Count the cosines of `cosine_distributions` in equal bins over [−1, 1], for a figure; exact, float64.
@@ -184,6 +187,7 @@ add_evaluator(
     Measure(
         name="cosine_distributions",
         title="Cosines of matching and random pairs",
+        brief="cosines of matching and random pairs: quantiles, AUC",
         group="matching",
         function=cosine_distributions,
         takes="distinct pairs",

@@ -7,15 +7,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.evaluators.base import add_evaluator, evaluators
-from clip_geometry.geometry import measures
+from clip_geometry.evaluators.base import add_evaluator
+from clip_geometry.geometry import add_measure, measures
 from clip_geometry.geometry._core.arguments import block_number, flag
 from clip_geometry.geometry._core.distances import single_is_exact, squared_distances
+from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.rows import Rows, as_aligned, blocks, mean_row
 from clip_geometry.geometry.measure import Measure
 from clip_geometry.registry import InputError
 
 
+@in_kind
 @torch.no_grad()
 def language_distance(source: Rows, target: Rows, *, squared: bool = False, block_size: int = 1024) -> dict[str, float]:
     """Compute mean Euclidean distances of the same captions in two languages, rows as given.
@@ -87,6 +89,7 @@ def _mean_distance(x: Float[Tensor, "n d"], y: Float[Tensor, "n d"] | None, bloc
 _PLAIN = Measure(
     name="language_distance",
     title="Distance of translations",
+    brief="distances of captions from their translations",
     group="languages",
     function=language_distance,
     takes="languages",
@@ -129,14 +132,16 @@ for _shared, _words in ((_PLAIN, ""), (_SQUARED, ", squared")):
 # the silhouette of captions with their language as label
 for _variant in ("", "[cosine]"):
     _silhouette = measures[f"silhouette{_variant}"]
-    evaluators.add(
-        f"language_silhouette{_variant}",
+    add_measure(
         replace(
             _silhouette,
             name=f"language_silhouette{_variant}",
+            evaluator=f"language_silhouette{_variant}",
+            by_default=False,
             group="languages",
             takes="rows by language",
             title=_silhouette.title.replace("the labels", "the languages"),
+            brief="how separate the clusters of the languages are",
             summary="How much closer a caption lies to captions of its own language than to those of the nearest "
             "other one.",
             reading="At 0 or just below (−1/n if translations coincide) a row does not reveal its language; if it is "

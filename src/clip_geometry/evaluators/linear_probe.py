@@ -11,6 +11,7 @@ from torch import Tensor
 from clip_geometry.evaluators.base import accuracies, add_evaluator, label_ranks, share
 from clip_geometry.evaluators.logistic import Logistic, fit_logistic, into_range, objective
 from clip_geometry.geometry._core.arguments import members, one_of, positive_number, seed_number, whole_number
+from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.rows import Rows, as_codes, as_two_sets, as_values
 from clip_geometry.geometry.measure import Measure
 from clip_geometry.registry import InputError, shown
@@ -25,6 +26,7 @@ STRONGEST = 1e300  # C without any penalty that is still a float
 HELD_OUT = 0.2  # of each class, to choose C on
 
 
+@in_kind
 def linear_probe(
     train_x: Rows,
     train_y: Any,
@@ -167,6 +169,7 @@ add_evaluator(
     Measure(
         name="linear_probe",
         title="Linear probe",
+        brief="test accuracy of logistic regression on frozen rows",
         group="classification",
         function=linear_probe,
         takes="train and test",

@@ -9,12 +9,14 @@ import torch
 from clip_geometry.evaluators.base import add_evaluator
 from clip_geometry.evaluators.logistic import into_range
 from clip_geometry.geometry._core.arguments import DRAWS, seed_number, whole_number
+from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.rows import Rows, as_two_sets, blocks, mean_row
 from clip_geometry.geometry.measure import Measure
 
 SAME = 1e-3  # means of two sets that are nearer, relative to their standard error, were made equal
 
 
+@in_kind
 def modality_separability(
     image: Rows, text: Rows, *, folds: int = 5, draws: int = 3, seed: int = 0
 ) -> dict[str, float]:
@@ -115,6 +117,7 @@ add_evaluator(
     Measure(
         name="modality_separability",
         title="Separability of the modalities",
+        brief="accuracy of linear classifiers of image against text",
         group="modality gap",
         function=modality_separability,
         takes="two sets",

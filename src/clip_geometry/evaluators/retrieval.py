@@ -11,6 +11,7 @@ from torch import Tensor
 from clip_geometry.evaluators.base import add_evaluator, share
 from clip_geometry.geometry._core.arguments import members, one_of, whole_number
 from clip_geometry.geometry._core.distinct import entries_at_a_time
+from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.neighbors import nearest
 from clip_geometry.geometry._core.rows import Rows, as_aligned, as_two_sets, mean_row, unit_rows
 from clip_geometry.geometry.measure import Measure
@@ -29,6 +30,7 @@ EPS = torch.finfo(torch.float64).eps
 TIE = 4 * EPS  # cosines of unit rows that differ by less are equal: the rows themselves are rounded
 
 
+@in_kind
 @torch.no_grad()
 def retrieval(
     image: Rows,
@@ -210,6 +212,7 @@ def _numbers(where: str, kind: str = "") -> dict[str, dict[str, Any]]:
 _CROSS = Measure(
     name="retrieval",
     title="Retrieval",
+    brief="recall at k, median rank, own modality in the top k",
     group="retrieval",
     function=retrieval,
     takes="matched sets",

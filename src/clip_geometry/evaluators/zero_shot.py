@@ -9,6 +9,7 @@ from torch import Tensor
 
 from clip_geometry.evaluators.base import accuracies, add_evaluator, label_ranks
 from clip_geometry.geometry._core.arguments import one_of
+from clip_geometry.geometry._core.kinds import arrays_in_kind, in_kind
 from clip_geometry.geometry._core.rows import Rows, as_rows, blocks, class_indices, mean_row, unit_blocks, unit_rows
 from clip_geometry.geometry.measure import Measure
 from clip_geometry.registry import InputError
@@ -21,6 +22,7 @@ else:  # so that an unknown one is an InputError, not one of a type checker
 BLOCK = 1024  # images whose logits are in memory at a time
 
 
+@in_kind
 def zero_shot(image: Rows, labels: Any, class_text: Rows, *, logits: Logits = "cosine") -> dict[str, float]:
     """Measure the accuracy of choosing the class with the highest logit.
 
@@ -85,6 +87,7 @@ def zero_shot_ranks(
     return torch.cat(ranks), codes, len(text)
 
 
+@arrays_in_kind
 def ensemble(rows: Rows, classes: Any) -> Float[Tensor, "k d"]:
     """Average several prompts per class: unit length each, their mean, unit length again (CLIP's notebook).
 
@@ -103,7 +106,7 @@ def ensemble(rows: Rows, classes: Any) -> Float[Tensor, "k d"]:
     Example:
         >>> import numpy as np
         >>> from clip_geometry import ensemble
-        >>> ensemble(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0]]), [0, 0, 1]).numpy().round(3)
+        >>> ensemble(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0]]), [0, 0, 1]).round(3)
         array([[0.707, 0.707],
                [0.   , 1.   ]])
     """
@@ -122,6 +125,7 @@ def ensemble(rows: Rows, classes: Any) -> Float[Tensor, "k d"]:
 _COSINE = Measure(
     name="zero_shot",
     title="Zero-shot accuracy",
+    brief="accuracy of images classified by class prompts",
     group="classification",
     function=zero_shot,
     takes="classes",

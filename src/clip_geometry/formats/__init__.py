@@ -1,6 +1,6 @@
 """Import of embeddings from files of other tools, and export to them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,7 +33,7 @@ __all__ = [
     "read_labels",
     "read_sets",
     "read_sides",
-    "two_sets",
+    "together",
     "with_labels",
 ]
 
@@ -203,41 +203,49 @@ def read_sides(path: str | Path) -> dict[str, Embeddings]:
     return {modality: _as(sides[UNNAMED], modality)}
 
 
-def read_sets(image: str | Path, text: str | Path | None = None) -> dict[str, Embeddings]:
-    """Read the sets in one or two files or folders. A folder may hold several; of two paths the second is the text."""
-    if text is None:
-        return dict(read_any(image))
-    return two_sets((shown(image), read_sides(image)), (shown(text), read_sides(text)))
+def read_sets(*paths: str | Path) -> dict[str, Embeddings]:
+    """Read the sets in files or folders, each of which may hold several, as `together` names them."""
+    if len(paths) == 1:
+        return dict(read_any(paths[0]))
+    return together([(shown(path), own_name(path), read_sides(path)) for path in paths])
 
 
-def two_sets(
-    image: tuple[str, Mapping[str, Embeddings]], text: tuple[str, Mapping[str, Embeddings]]
-) -> dict[str, Embeddings]:
-    """Name two sets: what each says of its modality takes precedence over their order.
+def together(sources: Sequence[tuple[str, str, Mapping[str, Embeddings]]]) -> dict[str, Embeddings]:
+    """Name the sets of several sources.
 
-    Swapped sets are put right, two other modalities keep their names, two of one modality are compared as given, and a
-    single contradiction is an InputError.
+    Of two sources that name no modality but image and text, the first is the images and the second the texts. What they
+    say of their modality takes precedence over their order: swapped sources are put right, two of one modality are
+    compared as given. Otherwise every set is called what its source says, or as its source is called.
 
     Args:
-        image: What a message calls the source of the first set, and its sides as of `read_sides`.
-        text: Likewise of the second.
+        sources: What a message calls each source, the name of a set in it that has none, and its sides as of
+            `read_sides`.
+
+    Raises:
+        InputError: Two sources hold one modality, or one of two contradicts its place.
     """
-    (one, first), (other, second) = image, text
-    alone = len(first) == len(second) == 1
-    alike = alone and set(first) == set(second)
-    if alone and not alike and UNNAMED not in (*first, *second):
-        if list(first) == ["text"] and list(second) == ["image"]:
+    if len(sources) == 2 and {name for *_, sides in sources for name in sides} <= {"image", "text", UNNAMED}:
+        (one, _, first), (other, _, second) = sources
+        if set(first) == {"text"} and set(second) == {"image"}:
             note(f"{one} holds texts and {other} images: they are taken as such, whatever their order")
             return {**second, **first}
-        return {**first, **second}
+        alike = set(first) == set(second) and len(first) == 1
+        found = {}
+        for modality, sides, source in (("image", first, one), ("text", second, other)):
+            own = modality if modality in sides else next(iter(sides))
+            if own not in (modality, UNNAMED):
+                if not alike:
+                    raise InputError(f"{source} holds {own} rows and was given as {modality}: give IMAGE, then TEXT")
+                note(f"both sets hold {own} rows: those of {source} stand in the place of {modality} rows")
+            found[modality] = _as(sides[own], modality)
+        return found
     found = {}
-    for modality, sides, source in (("image", first, one), ("text", second, other)):
-        own = modality if modality in sides else next(iter(sides))
-        if own not in (modality, UNNAMED):
-            if not alike:
-                raise InputError(f"{source} holds {own} rows and was given as {modality}: give IMAGE, then TEXT")
-            note(f"both sets hold {own} rows: those of {source} stand in the place of {modality} rows")
-        found[modality] = _as(sides[own], modality)
+    for source, called, sides in sources:
+        for name, side in sides.items():
+            modality = name or called
+            if modality in found:
+                raise InputError(f"{source} holds {modality} rows, and so does a set before it; give one of them")
+            found[modality] = _as(side, modality)
     return found
 
 

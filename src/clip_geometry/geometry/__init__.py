@@ -1,4 +1,8 @@
-"""The measures: free functions of rows, and the table that says what each of them means."""
+"""The measures: free functions of rows, and the table that says what each of them means.
+
+What comes out has the kind of what went in: rows that are tensors give differentiable 0-d tensors on the device of the
+rows; numpy arrays, lists and tables give floats, and arrays where there is a number for each row or direction.
+"""
 
 from clip_geometry.geometry import objectives, random_network
 from clip_geometry.geometry._core.moments import Moments

@@ -3,10 +3,10 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Flag, flag, one_of
+from clip_geometry.geometry._core.kinds import Value, Values, in_kind
 from clip_geometry.geometry._core.rows import Labels, Rows, as_codes, as_rows, mean_row
 from clip_geometry.geometry.cosine import average_cosine
 from clip_geometry.geometry.type_cosine import inter_type_cosine, intra_type_cosine
@@ -21,26 +21,28 @@ class AdjustedCosines(NamedTuple):
     left_out: rows that are the mean of their cluster, which have no direction once it is subtracted.
     """
 
-    inter: Float[Tensor, " k"]
-    intra: Float[Tensor, " k"]
-    sizes: Int[Tensor, " k"]
+    inter: Values
+    intra: Values
+    sizes: Values
     left_out: int
 
-    def mean(self, which: str, *, weighted: Flag = False) -> Float[Tensor, ""]:
+    def mean(self, which: str, *, weighted: Flag = False) -> Value:
         """Mean over the clusters that have a value, each counted once as in the authors' code; weighted: by its rows.
 
         Raises InputError where no cluster has one.
         """
         which, weighted = one_of(which, "which", ("inter", "intra")), flag(weighted, "weighted")
-        values: Tensor = getattr(self, which)
+        values = torch.as_tensor(getattr(self, which))
         known = ~values.isnan()
         if not known.any():
             needed = "rows of two types" if which == "inter" else "two rows of one type"
             raise InputError(f"none of the {len(values)} clusters has {needed} once its mean is subtracted")
-        weights = self.sizes[known].double() if weighted else torch.ones_like(values[known])
-        return (values[known] * weights).sum() / weights.sum()
+        weights = torch.as_tensor(self.sizes)[known].double() if weighted else torch.ones_like(values[known])
+        mean = (values[known] * weights).sum() / weights.sum()
+        return mean if isinstance(self.sizes, Tensor) else mean.item()
 
 
+@in_kind
 def adjusted_type_cosines(x: Rows, types: Labels, clusters: Labels) -> AdjustedCosines:
     """inter_type_cosine and intra_type_cosine within each cluster, after the cluster's mean was subtracted; exactly.
 

@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Integer
+from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.neighbors import as_rows_with_neighbors, nearest
 from clip_geometry.geometry._core.rows import (
@@ -28,6 +29,7 @@ from clip_geometry.registry import InputError
 ROUNDING = 1e-10  # of the squared sum of squared norms: smaller is made of last digits
 
 
+@in_kind
 def linear_cka(x: Rows, y: Rows) -> Float[Tensor, ""]:
     """Linear centered kernel alignment, with the unbiased HSIC of Song et al. 2012.
 
@@ -41,7 +43,7 @@ def linear_cka(x: Rows, y: Rows) -> Float[Tensor, ""]:
         y: Rows, (n, e), aligned with x, of any dimension.
 
     Returns:
-        The alignment, a 0-d float64 tensor.
+        The alignment, a float (for tensors a 0-d float64 tensor).
 
     Raises:
         InputError: There are fewer than 4 rows, the numbers of rows differ, or HSIC(x, x) or HSIC(y, y) is 0: all rows
@@ -50,7 +52,7 @@ def linear_cka(x: Rows, y: Rows) -> Float[Tensor, ""]:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
-        >>> round(float(cg.linear_cka(image, image[:, :4])), 3)
+        >>> round(cg.linear_cka(image, image[:, :4]), 3)
         0.628
     """
     x, y = as_aligned_matrices(x, y, ("image", "text"), least=4, one_space=False)
@@ -125,6 +127,7 @@ def _cka_left_out(x: LeftOut, y: LeftOut) -> Iterator[Tensor]:
         yield _ratio(hsic[0], hsic[1], hsic[2], n)
 
 
+@in_kind
 def mutual_knn(x: Rows, y: Rows, *, k: Integer = 10) -> Float[Tensor, ""]:
     """Share of the k nearest neighbors by cosine that two sets agree on (Huh et al. 2024).
 
@@ -137,7 +140,7 @@ def mutual_knn(x: Rows, y: Rows, *, k: Integer = 10) -> Float[Tensor, ""]:
         k: Number of neighbors.
 
     Returns:
-        The share, a 0-d float64 tensor.
+        The share, a float (for tensors a 0-d float64 tensor).
 
     Raises:
         InputError: A row is zero, all rows are equal, the numbers of rows differ, n, d or e is too small, or k < 1.
@@ -145,7 +148,7 @@ def mutual_knn(x: Rows, y: Rows, *, k: Integer = 10) -> Float[Tensor, ""]:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
-        >>> round(float(cg.mutual_knn(image, image[:, :4])), 3)
+        >>> round(cg.mutual_knn(image, image[:, :4]), 3)
         0.396
     """
     x, y = as_aligned_matrices(x, y, ("image", "text"), one_space=False)
@@ -187,6 +190,7 @@ add_measure(
         name="cka",
         streams=True,
         title="Linear CKA, unbiased",
+        brief="whether images and texts have the same similarities",
         group="matching",
         function=linear_cka,
         left_out=_cka_left_out,
@@ -211,6 +215,7 @@ add_measure(
         name="mutual_knn",
         streams=True,
         title="Mutual nearest neighbors",
+        brief="whether images and texts have the same neighbors",
         group="matching",
         function=mutual_knn,
         left_out=_mutual_knn_left_out,

@@ -3,11 +3,10 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Integer, seed_number, whole_number
 from clip_geometry.geometry._core.class_distances import products_of
+from clip_geometry.geometry._core.kinds import Value, in_kind
 from clip_geometry.geometry._core.row_sums import sums_of_distances
 from clip_geometry.geometry._core.rows import Labels, Rows, as_rows
 from clip_geometry.geometry._kernels.fused_distances import Products
@@ -20,13 +19,14 @@ class CheckedSilhouette(NamedTuple):
     """error: root mean square difference of the silhouettes of `checked` rows from float64 ones; largest_error: of
     these rows. The value, a mean over all rows, is nearer than that. products: how rows were multiplied."""
 
-    value: Float[Tensor, ""]
-    error: Float[Tensor, ""]
-    largest_error: Float[Tensor, ""]
+    value: Value
+    error: Value
+    largest_error: Value
     checked: int
     products: str
 
 
+@in_kind
 @torch.no_grad()
 def checked_silhouette(
     x: Rows, labels: Labels, *, products: Products | None = None, of: Integer = CHECKED, seed: Integer = 0
@@ -50,7 +50,7 @@ def checked_silhouette(
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8))
         >>> found = cg.checked_silhouette(x, np.arange(100) % 2)
-        >>> round(float(found.value), 4), float(found.error) < 1e-6
+        >>> round(found.value, 4), found.error < 1e-6
         (0.0084, True)
     """
     x = as_rows(x)

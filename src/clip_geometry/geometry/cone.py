@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from clip_geometry.geometry._core.kinds import Value, Values, in_kind
 from clip_geometry.geometry._core.rows import Rows, as_matrix, blocks, in_one_piece, mean_row, unit_rows
 from clip_geometry.geometry.measure import Measure, add_measure
 from clip_geometry.registry import InputError
@@ -15,13 +16,14 @@ SORTED = 2**18  # numbers at a time
 
 
 class Cone(NamedTuple):
-    axis: Float[Tensor, " d"]
-    mean_cosine: Float[Tensor, ""]
-    min_cosine: Float[Tensor, ""]
-    half_angle: Float[Tensor, ""]
-    half_angle_99: Float[Tensor, ""]
+    axis: Values
+    mean_cosine: Value
+    min_cosine: Value
+    half_angle: Value
+    half_angle_99: Value
 
 
+@in_kind
 def cone(x: Rows) -> Cone:
     """The cone around the mean direction that holds all rows.
 
@@ -33,7 +35,7 @@ def cone(x: Rows) -> Cone:
         x: Rows, (n, d), n ≥ 2.
 
     Returns:
-        A `Cone`: axis (d,), mean_cosine, min_cosine, half_angle, half_angle_99; float64 tensors.
+        A `Cone`: axis (d,), mean_cosine, min_cosine, half_angle, half_angle_99; float64.
 
     Raises:
         InputError: A row is zero, or the directions cancel (‖Σu‖ ≤ 1e-7 n), so that there is no axis.
@@ -42,7 +44,7 @@ def cone(x: Rows) -> Cone:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
         >>> found = cg.cone(x)
-        >>> round(float(found.mean_cosine), 3), round(float(found.half_angle), 1)
+        >>> round(found.mean_cosine, 3), round(found.half_angle, 1)
         (0.701, 80.0)
     """
     u = unit_rows(as_matrix(x))
@@ -82,6 +84,7 @@ _MEAN = Measure(
     name="cone_mean_cosine",
     streams=True,
     title="Mean cosine to the cone's axis",
+    brief="how closely the rows gather around their mean direction",
     group="cone",
     function=cone,
     attribute="mean_cosine",
@@ -100,6 +103,7 @@ _MIN = replace(
     _MEAN,
     name="cone_min_cosine",
     title="Smallest cosine to the cone's axis",
+    brief="how far the farthest row is from the mean direction",
     attribute="min_cosine",
     summary="The cosine to the mean direction of the row that lies farthest from it.",
     reading="Above 0, every row lies in one half space around the mean direction.",
@@ -113,6 +117,7 @@ _ANGLE = replace(
     _MIN,
     name="cone_half_angle",
     title="Half angle of the cone",
+    brief="angle between the axis of the cone and its edge",
     attribute="half_angle",
     summary="The angle between the mean direction and the row farthest from it.",
     reading="A true cone stays well below 90°; an isotropic cloud has rows on the far side of its mean direction.",

@@ -3,10 +3,12 @@
 from jaxtyping import Float
 from torch import Tensor
 
+from clip_geometry.geometry._core.kinds import arrays_in_kind, in_kind
 from clip_geometry.geometry._core.rows import Matrix, Rows, as_matrix, blocks, in_one_piece, mean_row, unit_rows
 from clip_geometry.geometry.measure import Measure, add_measure
 
 
+@arrays_in_kind
 def conformity(x: Rows) -> Float[Tensor, " n"]:
     """Mean cosine similarity of each row to all other rows, exactly, in O(nd).
 
@@ -33,6 +35,7 @@ def conformity(x: Rows) -> Float[Tensor, " n"]:
     return 1 - (n * squares + squares.sum()) / (2 * (n - 1))
 
 
+@in_kind
 def conformity_std(x: Rows) -> Float[Tensor, ""]:
     """Standard deviation of `conformity` over the rows (population, ddof 0).
 
@@ -43,7 +46,7 @@ def conformity_std(x: Rows) -> Float[Tensor, ""]:
         x: Rows, (n, d), n ≥ 3, because two rows always conform equally.
 
     Returns:
-        The standard deviation, a 0-d float64 tensor.
+        The standard deviation, a float (for tensors a 0-d float64 tensor).
 
     Raises:
         InputError: A row is zero.
@@ -51,7 +54,7 @@ def conformity_std(x: Rows) -> Float[Tensor, ""]:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
-        >>> round(float(cg.conformity_std(x)), 3)
+        >>> round(cg.conformity_std(x), 3)
         0.119
     """
     squares = _squares_from_mean(as_matrix(x, least=3))
@@ -71,6 +74,7 @@ add_measure(
         name="conformity_std",
         streams=True,
         title="Spread of conformity",
+        brief="how unequally typical the rows are of their set",
         group="cone",
         function=conformity_std,
         takes="rows",

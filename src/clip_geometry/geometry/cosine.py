@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Integer, block_number
+from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.rows import (
     BLOCK,
     Matrix,
@@ -41,6 +42,7 @@ def mean_cosine_distance(x: Float[Matrix, "n d"], *, name: str = "x") -> Float[T
     return torch.stack([(u - mean).square().sum() for u in unit_blocks(x, name=name)]).sum() / (len(x) - 1)
 
 
+@in_kind
 def average_cosine(x: Rows) -> Float[Tensor, ""]:
     """Average cosine similarity of all pairs of different rows, exactly, in O(nd).
 
@@ -51,7 +53,7 @@ def average_cosine(x: Rows) -> Float[Tensor, ""]:
         x: Rows, (n, d), n ≥ 2.
 
     Returns:
-        The average, a 0-d float64 tensor.
+        The average, a float (for tensors a 0-d float64 tensor).
 
     Raises:
         InputError: A row is zero.
@@ -59,12 +61,13 @@ def average_cosine(x: Rows) -> Float[Tensor, ""]:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
-        >>> round(float(cg.average_cosine(x)), 3)
+        >>> round(cg.average_cosine(x), 3)
         0.487
     """
     return 1 - mean_cosine_distance(as_matrix(x))
 
 
+@in_kind
 def min_pairwise_cosine(x: Rows, *, block_size: Integer = 2048) -> Float[Tensor, ""]:
     """Smallest cosine similarity of any two rows.
 
@@ -76,7 +79,7 @@ def min_pairwise_cosine(x: Rows, *, block_size: Integer = 2048) -> Float[Tensor,
         block_size: Rows per block.
 
     Returns:
-        The minimum, a 0-d float64 tensor.
+        The minimum, a float (for tensors a 0-d float64 tensor).
 
     Raises:
         InputError: A row is zero.
@@ -84,7 +87,7 @@ def min_pairwise_cosine(x: Rows, *, block_size: Integer = 2048) -> Float[Tensor,
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
-        >>> round(float(cg.min_pairwise_cosine(x)), 3)
+        >>> round(cg.min_pairwise_cosine(x), 3)
         -0.548
     """
     block_size = block_number(block_size)
@@ -95,6 +98,7 @@ def min_pairwise_cosine(x: Rows, *, block_size: Integer = 2048) -> Float[Tensor,
     return torch.stack(least).min().clamp(-1, 1)
 
 
+@in_kind
 def matching_cosine(x: Rows, y: Rows) -> Float[Tensor, ""]:
     """Mean cosine similarity of matching pairs (x_i, y_i).
 
@@ -105,7 +109,7 @@ def matching_cosine(x: Rows, y: Rows) -> Float[Tensor, ""]:
         y: Rows, (n, d), aligned with x.
 
     Returns:
-        The mean, a 0-d float64 tensor.
+        The mean, a float (for tensors a 0-d float64 tensor).
 
     Raises:
         InputError: A row is zero, or the numbers of rows differ.
@@ -113,13 +117,14 @@ def matching_cosine(x: Rows, y: Rows) -> Float[Tensor, ""]:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
-        >>> round(float(cg.matching_cosine(image, image + text)), 3)
+        >>> round(cg.matching_cosine(image, image + text), 3)
         0.706
     """
     x, y = as_aligned_matrices(x, y, ("image", "text"), least=1)
     return (1 - unit_differences(x, y) / (2 * len(x))).clamp(-1, 1)
 
 
+@in_kind
 def random_cosine(x: Rows, y: Rows) -> Float[Tensor, ""]:
     """Mean cosine similarity of non-matching pairs (x_i, y_j), i ≠ j, exactly, in O(nd).
 
@@ -130,7 +135,7 @@ def random_cosine(x: Rows, y: Rows) -> Float[Tensor, ""]:
         y: Rows, (n, d), aligned with x.
 
     Returns:
-        The mean, a 0-d float64 tensor.
+        The mean, a float (for tensors a 0-d float64 tensor).
 
     Raises:
         InputError: A row is zero, or the numbers of rows differ.
@@ -138,7 +143,7 @@ def random_cosine(x: Rows, y: Rows) -> Float[Tensor, ""]:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
-        >>> round(float(cg.random_cosine(image + 1, image + text + 1)), 3)
+        >>> round(cg.random_cosine(image + 1, image + text + 1), 3)
         0.392
     """
     x, y = as_aligned_matrices(x, y, ("image", "text"))
@@ -163,6 +168,7 @@ add_measure(
         streams=True,
         aggregated=True,
         title="Average cosine",
+        brief="how alike two random rows of a set are",
         group="cone",
         function=average_cosine,
         takes="rows",
@@ -183,6 +189,7 @@ add_measure(
         name="min_pairwise_cosine",
         streams=True,
         title="Smallest pairwise cosine",
+        brief="the least alike two rows of a set",
         group="cone",
         function=min_pairwise_cosine,
         takes="rows",
@@ -204,6 +211,7 @@ add_measure(
         name="matching_cosine",
         streams=True,
         title="Cosine of matching pairs",
+        brief="how alike an image and its own text are",
         group="matching",
         function=matching_cosine,
         takes="pairs",
@@ -224,6 +232,7 @@ add_measure(
         name="random_cosine",
         streams=True,
         title="Cosine of random pairs",
+        brief="how alike an image and another image's text are",
         group="matching",
         function=random_cosine,
         takes="distinct pairs",

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Integer, Number, one_of, real_number
 from clip_geometry.geometry._core.distinct import SAME_DIRECTION, distinct_rows
+from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.neighbors import as_rows_with_neighbors, nearest
 from clip_geometry.geometry._core.rows import Matrix, Rows, as_matrix, unit_rows
 from clip_geometry.geometry._core.streamed import StreamedRows
@@ -25,6 +26,7 @@ METRICS = ("euclidean", "cosine")
 ESTIMATORS = ("mackay", "levina-bickel", "cai2021")
 
 
+@in_kind
 def two_nn(x: Rows, *, discard: Number = 0.1) -> Float[Tensor, ""]:
     """Intrinsic dimension from the ratio of the distances to the two nearest rows (Facco et al. 2017).
 
@@ -37,7 +39,7 @@ def two_nn(x: Rows, *, discard: Number = 0.1) -> Float[Tensor, ""]:
         discard: Share of the ratios to leave out, in [0, 1).
 
     Returns:
-        The dimension, a 0-d float64 tensor.
+        The dimension, a float (for tensors a 0-d float64 tensor).
 
     Raises:
         InputError: There are fewer rows, `discard` is out of range or leaves no ratio, or r1 = r2 in all kept rows (a
@@ -46,7 +48,7 @@ def two_nn(x: Rows, *, discard: Number = 0.1) -> Float[Tensor, ""]:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(300, 2)) @ np.eye(2, 8)
-        >>> round(float(cg.two_nn(x)), 2)
+        >>> round(cg.two_nn(x), 2)
         2.25
     """
     discard = discarded_share(discard)
@@ -73,6 +75,7 @@ def slope_on_ratios(logs: Float[Tensor, " kept"], n: int) -> Float[Tensor, ""]:
     return (logs * heights).sum() / logs.square().sum()
 
 
+@in_kind
 def local_intrinsic_dimension(
     x: Rows, *, k: Integer = 100, metric: Metric = "euclidean", estimator: Estimator = "mackay"
 ) -> Float[Tensor, ""]:
@@ -92,7 +95,7 @@ def local_intrinsic_dimension(
             half of "levina-bickel" and k/(k − 1), for comparison with published tables only (Cai et al. 2021).
 
     Returns:
-        The dimension, a 0-d float64 tensor.
+        The dimension, a float (for tensors a 0-d float64 tensor).
 
     Raises:
         InputError: There are too few rows, a row is zero with "cosine", or all neighbors are equally far: of every row
@@ -101,7 +104,7 @@ def local_intrinsic_dimension(
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(300, 2)) @ np.eye(2, 8)
-        >>> round(float(cg.local_intrinsic_dimension(x, k=20)), 2)
+        >>> round(cg.local_intrinsic_dimension(x, k=20), 2)
         2.07
     """
     metric, estimator = one_of(metric, "metric", METRICS), one_of(estimator, "estimator", ESTIMATORS)
@@ -162,6 +165,7 @@ _TWO_NN = Measure(
     name="two_nn",
     streams=True,
     title="Intrinsic dimension (TwoNN)",
+    brief="intrinsic dimension, by the two nearest neighbors",
     group="neighbors",
     function=two_nn,
     takes="rows",
@@ -185,6 +189,7 @@ _LID = Measure(
     name="lid",
     streams=True,
     title="Local intrinsic dimension",
+    brief="intrinsic dimension, by the 100 nearest neighbors",
     group="neighbors",
     function=local_intrinsic_dimension,
     takes="rows",

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.rows import Rows, as_aligned_matrices, as_two_matrices, mean_row
 from clip_geometry.geometry._core.streamed import StreamedRows, cat
@@ -18,6 +19,7 @@ from clip_geometry.registry import InputError
 ROUNDING = 1e-29  # squared distance of unit rows that are equal but for a few last digits
 
 
+@in_kind
 def modality_gap(image: Rows, text: Rows) -> Float[Tensor, ""]:
     """Distance between the two means, ‖mean(image) − mean(text)‖, rows as given.
 
@@ -28,7 +30,7 @@ def modality_gap(image: Rows, text: Rows) -> Float[Tensor, ""]:
         text: Rows, (m, d), m ≥ 2.
 
     Returns:
-        The distance, a 0-d float64 tensor.
+        The distance, a float (for tensors a 0-d float64 tensor).
 
     Raises:
         InputError: The dimensions differ.
@@ -36,13 +38,14 @@ def modality_gap(image: Rows, text: Rows) -> Float[Tensor, ""]:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
-        >>> round(float(cg.modality_gap(image, text + 1)), 3)
+        >>> round(cg.modality_gap(image, text + 1), 3)
         2.942
     """
     image, text = as_two_matrices(image, text, ("image", "text"))
     return (mean_row(image) - mean_row(text)).norm()
 
 
+@in_kind
 def modality_silhouette(image: Rows, text: Rows, *, metric: Metric = "euclidean") -> Float[Tensor, ""]:
     """Silhouette of all rows, with the modality as the label.
 
@@ -54,7 +57,7 @@ def modality_silhouette(image: Rows, text: Rows, *, metric: Metric = "euclidean"
         metric: "euclidean", "sqeuclidean" or "cosine", as in `silhouette_samples`.
 
     Returns:
-        The silhouette, a 0-d float64 tensor.
+        The silhouette, a float (for tensors a 0-d float64 tensor).
 
     Raises:
         InputError: The dimensions differ.
@@ -62,7 +65,7 @@ def modality_silhouette(image: Rows, text: Rows, *, metric: Metric = "euclidean"
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
-        >>> round(float(cg.modality_silhouette(image, text + 1)), 3)
+        >>> round(cg.modality_silhouette(image, text + 1), 3)
         0.186
     """
     image, text = as_two_matrices(image, text, ("image", "text"))
@@ -78,6 +81,7 @@ def _left_out(image: LeftOut, text: LeftOut) -> Iterator[Tensor]:
     return silhouette_left_out(both, torch.cat([torch.zeros(len(image)), torch.ones(len(text))]))
 
 
+@in_kind
 def relative_modality_gap(image: Rows, text: Rows) -> Float[Tensor, ""]:
     """Distance of matching pairs relative to the distances within the modalities (Schrodi et al. 2025).
 
@@ -90,7 +94,7 @@ def relative_modality_gap(image: Rows, text: Rows) -> Float[Tensor, ""]:
         text: Rows, (n, d), aligned with image.
 
     Returns:
-        The relative gap, a 0-d float64 tensor.
+        The relative gap, a float (for tensors a 0-d float64 tensor).
 
     Raises:
         InputError: A row is zero, the numbers of rows differ, or all directions are equal (0/0).
@@ -98,7 +102,7 @@ def relative_modality_gap(image: Rows, text: Rows) -> Float[Tensor, ""]:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
-        >>> round(float(cg.relative_modality_gap(image, image + text)), 3)
+        >>> round(cg.relative_modality_gap(image, image + text), 3)
         0.226
     """
     image, text = as_aligned_matrices(image, text, ("image", "text"))
@@ -115,6 +119,7 @@ add_measure(
         streams=True,
         aggregated=True,
         title="Modality gap",
+        brief="distance between the mean image and the mean text",
         group="modality gap",
         function=modality_gap,
         takes="two sets",
@@ -134,6 +139,7 @@ add_measure(
 _SILHOUETTE = Measure(
     name="modality_silhouette",
     title="Silhouette of the modalities",
+    brief="how separate the clusters of the modalities are",
     group="modality gap",
     function=modality_silhouette,
     left_out=_left_out,
@@ -178,6 +184,7 @@ add_measure(
         name="relative_modality_gap",
         streams=True,
         title="Relative modality gap",
+        brief="distance of pairs beside distances within modalities",
         group="modality gap",
         function=relative_modality_gap,
         takes="distinct pairs",

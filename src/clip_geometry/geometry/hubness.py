@@ -5,11 +5,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Integer
+from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.neighbors import as_rows_with_neighbors, nearest
 from clip_geometry.geometry._core.rows import Rows, require_spread, unit_rows
 from clip_geometry.geometry.measure import Measure, add_measure
 
 
+@in_kind
 def hubness(x: Rows, *, k: Integer = 10) -> Float[Tensor, ""]:
     """Skewness of the k-occurrence counts: how often each row is among the k nearest, by cosine, of another row.
 
@@ -22,7 +24,7 @@ def hubness(x: Rows, *, k: Integer = 10) -> Float[Tensor, ""]:
         k: Number of neighbors.
 
     Returns:
-        The skewness, a 0-d float64 tensor.
+        The skewness, a float (for tensors a 0-d float64 tensor).
 
     Raises:
         InputError: A row is zero, all rows are equal, n or d is too small, or k < 1.
@@ -30,7 +32,7 @@ def hubness(x: Rows, *, k: Integer = 10) -> Float[Tensor, ""]:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8))
-        >>> round(float(cg.hubness(x)), 3)
+        >>> round(cg.hubness(x), 3)
         0.168
     """
     x, k = as_rows_with_neighbors(x, k, least_d=2)
@@ -47,6 +49,7 @@ add_measure(
         name="hubness",
         streams=True,
         title="Hubness",
+        brief="whether few rows are the neighbors of very many",
         group="neighbors",
         function=hubness,
         takes="rows",

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Flag, Number, flag, real_number
+from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.moments import RowsOrMoments, as_moments, scatter
 from clip_geometry.geometry._core.rows import Rows, as_rows
 from clip_geometry.geometry.measure import Measure, add_measure, variant
@@ -17,6 +18,7 @@ SMALLEST_FOURTH = 1e-290  # smaller sums of fourth powers lose digits
 ROUNDING = 1e-8  # of n²: what is left of the terms of ‖C‖²'s unbiased estimate is noise below
 
 
+@in_kind
 def participation_ratio(x: RowsOrMoments) -> Float[Tensor, ""]:
     """Effective number of dimensions that the variance uses.
 
@@ -27,7 +29,7 @@ def participation_ratio(x: RowsOrMoments) -> Float[Tensor, ""]:
         x: Rows, (n, d), or `Moments`; n ≥ 2.
 
     Returns:
-        The ratio, a 0-d float64 tensor.
+        The ratio, a float (for tensors a 0-d float64 tensor).
 
     Raises:
         InputError: All rows are equal.
@@ -35,12 +37,13 @@ def participation_ratio(x: RowsOrMoments) -> Float[Tensor, ""]:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8))
-        >>> round(float(cg.participation_ratio(x)), 3)
+        >>> round(cg.participation_ratio(x), 3)
         7.259
     """
     return _ratio(scatter(x))
 
 
+@in_kind
 def isoscore(x: RowsOrMoments, *, unbiased: Flag = False) -> Float[Tensor, ""]:
     """IsoScore: the participation ratio, rescaled to [0, 1] (Rudman et al. 2022).
 
@@ -61,7 +64,7 @@ def isoscore(x: RowsOrMoments, *, unbiased: Flag = False) -> Float[Tensor, ""]:
         unbiased: Correct the bias of small samples.
 
     Returns:
-        The score, a 0-d float64 tensor.
+        The score, a float (for tensors a 0-d float64 tensor).
 
     Raises:
         InputError: All rows are equal, d = 1, or b ≤ 0.
@@ -69,9 +72,9 @@ def isoscore(x: RowsOrMoments, *, unbiased: Flag = False) -> Float[Tensor, ""]:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8))
-        >>> round(float(cg.isoscore(x)), 3)
+        >>> round(cg.isoscore(x), 3)
         0.894
-        >>> round(float(cg.isoscore(x, unbiased=True)), 3)
+        >>> round(cg.isoscore(x, unbiased=True), 3)
         0.983
     """
     if flag(unbiased, "unbiased"):
@@ -93,6 +96,7 @@ def isoscore(x: RowsOrMoments, *, unbiased: Flag = False) -> Float[Tensor, ""]:
     return (_ratio(m2) - 1) / (len(m2) - 1)
 
 
+@in_kind
 def isoscore_star(x: RowsOrMoments, covariance: Rows, *, zeta: Number) -> Float[Tensor, ""]:
     """IsoScore*: IsoScore of the shrunken covariance (1 − ζ) C + ζ C_0 (Rudman & Eickhoff 2024).
 
@@ -104,7 +108,7 @@ def isoscore_star(x: RowsOrMoments, covariance: Rows, *, zeta: Number) -> Float[
         zeta: ζ in [0, 1]; 0 is `isoscore`, 1 the score of C_0 alone.
 
     Returns:
-        The score, a 0-d float64 tensor.
+        The score, a float (for tensors a 0-d float64 tensor).
 
     Raises:
         InputError: C_0 has another shape or is not symmetric, ζ lies outside [0, 1], or the shrunken covariance is
@@ -113,7 +117,7 @@ def isoscore_star(x: RowsOrMoments, covariance: Rows, *, zeta: Number) -> Float[
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8))
-        >>> round(float(cg.isoscore_star(x[:10], np.cov(x.T), zeta=0.5)), 3)
+        >>> round(cg.isoscore_star(x[:10], np.cov(x.T), zeta=0.5), 3)
         0.758
     """
     zeta = real_number(zeta, "zeta", lambda share: 0 <= share <= 1, "a share from 0 (rows only) to 1 (covariance only)")
@@ -142,6 +146,7 @@ add_measure(
         streams=True,
         from_moments=True,
         title="Participation ratio",
+        brief="number of dimensions that the variance uses",
         group="isotropy",
         function=participation_ratio,
         takes="rows",
@@ -162,6 +167,7 @@ _ISOSCORE = Measure(
     streams=True,
     from_moments=True,
     title="IsoScore",
+    brief="how evenly the variance uses all dimensions, 0 to 1",
     group="isotropy",
     function=isoscore,
     takes="rows",

@@ -5,9 +5,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
 from typing import Any, Literal, TypeAlias, TypeVar
 
-import torch
-from torch import Tensor
-
+from clip_geometry.geometry._core.kinds import Value, as_given
 from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.registry import InputError, Registry, shown
 
@@ -22,9 +20,11 @@ INVARIANCES = {
 T = TypeVar("T")
 Bound: TypeAlias = int | float | str
 
-# as they are read
-GROUPS = ("cone", "modality gap", "matching", "isotropy", "spread", "clusters", "neighbors", "objectives")
-
+# as they are read; the last ones are those of evaluators
+GROUPS = (
+    *("cone", "modality gap", "matching", "isotropy", "spread", "clusters", "neighbors", "objectives"),
+    *("retrieval", "classification", "contrastive loss", "languages"),
+)
 
 LABELS = ("labels", "languages")  # arguments with one value per row; all others are rows
 
@@ -120,6 +120,9 @@ class Measure:
         smooth: False for extremes, arbitrary bases and distances to near neighbors, whose error the jackknife gets
             wrong (for two_nn and hubness twice the true one).
         by_default: False where it is taken only if it is named.
+        brief: What it or its evaluator measures, in at most 55 characters, for `clip-geometry list`; by default the
+            title.
+        evaluator: The evaluator whose number this is, if it is one; its name stands for all of its numbers.
         streams: Whether it takes `StreamedRows`, in a bounded number of blocks. Otherwise it needs all rows in memory.
         aggregated: Whether each of its passes is an aggregation (`StreamedRows.aggregate`), which an engine can run.
         from_moments: Whether it takes `Moments` in place of rows. It is then aggregated, too, and one pass gives its
@@ -135,7 +138,7 @@ class Measure:
         >>> measure = cg.measures["isoscore"]
         >>> measure.title, measure.range, measure.takes
         ('IsoScore', (0, 1), 'rows')
-        >>> round(float(measure(x)), 3)
+        >>> round(measure(x), 3)
         0.894
     """
 
@@ -162,6 +165,8 @@ class Measure:
     quadratic: bool = False
     smooth: bool = True
     by_default: bool = True
+    brief: str = ""
+    evaluator: str | None = None
     streams: bool = False
     aggregated: bool = False
     from_moments: bool = False
@@ -180,12 +185,12 @@ class Measure:
         unit = () if "scale" in self.invariances else ("rows of one scale",)
         return (*filter(None, (self.inputs.needs,)), *unit)
 
-    def __call__(self, *sets) -> Tensor:
-        """The number, a 0-d float64 tensor. Raises InputError for sets too small to have it, besides what its function
-        raises."""
+    def __call__(self, *sets) -> Value:
+        """The number: a 0-d float64 tensor for tensors, a float for arrays. Raises InputError for sets too small to
+        have it, besides what its function raises."""
         result = self.function(*sets, **self.options)
         try:
-            return self.pick(result)
+            return as_given(self.pick(result), sets)
         except KeyError:
             raise InputError(f"{self.name} does not exist for sets as small as these; give more classes") from None
 
@@ -202,15 +207,18 @@ class Measure:
             return (self.function(moments, **self.options) for moments in rows[0].moments)
         return None if self.left_out is None else self.left_out(*sets, **self.options)
 
-    def pick(self, result: Any) -> Tensor:
+    def pick(self, result: Any) -> Value:
         """The number out of what the function returned. Raises KeyError where it has no such number."""
         if self.attribute is None:
-            return torch.as_tensor(result)
+            return result
         of = itemgetter if isinstance(result, Mapping) else attrgetter
-        return torch.as_tensor(of(self.attribute)(result), dtype=torch.float64)
+        return of(self.attribute)(result)
 
 
-measures: Registry[Measure] = Registry("measure", "clip-geometry list measures")
+# all of them, whatever is imported: what other layers add is imported when it is asked for
+measures: Registry[Measure] = Registry(
+    "measure", "clip-geometry list measures", more=("clip_geometry.evaluators", "clip_geometry.references")
+)
 
 
 def add_measure(measure: Measure, *variants: Measure) -> None:
@@ -256,27 +264,18 @@ def variant(measure: Measure, name: str, **changes: Any) -> Measure:
 
 
 def by_group(*, all: bool = False) -> list[Measure]:
-    """The measures taken by default, or all, group by group."""
-    members = [measure for measure in measures.values() if all or measure.by_default]
+    """The measures taken by default, or all, group by group, without the numbers of evaluators."""
+    members = [measure for measure in measures.values() if (all or measure.by_default) and not measure.evaluator]
     return sorted(members, key=lambda measure: GROUPS.index(measure.group))
 
 
 def as_measure(measure: str | T) -> Measure | T:
-    """The measure of that name; a Measure or a function is returned as it is.
-
-    Raises InputError for unknown names. Those of an evaluator's numbers are unknown here, as no measure depends on
-    evaluators; all of them, and no measure's, have a dot.
-    """
-    if not isinstance(measure, str):
-        if not callable(measure):
-            raise InputError(f"measure = {shown(measure)}; expected a name, a Measure or a function")
-        return measure
-    if "." in measure:
-        raise InputError(
-            f"{measure!r} is no name of a measure; of a number of an evaluator hand over its Measure, "
-            f"clip_geometry.evaluators.evaluators[{measure!r}]"
-        )
-    return measures[measure]
+    """The measure of that name; a Measure or a function is returned as it is. Raises InputError for unknown names."""
+    if isinstance(measure, str):
+        return measures[measure]
+    if not callable(measure):
+        raise InputError(f"measure = {shown(measure)}; expected a name, a Measure or a function")
+    return measure
 
 
 def as_registered(measure: str | Measure) -> Measure:

@@ -30,12 +30,11 @@ def null_value(
     prepare: Callable[[Tensor], Tensor] = lambda rows: rows,
     draws: Integer = 1,
     seed: Integer = 0,
-) -> Tensor:
+) -> float:
     """Value of a measure on isotropic Gaussian rows of the same n and d, against which a value is read.
 
     Args:
-        measure: Name of a measure, or a `Measure`; of an evaluator's number,
-            `clip_geometry.evaluators.evaluators[name]`.
+        measure: Name of a measure or of an evaluator's number, or a `Measure`.
         n: Number of rows, as in the data.
         d: Dimension, as in the data.
         n_text: Rows of the second set, by default n; of a measure with class texts, the number of classes.
@@ -47,14 +46,14 @@ def null_value(
         seed: Seed of the first draw.
 
     Returns:
-        The mean over the draws, a 0-d float64 tensor.
+        The mean over the draws.
 
     Raises:
         InputError: There are no rows, columns or draws, or the measure is no function of rows and labels.
 
     Example:
         >>> import clip_geometry as cg
-        >>> round(float(cg.null_value("isoscore", 100, 50)), 2)  # biased low: isotropic rows would have 1
+        >>> round(cg.null_value("isoscore", 100, 50), 2)  # biased low: isotropic rows would have 1
         0.66
     """
     measure = as_registered(measure)
@@ -89,4 +88,5 @@ def null_value(
                 given.append(rows(second if given else n))
         return measure(*given)
 
-    return torch.stack([value(draw) for draw in range(seed, seed + draws)]).mean()
+    values = [float(value(draw)) for draw in range(seed, seed + draws)]
+    return float(torch.tensor(values, dtype=torch.float64).mean())

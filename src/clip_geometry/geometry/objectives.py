@@ -13,6 +13,7 @@ from torch import Tensor
 
 from clip_geometry.geometry._core.class_sums import class_sums
 from clip_geometry.geometry._core.distances import squared_distances
+from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.moments import RowsOrMoments, as_moments
 from clip_geometry.geometry._core.rows import (
     Labels,
@@ -30,6 +31,7 @@ from clip_geometry.registry import InputError
 DISTANCES = 2**20  # distances at a time: 8 MB
 
 
+@in_kind
 def silhouette(x: Rows, labels: Labels) -> Float[Tensor, ""]:
     """Silhouette objective: squared distances between classes minus those within (equation 1).
 
@@ -43,7 +45,7 @@ def silhouette(x: Rows, labels: Labels) -> Float[Tensor, ""]:
         labels: One label per row, (n,), at least two values.
 
     Returns:
-        The objective, a 0-d float64 tensor.
+        The objective, a float (for tensors a 0-d float64 tensor).
 
     Raises:
         InputError: There is a single label.
@@ -52,7 +54,7 @@ def silhouette(x: Rows, labels: Labels) -> Float[Tensor, ""]:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
         >>> labels = np.arange(100) % 5
-        >>> round(float(cg.objectives.silhouette(x, labels)), 1)
+        >>> round(cg.objectives.silhouette(x, labels), 1)
         98121.6
     """
     x = as_matrix(x)
@@ -63,6 +65,7 @@ def silhouette(x: Rows, labels: Labels) -> Float[Tensor, ""]:
     return 2 * within + 2 * n * between
 
 
+@in_kind
 def isotropy(x: RowsOrMoments) -> Float[Tensor, ""]:
     """Isotropy objective: cosine between the eigenvalues of the covariance and equal ones (equation 2).
 
@@ -73,7 +76,7 @@ def isotropy(x: RowsOrMoments) -> Float[Tensor, ""]:
         x: Rows, (n, d), or `Moments`; n ≥ 2, d ≥ 2.
 
     Returns:
-        The objective, a 0-d float64 tensor.
+        The objective, a float (for tensors a 0-d float64 tensor).
 
     Raises:
         InputError: All rows are equal, or d = 1.
@@ -81,13 +84,14 @@ def isotropy(x: RowsOrMoments) -> Float[Tensor, ""]:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
-        >>> round(float(cg.objectives.isotropy(x)), 3)
+        >>> round(cg.objectives.isotropy(x), 3)
         0.953
     """
     moments = as_moments(x, least_d=2)
     return (participation_ratio(moments) / moments.d).sqrt()
 
 
+@in_kind
 def classifier(x: Rows, labels: Labels, class_vectors: Rows | None = None) -> Float[Tensor, ""]:
     """Linear classifier objective: agreement with the own class vector minus that with all others (equation 3).
 
@@ -102,7 +106,7 @@ def classifier(x: Rows, labels: Labels, class_vectors: Rows | None = None) -> Fl
             not all of which need to occur. By default the mean of each class, for labels of any kind.
 
     Returns:
-        The objective, a 0-d float64 tensor.
+        The objective, a float (for tensors a 0-d float64 tensor).
 
     Raises:
         InputError: The labels do not fit.
@@ -111,7 +115,7 @@ def classifier(x: Rows, labels: Labels, class_vectors: Rows | None = None) -> Fl
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
         >>> labels = np.arange(100) % 5
-        >>> round(float(cg.objectives.classifier(x, labels)), 1)
+        >>> round(cg.objectives.classifier(x, labels), 1)
         -2224.3
     """
     x = as_matrix(x)
@@ -135,6 +139,7 @@ def classifier(x: Rows, labels: Labels, class_vectors: Rows | None = None) -> Fl
     return 2 * (sums.sums * offsets).sum() + sums.mean @ common
 
 
+@in_kind
 def triplet(x: Rows, labels: Labels) -> Float[Tensor, ""]:
     """Triplet objective: minus the triplet loss without margin, summed over all triplets (equation 5).
 
@@ -148,7 +153,7 @@ def triplet(x: Rows, labels: Labels) -> Float[Tensor, ""]:
         labels: One label per row, (n,), at least two values, one of them on two rows.
 
     Returns:
-        The objective, a 0-d float64 tensor.
+        The objective, a float (for tensors a 0-d float64 tensor).
 
     Raises:
         InputError: There are fewer rows, or the labels do not fit.
@@ -157,12 +162,13 @@ def triplet(x: Rows, labels: Labels) -> Float[Tensor, ""]:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
         >>> labels = np.arange(100) % 5
-        >>> round(float(cg.objectives.triplet(x, labels)), 1)
+        >>> round(cg.objectives.triplet(x, labels), 1)
         -72656.8
     """
     return _sum_over_anchors(_triplets, x, labels)
 
 
+@in_kind
 def triplet_bound(x: Rows, labels: Labels) -> Float[Tensor, ""]:
     """Upper bound of the triplet objective: a weighted sum of distances (equation 5).
 
@@ -176,7 +182,7 @@ def triplet_bound(x: Rows, labels: Labels) -> Float[Tensor, ""]:
         labels: One label per row, (n,), at least two values, one of them on two rows.
 
     Returns:
-        The bound, a 0-d float64 tensor.
+        The bound, a float (for tensors a 0-d float64 tensor).
 
     Raises:
         InputError: There are fewer rows, or the labels do not fit.
@@ -185,7 +191,7 @@ def triplet_bound(x: Rows, labels: Labels) -> Float[Tensor, ""]:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
         >>> labels = np.arange(100) % 5
-        >>> round(float(cg.objectives.triplet_bound(x, labels)), 1)
+        >>> round(cg.objectives.triplet_bound(x, labels), 1)
         1051.0
     """
 
@@ -266,6 +272,7 @@ _SILHOUETTE = Measure(
     streams=True,
     aggregated=True,
     title="Silhouette objective",
+    brief="distances between less within classes, as an objective",
     function=silhouette,
     takes="labeled rows",
     summary="Squared distances between classes minus squared distances within, over all ordered pairs of rows.",
@@ -286,6 +293,7 @@ _ISOTROPY = Measure(
     streams=True,
     from_moments=True,
     title="Isotropy objective",
+    brief="evenness of the axes' variances, as an objective",
     function=isotropy,
     takes="rows",
     summary="The cosine between the variances along the principal axes and equal variances.",
@@ -305,6 +313,7 @@ _CLASSIFIER = Measure(
     streams=True,
     aggregated=True,
     title="Linear classifier objective",
+    brief="margin of class means as a classifier",
     function=classifier,
     takes="labeled rows",
     summary="How much more a linear classifier with the class means as its weights gives to the right class than to "
@@ -323,6 +332,7 @@ _CLASSIFIER = Measure(
 _TRIPLET = Measure(
     name="objective_triplet",
     title="Triplet objective",
+    brief="minus the triplet loss over all triplets",
     function=triplet,
     takes="labeled rows",
     summary="Minus the triplet loss without margin, summed over all triplets of anchor, positive and negative.",
@@ -342,6 +352,7 @@ _TRIPLET = Measure(
 _BOUND = Measure(
     name="triplet_bound",
     title="Bound of the triplet objective",
+    brief="upper bound of the triplet objective",
     function=triplet_bound,
     takes="labeled rows",
     summary="The sum of weighted distances that the triplet objective never exceeds.",

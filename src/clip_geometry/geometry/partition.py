@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import one_of
+from clip_geometry.geometry._core.kinds import Value, in_kind
 from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.rows import Matrix, Rows, as_matrix, as_rows, blocks, mean_row, total
 from clip_geometry.geometry._core.streamed import StreamedRows
@@ -24,8 +25,8 @@ else:  # an unknown one is our sentence, not a type checker's
 
 
 class PartitionIsotropy(NamedTuple):
-    i1: Tensor
-    i2: Tensor
+    i1: Value
+    i2: Value
 
 
 class SignConventions(NamedTuple):
@@ -35,6 +36,7 @@ class SignConventions(NamedTuple):
     canonical: PartitionIsotropy
 
 
+@in_kind
 def partition_isotropy(x: Rows, *, convention: Convention = "invariant") -> PartitionIsotropy:
     """Isotropy I1 and I2 by the partition function (Mu & Viswanath 2018; Wang et al. 2020), rows as given.
 
@@ -51,7 +53,7 @@ def partition_isotropy(x: Rows, *, convention: Convention = "invariant") -> Part
             where eigenvalues repeat (whitened data). With d = 1 the last two have one direction: 1 and 0.
 
     Returns:
-        A `PartitionIsotropy`: i1 and i2, 0-d float64 tensors.
+        A `PartitionIsotropy`: i1 and i2, floats (for tensors 0-d float64 tensors).
 
     Raises:
         InputError: The rows are not usable, or the convention is unknown.
@@ -60,13 +62,14 @@ def partition_isotropy(x: Rows, *, convention: Convention = "invariant") -> Part
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
         >>> found = cg.partition_isotropy(x)
-        >>> round(float(found.i1), 4), round(float(found.i2), 3)
+        >>> round(found.i1, 4), round(found.i2, 3)
         (0.004, 1.959)
     """
     convention = one_of(convention, "convention", (*SignConventions._fields, "rows"))
     return partition_by_rows(x) if convention == "rows" else getattr(partition_by_sign(x), convention)
 
 
+@in_kind
 def partition_by_sign(x: Rows) -> SignConventions:
     """partition_isotropy in both conventions of signs, from one decomposition."""
     x = as_matrix(x)
@@ -76,6 +79,7 @@ def partition_by_sign(x: Rows) -> SignConventions:
     return SignConventions(_isotropy(torch.cat([forward, backward])), _isotropy(canonical))
 
 
+@in_kind
 def partition_by_rows(x: Rows) -> PartitionIsotropy:
     """partition_isotropy over the rows of the canonical eigenvector matrix."""
     x = as_matrix(x)
@@ -84,6 +88,7 @@ def partition_by_rows(x: Rows) -> PartitionIsotropy:
     return _isotropy(_log_partition(x, canonical.T))
 
 
+@in_kind
 def partition_over(x: Rows, directions: Rows) -> PartitionIsotropy:
     """Isotropy I1 and I2 over given directions instead of the eigenvectors.
 
@@ -94,7 +99,7 @@ def partition_over(x: Rows, directions: Rows) -> PartitionIsotropy:
         directions: Directions as rows, (m, d), m ≥ 1.
 
     Returns:
-        A `PartitionIsotropy`: i1 and i2, 0-d float64 tensors.
+        A `PartitionIsotropy`: i1 and i2, floats (for tensors 0-d float64 tensors).
 
     Raises:
         InputError: The dimensions differ.
@@ -102,7 +107,7 @@ def partition_over(x: Rows, directions: Rows) -> PartitionIsotropy:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
-        >>> round(float(cg.partition_over(x, np.eye(8)).i2), 3)
+        >>> round(cg.partition_over(x, np.eye(8)).i2, 3)
         0.13
     """
     x, directions = as_matrix(x), as_rows(directions, name="directions", least=1)
@@ -164,6 +169,7 @@ _I1 = Measure(
     name="isotropy_i1",
     streams=True,
     title="Isotropy I1",
+    brief="evenness of the partition function, least over largest",
     group="isotropy",
     function=partition_by_sign,
     left_out=_left_out,
@@ -186,6 +192,7 @@ _I2 = replace(
     _I1,
     name="isotropy_i2",
     title="Isotropy I2",
+    brief="unevenness of the partition function, relative std",
     attribute="invariant.i2",
     summary="The relative standard deviation of the partition function Z(v) over the principal directions and their "
     "negatives.",

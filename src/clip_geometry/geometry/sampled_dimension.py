@@ -7,10 +7,9 @@ farther away, and the neighborhood is another. Whose neighborhoods are averaged 
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Integer, Number, one_of, seed_number, whole_number
+from clip_geometry.geometry._core.kinds import Value, Values, as_given, in_kind
 from clip_geometry.geometry._core.neighbors import as_rows_with_neighbors, nearest
 from clip_geometry.geometry._core.rows import Rows
 from clip_geometry.geometry.dimension import (
@@ -27,14 +26,14 @@ from clip_geometry.registry import InputError
 
 
 class Estimate(NamedTuple):
-    value: Float[Tensor, ""]
-    standard_error: Float[Tensor, ""]
+    value: Value
+    standard_error: Value
 
 
 class Neighborhoods(NamedTuple):
     """log(r_k/r_j) of j = 1 … k for each row that was asked about, (m, k); among: of how many different rows."""
 
-    logs: Float[Tensor, "m k"]
+    logs: Values
     among: int
 
     def dimension(self, estimator: Estimator) -> Estimate:
@@ -44,7 +43,7 @@ class Neighborhoods(NamedTuple):
         what asking about other rows changes. It says nothing of other rows to look among. Raises InputError for
         fewer than two rows, and for neighbors that are all equally far.
         """
-        inverses = inverse_dimensions(self.logs, one_of(estimator, "estimator", ESTIMATORS))
+        inverses = inverse_dimensions(torch.as_tensor(self.logs), one_of(estimator, "estimator", ESTIMATORS))
         m, mean = len(inverses), inverses.mean()
         if m < 2:
             raise InputError("a standard error needs the neighborhoods of two rows, there is one")
@@ -52,19 +51,22 @@ class Neighborhoods(NamedTuple):
             whose = "every row" if estimator == "mackay" else "some row"
             raise InputError(f"the nearest rows of {whose} are equally far from it, a dimension without bound")
         if estimator == "mackay":
-            return Estimate(1 / mean, inverses.std() / mean.square() / m**0.5)
-        return Estimate((1 / inverses).mean(), (1 / inverses).std() / m**0.5)
+            found = Estimate(1 / mean, inverses.std() / mean.square() / m**0.5)
+        else:
+            found = Estimate((1 / inverses).mean(), (1 / inverses).std() / m**0.5)
+        return as_given(found, [self.logs])
 
-    def two_nn(self, *, discard: Number = 0.1) -> Float[Tensor, ""]:
+    def two_nn(self, *, discard: Number = 0.1) -> Value:
         """`two_nn` of these rows among all, from the two nearest of each. Raises InputError as it does."""
         discard = discarded_share(discard)
-        logs = (self.logs[:, 0] - self.logs[:, 1]).sort().values
+        logs = torch.as_tensor(self.logs[:, 0] - self.logs[:, 1]).sort().values
         kept = min(int(len(logs) * (1 - discard)), len(logs) - 1)
         if kept < 1 or logs[kept - 1] == 0:
             raise InputError("the two nearest rows are equally far from every row that is kept, or none is kept")
-        return slope_on_ratios(logs[:kept], len(logs))
+        return as_given(slope_on_ratios(logs[:kept], len(logs)), [self.logs])
 
 
+@in_kind
 def neighborhoods(
     x: Rows, *, k: Integer = 100, metric: Metric = "euclidean", of: Integer | None = None, seed: Integer = 0
 ) -> Neighborhoods:

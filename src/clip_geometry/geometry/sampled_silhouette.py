@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Integer, seed_number, whole_number
+from clip_geometry.geometry._core.kinds import Value, in_kind
 from clip_geometry.geometry._core.row_sums import sums_of_distances
 from clip_geometry.geometry._core.rows import Labels, Matrix, Rows, as_matrix
 from clip_geometry.geometry.measure import add_measure, measures, variant
@@ -24,8 +25,8 @@ GROUPS = 20  # of references; the error's own relative error is about 1/√(2 ·
 class SampledSilhouette(NamedTuple):
     """rows: how many were averaged. references: how many they were compared with."""
 
-    value: Float[Tensor, ""]
-    standard_error: Float[Tensor, ""]
+    value: Value
+    standard_error: Value
     rows: int
     references: int
 
@@ -40,6 +41,7 @@ class _References(NamedTuple):
     group_of: Int[Tensor, " n"]  # of every row of x; −1 where it is no reference
 
 
+@in_kind
 @torch.no_grad()
 def sampled_silhouette(
     x: Rows, labels: Labels, *, of: Integer = ROWS, references: Integer | None = None, seed: Integer = 0
@@ -70,7 +72,7 @@ def sampled_silhouette(
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8))
         >>> found = cg.sampled_silhouette(x, np.arange(100) % 2, of=50)
-        >>> round(float(found.value), 3), round(float(found.standard_error), 3), found.rows
+        >>> round(found.value, 3), round(found.standard_error, 3), found.rows
         (0.012, 0.004, 50)
     """
     x = as_matrix(x, least=3)

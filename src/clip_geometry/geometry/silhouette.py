@@ -14,6 +14,7 @@ from torch import Tensor
 from clip_geometry.geometry._core.arguments import one_of
 from clip_geometry.geometry._core.class_distances import mean_distances
 from clip_geometry.geometry._core.class_squares import mean_squared_distances
+from clip_geometry.geometry._core.kinds import arrays_in_kind, in_kind
 from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.rows import Labels, Matrix, Rows, as_codes, as_matrix, as_rows
 from clip_geometry.geometry._kernels.fused_distances import Products
@@ -26,6 +27,7 @@ else:  # an unknown one is our sentence, not a type checker's
     Metric = Any
 
 
+@in_kind
 def silhouette(
     x: Rows, labels: Labels, *, metric: Metric = "euclidean", products: Products | None = None
 ) -> Float[Tensor, ""]:
@@ -40,19 +42,20 @@ def silhouette(
         products: How large float32 sets are multiplied on a GPU, as in `silhouette_samples`.
 
     Returns:
-        The mean, a 0-d float64 tensor.
+        The mean, a float (for tensors a 0-d float64 tensor).
 
     Raises:
         InputError: The labels do not fit, or the metric is cosine and a row is zero.
 
     Example:
         >>> import clip_geometry as cg
-        >>> round(float(cg.silhouette([[0.0], [1.0], [5.0], [6.0]], ["a", "a", "b", "b"])), 3)
+        >>> round(cg.silhouette([[0.0], [1.0], [5.0], [6.0]], ["a", "a", "b", "b"]), 3)
         0.798
     """
-    return silhouette_samples(x, labels, metric=metric, products=products).mean()
+    return silhouette_samples(as_matrix(x), labels, metric=metric, products=products).mean()
 
 
+@arrays_in_kind
 def silhouette_samples(
     x: Rows, labels: Labels, *, metric: Metric = "euclidean", products: Products | None = None
 ) -> Float[Tensor, " n"]:
@@ -120,6 +123,7 @@ def _left_out(rows: LeftOut, labels: Labels) -> Iterator[Tensor]:
 _SILHOUETTE = Measure(
     name="silhouette",
     title="Silhouette of the labels",
+    brief="how separate the clusters of the labels are",
     group="clusters",
     function=silhouette,
     left_out=_left_out,

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Integer, block_number
 from clip_geometry.geometry._core.distances import distances, single_is_exact
+from clip_geometry.geometry._core.kinds import arrays_in_kind
 from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.rows import Labels, Rows, as_rows
 from clip_geometry.geometry.silhouette import as_classes, from_means
@@ -47,6 +48,7 @@ def silhouette_left_out(rows: LeftOut, labels: Labels) -> Iterator[Float[Tensor,
         yield _mean_silhouette(own, len(present), (sums[kept] - less)[:, present])
 
 
+@arrays_in_kind
 @torch.no_grad()
 def silhouettes(x: Rows, labellings: Sequence[Labels], *, block_size: Integer = BLOCK) -> Float[Tensor, " m"]:
     """The mean silhouette of each labelling, Euclidean: as `silhouette` gives one by one, m times as fast.

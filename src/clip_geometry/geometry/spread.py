@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Flag, flag
+from clip_geometry.geometry._core.kinds import arrays_in_kind, in_kind
 from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.moments import Moments, RowsOrMoments, as_moments
 from clip_geometry.geometry._core.rows import Rows, as_matrix, blocks, mean_row, require_spread
@@ -16,6 +17,7 @@ from clip_geometry.geometry.measure import Measure, add_measure, variant
 from clip_geometry.registry import InputError
 
 
+@arrays_in_kind
 def coordinate_std(x: RowsOrMoments) -> Float[Tensor, " d"]:
     """Standard deviation of each coordinate over the rows (population, ddof 0).
 
@@ -42,6 +44,7 @@ def coordinate_std(x: RowsOrMoments) -> Float[Tensor, " d"]:
     return (squares / len(x)).sqrt()
 
 
+@in_kind
 def coordinate_spread(x: RowsOrMoments) -> Float[Tensor, ""]:
     """Relative spread of the coordinates' standard deviations.
 
@@ -52,7 +55,7 @@ def coordinate_spread(x: RowsOrMoments) -> Float[Tensor, ""]:
         x: Rows, (n, d), or `Moments`; n ≥ 2, d ≥ 2.
 
     Returns:
-        The relative spread, a 0-d float64 tensor.
+        The relative spread, a float (for tensors a 0-d float64 tensor).
 
     Raises:
         InputError: All rows are equal, or d = 1.
@@ -60,7 +63,7 @@ def coordinate_spread(x: RowsOrMoments) -> Float[Tensor, ""]:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8))
-        >>> round(float(cg.coordinate_spread(x)), 3)
+        >>> round(cg.coordinate_spread(x), 3)
         0.101
     """
     if isinstance(x, Moments):
@@ -72,6 +75,7 @@ def coordinate_spread(x: RowsOrMoments) -> Float[Tensor, ""]:
     return std.std(correction=0) / std.mean()
 
 
+@arrays_in_kind
 def singular_values(x: Rows, *, center: Flag = False) -> Float[Tensor, " k"]:
     """Singular values of the rows, in descending order.
 
@@ -100,6 +104,7 @@ def singular_values(x: Rows, *, center: Flag = False) -> Float[Tensor, " k"]:
     return torch.linalg.svdvals(rows)
 
 
+@in_kind
 def effective_rank(x: RowsOrMoments, *, center: Flag = True) -> Float[Tensor, ""]:
     """Effective rank: exp of the entropy of the normalized singular values (Roy & Vetterli 2007).
 
@@ -112,7 +117,7 @@ def effective_rank(x: RowsOrMoments, *, center: Flag = True) -> Float[Tensor, ""
         center: Subtract the mean of the rows first.
 
     Returns:
-        The effective rank, a 0-d float64 tensor.
+        The effective rank, a float (for tensors a 0-d float64 tensor).
 
     Raises:
         InputError: All rows are equal (uncentered: zero), or `Moments` are given without centering.
@@ -120,7 +125,7 @@ def effective_rank(x: RowsOrMoments, *, center: Flag = True) -> Float[Tensor, ""
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8))
-        >>> round(float(cg.effective_rank(x)), 3)
+        >>> round(cg.effective_rank(x), 3)
         7.896
     """
     center = flag(center, "center")
@@ -154,6 +159,7 @@ add_measure(
         streams=True,
         from_moments=True,
         title="Coordinate spread",
+        brief="how unequal the spreads of the coordinates are",
         group="spread",
         function=coordinate_spread,
         takes="rows",
@@ -173,6 +179,7 @@ _RANK = Measure(
     name="effective_rank",
     streams=True,
     title="Effective rank",
+    brief="number of directions in use, by singular values",
     group="isotropy",
     function=effective_rank,
     left_out=_left_out,

@@ -4,11 +4,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from clip_geometry.geometry._core.class_sums import ClassSums, class_sums
+from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.rows import Labels, Rows, as_codes, as_matrix, unit_rows
 from clip_geometry.geometry.measure import Measure, add_measure
 from clip_geometry.registry import InputError
 
 
+@in_kind
 def inter_type_cosine(x: Rows, types: Labels) -> Float[Tensor, ""]:
     """Mean cosine similarity of instances of two different types, each pair of types counted once whatever its size.
 
@@ -22,7 +24,7 @@ def inter_type_cosine(x: Rows, types: Labels) -> Float[Tensor, ""]:
         types: Type of each row, (n,), at least two values.
 
     Returns:
-        The mean, a 0-d float64 tensor.
+        The mean, a float (for tensors a 0-d float64 tensor).
 
     Raises:
         InputError: A row is zero, or there is a single type.
@@ -30,7 +32,7 @@ def inter_type_cosine(x: Rows, types: Labels) -> Float[Tensor, ""]:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
-        >>> round(float(cg.inter_type_cosine(x, np.arange(100) % 5)), 3)
+        >>> round(cg.inter_type_cosine(x, np.arange(100) % 5), 3)
         0.487
     """
     sums = _unit_sums(x, types, least=2)
@@ -38,6 +40,7 @@ def inter_type_cosine(x: Rows, types: Labels) -> Float[Tensor, ""]:
     return (1 - (between + (sums.scatters / sums.counts).mean())).clamp(-1, 1)
 
 
+@in_kind
 def intra_type_cosine(x: Rows, types: Labels) -> Float[Tensor, ""]:
     """Mean cosine similarity of two different instances of one type, averaged over types with at least two.
 
@@ -50,7 +53,7 @@ def intra_type_cosine(x: Rows, types: Labels) -> Float[Tensor, ""]:
         types: Type of each row, (n,), at least two values, one of them on two rows.
 
     Returns:
-        The mean, a 0-d float64 tensor.
+        The mean, a float (for tensors a 0-d float64 tensor).
 
     Raises:
         InputError: A row is zero, there is a single type, or no type has two rows.
@@ -58,7 +61,7 @@ def intra_type_cosine(x: Rows, types: Labels) -> Float[Tensor, ""]:
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8)) + 1
-        >>> round(float(cg.intra_type_cosine(x, np.arange(100) % 5)), 3)
+        >>> round(cg.intra_type_cosine(x, np.arange(100) % 5), 3)
         0.486
     """
     sums = _unit_sums(x, types, least=3)
@@ -87,6 +90,7 @@ add_measure(
         streams=True,
         aggregated=True,
         title="Cosine between types",
+        brief="how alike two rows of different types are",
         group="clusters",
         function=inter_type_cosine,
         takes="labeled rows",
@@ -108,6 +112,7 @@ add_measure(
         streams=True,
         aggregated=True,
         title="Cosine within types",
+        brief="how alike two rows of one type are",
         group="clusters",
         function=intra_type_cosine,
         takes="labeled rows",

@@ -1,14 +1,15 @@
 """How sure a number is: a standard error by the jackknife, and permutation tests of labels and pairings."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import DRAWS, Integer, one_of, seed_number, whole_number
 from clip_geometry.geometry._core.arrays import require_plain
+from clip_geometry.geometry._core.kinds import Value, as_given
 from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.rows import as_matrix, as_two_sets, as_values
 from clip_geometry.geometry._core.streamed import StreamedRows
@@ -25,7 +26,7 @@ BLOCKS = 20  # the error's own relative error is about 1/√(2 · 19) = 16 %
 
 def standard_error(
     measure: str | Measure | Callable[..., Any], *sets: Any, blocks: Integer = BLOCKS, seed: Integer = 0
-) -> Float[Tensor, ""]:
+) -> Value:
     """Standard error of a measure by the delete-block jackknife.
 
     The rows are dealt at random into g blocks; θ_b is the measure without block b: SE² = (g − 1)/g Σ_b (θ_b − mean θ)².
@@ -35,14 +36,14 @@ def standard_error(
     At least 0, in the units of the measure. Source: Efron & Tibshirani 1993.
 
     Args:
-        measure: A name, a `Measure` (of an evaluator's number `clip_geometry.evaluators.evaluators[name]`), or any
+        measure: A name, of a measure or of an evaluator's number, a `Measure`, or any
             function of the sets.
         sets: What it takes: rows; rows and labels; two sets; images, labels and class texts, which all stay.
         blocks: g, at most n.
         seed: Seed of the dealing.
 
     Returns:
-        The standard error, a 0-d float64 tensor.
+        The standard error, a float (for tensors a 0-d float64 tensor, without gradient).
 
     Raises:
         InputError: There are fewer than two blocks, the measure cannot be taken without a block, or it is not smooth
@@ -51,7 +52,7 @@ def standard_error(
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8))
-        >>> round(float(cg.standard_error("isoscore", x)), 3)
+        >>> round(cg.standard_error("isoscore", x), 3)
         0.029
     """
     measure = as_measure(measure)
@@ -59,14 +60,15 @@ def standard_error(
         raise InputError(
             f"{measure.name} is no smooth function of the rows; the jackknife gives no standard error of it"
         )
+    given = sets
     sets, fixed = _sampled(measure, sets)
     dealt = {len(part): deal(len(part), blocks, seed).long() for part in sets}
     if isinstance(measure, Measure) and not any(isinstance(part, StreamedRows) for part in sets):
         shared = measure.without_each(*(_left_out(part, dealt[len(part)], int(blocks)) for part in sets), *fixed)
         if shared is not None:
-            return jackknife([_number(measure.pick(result)) for result in shared])
+            return as_given(jackknife([_number(measure.pick(result)) for result in shared]), given)
     without = (tuple(take(part, dealt[len(part)] != block) for part in sets) for block in range(int(blocks)))
-    return jackknife([_number(measure(*kept, *fixed)) for kept in without])
+    return as_given(jackknife([_number(measure(*kept, *fixed)) for kept in without]), given)
 
 
 def _left_out(part: Any, block_of: Int[Tensor, " n"], blocks: int) -> Any:
@@ -101,7 +103,7 @@ def _as_set(part: Any, name: str) -> Any:
     return as_values(part, name=name) if name in LABELS else as_matrix(part, name=name, least=0)
 
 
-def _number(value: Any) -> Tensor:
+def _number(value: Any) -> float:
     """What a measure returned, if it is one number."""
     try:
         number = torch.as_tensor(value)
@@ -109,7 +111,7 @@ def _number(value: Any) -> Tensor:
         number = None
     if number is None or number.ndim > 0 or not number.isfinite():
         raise InputError(f"without a block the measure is {shown(value)}; expected one finite number")
-    return number
+    return float(number)
 
 
 def deal(n: int, blocks: Integer, seed: Integer) -> Int[Tensor, " n"]:
@@ -126,19 +128,19 @@ def deal(n: int, blocks: Integer, seed: Integer) -> Int[Tensor, " n"]:
     return block_of
 
 
-def jackknife(without: Sequence[Tensor]) -> Float[Tensor, ""]:
+def jackknife(without: Iterable[float | Tensor]) -> float:
     """SE = √((g − 1)/g Σ_b (θ_b − mean θ)²) from the values θ_b without each of the g blocks.
 
     Raises InputError where it exceeds float64.
     """
-    values = torch.stack([value.detach().double().cpu() for value in without])
+    values = torch.tensor([float(value) for value in without], dtype=torch.float64)
     largest = values.abs().max()
     unit = 1.0 if largest < 1e150 else largest  # so that squares stay in range
     values = values / unit
     error = ((len(values) - 1) * (values - values.mean()).square().mean()).sqrt() * unit
     if error.isinf():
         raise InputError("the standard error exceeds float64; rescale the rows")
-    return error
+    return float(error)
 
 
 def take(part: Any, rows: Tensor) -> Any:
@@ -170,10 +172,10 @@ class PermutationTest(NamedTuple):
         True
     """
 
-    value: Tensor
-    p_value: Tensor
-    null_mean: Tensor
-    null_std: Tensor
+    value: Value
+    p_value: Value
+    null_mean: Value
+    null_std: Value
 
 
 def permutation_test(
@@ -192,7 +194,7 @@ def permutation_test(
     twice the smaller of both tails. Costs `draws` times the measure. Source: Phipson & Smyth 2010.
 
     Args:
-        measure: A name or a `Measure` (of an evaluator's number `clip_geometry.evaluators.evaluators[name]`) of
+        measure: A name, of a measure or of an evaluator's number, or a `Measure` of
             labeled rows, pairs or two sets.
         x: Rows, (n, d).
         labels_or_y: Labels, (n,), or rows, (m, d).
@@ -201,7 +203,7 @@ def permutation_test(
         alternative: "two-sided", "greater" or "less".
 
     Returns:
-        A `PermutationTest`: value, p_value, null_mean and null_std.
+        A `PermutationTest`: value, p_value, null_mean and null_std, floats (for tensors 0-d float64 tensors).
 
     Raises:
         InputError: The measure takes one set of rows, which has nothing to permute, or more than two arguments.
@@ -211,7 +213,7 @@ def permutation_test(
         >>> x = np.random.default_rng(0).normal(size=(100, 8))
         >>> labels = np.arange(100) % 2
         >>> found = cg.permutation_test("silhouette", x + labels[:, None], labels, draws=99)
-        >>> round(float(found.value), 3), round(float(found.p_value), 3)
+        >>> round(found.value, 3), round(found.p_value, 3)
         (0.175, 0.02)
     """
     measure = as_registered(measure)
@@ -221,7 +223,8 @@ def permutation_test(
         raise InputError(f"{measure.name} takes one set of rows; there are no labels and no pairs to permute")
     if measure.inputs.permuted is None:
         raise InputError(f"{measure.name} needs {measure.needs[0]}; expected a measure of labeled rows or of two sets")
-    x, labels_or_y = map(_as_set, (x, labels_or_y), measure.inputs.arguments)
+    given = x, labels_or_y
+    x, labels_or_y = map(_as_set, given, measure.inputs.arguments)
     value = measure(x, labels_or_y).detach()
     generator = torch.Generator().manual_seed(seed)
     shuffled = []
@@ -238,4 +241,4 @@ def permutation_test(
     above = (1 + (null >= value - slack).sum().double()) / (1 + draws)
     below = (1 + (null <= value + slack).sum().double()) / (1 + draws)
     tails = {"greater": above, "less": below, "two-sided": (2 * torch.minimum(above, below)).clamp(max=1)}
-    return PermutationTest(value, tails[alternative], null.mean(), null.std(correction=0))
+    return as_given(PermutationTest(value, tails[alternative], null.mean(), null.std(correction=0)), given)

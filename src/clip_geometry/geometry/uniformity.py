@@ -9,12 +9,14 @@ from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Integer, Number, block_number, positive_number
 from clip_geometry.geometry._core.distances import squared_distances
+from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.rows import Rows, as_aligned_matrices, as_matrix, blocks, mean_row, total
 from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.geometry.measure import Measure, add_measure
 
 
+@in_kind
 def alignment(x: Rows, y: Rows) -> Float[Tensor, ""]:
     """Mean squared distance of matching pairs, ‖x_i − y_i‖², rows as given.
 
@@ -26,20 +28,21 @@ def alignment(x: Rows, y: Rows) -> Float[Tensor, ""]:
         y: Rows, (n, d), aligned with x.
 
     Returns:
-        The mean, a 0-d float64 tensor.
+        The mean, a float (for tensors a 0-d float64 tensor).
 
     Raises:
         InputError: The numbers of rows or the dimensions differ.
 
     Example:
         >>> import clip_geometry as cg
-        >>> cg.alignment([[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [1.0, 0.0]]).item()
+        >>> cg.alignment([[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [1.0, 0.0]])
         1.0
     """
     x, y = as_aligned_matrices(x, y, ("image", "text"), least=1)
     return total((a - b).square().sum() for a, b in zip(blocks(x), blocks(y), strict=True)) / len(x)
 
 
+@in_kind
 def uniformity(x: Rows, *, t: Number = 2.0, block_size: Integer = 1024) -> Float[Tensor, ""]:
     """Uniformity: log mean_{i<j} exp(−t‖x_i − x_j‖²), rows as given.
 
@@ -52,7 +55,7 @@ def uniformity(x: Rows, *, t: Number = 2.0, block_size: Integer = 1024) -> Float
         block_size: Rows per block.
 
     Returns:
-        The logarithm, a 0-d float64 tensor.
+        The logarithm, a float (for tensors a 0-d float64 tensor).
 
     Raises:
         InputError: t is not positive and finite.
@@ -61,7 +64,7 @@ def uniformity(x: Rows, *, t: Number = 2.0, block_size: Integer = 1024) -> Float
         >>> import numpy as np, clip_geometry as cg
         >>> x = np.random.default_rng(0).normal(size=(100, 8))
         >>> unit = x / np.linalg.norm(x, axis=1, keepdims=True)
-        >>> round(float(cg.uniformity(unit)), 3)
+        >>> round(cg.uniformity(unit), 3)
         -3.091
     """
     t, block_size = positive_number(t, "t"), block_number(block_size)
@@ -132,6 +135,7 @@ add_measure(
         name="alignment",
         streams=True,
         title="Alignment",
+        brief="mean squared distance of an image and its own text",
         group="matching",
         function=alignment,
         takes="pairs",
@@ -153,6 +157,7 @@ add_measure(
         name="uniformity",
         streams=True,
         title="Uniformity",
+        brief="how evenly the rows cover the sphere",
         group="spread",
         function=uniformity,
         left_out=_left_out,

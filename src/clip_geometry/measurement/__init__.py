@@ -7,7 +7,7 @@ from typing import Any
 
 from clip_geometry.embedding.engines import Engine
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.formats import read_embeddings, read_labels, read_sets, read_sides, two_sets, with_labels
+from clip_geometry.formats import read_embeddings, read_labels, read_sets, read_sides, together, with_labels
 from clip_geometry.formats.vectors import UNNAMED
 from clip_geometry.measurement.result import Estimate, Measurement
 from clip_geometry.measuring.records import DEFAULT_STEPS, chosen_names, records_by
@@ -96,11 +96,11 @@ def _sets(image: Any, text: Any) -> dict[str, Embeddings]:
             raise InputError("the mapping of sets is empty; expected modality → embeddings, as in {'image': x}")
         return {modality_name(name): _as_modality(each, name) for name, each in image.items()}
     if isinstance(image, str | Path) and (text is None or isinstance(text, str | Path)):
-        return read_sets(image, text)
+        return read_sets(image) if text is None else read_sets(image, text)
     if text is None:
         name = getattr(image, "modality", "") or "rows"
         return {name: _as_modality(image, name)}
-    return two_sets(("the first set", _sides(image)), ("the second set", _sides(text)))
+    return together([("the first set", "rows", _sides(image)), ("the second set", "rows", _sides(text))])
 
 
 def _sides(each: Any) -> Mapping[str, Embeddings]:

@@ -128,6 +128,8 @@ class Measurement:
         if len(found) != 1:
             keys = (", ".join(map(repr, (name, *reversed(record.at.values())))) for record in found or of_measure)
             near = listed(f"[{each}]" for each in keys)
-            raise InputError(f"[{', '.join(map(repr, (name, *places)))}] is {len(found) or 'none'} of the numbers; expected one of {near}")
+            raise InputError(
+                f"[{', '.join(map(repr, (name, *places)))}] is {len(found) or 'none'} of the numbers; expected one of {near}"
+            )
         (record,) = found
         return Estimate(record["value"], record.standard_error, record.null_value)

@@ -12,7 +12,7 @@ import torch
 
 from clip_geometry.embedding.engines import Engine
 from clip_geometry.embeddings import Embeddings, is_large
-from clip_geometry.evaluators import ensemble, evaluators
+from clip_geometry.evaluators import ensemble
 from clip_geometry.geometry import Measure, by_group, measures
 from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.rows import as_rows
@@ -24,8 +24,7 @@ from clip_geometry.measuring.remarks import remarks_on
 from clip_geometry.measuring.streaming import error_from_moments, gaussian, stream
 from clip_geometry.measuring.views import TAKES, View
 from clip_geometry.memory import give_back, memory
-from clip_geometry.references import references
-from clip_geometry.registry import InputError, did_you_mean, shown
+from clip_geometry.registry import InputError, unknown
 from clip_geometry.results import Row
 from clip_geometry.transforms import Step, transforms
 
@@ -153,7 +152,7 @@ class MeasuredSets:
             classes, codes = np.unique(np.asarray(text.labels), return_inverse=True)
             if len(classes) < len(text):
                 ids = np.array([f"class-{label}" for label in classes])
-                rows = ensemble(text.vectors, codes).numpy()
+                rows = ensemble(text.vectors, codes)
                 ensembles[modality] = replace(text, vectors=rows, item_id=ids, labels=classes, metadata={})
         return self._with({**self.embeddings, **ensembles}) if ensembles else self
 
@@ -272,7 +271,7 @@ class MeasuredSets:
             without = [self._value(measure, place, block) for block in range(self.blocks)]
         except InputError:  # too small without a block
             return None
-        return float(jackknife([torch.tensor(value, dtype=torch.float64) for value in without]))
+        return jackknife(without)
 
     def _share(self, measure: Measure, place: str) -> None:
         """Keeps the values without each block that the measure finds with less work than one by one."""
@@ -315,7 +314,7 @@ class MeasuredSets:
 
     def _keep(self, measure: Measure, place: str, block: int | None, result: Any) -> None:
         same = (measure.function, measure.options, measure.takes)  # several measures read one call's result
-        for each in (measure, *measures.values(), *evaluators.values()):
+        for each in (measure, *measures.values()):
             if (each.function, each.options, each.takes) == same:
                 with suppress(KeyError):  # some numbers exist for large enough sets only
                     self._values[each.name, place, block] = float(each.pick(result))
@@ -421,21 +420,17 @@ def _rows_of(sets: MeasuredSets, named: bool, group: Sequence[Measure]) -> dict[
 
 def named(names: Iterable[str]) -> list[Measure]:
     """Measures and numbers of evaluators; the name of an evaluator stands for all of its numbers."""
+    numbers: dict[str, list[Measure]] = {}
+    for measure in measures.values():
+        numbers.setdefault(measure.evaluator or measure.name, []).append(measure)
     found: dict[str, Measure] = {}
     for name in names:
-        numbers = [each for each in evaluators.values() if name in (each.name, each.name.partition(".")[0])]
-        found |= {each.name: each for each in numbers or [_measure(name)]}
+        if name not in measures and name not in numbers:
+            evaluator = [each.name for each in numbers.get(name.partition(".")[0], ())]
+            known, what = (evaluator, "evaluators") if evaluator else ([*measures, *numbers], "measures")
+            raise unknown("measure", name, known, f"clip-geometry list {what}")
+        found |= {each.name: each for each in numbers.get(name) or [measures[name]]}
     return list(found.values())
-
-
-def _measure(name: str) -> Measure:
-    for registered in (measures, references):
-        if name in registered:
-            return registered[name]
-    of_evaluator = [each for each in evaluators if "." in name and each.startswith(name.partition(".")[0] + ".")]
-    known = of_evaluator or [*measures, *references, *dict.fromkeys(each.partition(".")[0] for each in evaluators)]
-    command = f"clip-geometry list {'evaluators' if of_evaluator else 'measures'}"
-    raise InputError(f"unknown measure {shown(name)}{did_you_mean(name, known, listed_by=command)}")
 
 
 def rows_or_notes(sets: MeasuredSets, measure: Measure, *, named: bool) -> list[Row]:

@@ -72,6 +72,6 @@ def error_from_moments(measure: Measure, rows: StreamedRows, block_of: np.ndarra
     if len(parts) == 1 and -1 not in parts:
         return None
     try:
-        return float(jackknife([measure(rest) for rest in moments_without_each(parts, blocks)]))
+        return jackknife(measure(rest) for rest in moments_without_each(parts, blocks))
     except InputError:
         return None

@@ -1,12 +1,11 @@
 """The explanations of the registered measures: for the terminal, the report and docs/measures.md."""
 
 from inspect import unwrap
+from operator import attrgetter
 from pathlib import Path
 
 import clip_geometry
-from clip_geometry.evaluators import evaluators
-from clip_geometry.geometry import GROUPS, Measure, by_group
-from clip_geometry.references import references
+from clip_geometry.geometry import Measure, by_group, measures
 from clip_geometry.report.numbers import bound
 from clip_geometry.report.table import Explanation
 from clip_geometry.report.words import render
@@ -39,7 +38,7 @@ def place(measure: Measure) -> str:
     function = unwrap(measure.function)
     arguments = ", ".join(measure.inputs.arguments)
     options = "".join(f", {key}={value!r}" for key, value in measure.options.items())
-    number = f'["{measure.attribute}"]' if measure.name in evaluators else f".{measure.attribute}"
+    number = f'["{measure.attribute}"]' if measure.name.startswith(f"{measure.evaluator}.") else f".{measure.attribute}"
     public = unwrap(getattr(clip_geometry, function.__name__, place)) is function
     where = "clip_geometry" if public else function.__module__
     return f"{where}.{function.__name__}({arguments}{options}){number if measure.attribute else ''}"
@@ -47,13 +46,15 @@ def place(measure: Measure) -> str:
 
 def measures_page() -> str:
     """docs/measures.md."""
-    members = [*by_group(all=True), *references.values()]
+    groups: dict[str, list[Measure]] = {}
+    for measure in by_group(all=True):
+        groups.setdefault(measure.group, []).append(measure)
     numbers: dict[str, list[Measure]] = {}
-    for measure in evaluators.values():
-        numbers.setdefault(measure.name.partition(".")[0], []).append(measure)
+    for measure in filter(attrgetter("evaluator"), measures.values()):
+        numbers.setdefault(str(measure.evaluator), []).append(measure)
     return render(
         Path(__file__).with_name("measures.md.j2"),
-        measures={group: [m for m in members if m.group == group] for group in GROUPS},
+        measures=groups,
         evaluators=numbers,
         facts=facts,
         place=place,

@@ -144,7 +144,7 @@ def singular_directions(
 
 def relative_singular_values(rows: Rows, *, name: str = "x") -> NDArray[np.float64]:
     """Singular values of the uncentered rows over the largest, descending, (min(n, d),). InputError for zero rows."""
-    values = singular_values(rows).numpy()
+    values = singular_values(rows)
     if values[0] == 0:
         raise InputError(f"all rows of {name} are zero; singular values cannot be compared with the largest")
     return values / values[0]

@@ -178,7 +178,7 @@ def _cosines(sets: Mapping[str, Rows], pairs: Pairs | None, seed: int) -> tuple[
 
 
 def _spread(sets: Mapping[str, Rows]) -> tuple[Figure, str]:
-    std = {name: coordinate_std(rows).numpy() for name, rows in sets.items()}
+    std = {name: coordinate_std(rows) for name, rows in sets.items()}
     mean, parts = {}, []
     for name, rows in sets.items():
         values = mean_row(as_rows(rows)).numpy()

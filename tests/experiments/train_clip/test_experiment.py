@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from clip_geometry.config import validate
 from clip_geometry.encoders import load_encoder, resolve_encoder
-from clip_geometry.evaluators import evaluators, zero_shot
+from clip_geometry.evaluators import zero_shot
 from clip_geometry.experiments.kit.clip_training import data_words, measured_steps
 from clip_geometry.experiments.kit.trajectories import curves_of
 from clip_geometry.experiments.train_clip import TrainClip
@@ -58,7 +58,7 @@ def test_every_measure_is_there_in_every_state(whole):
     assert steps == measured_steps(6, 4) and steps[0] == 0 and steps[-1] == 6
     for name in NAMES:
         of = [row for row in rows if row["measure"] == name and "trajectory" in row]
-        across = {**measures, **evaluators}[name].inputs.across
+        across = measures[name].inputs.across
         assert {row["at"]["modality"] for row in of} == ({"both"} if across else {"image", "text"})
         for row in of:
             assert len(row["trajectory"]) == len(steps) and row["trajectory"][-1] == row["value"] is not None

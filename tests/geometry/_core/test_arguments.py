@@ -6,7 +6,6 @@ import pytest
 import torch
 
 import clip_geometry as cg
-from clip_geometry.evaluators import evaluators
 from clip_geometry.geometry._core.arguments import flag, members, positive_number, seed_number, whole_number
 from clip_geometry.geometry.adjusted_cosine import adjusted_type_cosines
 from clip_geometry.geometry.measure import measures
@@ -157,7 +156,7 @@ def settings(name):
 
 
 def test_every_function_with_settings_is_here():
-    functions = {each.function for each in (*measures.values(), *evaluators.values())}
+    functions = {each.function for each in measures.values()}
     known = {function for function, _ in CALLS.values()}
     for function in functions - known:
         parameters = inspect.signature(function).parameters.values()

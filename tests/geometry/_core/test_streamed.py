@@ -15,7 +15,7 @@ from clip_geometry.geometry._core.moments import moments_of_groups
 from clip_geometry.geometry._core.rows import as_rows, mean_row, require_spread, unit_rows
 from clip_geometry.geometry._core.streamed import GaussianRows, StreamedRows, cat, release
 from clip_geometry.registry import InputError
-from support.clouds import cone
+from support.clouds import MEASURES, cone
 
 N, D = 9000, 12  # several blocks of every size that is read but the largest
 # passes over each set: what a measure may read, whatever n is
@@ -59,8 +59,8 @@ def streamed(sets):
     return [*(StreamedRows.of(source) for source in sources), *rest], sources
 
 
-LINEAR = [name for name, m in measures.items() if m.streams and not m.quadratic]
-QUADRATIC = [name for name, m in measures.items() if m.streams and m.quadratic]
+LINEAR = [name for name, m in MEASURES.items() if m.streams and not m.quadratic]
+QUADRATIC = [name for name, m in MEASURES.items() if m.streams and m.quadratic]
 
 
 @pytest.mark.parametrize("name", LINEAR)
@@ -88,7 +88,7 @@ def test_measures_of_all_pairs_stream_blockwise(name):
     assert all(source.most <= 4 for source in sources)
 
 
-@pytest.mark.parametrize("name", [name for name, m in measures.items() if not m.streams])
+@pytest.mark.parametrize("name", [name for name, m in MEASURES.items() if not m.streams])
 def test_the_others_say_that_they_need_the_rows_in_memory(name):
     sets = sets_of(measures[name], n=300)
     arguments, _ = streamed(sets)

@@ -74,7 +74,7 @@ def zero_shot_by_class(image: Tensor, classes: Tensor, labels: np.ndarray, seen:
     known = np.isin(labels, seen)
     groups = {name: chosen for name, chosen in (("seen", known), ("held out", ~known)) if chosen.any()}
     return {
-        name: zero_shot(image[torch.from_numpy(chosen)], labels[chosen], classes)["top_1"]
+        name: float(zero_shot(image[torch.from_numpy(chosen)], labels[chosen], classes)["top_1"])
         for name, chosen in groups.items()
     }
 

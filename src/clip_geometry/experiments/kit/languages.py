@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.evaluators.languages import language_distance
@@ -101,7 +100,7 @@ class LanguageSets:
         for name, metric in METRICS.items():
 
             def value(sets: LanguageSets, name: str = name, metric: Any = metric) -> dict[str, float]:
-                return {name: float(silhouette(*sets._labeled(language), metric=metric))}
+                return {name: silhouette(*sets._labeled(language), metric=metric)}
 
             rows += self._rows(value, n, at=at, costly=metric == "euclidean" and n > QUADRATIC_ROWS)
         return rows
@@ -135,10 +134,7 @@ class LanguageSets:
         if not costly and 2 <= self.blocks <= len(self._items):
             with suppress(InputError):  # too small without a block
                 without = [function(self._without(block)) for block in range(self.blocks)]
-                errors = {
-                    name: float(jackknife([torch.tensor(each[name], dtype=torch.float64) for each in without]))
-                    for name in without[0]
-                }
+                errors = {name: jackknife(each[name] for each in without) for name in without[0]}
         d = next(iter(self.rows.values())).shape[1]
         return [Record(name, value, errors.get(name), n=n, d=d, at=at) for name, value in function(self).items()]
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from clip_geometry.data.base import DatasetConfig
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders.runtime import inference
-from clip_geometry.evaluators import ensemble, evaluators
+from clip_geometry.evaluators import ensemble
 from clip_geometry.experiments.kit import trajectories
 from clip_geometry.experiments.kit.clip_training import ZERO_SHOT, zero_shot_by_class
 from clip_geometry.experiments.kit.training import FULL
@@ -144,7 +144,7 @@ class StateCallback:
 
 def known(name: str) -> Measure:
     """The measure or the evaluator's number; separability without most of the draws behind its null value."""
-    found = {**measures, **evaluators}[name]
+    found = measures[name]
     return replace(found, options={**found.options, "draws": 1}) if name == SEPARABILITY else found
 
 

@@ -9,7 +9,6 @@ from clip_geometry.config import Config, validate
 from clip_geometry.experiments.kit.base import Model, RunConfig, Seeds, Source
 from clip_geometry.experiments.kit.stored import check_sources
 from clip_geometry.geometry import Measure, measures
-from clip_geometry.references import references
 from clip_geometry.registry import InputError, did_you_mean, shown
 from clip_geometry.tasks.items import TaskChoice
 from clip_geometry.transforms import parse_pipeline
@@ -22,8 +21,7 @@ DEFAULT = (
 
 def known_measure(name: str) -> Measure:
     """A measure of rows, or of rows and labels. Raises InputError for any other name."""
-    usable = {**measures, **references}
-    usable = {key: each for key, each in usable.items() if each.takes in ("rows", "labeled rows")}
+    usable = {key: each for key, each in measures.items() if each.takes in ("rows", "labeled rows")}
     if name not in usable:
         hint = did_you_mean(name, usable, listed_by=measures.listed_by)
         raise InputError(f"{shown(name)} is no measure of one set of rows{hint}")

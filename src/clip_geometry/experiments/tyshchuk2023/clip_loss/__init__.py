@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from clip_geometry.evaluators import evaluators
 from clip_geometry.experiments.kit.base import Source, experiments
 from clip_geometry.experiments.kit.maps import MapConfig, MapsConfig, MapsExperiment, Sets
 from clip_geometry.experiments.kit.stored import RandomSplit
+from clip_geometry.geometry import measures
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 
@@ -88,12 +88,12 @@ class ClipLoss(MapsExperiment):
         config = self.config
         options = {"logit_scale": config.logit_scale, "batch_size": config.pairs_per_batch}
         quadratic = config.pairs_per_batch is None  # in batches ± costs little for any number of pairs
-        measures = [
-            replace(evaluators[f"contrastive_loss.{name}"], options=options, quadratic=quadratic) for name in LOSSES
+        losses = [
+            replace(measures[f"contrastive_loss.{name}"], options=options, quadratic=quadratic) for name in LOSSES
         ]
         rows = []
         for split in config.sources:
-            for row in self.scored(each, split, measures, split=split):
+            for row in self.scored(each, split, losses, split=split):
                 size = config.pairs_per_batch or row["n"]
                 last = row["n"] % size
                 note = {"note": f"the last batch has {last} pairs"} if last else {}

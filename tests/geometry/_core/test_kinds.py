@@ -1,0 +1,143 @@
+"""What comes out has the kind of what went in: over all measures, and for what else takes rows."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import clip_geometry as cg
+from clip_geometry.geometry import measures, variant
+from clip_geometry.geometry._core.kinds import as_given
+from clip_geometry.geometry._core.moments import Moments
+from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.geometry.adjusted_cosine import adjusted_type_cosines
+from clip_geometry.geometry.sampled_dimension import neighborhoods
+from clip_geometry.geometry.silhouettes import silhouettes
+from support.clouds import arguments, cone, labels_for
+
+# of neighbors, which are looked for without a gradient, and a sample
+WITHOUT_GRADIENT = {"hubness", "mutual_knn", "two_nn", *(name for name in measures if name.startswith("lid"))}
+WITHOUT_GRADIENT |= {"silhouette[sampled]"}
+X = cone(60, 6, np.random.default_rng(0))
+LABELS = labels_for(X)
+TENSOR = torch.from_numpy(X)
+
+
+def leaves(result):
+    """All numbers and arrays of a result: of named tuples, too."""
+    if isinstance(result, tuple):
+        return [leaf for part in result for leaf in leaves(part)]
+    return [result]
+
+
+def rows_as(kind, sets):
+    return [kind(part) if np.ndim(part) == 2 else part for part in sets]
+
+
+@pytest.mark.parametrize("name", measures)
+def test_arrays_give_floats_and_tensors_differentiable_tensors(name):
+    measure, sets = measures[name], arguments(measures[name], "plain")
+    found = leaves(measure.function(*sets, **measure.options))
+    assert {type(leaf) for leaf in found} <= {float, np.ndarray, int, str}
+    assert float in map(type, found)
+    of_tensors = leaves(measure.function(*rows_as(torch.from_numpy, sets), **measure.options))
+    for leaf, of_tensor in zip(found, of_tensors, strict=True):
+        if isinstance(leaf, float | np.ndarray):
+            assert of_tensor.dtype == torch.float64 and of_tensor.shape == np.shape(leaf)
+        assert np.array_equal(of_tensor, leaf)
+
+    value = measure(*sets)
+    assert type(value) is float and value == measure(*rows_as(torch.from_numpy, sets))
+    learned = measure(*rows_as(lambda part: torch.from_numpy(part).requires_grad_(), sets))
+    assert learned.shape == () and learned.requires_grad == (
+        name not in WITHOUT_GRADIENT and not name.startswith("lid")
+    )
+    assert float(learned.detach()) == pytest.approx(value, rel=1e-9, abs=1e-12)  # other sums with a gradient
+
+
+@pytest.mark.parametrize("name", measures)
+def test_lists_and_tables_are_arrays_and_labels_do_not_decide(name):
+    measure, sets = measures[name], arguments(measures[name], "plain")
+    value = measure(*sets)
+    for kind in (np.ndarray.tolist, pd.DataFrame):
+        found = measure(*rows_as(kind, sets))  # a table is stored by columns, which changes the last digits of sums
+        assert type(found) is float and found == pytest.approx(value, rel=1e-9, abs=1e-12)
+    if measure.takes == "labeled rows":
+        for dtype in (torch.long, torch.float64):
+            found = measure(sets[0], torch.as_tensor(sets[1], dtype=dtype))
+            assert type(found) is float and found == value
+    if measure.inputs.across:
+        for one_tensor in ((torch.from_numpy(sets[0].copy()), sets[1]), (sets[0], torch.from_numpy(sets[1].copy()))):
+            assert isinstance(measure(*one_tensor), torch.Tensor)
+
+
+VECTORS = {
+    "silhouette_samples": lambda x: cg.silhouette_samples(x, LABELS),
+    "conformity": cg.conformity,
+    "coordinate_std": cg.coordinate_std,
+    "singular_values": cg.singular_values,
+    "silhouettes": lambda x: silhouettes(x, [LABELS, LABELS % 2]),
+    "adjusted_type_cosines": lambda x: adjusted_type_cosines(x, LABELS, np.arange(60) % 2),
+    "neighborhoods": lambda x: neighborhoods(x, k=5),
+}
+NUMBERS = {
+    "standard_error": lambda x: cg.standard_error("isoscore", x),
+    "standard_error, one by one": lambda x: cg.standard_error(lambda rows: rows.sum(), x),
+    "permutation_test of labels": lambda x: cg.permutation_test("silhouette", x, LABELS, draws=9),
+    "permutation_test of pairs": lambda x: cg.permutation_test("matching_cosine", X + 1, x, draws=9),
+    "isoscore_star": lambda x: cg.isoscore_star(x, np.eye(6), zeta=0.5),
+    "partition_over": lambda x: cg.partition_over(x, np.eye(6)),
+    "class vectors": lambda x: cg.objectives.classifier(x, LABELS, np.eye(4, 6)),
+    "checked_silhouette": lambda x: cg.checked_silhouette(x, LABELS),
+    "adjusted_type_cosines": lambda x: adjusted_type_cosines(x, LABELS, np.arange(60) % 2).mean("inter", weighted=True),
+    "dimension": lambda x: neighborhoods(x, k=5).dimension("mackay"),
+    "two_nn": lambda x: neighborhoods(x, k=5).two_nn(),
+}
+
+
+@pytest.mark.parametrize("function", VECTORS.values(), ids=VECTORS)
+def test_arrays_give_arrays_where_there_are_many_numbers(function):
+    for found, of_tensor in zip(leaves(function(X)), leaves(function(TENSOR)), strict=True):
+        assert type(found) in (np.ndarray, int) and isinstance(of_tensor, torch.Tensor | int)
+        assert np.array_equal(found, of_tensor, equal_nan=True)
+
+
+@pytest.mark.parametrize("function", NUMBERS.values(), ids=NUMBERS)
+def test_what_else_takes_rows_gives_floats_for_arrays_too(function):
+    for found, of_tensor in zip(leaves(function(X)), leaves(function(TENSOR)), strict=True):
+        assert type(found) in (float, int, str) and isinstance(of_tensor, torch.Tensor | int | str)
+        assert found == (of_tensor if isinstance(found, str) else pytest.approx(float(of_tensor), rel=1e-12))
+    assert float in map(type, leaves(function(X)))
+
+
+def test_the_null_value_has_no_rows_and_is_a_float():
+    assert type(cg.null_value("isoscore", 20, 5, draws=2)) is float
+
+
+@pytest.mark.parametrize("of_arrays", [lambda x: np.float64(2.5), lambda x: torch.tensor(2.5), lambda x: 2.5])
+def test_a_measure_of_ones_own_needs_no_decorator(of_arrays):
+    measure = variant(measures["isoscore"], "own", function=of_arrays)
+    assert type(measure(X)) is float and measure(X) == 2.5
+    assert isinstance(measure(TENSOR), torch.Tensor) and measure(TENSOR) == 2.5
+
+
+def test_a_list_of_tensors_keeps_its_gradient():
+    x = TENSOR.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(cg.average_cosine(list(x)), x)
+    assert gradient.abs().max() > 1e-3
+    assert torch.autograd.gradcheck(cg.average_cosine, x[:5].detach().requires_grad_())
+
+
+def test_streamed_rows_and_moments_give_tensors():
+    for rows in (StreamedRows.of(X), Moments.of(X)):
+        assert float(cg.isoscore(rows)) == pytest.approx(cg.isoscore(X), rel=1e-12)
+        assert isinstance(cg.isoscore(rows), torch.Tensor)
+
+
+def test_numbers_are_where_the_rows_are():
+    """The device without values stands for a GPU; of two sets the first that is a tensor decides."""
+    elsewhere = torch.empty(3, 2, device="meta")
+    found = as_given({"a": 0.5, "b": torch.zeros(()), "c": 3}, [X, elsewhere, TENSOR])
+    assert found["a"].is_meta and found["b"].is_meta and found["c"] == 3
+    assert not as_given(0.5, [TENSOR, elsewhere]).is_meta
+    assert as_given(torch.zeros(()), [X, torch.empty(3, device="meta")]) == 0.0  # one value a row: labels
