@@ -74,7 +74,7 @@ def _print_index(out: Console, what: str) -> None:
 def index_of(what: str) -> list[Line]:
     """The lines of one of the LISTS; a measure and its variants, an evaluator and its numbers are one."""
     if what not in ("measures", "evaluators"):
-        return [("", *head.partition(": ")[::2], "") for head, *_ in blocks_of(what)]
+        return [("", name, says, "") for name, _, says in (head.partition(": ") for head, *_ in blocks_of(what))]
     found: dict[str, list[Measure]] = {}
     for each in _members(what):
         found.setdefault(re.split(r"[.[]", each.name)[0], []).append(each)
