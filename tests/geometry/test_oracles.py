@@ -90,7 +90,8 @@ def test_result_is_a_float64_scalar_and_the_input_is_untouched(name):
     measure = measures[name]
     sets = arguments(measure, "plain")
     before = [part.copy() for part in sets]
-    result = measure(*sets)
+    result = measure(*(torch.tensor(part) for part in sets))
+    assert measure(*sets) == result
     assert result.ndim == 0
     assert result.dtype == torch.float64
     assert all((part == old).all() for part, old in zip(sets, before, strict=True))

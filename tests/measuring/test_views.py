@@ -45,7 +45,7 @@ def test_several_prompts_of_a_class_are_an_ensemble_before_the_pipeline(logits):
     image, text = labeled(), prompts(np.repeat(CLASSES, 4))
     codes = np.searchsorted(CLASSES, image.labels)
     steps = parse_pipeline("normalize,whiten(3)[pooled]")
-    one = ensemble(text.vectors, np.repeat([0, 1, 2], 4)).numpy()
+    one = ensemble(text.vectors, np.repeat([0, 1, 2], 4))
     moved = prepare(steps, {"image": image.vectors, "text": one}).sets
     expected = zero_shot(moved["image"], codes, moved["text"], logits=logits)["top_1"]
     name = "zero_shot.top_1" if logits == "cosine" else f"zero_shot[{logits}].top_1"

@@ -13,7 +13,7 @@ from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.geometry.adjusted_cosine import adjusted_type_cosines
 from clip_geometry.geometry.sampled_dimension import neighborhoods
 from clip_geometry.geometry.silhouettes import silhouettes
-from support.clouds import arguments, cone, labels_for
+from support.clouds import MEASURES, arguments, cone, labels_for
 
 # of neighbors, which are looked for without a gradient, and a sample
 WITHOUT_GRADIENT = {"hubness", "mutual_knn", "two_nn", *(name for name in measures if name.startswith("lid"))}
@@ -34,7 +34,7 @@ def rows_as(kind, sets):
     return [kind(part) if np.ndim(part) == 2 else part for part in sets]
 
 
-@pytest.mark.parametrize("name", measures)
+@pytest.mark.parametrize("name", MEASURES)
 def test_arrays_give_floats_and_tensors_differentiable_tensors(name):
     measure, sets = measures[name], arguments(measures[name], "plain")
     found = leaves(measure.function(*sets, **measure.options))
@@ -55,7 +55,7 @@ def test_arrays_give_floats_and_tensors_differentiable_tensors(name):
     assert float(learned.detach()) == pytest.approx(value, rel=1e-9, abs=1e-12)  # other sums with a gradient
 
 
-@pytest.mark.parametrize("name", measures)
+@pytest.mark.parametrize("name", MEASURES)
 def test_lists_and_tables_are_arrays_and_labels_do_not_decide(name):
     measure, sets = measures[name], arguments(measures[name], "plain")
     value = measure(*sets)
