@@ -23,6 +23,7 @@ _HOME = {
         "retrieval",
         "zero_shot",
     ],
+    "clip_geometry.measurement": ["Estimate", "Measurement", "measure"],
     "clip_geometry.measuring.sets": ["MeasuredSets", "measure_sets"],
     "clip_geometry.formats": ["export_clip_retrieval", "export_parquet", "read_any", "read_embeddings"],
     "clip_geometry.geometry.checked_silhouette": ["checked_silhouette"],

@@ -7,7 +7,7 @@ from typing import Any
 
 from clip_geometry.embedding.engines import Engine
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.formats import read_embeddings, read_labels, read_sets, read_sides, together, with_labels
+from clip_geometry.formats import own_name, read_embeddings, read_labels, read_sets, read_sides, together, with_labels
 from clip_geometry.formats.vectors import UNNAMED
 from clip_geometry.measurement.result import Estimate, Measurement
 from clip_geometry.measuring.records import DEFAULT_STEPS, chosen_names, records_by
@@ -21,7 +21,7 @@ __all__ = ["Estimate", "Measurement", "measure"]
 def measure(
     image: Any,
     text: Any = None,
-    *,
+    *more: Any,
     labels: Any = None,
     ids: Any = None,
     pipeline: str | Sequence[str | Step] | None = DEFAULT_STEPS,
@@ -41,6 +41,7 @@ def measure(
         image: The first set; or all sets, as a mapping of modality → set, or as a folder with several.
         text: The second set. What `Embeddings` and files say of their modality takes precedence over the order. A
             single array is called "rows".
+        more: Further sets, each of which says its modality. A mapping is the way to name arrays.
         labels: One label per row, or a path to them. A single sequence goes to all sets of its length; a mapping of
             modality → labels tells sets apart.
         ids: The item of each row. A single sequence goes to all sets; a mapping of modality → ids tells sets apart.
@@ -77,7 +78,7 @@ def measure(
     steps = parse_pipeline(pipeline or "")
     names = measures.split(",") if isinstance(measures, str) else measures
     chosen = None if names is None else chosen_names(names)
-    sets = _sets(image, text)
+    sets = _sets([image, *([] if text is None else [text]), *more])
     for modality, values in _by_modality(ids, sets, "ids").items():
         sets[modality] = replace(sets[modality], item_id=values)
     if isinstance(labels, Mapping):
@@ -88,26 +89,32 @@ def measure(
     return Measurement(records_by(by, sets, steps, chosen, seed=seed, blocks=blocks, engine=engine))
 
 
-def _sets(image: Any, text: Any) -> dict[str, Embeddings]:
-    if isinstance(image, Mapping):
-        if text is not None:
-            raise InputError("a mapping of sets and a second set were given; put the second set into the mapping")
-        if not image:
+def _sets(given: Sequence[Any]) -> dict[str, Embeddings]:
+    first = given[0]
+    if any(isinstance(each, Mapping) for each in given):
+        if len(given) > 1:
+            raise InputError("a mapping of sets and another set were given; put all sets into the mapping")
+        if not first:
             raise InputError("the mapping of sets is empty; expected modality → embeddings, as in {'image': x}")
-        return {modality_name(name): _as_modality(each, name) for name, each in image.items()}
-    if isinstance(image, str | Path) and (text is None or isinstance(text, str | Path)):
-        return read_sets(image) if text is None else read_sets(image, text)
-    if text is None:
-        name = getattr(image, "modality", "") or "rows"
-        return {name: _as_modality(image, name)}
-    return together([("the first set", "rows", _sides(image)), ("the second set", "rows", _sides(text))])
+        return {modality_name(name): _as_modality(each, name) for name, each in first.items()}
+    if all(isinstance(each, str | Path) for each in given):
+        return read_sets(*given)
+    sources = [_source(each, place) for place, each in enumerate(given)]
+    if len(given) > 2 and any(UNNAMED in sides for *_, sides in sources):
+        raise InputError(
+            f"{len(given)} sets were given by position, where only two have a name; give them as a mapping, "
+            "{'image': x, 'text': y, 'audio': z}"
+        )
+    return dict(together(sources))
 
 
-def _sides(each: Any) -> Mapping[str, Embeddings]:
+def _source(each: Any, place: int) -> tuple[str, str, Mapping[str, Embeddings]]:
+    """A set for `together`: what a message calls it, its name where it has none, and its sides."""
     if isinstance(each, str | Path):
-        return read_sides(each)
+        return shown(Path(each)), own_name(each), read_sides(each)
+    what = ("the first set", "the second set", "the third set")[place] if place < 3 else f"set {place + 1}"
     embeddings = each if isinstance(each, Embeddings) else Embeddings(each, UNNAMED)
-    return {embeddings.modality: embeddings}
+    return what, "rows", {embeddings.modality: embeddings}
 
 
 def _as_modality(each: Any, name: str) -> Embeddings:
