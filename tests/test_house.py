@@ -19,6 +19,7 @@ LAYERS = [
     {"parts"},
     {"experiments"},
     {"ledger"},
+    {"measurement"},
     {"report"},
     {"measuring"},
     {"formats"},

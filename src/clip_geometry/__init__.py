@@ -24,6 +24,7 @@ _HOME = {
         "zero_shot",
     ],
     "clip_geometry.measuring.comparison": ["Change", "Comparison", "compare"],
+    "clip_geometry.measurement": ["Estimate", "Measurement", "measure"],
     "clip_geometry.measuring.sets": ["MeasuredSets", "measure_sets"],
     "clip_geometry.formats": ["export_clip_retrieval", "export_parquet", "read_any", "read_embeddings"],
     "clip_geometry.geometry.checked_silhouette": ["checked_silhouette"],

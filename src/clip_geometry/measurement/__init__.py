@@ -1,0 +1,136 @@
+"""One call for a notebook: embeddings in, a measurement out that shows itself as a table, a file or a figure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from clip_geometry.embedding.engines import Engine
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.formats import own_name, read_embeddings, read_labels, read_sets, read_sides, together, with_labels
+from clip_geometry.formats.vectors import UNNAMED
+from clip_geometry.measurement.result import Estimate, Measurement
+from clip_geometry.measuring.records import DEFAULT_STEPS, chosen_names, records_by
+from clip_geometry.modalities import modality_name
+from clip_geometry.registry import InputError, did_you_mean, shown
+from clip_geometry.transforms import Step, parse_pipeline
+
+__all__ = ["Estimate", "Measurement", "measure"]
+
+
+def measure(
+    image: Any,
+    text: Any = None,
+    *more: Any,
+    labels: Any = None,
+    ids: Any = None,
+    pipeline: str | Sequence[str | Step] | None = DEFAULT_STEPS,
+    measures: str | Sequence[str] | None = None,
+    by: str | None = None,
+    seed: int = 0,
+    blocks: int | None = None,
+    engine: Engine | None = None,
+) -> Measurement:
+    """Measures one or several sets of embeddings, as `clip-geometry measure` does.
+
+    A set is a matrix (n, d) of floats (a NumPy array, a torch tensor, a pandas table, a list of lists), `Embeddings`,
+    or a path as for `read_any`. Rows of two sets belong together where their ids agree; sets of equal length without
+    ids pair by position, whatever the index of a pandas table.
+
+    Args:
+        image: The first set; or all sets, as a mapping of modality → set, or as a folder with several.
+        text: The second set. What `Embeddings` and files say of their modality takes precedence over the order. A
+            single array is called "rows".
+        more: Further sets, each of which says its modality. A mapping is the way to name arrays.
+        labels: One label per row, or a path to them. A single sequence goes to all sets of its length; a mapping of
+            modality → labels tells sets apart.
+        ids: The item of each row. A single sequence goes to all sets; a mapping of modality → ids tells sets apart.
+        pipeline: The steps before measuring, such as "normalize,center[each]"; by default rows are made unit length.
+            "" or None measures them as given.
+        measures: Names of measures and evaluators, as a list or comma-separated; None for all default measures.
+        by: "label" or a metadata column of the sets; each of its values is measured separately.
+        seed: Seed of the null values and of the jackknife.
+        blocks: Number of jackknife blocks behind the standard errors, 0 for none; default: 20 where there are as many
+            items.
+        engine: Of `open_engine`, to read large sets on a cluster.
+
+    Returns:
+        A `Measurement`: a number for each measure and set, with its standard error and its null value.
+
+    Raises:
+        InputError: A set, a column, a step or a name is not as described, or a named measure cannot be taken.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
+        >>> result = cg.measure(image, text + 1, measures=["isoscore", "modality_gap"])
+        >>> value, error, null = result["isoscore", "image"]
+        >>> round(value, 3), round(error, 3), round(null, 3)
+        (0.919, 0.024, 0.908)
+        >>> result.frame[["measure", "set", "value", "n", "d"]].round(3)
+                measure    set  value    n  d
+        0      isoscore  image  0.919  100  8
+        1      isoscore   text  0.889  100  8
+        2  modality_gap   both  0.759  200  8
+        >>> list(cg.measure({"audio": image, "text": text, "video": text + 1}, measures="cka").frame["set"])
+        ['audio+text', 'audio+video', 'text+video']
+    """
+    steps = parse_pipeline(pipeline or "")
+    names = measures.split(",") if isinstance(measures, str) else measures
+    chosen = None if names is None else chosen_names(names)
+    sets = _sets([image, *([] if text is None else [text]), *more])
+    for modality, values in _by_modality(ids, sets, "ids").items():
+        sets[modality] = replace(sets[modality], item_id=values)
+    if isinstance(labels, Mapping):
+        for modality, values in _by_modality(labels, sets, "labels").items():
+            sets |= with_labels({modality: sets[modality]}, _values(values))
+    elif labels is not None:
+        sets = with_labels(sets, _values(labels))
+    return Measurement(records_by(by, sets, steps, chosen, seed=seed, blocks=blocks, engine=engine))
+
+
+def _sets(given: Sequence[Any]) -> dict[str, Embeddings]:
+    first = given[0]
+    if any(isinstance(each, Mapping) for each in given):
+        if len(given) > 1:
+            raise InputError("a mapping of sets and another set were given; put all sets into the mapping")
+        if not first:
+            raise InputError("the mapping of sets is empty; expected modality → embeddings, as in {'image': x}")
+        return {modality_name(name): _as_modality(each, name) for name, each in first.items()}
+    if all(isinstance(each, str | Path) for each in given):
+        return read_sets(*given)
+    sources = [_source(each, place) for place, each in enumerate(given)]
+    if len(given) > 2 and any(UNNAMED in sides for *_, sides in sources):
+        raise InputError(
+            f"{len(given)} sets were given by position, where only two have a name; give them as a mapping, "
+            "{'image': x, 'text': y, 'audio': z}"
+        )
+    return dict(together(sources))
+
+
+def _source(each: Any, place: int) -> tuple[str, str, Mapping[str, Embeddings]]:
+    """A set for `together`: what a message calls it, its name where it has none, and its sides."""
+    if isinstance(each, str | Path):
+        return shown(Path(each)), own_name(each), read_sides(each)
+    what = ("the first set", "the second set", "the third set")[place] if place < 3 else f"set {place + 1}"
+    embeddings = each if isinstance(each, Embeddings) else Embeddings(each, UNNAMED)
+    return what, "rows", {embeddings.modality: embeddings}
+
+
+def _as_modality(each: Any, name: str) -> Embeddings:
+    if isinstance(each, str | Path):
+        return read_embeddings(each, modality=name)
+    return replace(each, modality=name) if isinstance(each, Embeddings) else Embeddings(each, name)
+
+
+def _by_modality(given: Any, sets: Mapping[str, Embeddings], what: str) -> Mapping[str, Any]:
+    """What each modality was given: the same for all, or what a mapping has for it."""
+    if not isinstance(given, Mapping):
+        return {} if given is None else dict.fromkeys(sets, given)
+    for name in given.keys() - sets.keys():
+        raise InputError(f"{what} of {shown(name)} were given{did_you_mean(str(name), sets, listed_by='the sets')}")
+    return given
+
+
+def _values(labels: Any) -> Any:
+    return read_labels(labels) if isinstance(labels, str | Path) else labels

@@ -1,0 +1,135 @@
+"""A measurement as a figure: a panel per measure, and heat maps across three modalities or more."""
+
+import io
+from collections.abc import Mapping, Sequence
+from math import ceil
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from clip_geometry.geometry import measures
+from clip_geometry.measurement.written import couples
+from clip_geometry.registry import InputError
+from clip_geometry.report.numbers import number
+from clip_geometry.report.style import COLOR, COLORS, INK, MARKER, NEUTRAL, WIDTH, error_dots, name_lines, styled
+from clip_geometry.report.table import SETS, explain, group_order
+from clip_geometry.results import Record
+
+COLUMNS = 3
+LINE, FRAME = 0.17, 0.52  # inches of a line in a panel, and of its title and axis
+SCREEN = 110  # pixels per inch in a notebook
+
+
+class _Shown(Figure):
+    """A figure that a notebook shows without pyplot."""
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png", dpi=2 * SCREEN)
+        width, height = (round(SCREEN * float(inches)) for inches in self.get_size_inches())
+        return buffer.getvalue(), {"width": width, "height": height}
+
+
+@styled
+def draw(records: Sequence[Record]) -> Figure:
+    """Draws the numbers of a measurement; InputError without any."""
+    crossed = couples(records)
+    panels = _by_measure([r for r in records if r.value is not None and r not in crossed])
+    maps = _by_measure(crossed)
+    if not panels and not maps:
+        raise InputError("no number was computed, so that there is nothing to draw; .notes says why")
+    lines = max((len(rows) for rows in panels.values()), default=0)
+    modalities = {name for record in crossed for name in str(record.at["modality"]).split("+")}
+    side = max(1.6, 0.42 * len(modalities) + 0.8)
+    across = min(COLUMNS, max(1, int(2 * WIDTH / (side + 0.4))))
+    heights = [0.3 + ceil(len(panels) / COLUMNS) * (FRAME + LINE * lines)] if panels else []
+    heights += [ceil(len(maps) / across) * side] if maps else []
+    figure = _Shown(figsize=(2 * WIDTH, sum(heights)), layout="constrained")
+    parts = list(np.ravel(figure.subfigures(len(heights), height_ratios=heights)))
+    if panels:
+        _draw_panels(parts[0], panels)
+    if maps:
+        _draw_maps(parts[-1], maps, sorted(modalities), across)
+    return figure
+
+
+def _by_measure(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """The records of each measure; measures in the order of their groups, sets as in the tables."""
+    found: dict[str, list[Record]] = {}
+    for record in sorted(records, key=lambda record: SETS.index(_set(record)) if _set(record) in SETS else len(SETS)):
+        found.setdefault(record.measure, []).append(record)
+
+    def place(name: str) -> int:
+        return group_order(getattr(explain(name, measures), "group", ""))
+
+    order = dict.fromkeys(record.measure for record in records)
+    return {name: found[name] for name in sorted(order, key=place)}
+
+
+def _draw_panels(part: SubFigure, panels: Mapping[str, list[Record]]) -> None:
+    names = dict.fromkeys(_set(record) for rows in panels.values() for record in rows)
+    others = [name for name in names if name not in (*COLOR, "both")]
+    color = {**dict(zip(others, COLORS[2:] * len(others), strict=False)), "both": INK} | COLOR
+    grid = part.subplots(ceil(len(panels) / COLUMNS), COLUMNS, squeeze=False)
+    for axes in grid.flat[len(panels) :]:
+        axes.set_axis_off()
+    for axes, (measure, rows) in zip(grid.flat, panels.items(), strict=False):
+        for k, record in enumerate(rows):
+            style = {"color": color[_set(record)], "marker": MARKER.get(_set(record), "o"), "zorder": 3}
+            error_dots(axes, [record], [k], **style)
+            if record.null_value is not None:
+                axes.plot(record.null_value, k, "|", color=NEUTRAL, markersize=9, markeredgewidth=1.6)
+        name_lines(axes, [_line_name(record) for record in rows])
+        _title(axes, measure)
+        axes.xaxis.set_major_locator(MaxNLocator(3, min_n_ticks=2))
+        axes.margins(x=0.12)
+        axes.grid(axis="y", visible=False)
+        axes.tick_params(length=0, axis="y")
+    keys = [
+        Line2D([], [], marker="o", linestyle="-", color=INK, markersize=4, linewidth=1, label="value ± standard error"),
+        Line2D([], [], marker="|", linestyle="none", color=NEUTRAL, markersize=9, markeredgewidth=1.6, label="null value"),
+    ]
+    part.legend(handles=keys, loc="outside upper left", ncols=2)
+
+
+def _draw_maps(part: SubFigure, maps: Mapping[str, list[Record]], names: Sequence[str], across: int) -> None:
+    grid = part.subplots(ceil(len(maps) / across), across, squeeze=False)
+    for axes in grid.flat[len(maps) :]:
+        axes.set_axis_off()
+    for axes, (measure, rows) in zip(grid.flat, maps.items(), strict=False):
+        values = np.full((len(names), len(names)), np.nan)
+        for record in rows:
+            one, other = (names.index(name) for name in str(record.at["modality"]).split("+"))
+            values[one, other] = record.value
+            if "swap" in getattr(explain(measure, measures), "invariances", ()):
+                values[other, one] = record.value
+        image = axes.imshow(values, cmap="cividis", aspect="equal")
+        for (k, m), value in np.ndenumerate(values):
+            if np.isfinite(value):
+                dark = image.norm(value) < 0.5
+                axes.text(m, k, number(value), ha="center", va="center", fontsize=6, color="white" if dark else INK)
+        axes.set(xticks=range(len(names)), yticks=range(len(names)), yticklabels=names)
+        turned: dict[str, Any] = {"rotation": 30, "ha": "right"} if max(map(len, names)) > 6 or len(names) > 4 else {}
+        axes.set_xticklabels(names, **turned)
+        _title(axes, measure)
+        axes.grid(visible=False)
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+
+
+def _title(axes: Axes, measure: str) -> None:
+    unit = getattr(explain(measure, measures), "unit", "")
+    axes.set_title(f"{measure} ({unit})" if unit else measure, loc="left", fontsize=7.5, color=INK)
+
+
+def _set(record: Record) -> str:
+    return str(record.at.get("modality", ""))
+
+
+def _line_name(record: Record) -> str:
+    """`image`, or with the value of `by` before it: `cat · image`."""
+    return " · ".join(str(value) for value in record.at.values())

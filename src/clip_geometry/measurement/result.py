@@ -1,0 +1,247 @@
+"""The result of `measure`: numbers by name, tables and files."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from clip_geometry.files import write_atomically
+from clip_geometry.geometry import measures
+from clip_geometry.measurement.written import as_html, as_latex, as_text
+from clip_geometry.measuring.records import as_lines
+from clip_geometry.paths import expanded
+from clip_geometry.registry import InputError, did_you_mean, listed, shown
+from clip_geometry.report.table import explain
+from clip_geometry.results import Record
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+
+class Estimate(NamedTuple):
+    """One number of a measurement.
+
+    Args:
+        value: The number.
+        standard_error: Its standard error, None where there is none.
+        null_value: The same measure on isotropic noise of the same size, None where there is none.
+
+    Example:
+        >>> import clip_geometry as cg
+        >>> cg.Estimate(0.0816, 0.0027, 0.4929)
+        Estimate(value=0.0816, standard_error=0.0027, null_value=0.4929)
+    """
+
+    value: float
+    standard_error: float | None
+    null_value: float | None
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Measurement:
+    """Numbers of one or several sets, each with its standard error and its null value.
+
+    Iteration and `len` are over the records of the numbers that could be computed; `notes` says why others could not.
+    A notebook shows the table; pointing at a measure there says how to read it.
+
+    Args:
+        records: Records of `read_rows` on a file of `clip-geometry measure --json`, or of `measure_sets`.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(100, 8))
+        >>> result = cg.measure({"audio": x}, measures=["isoscore", "average_cosine"])
+        >>> result["isoscore", "audio"].value == result["isoscore"].value
+        True
+        >>> result
+        pipeline: normalize; n = 100; d = 8
+        <BLANKLINE>
+        measure         set              value     null
+        average_cosine  audio  -0.0005 ± 0.0013  -0.0015
+        isoscore        audio    0.919 ± 0.024    0.908
+        <BLANKLINE>
+        ±: standard error, jackknife over 20 blocks of items
+        null: the same measure on an isotropic Gaussian of this n and d, through this pipeline
+    """
+
+    records: Sequence[Record]
+
+    @property
+    def notes(self) -> dict[str, str]:
+        """Why a measure could not be computed, by its name; with the set where only some lack it."""
+        reasons: dict[str, dict[str, None]] = {}
+        for record in self.records:
+            if record.value is None:
+                where = ", ".join(map(str, record.at.values()))
+                reasons.setdefault(record.measure, {})[": ".join(filter(None, (where, record.note)))] = None
+        return {name: "; ".join(several) for name, several in reasons.items()}
+
+    @property
+    def frame(self) -> "pandas.DataFrame":
+        """A row per measure and set: value, standard_error, null_value, n, d, unit, direction, title and note.
+
+        The values of `by` are a column before the set.
+        """
+        import pandas as pd
+
+        groups = dict.fromkeys(key for record in self for key in record.at if key != "modality")
+        rows = []
+        for record in self:
+            about = explain(record.measure, measures)  # None for numbers that an experiment has and does not register
+            rows.append(
+                {
+                    "measure": record.measure,
+                    **{key: record.at.get(key) for key in groups},
+                    "set": record.at.get("modality"),
+                    **{key: record.get(key) for key in ("value", "standard_error", "null_value", "n", "d")},
+                    **{key: getattr(about, key, "") for key in ("unit", "direction", "title")},
+                    "note": record.note or "",
+                }
+            )
+        numbers = ["value", "standard_error", "null_value"]
+        columns = ["measure", *groups, "set", *numbers, "n", "d", "unit", "direction", "title", "note"]
+        return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(numbers, float))
+
+    def __iter__(self) -> Iterator[Record]:
+        return (record for record in self.records if record.value is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __getitem__(self, key: str | tuple) -> Estimate:
+        """The number of a measure: `result["isoscore", "image"]`, or `result["modality_gap"]` where it has only one.
+
+        Of three modalities or more, `result["modality_gap", "audio", "image"]` is the number of two of them. The value
+        of `by`, if any, is one more part of the key. Raises InputError for a key of no number or of several.
+        """
+        name, *places = key if isinstance(key, tuple) and key else (key,)
+        of_measure = self._of(name)
+        found = [record for record in of_measure if _is_at(record, places)]
+        if len(found) != 1:
+            near = (str([name, *reversed(record.at.values())]) for record in found or of_measure)
+            raise InputError(
+                f"{[name, *places]} is {'none' if not found else len(found)} of the numbers; expected one of "
+                f"{listed(near)}"
+            )
+        (record,) = found
+        return Estimate(record["value"], record.standard_error, record.null_value)
+
+    def _of(self, name: Any) -> list[Record]:
+        found = [record for record in self if record.measure == name]
+        if found:
+            return found
+        if name in self.notes:
+            raise InputError(f"{name} was not computed: {self.notes[name]}")
+        known = dict.fromkeys(record.measure for record in self)
+        raise InputError(f"no {shown(name)} was measured{did_you_mean(str(name), known, listed_by='.frame')}")
+
+    def matrix(self, measure: str, *group: Any) -> "pandas.DataFrame":
+        """The values of a measure across modalities as a table of modality × modality.
+
+        A row is the first set of the measure and a column the second. Values of a measure that does not depend on their
+        order are on both sides of the diagonal. What was not computed is NaN.
+
+        Args:
+            measure: Its name.
+            group: The value of `by`, if there is one.
+
+        Raises:
+            InputError: There are fewer than three modalities, or the measure was not taken across them.
+
+        Example:
+            >>> import numpy as np, clip_geometry as cg
+            >>> a, b, c = np.random.default_rng(0).normal(size=(3, 100, 8)) + [[[0]], [[1]], [[3]]]
+            >>> cg.measure({"a": a, "b": b, "c": c}, measures="modality_gap").matrix("modality_gap").round(2)
+                  a     b     c
+            a   NaN  0.68  0.94
+            b  0.68   NaN  0.26
+            c  0.94  0.26   NaN
+        """
+        import pandas as pd
+
+        found = {
+            couple: record["value"]
+            for record in self._of(measure)
+            if len(couple := _couple(record)) == 2 and all(each in record.at.values() for each in group)
+        }
+        if not found:
+            raise InputError(
+                f"{shown(measure)} is no measure across three modalities or more here; result[measure, set] has it"
+            )
+        if len({tuple(record.at.items())[:-1] for record in self._of(measure)}) > 1 and not group:
+            raise InputError(f"there is a matrix of {shown(measure)} for each value of `by`; add one of these values")
+        names = sorted({name for couple in found for name in couple})
+        table = pd.DataFrame(float("nan"), index=names, columns=names)
+        for (one, other), value in found.items():
+            table.loc[one, other] = value
+            if "swap" in getattr(explain(measure, measures), "invariances", ()):
+                table.loc[other, one] = value
+        return table
+
+    def __repr__(self) -> str:
+        return as_text(self.records)
+
+    def _repr_html_(self) -> str:
+        return as_html(self.records)
+
+    def to_csv(self, path: str | Path) -> None:
+        """Writes `frame` as a .csv file."""
+        _write(path, self.frame.to_csv(index=False))
+
+    def to_latex(self, path: str | Path | None = None) -> str:
+        r"""The table in LaTeX, for a document that loads booktabs.
+
+        Args:
+            path: Where to write it, too.
+
+        Returns:
+            A `tabular` with a line per measure and set: the value with its standard error, and the null value.
+
+        Example:
+            >>> import numpy as np, clip_geometry as cg
+            >>> x = np.random.default_rng(0).normal(size=(100, 8))
+            >>> print(cg.measure({"audio": x}, measures="average_cosine").to_latex())
+            \begin{tabular}{llrr}
+            \toprule
+            measure & set & value & null \\
+            \midrule
+            average\_cosine & audio & $-0.0005 \pm 0.0013$ & $-0.0015$ \\
+            \bottomrule
+            \end{tabular}
+            <BLANKLINE>
+        """
+        text = as_latex(self.records)
+        if path is not None:
+            _write(path, text)
+        return text
+
+    def to_json(self, path: str | Path) -> None:
+        """Writes what `clip-geometry measure --json` writes: `read_rows` and `clip-geometry compare` read it."""
+        _write(path, as_lines(self.records))
+
+    def plot(self) -> "Figure":
+        """Draws the numbers: a panel per measure, with the values of all sets, standard errors and null values.
+
+        Of three modalities or more, measures across them are heat maps of modality × modality.
+        """
+        from clip_geometry.measurement.figure import draw
+
+        return draw(self.records)
+
+
+def _couple(record: Record) -> list[str]:
+    """["audio", "image"] of "audio+image", otherwise the set alone."""
+    return str(record.at.get("modality", "")).split("+")
+
+
+def _is_at(record: Record, places: Sequence[Any]) -> bool:
+    """Whether each place is a value of `by` or the set, of which the key may leave out what needs no saying."""
+    groups = [value for key, value in record.at.items() if key != "modality"]
+    names = [name for place in places if place not in groups for name in str(place).split("+")]
+    swaps = "swap" in getattr(explain(record.measure, measures), "invariances", ())
+    return names in ([], _couple(record)) or (swaps and names == _couple(record)[::-1])
+
+
+def _write(path: str | Path, text: str) -> None:
+    write_atomically(expanded(path).resolve(), text.encode())

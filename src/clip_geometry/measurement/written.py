@@ -1,0 +1,148 @@
+"""A measurement as text, HTML and LaTeX, from one table."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from jinja2 import Environment, StrictUndefined
+
+from clip_geometry.geometry import measures
+from clip_geometry.registry import printable
+from clip_geometry.report.explained import facts
+from clip_geometry.report.numbers import number, plus_minus
+from clip_geometry.report.origin import data_words, model_words, pipeline_words
+from clip_geometry.report.table import SIZE_FIELDS, Table, build_table, explain
+from clip_geometry.results import Record
+
+NULL = "null: the same measure on an isotropic Gaussian of this n and d, through this pipeline"
+LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\^{}"}
+
+
+def as_text(records: Sequence[Record]) -> str:
+    """Lines as wide as the table needs."""
+    head, blocks = _lines(_table(_computed(records)))
+    rows = [head, *(line for block in blocks for line in block)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    right = [name in (*SIZE_FIELDS, "value", "null") for name in head]
+    lines = [
+        "  ".join(
+            cell.rjust(width) if number else cell.ljust(width)
+            for cell, width, number in zip(row, widths, right, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+    text = "\n".join([*heading(records), "", *(lines if blocks else ["no numbers"]), "", *footnotes(records)])
+    return text.replace("−", "-").rstrip()
+
+
+def as_html(records: Sequence[Record]) -> str:
+    """A table in the colors of the notebook around it; couples of three modalities or more as modality × modality."""
+    computed = _computed(records)
+    crossed = couples(records)
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    file = Path(__file__).with_name("table.html")
+    return environment.from_string(file.read_text(encoding="utf-8")).render(
+        heading=heading(records),
+        table=_table([record for record in computed if record not in crossed]),
+        crossed=_crossed(crossed),
+        footnotes=footnotes(records),
+        about=about,
+    )
+
+
+def as_latex(records: Sequence[Record]) -> str:
+    """A tabular with booktabs' rules."""
+    head, blocks = _lines(_table(_computed(records)))
+
+    def row(cells: Sequence[str]) -> str:
+        escaped = ("".join(LATEX.get(c, c) for c in printable(cell)) for cell in cells[:-2])
+        return " & ".join((*escaped, *map(_math, cells[-2:]))) + r" \\"
+
+    body = "\n\\addlinespace\n".join("\n".join(map(row, block)) for block in blocks)
+    columns = "".join("r" if name in (*SIZE_FIELDS, "value", "null") else "l" for name in head)
+    parts = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", row(head), r"\midrule", body, r"\bottomrule"]
+    return "\n".join([*filter(None, parts), "\\end{tabular}\n"])
+
+
+def heading(records: Sequence[Record]) -> list[str]:
+    """What was measured: the data and the model where they are known, the pipeline, and the size if all share it."""
+    first: dict = dict(records[0]) if records else {}
+    origin = ", ".join(filter(None, (model_words(first), data_words(first))))
+    sizes = {name: {record.get(name) for record in _computed(records)} for name in SIZE_FIELDS}
+    facts = [f"pipeline: {pipeline_words(first.get('pipeline') or ())}"]
+    facts += [f"{name} = {found.pop()}" for name, found in sizes.items() if len(found) == 1]
+    return [line for line in (origin, "; ".join(facts)) if line]
+
+
+def footnotes(records: Sequence[Record]) -> list[str]:
+    """What ± and null mean, remarks on the sets, notes on numbers, and why some could not be computed."""
+    computed = _computed(records)
+    lines = []
+    if any(record.standard_error is not None for record in computed):
+        blocks = {record.get("jackknife_blocks") for record in computed} - {None, 0}
+        many = f", jackknife over {blocks.pop()} blocks of items" if len(blocks) == 1 else ""
+        lines.append(f"±: standard error{many}")
+    lines += [NULL] if any(record.null_value is not None for record in computed) else []
+    lines += [f"remark: {each}" for each in dict.fromkeys(each for r in records for each in r.get("remarks", ()))]
+    notes: dict[tuple[str, str], dict[str, None]] = {}
+    for record in records:
+        place = f" of {record.at['modality']}" if "modality" in record.at else ""
+        if record.note:
+            start = "not computed: " if record.value is None else ""
+            notes.setdefault((start, f"{place}: {record.note}"), {})[record.measure] = None
+    return lines + [f"{start}{', '.join(names)}{end}" for (start, end), names in notes.items()]
+
+
+def couples(records: Sequence[Record]) -> list[Record]:
+    """The numbers of two of three modalities or more, where they are those of all rows: a matrix for each measure."""
+    return [r for r in _computed(records) if "+" in str(r.at.get("modality")) and r.at.keys() == {"modality"}]
+
+
+def about(name: str) -> str:
+    """How a measure is read, in one paragraph."""
+    found = explain(name, measures)
+    return "" if found is None else f"{found.title}: {found.summary} {found.reading} ({facts(found)})"
+
+
+def _computed(records: Sequence[Record]) -> list[Record]:
+    return [record for record in records if record.value is not None]
+
+
+def _table(records: Sequence[Record]) -> Table:
+    return build_table(records, measures)
+
+
+def _lines(table: Table) -> tuple[list[str], list[list[list[str]]]]:
+    """The head of the table, and the cells of its lines, group by group."""
+    blocks = [
+        [
+            [block.name + (f" ({block.unit})" if block.unit else ""), line.modality, *line.varying, line.value, line.null]
+            for block in members
+            for line in block.lines
+        ]
+        for _, members in table.groups
+    ]
+    return ["measure", "set", *table.columns, "value", "null"], blocks
+
+
+def _crossed(records: Sequence[Record]) -> dict[str, tuple[list[str], dict[tuple[str, str], tuple[str, bool]]]]:
+    """Measure → its modalities, and the text of each cell: the value above the diagonal, the null value below it."""
+    found = {}
+    for record in records:
+        one, other = str(record.at["modality"]).split("+")
+        names, cells = found.setdefault(record.measure, ([], {}))
+        names[:] = sorted({*names, one, other})
+        upper, lower = ((one, other), (other, one)) if one < other else ((other, one), (one, other))
+        cells[upper] = plus_minus(record.value, record.standard_error, record.null_value)
+        cells[lower] = number(record.null_value)
+    return found
+
+
+def _math(text: str) -> str:
+    """A number as LaTeX writes it: $-0.02 \\pm 0.01$, $3.4 \\times 10^{-7}$."""
+    if not any(c in text for c in "±×−"):
+        return text
+    text = re.sub("10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)", lambda power: f"10^{{{power[1]}}}", text.replace("−", "-"))
+    for sign, command in (("±", r"\pm"), ("×", r"\times")):
+        text = text.replace(sign, command)
+    return f"${text.translate(str.maketrans('⁻⁰¹²³⁴⁵⁶⁷⁸⁹', '-0123456789'))}$"
