@@ -68,6 +68,9 @@ from clip_geometry.geometry.checked_silhouette import checked_silhouette as chec
 from clip_geometry.geometry.sampled_silhouette import sampled_silhouette as sampled_silhouette
 from clip_geometry.losses import CosReg as CosReg
 from clip_geometry.losses import IStar as IStar
+from clip_geometry.measurement import Estimate as Estimate
+from clip_geometry.measurement import Measurement as Measurement
+from clip_geometry.measurement import measure as measure
 from clip_geometry.measuring.comparison import Change as Change
 from clip_geometry.measuring.comparison import Comparison as Comparison
 from clip_geometry.measuring.comparison import compare as compare
