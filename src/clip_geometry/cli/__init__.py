@@ -40,6 +40,11 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
+def _check_choice(everything: bool, measures: str | None) -> None:
+    if everything and measures is not None:
+        raise InputError("--all and --measures were both given; --measures takes the named ones only")
+
+
 @app.callback()
 def _global(
     version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True)] = False,
@@ -91,8 +96,7 @@ def measure(
     address: Address = None,
 ) -> None:
     """Measures embeddings: a verdict and a core table in seconds. Rows are made unit length first unless --raw."""
-    if everything and measures is not None:
-        raise InputError("--all and --measures were both given; --measures takes the named ones only")
+    _check_choice(everything, measures)
     if raw and pipeline is not None:
         raise InputError("--raw and --pipeline were both given; --raw is the empty pipeline")
     check_pipeline(pipeline)
@@ -212,6 +216,7 @@ def compare_command(
     ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="use the rows as given; --pipeline raw for one column")] = False,
     measures: Annotated[str | None, typer.Option(help="names, e.g. isoscore,silhouette[cosine]")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="take all measures, not only the core")] = False,
     labels: Annotated[Path | None, typer.Option(help="one label per row: .npy, .txt, .csv, .parquet, .json")] = None,
     csv: Annotated[Path | None, typer.Option(help="also write the table to this file, with all digits")] = None,
     latex: Annotated[Path | None, typer.Option(help="also write the table to this .tex file")] = None,
@@ -226,6 +231,7 @@ def compare_command(
     Of one path, pipelines are compared: compare coco500 --pipeline normalize --pipeline normalize,center[each]. Where
     the items are the same, the error is paired.
     """
+    _check_choice(everything, measures)
     if raw and pipeline:
         raise InputError("--raw and --pipeline were both given; --pipeline raw is the empty pipeline of one column")
     for steps in pipeline or ():
@@ -238,6 +244,7 @@ def compare_command(
         paths,
         ["raw"] if raw else pipeline or [],
         measures=measures,
+        everything=everything,
         labels=labels,
         seed=seed,
         blocks=blocks,

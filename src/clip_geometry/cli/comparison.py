@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +11,7 @@ from clip_geometry.files import write_atomically
 from clip_geometry.formats import READERS, read_labels, read_sets, with_labels
 from clip_geometry.geometry import measures as all_measures
 from clip_geometry.measuring.comparison import Change, Comparison, compare, letter
-from clip_geometry.measuring.records import DEFAULT_STEPS, chosen_names, records_by
-from clip_geometry.measuring.sets import QUADRATIC_ROWS
+from clip_geometry.measuring.records import ALL, DEFAULT_STEPS, names_to_measure, records_by
 from clip_geometry.paths import existing
 from clip_geometry.registry import InputError, shown
 from clip_geometry.report.numbers import plus_minus, to_error
@@ -22,10 +20,6 @@ from clip_geometry.results import ORIGIN, Record, read_rows
 from clip_geometry.transforms import parse_pipeline
 
 RAW = "raw"
-# of pairs, besides the default measures: what the embeddings are for
-RETRIEVAL = [
-    f"retrieval{index}.{way}.r_at_1" for index in ("", "[mixed]") for way in ("image_to_text", "text_to_image")
-]
 
 
 def compare_paths(
@@ -33,6 +27,7 @@ def compare_paths(
     pipelines: Sequence[str],
     *,
     measures: str | None,
+    everything: bool,
     labels: Path | None,
     seed: int,
     blocks: int | None,
@@ -56,10 +51,10 @@ def compare_paths(
     read: dict[Path, dict[str, Embeddings]] = {}
     for path, shown_path, steps in columns:
         if _holds_records(path):
-            if steps is not None or measures is not None or labels is not None or blocks is not None:
+            if everything or any(each is not None for each in (steps, measures, labels, blocks)):
                 raise InputError(
                     f"{shown(path)} holds records, which are compared as they are; --pipeline, --raw, --measures, "
-                    "--labels and --blocks are for embeddings"
+                    "--all, --labels and --blocks are for embeddings"
                 )
             operands.append((str(shown_path), read_rows(path)))
             continue
@@ -67,7 +62,7 @@ def compare_paths(
             read[path] = dict(read_sets(path))
             if labels is not None:
                 read[path] = dict(with_labels(read[path], read_labels(labels)))
-        operands.append((str(shown_path), _measured(read[path], steps, measures, seed, blocks)))
+        operands.append((str(shown_path), _measured(read[path], steps, ALL if everything else measures, seed, blocks)))
     found = _named(compare(*(records for _, records in operands), names=[name for name, _ in operands], seed=seed))
     print_comparison(found)
     if csv is not None:
@@ -89,12 +84,8 @@ def _measured(
     sets: dict[str, Embeddings], steps: str | None, measures: str | None, seed: int, blocks: int | None
 ) -> list[Record]:
     pipeline = parse_pipeline(DEFAULT_STEPS if steps is None else "" if steps == RAW else steps)
-    names = None if measures is None else chosen_names(measures.split(","), "--measures")
-    records = records_by(None, sets, pipeline, names, seed=seed, blocks=blocks)
-    if names is None and len(sets) > 1 and max(map(len, sets.values())) <= QUADRATIC_ROWS:
-        with suppress(InputError):  # no pairs, or two spaces
-            records += records_by(None, sets, pipeline, RETRIEVAL, seed=seed, blocks=blocks)
-    return records
+    names, optional = names_to_measure(measures, "--measures")
+    return records_by(None, sets, pipeline, names, seed=seed, blocks=blocks, optional=optional)
 
 
 def _named(found: Comparison) -> Comparison:

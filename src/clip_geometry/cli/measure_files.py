@@ -10,9 +10,8 @@ from clip_geometry.cli.tables import bound, console, number, print_table, say, v
 from clip_geometry.embedding.engines import open_engine
 from clip_geometry.files import is_device, write_atomically
 from clip_geometry.formats import read_labels, read_sets, with_labels
-from clip_geometry.geometry import by_group
-from clip_geometry.measuring.records import DEFAULT_STEPS, as_lines, chosen_names, records_by
-from clip_geometry.measuring.sets import CORE, QUADRATIC_ROWS, named
+from clip_geometry.measuring.records import ALL, DEFAULT_STEPS, as_lines, names_to_measure, records_by
+from clip_geometry.measuring.sets import QUADRATIC_ROWS, named
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, listed, shown
 from clip_geometry.report.verdict import verdict
@@ -41,12 +40,11 @@ def measure_files(
     measured; everything: it and all default measures.
     """
     pipeline = parse_pipeline(DEFAULT_STEPS if steps is None else steps)
-    chosen = None if names is None else chosen_names(names.split(","), "--measures")
+    chosen, optional = names_to_measure(ALL if everything else names, "--measures")
     sets = read_sets(*paths)
-    default = list(dict.fromkeys([*(each.name for each in by_group()), *CORE] if everything else CORE))
     if labels is not None:
         sets = with_labels(sets, read_labels(labels))
-    needing = [each.name for each in named(chosen or ()) if each.takes == "labeled rows"]
+    needing = [] if optional else [each.name for each in named(chosen) if each.takes == "labeled rows"]
     if needing and all(each.labels is None for each in sets.values()):
         folder = expanded(paths[0])
         folder = folder if folder.is_dir() else folder.parent
@@ -54,10 +52,8 @@ def measure_files(
         raise InputError(f"{needing[0]} needs labels: add --labels FILE with one label per row{beside}")
     with open_engine(engine, address) as opened:
         passes = None if engine == "local" else opened  # in this process what fits is kept in memory
-        records = records_by(
-            by, sets, pipeline, chosen or default, seed=seed, blocks=blocks, engine=passes, optional=chosen is None
-        )
-    print_records(records, by_default=steps is None, say_verdict=chosen is None)
+        records = records_by(by, sets, pipeline, chosen, seed=seed, blocks=blocks, engine=passes, optional=optional)
+    print_records(records, by_default=steps is None, say_verdict=optional)
     layers = {layer for each in sets.values() if "layer" in each.metadata for layer in each.metadata["layer"].tolist()}
     if by != "layer" and len(layers) > 1:
         say(console(), f"{len(layers)} layers together; --by layer measures each", style="dim")

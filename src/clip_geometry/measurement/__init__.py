@@ -10,7 +10,7 @@ from clip_geometry.embeddings import Embeddings
 from clip_geometry.formats import own_name, read_embeddings, read_labels, read_sets, read_sides, together, with_labels
 from clip_geometry.formats.vectors import UNNAMED
 from clip_geometry.measurement.result import Estimate, Measurement
-from clip_geometry.measuring.records import DEFAULT_STEPS, chosen_names, records_by
+from clip_geometry.measuring.records import DEFAULT_STEPS, names_to_measure, records_by
 from clip_geometry.modalities import modality_name
 from clip_geometry.registry import InputError, did_you_mean, shown
 from clip_geometry.transforms import Step, parse_pipeline
@@ -47,7 +47,8 @@ def measure(
         ids: The item of each row. A single sequence goes to all sets; a mapping of modality → ids tells sets apart.
         pipeline: The steps before measuring, such as "normalize,center[each]"; by default rows are made unit length.
             "" or None measures them as given.
-        measures: Names of measures and evaluators, as a list or comma-separated; None for all default measures.
+        measures: Names of measures and evaluators, as a list or comma-separated. None for the core: a dozen numbers and
+            a verdict on them; "all" for it and all default measures.
         by: "label" or a metadata column of the sets; each of its values is measured separately.
         seed: Seed of the null values and of the jackknife.
         blocks: Number of jackknife blocks behind the standard errors, 0 for none; default: 20 where there are as many
@@ -76,8 +77,7 @@ def measure(
         ['audio+text', 'audio+video', 'text+video']
     """
     steps = parse_pipeline(pipeline or "")
-    names = measures.split(",") if isinstance(measures, str) else measures
-    chosen = None if names is None else chosen_names(names)
+    names, optional = names_to_measure(measures)
     sets = _sets([image, *([] if text is None else [text]), *more])
     for modality, values in _by_modality(ids, sets, "ids").items():
         sets[modality] = replace(sets[modality], item_id=values)
@@ -86,7 +86,7 @@ def measure(
             sets |= with_labels({modality: sets[modality]}, _values(values))
     elif labels is not None:
         sets = with_labels(sets, _values(labels))
-    return Measurement(records_by(by, sets, steps, chosen, seed=seed, blocks=blocks, engine=engine))
+    return Measurement(records_by(by, sets, steps, names, seed=seed, blocks=blocks, engine=engine, optional=optional))
 
 
 def _sets(given: Sequence[Any]) -> dict[str, Embeddings]:

@@ -91,7 +91,9 @@ def _draw_panels(part: SubFigure, panels: Mapping[str, list[Record]]) -> None:
         axes.tick_params(length=0, axis="y")
     keys = [
         Line2D([], [], marker="o", linestyle="-", color=INK, markersize=4, linewidth=1, label="value ± standard error"),
-        Line2D([], [], marker="|", linestyle="none", color=NEUTRAL, markersize=9, markeredgewidth=1.6, label="null value"),
+        Line2D(
+            [], [], marker="|", linestyle="none", color=NEUTRAL, markersize=9, markeredgewidth=1.6, label="null value"
+        ),
     ]
     part.legend(handles=keys, loc="outside upper left", ncols=2)
 

@@ -116,7 +116,13 @@ def _lines(table: Table) -> tuple[list[str], list[list[list[str]]]]:
     """The head of the table, and the cells of its lines, group by group."""
     blocks = [
         [
-            [block.name + (f" ({block.unit})" if block.unit else ""), line.modality, *line.varying, line.value, line.null]
+            [
+                block.name + (f" ({block.unit})" if block.unit else ""),
+                line.modality,
+                *line.varying,
+                line.value,
+                line.null,
+            ]
             for block in members
             for line in block.lines
         ]

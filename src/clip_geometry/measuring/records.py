@@ -1,7 +1,7 @@
 """Records of sets: all of their rows, or each group of them, measured through one pipeline."""
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -10,7 +10,7 @@ from clip_geometry.embedding.engines import Engine
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.geometry import by_group
 from clip_geometry.geometry.uncertainty import BLOCKS
-from clip_geometry.measuring.sets import MeasuredSets, measure_sets, named
+from clip_geometry.measuring.sets import CORE, MeasuredSets, measure_sets, named
 from clip_geometry.measuring.splitting import split_by
 from clip_geometry.progress import Advance, progress, quiet
 from clip_geometry.registry import InputError
@@ -18,21 +18,33 @@ from clip_geometry.results import Record, lines_of
 from clip_geometry.transforms import Step
 
 DEFAULT_STEPS = "normalize"
+ALL = "all"  # in place of names: the core and all default measures
 
 
-def chosen_names(names: Iterable[str], option: str = "measures") -> list[str]:
-    """The names of measures, with those of all numbers of an evaluator in place of its own; InputError without any."""
-    chosen = [each.name for each in named(name.strip() for name in names if name.strip())]
+def names_to_measure(names: Sequence[str] | str | None, option: str = "measures") -> tuple[list[str], bool]:
+    """The measures to take, and whether what cannot be measured is left out with a note.
+
+    Args:
+        names: Of measures, or of evaluators for all of their numbers; None for the core, `ALL` for it and all default
+            measures.
+        option: What a message calls `names`.
+    """
+    if names is None:
+        return list(CORE), True
+    if names == ALL:
+        return list(dict.fromkeys([*(each.name for each in by_group()), *CORE])), True
+    given = names.split(",") if isinstance(names, str) else names
+    chosen = [each.name for each in named(name.strip() for name in given if name.strip())]
     if not chosen:
-        raise InputError(f"{option} is empty; give names, comma-separated, or leave it out for all")
-    return chosen
+        raise InputError(f"{option} is empty; give names, comma-separated, or leave it out for the core")
+    return chosen, False
 
 
 def records_by(
     column: str | None,
     sets: Mapping[str, Embeddings],
     pipeline: Sequence[Step],
-    names: list[str] | None,
+    names: list[str],
     *,
     seed: int,
     blocks: int | None,
@@ -41,11 +53,10 @@ def records_by(
 ) -> list[Record]:
     """The records of the sets, or of the rows of each value of a column, with a bar of progress on a terminal.
 
-    None of names and blocks means the default measures and number of jackknife blocks. optional: whether names that
-    cannot be measured are left out with a note.
+    names, optional: as of `names_to_measure`. None of blocks means their default number.
     """
     parts = [({}, sets)] if column is None else [({column: value}, part) for value, part in split_by(sets, column)]
-    count = len(parts) * len(by_group() if names is None else names)
+    count = len(parts) * len(names)
     terminal = sys.stderr is not None and sys.stderr.isatty()
     with (progress if terminal else quiet)("measures", count) as advance:
         return [
@@ -59,7 +70,7 @@ def records_of(
     sets: Mapping[str, Embeddings],
     at: Mapping[str, Any],
     pipeline: Sequence[Step],
-    names: list[str] | None,
+    names: list[str],
     seed: int,
     blocks: int | None,
     advance: Advance,
