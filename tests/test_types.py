@@ -11,23 +11,30 @@ import clip_geometry
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = """import numpy as np
+import torch
 import clip_geometry as cg
 
 image = np.zeros((10, 4))
 reveal_type(cg.modality_gap(image, image))
+reveal_type(cg.modality_gap(torch.zeros(3, 4), torch.zeros(3, 4)))
 reveal_type(cg.Procrustes().fit(image, image))
 reveal_type(cg.Procrustes().fit(image, image).transform(image))
 reveal_type(cg.read_any("x.npy"))
 reveal_type(cg.Pipeline("normalize").fit({"image": image}))
 reveal_type(cg.measures)
+reveal_type(cg.measure(image))
+reveal_type(cg.measure(image)["isoscore"].value)
 """
 SEEN = [
+    "float",
     "torch._tensor.Tensor",
     "clip_geometry.transforms.paired.Procrustes",
     "numpy.ndarray[",
     "dict[str, clip_geometry.embeddings.Embeddings]",
     "clip_geometry.transforms.pipeline.FittedPipeline",
     "clip_geometry.registry.Registry[clip_geometry.geometry.measure.Measure]",
+    "clip_geometry.measurement.result.Measurement",
+    "float",
 ]
 
 

@@ -77,7 +77,8 @@ def test_records_of_measure_are_paired_like_the_embeddings(cli, folder, measured
 
 
 def test_other_items_are_said_to_be_independent(cli, measured):
-    out = cli("compare", measured("a", X), measured("b", Y[:50])).out
+    names = ("--measures", "average_cosine,isoscore")
+    out = cli("compare", measured("a", X, *names), measured("b", Y[:50], *names)).out
     assert line_of(out, "average_cosine", "rows")[-1] == "independent"
     assert "not compared: " in out and "depends on n, which is 60 and 50; measure as many rows of both" in out
     assert line_of(out, "isoscore", "rows")[-2:] == ["not", "compared"]

@@ -97,9 +97,10 @@ def test_nothing_that_a_terminal_obeys_is_printed(cli, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["measure"], "Missing argument 'IMAGE' (see clip-geometry measure --help)"),
+        (["measure"], "Missing argument 'IMAGE [TEXT]...' (see clip-geometry measure --help)"),
         (["mesure"], "No such command 'mesure'. Did you mean 'measure'? (see clip-geometry --help)"),
-        (["measure", "a", "b", "\x1b[31m"], r"Got unexpected extra argument(s) (\x1b[31m) (see clip-geometry measure"),
+        (["measure", "{image}", "\x1b[31m"], r"\x1b[31m does not exist; a file of embeddings was expected"),
+        (["list", "a", "b", "\x1b[31m"], r"Got unexpected extra argument(s) (\x1b[31m) (see clip-geometry list"),
         (["measure", "a", "--blocks", "-1"], "Invalid value for '--blocks'"),
         (["measure", "x" * 5000], "cannot be used: File name too long"),
         (["measure", "{image}", "--pipeline", "x" * 5000], "unknown pipeline step"),

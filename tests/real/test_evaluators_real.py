@@ -227,7 +227,8 @@ def test_both_solvers_agree_on_pixels(pixels):
     unit_rows = tuple(torch.nn.functional.normalize(rows, dim=1) for rows in (train, test))
     for (x, y), top_1 in ((unit_rows, 0.145), (standardized(train, test), 0.238)):
         with threadpool_limits(1):  # two threads take 30 s, or minutes beside others: its products are small
-            theirs, ours = (linear_probe(x, train_y, y, test_y, solver=solver) for solver in ("sklearn", "torch"))
+            both = (linear_probe(x, train_y, y, test_y, solver=solver) for solver in ("sklearn", "torch"))
+            theirs, ours = ({name: float(value) for name, value in each.items()} for each in both)
             at_minimum = LogisticRegression(tol=1e-6, max_iter=10_000).fit(x.double().numpy(), train_y)
         assert ours["loss"] == pytest.approx(theirs["loss"], abs=1e-4)
         assert ours["top_1"] == pytest.approx(at_minimum.score(y.double().numpy(), test_y), abs=1e-3 + 1e-9)
@@ -277,4 +278,4 @@ def test_mixed_retrieval_with_its_jackknife_error_through_pipelines(coco500):
     raw, centered, turned = found.values()
     assert raw == (1.0, 0.0)
     assert centered == (pytest.approx(0.941, abs=2e-3), pytest.approx(0.006, abs=3e-3))
-    assert turned == (pytest.approx(0.590, abs=2e-3), pytest.approx(0.016, abs=5e-3))
+    assert turned == (pytest.approx(0.590, abs=2e-3), pytest.approx(0.010, abs=3e-3))

@@ -20,6 +20,8 @@ from clip_geometry.results import ORIGIN, Record, read_rows
 from clip_geometry.transforms import parse_pipeline
 
 RAW = "raw"
+# besides the core: whether a mixed index serves better is the question that a map is to answer
+MIXED_RECALL = [f"retrieval[mixed].{way}.r_at_1" for way in ("image_to_text", "text_to_image")]
 
 
 def compare_paths(
@@ -85,6 +87,7 @@ def _measured(
 ) -> list[Record]:
     pipeline = parse_pipeline(DEFAULT_STEPS if steps is None else "" if steps == RAW else steps)
     names, optional = names_to_measure(measures, "--measures")
+    names += [name for name in MIXED_RECALL if optional and name not in names]
     return records_by(None, sets, pipeline, names, seed=seed, blocks=blocks, optional=optional)
 
 

@@ -19,6 +19,8 @@ from clip_geometry.report.words import listed as listed_words
 from clip_geometry.results import Record
 from clip_geometry.transforms import parse_pipeline
 
+ARROWS = {"lower": "↓", "higher": "↑"}
+
 
 def measure_files(
     paths: Sequence[Path],
@@ -89,8 +91,8 @@ def print_records(records: list[Record], *, by_default: bool = False, say_verdic
         places = (*(str(record.at[key]) for key in columns), str(record.at["modality"]), str(record.n))
         limits = f"{bound(measure.range[0])} … {bound(measure.range[1])}"
         numbers = value_and_error(record), number(record["null_value"])
-        cells.append([record.measure, *places, *numbers, _arrow(measure.direction), limits])
-    heads = ("measure", *columns, "set", ">n", ">value", ">null", "direction", "range")
+        cells.append([record.measure, *places, *numbers, *_arrow(measure.direction), limits])
+    heads = ("measure", *columns, "set", ">n", ">value", ">null", "", "direction", "range")
     if cells:
         print_table(out, heads, cells, spare=("range", *([">n"] if sizes else []), "direction"))
     if couples:
@@ -110,10 +112,12 @@ def _sizes(records: list[Record]) -> list[str]:
     return [f"{listed_words(rows)} rows in {dimensions.pop()} dimensions"]
 
 
-def _arrow(direction: str) -> str:
-    """ "lower is more isotropic" as "↓ isotropic"."""
-    words = {"lower": "↓", "higher": "↑", "is": "", "more": "", "better": ""}
-    return " ".join(filter(None, (words.get(word, word) for word in direction.split())))
+def _arrow(direction: str) -> tuple[str, str]:
+    """ "lower is more isotropic" as "↓" and "isotropic"; the arrow is there however narrow the table."""
+    first, _, rest = direction.partition(" ")
+    if first not in ARROWS:
+        return "", direction
+    return ARROWS[first], rest.removeprefix("is ").removeprefix("more ")
 
 
 def _print_couples(out: Console, records: list[Record]) -> None:
@@ -150,7 +154,7 @@ def _legend(records: list[Record], by_default: bool) -> Iterator[str]:
         engine, large = first.get("engine"), "in float64 they take more than 1 GB or a twelfth of the memory"
         yield f"rows were streamed: {large if engine is None else f'engine {engine}'}"
     yield "null: the same on an isotropic Gaussian of this n and d, through this pipeline"
-    yield "direction: ↓ isotropic means that lower is more isotropic, ↑ that higher is"
+    yield "↓ means that lower is better in the sense of direction (list measures says it), ↑ that higher is"
     if blocks := first["jackknife_blocks"]:
         without = [record for record in records if record.standard_error is None]
         if len(without) < len(records):

@@ -67,7 +67,7 @@ def measure(
         >>> result = cg.measure(image, text + 1, measures=["isoscore", "modality_gap"])
         >>> value, error, null = result["isoscore", "image"]
         >>> round(value, 3), round(error, 3), round(null, 3)
-        (0.919, 0.024, 0.908)
+        (0.919, 0.024, 0.901)
         >>> result.frame[["measure", "set", "value", "n", "d"]].round(3)
                 measure    set  value    n  d
         0      isoscore  image  0.919  100  8

@@ -57,9 +57,9 @@ class Measurement:
         >>> result
         pipeline: normalize; n = 100; d = 8
         <BLANKLINE>
-        measure         set              value     null
-        average_cosine  audio  -0.0005 ± 0.0013  -0.0015
-        isoscore        audio    0.919 ± 0.024    0.908
+        measure         set               value    null
+        average_cosine  audio  -0.0055 ± 0.0053  0.0021
+        isoscore        audio     0.919 ± 0.024   0.901
         <BLANKLINE>
         ±: standard error, jackknife over 20 blocks of items
         null: the same measure on an isotropic Gaussian of this n and d, through this pipeline

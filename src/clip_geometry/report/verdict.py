@@ -43,7 +43,7 @@ def _sets(found: Found) -> Iterator[str]:
 
 def _cone(row: Row) -> str:
     if row["value"] - row["null_value"] <= 2 * _error(row):
-        return "none"
+        return "no_cone"
     return "cone" if row["value"] >= CONE else "weak"
 
 
