@@ -1,3 +1,5 @@
+from importlib import import_module
+
 import numpy as np
 import pytest
 import torch
@@ -134,6 +136,23 @@ def test_errors(change, sentence):
     image, text = pairs()
     with pytest.raises(InputError, match=sentence):
         retrieval(**({"image": image, "text": text} | change))
+
+
+@pytest.mark.parametrize("index", INDICES)
+@pytest.mark.parametrize("spread", [1.0, 1e-3, 1e-6, 1e-9])
+@pytest.mark.parametrize("seed", range(3))
+def test_float32_products_change_no_count(index, spread, seed, monkeypatch):
+    """However near the rows lie: what float32 leaves open is computed in float64, and ties count as they do there."""
+    rng = np.random.default_rng(seed)
+    near = rng.normal(size=(7, 64))[rng.integers(7, size=300)]
+    image, text = (near + spread * rng.normal(size=(300, 64)) for _ in range(2))
+    text[:20] = text[20:40]
+    found = retrieval(image, text, index=index, block_size=128)
+    monkeypatch.setattr(import_module("clip_geometry.evaluators.retrieval"), "single_is_exact", lambda device: False)
+    assert found == retrieval(image, text, index=index, block_size=128)
+    if spread >= 1e-3:  # nearer rows are ties to the products of the oracle
+        assert found == oracles.retrieval(image, text, (1, 5, 10), index)
+    assert found["image_to_text.r_at_1"] < 1
 
 
 def captioned(n=40, seed=0):

@@ -1,5 +1,6 @@
 """Any number of modalities: measures across them are those of every couple, whatever the order of the sets."""
 
+from dataclasses import replace
 from itertools import combinations, permutations
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 from clip_geometry import embeddings as embeddings_module
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.measuring.sets import MeasuredSets, measure_sets
+from clip_geometry.measuring.sets import CORE, MeasuredSets, measure_sets
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import parse_pipeline
 from support.clouds import cone
@@ -111,6 +112,34 @@ def test_all_sets_are_streamed_where_one_is_large(sets, monkeypatch):
     assert found.keys() == expected.keys() and len(found) == 12
     for key, row in found.items():
         assert row[0] == pytest.approx(expected[key][0], abs=1e-12)  # sums in another order
+
+
+@pytest.mark.parametrize("steps", ["normalize", "", "normalize,center[each]"])
+def test_many_rows_have_the_numbers_of_few(sets, steps, monkeypatch):
+    """From sums over the blocks, which all couples share."""
+    sets["text"] = replace(sets["text"], labels=np.arange(40) % 4)
+    expected = numbers(rows_of(sets, CORE, steps))
+    monkeypatch.setattr("clip_geometry.measuring.sets.QUADRATIC_ROWS", 35)
+    found = numbers(rows_of(sets, CORE, steps))
+    assert found.keys() == expected.keys() and len(found) == 35
+    for (name, place), row in found.items():
+        few = expected[name, place]
+        assert row[0] == pytest.approx(few[0], rel=1e-12, abs=1e-14)
+        assert row[2:] == [pytest.approx(few[2], rel=1e-12, abs=1e-14), *few[3:]]
+        assert row[1] == (None if name.startswith("retrieval") else pytest.approx(few[1], rel=1e-9))
+
+
+def test_retrieval_of_many_couples_is_taken_where_it_is_named(sets, monkeypatch):
+    """The core stays a table in seconds."""
+    monkeypatch.setattr("clip_geometry.measuring.sets.MOST_WORK", 40 * 40 * 6 + 1)
+    measured = MeasuredSets(sets, parse_pipeline("normalize"), blocks=0)
+    (row,) = measure_sets(measured, ["retrieval.image_to_text.r_at_1"], optional=True)
+    assert row["value"] is None
+    assert "is minutes for 3 couples of these sizes; named in --measures it is taken all the same" in row["note"]
+    named = list(measure_sets(measured, ["retrieval.image_to_text.r_at_1"]))
+    assert [row["value"] is not None for row in named] == [True] * 3
+    pair = MeasuredSets({name: sets[name] for name in ("image", "text")}, (), blocks=0)
+    assert next(measure_sets(pair, ["retrieval.image_to_text.r_at_1"], optional=True))["value"] is not None
 
 
 def test_class_prompts_are_the_second_of_every_couple(sets):

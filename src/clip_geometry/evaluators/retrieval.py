@@ -11,6 +11,7 @@ from torch import Tensor
 
 from clip_geometry.evaluators.base import add_evaluator, share
 from clip_geometry.geometry._core.arguments import members, one_of, whole_number
+from clip_geometry.geometry._core.distances import single_is_exact
 from clip_geometry.geometry._core.distinct import entries_at_a_time
 from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.left_out import LeftOut
@@ -27,6 +28,8 @@ else:  # so that anything else is an InputError, not one of a type checker
     Pairs = Any
 
 EPS = torch.finfo(torch.float64).eps
+SINGLE_EPS = torch.finfo(torch.float32).eps
+DENSE = 64  # from one open comparison in 64 on, products of all digits are faster than differences of these
 TIE = 4 * EPS  # cosines of unit rows that differ by less are equal: the rows themselves are rounded
 
 
@@ -185,24 +188,36 @@ def _ahead(
     """Return for each query the number of rows with ⟨q, row⟩ ≥ ⟨q, pair of q⟩, except the rows j_k of query i_k.
 
     Products about the mean of the rows keep the digits that differ. What they cannot distinguish from a tie is computed
-    as ⟨q, row − pair⟩, whose rounding is relative to the difference.
+    as ⟨q, row − pair⟩, whose rounding is relative to the difference. Float32 products come first; float64 ones take
+    their place in blocks where they leave too much open.
     """
-    mean = mean_row(rows)
+    mean, d = mean_row(rows), rows.shape[1]
     centered, wanted = rows - mean, pair - mean
-    lengths, wanted_lengths = centered.norm(dim=1), wanted.norm(dim=1)
-    rounding = (2 * rows.shape[1] + 16) * EPS  # of ⟨q_i, c_j⟩ − ⟨q_i, w_i⟩ relative to ‖c_j‖ + ‖w_i‖, at most
+    longest = wanted.norm(dim=1) + centered.norm(dim=1).amax()
     least = (query * wanted).sum(1)
+    # of ⟨q_i, c_j⟩ − ⟨q_i, w_i⟩ relative to ‖c_j‖ + ‖w_i‖, at most; ⟨q_i, w_i⟩ is float64
+    roundings = {torch.float32: (d / 2 + 16) * SINGLE_EPS} if single_is_exact(rows.device) else {}
+    roundings[torch.float64] = (2 * d + 16) * EPS
+    passes = []
+    for kind, rounding in roundings.items():
+        reach = TIE + rounding * longest
+        passes.append([x.to(kind) for x in (query, centered, (least - reach)[:, None], (least + reach)[:, None])])
     counts = torch.zeros(len(query), dtype=torch.long, device=query.device)
     for mine in torch.arange(len(query), device=query.device).split(block_size):
         out = (mine[0] <= i) & (i <= mine[-1])
         left_out = i[out] - mine[0], j[out]
         for theirs in torch.arange(len(rows), device=query.device).split(block_size):
-            leads = query[mine] @ centered[theirs].T - least[mine, None]
             here = (theirs[0] <= left_out[1]) & (left_out[1] <= theirs[-1])
-            leads[left_out[0][here], left_out[1][here] - theirs[0]] = -torch.inf
-            unsure = leads.abs() <= TIE + rounding * (wanted_lengths[mine, None] + lengths[theirs])
-            counts[mine] += ((leads > 0) & ~unsure).sum(1)
-            a, b = unsure.nonzero(as_tuple=True)
+            precision = iter(passes)
+            while True:
+                queries, columns, lower, upper = next(precision)
+                products = queries[mine] @ columns[theirs].T
+                products[left_out[0][here], left_out[1][here] - theirs[0]] = -torch.inf
+                ahead = products > upper[mine]
+                a, b = ((products >= lower[mine]) ^ ahead).nonzero(as_tuple=True)
+                if len(a) <= ahead.numel() // DENSE or products.dtype == torch.float64:
+                    break
+            counts[mine] += ahead.sum(1)
             tied = _leads_of_pairs(query, pair, rows, mine[a], theirs[b]) >= -TIE
             counts.index_add_(0, mine[a], tied.long())
     return counts

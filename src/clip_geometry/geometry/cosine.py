@@ -9,6 +9,7 @@ from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Integer, block_number
 from clip_geometry.geometry._core.kinds import in_kind
+from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.rows import (
     BLOCK,
     Matrix,
@@ -158,6 +159,17 @@ def unit_differences(x: Float[Matrix, "n d"], y: Float[Matrix, "n d"]) -> Float[
     return total((u - v).square().sum() for u, v in _unit_pairs(x, y))
 
 
+def distances_from_sums(x: LeftOut) -> Float[Tensor, " b"]:
+    """mean_cosine_distance of each subset."""
+    return x.unit_spreads / (x.counts - 1)
+
+
+def _random_from_sums(x: LeftOut, y: LeftOut) -> Float[Tensor, " b"]:
+    (u, u_mean), (v, v_mean), n = x.unit, y.unit, x.counts
+    own = x.weights @ ((u * v).sum(1) + u @ v_mean + v @ u_mean + u_mean @ v_mean)
+    return ((n * n * ((x.unit_means + u_mean) * (y.unit_means + v_mean)).sum(1) - own) / (n * (n - 1))).clamp(-1, 1)
+
+
 def _unit_pairs(x: Float[Matrix, "n d"], y: Float[Matrix, "n d"]) -> Iterator[tuple[Tensor, Tensor]]:
     return zip(unit_blocks(x, name="image"), unit_blocks(y, name="text"), strict=True)
 
@@ -171,6 +183,7 @@ add_measure(
         brief="how alike two random rows of a set are",
         group="cone",
         function=average_cosine,
+        from_sums=lambda x: 1 - distances_from_sums(x),
         takes="rows",
         summary="The mean cosine similarity of all pairs of different rows.",
         reading="0 means no common direction, 1 a single direction; for large n its square root is the mean cosine to "
@@ -215,6 +228,7 @@ add_measure(
         brief="how alike an image and its own text are",
         group="matching",
         function=matching_cosine,
+        from_sums=lambda x, y: (1 - x.differences(y) / (2 * x.counts)).clamp(-1, 1),
         takes="pairs",
         summary="The mean cosine of an image and its own text.",
         reading="What contrastive training raises; in CLIP it stays far below 1 because the modalities lie apart.",
@@ -236,6 +250,7 @@ add_measure(
         brief="how alike an image and another image's text are",
         group="matching",
         function=random_cosine,
+        from_sums=_random_from_sums,
         takes="distinct pairs",
         summary="The mean cosine of an image and the text of another image.",
         reading="The baseline for matching pairs: retrieval lives on the distance between the two, not on their level.",

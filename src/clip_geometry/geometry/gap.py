@@ -10,9 +10,13 @@ from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.rows import Rows, as_aligned_matrices, as_two_matrices, mean_row
 from clip_geometry.geometry._core.streamed import StreamedRows, cat
-from clip_geometry.geometry.cosine import mean_cosine_distance, unit_differences
+from clip_geometry.geometry.cosine import (
+    distances_from_sums,
+    mean_cosine_distance,
+    unit_differences,
+)
 from clip_geometry.geometry.measure import Measure, add_measure, variant
-from clip_geometry.geometry.silhouette import Metric, silhouette
+from clip_geometry.geometry.silhouette import Metric, from_means, silhouette
 from clip_geometry.geometry.silhouettes import silhouette_left_out
 from clip_geometry.registry import InputError
 
@@ -81,6 +85,25 @@ def _left_out(image: LeftOut, text: LeftOut) -> Iterator[Tensor]:
     return silhouette_left_out(both, torch.cat([torch.zeros(len(image)), torch.ones(len(text))]))
 
 
+def _cosine_from_sums(image: LeftOut, text: LeftOut) -> Float[Tensor, " b"]:
+    """modality_silhouette[cosine] of each subset: squared distances to the means, as in `mean_squared_distances`."""
+    total = torch.zeros_like(image.counts)
+    for own, other in ((image, text), (text, image)):
+        within = (own.squares_to(own) + own.unit_spreads / own.counts) * (own.counts / (own.counts - 1))
+        between = own.squares_to(other) + other.unit_spreads / other.counts
+        alone = torch.zeros_like(within, dtype=torch.bool)
+        total += (own.weights.T * from_means(within, between, alone=alone)).sum(0)
+    return total / (image.counts + text.counts)
+
+
+def _relative_from_sums(image: LeftOut, text: LeftOut) -> Float[Tensor, " b"]:
+    between = image.differences(text) / (2 * image.counts)
+    within = (distances_from_sums(image) + distances_from_sums(text)) / 2
+    if (between + within <= ROUNDING).any():
+        raise InputError("all rows of image and text point the same way; their relative gap is 0/0")
+    return between / (between + within)
+
+
 @in_kind
 def relative_modality_gap(image: Rows, text: Rows) -> Float[Tensor, ""]:
     """Distance of matching pairs relative to the distances within the modalities (Schrodi et al. 2025).
@@ -122,6 +145,7 @@ add_measure(
         brief="distance between the mean image and the mean text",
         group="modality gap",
         function=modality_gap,
+        from_sums=lambda image, text: (image.means - text.means).norm(dim=1),
         takes="two sets",
         summary="The distance between the mean image and the mean text.",
         reading="On unit rows at most 2; CLIP's lies near 0.8, so a mixed index returns rows of the query's own "
@@ -175,6 +199,7 @@ add_measure(
         formula="silhouette of [image; text], label = modality, 1 − cos",
         options={"metric": "cosine"},
         left_out=None,
+        from_sums=_cosine_from_sums,
         quadratic=False,
         invariances=("rotation", "scale", "row scale", "swap"),
     ),
@@ -187,6 +212,7 @@ add_measure(
         brief="distance of pairs beside distances within modalities",
         group="modality gap",
         function=relative_modality_gap,
+        from_sums=_relative_from_sums,
         takes="distinct pairs",
         summary="The distance of matching pairs as a share of it and the distances within the modalities.",
         reading="0 means that pairs coincide, 0.5 that a pair is as far apart as two random rows of one modality, "

@@ -1,6 +1,6 @@
 """What is known about a measure, and the table of all measures."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter, itemgetter
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -133,6 +133,8 @@ class Measure:
         left_out: Yields what the function returns without each block of rows in turn, from work that these subsets
             share. Takes a `LeftOut` in place of each set of rows, otherwise what the function takes. None where there
             is no work to share. Retrieval leaves out queries only.
+        from_sums: The same from sums over the blocks, which may differ in the last digits: taken of a `LeftOut` that
+            allows it.
         one_space: False where the two sets may have different dimensions and come from different models.
 
     Example:
@@ -174,6 +176,7 @@ class Measure:
     aggregated: bool = False
     from_moments: bool = False
     left_out: Callable[..., Iterator[Any]] | None = None
+    from_sums: Callable[..., Iterable[Any]] | None = None
     one_space: bool = True
     better: Literal["higher", "lower"] | None = None
     depends_on_n: bool = False
@@ -210,6 +213,8 @@ class Measure:
             return None
         if self.from_moments and rows[0].has_moments:
             return (self.function(moments, **self.options) for moments in rows[0].moments)
+        if self.from_sums is not None and all(each.sums for each in rows):
+            return iter(self.from_sums(*sets))
         return None if self.left_out is None else self.left_out(*sets, **self.options)
 
     def pick(self, result: Any) -> Value:
@@ -264,7 +269,14 @@ def variant(measure: Measure, name: str, **changes: Any) -> Measure:
         'two_nn[all]'
     """
     if "function" in changes:
-        changes = {"streams": False, "aggregated": False, "from_moments": False, "left_out": None, **changes}
+        changes = {
+            "streams": False,
+            "aggregated": False,
+            "from_moments": False,
+            "left_out": None,
+            "from_sums": None,
+            **changes,
+        }
     return replace(measure, name=f"{measure.name}[{name}]", **changes)
 
 

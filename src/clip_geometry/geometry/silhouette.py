@@ -106,8 +106,8 @@ def as_classes(labels: Labels, x: Float[Matrix, "n d"]) -> tuple[Int[Tensor, " n
 
 
 def from_means(
-    own: Float[Tensor, " n"], nearest: Float[Tensor, " n"], *, alone: Bool[Tensor, " n"]
-) -> Float[Tensor, " n"]:
+    own: Float[Tensor, "*n"], nearest: Float[Tensor, "*n"], *, alone: Bool[Tensor, "*n"]
+) -> Float[Tensor, "*n"]:
     """(b − a)/max(a, b); 0 for the only row of a class, and where both are 0."""
     larger = torch.maximum(own, nearest)
     defined = ~alone & (larger > 0)
@@ -118,6 +118,35 @@ def _left_out(rows: LeftOut, labels: Labels) -> Iterator[Tensor]:
     from clip_geometry.geometry.silhouettes import silhouette_left_out  # which is built on this module
 
     return silhouette_left_out(rows, labels)
+
+
+def _cosine_from_sums(rows: LeftOut, labels: Labels) -> Iterator[Tensor]:
+    """silhouette[cosine] of each subset: squared distances to the means of the classes, as `mean_squared_distances`."""
+    codes, k = as_classes(labels, rows.rows)
+    cells = (rows.block_of + 1) * k + codes
+    shape = (rows.blocks + 1, k, -1)
+
+    def by_cell(values: Tensor) -> Tensor:
+        return values.new_zeros((shape[0] * k, values.shape[1])).index_add_(0, cells, values).view(shape)
+
+    centered, _ = rows.unit
+    squares = centered.square().sum(1, keepdim=True)
+    sums, spreads, counts = by_cell(centered), by_cell(squares), by_cell(torch.ones_like(squares))
+    for block in range(rows.blocks):
+        others = torch.arange(rows.blocks + 1) != block + 1
+        n = counts[others].sum(0)
+        present, kept = n[:, 0] > 0, rows.kept(block)
+        if not 2 <= int(present.sum()) < int(kept.sum()):
+            raise InputError(f"{int(kept.sum())} rows without a block have too few labels; a silhouette needs classes")
+        means = sums[others].sum(0) / n
+        lengths = means.square().sum(1)
+        variances = (spreads[others].sum(0) / n)[:, 0] - lengths
+        apart = torch.addmm(lengths + variances, centered[kept], means.T, alpha=-2) + squares[kept]
+        mine = codes[kept][:, None]
+        sizes = n[mine[:, 0], 0]
+        own = apart.gather(1, mine)[:, 0] * sizes / (sizes - 1).clamp(min=1)
+        nearest = apart.index_fill(1, (~present).nonzero()[:, 0], torch.inf).scatter(1, mine, torch.inf).amin(1)
+        yield from_means(own.clamp(min=0), nearest, alone=sizes == 1).mean()
 
 
 _SILHOUETTE = Measure(
@@ -162,6 +191,7 @@ add_measure(
         formula="mean_i (b_i − a_i)/max(a_i, b_i), a within, b to the nearest other class, 1 − cos",
         options={"metric": "cosine"},
         left_out=None,
+        from_sums=_cosine_from_sums,
         quadratic=False,
         invariances=("rotation", "scale", "row scale"),
     ),

@@ -29,7 +29,7 @@ from clip_geometry.registry import InputError, unknown
 from clip_geometry.results import Row
 from clip_geometry.transforms import Step, transforms
 
-QUADRATIC_ROWS = 4000  # measures in O(n²) get no standard error beyond
+QUADRATIC_ROWS = 4000  # measures in O(n²) get no standard error beyond, and sums replace the rows without each block
 # what a first look needs, as it is read; all but retrieval in O(n)
 CORE = (
     "average_cosine",
@@ -45,6 +45,7 @@ CORE = (
     "retrieval[mixed].text.same_modality_at_10",
     "silhouette[cosine]",
 )
+MOST_WORK = 2e11  # multiplications of all couples in one O(n²) measure: about a minute for the core on two cores
 KEPT_BYTES = 2**30  # of rows without each block, rather than moving them again for every measure
 
 
@@ -175,18 +176,33 @@ class MeasuredSets:
     @property
     def small(self) -> bool:
         """Whether measures of these rows can be taken side by side, in threads."""
-        few = not self.streamed and max(map(len, self.rows.values())) <= QUADRATIC_ROWS
-        return few and not (self.learns and self.blocks > 1)  # fitting without each block has warnings to hide
+        # fitting without each block has warnings to hide
+        return not self.streamed and not self._many and not (self.learns and self.blocks > 1)
+
+    @cached_property
+    def _many(self) -> bool:
+        """Whether there are more rows, in memory, than QUADRATIC_ROWS."""
+        return not self.streamed and max(map(len, self.rows.values())) > QUADRATIC_ROWS
+
+    @cached_property
+    def _deals(self) -> bool:
+        """Whether there is a jackknife: blocks, and an item for each."""
+        return 2 <= self.blocks <= len(self._items)
 
     def prepare(self) -> None:
         """Computes what all measures read, before threads would do so twice."""
-        _ = self.null, self.blocks < 2 or len(self._items) < self.blocks or self._block_of
+        _ = self.null, self._deals and self._block_of
 
     @property
     def pairs(self) -> tuple[np.ndarray, np.ndarray]:
         """Row indices (i, j) of all matching pairs of two sets; InputError where there are none."""
         (couple,) = self._view.couples.values()
         return self._view.pairs(*couple)
+
+    @property
+    def couples(self) -> list[tuple[str, str]]:
+        """The couples of which measures across modalities are taken."""
+        return list(self._view.couples.values())
 
     def couple(self, place: str) -> tuple[str, str] | None:
         """The two modalities of "both" or "audio+image", in the order in which a measure takes them; else None."""
@@ -280,8 +296,7 @@ class MeasuredSets:
             if self.learns or not (measure.from_moments and enough and isinstance(rows, StreamedRows)):
                 return None
             return values_from_moments(measure, rows, self._block_of[place], self.blocks)
-        large = measure.quadratic and max(map(len, self.rows.values())) > QUADRATIC_ROWS
-        if not measure.smooth or large or self.blocks < 2 or len(self._items) < self.blocks:
+        if not measure.smooth or (measure.quadratic and self._many) or not self._deals:
             return None
         try:
             self._share(measure, place)
@@ -290,7 +305,8 @@ class MeasuredSets:
             return None
 
     def _share(self, measure: Measure, place: str) -> None:
-        """Keeps the values without each block that the measure finds with less work than one by one."""
+        """Keeps the values without each block that the measure finds with less work than one by one; of many rows the
+        value of all of them, too, which are those without a block that is empty."""
         if (measure.name, place, 0) in self._values:
             return
         if measure.takes == "matched sets":
@@ -303,14 +319,14 @@ class MeasuredSets:
             parts = (self._left_out(place), *self._view.arguments(measure, place)[1:])
         elif measure.takes == "two sets":
             parts = tuple(self._left_out(modality) for modality in couple)
-        elif measure.takes == "distinct pairs":
-            paired = self._view.pairs(*couple, distinct=True)
+        elif measure.takes == "distinct pairs" or (measure.from_sums is not None and self._many):
+            paired = self._view.pairs(*couple, distinct=measure.takes == "distinct pairs")
             both = zip(couple, paired, strict=True)
             parts = tuple(self._left_out(modality, couple, taken) for modality, taken in both)
         else:
             return
         for block, result in enumerate(measure.without_each(*parts) or ()):
-            self._keep(measure, place, block, result)
+            self._keep(measure, place, None if self._many and block == parts[0].blocks - 1 else block, result)
 
     def _leave_out_queries(self, measure: Measure, place: str) -> None:
         """All rows stay in the index; the pipeline is fitted without the block, as everywhere."""
@@ -332,16 +348,24 @@ class MeasuredSets:
         self, modality: str, couple: tuple[str, str] | None = None, paired: np.ndarray | None = None
     ) -> LeftOut:
         """The rows of a modality, or those paired in a couple; kept, with the work that measures share."""
-        if (modality, couple) not in self._parts:
-            rows, block_of = np.asarray(self.rows[modality]), self._block_of[modality]
-            if paired is not None:
-                rows, block_of = rows[paired], block_of[paired]
-            part = LeftOut(as_rows(rows), torch.from_numpy(block_of).long(), self.blocks)
-            return self._parts.setdefault((modality, couple), part)  # another thread may have been first
-        return self._parts[modality, couple]
+        if self._many and paired is not None and np.array_equal(paired, range(len(self.rows[modality]))):
+            couple = paired = None  # all couples share it
+        if (modality, couple) in self._parts:
+            return self._parts[modality, couple]
+        rows, blocks = np.asarray(self.rows[modality]), self.blocks if self._deals else 0
+        block_of = self._block_of[modality] if self._deals else np.full(len(rows), -1)
+        if paired is not None:
+            rows, block_of = rows[paired], block_of[paired]
+        part = LeftOut(as_rows(rows), torch.from_numpy(block_of).long(), blocks + self._many, sums=self._many)
+        if self._many and couple:  # of all couples together they would take the memory of all sets once for each
+            return part
+        return self._parts.setdefault((modality, couple), part)  # another thread may have been first
 
     def _value(self, measure: Measure, place: str, block: int | None) -> float:
         """Of all rows, or of those outside of a block."""
+        if (measure.name, place, block) not in self._values and block is None and self._many and measure.from_sums:
+            with suppress(InputError):  # without a block there may be too few rows
+                self._share(measure, place)
         if (measure.name, place, block) not in self._values:
             view = self._view if block is None else self._without(block)
             self._keep(measure, place, block, measure.function(*view.arguments(measure, place), **measure.options))
@@ -500,6 +524,13 @@ def rows_or_notes(sets: MeasuredSets, measure: Measure, *, named: bool) -> list[
     rows = []
     if sets.streamed and measure.streams and measure.quadratic and not named:
         why = "time grows with n² and the rows are streamed; named in --measures it is taken all the same"
+        return [_note(measure, {}, InputError(why))]
+    couples = (
+        [(sets.embeddings[one], sets.embeddings[other]) for one, other in sets.couples] if measure.quadratic else []
+    )
+    if measure.inputs.across and not named and sum(len(x) * len(y) * x.dim for x, y in couples) > MOST_WORK:
+        rows_of = f"{len(couples)} couples of these sizes" if len(couples) > 1 else "sets of these sizes"
+        why = f"time grows with n², and is minutes for {rows_of}; named in --measures it is taken all the same"
         return [_note(measure, {}, InputError(why))]
     if sets.engine is not None and not named and not (measure.aggregated or measure.from_moments):
         why = "no function of moments and class sums, which the engine takes; without --engine it is taken here"

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from clip_geometry.geometry._core.moments import Moments
-from clip_geometry.geometry._core.rows import require_spread
+from clip_geometry.geometry._core.rows import mean_row, require_spread, unit_rows
 
 MOST_BYTES = 2**28  # of the moments of all blocks
 
@@ -20,11 +20,13 @@ class LeftOut:
         rows: (n, d), checked.
         block_of: (n,) block of each row, 0 to blocks − 1, or −1 for rows that are never left out.
         blocks: Number of blocks. A block may be empty.
+        sums: Whether sums over blocks may replace the rows of each subset, at the price of the last digits.
     """
 
-    def __init__(self, rows: Float[Tensor, "n d"], block_of: Int[Tensor, " n"], blocks: int):
-        self.rows, self.block_of, self.blocks = rows, block_of, blocks
+    def __init__(self, rows: Float[Tensor, "n d"], block_of: Int[Tensor, " n"], blocks: int, *, sums: bool = False):
+        self.rows, self.block_of, self.blocks, self.sums = rows, block_of, blocks, sums
         self._squares: dict[int, Tensor] = {}
+        self._differences: dict[LeftOut, Tensor] = {}
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -54,6 +56,58 @@ class LeftOut:
         return list(
             moments_without_each({b: Moments.of(rows) for b, rows in present.items() if len(rows)}, self.blocks)
         )
+
+    # --- sums
+
+    @cached_property
+    def weights(self) -> Float[Tensor, "b n"]:
+        """1 for the rows of each subset, 0 for those of its block."""
+        return (self.block_of != torch.arange(self.blocks, device=self.block_of.device)[:, None]).double()
+
+    @cached_property
+    def counts(self) -> Float[Tensor, " b"]:
+        return self.weights.sum(1)
+
+    @cached_property
+    def means(self) -> Float[Tensor, "b d"]:
+        """The mean row of each subset."""
+        base = mean_row(self.rows)
+        return base + self.weights @ (self.rows.double() - base) / self.counts[:, None]
+
+    @cached_property
+    def unit(self) -> tuple[Float[Tensor, "n d"], Float[Tensor, " d"]]:
+        """The unit rows about their mean, so that sums of near rows keep their digits, and the mean; float64."""
+        unit = unit_rows(self.rows)
+        mean = mean_row(unit)
+        return unit.sub_(mean), mean
+
+    @cached_property
+    def _unit_squares(self) -> Float[Tensor, " n"]:
+        return self.unit[0].square().sum(1)
+
+    @cached_property
+    def unit_means(self) -> Float[Tensor, "b d"]:
+        """The mean unit row of each subset, about that of all rows."""
+        return self.weights @ self.unit[0] / self.counts[:, None]
+
+    @cached_property
+    def unit_spreads(self) -> Float[Tensor, " b"]:
+        """Σ‖u_i − ū‖² of the unit rows of each subset."""
+        return self.weights @ self._unit_squares - self.counts * self.unit_means.square().sum(1)
+
+    def squares_to(self, other: "LeftOut") -> Float[Tensor, "n b"]:
+        """‖u_i − ū‖² of every unit row and the mean unit row of each subset of the other."""
+        rows, mean = self.unit
+        shifts = other.unit_means + (other.unit[1] - mean)
+        return (self._unit_squares[:, None] - 2 * rows @ shifts.T + shifts.square().sum(1)).clamp_(min=0)
+
+    def differences(self, other: "LeftOut") -> Float[Tensor, " b"]:
+        """Σ‖u_i − v_i‖² of the unit rows of aligned subsets."""
+        if other not in self._differences:
+            (rows, mean), (others, other_mean) = self.unit, other.unit
+            apart = (rows - others).add_(mean - other_mean).square_().sum(1)
+            self._differences[other] = self.weights @ apart
+        return self._differences[other]
 
     # --- spectra
 
