@@ -82,7 +82,6 @@ if __name__ == "__main__":
                 [{**size, "m": 5}],
                 {**quick, "m": 5},
                 tolerance=1e-6,  # unit rows are float32 in a pipeline
-                faster=3,
                 rounds=1,
             ),
             Contest(

@@ -99,7 +99,7 @@ class LeftOut:
         """‖u_i − ū‖² of every unit row and the mean unit row of each subset of the other."""
         rows, mean = self.unit
         shifts = other.unit_means + (other.unit[1] - mean)
-        return (self._unit_squares[:, None] - 2 * rows @ shifts.T + shifts.square().sum(1)).clamp_(min=0)
+        return (rows @ (-2 * shifts).T + self._unit_squares[:, None] + shifts.square().sum(1)).clamp_(min=0)
 
     def differences(self, other: "LeftOut") -> Float[Tensor, " b"]:
         """Σ‖u_i − v_i‖² of the unit rows of aligned subsets."""
