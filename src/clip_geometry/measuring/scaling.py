@@ -1,8 +1,8 @@
 """How numbers that depend on the size of a set change with it, and what they are expected to be at full size."""
 
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,8 +93,9 @@ def add_scaling(sets: MeasuredSets, rows: Sequence[Row], full_size: int | None =
 
     Items are drawn, not rows: an image and its captions stay together. The pipeline stays as it was fitted on all of
     them, so that only the size changes. A row gains `scaling`: for n/8, n/4, n/2 and n items the mean `value` over
-    `subsets` and its `standard_error`; sizes at which the measure does not exist are absent. With a full size it also
-    gains `expected`, as of `expected_at`.
+    `subsets` and its `standard_error`; sizes at which the measure does not exist are absent. Where the pipeline is
+    fitted, n/2 has `unseen`, too: the value of halves through the pipeline fitted on the other half. With a full size
+    a row also gains `expected`, as of `expected_at`.
 
     Args:
         sets: The sets after their pipeline.
@@ -131,8 +132,8 @@ def add_scaling(sets: MeasuredSets, rows: Sequence[Row], full_size: int | None =
     def by_size(members: list[tuple[Measure, Row]]) -> dict[str, list[Row]]:
         return _by_size(sets, [measure for measure, _ in members], members[0][1]["at"]["modality"], deepest)
 
-    groups = list(calls.values())
-    for members, found in zip(groups, (side_by_side if sets.small else map)(by_size, groups), strict=True):
+    groups, taken = list(calls.values()), side_by_side if sets.small and not sets.learns else map
+    for members, found in zip(groups, taken(by_size, groups), strict=True):
         for measure, row in members:
             whole = {"n": sets.items, "value": row["value"], "standard_error": row["standard_error"], "subsets": 1}
             row |= {"scaling": [*reversed(found[measure.name]), whole]}
@@ -143,41 +144,58 @@ def add_scaling(sets: MeasuredSets, rows: Sequence[Row], full_size: int | None =
 def _by_size(sets: MeasuredSets, together: Sequence[Measure], place: str, deepest: int) -> dict[str, list[Row]]:
     """The values of measures that read the result of one call, by name, from the largest subsets to the smallest."""
     found: dict[str, list[Row]] = {measure.name: [] for measure in together}
-    first = together[0]
     for halvings in range(1, deepest + 1):
-        n, values = sets.items // 2**halvings, defaultdict(list)
-        if n < 2 or (halvings > 3 and n < ENOUGH * first.least_n):
+        n = sets.items // 2**halvings
+        if n < 2 or (halvings > 3 and n < ENOUGH * together[0].least_n):
             break
         try:
-            for view in _subsets(sets, n):
-                result = first.function(*view.arguments(first, place), **first.options)
-                for measure in together:
-                    with suppress(KeyError):  # no ten nearest of eight
-                        values[measure.name].append(float(measure.pick(result)))
+            values = _values(_subsets(sets, n), together, place)
+            unseen = _values(_subsets(sets, n, unseen=True), together, place) if sets.learns and halvings == 1 else {}
         except InputError:  # too small
             break
-        parts = min(PARTS, sets.items // n)
         for name, each in values.items():
-            if len(each) == DEALS * parts:
-                # disjoint subsets are independent, but another division is of the same items
-                error = np.sqrt(np.reshape(each, (DEALS, parts)).var(axis=1, ddof=1).mean() / (sets.items // n))
-                found[name].append(
-                    {"n": n, "value": float(np.mean(each)), "standard_error": float(error), "subsets": len(each)}
-                )
+            # disjoint subsets are independent, but another division is of the same items
+            error = np.sqrt(np.reshape(each, (DEALS, -1)).var(axis=1, ddof=1).mean() / (sets.items // n))
+            size = {"n": n, "value": float(np.mean(each)), "standard_error": float(error), "subsets": len(each)}
+            found[name].append(size | ({"unseen": float(np.mean(unseen[name]))} if name in unseen else {}))
     return found
 
 
-def _subsets(sets: MeasuredSets, n: int) -> Iterator[View]:
-    """Disjoint subsets of n random items, of one division after the other."""
+def _values(views: Iterator[View], together: Sequence[Measure], place: str) -> dict[str, list[float]]:
+    """The values in each view, of those measures that exist in all of them."""
+    first, found = together[0], {measure.name: [] for measure in together}
+    for view in views:
+        result = first.function(*view.arguments(first, place), **first.options)
+        for measure in together:
+            try:
+                found.get(measure.name, []).append(float(measure.pick(result)))
+            except KeyError:  # no ten nearest of eight
+                found.pop(measure.name, None)
+    return found
+
+
+def _subsets(sets: MeasuredSets, n: int, *, unseen: bool = False) -> Iterator[View]:
+    """Disjoint subsets of n random items, of one division after the other.
+
+    unseen: through the pipeline as it is fitted on the items outside of the subset, rather than on all.
+    """
     rng = np.random.default_rng(sets.seed)
     for _ in range(DEALS):
         order = rng.permutation(sets.items)
         for k in range(min(PARTS, sets.items // n)):
             chosen = np.zeros(sets.items + 1, bool)
-            chosen[[*order[k * n : (k + 1) * n], -1]] = True  # class prompts are item -1, and stay
-            kept = {modality: chosen[items] for modality, items in sets.item_of.items()}
-            rows = {modality: np.asarray(sets.rows[modality])[mask] for modality, mask in kept.items()}
-            yield View({name: each.take(kept[name]) for name, each in sets.embeddings.items()}, rows)
+            chosen[order[k * n : (k + 1) * n]] = True
+            outside = ~chosen
+            chosen[-1] = outside[-1] = True  # class prompts are item -1, and in all subsets
+            kept = {name: each.take(chosen[sets.item_of[name]]) for name, each in sets.embeddings.items()}
+            if unseen:
+                others = {name: each.take(outside[sets.item_of[name]]) for name, each in sets.embeddings.items()}
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # said once, of all rows
+                    fitted = View.through(sets.steps, others)[1].fitted
+                yield View(kept, fitted.transform({name: each.vectors for name, each in kept.items()}))
+            else:
+                yield View(kept, {name: np.asarray(sets.rows[name])[chosen[sets.item_of[name]]] for name in kept})
 
 
 def expected_at(measure: Measure, scaling: Sequence[Row], full_size: int, d: int) -> Row:
@@ -185,7 +203,8 @@ def expected_at(measure: Measure, scaling: Sequence[Row], full_size: int, d: int
 
     Shares are linear in log n on the scale of the logit or of the complementary log-log, other numbers in log n, as a
     power of n or in 1/n (`TRENDS`). Each of these trends has to predict the value of the largest set from the smaller
-    ones within 1.96 standard errors. The interval spans the 95 % intervals of all that do, and never leaves the range
+    ones within 1.96 standard errors, and a pipeline that is fitted has to give items that it was not fitted on the same
+    value. The interval spans the 95 % intervals of all that do, and never leaves the range
     of the measure. It does not foresee what the sample does not have: in the full set of many more copies and near
     copies, for example, other rows are nearest.
 
@@ -224,6 +243,12 @@ def expected_at(measure: Measure, scaling: Sequence[Row], full_size: int, d: int
         return refused(f"the trend is known for a factor of {n[-1] / n[0]:.0f}, from {n[0]} to {n[-1]} items")
     errors = [size["standard_error"] for size in enough]
     errors = np.array([*errors[:-1], errors[-2] if errors[-1] is None else errors[-1]])  # of all items, as of halves
+    half = scaling[-2]
+    if abs(half.get("unseen", half["value"]) - half["value"]) > Z * errors.max():
+        return refused(
+            f"the pipeline was fitted on these items: {half['n']} others have {half['unseen']:.4g} after it, and of "
+            f"these {half['value']:.4g}; fit it on other items, and measure what apply writes"
+        )
     low, high = (float(d) if bound == "d" else float(bound) for bound in measure.range)
     if not errors.all() or np.isin(values, (low, high)).any():
         return refused("it is the same in all subsets of a size, or at an end of its range")
