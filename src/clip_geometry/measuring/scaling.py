@@ -16,7 +16,7 @@ from clip_geometry.registry import InputError
 from clip_geometry.results import Row
 
 DEALS = 4  # random divisions of the items, each into halves, quarters and eighths
-PARTS = 8  # subsets of one size and division, at most
+HALVINGS = 3  # down to n/8: up to 8n a trend can be followed as far as it was seen
 ENOUGH = 5  # times as many rows as a measure needs at least; of fewer, the ten nearest are no neighborhood
 Z = 1.96
 
@@ -54,7 +54,7 @@ class Trend:
 
 # A query whose nearer rows come at the rate λ finds its pair first in a share exp(-λn) of the sets of n. With the same
 # rate for all queries, log(-log R@1) has slope 1 in log n; with rates that differ, logit R@1 is nearly linear. Real
-# sets are in between, and where the measured sizes do not decide between two trends, the interval spans both.
+# sets are in between, so that the interval spans both.
 _LOGIT = Trend(lambda p: np.log(p / (1 - p)), lambda y: 1 / (1 + np.exp(-y)), lambda p: 1 / (p * (1 - p)))
 _SURVIVAL = Trend(lambda p: np.log(-np.log(p)), lambda y: np.exp(-np.exp(y)), lambda p: 1 / (p * np.abs(np.log(p))))
 _EVENT = Trend(
@@ -100,8 +100,7 @@ def add_scaling(sets: MeasuredSets, rows: Sequence[Row], full_size: int | None =
     Args:
         sets: The sets after their pipeline.
         rows: Of `measure_sets`, which are changed.
-        full_size: Number of items of the set that these are a sample of. The subsets become as many times smaller than
-            the sets as it is larger, where there are enough items.
+        full_size: Number of items of the set that these are a sample of.
 
     Raises:
         InputError: The sets are streamed, or the full size is not above their number of items.
@@ -127,10 +126,9 @@ def add_scaling(sets: MeasuredSets, rows: Sequence[Row], full_size: int | None =
         measure = measures[row["measure"]]
         if row["value"] is not None and measure.depends_on_n:
             calls[measure.function, repr(measure.options), measure.takes, row["at"]["modality"]].append((measure, row))
-    deepest = max(3, int(np.ceil(np.log2((full_size or 1) / sets.items))))
 
     def by_size(members: list[tuple[Measure, Row]]) -> dict[str, list[Row]]:
-        return _by_size(sets, [measure for measure, _ in members], members[0][1]["at"]["modality"], deepest)
+        return _by_size(sets, [measure for measure, _ in members], members[0][1]["at"]["modality"])
 
     groups, taken = list(calls.values()), side_by_side if sets.small and not sets.learns else map
     for members, found in zip(groups, taken(by_size, groups), strict=True):
@@ -141,12 +139,12 @@ def add_scaling(sets: MeasuredSets, rows: Sequence[Row], full_size: int | None =
                 row |= {"expected": expected_at(measure, row["scaling"], full_size, row["d"])}
 
 
-def _by_size(sets: MeasuredSets, together: Sequence[Measure], place: str, deepest: int) -> dict[str, list[Row]]:
+def _by_size(sets: MeasuredSets, together: Sequence[Measure], place: str) -> dict[str, list[Row]]:
     """The values of measures that read the result of one call, by name, from the largest subsets to the smallest."""
     found: dict[str, list[Row]] = {measure.name: [] for measure in together}
-    for halvings in range(1, deepest + 1):
+    for halvings in range(1, HALVINGS + 1):
         n = sets.items // 2**halvings
-        if n < 2 or (halvings > 3 and n < ENOUGH * together[0].least_n):
+        if n < 2:
             break
         try:
             values = _values(_subsets(sets, n), together, place)
@@ -182,7 +180,7 @@ def _subsets(sets: MeasuredSets, n: int, *, unseen: bool = False) -> Iterator[Vi
     rng = np.random.default_rng(sets.seed)
     for _ in range(DEALS):
         order = rng.permutation(sets.items)
-        for k in range(min(PARTS, sets.items // n)):
+        for k in range(sets.items // n):
             chosen = np.zeros(sets.items + 1, bool)
             chosen[order[k * n : (k + 1) * n]] = True
             outside = ~chosen
@@ -202,11 +200,11 @@ def expected_at(measure: Measure, scaling: Sequence[Row], full_size: int, d: int
     """The value to expect at another size, where a fit of the trend supports it.
 
     Shares are linear in log n on the scale of the logit or of the complementary log-log, other numbers in log n, as a
-    power of n or in 1/n (`TRENDS`). Each of these trends has to predict the value of the largest set from the smaller
-    ones within 1.96 standard errors, and a pipeline that is fitted has to give items that it was not fitted on the same
-    value. The interval spans the 95 % intervals of all that do, and never leaves the range
-    of the measure. It does not foresee what the sample does not have: in the full set of many more copies and near
-    copies, for example, other rows are nearest.
+    power of n or in 1/n (`TRENDS`). The interval spans the 95 % intervals of the trends that are tried for a measure,
+    within its range. There is none where no trend predicts the value of the largest set from the smaller ones within
+    its standard error, where the full size is more times larger than the smallest subsets are smaller, and where a
+    pipeline that was fitted on these items gives others another value. What a sample lacks it cannot foresee: where
+    the full set has many more near copies, for example, other rows are nearest.
 
     Args:
         measure: The measure.
@@ -255,12 +253,11 @@ def expected_at(measure: Measure, scaling: Sequence[Row], full_size: int, d: int
     found, misses = [], []
     for trend in trends:
         predicted, error = trend.predict(n[:-1], values[:-1], errors[:-1], n[-1])
-        if abs(predicted - trend.transformed(values)[-1]) > Z * error:
+        if abs(predicted - trend.transformed(values)[-1]) > error:
             misses.append(trend.value(predicted))
-            continue
         predicted, error = trend.predict(n, values, errors, full_size)
         found.append([trend.value(predicted + sign * Z * error) for sign in (0, -1, 1)])
-    if not found:
+    if len(misses) == len(trends):
         return refused(f"the smaller sizes predict {misses[0]:.4g} for {n[-1]} items, which have {values[-1]:.4g}")
     value, ends = np.mean([each[0] for each in found]), np.clip(found, low, high)
     return {
