@@ -126,10 +126,10 @@ class Measurement:
             >>> result = cg.measure({"audio": x}, measures="participation_ratio", scaling=True)
             >>> result.scaling[["measure", "set", "n", "value"]].round(1)
                            measure    set    n  value
-            0  participation_ratio  audio   50   19.2
-            1  participation_ratio  audio  100   24.1
-            2  participation_ratio  audio  200   27.5
-            3  participation_ratio  audio  400   29.4
+            0  participation_ratio  audio   50   19.5
+            1  participation_ratio  audio  100   24.3
+            2  participation_ratio  audio  200   27.7
+            3  participation_ratio  audio  400   29.5
         """
         import pandas as pd
 
