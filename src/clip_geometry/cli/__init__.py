@@ -92,6 +92,12 @@ def measure(
     blocks: Annotated[
         int | None, typer.Option(help="jackknife blocks behind ±; 0 for no standard errors", min=0, show_default="20")
     ] = None,
+    scaling: Annotated[
+        bool, typer.Option("--scaling", help="also measure what depends on n at n/2, n/4 and n/8 items")
+    ] = False,
+    full_size: Annotated[
+        int | None, typer.Option(help="items of the set that this is a sample of: what to expect there", min=3)
+    ] = None,
     engine: EngineName = "local",
     address: Address = None,
 ) -> None:
@@ -119,6 +125,8 @@ def measure(
             blocks=blocks,
             engine=engine,
             address=address,
+            scaling=scaling,
+            full_size=full_size,
         )
 
 

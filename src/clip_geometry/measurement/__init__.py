@@ -30,6 +30,8 @@ def measure(
     seed: int = 0,
     blocks: int | None = None,
     engine: Engine | None = None,
+    scaling: bool = False,
+    full_size: int | None = None,
 ) -> Measurement:
     """Measures one or several sets of embeddings, as `clip-geometry measure` does.
 
@@ -54,6 +56,10 @@ def measure(
         blocks: Number of jackknife blocks behind the standard errors, 0 for none; default: 20 where there are as many
             items.
         engine: Of `open_engine`, to read large sets on a cluster.
+        scaling: Take the measures that depend on n at n/2, n/4 and n/8 items, too: columns of `frame`, and
+            `Measurement.scaling`. The pipeline stays as it was fitted on all items.
+        full_size: Number of items of the set that these are a sample of, which implies `scaling`. The numbers that
+            depend on n then say what to expect there, where a fit of the trend supports it.
 
     Returns:
         A `Measurement`: a number for each measure and set, with its standard error and its null value.
@@ -86,7 +92,19 @@ def measure(
             sets |= with_labels({modality: sets[modality]}, _values(values))
     elif labels is not None:
         sets = with_labels(sets, _values(labels))
-    return Measurement(records_by(by, sets, steps, names, seed=seed, blocks=blocks, engine=engine, optional=optional))
+    records = records_by(
+        by,
+        sets,
+        steps,
+        names,
+        seed=seed,
+        blocks=blocks,
+        engine=engine,
+        optional=optional,
+        scaling=scaling,
+        full_size=full_size,
+    )
+    return Measurement(records)
 
 
 def _sets(given: Sequence[Any]) -> dict[str, Embeddings]:
