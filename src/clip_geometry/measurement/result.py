@@ -12,6 +12,7 @@ from clip_geometry.measuring.records import as_lines
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, did_you_mean, listed, shown
 from clip_geometry.report.table import explain
+from clip_geometry.report.verdict import verdict
 from clip_geometry.results import Record
 
 if TYPE_CHECKING:
@@ -76,6 +77,19 @@ class Measurement:
                 where = ", ".join(map(str, record.at.values()))
                 reasons.setdefault(record.measure, {})[": ".join(filter(None, (where, record.note)))] = None
         return {name: "; ".join(several) for name, several in reasons.items()}
+
+    @property
+    def verdict(self) -> str:
+        """What the core measures say, in two or three sentences, as `clip-geometry measure` prints it.
+
+        Empty where the core was not measured, or with `by`.
+
+        Example:
+            >>> import numpy as np, clip_geometry as cg
+            >>> x = np.random.default_rng(0).normal(size=(100, 8))
+            >>> print(cg.measure({"audio": x + 1}).verdict)
+        """
+        return verdict(self.records)
 
     @property
     def frame(self) -> "pandas.DataFrame":

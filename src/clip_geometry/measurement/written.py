@@ -1,6 +1,7 @@
 """A measurement as text, HTML and LaTeX, from one table."""
 
 import re
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,14 +13,16 @@ from clip_geometry.report.explained import facts
 from clip_geometry.report.numbers import number, plus_minus
 from clip_geometry.report.origin import data_words, model_words, pipeline_words
 from clip_geometry.report.table import SIZE_FIELDS, Table, build_table, explain
+from clip_geometry.report.verdict import verdict
 from clip_geometry.results import Record
 
+WIDTH = 100  # of sentences as text
 NULL = "null: the same measure on an isotropic Gaussian of this n and d, through this pipeline"
 LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\^{}"}
 
 
 def as_text(records: Sequence[Record]) -> str:
-    """Lines as wide as the table needs."""
+    """The verdict, then lines as wide as the table needs."""
     head, blocks = _lines(_table(_computed(records)))
     rows = [head, *(line for block in blocks for line in block)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -31,17 +34,20 @@ def as_text(records: Sequence[Record]) -> str:
         ).rstrip()
         for row in rows
     ]
-    text = "\n".join([*heading(records), "", *(lines if blocks else ["no numbers"]), "", *footnotes(records)])
+    said = textwrap.wrap(verdict(records), WIDTH)
+    parts = (said, heading(records), lines if blocks else ["no numbers"], footnotes(records))
+    text = "\n\n".join("\n".join(part) for part in parts if part)
     return text.replace("−", "-").rstrip()
 
 
 def as_html(records: Sequence[Record]) -> str:
-    """A table in the colors of the notebook around it; couples of three modalities or more as modality × modality."""
+    """The verdict, then a table in the colors of the notebook around it; couples of three modalities or more as modality × modality."""
     computed = _computed(records)
     crossed = couples(records)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     file = Path(__file__).with_name("table.html")
     return environment.from_string(file.read_text(encoding="utf-8")).render(
+        verdict=verdict(records),
         heading=heading(records),
         table=_table([record for record in computed if record not in crossed]),
         crossed=_crossed(crossed),
