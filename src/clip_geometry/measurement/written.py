@@ -10,7 +10,7 @@ from jinja2 import Environment, StrictUndefined
 from clip_geometry.geometry import measures
 from clip_geometry.registry import printable
 from clip_geometry.report.explained import facts
-from clip_geometry.report.numbers import number, plus_minus
+from clip_geometry.report.numbers import plus_minus, to_error
 from clip_geometry.report.origin import data_words, model_words, pipeline_words
 from clip_geometry.report.table import SIZE_FIELDS, Table, build_table, explain
 from clip_geometry.report.verdict import verdict
@@ -89,10 +89,11 @@ def footnotes(records: Sequence[Record]) -> list[str]:
         many = f", jackknife over {blocks.pop()} blocks of items" if len(blocks) == 1 else ""
         lines.append(f"±: standard error{many}")
     lines += [NULL] if any(record.null_value is not None for record in computed) else []
-    lines += [f"remark: {each}" for each in dict.fromkeys(each for r in records for each in r.get("remarks", ()))]
+    remarks = dict.fromkeys((each, _group(record)) for record in records for each in record.get("remarks", ()))
+    lines += [f"remark{f' on {group}' if group else ''}: {each}" for each, group in remarks]
     notes: dict[tuple[str, str], dict[str, None]] = {}
     for record in records:
-        place = f" of {record.at['modality']}" if "modality" in record.at else ""
+        place = f" of {' '.join(map(str, record.at.values()))}" if record.at else ""
         if record.note:
             start = "not computed: " if record.value is None else ""
             notes.setdefault((start, f"{place}: {record.note}"), {})[record.measure] = None
@@ -108,6 +109,10 @@ def about(name: str) -> str:
     """How a measure is read, in one paragraph."""
     found = explain(name, measures)
     return "" if found is None else f"{found.title}: {found.summary} {found.reading} ({facts(found)})"
+
+
+def _group(record: Record) -> str:
+    return " ".join(str(value) for key, value in record.at.items() if key != "modality")
 
 
 def _computed(records: Sequence[Record]) -> list[Record]:
@@ -146,7 +151,7 @@ def _crossed(records: Sequence[Record]) -> dict[str, tuple[list[str], dict[tuple
         names[:] = sorted({*names, one, other})
         upper, lower = ((one, other), (other, one)) if one < other else ((other, one), (one, other))
         cells[upper] = plus_minus(record.value, record.standard_error, record.null_value)
-        cells[lower] = number(record.null_value)
+        cells[lower] = to_error(record.null_value, record.standard_error, record.value)
     return found
 
 
