@@ -41,7 +41,7 @@ def as_text(records: Sequence[Record]) -> str:
 
 
 def as_html(records: Sequence[Record]) -> str:
-    """The verdict, then a table in the colors of the notebook around it; couples of three modalities or more as modality × modality."""
+    """The verdict, then a table in the colors of the notebook; couples of three modalities as modality × modality."""
     computed = _computed(records)
     crossed = couples(records)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)

@@ -50,7 +50,7 @@ def _sets(found: Found) -> Iterator[str]:
 
 
 def _cone(row: Row) -> str:
-    if _from_null(row) != 1:
+    if row["value"] <= 0 or _from_null(row) != 1:
         return "no_cone"
     return "cone" if row["value"] >= CONE else "weak"
 
