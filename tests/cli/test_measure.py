@@ -9,6 +9,7 @@ import pytest
 
 from clip_geometry.cli.tables import LEAST_WIDTH, number, print_table, value_and_error
 from clip_geometry.geometry import average_cosine, measures, modality_gap, null_value
+from clip_geometry.measuring.sets import CORE
 from clip_geometry.results import read_rows
 
 
@@ -48,9 +49,10 @@ def test_raw_takes_them_as_they_are(rows, sets):
     assert value_of(found, "modality_gap", "both")["value"] == pytest.approx(float(modality_gap(image, text)))
 
 
-def test_every_default_measure_has_a_row_or_a_note(rows):
-    _, found = rows()
-    assert {row["measure"] for row in found} == {name for name, measure in measures.items() if measure.by_default}
+def test_every_default_measure_has_a_row_or_a_note_by_all(rows):
+    _, found = rows("--all")
+    by_default = {name for name, measure in measures.items() if measure.by_default}
+    assert {row["measure"] for row in found} == by_default | {*CORE}
     notes = {row["measure"]: row["note"] for row in found if row["value"] is None}
     assert notes.pop("lid").startswith("x has 40 rows; expected at least 101")
     assert set(notes.values()) == {"needs labels"}
@@ -62,7 +64,7 @@ def test_the_table_shows_each_row(rows):
         assert row["measure"] in outcome.out
     gap = value_of(found, "modality_gap", "both")
     (line,) = [line for line in outcome.out.splitlines() if line.startswith("modality_gap ")]
-    assert f"{gap['value']:.3f}" in line and "lower is closer" in line
+    assert f"{gap['value']:.3f}" in line and "↓ closer" in line
 
 
 def test_named_measures_only_and_in_their_order(rows):
@@ -71,7 +73,7 @@ def test_named_measures_only_and_in_their_order(rows):
 
 
 def test_rows_say_where_they_come_from(rows, sets):
-    _, found = rows("--pipeline", "normalize,center[pooled]", "--seed", "3")
+    _, found = rows("--pipeline", "normalize,center[pooled]", "--seed", "3", "--measures", "isoscore")
     row = value_of(found, "isoscore", "image")
     assert row["pipeline"] == ["normalize", "center[pooled]"]
     assert row["fitted_on"] == f"{sets[0]} + {sets[1]}:pooled"
@@ -81,7 +83,7 @@ def test_rows_say_where_they_come_from(rows, sets):
 
 
 def test_null_values_are_those_of_the_library(rows):
-    _, found = rows()
+    _, found = rows("--measures", "modality_gap,isoscore")
     expected = null_value("modality_gap", 40, 6, prepare=lambda x: x / x.norm(dim=1, keepdim=True))
     assert value_of(found, "modality_gap", "both")["null_value"] == pytest.approx(float(expected), rel=1e-9)
     assert value_of(found, "isoscore", "text")["null_value"] != value_of(found, "isoscore", "text")["value"]
@@ -89,7 +91,7 @@ def test_null_values_are_those_of_the_library(rows):
 
 def test_labels(rows, tmp_path):
     (tmp_path / "labels.json").write_text(json.dumps(["cat", "dog"] * 20))
-    _, found = rows("--labels", tmp_path / "labels.json")
+    _, found = rows("--all", "--labels", tmp_path / "labels.json")
     assert -1 < value_of(found, "silhouette", "image")["value"] < 1
     assert {row["measure"] for row in found if row["value"] is None} == {"lid"}  # of a hundred neighbors
 
@@ -239,15 +241,21 @@ NARROW = "isoscore,modality_silhouette[sqeuclidean],isotropy_i2[canonical],cone_
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
 def test_every_number_is_printed_whole(rows, monkeypatch, width):
-    """A line of the table for each row holds its set and its numbers, however narrow the terminal."""
+    """A line of the table for each row holds its set and its numbers, however narrow the terminal.
+
+    n, which stands above the table, is left out before.
+    """
     monkeypatch.setenv("COLUMNS", str(width))
     outcome, found = rows("--measures", NARROW)
     lines = outcome.out.splitlines()
     for row in found:
-        numbers = [row["at"]["modality"], str(row["n"]), *value_and_error(row).split(), number(row["null_value"])]
+        n = [str(row["n"])] if width >= 80 else []
+        numbers = [row["at"]["modality"], *n, *value_and_error(row).split(), number(row["null_value"])]
         begin = row["measure"][:LEAST_WIDTH]
         assert any(line.startswith(begin) and line.split()[1 : 1 + len(numbers)] == numbers for line in lines), row
-    assert ("range" in outcome.out, "direction" in outcome.out) == (width > 100, width >= 100)
+    (head,) = (line.split() for line in lines if line.startswith("measure "))
+    assert ("range" in head, "direction" in head) == (width >= 100, width >= 80)
+    assert "; 40 image and 40 text rows in 6 dimensions" in " ".join(outcome.out.split())
     assert all(line == line.rstrip() for line in lines)
     table = [line for line in lines if "±" in line and line[0] not in "±n"]
     assert len(table) == len(found)

@@ -52,7 +52,7 @@ def draw(records: Sequence[Record]) -> Figure:
     heights = [0.3 + ceil(len(panels) / COLUMNS) * (FRAME + long[0] + LINE * lines)] if panels else []
     heights += [ceil(len(maps) / across) * (side + 0.3 + long[1]) + names] if maps else []
     figure = _Shown(figsize=(2 * WIDTH, sum(heights)), layout="constrained")
-    parts = list(np.ravel(figure.subfigures(len(heights), height_ratios=heights)))
+    parts = list(figure.subfigures(len(heights), squeeze=False, height_ratios=heights).flat)
     if panels:
         _draw_panels(parts[0], panels)
     if maps:
