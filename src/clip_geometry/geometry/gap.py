@@ -1,7 +1,7 @@
 """How far the modalities lie apart."""
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -26,12 +26,17 @@ from clip_geometry.geometry.silhouette import Metric, silhouette
 from clip_geometry.geometry.silhouettes import silhouette_left_out
 from clip_geometry.registry import InputError
 
+if TYPE_CHECKING:
+    GapMetric: TypeAlias = Literal["euclidean", "cosine"]
+else:  # an unknown one is our sentence, not a type checker's
+    GapMetric = Any
+
 CENTERED = 1e-7  # length of a mean relative to the rows that only centering leaves, in float32 as in float64
 ROUNDING = 1e-29  # squared distance of unit rows that are equal but for a few last digits
 
 
 @in_kind
-def modality_gap(image: Rows, text: Rows, *, metric: Literal["euclidean", "cosine"] = "euclidean") -> Float[Tensor, ""]:
+def modality_gap(image: Rows, text: Rows, *, metric: GapMetric = "euclidean") -> Float[Tensor, ""]:
     """Distance between the two means, ‖mean(image) − mean(text)‖, rows as given.
 
     In [0, 2] on unit rows, which Liang et al. 2022 take; larger is wider apart. With metric="cosine" it is
