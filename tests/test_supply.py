@@ -43,6 +43,7 @@ OWN = (  # made for the package; every other file that is no module has to be in
     "experiments/**/words.j2",
     "ledger/*.yaml",
     "ledger/*.j2",
+    "measurement/table.html",
     "report/*.html",
     "report/*.j2",
     "report/template.css",
