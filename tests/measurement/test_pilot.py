@@ -63,6 +63,6 @@ def test_what_was_planted_is_found(embeddings):
     result = cg.measure(embeddings)
     gaps = result.matrix("modality_gap")
     assert gaps.stack().idxmin() == ("audio_human", "audio_tts")
-    assert "The means of the modalities are" in result.verdict and "no gap" not in result.verdict
+    assert "The means of the modalities are" in result.verdict and "not clearly" not in result.verdict
     assert all(result["modality_gap", one, other].value > 0.1 for one, other in combinations(NAMES, 2))
     assert all(result["matching_cosine", one, other].value > 0.2 for one, other in combinations(NAMES, 2))

@@ -52,7 +52,11 @@ SENTENCES = {
         [("isoscore[unbiased]", "rows", 0.7, 1.0, 0.12)], "The variance of the rows is as even as that of isotr",
     ),
     "gap": (gap(0.7, 0.7), "A gap lies between the modalities: their means are 0.80 apart (isotropic rows: 0.10); in "),
-    "no gap": (gap(0.5, 0.5, value=0.12), "No gap shows between the means of the modalities: they are 0.12 apart (is"),
+    "no gap": (
+        gap(0.5, 0.5, value=0.12),
+        "No gap shows: the means of the modalities are not clearly further apart than those of isotropic rows (0.12 "
+        "against 0.10); a mixed index is about even",
+    ),
     "gap without an error": (gap(0.5, 0.5, error=None), "The means of the modalities are 0.80 apart (isotropic rows:"),
     "separated": (gap(0.99, 0.95), "it separates them in a mixed index, where 99% (image queries) and 95% (text q"),
     "even": (gap(0.51, 0.51), "; a mixed index is about even: 51% of a query's 10 nearest rows are of its own mod"),
@@ -66,12 +70,13 @@ SENTENCES = {
     "several gaps": (
         [("modality_gap", "image+text", 0.8, 0.1), ("modality_gap", "audio+text", 0.12, 0.1),
          ("modality_gap", "audio+image", 0.9, 0.1)],
-        "The means of the modalities are 0.12 (audio and text) to 0.90 (audio and image) apart; no gap shows between "
-        "audio and text.",
+        "The means of the modalities are 0.12 (audio and text) to 0.90 (audio and image) apart; the gap between "
+        "audio and text is not clearly larger than that of isotropic rows.",
     ),
     "several without one": (
         [("modality_gap", "image+text", 0.1, 0.1), ("modality_gap", "audio+text", 0.12, 0.1)],
-        "The means of the modalities are 0.10 (image and text) to 0.12 (audio and text) apart; no gap shows between an",
+        "The means of the modalities are 0.10 (image and text) to 0.12 (audio and text) apart, none clearly "
+        "further than those of isotropic rows.",
     ),
     "pairs": (
         pairs(0.3, 0.1),
@@ -122,5 +127,5 @@ def test_nothing_is_said_without_the_core_in_groups_or_without_errors():
 def test_noise_is_neither_a_cone_nor_a_gap(seed):
     image, text = np.random.default_rng(seed).normal(size=(2, 60, 16))
     text = cg.measure(image, text, seed=seed).verdict
-    assert text.startswith("Image and text rows sit in no cone") and "No gap shows between the means" in text
+    assert text.startswith("Image and text rows sit in no cone") and "No gap shows: the means" in text
     assert "as even as that of isotropic rows" in text and "Pairs are not closer" in text
