@@ -247,7 +247,10 @@ NARROW = "isoscore,modality_silhouette[sqeuclidean],isotropy_i2[canonical],cone_
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
 def test_every_number_is_printed_whole(rows, monkeypatch, width):
-    """A line of the table for each row holds its set and its numbers, however narrow the terminal."""
+    """A line of the table for each row holds its set and its numbers, however narrow the terminal.
+
+    n, which stands above the table, is left out before.
+    """
     monkeypatch.setenv("COLUMNS", str(width))
     outcome, found = rows("--measures", NARROW)
     lines = outcome.out.splitlines()

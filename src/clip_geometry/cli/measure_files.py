@@ -68,7 +68,7 @@ def measure_files(
             scaling=scaling,
             full_size=full_size,
         )
-    print_records(records, by_default=steps is None, say_verdict=optional)
+    print_records(records, by_default=steps is None)
     layers = {layer for each in sets.values() if "layer" in each.metadata for layer in each.metadata["layer"].tolist()}
     if by != "layer" and len(layers) > 1:
         say(console(), f"{len(layers)} layers together; --by layer measures each", style="dim")
@@ -76,7 +76,7 @@ def measure_files(
         _write(json_file, records)
 
 
-def print_records(records: list[Record], *, by_default: bool = False, say_verdict: bool = False) -> None:
+def print_records(records: list[Record], *, by_default: bool = False) -> None:
     """Prints what the numbers say and the table, a line per measure and set and a block per value of --by; then what
     was left out and why.
 
@@ -92,7 +92,7 @@ def print_records(records: list[Record], *, by_default: bool = False, say_verdic
     sizes = [] if columns else _sizes(computed)
     steps = " → ".join(first.pipeline or ()) or "raw (rows as they are)"
     say(out, "; ".join([f"pipeline: {steps}", *sizes]))
-    if say_verdict and not columns and (text := verdict(computed)):
+    if text := verdict(records):
         say(out, text, style="bold")
     # with three modalities or more, and one group of rows, couples are shown by modality × modality
     couples = [] if columns else [record for record in computed if "+" in str(record.at["modality"])]

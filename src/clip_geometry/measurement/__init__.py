@@ -9,6 +9,7 @@ from clip_geometry.embedding.engines import Engine
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.formats import own_name, read_embeddings, read_labels, read_sets, read_sides, together, with_labels
 from clip_geometry.formats.vectors import UNNAMED
+from clip_geometry.geometry._core.arguments import seed_number, whole_number
 from clip_geometry.measurement.result import Estimate, Measurement
 from clip_geometry.measuring.records import DEFAULT_STEPS, names_to_measure, records_by
 from clip_geometry.modalities import modality_name
@@ -46,7 +47,8 @@ def measure(
         more: Further sets, each of which says its modality. A mapping is the way to name arrays.
         labels: One label per row, or a path to them. A single sequence goes to all sets of its length; a mapping of
             modality → labels tells sets apart.
-        ids: The item of each row. A single sequence goes to all sets; a mapping of modality → ids tells sets apart.
+        ids: The item of each row, or a path as for labels. A single sequence goes to all sets; a mapping of modality →
+            ids tells sets apart.
         pipeline: The steps before measuring, such as "normalize,center[each]"; by default rows are made unit length.
             "" or None measures them as given.
         measures: Names of measures and evaluators, as a list or comma-separated. None for the core: a dozen numbers and
@@ -82,11 +84,12 @@ def measure(
         >>> list(cg.measure({"audio": image, "text": text, "video": text + 1}, measures="cka").frame["set"])
         ['audio+text', 'audio+video', 'text+video']
     """
+    seed, blocks = seed_number(seed), None if blocks is None else whole_number(blocks, "blocks", least=0)
     steps = parse_pipeline(pipeline or "")
     names, optional = names_to_measure(measures)
     sets = _sets([image, *([] if text is None else [text]), *more])
     for modality, values in _by_modality(ids, sets, "ids").items():
-        sets[modality] = replace(sets[modality], item_id=values)
+        sets[modality] = replace(sets[modality], item_id=_values(values))
     if isinstance(labels, Mapping):
         for modality, values in _by_modality(labels, sets, "labels").items():
             sets |= with_labels({modality: sets[modality]}, _values(values))
@@ -150,5 +153,5 @@ def _by_modality(given: Any, sets: Mapping[str, Embeddings], what: str) -> Mappi
     return given
 
 
-def _values(labels: Any) -> Any:
-    return read_labels(labels) if isinstance(labels, str | Path) else labels
+def _values(given: Any) -> Any:
+    return read_labels(given) if isinstance(given, str | Path) else given

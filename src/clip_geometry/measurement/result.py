@@ -12,6 +12,7 @@ from clip_geometry.measuring.records import as_lines
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, did_you_mean, listed, shown
 from clip_geometry.report.table import explain
+from clip_geometry.report.verdict import verdict
 from clip_geometry.results import Record
 
 if TYPE_CHECKING:
@@ -79,6 +80,20 @@ class Measurement:
                 where = ", ".join(map(str, record.at.values()))
                 reasons.setdefault(record.measure, {})[": ".join(filter(None, (where, record.note)))] = None
         return {name: "; ".join(several) for name, several in reasons.items()}
+
+    @property
+    def verdict(self) -> str:
+        """What the core measures say, in two or three sentences, as `clip-geometry measure` prints it.
+
+        Empty where the core was not measured, or with `by`.
+
+        Example:
+            >>> import numpy as np, clip_geometry as cg
+            >>> x = np.random.default_rng(0).normal(size=(100, 8))
+            >>> cg.measure(x + 1).verdict.partition("; isotropic")[0]
+            'The rows sit in a cone (average cosine 0.49'
+        """
+        return verdict(self.records)
 
     @property
     def frame(self) -> "pandas.DataFrame":
@@ -197,14 +212,14 @@ class Measurement:
             >>> a, b, c = np.random.default_rng(0).normal(size=(3, 100, 8)) + [[[0]], [[1]], [[3]]]
             >>> cg.measure({"a": a, "b": b, "c": c}, measures="modality_gap").matrix("modality_gap").round(2)
                   a     b     c
-            a   NaN  0.68  0.94
-            b  0.68   NaN  0.26
-            c  0.94  0.26   NaN
+            a   NaN  0.76  0.98
+            b  0.76   NaN  0.23
+            c  0.98  0.23   NaN
         """
         import pandas as pd
 
         found = {
-            couple: record["value"]
+            (couple[0], couple[1]): record["value"]
             for record in self._of(measure)
             if len(couple := _couple(record)) == 2 and all(each in record.at.values() for each in group)
         }
@@ -249,7 +264,7 @@ class Measurement:
             \toprule
             measure & set & value & null \\
             \midrule
-            average\_cosine & audio & $-0.0005 \pm 0.0013$ & $-0.0015$ \\
+            average\_cosine & audio & $-0.0055 \pm 0.0053$ & 0.0021 \\
             \bottomrule
             \end{tabular}
             <BLANKLINE>
