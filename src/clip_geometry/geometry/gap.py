@@ -59,7 +59,7 @@ def modality_gap(image: Rows, text: Rows, *, metric: GapMetric = "euclidean") ->
         >>> round(cg.modality_gap(image, text + 1), 3)
         2.942
         >>> round(cg.modality_gap(image, text + 1, metric="cosine"), 3)
-        1.195
+        1.312
     """
     metric = one_of(metric, "metric", ("euclidean", "cosine"))
     image, text = as_two_matrices(image, text, ("image", "text"))
