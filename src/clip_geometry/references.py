@@ -41,7 +41,8 @@ add_measure(
         function=isoscore_package,
         options={},
         by_default=False,
-        caveat="Works in float32, and takes rows (n, d) since version 2 of the package, columns (d, n) before.",
+        caveat="Works in float32, and takes rows (n, d) since version 2 of the package, columns (d, n) before. Biased "
+        "low where n is not far above d.",
         reference="Rudman et al. 2022, arXiv:2108.07344; package IsoScore",
     ),
 )

@@ -34,7 +34,7 @@ class Record(Mapping[str, Any]):
         standard_error: Its standard error, or None where there is none.
         fields: Any other keys, e.g. `n` (rows), `d` (dimensions), `at` (modality, layer, …), `null_value`; `without`,
             the values without each block of items, behind the standard error; `item_blocks`, equal where two records
-            have the same items in the same blocks.
+            have the same items in the same blocks; `scaling` and `expected`, the values by size and at full size.
 
     Example:
         >>> from clip_geometry import Record
@@ -51,6 +51,8 @@ class Record(Mapping[str, Any]):
     null_value: Number = None
     without: list[float] | None = None
     item_blocks: str | None = None
+    scaling: list[dict[str, Any]] | None = None
+    expected: dict[str, Any] | None = None
     n: int | None = None
     d: int | None = None
     at: dict[str, str | int | float | bool | None]
@@ -235,7 +237,7 @@ def to_frame(records: Iterable[Mapping[str, Any]]) -> "pandas.DataFrame":
 
     Returns:
         A row per record. Its `at` is spread into columns `at.modality`, `at.layer`, …; the values behind its standard
-        error are left out.
+        error and by size are left out.
 
     Example:
         >>> from clip_geometry import Record, to_frame
@@ -245,7 +247,7 @@ def to_frame(records: Iterable[Mapping[str, Any]]) -> "pandas.DataFrame":
     """
     import pandas as pd
 
-    unseen = ("at", "without", "item_blocks")
+    unseen = ("at", "without", "item_blocks", "scaling", "expected")
     flat = [
         {
             **{key: value for key, value in record.items() if key not in unseen},

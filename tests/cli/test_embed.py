@@ -179,3 +179,28 @@ def test_what_is_not_in_the_rows_is_told(cli, tmp_path):
     assert "image: 4 × 512 (1 unreadable and skipped)" in outcome.out
     (tmp_path / "c.csv").write_text("caption\nshort\n" + "word " * 100 + "\n")
     assert "text: 2 × 512 (1 truncated)" in cli("embed", "scenes-clip/fresh", "c.csv", "-o", "texts").out
+
+
+def test_languages_are_modalities_of_one_folder(cli, refused):
+    """The images are those of the first language, and what two models embed pairs by its ids."""
+    out = cli("embed", "scenes-clip/fresh", "scenes", "--language", "de, en", "-o", "all", "size=6").out
+    assert out.count("image: 6") == 1 and "store: all/de" in out and "store: all/en" in out
+    sets = read_any("all")
+    assert list(sets) == ["image", "de", "en"]
+    assert list(read_store("all/de")) == ["image", "text"] and list(read_store("all/en")) == ["text"]
+    assert pair(sets["de"], sets["en"])[0].tolist() == list(range(6))
+    assert sets["de"].provenance["language"] == "de" and sets["de"].modality == "de"
+    alone = cli("embed", "scenes-clip/fresh", "scenes", "--language", "de", "-o", "de", "size=6")
+    assert alone.status == 0
+    assert np.array_equal(read_store("de")["text"].vectors, sets["de"].vectors)
+    table = cli("measure", "all", "--measures", "matching_cosine,modality_gap", "--blocks", "0").out
+    assert table.split("matching_cosine", 1)[1].split()[:3] == ["de", "en", "image"]
+    assert "is no name of a modality" in refused(
+        "embed", "scenes-clip/fresh", "scenes", "--language", "de,", "-o", "no"
+    )
+
+
+def test_one_side_only(embed, refused):
+    assert list(embed("scenes-clip/fresh", "scenes", "--only", "image", "size=4")) == ["image"]
+    message = refused("embed", "scenes-clip/fresh", "scenes", "--only", "audio", "-o", "no", "size=4")
+    assert "--only 'audio' is unknown; known are image, text" in message

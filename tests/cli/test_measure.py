@@ -247,7 +247,10 @@ NARROW = "isoscore,modality_silhouette[sqeuclidean],isotropy_i2[canonical],cone_
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
 def test_every_number_is_printed_whole(rows, monkeypatch, width):
-    """A line of the table for each row holds its set and its numbers, however narrow the terminal."""
+    """A line of the table for each row holds its set and its numbers, however narrow the terminal.
+
+    n, which stands above the table, is left out before.
+    """
     monkeypatch.setenv("COLUMNS", str(width))
     outcome, found = rows("--measures", NARROW)
     lines = outcome.out.splitlines()
@@ -360,3 +363,53 @@ def test_two_paths_of_one_modality_among_three_are_refused(refused, tmp_path):
     assert "b/audio.npy holds audio rows, and so does a set before it" in refused(
         "measure", "a/audio.npy", "text.npy", "b/audio.npy"
     )
+
+
+# --- values by size
+
+
+@pytest.fixture
+def pairs_of_files(tmp_path):
+    """Two files of 240 aligned rows in 8 dimensions."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(240, 8)) * np.linspace(2, 0.5, 8)
+    for name, shift in (("image", 0.5), ("text", -0.5)):
+        np.save(tmp_path / f"{name}.npy", (x + rng.normal(size=x.shape) + shift).astype(np.float32))
+    return tmp_path / "image.npy", tmp_path / "text.npy"
+
+
+def test_scaling_adds_a_table_that_fits_80_columns(cli, pairs_of_files, tmp_path, monkeypatch):
+    names = "retrieval[mixed].image.same_modality_at_10,participation_ratio,average_cosine,isoscore"
+    monkeypatch.setenv("COLUMNS", "80")
+    options = "--measures", names, "--blocks", "0", "--full-size", "480", "--json", tmp_path / "rows.jsonl"
+    outcome = cli("measure", *pairs_of_files, *options)
+    assert outcome.status == 0, outcome.err
+    table = outcome.out.partition("\n\n")[2].splitlines()
+    assert table[0].split() == ["measure", "set", "n/4", "n/2", "n", "at", "480"]  # n/8 is left out for the width
+    assert all(len(line) <= 80 for line in outcome.out.splitlines()[2:])  # after the names of the files
+    rows = {(row.measure, row.at["modality"]): row for row in read_rows(tmp_path / "rows.jsonl")}
+    assert "scaling" not in rows["average_cosine", "image"]
+    row = rows["participation_ratio", "image"]
+    (line,) = [line for line in table if line.split()[:2] == ["participation_ratio", "image"]]
+    expected = "{value:.3f} [{low:.3f}, {high:.3f}]".format(**row.expected)
+    assert line.split("  ")[-1].strip() == expected
+    assert line.split()[2:5] == [number(size["value"]) for size in row.scaling[1:]]
+    said = " ".join(table)
+    assert "value by size: n = 240 items; below n the mean over random subsets" in said
+    assert "at 480, nothing is expected of isoscore: it levels off, and isoscore[unbiased] estimates where" in said
+
+
+def test_scaling_without_a_full_size_expects_nothing(cli, pairs_of_files, tmp_path):
+    options = "--measures", "lid,isoscore", "--blocks", "0", "--scaling", "--json", tmp_path / "rows.jsonl"
+    outcome = cli("measure", *pairs_of_files, *options)
+    head = next(line for line in outcome.out.splitlines() if "n/2" in line)
+    assert head.split() == ["measure", "set", "n/8", "n/4", "n/2", "n"]
+    row = value_of(read_rows(tmp_path / "rows.jsonl"), "lid", "text")
+    assert [size["n"] for size in row.scaling] == [120, 240] and row.expected is None
+
+
+def test_a_full_size_is_larger_and_of_all_rows(refused, sets):
+    assert (
+        refused("measure", *sets, "--full-size", "40") == "the full size is 40, but 40 items were given; expected more"
+    )
+    assert refused("measure", *sets, "--full-size", "80", "--by", "label").startswith("a full size and groups of rows")

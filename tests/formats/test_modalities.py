@@ -9,8 +9,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from clip_geometry.data import load_dataset, resolve_dataset
+from clip_geometry.embedding.loop import embed
 from clip_geometry.embeddings import Embeddings
+from clip_geometry.encoders import resolve_encoder
 from clip_geometry.formats import export_clip_retrieval, export_parquet, read_any
+from clip_geometry.progress import quiet
 from clip_geometry.registry import InputError
 from support.format_cases import cloud
 
@@ -130,6 +134,26 @@ def test_a_modality_that_is_no_name_is_refused(tmp_path, value):
     pq.write_table(pa.table({"embedding": [[1.0], [2.0]], "modality": [value, value]}), tmp_path / "x.parquet")
     with pytest.raises(InputError, match=r"column 'modality': .* is no name of a modality"):
         read_any(tmp_path / "x.parquet")
+
+
+def test_a_folder_of_stores_has_the_sides_of_all(tmp_path):
+    """The only side of a store, and its texts, are called as the store; others keep their names."""
+    model = resolve_encoder("scenes-clip/fresh")
+    data = load_dataset(resolve_dataset("scenes", size=3))
+    for name, part in {"en": data, "text_again": data.only("text")}.items():
+        embed(model, part, tmp_path / name, device="cpu", progress=quiet)
+    np.save(tmp_path / "audio.npy", cloud())
+    assert list(found := read_any(tmp_path)) == ["image", "en", "text_again", "audio"]
+    assert found["en"].modality == "en"
+    assert np.array_equal(found["en"].vectors, found["text_again"].vectors)
+    assert found["en"].item_id.tolist() == found["image"].item_id.tolist()
+    np.save(tmp_path / "en.npy", cloud())
+    with pytest.raises(InputError, match=r"has en\.npy and a store with en rows: give one of them"):
+        read_any(tmp_path)
+    embed(model, data.only("image"), tmp_path / "image", device="cpu", progress=quiet)
+    (tmp_path / "en.npy").unlink()
+    with pytest.raises(InputError, match="image holds image rows, and so does a store before it"):
+        read_any(tmp_path)
 
 
 @pytest.mark.parametrize("export", [export_parquet, export_clip_retrieval])

@@ -52,6 +52,17 @@ def test_nothing_to_compare_is_an_error():
             relative_modality_gap(x, 3 * x)
 
 
+def test_the_cosine_gap_is_exact_near_0_and_refuses_a_mean_that_centering_left():
+    x = cone(30, 5, np.random.default_rng(0))
+    mean = x.mean(0)
+    across = np.linalg.svd(mean[None])[2][1]  # of unit length, orthogonal to the mean
+    found = modality_gap(x, x + 1e-6 * np.linalg.norm(mean) * across, metric="cosine")
+    assert found == pytest.approx(0.5e-12, rel=1e-3)
+    for dtype in (np.float32, np.float64):
+        with pytest.raises(InputError, match="the mean of text is zero, as after centering, and has no direction"):
+            modality_gap(x, (x - mean).astype(dtype), metric="cosine")
+
+
 def test_gradients():
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(6, 4, dtype=torch.float64, generator=generator, requires_grad=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import clip_geometry as cg
 from clip_geometry import geometry as g
 from clip_geometry.cli import main
 from clip_geometry.geometry import measures
@@ -132,3 +133,18 @@ def test_the_own_modality_takes_over_as_the_index_grows(coco500):
         assert own.mean() == pytest.approx(share, abs=0.02), held_out  # one split: sd 0.02, hence 0.01 of the mean
     caveat = measures["retrieval[mixed].image.same_modality_at_10"].caveat
     assert "0.55, 0.66, 0.77 and 0.89 in an index of 25, 50, 100 and 250 pairs" in caveat
+
+
+def test_half_of_the_pairs_tells_what_all_of_them_have(coco500):
+    """Of 250 pairs, through means of their own: the intervals at 500 have the values of all pairs."""
+    half = np.random.default_rng(0).permutation(500)[:250]
+    own = "retrieval[mixed].image.same_modality_at_10"
+    names = [own, "retrieval.image_to_text.r_at_1"]
+    shared = {"pipeline": "normalize,center[each]", "measures": names, "blocks": 0}
+    frame = cg.measure(*(x[half] for x in coco500), full_size=500, **shared).frame.set_index("measure")
+    whole = cg.measure(*coco500, scaling=True, **shared)
+    for name, value in zip(names, (0.941, 0.542), strict=True):
+        assert whole[name].value == pytest.approx(value, abs=5e-4)
+        assert frame.loc[name, "expected_low"] < value < frame.loc[name, "expected_high"]
+    sizes = whole.scaling.query("measure == @own").set_index("n")["value"]
+    assert sizes.tolist() == pytest.approx([0.68, 0.81, 0.89, 0.94], abs=0.02)

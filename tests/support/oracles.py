@@ -151,6 +151,7 @@ ORACLES = {
     "silhouette[cosine]": lambda x, labels: silhouette(x, labels, "cosine"),
     "silhouette[sampled]": lambda x, labels: silhouette(x, labels, "euclidean"),
     "modality_gap": lambda x, y: cdist(x.mean(0)[None], y.mean(0)[None])[0, 0],
+    "modality_gap[cosine]": lambda x, y: cosine_distances(x.mean(0)[None], y.mean(0)[None])[0, 0],
     "modality_silhouette": lambda x, y: modality_silhouette(x, y, "euclidean"),
     "modality_silhouette[sqeuclidean]": lambda x, y: modality_silhouette(x, y, "sqeuclidean"),
     "modality_silhouette[cosine]": lambda x, y: modality_silhouette(x, y, "cosine"),

@@ -92,6 +92,12 @@ def measure(
     blocks: Annotated[
         int | None, typer.Option(help="jackknife blocks behind ±; 0 for no standard errors", min=0, show_default="20")
     ] = None,
+    scaling: Annotated[
+        bool, typer.Option("--scaling", help="also measure what depends on n at n/2, n/4 and n/8 items")
+    ] = False,
+    full_size: Annotated[
+        int | None, typer.Option(help="items of the set that this is a sample of: what to expect there", min=3)
+    ] = None,
     engine: EngineName = "local",
     address: Address = None,
 ) -> None:
@@ -119,6 +125,8 @@ def measure(
             blocks=blocks,
             engine=engine,
             address=address,
+            scaling=scaling,
+            full_size=full_size,
         )
 
 
@@ -130,7 +138,10 @@ def embed_command(
     out: Annotated[Path, typer.Option("-o", "--out", help="the folder to write")] = ...,  # pyright: ignore
     split: Annotated[str | None, typer.Option(help="split of the data set")] = None,
     prompt: Annotated[str | None, typer.Option(help='class names as prompts, e.g. "a photo of a {}"')] = None,
-    language: Annotated[str | None, typer.Option(help="language of the captions")] = None,
+    language: Annotated[
+        str | None, typer.Option(help="of the captions; several (en,de,fr) are a store each, OUT/en, …")
+    ] = None,
+    only: Annotated[str | None, typer.Option(help="embed one side only: image or text")] = None,
     limit: Annotated[int | None, typer.Option(help="use only the first N items", min=1)] = None,
     batch_size: Annotated[int, typer.Option(min=1)] = 64,
     shard_size: Annotated[int | None, typer.Option(help="items per shard", min=1)] = None,
@@ -143,6 +154,8 @@ def embed_command(
     address: Address = None,
 ) -> None:
     """Embeds a data set into a store; run again, it computes only what is missing.
+
+    Several languages are modalities of their own: each has a store in OUT, the first one with the images.
 
     KEY=VALUE sets any other field of the encoder's or the data set's config: seed=1 zero_bias=true. Where both
     have a field, the encoder's is set; data.seed=1 sets the data set's.
@@ -159,6 +172,7 @@ def embed_command(
         data_options={key: value for key, value in data_options.items() if value is not None},
         overrides=overrides or [],
         export=export,
+        only=only,
         limit=limit,
         batch_size=batch_size,
         shard_size=shard_size,

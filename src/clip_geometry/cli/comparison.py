@@ -113,7 +113,11 @@ def print_comparison(found: Comparison) -> None:
         out.print()
         for line in _verdict(changes, names[0], names[k]):
             say(out, line)
-        _print_table(changes, names[0], names[k])
+        a, b = names[0], names[k]
+        valued = [each for each in changes if _has_value(each.before) and _has_value(each.after)]
+        errors = any(_kind(each) == "independent" for each in valued)
+        heads = ["measure", "set", f">{a}", f">{b}", f">{b} - {a}", ">p", *["error"] * errors]
+        print_table(out, heads, [[*_cells(each), *[_kind(each)] * errors] for each in valued])
     for line in _legend(found, names):
         say(out, line, style="dim")
 
@@ -122,7 +126,10 @@ def _verdict(changes: Sequence[Change], a: str, b: str) -> Iterator[str]:
     """What helped and what got worse, as far as the measures say so."""
     useful = [change for change in changes if (known := all_measures.get(change.measure)) is not None and known.better]
     for effect, begin in (("better", f"better in {b} than in {a}"), ("worse", f"worse in {b} than in {a}")):
-        some = [f"{_name(each)} ({_number_pair(each)})" for each in useful if each.effect == effect]
+        some = []
+        for each in (change for change in useful if change.effect == effect):
+            values = " → ".join(number(float(record["value"])) for record in (each.before, each.after) if record)
+            some.append(f"{_name(each)} ({values})")
         if some:
             yield f"{begin}: {', '.join(some)}"
     ties = [_name(each) for each in useful if each.verdict in ("tie", "equal")]
@@ -134,17 +141,6 @@ def _verdict(changes: Sequence[Change], a: str, b: str) -> Iterator[str]:
 
 def _name(change: Change) -> str:
     return change.measure if change.place in ("both", "") else f"{change.measure} {change.place}"
-
-
-def _number_pair(change: Change) -> str:
-    return " → ".join(number(float(each["value"])) for each in (change.before, change.after) if each is not None)
-
-
-def _print_table(changes: Sequence[Change], a: str, b: str) -> None:
-    valued = [each for each in changes if _has_value(each.before) and _has_value(each.after)]
-    errors = any(_kind(each) == "independent" for each in valued)
-    heads = ["measure", "set", f">{a}", f">{b}", f">{b} - {a}", ">p", *["error"] * errors]
-    print_table(console(), heads, [[*_cells(each), *[_kind(each)] * errors] for each in valued])
 
 
 def _has_value(record: Record | None) -> bool:

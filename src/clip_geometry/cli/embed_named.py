@@ -9,6 +9,7 @@ from clip_geometry.config import parse_overrides, validate
 from clip_geometry.embedding.loop import embed
 from clip_geometry.embedding.reading import read_store
 from clip_geometry.embedding.throughput import Throughput
+from clip_geometry.modalities import modality_name
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, did_you_mean, printable, shown
 
@@ -25,21 +26,39 @@ def embed_named(
     data_options: Mapping[str, Any],
     overrides: Sequence[str],
     export: str | None,
+    only: str | None = None,
     **settings: Any,
 ) -> None:
-    """Embeds `dataset` with `model` into `out`; `settings` are those of `embed`."""
+    """Embeds `dataset` with `model` into `out`; `settings` are those of `embed`.
+
+    Of several languages, comma-separated, each has a store in `out`, the first one with the images.
+    """
     if export is not None and export not in EXPORTS:
         raise InputError(f"--export {shown(export)} is unknown; known are {', '.join(EXPORTS)}")
+    if only not in (None, "image", "text"):
+        raise InputError(f"--only {shown(only)} is unknown; known are image, text")
     out = expanded(out)
     for_model, for_data, for_speed = share_out(parse_overrides(overrides), model, dataset)
     throughput = validate(Throughput, for_speed, "embed")
     config = encoders.resolve_encoder(model, **{**model_options, **for_model})
-    items = data.load_dataset(data.resolve_dataset(dataset, **{**data_options, **for_data}))
-    manifest = embed(config, items, out, throughput=throughput, **settings)
+    options = {**data_options, **for_data}
+    languages = str(options.get("language", "")).split(",")
+    stores = {}
+    for language in map(str.strip, languages):
+        each, folder = options, out
+        if len(languages) > 1:
+            each, folder = {**options, "language": language}, out / modality_name(language, "the language")
+        items = data.load_dataset(data.resolve_dataset(dataset, **each))
+        part = only or ("text" if stores else None)  # the images are those of the first language
+        stores[folder] = items if part is None else items.only(part)
+    for folder, items in stores.items():
+        _tell(folder, embed(config, items, folder, throughput=throughput, **settings), export, settings.get("limit"))
+
+
+def _tell(out: Path, manifest: Mapping[str, Any], export: str | None, limit: int | None) -> None:
     for modality, side in manifest["sides"].items():
         print(f"{modality}: {side['n']} × {side['d']}{left_out(side)}")
     print(printable(f"store: {out}"))
-    limit = settings.get("limit")
     sides = read_store(out, limit=limit)
     if any(len(sides[modality]) < side["n"] for modality, side in manifest["sides"].items()):
         print(f"the store holds more than --limit {limit}, which is a view of it: measure reads all of it")

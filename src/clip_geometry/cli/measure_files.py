@@ -35,6 +35,8 @@ def measure_files(
     blocks: int | None,
     engine: str = "local",
     address: str | None = None,
+    scaling: bool = False,
+    full_size: int | None = None,
 ) -> None:
     """Measures embeddings in files, prints the table and writes the records to `json_file`, replacing what is there.
 
@@ -54,8 +56,19 @@ def measure_files(
         raise InputError(f"{needing[0]} needs labels: add --labels FILE with one label per row{beside}")
     with open_engine(engine, address) as opened:
         passes = None if engine == "local" else opened  # in this process what fits is kept in memory
-        records = records_by(by, sets, pipeline, chosen, seed=seed, blocks=blocks, engine=passes, optional=optional)
-    print_records(records, by_default=steps is None, say_verdict=optional)
+        records = records_by(
+            by,
+            sets,
+            pipeline,
+            chosen,
+            seed=seed,
+            blocks=blocks,
+            engine=passes,
+            optional=optional,
+            scaling=scaling,
+            full_size=full_size,
+        )
+    print_records(records, by_default=steps is None)
     layers = {layer for each in sets.values() if "layer" in each.metadata for layer in each.metadata["layer"].tolist()}
     if by != "layer" and len(layers) > 1:
         say(console(), f"{len(layers)} layers together; --by layer measures each", style="dim")
@@ -63,7 +76,7 @@ def measure_files(
         _write(json_file, records)
 
 
-def print_records(records: list[Record], *, by_default: bool = False, say_verdict: bool = False) -> None:
+def print_records(records: list[Record], *, by_default: bool = False) -> None:
     """Prints what the numbers say and the table, a line per measure and set and a block per value of --by; then what
     was left out and why.
 
@@ -79,7 +92,7 @@ def print_records(records: list[Record], *, by_default: bool = False, say_verdic
     sizes = [] if columns else _sizes(computed)
     steps = " → ".join(first.pipeline or ()) or "raw (rows as they are)"
     say(out, "; ".join([f"pipeline: {steps}", *sizes]))
-    if say_verdict and not columns and (text := verdict(computed)):
+    if text := verdict(records):
         say(out, text, style="bold")
     # with three modalities or more, and one group of rows, couples are shown by modality × modality
     couples = [] if columns else [record for record in computed if "+" in str(record.at["modality"])]
@@ -97,6 +110,8 @@ def print_records(records: list[Record], *, by_default: bool = False, say_verdic
         print_table(out, heads, cells, spare=("range", *([">n"] if sizes else []), "direction"))
     if couples:
         _print_couples(out, couples)
+    if scaled := [record for record in computed if record.scaling]:
+        _print_sizes(out, scaled, columns)
     for line in (*_legend(computed, by_default), *_remarks_and_notes(records)):
         say(out, line, style="dim")
 
@@ -143,6 +158,32 @@ def _print_couples(out: Console, records: list[Record]) -> None:
         out.print()
         print_table(out, (measure, *(f">{name}" for name in modalities)), rows)
     say(out, "above the diagonal: the value of the couple; below it: its null value", style="dim")
+
+
+def _print_sizes(out: Console, records: list[Record], columns: Sequence[str]) -> None:
+    """A table of the values at n/8, n/4, n/2 and n items, and what to expect at full size."""
+    ends = [f"n/{2**k}" for k in range(3, 0, -1)] + ["n"]
+    full = next((record.expected["n"] for record in records if record.expected), None)
+    cells, notes = [], {}
+    for record in records:
+        sizes = [number(size["value"]) for size in record.scaling or ()][-4:]
+        places = (*(str(record.at[key]) for key in columns), str(record.at["modality"]))
+        expected = record.expected or {}
+        interval = [number(expected[key]) for key in ("value", "low", "high") if key in expected]
+        text = "{} [{}, {}]".format(*interval) if interval else "-" if expected else ""
+        cells.append([record.measure, *places, *[""] * (4 - len(sizes)), *sizes, text])
+        if "note" in expected:
+            notes.setdefault(expected["note"], {})[record.measure] = None
+    out.print()
+    heads = ("measure", *columns, "set", *(f">{end}" for end in ends), f">at {full}")
+    print_table(out, heads if full else heads[:-1], cells if full else [row[:-1] for row in cells], spare=(">n/8",))
+    items = {record.scaling[-1]["n"] for record in records if record.scaling}
+    n = f"n = {items.pop()} items; " if len(items) == 1 else ""
+    say(out, f"value by size: {n}below n the mean over random subsets, through the pipeline of all items", style="dim")
+    if full:
+        say(out, f"at {full}: what a fit of the trend predicts, with its 95% interval", style="dim")
+    for note, names in notes.items():
+        say(out, f"at {full}, nothing is expected of {', '.join(names)}: {note}", style="dim")
 
 
 def _legend(records: list[Record], by_default: bool) -> Iterator[str]:

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from errno import EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR
 from functools import cached_property
 from pathlib import Path
@@ -97,6 +97,10 @@ class Dataset:
     @property
     def sides(self) -> tuple[Side, ...]:
         return tuple(side for side in (self.image, self.text) if side is not None)
+
+    def only(self, modality: str) -> "Dataset":
+        """The data set with one of its sides, which may be none."""
+        return replace(self, **{side.modality: None for side in self.sides if side.modality != modality})
 
 
 class DatasetConfig(Config):

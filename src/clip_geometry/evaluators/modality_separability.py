@@ -124,7 +124,7 @@ add_evaluator(
         takes="two sets",
         summary="The accuracy with which a linear classifier separates images from texts.",
         reading="1 means that a hyperplane separates the modalities, the larger set's share that none does.",
-        caveat="With few rows per dimension any labels are separable on the rows they were fitted on: read the "
+        caveat="With few rows per dimension, n/d, any labels are separable on the rows they were fitted on: read the "
         "held-out value beside its null. A value far below its null means that each set was centered together with the "
         "held-out rows and says nothing about the modalities.",
         formula="accuracy of scikit-learn's classifier, default settings",

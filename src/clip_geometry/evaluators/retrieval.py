@@ -278,7 +278,7 @@ _CROSS = Measure(
     remark=_several,
     summary="How often a query finds its pair among the nearest rows of the other modality, by cosine.",
     reading="1 means that every query finds its pair; chance level is k/n.",
-    caveat="It falls as n grows: compare equal n only. A correct answer that is not the pair counts as wrong.",
+    caveat="It gets worse as n grows: compare equal n only. A correct answer that is not the pair counts as wrong.",
     formula="share of queries with rank(nearest pair) ≤ k, ties against the query",
     range=(0, 1),
     direction="higher retrieves better",
@@ -296,7 +296,8 @@ _MIXED = replace(
     name="retrieval[mixed]",
     summary="The same in one index of both modalities, without the query itself.",
     reading="If a modality gap puts the own modality first, R@k is 0 although cross-modal retrieval works.",
-    caveat="A map fitted on the same pairs that are retrieved improves it in appearance only: fit on other pairs.",
+    caveat="It gets worse as n grows: compare equal n only. A map fitted on the same pairs that are retrieved improves "
+    "it in appearance only: fit on other pairs.",
     options={"index": "mixed"},
 )
 # the figures: scripts/held_out_pairs.py on CLIP ViT-B/16, 500 pairs of COCO, 20 splits; a test repeats them

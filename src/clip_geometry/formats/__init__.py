@@ -55,7 +55,7 @@ def read_any(path: str | Path, *, unnamed: str | None = None) -> dict[str, Embed
 
     Args:
         path: A file (.npy, .npz, .safetensors, .pt, .parquet, .arrow, .feather, .h5ad), a store, a clip-retrieval
-            folder, or a folder with a file for each modality, such as image.npy, text.npy and audio.npy.
+            folder, or a folder with a file or a store for each modality, such as image.npy, text.npy and audio.npy.
         unnamed: Modality of rows whose file does not name one, neither inside nor by its name (text_emb.npy); default:
             the name of the file, captions of captions.npy.
 
@@ -177,7 +177,8 @@ def export_parquet(source: str | Path | Embeddings | Mapping[str, Embeddings], o
 def read_sides(path: str | Path) -> dict[str, Embeddings]:
     """Like `read_any`, but a side that neither the file nor its name (image.npy, text_emb.npy) names is UNNAMED.
 
-    In a folder, the name of every file is that of its modality.
+    In a folder, the name of every file is that of its modality, and so is the name of a store for its only side, or for
+    its texts: of a store en they are the modality en.
     """
     path = expanded(path)
     if is_store(path):
@@ -185,13 +186,17 @@ def read_sides(path: str | Path) -> dict[str, Embeddings]:
     if is_clip_retrieval(path):
         return read_clip_retrieval(path)
     if path.is_dir():
-        files = _files_by_modality(path)
-        if not files:
+        files, stores = _files_by_modality(path), _sides_of_stores(path)
+        if not files and not stores:
             raise InputError(
                 f"{shown(path)} is a directory, but neither a store nor a clip-retrieval folder nor one with "
                 f"image.npy and text.npy: give a file of embeddings ({', '.join(READERS)})"
             )
-        return {modality: read_embeddings(file, modality=modality) for modality, file in files.items()}
+        for modality in files.keys() & stores.keys():
+            raise InputError(
+                f"{shown(path)} has {files[modality].name} and a store with {modality} rows: give one of them"
+            )
+        return stores | {modality: read_embeddings(file, modality=modality) for modality, file in files.items()}
     path = existing_file(path, "a file of embeddings")
     if path.suffix.lower() not in READERS:
         hint = did_you_mean(path.suffix, READERS) or f"; known are {', '.join(READERS)}"
@@ -264,6 +269,22 @@ def _files_by_modality(folder: Path) -> dict[str, Path]:
             raise InputError(f"{shown(folder)} has {found[modality].name} and {path.name}: give one of these files")
         found |= {modality: path} if modality else {}
     return found
+
+
+def _sides_of_stores(folder: Path) -> dict[str, Embeddings]:
+    """Return the sides of all stores in a folder, images first."""
+    found: dict[str, Embeddings] = {}
+    for store in sorted(path for path in folder.iterdir() if path.is_dir() and is_store(path)):
+        sides = read_store(store)
+        for name, side in sides.items():
+            called = (name != "text" and len(sides) > 1) or store.name in sides
+            modality = name if called else modality_name(store.name, shown(store))
+            if modality in found:
+                raise InputError(
+                    f"{shown(store)} holds {modality} rows, and so does a store before it; move one of them"
+                )
+            found[modality] = _as(side, modality)
+    return {name: found[name] for name in sorted(found, key=lambda name: name != "image")}
 
 
 def _named_after(path: Path) -> str | None:

@@ -173,7 +173,8 @@ _TWO_NN = Measure(
     summary="The dimension of the data, from the distances of each row to its two nearest rows.",
     reading="Far below d, the rows lie near a surface of few dimensions; noise fills as many as the rows can show.",
     caveat="Biased low by boundaries and in high dimensions: 4000 rows of a 10-dimensional cube give 8.6, of noise in "
-    "512 dimensions 132, so compare with the null value. It sees the smallest scale, where noise and near-copies live.",
+    "512 dimensions 132, so compare with the null value. It sees the smallest scale, where noise and near-copies live, "
+    "and which is smaller in a set of larger n: compare equal n only.",
     formula="slope of −log(1 − F) on log(r2/r1) through the origin, without the largest tenth of the ratios",
     range=(0, float("inf")),
     direction="higher uses more dimensions",
@@ -221,7 +222,7 @@ _CAI = {
     "formula": "mean_i 1/mean_{j≤k} log(r_k²/r_j²), k = 100",
     "caveat": "Half of the Levina-Bickel estimate of a row, since distances are squared; but the arithmetic mean over "
     "rows follows the largest, so that a set has 0.6 to 1.2 of its standard estimate: for comparison with published "
-    "tables of this convention only.",
+    "tables of this convention only, of equal n.",
     "reference": "Cai et al. 2021, ICLR (Isotropy in the contextual embedding space)",
 }
 add_measure(_TWO_NN)

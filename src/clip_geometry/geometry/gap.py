@@ -1,14 +1,24 @@
 """How far the modalities lie apart."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from clip_geometry.geometry._core.arguments import one_of
 from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.left_out import LeftOut
-from clip_geometry.geometry._core.rows import Rows, as_aligned_matrices, as_two_matrices, mean_row
+from clip_geometry.geometry._core.rows import (
+    Matrix,
+    Rows,
+    as_aligned_matrices,
+    as_two_matrices,
+    blocks,
+    mean_row,
+    total,
+)
 from clip_geometry.geometry._core.streamed import StreamedRows, cat
 from clip_geometry.geometry.cosine import (
     distances_from_sums,
@@ -20,33 +30,55 @@ from clip_geometry.geometry.silhouette import Metric, from_means, silhouette
 from clip_geometry.geometry.silhouettes import silhouette_left_out
 from clip_geometry.registry import InputError
 
+if TYPE_CHECKING:
+    GapMetric: TypeAlias = Literal["euclidean", "cosine"]
+else:  # an unknown one is our sentence, not a type checker's
+    GapMetric = Any
+
+CENTERED = 1e-7  # length of a mean relative to the rows that only centering leaves, in float32 as in float64
 ROUNDING = 1e-29  # squared distance of unit rows that are equal but for a few last digits
 
 
 @in_kind
-def modality_gap(image: Rows, text: Rows) -> Float[Tensor, ""]:
+def modality_gap(image: Rows, text: Rows, *, metric: GapMetric = "euclidean") -> Float[Tensor, ""]:
     """Distance between the two means, ‖mean(image) − mean(text)‖, rows as given.
 
-    In [0, 2] on unit rows, which Liang et al. 2022 take; larger is wider apart.
+    In [0, 2] on unit rows, which Liang et al. 2022 take; larger is wider apart. With metric="cosine" it is
+    1 − cos(mean(image), mean(text)), in [0, 2], which leaves out how long the means are.
 
     Args:
         image: Rows, (n, d), n ≥ 2.
         text: Rows, (m, d), m ≥ 2.
+        metric: "euclidean", or "cosine" for 1 − cos.
 
     Returns:
         The distance, a float (for tensors a 0-d float64 tensor).
 
     Raises:
-        InputError: The dimensions differ.
+        InputError: The dimensions differ; or a mean is zero, as after centering, and the metric is "cosine".
 
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> image, text = np.random.default_rng(0).normal(size=(2, 100, 8))
         >>> round(cg.modality_gap(image, text + 1), 3)
         2.942
+        >>> round(cg.modality_gap(image, text + 1, metric="cosine"), 3)
+        1.312
     """
+    metric = one_of(metric, "metric", ("euclidean", "cosine"))
     image, text = as_two_matrices(image, text, ("image", "text"))
+    if metric == "cosine":
+        return (_direction(image, "image") - _direction(text, "text")).square().sum() / 2  # exact near 0, too
     return (mean_row(image) - mean_row(text)).norm()
+
+
+def _direction(x: Float[Matrix, "n d"], name: str) -> Float[Tensor, " d"]:
+    """The mean at unit length."""
+    mean = mean_row(x)
+    length, square = mean.norm(), total(block.square().sum() for block in blocks(x)) / len(x)
+    if length <= CENTERED * square.sqrt():
+        raise InputError(f"the mean of {name} is zero, as after centering, and has no direction; measure before it")
+    return mean / length
 
 
 @in_kind
@@ -136,29 +168,50 @@ def relative_modality_gap(image: Rows, text: Rows) -> Float[Tensor, ""]:
     return between / (between + within)
 
 
+_GAP = Measure(
+    name="modality_gap",
+    streams=True,
+    aggregated=True,
+    title="Modality gap",
+    brief="distance between the mean image and the mean text",
+    group="modality gap",
+    function=modality_gap,
+    from_sums=lambda image, text: (image.means - text.means).norm(dim=1),
+    takes="two sets",
+    summary="The distance between the mean image and the mean text.",
+    reading="On unit rows at most 2; CLIP's lies near 0.8, so a mixed index returns rows of the query's own "
+    "modality first.",
+    caveat="It scales with the rows and is blind to the spread around the means: the same distance may separate "
+    "two modalities fully or not at all. Noise of n rows gives about √(2/n), not 0.",
+    formula="‖mean(image) − mean(text)‖",
+    range=(0, float("inf")),
+    direction="lower is closer",
+    at_gaussian=0,
+    invariances=("rotation", "translation", "swap"),
+    reference="Liang et al. 2022, arXiv:2203.02053",
+)
 add_measure(
-    Measure(
-        name="modality_gap",
+    _GAP,
+    variant(
+        _GAP,
+        "cosine",
         streams=True,
-        aggregated=True,
-        title="Modality gap",
-        brief="distance between the mean image and the mean text",
-        group="modality gap",
-        function=modality_gap,
-        from_sums=lambda image, text: (image.means - text.means).norm(dim=1),
-        takes="two sets",
-        summary="The distance between the mean image and the mean text.",
-        reading="On unit rows at most 2; CLIP's lies near 0.8, so a mixed index returns rows of the query's own "
-        "modality first.",
-        caveat="It scales with the rows and is blind to the spread around the means: the same distance may separate "
-        "two modalities fully or not at all. Noise of n rows gives about √(2/n), not 0.",
-        formula="‖mean(image) − mean(text)‖",
-        range=(0, float("inf")),
-        direction="lower is closer",
-        at_gaussian=0,
-        invariances=("rotation", "translation", "swap"),
-        reference="Liang et al. 2022, arXiv:2203.02053",
-    )
+        aggregated=False,
+        by_default=False,
+        title="Modality gap, cosine",
+        brief="angle between the mean image and the mean text, as 1 − cos",
+        summary="1 − cos of the mean image and the mean text.",
+        reading="0 means that the means have one direction, 1 that they are orthogonal; of unit rows it is the gap "
+        "relative to how long the means are.",
+        caveat="It is blind to the spread around the means and to how long they are. After centering the means have no "
+        "direction, and noise gives 1 ± 1/√d whatever n, not 0.",
+        formula="1 − cos(mean(image), mean(text))",
+        options={"metric": "cosine"},
+        range=(0, 2),
+        at_gaussian=None,  # 1 ± 1/√d: two means of noise have directions of their own, whatever n
+        invariances=("rotation", "scale", "swap"),
+        reference="mteb's modality_gap.py, github.com/embeddings-benchmark/mteb/issues/5359",
+    ),
 )
 _SILHOUETTE = Measure(
     name="modality_silhouette",

@@ -59,7 +59,8 @@ add_measure(
         reading="Near 0 all rows are found about equally often; above 1 or 2 a few hubs crowd the results of most "
         "queries while many rows are never found.",
         caveat="A common direction makes hubs of the rows nearest to it: 4000 rows of noise in 128 dimensions have "
-        "0.2, off centre 5. Copies of a row fill each other's lists and are ranked by their place in the file.",
+        "0.2, off centre 5. Copies of a row fill each other's lists and are ranked by their place in the file. It "
+        "rises with n: compare equal n only.",
         formula="mean_i (N_i − k)³/(mean_i (N_i − k)²)^{3/2}, N_i how often row i is among the k = 10 nearest",
         range=(-float("inf"), float("inf")),
         direction="lower serves retrieval better",

@@ -268,6 +268,8 @@ def variant(measure: Measure, name: str, **changes: Any) -> Measure:
         >>> cg.variant(cg.measures["two_nn"], "all", options={"discard": 0.0}).name
         'two_nn[all]'
     """
+    if "options" in changes:
+        changes = {"from_sums": None, **changes}  # it is that of other options
     if "function" in changes:
         changes = {
             "streams": False,

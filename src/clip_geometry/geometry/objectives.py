@@ -323,7 +323,7 @@ _CLASSIFIER = Measure(
     "all wrong ones.",
     reading="Higher means that rows agree with their own class vector and disagree with the others.",
     caveat="It depends on the origin: of k > 2 classes a common offset μ takes n(k − 2)‖μ‖² off. It has no optimum, "
-    "since longer rows raise it, and the class means are not the weights of a trained classifier.",
+    "since longer rows raise it, and the class means are not the weights of a trained classifier. A sum over n rows.",
     formula="−Σ_d Σ_ω sign(ω, ℓ(d)) ⟨d, c_ω⟩, c_ω the mean of class ω",
     range=(float("-inf"), float("inf")),
     direction="higher separates better",
@@ -363,7 +363,7 @@ _BOUND = Measure(
     summary="The sum of weighted distances that the triplet objective never exceeds.",
     reading="Negative values bound the triplet objective, positive ones say nothing about it, as it is at most 0.",
     caveat="Random labels give 0 on average however bad their triplets are. It does not bound the silhouette "
-    "objective, although the paper says so.",
+    "objective, although the paper says so. A sum over n² pairs with weights up to n, so its size grows with n.",
     least_n=3,
     quadratic=True,
     formula="ΣΣ s ‖a − d‖, s = n_ω − n for equal labels and n_ω − 1 otherwise, ω the label of a",

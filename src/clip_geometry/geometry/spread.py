@@ -206,7 +206,8 @@ add_measure(
         summary="How many directions the rows use, by the entropy of the singular values of the rows as they are.",
         reading="At d all directions carry as much, at 1 one carries all; known as RankMe, where it predicts how well "
         "a representation serves other tasks.",
-        caveat="A common offset is one large singular value and lowers it, so a cone and a line are not told apart.",
+        caveat="A common offset is one large singular value and lowers it, so a cone and a line are not told apart. "
+        "Never above n, and it rises with n: compare equal n only.",
         formula="exp(−Σ p log p), p = σ/Σσ, σ the singular values of the rows",
         invariances=("rotation", "scale"),
         options={"center": False},

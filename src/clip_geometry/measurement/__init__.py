@@ -9,6 +9,7 @@ from clip_geometry.embedding.engines import Engine
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.formats import own_name, read_embeddings, read_labels, read_sets, read_sides, together, with_labels
 from clip_geometry.formats.vectors import UNNAMED
+from clip_geometry.geometry._core.arguments import seed_number, whole_number
 from clip_geometry.measurement.result import Estimate, Measurement
 from clip_geometry.measuring.records import DEFAULT_STEPS, names_to_measure, records_by
 from clip_geometry.modalities import modality_name
@@ -30,6 +31,8 @@ def measure(
     seed: int = 0,
     blocks: int | None = None,
     engine: Engine | None = None,
+    scaling: bool = False,
+    full_size: int | None = None,
 ) -> Measurement:
     """Measures one or several sets of embeddings, as `clip-geometry measure` does.
 
@@ -44,7 +47,8 @@ def measure(
         more: Further sets, each of which says its modality. A mapping is the way to name arrays.
         labels: One label per row, or a path to them. A single sequence goes to all sets of its length; a mapping of
             modality → labels tells sets apart.
-        ids: The item of each row. A single sequence goes to all sets; a mapping of modality → ids tells sets apart.
+        ids: The item of each row, or a path as for labels. A single sequence goes to all sets; a mapping of modality →
+            ids tells sets apart.
         pipeline: The steps before measuring, such as "normalize,center[each]"; by default rows are made unit length.
             "" or None measures them as given.
         measures: Names of measures and evaluators, as a list or comma-separated. None for the core: a dozen numbers and
@@ -54,6 +58,10 @@ def measure(
         blocks: Number of jackknife blocks behind the standard errors, 0 for none; default: 20 where there are as many
             items.
         engine: Of `open_engine`, to read large sets on a cluster.
+        scaling: Take the measures that depend on n at n/2, n/4 and n/8 items, too: columns of `frame`, and
+            `Measurement.scaling`. The pipeline stays as it was fitted on all items.
+        full_size: Number of items of the set that these are a sample of, which implies `scaling`. The numbers that
+            depend on n then say what to expect there, where a fit of the trend supports it.
 
     Returns:
         A `Measurement`: a number for each measure and set, with its standard error and its null value.
@@ -76,17 +84,30 @@ def measure(
         >>> list(cg.measure({"audio": image, "text": text, "video": text + 1}, measures="cka").frame["set"])
         ['audio+text', 'audio+video', 'text+video']
     """
+    seed, blocks = seed_number(seed), None if blocks is None else whole_number(blocks, "blocks", least=0)
     steps = parse_pipeline(pipeline or "")
     names, optional = names_to_measure(measures)
     sets = _sets([image, *([] if text is None else [text]), *more])
     for modality, values in _by_modality(ids, sets, "ids").items():
-        sets[modality] = replace(sets[modality], item_id=values)
+        sets[modality] = replace(sets[modality], item_id=_values(values))
     if isinstance(labels, Mapping):
         for modality, values in _by_modality(labels, sets, "labels").items():
             sets |= with_labels({modality: sets[modality]}, _values(values))
     elif labels is not None:
         sets = with_labels(sets, _values(labels))
-    return Measurement(records_by(by, sets, steps, names, seed=seed, blocks=blocks, engine=engine, optional=optional))
+    records = records_by(
+        by,
+        sets,
+        steps,
+        names,
+        seed=seed,
+        blocks=blocks,
+        engine=engine,
+        optional=optional,
+        scaling=scaling,
+        full_size=full_size,
+    )
+    return Measurement(records)
 
 
 def _sets(given: Sequence[Any]) -> dict[str, Embeddings]:
@@ -132,5 +153,5 @@ def _by_modality(given: Any, sets: Mapping[str, Embeddings], what: str) -> Mappi
     return given
 
 
-def _values(labels: Any) -> Any:
-    return read_labels(labels) if isinstance(labels, str | Path) else labels
+def _values(given: Any) -> Any:
+    return read_labels(given) if isinstance(given, str | Path) else given

@@ -12,11 +12,15 @@ from clip_geometry.measuring.records import as_lines
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, did_you_mean, listed, shown
 from clip_geometry.report.table import explain
+from clip_geometry.report.verdict import verdict
 from clip_geometry.results import Record
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
+
+
+_SIZE = ("n", "value", "standard_error", "subsets")
 
 
 class Estimate(NamedTuple):
@@ -78,16 +82,34 @@ class Measurement:
         return {name: "; ".join(several) for name, several in reasons.items()}
 
     @property
+    def verdict(self) -> str:
+        """What the core measures say, in two or three sentences, as `clip-geometry measure` prints it.
+
+        Empty where the core was not measured, or with `by`.
+
+        Example:
+            >>> import numpy as np, clip_geometry as cg
+            >>> x = np.random.default_rng(0).normal(size=(100, 8))
+            >>> cg.measure(x + 1).verdict.partition("; isotropic")[0]
+            'The rows sit in a cone (average cosine 0.49'
+        """
+        return verdict(self.records)
+
+    @property
     def frame(self) -> "pandas.DataFrame":
         """A row per measure and set: value, standard_error, null_value, n, d, unit, direction, title and note.
 
-        The values of `by` are a column before the set.
+        The values of `by` are a column before the set. With `scaling`, the columns n/4 and n/2 have the values at these
+        sizes; with a full size, expected, expected_low and expected_high those to expect there.
         """
         import pandas as pd
 
         groups = dict.fromkeys(key for record in self for key in record.at if key != "modality")
+        scaled, full = any(record.scaling for record in self), any(record.expected for record in self)
         rows = []
         for record in self:
+            sizes = [size["value"] for size in record.scaling or ()]
+            expected = record.expected or {}
             about = explain(record.measure, measures)  # None for numbers that an experiment has and does not register
             rows.append(
                 {
@@ -95,13 +117,49 @@ class Measurement:
                     **{key: record.at.get(key) for key in groups},
                     "set": record.at.get("modality"),
                     **{key: record.get(key) for key in ("value", "standard_error", "null_value", "n", "d")},
+                    **dict(zip(("n/2", "n/4"), sizes[-2::-1], strict=False)),
+                    **{f"expected{end and '_'}{end}": expected.get(end or "value") for end in ("", "low", "high")},
                     **{key: getattr(about, key, "") for key in ("unit", "direction", "title")},
                     "note": record.note or "",
                 }
             )
-        numbers = ["value", "standard_error", "null_value"]
+        numbers = ["value", "standard_error", "null_value", *(["n/4", "n/2"] if scaled else [])]
+        numbers += ["expected", "expected_low", "expected_high"] if full else []
         columns = ["measure", *groups, "set", *numbers, "n", "d", "unit", "direction", "title", "note"]
         return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(numbers, float))
+
+    @property
+    def scaling(self) -> "pandas.DataFrame":
+        """A row per number that depends on n and size: n (items), value, standard_error and subsets, the smallest
+        size first.
+
+        Empty unless `measure` was given `scaling` or a full size.
+
+        Example:
+            >>> import numpy as np, clip_geometry as cg
+            >>> x = np.random.default_rng(0).normal(size=(400, 32))
+            >>> result = cg.measure({"audio": x}, measures="participation_ratio", scaling=True)
+            >>> result.scaling[["measure", "set", "n", "value"]].round(1)
+                           measure    set    n  value
+            0  participation_ratio  audio   50   19.5
+            1  participation_ratio  audio  100   24.3
+            2  participation_ratio  audio  200   27.7
+            3  participation_ratio  audio  400   29.5
+        """
+        import pandas as pd
+
+        groups = dict.fromkeys(key for record in self for key in record.at if key != "modality")
+        rows = [
+            {
+                "measure": record.measure,
+                **{key: record.at.get(key) for key in groups},
+                "set": record.at.get("modality"),
+                **{key: size[key] for key in _SIZE},
+            }
+            for record in self
+            for size in record.scaling or ()
+        ]
+        return pd.DataFrame(rows, columns=["measure", *groups, "set", *_SIZE])
 
     def __iter__(self) -> Iterator[Record]:
         return (record for record in self.records if record.value is not None)
@@ -154,14 +212,14 @@ class Measurement:
             >>> a, b, c = np.random.default_rng(0).normal(size=(3, 100, 8)) + [[[0]], [[1]], [[3]]]
             >>> cg.measure({"a": a, "b": b, "c": c}, measures="modality_gap").matrix("modality_gap").round(2)
                   a     b     c
-            a   NaN  0.68  0.94
-            b  0.68   NaN  0.26
-            c  0.94  0.26   NaN
+            a   NaN  0.76  0.98
+            b  0.76   NaN  0.23
+            c  0.98  0.23   NaN
         """
         import pandas as pd
 
         found = {
-            couple: record["value"]
+            (couple[0], couple[1]): record["value"]
             for record in self._of(measure)
             if len(couple := _couple(record)) == 2 and all(each in record.at.values() for each in group)
         }
@@ -206,7 +264,7 @@ class Measurement:
             \toprule
             measure & set & value & null \\
             \midrule
-            average\_cosine & audio & $-0.0005 \pm 0.0013$ & $-0.0015$ \\
+            average\_cosine & audio & $-0.0055 \pm 0.0053$ & 0.0021 \\
             \bottomrule
             \end{tabular}
             <BLANKLINE>

@@ -1,6 +1,7 @@
 """A measurement as text, HTML and LaTeX, from one table."""
 
 import re
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,17 +10,19 @@ from jinja2 import Environment, StrictUndefined
 from clip_geometry.geometry import measures
 from clip_geometry.registry import printable
 from clip_geometry.report.explained import facts
-from clip_geometry.report.numbers import number, plus_minus
+from clip_geometry.report.numbers import plus_minus, to_error
 from clip_geometry.report.origin import data_words, model_words, pipeline_words
 from clip_geometry.report.table import SIZE_FIELDS, Table, build_table, explain
+from clip_geometry.report.verdict import verdict
 from clip_geometry.results import Record
 
+WIDTH = 100  # of sentences as text
 NULL = "null: the same measure on an isotropic Gaussian of this n and d, through this pipeline"
 LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\^{}"}
 
 
 def as_text(records: Sequence[Record]) -> str:
-    """Lines as wide as the table needs."""
+    """The verdict, then lines as wide as the table needs."""
     head, blocks = _lines(_table(_computed(records)))
     rows = [head, *(line for block in blocks for line in block)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -31,17 +34,20 @@ def as_text(records: Sequence[Record]) -> str:
         ).rstrip()
         for row in rows
     ]
-    text = "\n".join([*heading(records), "", *(lines if blocks else ["no numbers"]), "", *footnotes(records)])
+    said = textwrap.wrap(verdict(records), WIDTH)
+    parts = (said, heading(records), lines if blocks else ["no numbers"], footnotes(records))
+    text = "\n\n".join("\n".join(part) for part in parts if part)
     return text.replace("−", "-").rstrip()
 
 
 def as_html(records: Sequence[Record]) -> str:
-    """A table in the colors of the notebook around it; couples of three modalities or more as modality × modality."""
+    """The verdict, then a table in the colors of the notebook; couples of three modalities as modality × modality."""
     computed = _computed(records)
     crossed = couples(records)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     file = Path(__file__).with_name("table.html")
     return environment.from_string(file.read_text(encoding="utf-8")).render(
+        verdict=verdict(records),
         heading=heading(records),
         table=_table([record for record in computed if record not in crossed]),
         crossed=_crossed(crossed),
@@ -83,10 +89,11 @@ def footnotes(records: Sequence[Record]) -> list[str]:
         many = f", jackknife over {blocks.pop()} blocks of items" if len(blocks) == 1 else ""
         lines.append(f"±: standard error{many}")
     lines += [NULL] if any(record.null_value is not None for record in computed) else []
-    lines += [f"remark: {each}" for each in dict.fromkeys(each for r in records for each in r.get("remarks", ()))]
+    remarks = dict.fromkeys((each, _group(record)) for record in records for each in record.get("remarks", ()))
+    lines += [f"remark{f' on {group}' if group else ''}: {each}" for each, group in remarks]
     notes: dict[tuple[str, str], dict[str, None]] = {}
     for record in records:
-        place = f" of {record.at['modality']}" if "modality" in record.at else ""
+        place = f" of {' '.join(map(str, record.at.values()))}" if record.at else ""
         if record.note:
             start = "not computed: " if record.value is None else ""
             notes.setdefault((start, f"{place}: {record.note}"), {})[record.measure] = None
@@ -102,6 +109,10 @@ def about(name: str) -> str:
     """How a measure is read, in one paragraph."""
     found = explain(name, measures)
     return "" if found is None else f"{found.title}: {found.summary} {found.reading} ({facts(found)})"
+
+
+def _group(record: Record) -> str:
+    return " ".join(str(value) for key, value in record.at.items() if key != "modality")
 
 
 def _computed(records: Sequence[Record]) -> list[Record]:
@@ -140,7 +151,7 @@ def _crossed(records: Sequence[Record]) -> dict[str, tuple[list[str], dict[tuple
         names[:] = sorted({*names, one, other})
         upper, lower = ((one, other), (other, one)) if one < other else ((other, one), (one, other))
         cells[upper] = plus_minus(record.value, record.standard_error, record.null_value)
-        cells[lower] = number(record.null_value)
+        cells[lower] = to_error(record.null_value, record.standard_error, record.value)
     return found
 
 

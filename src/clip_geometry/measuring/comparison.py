@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 FLIPS = 9999
 Z = 1.96  # standard errors within which a change is a tie
+_OF_ONE_SEED = ("note", "trajectory", "seed", "scaling", "expected")
 ROUNDING = 1e-9  # relative; a smaller change is none
 
 
@@ -251,7 +252,7 @@ def _over_seeds(records: Sequence[Record]) -> Record:
     if k < 2:
         return records[0]
     without = [(sum(values) - value) / (k - 1) for value in values]
-    shared = {key: value for key, value in records[0].items() if key not in ("note", "trajectory", "seed")}
+    shared = {key: value for key, value in records[0].items() if key not in _OF_ONE_SEED}
     return Record.of(
         {
             **shared,

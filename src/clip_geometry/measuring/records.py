@@ -10,6 +10,7 @@ from clip_geometry.embedding.engines import Engine
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.geometry import by_group
 from clip_geometry.geometry.uncertainty import BLOCKS
+from clip_geometry.measuring.scaling import add_scaling
 from clip_geometry.measuring.sets import CORE, MeasuredSets, measure_sets, named
 from clip_geometry.measuring.splitting import split_by
 from clip_geometry.progress import Advance, progress, quiet
@@ -50,11 +51,16 @@ def records_by(
     blocks: int | None,
     engine: Engine | None = None,
     optional: bool = False,
+    scaling: bool = False,
+    full_size: int | None = None,
 ) -> list[Record]:
     """The records of the sets, or of the rows of each value of a column, with a bar of progress on a terminal.
 
-    names, optional: as of `names_to_measure`. None of blocks means their default number.
+    names, optional: as of `names_to_measure`. None of blocks means their default number. scaling, full_size: as of
+    `add_scaling`; a full size is one of all rows, so that it does not go with a column.
     """
+    if full_size is not None and column is not None:
+        raise InputError("a full size and groups of rows were both given; measure each group as a set of its own")
     parts = [({}, sets)] if column is None else [({column: value}, part) for value, part in split_by(sets, column)]
     count = len(parts) * len(names)
     terminal = sys.stderr is not None and sys.stderr.isatty()
@@ -62,7 +68,9 @@ def records_by(
         return [
             record
             for at, part in parts
-            for record in records_of(part, at, pipeline, names, seed, blocks, advance, engine, optional)
+            for record in records_of(
+                part, at, pipeline, names, seed, blocks, advance, engine, optional, scaling, full_size
+            )
         ]
 
 
@@ -76,6 +84,8 @@ def records_of(
     advance: Advance,
     engine: Engine | None,
     optional: bool = False,
+    scaling: bool = False,
+    full_size: int | None = None,
 ) -> list[Record]:
     """The records of one group; `at` says which, empty for all."""
     try:
@@ -88,7 +98,9 @@ def records_of(
                 raise InputError(f"blocks is {blocks}; expected 0 or from 2 to the number of items, which is {items}")
         remarks = measured.remarks()
         shared = {**measured.context(), **({"remarks": remarks} if remarks else {})}
-        found = measure_sets(measured, names, advance, optional=optional)
+        found = list(measure_sets(measured, names, advance, optional=optional))
+        if scaling or full_size is not None:
+            add_scaling(measured, found, full_size)
         return [Record.of({**shared, **each, "at": {**at, **each["at"]}}) for each in found]
     except InputError as error:
         if not at:

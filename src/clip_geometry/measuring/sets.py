@@ -427,18 +427,28 @@ class MeasuredSets:
         ids = next((each.item_id for each in alike if each.item_id is not None), None)
         return list(range(len(own))) if ids is None else ids.tolist()
 
+    @property
+    def items(self) -> int:
+        """The number of items: an image and all its captions are one."""
+        return len(self._items)
+
     @cached_property
-    def _block_of(self) -> dict[str, np.ndarray]:
-        dealt = deal(len(self._items), self.blocks, self.seed).numpy()  # of each row, and kept
+    def item_of(self) -> dict[str, np.ndarray]:
+        """The number of the item of each row, from 0; -1 of class prompts, which are no sample."""
         found = {}
         for name, each in self.embeddings.items():
             if _is_prompts(each):
                 found[name] = np.full(len(each), -1)
             elif isinstance(self._items, range):
-                found[name] = dealt[: len(each)]
+                found[name] = np.arange(len(each))
             else:
-                found[name] = dealt[[self._items[key] for key in self._keys(name)]]
+                found[name] = np.array([self._items[key] for key in self._keys(name)])
         return found
+
+    @cached_property
+    def _block_of(self) -> dict[str, np.ndarray]:
+        dealt = deal(len(self._items), self.blocks, self.seed).numpy()  # of each row, and kept
+        return {name: np.where(items < 0, -1, dealt[items]) for name, items in self.item_of.items()}
 
 
 def standard_error(without: Sequence[float]) -> float:

@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from clip_geometry.measuring.sets import CORE
+from clip_geometry.report.table import ROUNDING
 from clip_geometry.report.words import Words
 from clip_geometry.results import Row
 
@@ -11,21 +13,26 @@ WORDS = Words(Path(__file__).with_name("verdict.j2"))
 CONE = 0.2  # average cosine from which rows that are no sphere are called a cone
 FAR, NEAR = 0.5, 0.95  # IsoScore relative to its null value: below, far from isotropic; above, as good as isotropic
 SEPARATED = 0.9  # share of the own modality among ten neighbors
+CLEAR = 2.0  # standard errors of a difference, from which it is claimed
 Found = Mapping[str, Mapping[str, Row]]
 
 
 def verdict(rows: Sequence[Row]) -> str:
-    """What the numbers say together. A difference of less than two standard errors is called none.
+    """What the numbers say together. A difference of less than two standard errors is called none, and nothing is
+    claimed of a number without a standard error.
 
     Args:
-        rows: Records of one table. Those of other measures than the core are ignored.
+        rows: Records of one table, those without a value included.
 
     Returns:
-        Sentences on cones and isotropy, on the gap, and on pairs, each where there are numbers for it; empty without.
+        Sentences on cones and isotropy, on the gap, and on pairs, each where there are numbers for it. Empty where the
+        core was not measured, or in groups.
     """
+    if not set(CORE) <= {row["measure"] for row in rows} or any(row["at"].keys() - {"modality"} for row in rows):
+        return ""
     found: dict[str, dict[str, Row]] = {}
     for row in rows:
-        if row.get("value") is not None:
+        if row.get("value") is not None and row.get("null_value") is not None:
             found.setdefault(row["measure"], {})[row["at"]["modality"]] = row
     parts = ("; ".join(part) for part in (_sets(found), _gap(found), _pairs(found)))
     return " ".join(f"{part[:1].upper()}{part[1:]}." for part in parts if part)
@@ -36,19 +43,20 @@ def _sets(found: Found) -> Iterator[str]:
         places = found.get(measure, {})
         groups: dict[str, list[str]] = {}
         for place, row in places.items():
-            groups.setdefault(kind(row), []).append(place)
+            if _has_error(row):
+                groups.setdefault(kind(row), []).append(place)
         for name, members in groups.items():
             yield WORDS(name, members, [places[each]["value"] for each in members], len(places) == 1)
 
 
 def _cone(row: Row) -> str:
-    if row["value"] - row["null_value"] <= 2 * _error(row):
+    if row["value"] <= 0 or _from_null(row) != 1:
         return "no_cone"
     return "cone" if row["value"] >= CONE else "weak"
 
 
 def _isotropy(row: Row) -> str:
-    if row["value"] >= NEAR * row["null_value"] or row["null_value"] - row["value"] <= 2 * _error(row):
+    if row["value"] >= NEAR * row["null_value"] or _from_null(row) != -1:
         return "isotropic"
     return "far" if row["value"] < FAR * row["null_value"] else "uneven"
 
@@ -56,42 +64,56 @@ def _isotropy(row: Row) -> str:
 def _gap(found: Found) -> Iterator[str]:
     gaps = found.get("modality_gap", {})
     if len(gaps) > 1:
-        low, *_, high = sorted(gaps, key=lambda place: gaps[place]["value"])
-        yield WORDS("gaps", gaps[low]["value"], low, gaps[high]["value"], high)
+        ends = (end(gaps, key=lambda place: gaps[place]["value"]) for end in (min, max))
+        without = [_names(place, found) for place, row in gaps.items() if _has_error(row) and _from_null(row) != 1]
+        every = len(without) == len(gaps)
+        yield WORDS("gaps", *((gaps[place]["value"], _names(place, found)) for place in ends), without, every)
     if len(gaps) != 1:
         return
-    gap, own = (
-        _only(found, "modality_gap"),
-        [f"retrieval[mixed].{each}.same_modality_at_10" for each in ("image", "text")],
-    )
-    apart = gap["value"] - gap["null_value"] > 2 * _error(gap)
-    yield WORDS("gap" if apart else "no_gap", gap["value"], gap["null_value"])
-    if all(len(found.get(name, {})) == 1 for name in own):
-        shares = [_only(found, name) for name in own]
+    ((place, gap),) = gaps.items()
+    names, apart = _names(place, found), _from_null(gap) == 1
+    kind = "means" if not _has_error(gap) else "gap" if apart else "no_gap"
+    yield WORDS(kind, gap["value"], gap["null_value"], [] if place == "both" else names)
+    own = (found.get(f"retrieval[mixed].{role}.same_modality_at_10", {}) for role in ("image", "text"))
+    shares = [rows[place] for rows in own if place in rows]
+    if len(shares) == 2:
         kind = "mixed"
         if apart and all(each["value"] >= SEPARATED > each["null_value"] for each in shares):
             kind = "separated"
-        elif all(abs(each["value"] - each["null_value"]) <= 2 * _error(each) for each in shares):
+        elif all(_has_error(each) and _from_null(each) == 0 for each in shares):
             kind = "even"
-        yield WORDS(kind, *(each["value"] for each in shares))
+        yield WORDS(kind, *(each["value"] for each in shares), names)
 
 
 def _pairs(found: Found) -> Iterator[str]:
-    if any(len(found.get(name, {})) != 1 for name in ("matching_cosine", "random_cosine")):
+    cosines = [found.get(name, {}) for name in ("matching_cosine", "random_cosine")]
+    if any(len(rows) != 1 for rows in cosines):
         return
-    matching, random = _only(found, "matching_cosine"), _only(found, "random_cosine")
-    closer = matching["value"] - random["value"] > 2 * math.hypot(_error(matching), _error(random))
+    (place,) = cosines[0]
+    matching, random = (rows[place] for rows in cosines)
+    if not (_has_error(matching) and _has_error(random)):
+        yield WORDS("cosines", matching["value"], random["value"])
+        return
+    error = math.hypot(matching["standard_error"], random["standard_error"])
+    closer = matching["value"] - random["value"] > max(CLEAR * error, ROUNDING)
     text = WORDS("pairs" if closer else "no_pairs", matching["value"], random["value"])
-    first = [f"retrieval.{way}.r_at_1" for way in ("image_to_text", "text_to_image")]
-    if closer and all(len(found.get(name, {})) == 1 for name in first):
-        text += " " + WORDS("found", *(_only(found, name)["value"] for name in first))
+    first = [found.get(f"retrieval.{way}.r_at_1", {}) for way in ("image_to_text", "text_to_image")]
+    if closer and all(place in rows for rows in first):
+        text += " " + WORDS("found", *(rows[place]["value"] for rows in first), _names(place, found))
     yield text
 
 
-def _only(found: Found, measure: str) -> Row:
-    (row,) = found[measure].values()
-    return row
+def _names(place: str, found: Found) -> list[str]:
+    """The modalities of a couple, in the order in which a measure takes them."""
+    return sorted(found.get("average_cosine", ("image", "text"))) if place == "both" else place.split("+")
 
 
-def _error(row: Row) -> float:
-    return row.get("standard_error") or 0.0
+def _from_null(row: Row) -> int:
+    """1 where the value is clearly above its null value, −1 below: this is one draw, with an error as large."""
+    difference = row["value"] - row["null_value"]
+    clear = _has_error(row) and abs(difference) > max(CLEAR * math.sqrt(2) * row["standard_error"], ROUNDING)
+    return (1 if difference > 0 else -1) if clear else 0
+
+
+def _has_error(row: Row) -> bool:
+    return row.get("standard_error") is not None

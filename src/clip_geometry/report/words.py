@@ -6,6 +6,7 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
+from clip_geometry.modalities import plural
 from clip_geometry.report.numbers import brief, fixed, number, percent
 
 
@@ -25,6 +26,7 @@ _ENVIRONMENT.filters |= {
     "number": number,
     "percentage": lambda share: f"{100 * share:.3g}%",  # of a chance level: 1.25%, which `percent` rounds
     "listed": listed,
+    "plural": plural,  # images, audio rows
     "sentence": lambda text: text[:1].upper() + text[1:],  # unlike `capitalize`, which lowers the rest
 }
 

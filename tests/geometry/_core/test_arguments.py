@@ -94,6 +94,7 @@ CALLS = {
     "silhouette": (cg.silhouette, (X, LABELS)),
     "silhouette_samples": (cg.silhouette_samples, (X, LABELS)),
     "silhouettes": (silhouettes, (X, [LABELS])),
+    "modality_gap": (cg.modality_gap, (X, Y)),
     "modality_silhouette": (cg.modality_silhouette, (X, Y)),
     "mutual_knn": (cg.mutual_knn, (X, Y)),
     "singular_values": (cg.singular_values, (X,)),

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -141,7 +141,7 @@ class RunFolder:
         readable = "".join(c if c.isalnum() or c in "._-" else "-" for c in f"{model.model}-{data.name}")
         name = f"{readable[:60]}-{recipe_for(model, dataset, batch_size)['key']}"
         if only is not None and len(dataset.sides) > 1:  # a store of its own, which may lack the other modality
-            dataset = replace(dataset, **{side.modality: None for side in dataset.sides if side.modality != only})
+            dataset = dataset.only(only)
             name += f"-{only}"
         store = self.folder.parent / "embeddings" / name
         key = f"{store} {limit}"

@@ -1,0 +1,268 @@
+"""How numbers that depend on the size of a set change with it, and what they are expected to be at full size."""
+
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from clip_geometry.geometry import Measure, measures
+from clip_geometry.geometry._core.threads import side_by_side
+from clip_geometry.measuring.sets import MeasuredSets
+from clip_geometry.measuring.views import View
+from clip_geometry.registry import InputError
+from clip_geometry.results import Row
+
+DEALS = 4  # random divisions of the items, each into halves, quarters and eighths
+HALVINGS = 3  # down to n/8: up to 8n a trend can be followed as far as it was seen
+ENOUGH = 5  # times as many rows as a measure needs at least; of fewer, the ten nearest are no neighborhood
+Z = 1.96
+
+
+@dataclass(frozen=True)
+class Trend:
+    """A number that is linear in the logarithm of the size, or in its inverse, once transformed.
+
+    Args:
+        transformed: Of the number.
+        value: The inverse of `transformed`.
+        slope: The derivative of `transformed`.
+        size: Of the number of items.
+    """
+
+    transformed: Callable[[np.ndarray], np.ndarray]
+    value: Callable[[float], float]
+    slope: Callable[[np.ndarray], np.ndarray]
+    size: Callable[[np.ndarray], np.ndarray] = np.log
+
+    def predict(self, n: np.ndarray, values: np.ndarray, errors: np.ndarray, at: int) -> tuple[float, float]:
+        """The transformed number at another size with its error, from weighted least squares.
+
+        The error is that of the line, widened where it misses the values by more than their errors, and of the largest
+        set: all sizes are of the same items, so that the line does not average over what these have by chance.
+        """
+        y, errors, x = self.transformed(values), self.slope(values) * errors, self.size(n.astype(float))
+        design, there = np.stack([np.ones_like(x), x], 1) / errors[:, None], np.array([1, self.size(np.array(at))])
+        covariance = np.linalg.inv(design.T @ design)
+        line = covariance @ design.T @ (y / errors)
+        misfit = np.square(design @ line - y / errors).sum() / max(len(n) - 2, 1)
+        variance = there @ covariance @ there * max(1, misfit) + errors[-1] ** 2
+        return float(there @ line), float(np.sqrt(variance))
+
+
+# A query whose nearer rows come at the rate λ finds its pair first in a share exp(-λn) of the sets of n. With the same
+# rate for all queries, log(-log R@1) has slope 1 in log n; with rates that differ, logit R@1 is nearly linear. Real
+# sets are in between, so that the interval spans both.
+_LOGIT = Trend(lambda p: np.log(p / (1 - p)), lambda y: 1 / (1 + np.exp(-y)), lambda p: 1 / (p * (1 - p)))
+_SURVIVAL = Trend(lambda p: np.log(-np.log(p)), lambda y: np.exp(-np.exp(y)), lambda p: 1 / (p * np.abs(np.log(p))))
+_EVENT = Trend(
+    lambda p: np.log(-np.log1p(-p)), lambda y: -np.expm1(-np.exp(y)), lambda p: 1 / ((1 - p) * np.abs(np.log1p(-p)))
+)
+_LINEAR = Trend(lambda v: v, lambda y: y, np.ones_like)
+_POWER = Trend(np.log, np.exp, lambda v: 1 / v)
+_RANK = Trend(lambda v: np.log(v - 1), lambda y: 1 + np.exp(y), lambda v: 1 / (v - 1))  # the rows before the pair
+# tr(Σ²)/tr(Σ)² of n rows is too large by about 1/n
+_INVERSE = Trend(lambda v: 1 / v, lambda y: 1 / y if y > 0 else np.inf, lambda v: -1 / v**2, lambda n: 1 / n)
+
+_EXTREME = "an extreme follows the rarest rows, which a sample lacks"
+_LIMIT = "it levels off, and isoscore[unbiased] estimates where"
+_SCALE = "sets of another size show another scale of the rows, whose trend need not go on"
+# part of a measure's name → the trends to try, or why there is none
+TRENDS: Mapping[str, Sequence[Trend] | str] = {
+    ".same_modality_at_": (_LOGIT, _EVENT),
+    ".r_at_": (_LOGIT, _SURVIVAL),
+    ".median_rank": (_RANK,),
+    "contrastive_loss": (_LINEAR, _POWER),
+    "participation_ratio": (_INVERSE,),
+    "cone_": _EXTREME,
+    "min_pairwise_cosine": _EXTREME,
+    "isoscore": _LIMIT,
+    "objective_isotropy": _LIMIT,
+    "effective_rank": "it is bound by n until n is far above d, and follows no simple trend",
+    "mutual_knn": "its trend bends: on known sets the interval of a line missed the true value in a third of cases",
+    "two_nn": _SCALE,
+    "lid": _SCALE,
+    "hubness": _SCALE,
+}
+
+
+def add_scaling(sets: MeasuredSets, rows: Sequence[Row], full_size: int | None = None) -> None:
+    """Adds to the rows of measures that depend on n their values in random subsets, and what to expect at full size.
+
+    Items are drawn, not rows: an image and its captions stay together. The pipeline stays as it was fitted on all of
+    them, so that only the size changes. A row gains `scaling`: for n/8, n/4, n/2 and n items the mean `value` over
+    `subsets` and its `standard_error`; sizes at which the measure does not exist are absent. Where the pipeline is
+    fitted, n/2 has `unseen`, too: the value of halves through the pipeline fitted on the other half. With a full size
+    a row also gains `expected`, as of `expected_at`.
+
+    Args:
+        sets: The sets after their pipeline.
+        rows: Of `measure_sets`, which are changed.
+        full_size: Number of items of the set that these are a sample of.
+
+    Raises:
+        InputError: The sets are streamed, or the full size is not above their number of items.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> from clip_geometry.measuring.scaling import add_scaling
+        >>> x = np.random.default_rng(0).normal(size=(400, 32))
+        >>> measured = cg.MeasuredSets({"audio": cg.Embeddings(x, "audio")}, ())
+        >>> (row,) = cg.measure_sets(measured, ["participation_ratio"])
+        >>> add_scaling(measured, [row], full_size=1600)
+        >>> [(size["n"], round(size["value"], 1)) for size in row["scaling"]]
+        [(50, 19.1), (100, 24.0), (200, 27.4), (400, 29.4)]
+        >>> {key: round(value, 1) for key, value in row["expected"].items()}
+        {'n': 1600, 'value': 31.3, 'low': 30.5, 'high': 32.0}
+    """
+    if sets.streamed:
+        raise InputError("values by size need all rows in memory; measure a sample of the rows, or without scaling")
+    if full_size is not None and full_size <= sets.items:
+        raise InputError(f"the full size is {full_size}, but {sets.items} items were given; expected more")
+    calls: dict[Any, list[tuple[Measure, Row]]] = defaultdict(list)
+    for row in rows:
+        measure = measures[row["measure"]]
+        if row["value"] is not None and measure.depends_on_n:
+            calls[measure.function, repr(measure.options), measure.takes, row["at"]["modality"]].append((measure, row))
+
+    def by_size(members: list[tuple[Measure, Row]]) -> dict[str, list[Row]]:
+        return _by_size(sets, [measure for measure, _ in members], members[0][1]["at"]["modality"])
+
+    groups, taken = list(calls.values()), side_by_side if sets.small and not sets.learns else map
+    for members, found in zip(groups, taken(by_size, groups), strict=True):
+        for measure, row in members:
+            whole = {"n": sets.items, "value": row["value"], "standard_error": row["standard_error"], "subsets": 1}
+            row |= {"scaling": [*reversed(found[measure.name]), whole]}
+            if full_size is not None:
+                row |= {"expected": expected_at(measure, row["scaling"], full_size, row["d"])}
+
+
+def _by_size(sets: MeasuredSets, together: Sequence[Measure], place: str) -> dict[str, list[Row]]:
+    """The values of measures that read the result of one call, by name, from the largest subsets to the smallest."""
+    found: dict[str, list[Row]] = {measure.name: [] for measure in together}
+    for halvings in range(1, HALVINGS + 1):
+        n = sets.items // 2**halvings
+        if n < 2:
+            break
+        try:
+            values = _values(_subsets(sets, n), together, place)
+            unseen = _values(_subsets(sets, n, unseen=True), together, place) if sets.learns and halvings == 1 else {}
+        except InputError:  # too small
+            break
+        for name, each in values.items():
+            # disjoint subsets are independent, but another division is of the same items
+            error = np.sqrt(np.reshape(each, (DEALS, -1)).var(axis=1, ddof=1).mean() / (sets.items // n))
+            size = {"n": n, "value": float(np.mean(each)), "standard_error": float(error), "subsets": len(each)}
+            found[name].append(size | ({"unseen": float(np.mean(unseen[name]))} if name in unseen else {}))
+    return found
+
+
+def _values(views: Iterator[View], together: Sequence[Measure], place: str) -> dict[str, list[float]]:
+    """The values in each view, of those measures that exist in all of them."""
+    first, found = together[0], {measure.name: [] for measure in together}
+    for view in views:
+        result = first.function(*view.arguments(first, place), **first.options)
+        for measure in together:
+            try:
+                found.get(measure.name, []).append(float(measure.pick(result)))
+            except KeyError:  # no ten nearest of eight
+                found.pop(measure.name, None)
+    return found
+
+
+def _subsets(sets: MeasuredSets, n: int, *, unseen: bool = False) -> Iterator[View]:
+    """Disjoint subsets of n random items, of one division after the other.
+
+    unseen: through the pipeline as it is fitted on the items outside of the subset, rather than on all.
+    """
+    rng = np.random.default_rng(sets.seed)
+    for _ in range(DEALS):
+        order = rng.permutation(sets.items)
+        for k in range(sets.items // n):
+            chosen = np.zeros(sets.items + 1, bool)
+            chosen[order[k * n : (k + 1) * n]] = True
+            outside = ~chosen
+            chosen[-1] = outside[-1] = True  # class prompts are item -1, and in all subsets
+            kept = {name: each.take(chosen[sets.item_of[name]]) for name, each in sets.embeddings.items()}
+            if unseen:
+                others = {name: each.take(outside[sets.item_of[name]]) for name, each in sets.embeddings.items()}
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # said once, of all rows
+                    fitted = View.through(sets.steps, others)[1].fitted
+                yield View(kept, fitted.transform({name: each.vectors for name, each in kept.items()}))
+            else:
+                yield View(kept, {name: np.asarray(sets.rows[name])[chosen[sets.item_of[name]]] for name in kept})
+
+
+def expected_at(measure: Measure, scaling: Sequence[Row], full_size: int, d: int) -> Row:
+    """The value to expect at another size, where a fit of the trend supports it.
+
+    Shares are linear in log n on the scale of the logit or of the complementary log-log, other numbers in log n, as a
+    power of n or in 1/n (`TRENDS`). The interval spans the 95 % intervals of the trends that are tried for a measure,
+    within its range. There is none where no trend predicts the value of the largest set from the smaller ones within
+    its standard error, where the full size is more times larger than the smallest subsets are smaller, and where a
+    pipeline that was fitted on these items gives others another value. What a sample lacks it cannot foresee: where
+    the full set has many more near copies, for example, other rows are nearest.
+
+    Args:
+        measure: The measure.
+        scaling: Values by size, smallest first, as `add_scaling` gives them.
+        full_size: The other size, in items.
+        d: The dimension, which is a bound of some measures.
+
+    Returns:
+        n, value, low and high; or n and a `note` that says why no value can be expected.
+
+    Example:
+        >>> import clip_geometry as cg
+        >>> from clip_geometry.measuring.scaling import expected_at
+        >>> sizes = [(62, 0.675), (125, 0.812), (250, 0.888), (500, 0.941)]  # COCO, centered per modality
+        >>> scaling = [{"n": n, "value": value, "standard_error": 0.008} for n, value in sizes]
+        >>> own = cg.measures["retrieval[mixed].image.same_modality_at_10"]
+        >>> {key: round(value, 2) for key, value in expected_at(own, scaling, 2000, 512).items()}
+        {'n': 2000, 'value': 0.99, 'low': 0.98, 'high': 1.0}
+        >>> expected_at(cg.measures["cone_min_cosine"], scaling, 2000, 512)["note"]
+        'an extreme follows the rarest rows, which a sample lacks'
+    """
+
+    def refused(note: str) -> Row:
+        return {"n": full_size, "note": note}
+
+    trends = next((each for part, each in TRENDS.items() if part in measure.name), "no trend of it is known")
+    if isinstance(trends, str):
+        return refused(trends)
+    enough = [size for size in scaling if size["n"] >= ENOUGH * measure.least_n]
+    if len(enough) < 3:
+        return refused(f"three sizes are needed, a quarter of the items at least {ENOUGH * measure.least_n}")
+    n, values = (np.array([size[key] for size in enough]) for key in ("n", "value"))
+    if full_size > n[-1] ** 2 / n[0]:
+        return refused(f"the trend is known for a factor of {n[-1] / n[0]:.0f}, from {n[0]} to {n[-1]} items")
+    errors = [size["standard_error"] for size in enough]
+    errors = np.array([*errors[:-1], errors[-2] if errors[-1] is None else errors[-1]])  # of all items, as of halves
+    half = scaling[-2]
+    if abs(half.get("unseen", half["value"]) - half["value"]) > Z * errors.max():
+        return refused(
+            f"the pipeline was fitted on these items: {half['n']} others have {half['unseen']:.4g} after it, and of "
+            f"these {half['value']:.4g}; fit it on other items, and measure what apply writes"
+        )
+    low, high = (float(d) if bound == "d" else float(bound) for bound in measure.range)
+    if not errors.all() or np.isin(values, (low, high)).any():
+        return refused("it is the same in all subsets of a size, or at an end of its range")
+    found, misses = [], []
+    for trend in trends:
+        predicted, error = trend.predict(n[:-1], values[:-1], errors[:-1], n[-1])
+        if abs(predicted - trend.transformed(values)[-1]) > error:
+            misses.append(trend.value(predicted))
+        predicted, error = trend.predict(n, values, errors, full_size)
+        found.append([trend.value(predicted + sign * Z * error) for sign in (0, -1, 1)])
+    if len(misses) == len(trends):
+        return refused(f"the smaller sizes predict {misses[0]:.4g} for {n[-1]} items, which have {values[-1]:.4g}")
+    value, ends = np.mean([each[0] for each in found]), np.clip(found, low, high)
+    return {
+        "n": full_size,
+        "value": float(np.clip(value, low, high)),
+        "low": float(ends.min()),
+        "high": float(ends.max()),
+    }
