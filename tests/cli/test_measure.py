@@ -345,14 +345,17 @@ def test_couples_of_three_sets_stand_in_a_table_of_modalities(cli, tmp_path):
     }
     table = outcome.out[outcome.out.index("modality_gap") :].splitlines()
     order = ["audio", "text", "video"]
-    assert table[0].split() == ["modality_gap", *order]
+    assert (table[0], table[1].split()) == ("modality_gap", order)
     lines = {
-        line.split()[0]: line.split()[1:] for line in table[1:5] if line.split()[:1][0] in ("video", "audio", "text")
+        line.split()[0]: line.split()[1:] for line in table[2:6] if line.split()[:1][0] in ("video", "audio", "text")
     }
     assert list(lines) == order
     couple = next(row for place, row in found.items() if set(place.split("+")) == {"video", "text"})
     assert value_and_error(couple).split() == lines["text"][-3:]  # "0.127 ± 0.056"
     assert lines["video"][1] == number(couple["null_value"])
+    assert "image and text in the name of a measure" not in outcome.out
+    out = " ".join(cli("measure", "audio.npy", "text.npy", "video.npy").out.split())
+    assert "image and text in the name of a measure are the first and the second set: of audio+text, audio and" in out
 
 
 def test_two_paths_of_one_modality_among_three_are_refused(refused, tmp_path):

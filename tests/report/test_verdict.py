@@ -51,32 +51,32 @@ SENTENCES = {
     "isotropic, within its error": (
         [("isoscore[unbiased]", "rows", 0.7, 1.0, 0.12)], "The variance of the rows is as even as that of isotr",
     ),
-    "gap": (gap(0.7, 0.7), "A gap lies between the modalities: their means are 0.80 apart (isotropic rows: 0.10); in "),
+    "gap": (gap(0.7, 0.7), "A gap lies between the modalities: their means are 0.80 apart (by chance: 0.10); in "),
     "no gap": (
         gap(0.5, 0.5, value=0.12),
-        "No gap shows: the means of the modalities are not clearly further apart than those of isotropic rows (0.12 "
-        "against 0.10); a mixed index is about even",
+        "No gap shows: the means of the modalities are no further apart than by chance (0.12 against 0.10); a mixed "
+        "index is about even",
     ),
-    "gap without an error": (gap(0.5, 0.5, error=None), "The means of the modalities are 0.80 apart (isotropic rows:"),
+    "gap without an error": (gap(0.5, 0.5, error=None), "The means of the modalities are 0.80 apart (by chance:"),
     "separated": (gap(0.99, 0.95), "it separates them in a mixed index, where 99% (image queries) and 95% (text q"),
     "even": (gap(0.51, 0.51), "; a mixed index is about even: 51% of a query's 10 nearest rows are of its own mod"),
     "mixed": (gap(0.95, 0.6), "; in a mixed index 95% (image queries) and 60% (text queries) of a query's 10 nearest"),
     "separated without a gap": (gap(0.95, 0.95, value=0.11), "; in a mixed index 95% of a query's 10 nearest rows are"),
     "the one couple in one space": (
         gap(0.95, 0.6, place="audio+text"),
-        "A gap lies between audio and text: their means are 0.80 apart (isotropic rows: 0.10); in a mixed index 95% "
+        "A gap lies between audio and text: their means are 0.80 apart (by chance: 0.10); in a mixed index 95% "
         "(audio queries) and 60% (text queries)",
     ),
     "several gaps": (
         [("modality_gap", "image+text", 0.8, 0.1), ("modality_gap", "audio+text", 0.12, 0.1),
          ("modality_gap", "audio+image", 0.9, 0.1)],
         "The means of the modalities are 0.12 (audio and text) to 0.90 (audio and image) apart; the gap between "
-        "audio and text is not clearly larger than that of isotropic rows.",
+        "audio and text is not clearly larger than by chance.",
     ),
     "several without one": (
         [("modality_gap", "image+text", 0.1, 0.1), ("modality_gap", "audio+text", 0.12, 0.1)],
         "The means of the modalities are 0.10 (image and text) to 0.12 (audio and text) apart, none clearly "
-        "further than those of isotropic rows.",
+        "further than by chance.",
     ),
     "pairs": (
         pairs(0.3, 0.1),
@@ -129,3 +129,14 @@ def test_noise_is_neither_a_cone_nor_a_gap(seed):
     text = cg.measure(image, text, seed=seed).verdict
     assert text.startswith("Image and text rows sit in no cone") and "No gap shows: the means" in text
     assert "as even as that of isotropic rows" in text and "Pairs are not closer" in text
+
+
+def test_a_small_gap_between_narrow_cones_is_one():
+    """Chance shrinks with the spread of the rows; the null value is that of rows without a common direction."""
+    rng, e = np.random.default_rng(0), np.eye(64)
+    noise = 0.001 * rng.normal(size=(2, 100, 64))
+    apart = cg.measure(e[0] + noise[0], e[0] + 0.05 * e[1] + noise[1])
+    assert apart["modality_gap"].value < apart["modality_gap"].null_value
+    assert "A gap lies between the modalities: their means are 0.050 apart (by chance: 0.001" in apart.verdict
+    assert "it separates them in a mixed index" in apart.verdict
+    assert "No gap shows" in cg.measure(e[0] + noise[0], e[0] + noise[1]).verdict

@@ -10,7 +10,7 @@ from clip_geometry.embeddings import Embeddings
 from clip_geometry.files import write_atomically
 from clip_geometry.formats import READERS, read_labels, read_sets, with_labels
 from clip_geometry.geometry import measures as all_measures
-from clip_geometry.measuring.comparison import Change, Comparison, compare, letter
+from clip_geometry.measuring.comparison import LEVEL, Change, Comparison, compare, letter
 from clip_geometry.measuring.records import ALL, DEFAULT_STEPS, names_to_measure, records_by
 from clip_geometry.paths import existing
 from clip_geometry.registry import InputError, shown
@@ -20,8 +20,6 @@ from clip_geometry.results import ORIGIN, Record, read_rows
 from clip_geometry.transforms import parse_pipeline
 
 RAW = "raw"
-# besides the core: whether a mixed index serves better is the question that a map is to answer
-MIXED_RECALL = [f"retrieval[mixed].{way}.r_at_1" for way in ("image_to_text", "text_to_image")]
 
 
 def compare_paths(
@@ -43,6 +41,8 @@ def compare_paths(
     compared with the default pipeline.
     """
     given = [(existing(path, "embeddings, a run folder or a file of measure --json"), path) for path in paths]
+    if len(paths) == 1 and not pipelines and not _holds_records(given[0][0]):
+        raise InputError("one path was given; give others, or --pipeline to compare pipelines of this one")
     operands, pipelines = [], [DEFAULT_STEPS, *pipelines] if len(paths) == len(pipelines) == 1 else list(pipelines)
     if len(pipelines) > 1 and len(paths) not in (1, len(pipelines)):
         raise InputError(f"{len(pipelines)} pipelines and {len(paths)} paths were given; give one of each per column")
@@ -87,7 +87,6 @@ def _measured(
 ) -> list[Record]:
     pipeline = parse_pipeline(DEFAULT_STEPS if steps is None else "" if steps == RAW else steps)
     names, optional = names_to_measure(measures, "--measures")
-    names += [name for name in MIXED_RECALL if optional and name not in names]
     return records_by(None, sets, pipeline, names, seed=seed, blocks=blocks, optional=optional)
 
 
@@ -115,7 +114,7 @@ def print_comparison(found: Comparison) -> None:
             say(out, line)
         a, b = names[0], names[k]
         valued = [each for each in changes if _has_value(each.before) and _has_value(each.after)]
-        errors = any(_kind(each) == "independent" for each in valued)
+        errors = len({_kind(each) for each in valued} - {""}) > 1
         heads = ["measure", "set", f">{a}", f">{b}", f">{b} - {a}", ">p", *["error"] * errors]
         print_table(out, heads, [[*_cells(each), *[_kind(each)] * errors] for each in valued])
     for line in _legend(found, names):
@@ -132,6 +131,8 @@ def _verdict(changes: Sequence[Change], a: str, b: str) -> Iterator[str]:
             some.append(f"{_name(each)} ({values})")
         if some:
             yield f"{begin}: {', '.join(some)}"
+    if unsure := [_name(each) for each in useful if each.verdict == "no error"]:
+        yield f"changed, without a standard error that tells by how much: {', '.join(unsure)}"
     ties = [_name(each) for each in useful if each.verdict in ("tie", "equal")]
     if ties:
         yield f"no measurable difference between {a} and {b}: {', '.join(ties)}"
@@ -178,12 +179,17 @@ def _legend(found: Comparison, names: Sequence[str]) -> Iterator[str]:
             f"±: paired standard error of the difference, jackknife over the same {parts} blocks of items or seeds; "
             f"p by {found.flips} sign flips of the blocks, seed {found.seed}"
         )
+        if 2 / 2 ** min(blocks) > LEVEL:
+            yield f"p is at least {2 / 2 ** min(blocks):.3g} with {min(blocks)} blocks, so that every change is a tie"
     if any(_kind(each) == "independent" for each in changes):
         yield "independent: not the same items in the same blocks; ± as of two samples, p of the normal distribution"
     if any(each.verdict == "tie" for each in changes):
-        yield "tie: less than 1.96 standard errors; of 20 numbers without any change one is no tie by chance"
+        yield "tie: p is 0.05 or more; of 20 numbers that did not change, one is called changed by chance"
     if any(each.verdict == "no error" for each in changes):
-        yield "no ±: the jackknife does not fit the measure, or there are too many or too few rows for it"
+        yield (
+            "no ±: there are no standard errors (--blocks 0), the jackknife does not fit the measure, or there are too "
+            "many or too few rows for it"
+        )
     if any(column.seeds for column in found.columns):
         yield "values of several seeds are mean ± standard deviation"
     yield from _lengths(found, names)

@@ -14,6 +14,7 @@ from clip_geometry.measuring.records import ALL, DEFAULT_STEPS, as_lines, names_
 from clip_geometry.measuring.sets import QUADRATIC_ROWS, named
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, listed, shown
+from clip_geometry.report.origin import roles_of
 from clip_geometry.report.verdict import verdict
 from clip_geometry.report.words import listed as listed_words
 from clip_geometry.results import Record
@@ -156,7 +157,8 @@ def _print_couples(out: Console, records: list[Record]) -> None:
                 )
                 rows[-1].append(cell)
         out.print()
-        print_table(out, (measure, *(f">{name}" for name in modalities)), rows)
+        say(out, measure, style="bold")
+        print_table(out, ("", *(f">{name}" for name in modalities)), rows)
     say(out, "above the diagonal: the value of the couple; below it: its null value", style="dim")
 
 
@@ -194,8 +196,10 @@ def _legend(records: list[Record], by_default: bool) -> Iterator[str]:
     if first.get("streamed"):
         engine, large = first.get("engine"), "in float64 they take more than 1 GB or a twelfth of the memory"
         yield f"rows were streamed: {large if engine is None else f'engine {engine}'}"
-    yield "null: the same on an isotropic Gaussian of this n and d, through this pipeline"
-    yield "↓ means that lower is better in the sense of direction (list measures says it), ↑ that higher is"
+    yield "null: the same on one draw of an isotropic Gaussian of this n and d, through this pipeline"
+    if roles := roles_of(records):
+        yield roles
+    yield "↓ lower, ↑ higher is more isotropic, closer, …, as the direction of the measure says (list measures NAME)"
     if blocks := first["jackknife_blocks"]:
         without = [record for record in records if record.standard_error is None]
         if len(without) < len(records):

@@ -260,6 +260,8 @@ def _numbers(where: str, kind: str = "") -> dict[str, dict[str, Any]]:
         found[f"{way}.median_rank"] = {
             "title": f"{kind}Median rank, the {pair} of {_AN[query]}",
             "summary": f"Half of the {query} queries find their {pair} at this rank or before it, {where}.",
+            "reading": "1 means that at least half of the queries find their pair first; chance level is about n/2.",
+            "formula": "median of rank(nearest pair) over the queries, ties against the query",
             "range": (1, float("inf")),
             "direction": "lower retrieves better",
             "better": "lower",
@@ -315,6 +317,7 @@ _OWN = {
         "caveat": OWN_CAVEAT,
         "formula": f"mean share of rows of the query's modality in its top {top}",
         "direction": "near 1/2 is more even",
+        "reference": "standard; on search among several modalities see Li et al. 2025, arXiv:2507.19054",
         "better": None,
     }
     for modality in ("image", "text")

@@ -11,7 +11,7 @@ from clip_geometry.geometry import measures
 from clip_geometry.registry import printable
 from clip_geometry.report.explained import facts
 from clip_geometry.report.numbers import plus_minus, to_error
-from clip_geometry.report.origin import data_words, model_words, pipeline_words
+from clip_geometry.report.origin import data_words, model_words, pipeline_words, roles_of
 from clip_geometry.report.table import SIZE_FIELDS, Table, build_table, explain
 from clip_geometry.report.verdict import verdict
 from clip_geometry.results import Record
@@ -88,6 +88,7 @@ def footnotes(records: Sequence[Record]) -> list[str]:
         blocks = {record.get("jackknife_blocks") for record in computed} - {None, 0}
         many = f", jackknife over {blocks.pop()} blocks of items" if len(blocks) == 1 else ""
         lines.append(f"±: standard error{many}")
+    lines += [roles] if (roles := roles_of(records)) else []
     lines += [NULL] if any(record.null_value is not None for record in computed) else []
     remarks = dict.fromkeys((each, _group(record)) for record in records for each in record.get("remarks", ()))
     lines += [f"remark{f' on {group}' if group else ''}: {each}" for each, group in remarks]

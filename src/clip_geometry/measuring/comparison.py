@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas
 
 FLIPS = 9999
-Z = 1.96  # standard errors within which a change is a tie
+LEVEL = 0.05  # of p, from which a change is a tie
 _OF_ONE_SEED = ("note", "trajectory", "seed", "scaling", "expected")
 ROUNDING = 1e-9  # relative; a smaller change is none
 
@@ -72,8 +72,8 @@ class Change:
 
     @property
     def verdict(self) -> Literal["higher", "lower", "tie", "equal", "not compared", "no error"]:
-        """The sign of Δ; "tie" below 1.96 standard errors; "equal" where nothing changes but rounding; "no error"
-        where Δ has no standard error."""
+        """The sign of Δ; "tie" where p is not below 0.05; "equal" where nothing changes but rounding; "no error" where
+        Δ has no standard error."""
         if self.value is None or self.before is None or self.after is None:
             return "not compared"
         scale = ROUNDING * max(abs(float(each.value or 0)) for each in (self.before, self.after))
@@ -81,7 +81,7 @@ class Change:
             return "equal"
         if self.standard_error is None:
             return "no error"
-        if abs(self.value) < Z * self.standard_error:
+        if self.p_value is None or self.p_value >= LEVEL:
             return "tie"
         return "higher" if self.value > 0 else "lower"
 

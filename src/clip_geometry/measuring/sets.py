@@ -43,6 +43,8 @@ CORE = (
     "retrieval.text_to_image.r_at_1",
     "retrieval[mixed].image.same_modality_at_10",
     "retrieval[mixed].text.same_modality_at_10",
+    "retrieval[mixed].image_to_text.r_at_1",
+    "retrieval[mixed].text_to_image.r_at_1",
     "silhouette[cosine]",
 )
 MOST_WORK = 2e11  # multiplications of all couples in one O(n²) measure: about a minute for the core on two cores

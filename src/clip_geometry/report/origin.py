@@ -21,6 +21,26 @@ class Run:
     rows: list[Row] = field(default_factory=list)
 
 
+def roles_of(rows: Sequence[Row]) -> str:
+    """What "image" and "text" in the name of a measure stand for, where a set is called otherwise; "" elsewhere."""
+    placed = [
+        (row["measure"], str(row["at"]["modality"]))
+        for row in rows
+        if row["value"] is not None and "modality" in row["at"]
+    ]
+    places = {place for name, place in placed if "image" in name or "text" in name}
+    couples = sorted(place.split("+") for place in places if "+" in place)
+    couples += [sorted({place for _, place in placed} - {"both"})] if "both" in places else []
+    named = [couple for couple in couples if len(couple) == 2 and couple != ["image", "text"]]
+    if not named:
+        return ""
+    first, second = named[0]
+    return (
+        "image and text in the name of a measure are the first and the second set: "
+        f"of {first}+{second}, {first} and {second}"
+    )
+
+
 def runs(rows: Iterable[Row]) -> list[Run]:
     """The runs, in the order of their first rows."""
     grouped: dict[tuple, list[Row]] = {}

@@ -62,7 +62,7 @@ def _isotropy(row: Row) -> str:
 
 
 def _gap(found: Found) -> Iterator[str]:
-    gaps = found.get("modality_gap", {})
+    gaps = {place: _beside_chance(place, row, found) for place, row in found.get("modality_gap", {}).items()}
     if len(gaps) > 1:
         ends = (end(gaps, key=lambda place: gaps[place]["value"]) for end in (min, max))
         without = [_names(place, found) for place, row in gaps.items() if _has_error(row) and _from_null(row) != 1]
@@ -83,6 +83,14 @@ def _gap(found: Found) -> Iterator[str]:
         elif all(_has_error(each) and _from_null(each) == 0 for each in shares):
             kind = "even"
         yield WORDS(kind, *(each["value"] for each in shares), names)
+
+
+def _beside_chance(place: str, gap: Row, found: Found) -> Row:
+    """The gap with what chance gives two samples of these rows about one mean: the null value, which is that of rows
+    without a common direction, times √(1 − average cosine)."""
+    cosines = [row["value"] for name in _names(place, found) if (row := found.get("average_cosine", {}).get(name))]
+    spread = 1 - max(0.0, sum(cosines) / len(cosines)) if cosines else 1.0
+    return {**gap, "null_value": gap["null_value"] * math.sqrt(spread)}
 
 
 def _pairs(found: Found) -> Iterator[str]:
