@@ -223,7 +223,7 @@ def test_no_title_of_a_figure_reaches_into_another_panel(two):
     figure = two.plot()
     figure.canvas.draw()
     boxes = [axes._left_title.get_window_extent() for axes in figure.get_axes() if axes.axison]
-    assert len(boxes) == 12 and not any(a.overlaps(b) for k, a in enumerate(boxes) for b in boxes[:k])
+    assert len(boxes) == 14 and not any(a.overlaps(b) for k, a in enumerate(boxes) for b in boxes[:k])
     assert max(box.x1 for box in boxes) < figure.bbox.x1
 
 

@@ -3,25 +3,20 @@
 import io
 from collections.abc import Mapping, Sequence
 from math import ceil
-from typing import Any
 
-import numpy as np
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from clip_geometry.geometry import measures
-from clip_geometry.measurement.written import couples
 from clip_geometry.registry import InputError
-from clip_geometry.report.numbers import number
+from clip_geometry.report.couples import TITLE, couples, draw_maps, height_of, names_of, panel_title
 from clip_geometry.report.style import COLOR, COLORS, INK, MARKER, NEUTRAL, WIDTH, error_dots, name_lines, styled
 from clip_geometry.report.table import SETS, explain, group_order
 from clip_geometry.results import Record
 
 COLUMNS = 3
 LINE, FRAME = 0.17, 0.52  # inches of a line in a panel, and of its title and axis
-CELL, TITLE = 0.42, 0.14  # inches of a cell of a map, and of the second line of a title
-TITLE_LENGTH = 28  # characters of a line of a title, beyond which it has two
 SCREEN = 110  # pixels per inch in a notebook
 
 
@@ -44,19 +39,16 @@ def draw(records: Sequence[Record]) -> Figure:
     if not panels and not maps:
         raise InputError("no number was computed, so that there is nothing to draw; .notes says why")
     lines = max((len(rows) for rows in panels.values()), default=0)
-    modalities = {name for record in crossed for name in str(record.at["modality"]).split("+")}
-    side = max(1.2, CELL * len(modalities))
-    names = 0.08 * max(map(len, modalities), default=0)  # of the modalities, left of the maps and below them
-    across = min(COLUMNS, max(1, int((2 * WIDTH - names) / (side + 0.1))))
-    long = [TITLE * any("\n" in _title(name) for name in found) for found in (panels, maps)]
-    heights = [0.3 + ceil(len(panels) / COLUMNS) * (FRAME + long[0] + LINE * lines)] if panels else []
-    heights += [ceil(len(maps) / across) * (side + 0.3 + long[1]) + names] if maps else []
+    modalities = names_of(crossed)
+    long = TITLE * any("\n" in panel_title(name) for name in panels)
+    heights = [0.3 + ceil(len(panels) / COLUMNS) * (FRAME + long + LINE * lines)] if panels else []
+    heights += [height_of(maps, modalities)] if maps else []
     figure = _Shown(figsize=(2 * WIDTH, sum(heights)), layout="constrained")
     parts = list(figure.subfigures(len(heights), squeeze=False, height_ratios=heights).flat)
     if panels:
         _draw_panels(parts[0], panels)
     if maps:
-        _draw_maps(parts[-1], maps, sorted(modalities), across)
+        draw_maps(parts[-1], maps, modalities)
     return figure
 
 
@@ -87,7 +79,7 @@ def _draw_panels(part: SubFigure, panels: Mapping[str, list[Record]]) -> None:
             if record.null_value is not None:
                 axes.plot(record.null_value, k, "|", color=NEUTRAL, markersize=9, markeredgewidth=1.6)
         name_lines(axes, [_line_name(record) for record in rows])
-        axes.set_title(_title(measure), loc="left", fontsize=7.5, color=INK)
+        axes.set_title(panel_title(measure), loc="left", fontsize=7.5, color=INK)
         axes.xaxis.set_major_locator(MaxNLocator(3, min_n_ticks=2))
         axes.margins(x=0.12)
         axes.grid(axis="y", visible=False)
@@ -99,42 +91,6 @@ def _draw_panels(part: SubFigure, panels: Mapping[str, list[Record]]) -> None:
         ),
     ]
     part.legend(handles=keys, loc="outside upper left", ncols=2)
-
-
-def _draw_maps(part: SubFigure, maps: Mapping[str, list[Record]], names: Sequence[str], across: int) -> None:
-    grid = part.subplots(ceil(len(maps) / across), across, squeeze=False)
-    for axes in grid.flat[len(maps) :]:
-        axes.set_axis_off()
-    for axes, (measure, rows) in zip(grid.flat, maps.items(), strict=False):
-        values = np.full((len(names), len(names)), np.nan)
-        for record in rows:
-            one, other = (names.index(name) for name in str(record.at["modality"]).split("+"))
-            values[one, other] = record.value
-            if "swap" in getattr(explain(measure, measures), "invariances", ()):
-                values[other, one] = record.value
-        image = axes.imshow(values, cmap="cividis", aspect="equal")
-        for (k, m), value in np.ndenumerate(values):
-            if np.isfinite(value):
-                dark = image.norm(value) < 0.5
-                axes.text(m, k, number(value), ha="center", va="center", fontsize=6, color="white" if dark else INK)
-        place = axes.get_subplotspec()
-        lowest = place.rowspan.start * across + place.colspan.start + across >= len(maps)
-        axes.set(xticks=range(len(names)), yticks=range(len(names)))
-        axes.set_yticklabels(names if place.is_first_col() else [])
-        turned: dict[str, Any] = {"rotation": 30, "ha": "right"} if max(map(len, names)) > 6 or len(names) > 4 else {}
-        axes.set_xticklabels(names if lowest else [], **turned)
-        axes.set_title(_title(measure), loc="left", fontsize=7.5, color=INK)
-        axes.grid(visible=False)
-        axes.tick_params(length=0)
-        axes.spines[:].set_visible(False)
-
-
-def _title(measure: str) -> str:
-    """The name and its unit, in two lines where they would reach into the next panel."""
-    unit = getattr(explain(measure, measures), "unit", "")
-    title = f"{measure} ({unit})" if unit else measure
-    evaluator, dot, number = title.rpartition(".")
-    return f"{evaluator}.\n{number}" if dot and len(title) > TITLE_LENGTH else title
 
 
 def _set(record: Record) -> str:

@@ -5,12 +5,13 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from clip_geometry import report
 from clip_geometry.geometry import measures
 from clip_geometry.registry import printable
+from clip_geometry.report.couples import couples, matrices
 from clip_geometry.report.explained import facts
-from clip_geometry.report.numbers import plus_minus, to_error
 from clip_geometry.report.origin import data_words, model_words, pipeline_words, roles_of
 from clip_geometry.report.table import SIZE_FIELDS, Table, build_table, explain
 from clip_geometry.report.verdict import verdict
@@ -44,13 +45,18 @@ def as_html(records: Sequence[Record]) -> str:
     """The verdict, then a table in the colors of the notebook; couples of three modalities as modality × modality."""
     computed = _computed(records)
     crossed = couples(records)
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    file = Path(__file__).with_name("table.html")
-    return environment.from_string(file.read_text(encoding="utf-8")).render(
+    environment = Environment(
+        loader=FileSystemLoader([Path(__file__).parent, *report.__path__]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("table.html").render(
         verdict=verdict(records),
         heading=heading(records),
         table=_table([record for record in computed if record not in crossed]),
-        crossed=_crossed(crossed),
+        crossed=matrices(crossed),
         footnotes=footnotes(records),
         about=about,
     )
@@ -101,11 +107,6 @@ def footnotes(records: Sequence[Record]) -> list[str]:
     return lines + [f"{start}{', '.join(names)}{end}" for (start, end), names in notes.items()]
 
 
-def couples(records: Sequence[Record]) -> list[Record]:
-    """The numbers of two of three modalities or more, where they are those of all rows: a matrix for each measure."""
-    return [r for r in _computed(records) if "+" in str(r.at.get("modality")) and r.at.keys() == {"modality"}]
-
-
 def about(name: str) -> str:
     """How a measure is read, in one paragraph."""
     found = explain(name, measures)
@@ -141,19 +142,6 @@ def _lines(table: Table) -> tuple[list[str], list[list[list[str]]]]:
         for _, members in table.groups
     ]
     return ["measure", "set", *table.columns, "value", "null"], blocks
-
-
-def _crossed(records: Sequence[Record]) -> dict[str, tuple[list[str], dict[tuple[str, str], tuple[str, bool]]]]:
-    """Measure → its modalities, and the text of each cell: the value above the diagonal, the null value below it."""
-    found = {}
-    for record in records:
-        one, other = str(record.at["modality"]).split("+")
-        names, cells = found.setdefault(record.measure, ([], {}))
-        names[:] = sorted({*names, one, other})
-        upper, lower = ((one, other), (other, one)) if one < other else ((other, one), (one, other))
-        cells[upper] = plus_minus(record.value, record.standard_error, record.null_value)
-        cells[lower] = to_error(record.null_value, record.standard_error, record.value)
-    return found
 
 
 def _math(text: str) -> str:

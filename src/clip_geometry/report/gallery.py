@@ -15,7 +15,8 @@ from clip_geometry.geometry._core.rows import as_rows, mean_row
 from clip_geometry.registry import InputError
 from clip_geometry.report import figures
 from clip_geometry.report.cosines import MAX_COSINES, sampled_cosines
-from clip_geometry.report.origin import pipeline_words, with_options
+from clip_geometry.report.couples import couples, heat_maps, names_of
+from clip_geometry.report.origin import Row, pipeline_words, with_options
 from clip_geometry.report.style import save_figure
 from clip_geometry.report.words import Words
 
@@ -117,10 +118,12 @@ def draw_figures(
         gaussian: Rows of an isotropic Gaussian after the same pipeline, for comparison.
         prefix: Of the file names.
         group: Heading in the report.
-        names: The figures that are drawn.
+        names: The figures that are drawn; none without images and texts.
     """
     sets = {name: rows for name, rows in (("image", image), ("text", text)) if rows is not None}
     sets = {name: as_rows(rows, name=name).numpy() for name, rows in sets.items()}
+    if not sets:
+        return []
     counts = " and ".join(f"{len(rows)} {name}s" for name, rows in sets.items())
     data = f"{with_options(dataset, data_options)}, n = {counts}"
     origin = f"{with_options(model, model_options)}; {data}; pipeline {pipeline_words(pipeline)}; seed {seed}."
@@ -141,6 +144,14 @@ def draw_figures(
         drawing = {name: Drawing(title, figure, caption, wide=name == "singular_directions")}
         entries += save_drawings(drawing, folder, origin=origin, prefix=prefix, group=group)
     return entries
+
+
+def draw_couples(rows: Sequence[Row], folder: str | Path, *, prefix: str = "", group: str = "") -> list[FigureEntry]:
+    """Draw and save the heat maps of three modalities or more; nothing of fewer."""
+    if not (found := couples(rows)):
+        return []
+    drawing = Drawing("Across modalities", heat_maps(found), WORDS("couples", names_of(found)), wide=True)
+    return save_drawings({"couples": drawing}, folder, prefix=prefix, group=group)
 
 
 def _directions(sets: Mapping[str, Rows], pairs: Pairs | None, seed: int) -> tuple[Figure, str]:

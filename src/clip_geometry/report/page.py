@@ -12,9 +12,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from clip_geometry.files import write_atomically
 from clip_geometry.report import explained
+from clip_geometry.report.couples import couples, matrices
 from clip_geometry.report.findings import findings
 from clip_geometry.report.gallery import FigureEntry
-from clip_geometry.report.origin import Row, Run, parts
+from clip_geometry.report.origin import Row, Run, parts, runs
 from clip_geometry.report.table import TRACK, Explanation, anchor, build_table, explain, group_order
 
 MAX_RUNS_IN_BRIEF = 4  # a sweep over more runs is read in the table
@@ -89,6 +90,7 @@ def render_report(
         found = [(part, said) for part in parts(section.rows) if (said := findings(part.rows))]
         if section.sentences:
             found = [(Run("", ""), list(section.sentences))]
+        crossed = couples(section.rows) if len(runs(section.rows)) == 1 else []  # of a sweep they stay lines
         shown.append(
             {
                 **vars(section),
@@ -97,7 +99,8 @@ def render_report(
                 "findings": found[:MAX_RUNS_IN_BRIEF],
                 "with_errors": any("±" in sentence for _, said in found[:MAX_RUNS_IN_BRIEF] for sentence in said),
                 "left_out": len(found[MAX_RUNS_IN_BRIEF:]),
-                "table": build_table(section.rows, explanations),
+                "table": build_table([row for row in section.rows if row not in crossed], explanations),
+                "crossed": matrices(crossed),
                 "explained": bool(_explained(section.rows, explanations)),
                 "transformed": any(row.get("maps") for row in section.rows),
                 "figures": [(next(numbers) if entry.svg_path else 0, entry) for entry in section.figures],
@@ -108,6 +111,7 @@ def render_report(
         intro=intro,
         sections=shown,
         several=len(sections) > 1,
+        about=lambda name: getattr(explain(name, explanations), "summary", ""),
         track_width=TRACK,
         explained=_explained(rows, explanations),
         command=command,

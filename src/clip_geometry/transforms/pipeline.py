@@ -213,10 +213,11 @@ def _fit(step: Step, rows: Sets, pairs: Pairs) -> dict[str, Transform]:
         return _fit_pairs(step, rows, pairs)
     if not kind.fits or step.scope in (None, "each"):
         return {modality: step.make().fit(x) for modality, x in rows.items()}
+    if len({x.shape[1] for x in rows.values()}) > 1:
+        given = " and ".join(f"{name} has dimension {x.shape[1]}" for name, x in rows.items())
+        raise InputError(f"{step} needs one space, but {given}")
     if step.scope != "pooled":
         return dict.fromkeys(rows, step.make().fit(_fitting_rows(step, step.scope, rows)))
-    if len({x.shape[1] for x in rows.values()}) > 1:
-        raise InputError(f"{step} needs one space, but the sets have different dimensions")
     ordered = [rows[name] for name in sorted(rows)]  # sums do not depend on the order in which sets are given
     streamed = [x for x in ordered if isinstance(x, StreamedRows)]
     if len(streamed) == len(ordered):

@@ -13,6 +13,7 @@ from clip_geometry.experiments.kit.stored import check_sources
 from clip_geometry.geometry import Measure, by_group
 from clip_geometry.geometry.uncertainty import BLOCKS
 from clip_geometry.measuring.sets import MeasuredSets, named, rows_or_notes
+from clip_geometry.modalities import plural
 from clip_geometry.progress import note
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
@@ -92,14 +93,17 @@ class GeometryExperiment(Experiment):
         return {
             "model": model_words(shared),
             "data": data_words(shared),
-            **{f"{modality}s": len(rows) for modality, rows in self.sets.rows.items()},
+            **{plural(modality): len(rows) for modality, rows in self.sets.rows.items()},
             "dimension": next(iter(self.sets.rows.values())).shape[1],
             "pipeline": pipeline_words(shared["pipeline"]),
             "seed of samples and null values": shared["seed"],
         }
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
-        return self.draw(self.sets, self.config.figures, folder, prefix=prefix, group=group)
+        from clip_geometry.report.gallery import draw_couples
+
+        drawn = draw_couples(self.finished_rows(), folder, prefix=prefix, group=group)
+        return drawn + self.draw(self.sets, self.config.figures, folder, prefix=prefix, group=group)
 
     def draw(
         self,
