@@ -106,7 +106,7 @@ def _as_set(part: Any, name: str) -> Any:
 def _number(value: Any) -> float:
     """What a measure returned, if it is one number."""
     try:
-        number = torch.as_tensor(value, dtype=torch.float64)
+        number = torch.as_tensor(value, dtype=torch.float64).detach()
     except (TypeError, ValueError, RuntimeError):
         number = None
     if number is None or number.ndim > 0 or not number.isfinite():
