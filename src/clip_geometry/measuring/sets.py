@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
@@ -123,9 +124,11 @@ class MeasuredSets:
 
     def remarks(self) -> list[str]:
         """What is worth knowing of the sets before any number: pairs out of order, copies of rows."""
-        return list(
-            remarks_on(self.embeddings, self._view.couples.values(), self._view.pairs, all_rows=not self.streamed)
-        )
+        with ThreadPoolExecutor(1) as beside:
+            if self._many:  # noise of many rows takes as long, in one thread
+                beside.submit(getattr, self, "null")
+            couples = self._view.couples.values()
+            return list(remarks_on(self.embeddings, couples, self._view.pairs, all_rows=not self.streamed))
 
     @cached_property
     def null(self) -> "MeasuredSets":
