@@ -1,0 +1,246 @@
+"""Repairs of a mixed index: what they learn from, their interface, and those that are one inner product."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self, TypeAlias
+
+import numpy as np
+
+from clip_geometry.evaluators.relevance import Relevance
+from clip_geometry.registry import InputError, Registry
+from clip_geometry.transforms import Affine
+
+Kind: TypeAlias = tuple[str, str]  # (modality of the query, modality of the item)
+Sets: TypeAlias = Mapping[str, np.ndarray]
+
+LOGIT_SCALE = 100.0  # of OpenAI's CLIP models, where nothing else is known
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What a repair learns from: rows of an index, queries, and which items are relevant to which.
+
+    Args:
+        rows: Modality → (n, d) rows of the index, of any length; repairs that need unit rows make them.
+        relevance: Of these rows, or None where nothing is known.
+        complete: Whether items of one modality that `relevance` does not name are irrelevant: labels are complete,
+            while pairs do not say which images resemble each other.
+        queries: Modality → (n, d) queries that differ from the rows, such as a log of searches; by default the rows
+            themselves.
+        logit_scale: Of the model; posteriors without pairs need it.
+    """
+
+    rows: Sets
+    relevance: Relevance | None = None
+    complete: bool = False
+    queries: Sets = field(default_factory=dict)
+    logit_scale: float = LOGIT_SCALE
+
+    @property
+    def modalities(self) -> list[str]:
+        return sorted(self.rows)
+
+    @property
+    def kinds(self) -> Iterator[Kind]:
+        """All couples of a query's and an item's modality."""
+        return ((query, item) for query in self.modalities for item in self.modalities)
+
+    def asked(self, modality: str) -> np.ndarray:
+        """The queries of a modality: those given, or its rows."""
+        return self.queries.get(modality, self.rows[modality])
+
+    def grades(self, kind: Kind) -> np.ndarray | None:
+        """The grade of each item for each query, (n, m), where `relevance` says it."""
+        query, item = kind
+        if self.relevance is None or (query == item and not self.complete):
+            return None
+        return self.relevance.dense(query, item).numpy()
+
+    def pairs(self, first: str, second: str) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers of the rows of two modalities that are relevant to each other."""
+        if (grades := self.grades((first, second))) is None:
+            raise InputError("no pairs or labels of both modalities were given")
+        i, j = np.nonzero(grades)
+        return i, j
+
+
+class Repair:
+    """Base of the repairs: `fit` learns from known rows, `scores` rates items of every modality on one scale.
+
+    A subclass implements `_learn`, unless it learns nothing, and `scores`.
+
+    Attributes:
+        name: As registered, with its variant in brackets.
+    """
+
+    name: str = ""
+
+    def fit(self, known: Known) -> Self:
+        """Learn from known rows."""
+        self._learn(known)
+        return self
+
+    def _learn(self, known: Known) -> None: ...
+
+    @abstractmethod
+    def scores(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
+        """Return the score of each item for each query, (n, m), higher first, comparable over modalities of items.
+
+        Args:
+            query: Modality of the queries.
+            q: (n, d) queries.
+            item: Modality of the items.
+            x: (m, d) items.
+        """
+
+    def mixed(self, query: str, q: np.ndarray, items: Sets, itself: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        """Return the scores of all items of an index by modality.
+
+        Args:
+            query: Modality of the queries.
+            q: (n, d) queries.
+            items: Modality → (m, d) items.
+            itself: (n,) number of each query among the items of its modality, whose score becomes −∞; None if the
+                queries are no items.
+        """
+        found = {item: self.scores(query, q, item, x) for item, x in items.items()}
+        if itself is not None:
+            found[query][np.arange(len(q)), itself] = -np.inf
+        return found
+
+
+class View(NamedTuple):
+    """Maps of the rows before an inner product: of queries and of items, by modality."""
+
+    queries: Mapping[str, Affine]
+    items: Mapping[str, Affine]
+
+
+class Term(NamedTuple):
+    """The score of one kind before its biases: slope · ⟨query, item⟩ + offset, of rows after a view."""
+
+    view: int
+    slope: float = 1.0
+    offset: float = 0.0
+
+
+class InnerProduct(Repair):
+    """A repair whose score is one inner product of longer rows, so that any vector index can serve it.
+
+    For a query of modality a and an item of modality m,
+
+        score = slope[a, m] ⟨q', x'⟩ + offset[a, m] + b[a, m](x') + c[a, m](q'),
+
+    where ' is the view of the kind (a, m). `item_rows` and `query_rows` write it as one inner product: for each view as
+    many copies of the row as the slopes have rank, one dimension for each modality of queries (offset and b) and, if
+    there is a c, one for each modality of items.
+
+    Attributes:
+        views_: The maps before the products.
+        terms_: Kind → its `Term`.
+    """
+
+    views_: Sequence[View]
+    terms_: Mapping[Kind, Term]
+
+    def item_bias(self, query: str, item: str, x: np.ndarray) -> np.ndarray | None:
+        """Return b, (m,), of items after the view; None without any."""
+        return None
+
+    def query_bias(self, query: str, item: str, q: np.ndarray) -> np.ndarray | None:
+        """Return c, (n,), of queries after the view; None without any."""
+        return None
+
+    def scores(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
+        term = self._term(query, item)
+        view = self.views_[term.view]
+        q, x = view.queries[query](q), view.items[item](x)
+        scores = term.slope * (q @ x.T) + term.offset
+        if (b := self.item_bias(query, item, x)) is not None:
+            scores += b
+        if (c := self.query_bias(query, item, q)) is not None:
+            scores += c[:, None]
+        return scores
+
+    def item_rows(self, item: str, x: np.ndarray) -> np.ndarray:
+        """Return items as an index stores them, (m, D)."""
+        viewed = {v: view.items[item](x) for v, view in enumerate(self.views_)}
+        columns = [weights[item] * viewed[v] for v, _, weights in self._blocks() if v in viewed]
+        if self._has_biases():
+            for query in self.modalities:
+                term = self._term(query, item)
+                bias = self.item_bias(query, item, viewed[term.view])
+                columns.append(np.full((len(x), 1), term.offset) + (0 if bias is None else bias[:, None]))
+        if self._has_query_biases():
+            columns += [np.full((len(x), 1), float(item == each)) for each in self.modalities]
+        return np.concatenate(columns, axis=1)
+
+    def query_rows(self, query: str, q: np.ndarray) -> np.ndarray:
+        """Return queries as an index is asked with them, (n, D)."""
+        viewed = {v: view.queries[query](q) for v, view in enumerate(self.views_)}
+        columns = [weights[query] * viewed[v] for v, weights, _ in self._blocks()]
+        if self._has_biases():
+            columns += [np.full((len(q), 1), float(query == each)) for each in self.modalities]
+        if self._has_query_biases():
+            for item in self.modalities:
+                bias = self.query_bias(query, item, viewed[self._term(query, item).view])
+                columns.append(np.zeros((len(q), 1)) if bias is None else bias[:, None])
+        return np.concatenate(columns, axis=1)
+
+    @property
+    def modalities(self) -> list[str]:
+        return sorted({query for query, _ in self.terms_})
+
+    def _term(self, query: str, item: str) -> Term:
+        if (query, item) not in self.terms_:
+            raise InputError(
+                f"{self.name} was fitted for {' and '.join(self.modalities)} rows, but {query} queries and {item} items "
+                "were given"
+            )
+        return self.terms_[query, item]
+
+    def _blocks(self) -> list[tuple[int, dict[str, float], dict[str, float]]]:
+        """The copies of rows: their view, and the weight of each modality's queries and items."""
+        names, blocks = self.modalities, []
+        for v in range(len(self.views_)):
+            terms = [[self.terms_[a, m] for m in names] for a in names]
+            slopes = np.array([[term.slope if term.view == v else 0.0 for term in row] for row in terms])
+            left, sizes, right = np.linalg.svd(slopes)
+            for k in np.flatnonzero(sizes > 1e-12 * max(sizes[0], 1e-300)):
+                sign = np.sign(right[k][np.abs(right[k]).argmax()])
+                blocks.append(
+                    (
+                        v,
+                        dict(zip(names, sign * sizes[k] * left[:, k], strict=True)),
+                        dict(zip(names, sign * right[k], strict=True)),
+                    )
+                )
+        return blocks
+
+    def _has_biases(self) -> bool:
+        biased = type(self).item_bias is not InnerProduct.item_bias
+        return biased or len({term.offset for term in self.terms_.values()}) > 1
+
+    def _has_query_biases(self) -> bool:
+        return type(self).query_bias is not InnerProduct.query_bias
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A registered repair.
+
+    Attributes:
+        make: Returns the repair, not yet fitted.
+        summary: What it does, in a line.
+        formula: Of the score.
+        reference: Where it is from.
+    """
+
+    make: Callable[[], Repair]
+    summary: str
+    formula: str
+    reference: str = ""
+
+
+repairs: Registry[Entry] = Registry("repair", "clip-geometry list repairs")

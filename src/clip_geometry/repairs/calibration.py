@@ -1,0 +1,217 @@
+"""Repairs of scores: each kind of score, image-image to text-text, on a scale of its own that the others can share."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import expit, log_softmax, softmax
+
+from clip_geometry.registry import InputError
+from clip_geometry.repairs.base import Entry, InnerProduct, Kind, Known, Repair, Term, repairs
+from clip_geometry.repairs.maps import view_of
+
+Tables: TypeAlias = Mapping[Kind, np.ndarray]
+
+ORDER = 1e-6  # slope added to a curve, so that equal values keep the order of the cosine
+RIDGE = 1e-6  # on the squared slope of standardized scores; bounds it where a threshold separates the targets
+
+
+class Calibrated(Repair):
+    """Base of the repairs that map the cosine of each kind by an increasing curve of its own.
+
+    The order within each modality of items stays what it is in the view.
+
+    Args:
+        centered: Take the cosine of kinds across modalities without the mean of each modality, which may retrieve
+            better. Within a modality it is the raw one.
+    """
+
+    def __init__(self, *, centered: bool = False):
+        self.centered = centered
+
+    def _learn(self, known: Known) -> None:
+        self.views_ = [view_of("", known), *([view_of("center[each]", known)] if self.centered else [])]
+        cosines, spreads = {}, {}
+        for query, item in known.kinds:
+            q, x = known.asked(query), known.rows[item]
+            products = [view.queries[query](q) @ view.items[item](x).T for view in self.views_]
+            cosines[query, item] = products[self._view((query, item))]
+            spreads[query, item] = products[-1].std() / products[0].std() if query != item else 1.0
+        self._calibrate(known, cosines, spreads)
+
+    def _calibrate(self, known: Known, cosines: Tables, spreads: Mapping[Kind, float]) -> None:
+        raise NotImplementedError
+
+    def _view(self, kind: Kind) -> int:
+        return int(self.centered and kind[0] != kind[1])
+
+
+class Curved(Calibrated):
+    """A calibration by piecewise linear curves: a reranker, since no inner product bends.
+
+    Attributes:
+        knots_: Kind → (cosines, values) of the curve.
+    """
+
+    knots_: dict[Kind, tuple[np.ndarray, np.ndarray]]
+
+    def scores(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
+        view = self.views_[self._view((query, item))]
+        cosines = view.queries[query](q) @ view.items[item](x).T
+        return np.interp(cosines, *self.knots_[query, item]) + ORDER * cosines
+
+
+class ZScore(Calibrated, InnerProduct):
+    """(cosine − mean) / standard deviation, both of all scores of the kind."""
+
+    name = "zscore"
+
+    def _calibrate(self, known: Known, cosines: Tables, spreads: Mapping[Kind, float]) -> None:
+        self.terms_ = {}
+        for kind, table in cosines.items():
+            some = table[others(kind, known, table)]
+            if not some.std():
+                raise InputError(f"all {' '.join(kind)} cosines are equal; {self.name} needs rows that differ")
+            self.terms_[kind] = Term(self._view(kind), 1 / some.std(), -some.mean() / some.std())
+
+
+class Quantile(Curved):
+    """The share of scores of the kind that are lower."""
+
+    name = "quantile"
+
+    def _calibrate(self, known: Known, cosines: Tables, spreads: Mapping[Kind, float]) -> None:
+        self.knots_ = {}
+        for kind, table in cosines.items():
+            some = np.sort(table[others(kind, known, table)])
+            # ever finer towards the top, which is what a search sees
+            places = np.unique((len(some) - np.geomspace(1, len(some), 2000)).round().astype(int))
+            self.knots_[kind] = some[places], (places + 0.5) / len(some)
+
+
+class Posterior(Calibrated, InnerProduct):
+    """The log odds that an item is relevant, by a logistic regression on the cosine of each kind; see `targets`."""
+
+    name = "posterior"
+
+    def _calibrate(self, known: Known, cosines: Tables, spreads: Mapping[Kind, float]) -> None:
+        self.terms_ = {}
+        for kind, target in targets(known, cosines, spreads).items():
+            chosen = others(kind, known, target)
+            self.terms_[kind] = Term(self._view(kind), *logistic(cosines[kind][chosen], target[chosen]))
+
+
+class IsotonicPosterior(Curved):
+    """The probability that an item is relevant, by an isotonic regression on the cosine of each kind; see `targets`."""
+
+    name = "posterior[isotonic]"
+
+    def _calibrate(self, known: Known, cosines: Tables, spreads: Mapping[Kind, float]) -> None:
+        from sklearn.isotonic import IsotonicRegression
+
+        self.knots_ = {}
+        for kind, target in targets(known, cosines, spreads).items():
+            chosen = others(kind, known, target)
+            curve = IsotonicRegression(out_of_bounds="clip").fit(cosines[kind][chosen], target[chosen])
+            self.knots_[kind] = curve.X_thresholds_, curve.y_thresholds_
+
+
+def targets(known: Known, cosines: Tables, spreads: Mapping[Kind, float]) -> dict[Kind, np.ndarray]:
+    """Return how relevant each item is to each query, (n, m) in [0, 1], known or estimated.
+
+    Where `Known.relevance` says it, that is the target: labels of every kind, pairs across modalities. Pairs do not say
+    which images resemble each other. There the target is the agreement of posteriors over another modality b: with p_i
+    the softmax of row i's scaled cosines to all rows of b, ⟨p_i, p_j⟩ is the probability that the same row of b
+    describes both; the mean over all b. Where nothing is known, the target across modalities is p itself. The scale is
+    the most likely one of the pairs, or else the model's logit scale divided by the spread.
+
+    Args:
+        known: What is known.
+        cosines: Kind → (n, m) cosines, after the view of the kind.
+        spreads: Kind → the standard deviation of its cosines in proportion to that of the raw ones.
+
+    Raises:
+        InputError: There is one modality only, and no labels.
+    """
+    found, posteriors = {}, {}
+    for kind in cosines:
+        grades = known.grades(kind)
+        if kind[0] != kind[1]:
+            scale = known.logit_scale / spreads[kind] if grades is None else likely_scale(cosines[kind], grades)
+            posteriors[kind] = softmax(scale * cosines[kind], axis=1)
+        if grades is not None or kind[0] != kind[1]:
+            found[kind] = posteriors[kind] if grades is None else grades / max(1.0, grades.max())
+    for kind in cosines.keys() - found.keys():
+        mine = [p @ p.T for (query, _), p in posteriors.items() if query == kind[0]]
+        if not mine:
+            raise InputError(f"only {kind[0]} rows were given; a posterior needs labels or a second modality")
+        found[kind] = np.mean(mine, axis=0)
+    return found
+
+
+def likely_scale(cosines: np.ndarray, grades: np.ndarray) -> float:
+    """Return the τ for which softmax(τ cosines) gives the relevant items of each query the highest likelihood."""
+    queries = grades.sum(1) > 0
+    grades = grades[queries] / grades[queries].sum(1, keepdims=True)
+
+    def loss(log_scale: float) -> float:
+        return -float((grades * log_softmax(np.exp(log_scale) * cosines[queries], axis=1)).sum())
+
+    return float(np.exp(minimize_scalar(loss, bounds=(0, 7), method="bounded").x))
+
+
+def logistic(cosines: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
+    """Return the slope > 0 and the offset of the log odds as a function of the cosine, by maximum likelihood.
+
+    Targets may be probabilities. A small ridge on the slope bounds it where a threshold separates the targets.
+
+    Raises:
+        InputError: All cosines are equal, or no target or every target is 1.
+    """
+    mean, deviation = cosines.mean(), cosines.std()
+    if not deviation or not 0 < targets.mean() < 1:
+        raise InputError(
+            "a posterior needs cosines that differ, and relevant and irrelevant items among the known ones"
+        )
+    z, (slope, offset) = (cosines - mean) / deviation, (1.0, float(np.log(targets.mean() / (1 - targets.mean()))))
+    for _ in range(50):  # Newton; the likelihood is concave
+        p = expit(slope * z + offset)
+        weight = p * (1 - p)
+        gradient = np.array([(z * (targets - p)).mean() - RIDGE * slope, (targets - p).mean()])
+        cross = -(weight * z).mean()
+        hessian = np.array([[-(weight * z * z).mean() - RIDGE, cross], [cross, -weight.mean() - 1e-12]])
+        step = np.linalg.solve(hessian, gradient)
+        step *= min(1.0, 2.0 / np.abs(step).max()) if step.any() else 1.0  # far from the solution, it overshoots
+        slope, offset = slope - step[0], offset - step[1]
+        if np.abs(step).max() < 1e-9:
+            break
+    if slope <= 0:  # higher cosines are no more relevant: the kind's rate, in the order of the cosine
+        return ORDER, float(np.log(targets.mean() / (1 - targets.mean())))
+    return float(slope / deviation), float(offset - slope * mean / deviation)
+
+
+def others(kind: Kind, known: Known, table: np.ndarray) -> np.ndarray:
+    """Return the mask of scores that are no row's with itself."""
+    mask = np.ones(table.shape, dtype=bool)
+    if kind[0] == kind[1] and kind[0] not in known.queries:
+        np.fill_diagonal(mask, False)
+    return mask
+
+
+_CENTERED = ", across modalities without their means"
+for _kind, _summary, _formula, _reference in (
+    (ZScore, "scores of each kind at mean 0 and deviation 1", "(cos − mean) / std", ""),
+    (Quantile, "the share of scores of the kind that are lower", "F(cos)", ""),
+    (Posterior, "the log odds of relevance given the cosine and the kind", "slope · cos + offset", "Platt 1999"),
+    (
+        IsotonicPosterior,
+        "the probability of relevance given the cosine and the kind, by isotonic regression",
+        "P(relevant | cos)",
+        "Zadrozny and Elkan 2002",
+    ),
+):
+    repairs.add(_kind.name, Entry(_kind, _summary, _formula, _reference))
+    _centered = f"{_kind.name}[centered]" if "[" not in _kind.name else _kind.name.replace("]", "-centered]")
+    repairs.add(_centered, Entry(partial(_kind, centered=True), _summary + _CENTERED, _formula, _reference))
