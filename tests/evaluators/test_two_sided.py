@@ -75,7 +75,7 @@ def test_agrees_with_the_loop(made, seed, k):
         excess = values[f"share.{query}"] - values[f"relevant_share.{query}"]
         means[f"{query}.own_share_excess_at_{k}"] = np.nanmean(excess)
     assert found == pytest.approx(means, abs=1e-13)
-    assert k == 40 or 0 < found[f"image.ndcg_at_{k}"] < 1
+    assert k != 10 or 0 < found["image.ndcg_at_10"] < 1
 
 
 @pytest.mark.filterwarnings("ignore:Mean of empty slice")
