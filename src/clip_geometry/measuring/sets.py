@@ -383,7 +383,7 @@ class MeasuredSets:
             view = self._view if block is None else self._without(block)
             self._keep(measure, place, block, measure.function(*view.arguments(measure, place), **measure.options))
         if (measure.name, place, block) not in self._values:
-            raise NoSuchNumber(f"{measure.name} does not exist for so few rows or classes")
+            raise NoSuchNumber(f"{measure.name} does not exist for so few rows, classes or relevant items")
         return self._values[measure.name, place, block]
 
     def _keep(self, measure: Measure, place: str, block: int | None, result: Any) -> None:
