@@ -101,8 +101,7 @@ class Relevance:
             found |= {(first, first): _through_partners(i, j, n, m), (second, second): _through_partners(j, i, m, n)}
         else:
             found |= {(name, name): _nothing(size, size) for name, size in sizes.items()}
-        shared = f"pairs, and of one modality the {first} or {second} rows that share a partner"
-        return cls(found, sizes, shared if partners else "pairs")
+        return cls(found, sizes, "pairs, and rows of one modality that share a partner" if partners else "pairs")
 
     @classmethod
     def of_grades(cls, grades: Any, **sizes: int) -> "Relevance":

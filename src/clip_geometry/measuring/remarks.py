@@ -31,6 +31,9 @@ def remarks_on(
     pairs: the matching rows of a couple; InputError where there are none. all_rows: whether copies are looked for, too,
     which reads every row.
     """
+    for modality, each in sets.items():
+        if dropped := each.provenance.get("dropped"):
+            yield f"{dropped} more captions of these items are no {modality} rows: captions_per_image left them out"
     if all_rows:
         for modality, each in sets.items():
             yield from copies(each, modality)
