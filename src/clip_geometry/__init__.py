@@ -8,6 +8,9 @@ from typing import Any
 
 _HOME = {
     "clip_geometry.data": ["load_dataset", "resolve_dataset"],
+    "clip_geometry.diagnosis.comparison": ["Candidate", "RepairComparison", "compare_repairs"],
+    "clip_geometry.diagnosis.index": ["MixedIndex"],
+    "clip_geometry.diagnosis.search": ["search_index"],
     "clip_geometry.embedding.loop": ["embed"],
     "clip_geometry.embeddings": ["Embeddings", "pair"],
     "clip_geometry.encoders": ["load_encoder", "paired_image_model", "resolve_encoder"],
@@ -79,6 +82,7 @@ _HOME = {
     ],
     "clip_geometry.losses": ["CosReg", "IStar"],
     "clip_geometry.registry": ["InputError"],
+    "clip_geometry.repairs": ["Known", "Repair", "repairs"],
     "clip_geometry.results": ["Record", "Results", "read_rows", "to_frame"],
     "clip_geometry.runner": ["run"],
     "clip_geometry.embedding.reading": ["read_store"],

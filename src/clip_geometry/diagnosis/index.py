@@ -1,4 +1,4 @@
-"""A mixed index as a task: rows by modality, what is relevant to what, and how it splits into halves."""
+"""A mixed index: rows by modality, what is relevant to what, and how it splits into halves."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from clip_geometry.evaluators.relevance import Relevance
 from clip_geometry.geometry._core.values import is_missing
 from clip_geometry.registry import InputError
 from clip_geometry.repairs import Known
+from clip_geometry.repairs.base import LOGIT_SCALE
 
 RelevantBy: TypeAlias = Literal["labels", "pairs"]
 Rows: TypeAlias = Mapping[str, np.ndarray]  # modality → numbers of rows
@@ -26,7 +27,7 @@ class Split(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class MixedIndex:
     """The rows of an index, with labels or pairs that say what a query should find.
 
     Attributes:
@@ -44,7 +45,7 @@ class Task:
     codes: Mapping[str, np.ndarray]
 
     @classmethod
-    def of(cls, sets: Mapping[str, Embeddings], by: RelevantBy | None = None) -> "Task":
+    def of(cls, sets: Mapping[str, Embeddings], by: RelevantBy | None = None) -> "MixedIndex":
         """Find out what is known of the sets.
 
         Args:
@@ -109,6 +110,21 @@ class Task:
             }
             yield Split(fit, index, queries)
 
+    def take(self, items: np.ndarray) -> "MixedIndex":
+        """Return the index of some items; modalities that are not split stay whole."""
+        chosen = {name: slice(None) if group is None else np.isin(group, items) for name, group in self.groups.items()}
+        return MixedIndex(
+            {name: each.take(chosen[name]) for name, each in self.sets.items()},
+            self.by,
+            {name: None if group is None else group[chosen[name]] for name, group in self.groups.items()},
+            {name: codes[chosen[name]] for name, codes in self.codes.items()},
+        )
+
+    @property
+    def all_rows(self) -> Rows:
+        """The numbers of all rows."""
+        return {name: np.arange(len(each)) for name, each in self.sets.items()}
+
     def rows(self, numbers: Rows) -> dict[str, np.ndarray]:
         """The chosen rows in float64."""
         return {name: np.asarray(self.sets[name].vectors[chosen], dtype=np.float64) for name, chosen in numbers.items()}
@@ -130,8 +146,9 @@ class Task:
                 tables[first, second] = (i, j, np.ones(len(i)))
         return Relevance.of_grades(tables, **{name: len(chosen) for name, chosen in numbers.items()})
 
-    def known(self, numbers: Rows, logit_scale: float) -> Known:
-        """The chosen rows and their relevance, for a repair to learn from."""
+    def known(self, numbers: Rows | None = None, logit_scale: float = LOGIT_SCALE) -> Known:
+        """The chosen rows, by default all, and their relevance, for a repair to learn from."""
+        numbers = self.all_rows if numbers is None else numbers
         return Known(self.rows(numbers), self.relevance(numbers), self.complete, logit_scale=logit_scale)
 
 
