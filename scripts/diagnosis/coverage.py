@@ -40,7 +40,7 @@ def main() -> None:
             found = cg.compare_repairs(task, NAMES, splits=given.splits, seed=number)
             change = found.candidates[found.recommended].changes["found"]
             low, high = change.interval()
-            fitted = cg.repairs[found.recommended].make().fit(task.known())
+            fitted = cg.make_repair(found.recommended).fit(task.known())
             half = given.pairs - given.pairs // 2  # the index that cross-validation searched
             true = []
             for k in range(given.fresh):

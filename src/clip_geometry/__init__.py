@@ -82,7 +82,7 @@ _HOME = {
     ],
     "clip_geometry.losses": ["CosReg", "IStar"],
     "clip_geometry.registry": ["InputError"],
-    "clip_geometry.repairs": ["Known", "Repair", "repairs"],
+    "clip_geometry.repairs": ["Known", "Repair", "make_repair"],
     "clip_geometry.results": ["Record", "Results", "read_rows", "to_frame"],
     "clip_geometry.runner": ["run"],
     "clip_geometry.embedding.reading": ["read_store"],

@@ -4,13 +4,12 @@ from functools import partial
 
 import numpy as np
 
-from clip_geometry.registry import InputError
 from clip_geometry.repairs.base import Entry, InnerProduct, Known, Term, View, repairs
 from clip_geometry.transforms import Affine, Pipeline
 
 
 class Mapped(InnerProduct):
-    """The cosine of rows after a pipeline, which is fitted on the known rows and, if it needs pairs, on the known pairs.
+    """The cosine of rows after a pipeline, fitted on the known rows and, if it needs pairs, on the known pairs.
 
     Args:
         pipeline: Such as "center[each]"; rows are made unit length before it and after it.
@@ -25,7 +24,7 @@ class Mapped(InnerProduct):
 
 
 class SeparateMeans(InnerProduct):
-    """GR-CLIP: the mean of each modality is subtracted, of queries that of the queries and of items that of the items."""
+    """GR-CLIP: rows less the mean of their modality; queries have means of their own."""
 
     name = "gr_clip"
 
