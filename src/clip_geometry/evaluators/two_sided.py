@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from clip_geometry.evaluators.base import add_evaluator
-from clip_geometry.evaluators.relevance import Relevance
+from clip_geometry.evaluators.relevance import Relevance, item_numbers
 from clip_geometry.evaluators.retrieval import TIE
 from clip_geometry.evaluators.top import Choose, Top, in_order, top
 from clip_geometry.geometry._core.arguments import Integer, real_number, whole_number
@@ -80,26 +80,28 @@ def two_sided_retrieval(
 
 
 def two_sided_scores(
-    scores: Any, relevance: Relevance, query: str, *, k: Integer = 10, tie: float = 0.0
+    scores: Any, relevance: Relevance, query: str, *, queries: Any = None, k: Integer = 10, tie: float = 0.0
 ) -> dict[str, Any]:
     """Evaluate the scores of one index of several modalities, whatever made them, query by query.
 
     This is `two_sided_retrieval` before the average: repairs that change scores rather than rows are compared by it.
-    The queries are the items of one modality, in their order, and the item that a query is itself is skipped.
+    The queries are items of one modality, and the item that a query is itself is skipped.
 
     Args:
         scores: Modality → (n, number of its items) scores of all queries, higher is better; or an iterable of such
             mappings, each with the next queries, so that not all scores are in memory at once.
         relevance: Of all items, made once for many calls.
         query: The modality of the queries.
+        queries: Item number of each query, where the scores are those of a sample or in another order; None: all items
+            of the modality in their order.
         k: Number of items that are looked at.
         tie: Scores that differ by at most this much count as equal, and against the query.
 
     Returns:
-        One value for each query, (n,), NaN where it is undefined: ndcg, precision, own_precision (the top k of the
-        query's own modality alone), recall.M (relevant items of the modality M in the top k, over min(k, number of
-        relevant items of M)), share.M (of the top k) and relevant_share.M (of the relevant items). All are NaN for a
-        query without relevant items.
+        One value for each query, (n,), an array (for tensors a float64 tensor), NaN where it is undefined: ndcg,
+        precision, own_precision (the top k of the query's own modality alone), recall.M (relevant items of the modality
+        M in the top k, over min(k, number of relevant items of M)), share.M (of the top k) and relevant_share.M (of the
+        relevant items). All are NaN for a query without relevant items.
 
     Raises:
         InputError: For scores of other shapes, NaN, unknown modalities and k out of range.
@@ -121,23 +123,25 @@ def two_sided_scores(
     k = _places(k, sum(relevance.sizes.values()))
     tie = real_number(tie, "tie", lambda number: 0 <= number < float("inf"), "a finite number from 0 on")
     parts: dict[str, list[Top]] = {name: [] for name in relevance.sizes}
+    numbers = torch.arange(relevance.sizes[query])
+    if queries is not None:
+        numbers = item_numbers(queries, relevance.sizes[query], query)
     start, given = 0, []
     for block in [scores] if isinstance(scores, Mapping) else scores:
         checked = _as_scores(block, relevance.sizes)
         given = given or list(block.values())
-        rows = torch.arange(start, start + len(checked[query]))
-        if (start := start + len(rows)) > relevance.sizes[query]:
-            raise InputError(f"scores are of {start} or more queries; the relevance has {_many(relevance, query)}")
+        end = start + len(checked[query])
+        if end > len(numbers):
+            raise InputError(f"scores are of {end} or more queries; expected {len(numbers)} {query} queries")
+        rows, start = numbers[start:end], end
         for name, each in checked.items():
             parts[name].append(_top_scores(each, rows.to(each.device), relevance, query, name, k, tie))
-    if start < relevance.sizes[query]:
-        raise InputError(f"scores are of {start} queries; the relevance has {_many(relevance, query)}")
+    if start < len(numbers) or not start:
+        raise InputError(f"scores are of {start} queries; expected {len(numbers)} {query} queries")
     tops = {name: Top(*(torch.cat(each) for each in zip(*some, strict=True))) for name, some in parts.items()}
-    return as_given(_values(tops, relevance, query, k, tie), [each for each in given if isinstance(each, Tensor)])
-
-
-def _many(relevance: Relevance, query: str) -> str:
-    return f"{relevance.sizes[query]} {query} items"
+    return as_given(
+        _values(tops, relevance, query, k, tie, numbers), [each for each in given if isinstance(each, Tensor)]
+    )
 
 
 def _as_scores(block: Any, sizes: Mapping[str, int]) -> dict[str, Float[Tensor, "b m"]]:
@@ -185,7 +189,7 @@ def _by_query(
             itself = numbers if item == query else torch.full_like(numbers, -1)
             choose, table = _nearest(own, items), relevance.tables[query, item]
             tops[item] = top(choose, table.grades, itself, len(items), k, TIE)
-        found[query] = _values(tops, relevance, query, k, TIE)
+        found[query] = _values(tops, relevance, query, k, TIE, numbers)
     return found
 
 
@@ -199,21 +203,24 @@ def _nearest(queries: Float[Tensor, "n d"], items: Float[Tensor, "m d"]) -> Choo
     return choose
 
 
-def _values(tops: Mapping[str, Top], relevance: Relevance, query: str, k: int, tie: float) -> dict[str, Tensor]:
+def _values(
+    tops: Mapping[str, Top], relevance: Relevance, query: str, k: int, tie: float, queries: Int[Tensor, " n"]
+) -> dict[str, Tensor]:
     """Return the numbers of each query from the best items of each modality, its own first among equals."""
     names = [query, *(name for name in tops if name != query)]
     scores, grades = (torch.cat([tops[name][part] for name in names], dim=1) for part in (0, 1))
     first = in_order(scores, grades, tie)[:, :k]
     gains, places = grades.gather(1, first), first // k  # each list has k places
     modality = places.masked_fill(scores.gather(1, first) == -torch.inf, -1)
-    counts = {name: each.double().to(gains.device) for name, each in relevance.counts(query).items()}
+    queries = queries.cpu()
+    counts = {name: each[queries].double().to(gains.device) for name, each in relevance.counts(query).items()}
     total = torch.stack(list(counts.values())).sum(0)
     total[total == 0] = torch.nan  # of which every ratio is NaN, too
     discounts = torch.arange(2, k + 2, dtype=torch.float64, device=gains.device).log2().reciprocal()
     hits, some = gains > 0, total / total
     own_items = min(k, relevance.sizes[query] - 1)
     found = {
-        "ndcg": gains @ discounts / (relevance.ideal(query, k).to(gains.device) @ discounts),
+        "ndcg": gains @ discounts / (relevance.ideal(query, k)[queries].to(gains.device) @ discounts),
         "precision": hits.double().mean(1) * some,
         "own_precision": (tops[query].grades > 0).double().sum(1) / own_items * (counts[query] / counts[query]),
     }
@@ -293,7 +300,7 @@ def _numbers(query: str) -> dict[str, dict[str, Any]]:
             "reading": f"1 means that all relevant {item}s, or {K} of them, are there; chance level is about {K} over "
             "the number of items where fewer are relevant.",
             "caveat": f"The denominator is min({K}, relevant {item}s), and both modalities share the {K} places: the "
-            "recall of both can be 1 only where all relevant items fit into them.",
+            "recall of both can be 1 only where all relevant items fit into them. Compare equal n only.",
             "formula": f"mean of hits among {item}s/min({K}, relevant {item}s), over queries with such items",
         }
         for item in MODALITIES
@@ -309,7 +316,8 @@ def _numbers(query: str) -> dict[str, dict[str, Any]]:
             "title": f"Two-sided: precision at {K}, {query} query",
             "summary": f"The relevant share of the first {K} items, images and texts, for {_AN[query]} query.",
             "reading": "1 means that all are relevant; chance level is the relevant share of the index.",
-            "caveat": f"It cannot be 1 for queries with fewer than {K} relevant items: read it beside NDCG.",
+            "caveat": f"It cannot be 1 for queries with fewer than {K} relevant items: read it beside NDCG. "
+            "Compare equal n only.",
             "formula": f"mean of hits/{K}",
         },
         f"{query}.own_precision_at_{K}": {

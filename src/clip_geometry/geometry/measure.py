@@ -204,7 +204,9 @@ class Measure:
         try:
             return as_given(self.pick(result), sets)
         except KeyError:
-            raise InputError(f"{self.name} does not exist for sets as small as these; give more classes or relevant items") from None
+            raise InputError(
+                f"{self.name} does not exist for sets as small as these; give more classes or relevant items"
+            ) from None
 
     def without_each(self, *sets: Any) -> Iterator[Any] | None:
         """What the function returns without each block in turn; None where that is best found one by one.
