@@ -8,7 +8,8 @@ import torch
 from sklearn.metrics import ndcg_score
 
 import clip_geometry as cg
-from clip_geometry.evaluators.two_sided import _relevant
+from clip_geometry.evaluators.two_sided import _left_out, _relevant
+from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.registry import InputError
 from support import oracles_two_sided as oracles
 
@@ -201,6 +202,21 @@ def test_blocks_of_queries_and_kinds(kind):
     np.testing.assert_array_equal(tensors["ndcg"].numpy(), whole["ndcg"])
 
 
+def test_a_sample_of_queries_has_the_values_of_these_queries():
+    image, text, relevance = graded(1)
+    rows = {"image": unit(image), "text": unit(text)}
+    scores = {name: rows["text"] @ each.T for name, each in rows.items()}
+    some = np.random.default_rng(0).permutation(M)[:9]
+    whole = cg.two_sided_scores(scores, relevance, "text")
+    sample = {name: each[some] for name, each in scores.items()}
+    for name, values in cg.two_sided_scores(sample, relevance, "text", queries=some).items():
+        np.testing.assert_array_equal(values, whole[name][some], err_msg=name)
+    with pytest.raises(InputError, match="text item 24 does not exist; expected numbers from 0 to 23"):
+        cg.two_sided_scores(sample, relevance, "text", queries=[24])
+    with pytest.raises(InputError, match="scores are of 9 or more queries; expected 8 text queries"):
+        cg.two_sided_scores(sample, relevance, "text", queries=some[:8])
+
+
 def test_items_that_cannot_be_returned_have_no_share():
     relevance = cg.Relevance.of_labels(image=[0, 0, 1], text=[0, 1])
     scores = {"image": np.array([[0, 5, -np.inf]] * 3, float), "text": np.full((3, 2), -np.inf)}
@@ -233,15 +249,12 @@ def test_queries_without_relevant_items_are_left_out_and_said():
 
 def test_the_standard_error_leaves_out_queries_and_keeps_the_index():
     image, text, relevance = labeled(0)
-    from clip_geometry.evaluators.two_sided import _left_out
-    from clip_geometry.geometry._core.left_out import LeftOut
-
     blocks = [torch.arange(n) % 4 for n in (N, M)]
-    parts = [LeftOut(torch.from_numpy(x), b, 4) for x, b in zip((image, text), blocks, strict=True)]
+    u, v = (LeftOut(torch.from_numpy(x), b, 4) for x, b in zip((image, text), blocks, strict=True))
     rows = {"image": unit(image), "text": unit(text)}
     scores = {name: rows["text"] @ each.T for name, each in rows.items()}
     values = oracles.by_query(scores, grades_of(relevance, "text"), "text", 10)["recall.image"]
-    for block, found in enumerate(_left_out(*parts, relevance)):
+    for block, found in enumerate(_left_out(u, v, relevance)):
         expected = np.nanmean(values[np.arange(M) % 4 != block])
         assert found["text.image_recall_at_10"] == pytest.approx(expected, abs=1e-13)
 
@@ -298,11 +311,11 @@ OWN, ACROSS = np.zeros((N, N)), np.zeros((N, M))
         ({"image": OWN, "text": "high"}, {}, "scores of text items are 0 float32; expected floats"),
         ({"image": OWN, "text": ACROSS * np.nan}, {}, "scores of text items have NaN; expected −inf for items"),
         ({"image": OWN, "text": ACROSS[:5]}, {}, "scores are of unequally many queries, 30 of image items, 5 of text"),
-        ({"image": OWN[:5], "text": ACROSS[:5]}, {}, "scores are of 5 queries; the relevance has 30 image items"),
+        ({"image": OWN[:5], "text": ACROSS[:5]}, {}, "scores are of 5 queries; expected 30 image queries"),
         (
             [{"image": OWN, "text": ACROSS}] * 2,
             {},
-            "scores are of 60 or more queries; the relevance has 30 image items",
+            "scores are of 60 or more queries; expected 30 image queries",
         ),
         (
             {"image": OWN, "text": ACROSS},
