@@ -8,6 +8,7 @@ from typing import Any
 
 _HOME = {
     "clip_geometry.data": ["load_dataset", "resolve_dataset"],
+    "clip_geometry.diagnosis": ["Diagnosis", "Finding", "diagnose"],
     "clip_geometry.diagnosis.comparison": ["Candidate", "RepairComparison", "compare_repairs"],
     "clip_geometry.diagnosis.index": ["MixedIndex"],
     "clip_geometry.diagnosis.search": ["search_index"],

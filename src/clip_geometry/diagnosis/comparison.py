@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from clip_geometry.diagnosis.index import MixedIndex
 from clip_geometry.diagnosis.search import Estimate, Search, Sums
@@ -10,6 +10,8 @@ from clip_geometry.geometry._core.arguments import whole_number
 from clip_geometry.registry import InputError
 from clip_geometry.repairs import InnerProduct, repairs
 from clip_geometry.repairs.base import LOGIT_SCALE
+
+Progress: TypeAlias = Callable[[int, int], None]  # fits done, fits in all
 
 AIM = "found"
 LEAST_OVERLAP = 0.95  # of the own modality's neighbors that a repair has to keep
@@ -69,7 +71,7 @@ def compare_repairs(
     most_fit: int = 1000,
     most_queries: int = 1000,
     logit_scale: float = LOGIT_SCALE,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress | None = None,
 ) -> RepairComparison:
     """Fit repairs on random halves of the items and search in the other halves.
 
@@ -96,7 +98,7 @@ def compare_repairs(
             "nothing says which items are relevant; give item ids, rows in order of their pairs, or labels"
         )
     splits = whole_number(splits, "splits", most=1000)
-    names = list(dict.fromkeys(("none", *(names or repairs))))
+    names = list(dict.fromkeys(("none", *(repairs if names is None else names))))
     entries = {name: repairs[name] for name in names}
     sums: dict[str, Sums] = {name: Sums(index) for name in names}
     failed: dict[str, str] = {}
@@ -115,7 +117,8 @@ def compare_repairs(
                 else:
                     for query, numbers in search.run(repair).items():
                         sums[name].add(query, split.queries[query], numbers)
-            progress(done, splits * len(names))
+            if progress is not None:
+                progress(done, splits * len(names))
     candidates = {name: _candidate(name, sums[name], sums["none"], index) for name in names if name not in failed}
     recommended, ties = _recommended(candidates, sums)
     facts = {

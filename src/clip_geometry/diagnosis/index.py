@@ -120,6 +120,17 @@ class MixedIndex:
             {name: codes[chosen[name]] for name, codes in self.codes.items()},
         )
 
+    def sampled(self, most: int, seed: int = 0) -> Rows:
+        """The numbers of the rows of at most so many items, and of as many rows of a modality that is not split."""
+        generator = np.random.default_rng(seed)
+        items = generator.permutation(self.items)[:most]
+        return {
+            name: np.sort(generator.permutation(len(self.sets[name]))[:most])
+            if group is None
+            else np.flatnonzero(np.isin(group, items))
+            for name, group in self.groups.items()
+        }
+
     @property
     def all_rows(self) -> Rows:
         """The numbers of all rows."""
