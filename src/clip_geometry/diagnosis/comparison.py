@@ -1,8 +1,9 @@
 """Repairs of a mixed index compared by repeated cross-validation, with paired errors and a recommendation."""
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from clip_geometry.diagnosis.index import MixedIndex
 from clip_geometry.diagnosis.search import Estimate, Search, Sums
@@ -10,6 +11,7 @@ from clip_geometry.geometry._core.arguments import whole_number
 from clip_geometry.registry import InputError
 from clip_geometry.repairs import InnerProduct, repairs
 from clip_geometry.repairs.base import LOGIT_SCALE
+from clip_geometry.transforms import RankWarning
 
 Progress: TypeAlias = Callable[[int, int], None]  # fits done, fits in all
 
@@ -17,6 +19,27 @@ AIM = "found"
 LEAST_OVERLAP = 0.95  # of the own modality's neighbors that a repair has to keep
 MOST_PRECISION = 0.05  # that a repair may cost
 TIE = 2.0  # paired standard errors up to which two repairs are a tie
+
+
+class Cost(NamedTuple):
+    """Why a repair is not recommended.
+
+    Attributes:
+        of: What it loses: "recall", "neighbors" or "precision".
+        query: Modality of the queries.
+        estimate: The change, or for neighbors the share that is kept.
+    """
+
+    of: str
+    query: str
+    estimate: Estimate
+
+    def __str__(self) -> str:
+        value, error = self.estimate
+        if self.of == "neighbors":
+            return f"{1 - value:.0%} of the nearest {self.query} rows of {self.query} queries"
+        across = " across modalities" * (self.of == "recall")
+        return f"{self.of} of {self.query} queries{across} {value:+.3f} ± {error:.3f}".replace("-", "−")
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,13 +50,13 @@ class Candidate:
         name: Of the repair.
         numbers: Number → the mean over the queries of all modalities; by modality under "number.modality".
         changes: The same less the number without a repair, with a paired error.
-        costs: Why it is not recommended, in words; empty if it costs nothing beyond noise.
+        costs: Why it is not recommended; empty if it costs nothing beyond noise.
     """
 
     name: str
     numbers: Mapping[str, Estimate]
     changes: Mapping[str, Estimate]
-    costs: tuple[str, ...]
+    costs: tuple[Cost, ...]
 
     @property
     def effort(self) -> int:
@@ -111,7 +134,9 @@ def compare_repairs(
             done += 1
             if name not in failed:
                 try:
-                    repair = entry.make().fit(known)
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore", RankWarning)  # what too few rows do to a map, the numbers show
+                        repair = entry.make().fit(known)
                 except InputError as error:
                     failed[name] = str(error)
                 else:
@@ -139,13 +164,13 @@ def _candidate(name: str, sums: Sums, none: Sums, index: MixedIndex) -> Candidat
     for query in index.modalities:
         lost = changes.get(f"cross_first.{query}")
         if lost is not None and lost.value < -lost.error:
-            costs.append(f"recall of {query} queries across modalities {lost.value:+.3f} ± {lost.error:.3f}")
+            costs.append(Cost("recall", query, lost))
         kept = numbers.get(f"overlap.{query}")
         if kept is not None and kept.value < LEAST_OVERLAP:
-            costs.append(f"{1 - kept.value:.0%} of the nearest {query} rows of {query} queries change")
+            costs.append(Cost("neighbors", query, kept))
         precision = changes.get(f"precision.{query}")
         if index.complete and precision is not None and precision.value < -MOST_PRECISION:
-            costs.append(f"precision of {query} queries {precision.value:+.3f} ± {precision.error:.3f}")
+            costs.append(Cost("precision", query, precision))
     return Candidate(name, numbers, changes, tuple(costs))
 
 

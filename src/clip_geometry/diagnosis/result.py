@@ -55,12 +55,14 @@ class Diagnosis:
             return [*said, WORDS("skipped", why=self.skipped)]
         compared = self.comparison
         none, taken = compared.candidates["none"], compared.candidates[compared.recommended]
-        said.append(WORDS("state", none=none, by=compared.facts["relevant_by"], modalities=self.index.modalities))
+        said.append(WORDS("state", before=none, by=compared.facts["relevant_by"], modalities=self.index.modalities))
         if compared.recommended == "none":
             best = max(compared.candidates.values(), key=lambda each: each.numbers[AIM].value)
             return [*said, WORDS("no_help", best=best if best is not none else None)]
         ties = [name for name in compared.ties if name != taken.name]
-        said.append(WORDS("take", taken=taken, none=none, change=taken.changes[AIM], modalities=self.index.modalities))
+        said.append(
+            WORDS("take", taken=taken, before=none, change=taken.changes[AIM], modalities=self.index.modalities)
+        )
         said.append(WORDS("costs", taken=taken))
         if ties:
             said.append(WORDS("ties", names=ties))
@@ -94,7 +96,7 @@ class Diagnosis:
                 for kind, of in (("", each.numbers), ("_change", each.changes)):
                     if (estimate := of.get(number)) is not None:
                         row[f"{number}{kind}"], row[f"{number}{kind}_error"] = estimate
-            rows.append({**row, "costs": "; ".join(each.costs)})
+            rows.append({**row, "costs": "; ".join(map(str, each.costs))})
         return pd.DataFrame(rows)
 
     def figure(self) -> "Figure":
@@ -139,4 +141,4 @@ def _as_json(each: Candidate) -> dict[str, Any]:
     def plain(estimates: Mapping[str, Estimate]) -> dict[str, dict[str, float]]:
         return {name: estimate._asdict() for name, estimate in estimates.items()}
 
-    return {"numbers": plain(each.numbers), "changes": plain(each.changes), "costs": list(each.costs)}
+    return {"numbers": plain(each.numbers), "changes": plain(each.changes), "costs": [str(cost) for cost in each.costs]}
