@@ -38,14 +38,14 @@ def main() -> None:
             inside, outside = order[: given.pairs], order[given.pairs :]
             task = whole.take(inside)
             found = cg.compare_repairs(task, NAMES, splits=given.splits, seed=number)
-            change = found.candidates[found.recommended].changes["found"]
+            change = found.candidates[found.recommended].changes["mrr"]
             low, high = change.interval()
             fitted = cg.make_repair(found.recommended).fit(task.known())
             half = given.pairs - given.pairs // 2  # the index that cross-validation searched
             true = []
             for k in range(given.fresh):
                 fresh = whole.take(np.random.default_rng([8, number, k]).choice(outside, half, replace=False))
-                before, after = (cg.search_index(fresh, repair)["found"].value for repair in (None, fitted))
+                before, after = (cg.search_index(fresh, repair)["mrr"].value for repair in (None, fitted))
                 true.append(after - before)
             row = {
                 "task": number,

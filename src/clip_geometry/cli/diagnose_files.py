@@ -102,14 +102,14 @@ def _print_repairs(out: Any, found: Diagnosis) -> None:
     assert compared is not None
     labelled = compared.facts["relevant_by"] == "labels"
     shown_numbers = [
-        "found",
-        "first",
+        "mrr",
+        "r_at_1",
         "own_share",
-        "cross_first",
-        "overlap",
+        "cross_r_at_1",
+        "neighbors",
         *(["precision", "ndcg"] if labelled else []),
     ]
-    order = sorted(compared.candidates.values(), key=lambda each: -each.numbers["found"].value)
+    order = sorted(compared.candidates.values(), key=lambda each: -each.numbers["mrr"].value)
     rows = []
     for each in order:
         mark = "recommended" if each.name == compared.recommended else "tie" if each.name in compared.ties else ""

@@ -15,7 +15,7 @@ from clip_geometry.transforms import RankWarning
 
 Progress: TypeAlias = Callable[[int, int], None]  # fits done, fits in all
 
-AIM = "found"
+AIM = "mrr"
 LEAST_OVERLAP = 0.95  # of the own modality's neighbors that a repair has to keep
 MOST_PRECISION = 0.05  # that a repair may cost
 TIE = 2.0  # paired standard errors up to which two repairs are a tie
@@ -162,10 +162,10 @@ def _candidate(name: str, sums: Sums, none: Sums, index: MixedIndex) -> Candidat
     numbers, changes = sums.estimates(), sums.estimates(less=none)
     costs = []
     for query in index.modalities:
-        lost = changes.get(f"cross_first.{query}")
+        lost = changes.get(f"cross_r_at_1.{query}")
         if lost is not None and lost.value < -lost.error:
             costs.append(Cost("recall", query, lost))
-        kept = numbers.get(f"overlap.{query}")
+        kept = numbers.get(f"neighbors.{query}")
         if kept is not None and kept.value < LEAST_OVERLAP:
             costs.append(Cost("neighbors", query, kept))
         precision = changes.get(f"precision.{query}")
@@ -190,7 +190,7 @@ def _recommended(candidates: Mapping[str, Candidate], sums: Mapping[str, Sums]) 
 
 def _front(candidates: Mapping[str, Candidate]) -> tuple[str, ...]:
     """The repairs that none beats both in what is found and in recall across modalities."""
-    points = {name: (each.numbers[AIM].value, each.numbers["cross_first"].value) for name, each in candidates.items()}
+    points = {name: (each.numbers[AIM].value, each.numbers["cross_r_at_1"].value) for name, each in candidates.items()}
     return tuple(
         name
         for name, (found, recall) in points.items()

@@ -16,7 +16,7 @@ def draw(compared: RepairComparison) -> Figure:
     figure = Figure(figsize=(2 * WIDTH, 1.05 * WIDTH), layout="constrained")
     axes, side = figure.subplots(1, 2, width_ratios=(2, 1))
     order = sorted(compared.candidates.values(), key=lambda each: -each.numbers[AIM].value)
-    points = {each.name: (each.numbers["cross_first"], each.numbers[AIM]) for each in order}
+    points = {each.name: (each.numbers["cross_r_at_1"], each.numbers[AIM]) for each in order}
     front = sorted((points[name][0].value, points[name][1].value) for name in compared.front)
     axes.plot(*zip(*front, strict=True), "-", color=NEUTRAL, linewidth=1, zorder=1, label="Pareto front")
     kinds = {True: ("costs nothing beyond noise", COLORS[0], "o"), False: ("has a cost", COLORS[1], "s")}

@@ -16,11 +16,11 @@ INTERVAL = 1.645  # standard errors of a 90 % interval
 BLOCK = 256  # queries scored at a time
 # what each number is, for tables; all are means over queries of the share or the rank of one query
 NUMBERS = {
-    "found": "reciprocal rank of the first relevant item of another modality, in the mixed index",
-    "first": "queries whose first item in the mixed index is relevant and of another modality",
+    "mrr": "reciprocal rank of the first relevant item of another modality, in the mixed index",
+    "r_at_1": "queries whose first item in the mixed index is relevant and of another modality",
     "own_share": "own modality in the top ten of the mixed index",
-    "cross_first": "queries whose first item among the other modalities is relevant (ordinary recall at 1)",
-    "overlap": "the ten nearest items of the own modality that stay among the ten nearest",
+    "cross_r_at_1": "queries whose first item among the other modalities is relevant (ordinary recall at 1)",
+    "neighbors": "the ten nearest items of the own modality that stay among the ten nearest",
     "precision": "relevant share of the top ten of the mixed index",
     "ndcg": "NDCG of the top ten of the mixed index",
 }
@@ -77,11 +77,11 @@ class Search:
             scores, self.relevance, query, queries=places, k=min(K, sum(map(len, self.items.values())) - 1)
         )
         return {
-            "found": np.where(undefined, np.nan, 1 / rank),
-            "first": np.where(undefined, np.nan, rank == 1),
+            "mrr": np.where(undefined, np.nan, 1 / rank),
+            "r_at_1": np.where(undefined, np.nan, rank == 1),
             "own_share": two_sided[f"share.{query}"],
-            "cross_first": np.where(undefined, np.nan, across == 0),
-            "overlap": np.array([len(np.intersect1d(a, b)) / k for a, b in zip(before, near, strict=True)]),
+            "cross_r_at_1": np.where(undefined, np.nan, across == 0),
+            "neighbors": np.array([len(np.intersect1d(a, b)) / k for a, b in zip(before, near, strict=True)]),
             "precision": two_sided["precision"],
             "ndcg": two_sided["ndcg"],
         }
