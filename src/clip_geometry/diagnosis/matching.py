@@ -15,6 +15,7 @@ QUERIES = 2000
 CANDIDATES = 5000
 AT_CHANCE = 0.25  # percentile beyond which a pair is looked for elsewhere
 MATCHED = 0.05  # percentile up to which it is found there
+FOUND = 0.2  # of the pairs looked for, at least; 5% are by chance
 SURE = 6.0  # standard deviations beyond the largest of n normal values
 
 
@@ -66,14 +67,15 @@ def match(a: np.ndarray, b: np.ndarray, usable: np.ndarray, seed: int) -> Matchi
         return plain
     there = _percentiles(a, b, queries, (queries + shift) % n, among)
     found = astray & (there <= MATCHED)
-    if found.sum() < astray.sum() / 2 or found.sum() < LEAST // 4:
+    if found.sum() < FOUND * astray.sum() or found.sum() < LEAST // 4:
         return plain
     # rows before `start` are as given: the split between the two that most queries agree with
     votes = np.where(found, -1, 0) + np.where(percentiles <= MATCHED, 1, 0)
     split = np.concatenate(([0], np.cumsum(votes))).argmax()
     start = int(queries[split]) if split else 0
     corrected = np.where(queries >= start, there, percentiles)
-    return Matching(n, queries, percentiles, z, shift, start, int(found.sum()), z_shift, corrected)
+    shifted = int(((percentiles > MATCHED) & (there <= MATCHED)).sum())
+    return Matching(n, queries, percentiles, z, shift, start, shifted, z_shift, corrected)
 
 
 def _percentiles(a: np.ndarray, b: np.ndarray, rows: np.ndarray, partners: np.ndarray, among: np.ndarray) -> np.ndarray:
