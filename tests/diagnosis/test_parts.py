@@ -44,7 +44,7 @@ def test_tail_finds_planted_distances():
     distances = generator.uniform(size=2000) ** (1 / 6)
     distances[:14] = 0.01 * generator.uniform(size=14)
     found = too_near(distances)
-    assert found is not None and found.count == 14
+    assert found is not None and found.marked == 14
     # a quarter of n (r / lower quartile)^6 with r the largest of the 14
     quartile = np.quantile(distances, 0.25)
     assert found.expected == pytest.approx(2000 / 4 * (distances[:14].max() / quartile) ** 6, rel=0.5)

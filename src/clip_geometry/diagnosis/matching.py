@@ -6,7 +6,7 @@ more.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -95,14 +95,14 @@ def _shift(a: np.ndarray, b: np.ndarray, rows: np.ndarray, deviation: float) -> 
     from scipy.fft import irfft, next_fast_len, rfft
 
     n = len(a)
-    size = next_fast_len(2 * n, real=True)  # not cyclic in itself: shifts s and s − n are added below
+    size: Any = next_fast_len(2 * n, real=True)  # not cyclic in itself: shifts s and s − n are added below
     spectrum = np.zeros(size // 2 + 1, dtype=np.complex128)
     chosen = np.zeros(n, dtype=bool)
     chosen[rows] = True
     for column in range(a.shape[1]):
-        left = rfft(np.where(chosen, a[:, column], 0).astype(np.float64), size)
+        left: Any = rfft(np.where(chosen, a[:, column], 0).astype(np.float64), size)
         spectrum += np.conj(left) * rfft(b[:, column].astype(np.float64), size)
-    sums = irfft(spectrum, size)
+    sums: Any = irfft(spectrum, size)
     cyclic = sums[:n].copy()
     cyclic[1:] += sums[size - n + 1 :]
     cyclic[0] = -np.inf

@@ -60,7 +60,7 @@ def _differing(one: Embeddings, other: Embeddings) -> dict[str, list[str]]:
         fields["weights"] = [str(each.get("sha256", each)) if isinstance(each, dict) else str(each) for each in weights]
     image_model = [_facts(each).get("image_model") for each in (one, other)]
     if any(image_model):  # a text tower that was trained to meet another model's images
-        fields.pop("model", None), fields.pop("weights", None)
+        fields = {name: both for name, both in fields.items() if name not in ("model", "weights")}
     return fields
 
 

@@ -48,7 +48,7 @@ def _found(
         "near_duplicates",
         "warning",
         *modalities,
-        count=tail.count,
+        count=tail.marked,
         n=len(queries),
         sampled=len(queries) < len(numbers) or len(context.sample(modalities[0])) < context.valid(modalities[0]).sum(),
         ratio=tail.limit / tail.median,
