@@ -133,8 +133,8 @@ def faulty_folder(sources: Mapping[str, Sequence[Source]], generator: np.random.
         if any(each <= drawn for each in APART):
             continue
         for _ in range(20):
-            kind = list(sources)[generator.integers(len(sources))]
-            source = sources[kind][generator.integers(len(sources[kind]))]
+            kind = list(sources)[int(generator.integers(len(sources)))]
+            source = sources[kind][int(generator.integers(len(sources[kind])))]
             other = "leakage" in drawn or generator.integers(4) == 0
             most = min(SIZES[1], len(source) // (2 if other else 1))
             n = int(np.exp(generator.uniform(*np.log([min(SIZES[0], most), most]))))

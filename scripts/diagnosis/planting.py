@@ -177,7 +177,8 @@ def hubs(folder: Folder, generator: np.random.Generator) -> dict[str, Any]:
 
 
 def dead_dimensions(folder: Folder, generator: np.random.Generator) -> dict[str, Any]:
-    """2 to 20% of the coordinates are zero or constant, or the rows span at most half of the directions they could."""
+    """2 to 20% of the coordinates are zero or constant, or the rows span 10 to 50% of the directions they could,
+    their leading ones."""
     kind = ("zero", "constant", "rank")[generator.integers(2 if "low_precision" in folder.planted else 3)]
     name = list(folder.sets)[generator.integers(len(folder.sets))]
     splits = [folder.sets] if folder.other is None else [folder.sets, folder.other]
@@ -186,7 +187,7 @@ def dead_dimensions(folder: Folder, generator: np.random.Generator) -> dict[str,
     values = generator.normal(size=len(dead)) * 0.02
     distinct = len(np.unique(folder.sets[name], axis=0))
     rank = int(generator.uniform(0.1, 0.5) * min(d, distinct - 1))
-    basis = np.linalg.qr(generator.normal(size=(d, rank)))[0]
+    basis = np.linalg.svd(folder.sets[name], full_matrices=False)[2][:rank].T.astype(np.float64)  # as PCA leaves them
     for split in splits:
         x = split[name].astype(np.float64)
         if kind == "rank":

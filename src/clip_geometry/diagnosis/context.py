@@ -35,6 +35,17 @@ class Neighbors(NamedTuple):
     indices: np.ndarray
 
 
+class Items(NamedTuple):
+    """Pairs as one row each: the unit rows of both modalities side by side, each divided by its scale.
+
+    i, j: (n,) numbers of the rows, no two pairs equal in both. rows: (n, 2 d).
+    """
+
+    i: np.ndarray
+    j: np.ndarray
+    rows: np.ndarray
+
+
 class Context:
     """The sets that are diagnosed, and what their checks share.
 
@@ -113,14 +124,36 @@ class Context:
         def make() -> Neighbors:
             sample, first = self.sample(modality), self.first_equal(modality)
             kept = first[sample] == sample
-            rows = torch.from_numpy(self.unit(modality)[kept])
-            queries = np.arange(len(rows))
-            if len(rows) ** 2 > WORK:
-                queries = np.sort(np.random.default_rng(self.seed).choice(len(rows), WORK // len(rows), replace=False))
-            distances, indices = nearest_others(rows, queries, min(NEIGHBORS, len(rows) - 1))
-            return Neighbors(sample[kept], queries, distances, indices)
+            rows, queries = self.unit(modality)[kept], self.queries(int(kept.sum()))
+            return Neighbors(sample[kept], queries, *nearest_others(rows, queries, min(NEIGHBORS, len(rows) - 1)))
 
         return self._once(make, "neighbors", modality)
+
+    def queries(self, n: int, among: int | None = None) -> np.ndarray:
+        """Numbers of the rows, of n, whose neighbors among n or another number of rows are looked for, ascending."""
+        most = max(1, WORK // max(1, n if among is None else among))
+        if n <= most:
+            return np.arange(n)
+        return np.sort(np.random.default_rng(self.seed).choice(n, most, replace=False))
+
+    def scale(self, modality: str) -> float:
+        """Median distance to the nearest row that is not equal, of rows of the usual space."""
+        near = self.neighbors(modality)
+        own = ~np.isin(near.numbers[near.queries], self.foreign_numbers(modality))
+        return float(np.median(near.distances[own, 0])) if near.distances[own].size else 0.0
+
+    def items(self, one: str, other: str, scales: tuple[float, float]) -> Items:
+        """The pairs of sampled rows of the usual space, equal ones once."""
+        i, j = self.pairs(one, other) or (np.empty(0, dtype=np.int64),) * 2
+        own = np.ones(len(i), dtype=bool)
+        for modality, rows in ((one, i), (other, j)):
+            own &= np.isin(rows, np.setdiff1d(self.sample(modality), self.foreign_numbers(modality)))
+        i, j = i[own], j[own]
+        keys = np.stack([self.first_equal(one)[i], self.first_equal(other)[j]], axis=1)
+        kept = np.sort(np.unique(keys, axis=0, return_index=True)[1])[:ROWS]
+        i, j = i[kept], j[kept]
+        parts = (self._unit_rows(one, i) / np.float32(scales[0]), self._unit_rows(other, j) / np.float32(scales[1]))
+        return Items(i, j, np.concatenate(parts, axis=1))
 
     @property
     def couples(self) -> list[tuple[str, str]]:
@@ -167,11 +200,14 @@ class Context:
         return self._once(make, "matching", one, other)
 
 
-def nearest_others(rows: torch.Tensor, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Distances and indices of the k nearest other rows of some rows, (q, k)."""
+def nearest_others(rows: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Distances and indices of the k nearest other rows of some of the rows, which are distinct, (q, k)."""
+    x = torch.from_numpy(rows)
+    if k < 1:
+        return np.empty((len(queries), 0)), np.empty((len(queries), 0), dtype=np.int64)
     if len(queries) == len(rows):
-        distances, indices = nearest(rows, k)
+        distances, indices = nearest(x, k)
         return distances.numpy(), indices.numpy()
-    distances, indices = (each.numpy() for each in nearest(rows[queries], k + 1, y=rows))
-    others = indices != queries[:, None]  # the rows are distinct, so that each is its own nearest row
+    distances, indices = (each.numpy() for each in nearest(x[queries], k + 1, y=x))
+    others = indices != queries[:, None]  # each is its own nearest row
     return distances[others].reshape(-1, k), indices[others].reshape(-1, k)

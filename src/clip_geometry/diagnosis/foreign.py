@@ -14,6 +14,7 @@ from clip_geometry.diagnosis.spaces import Overlap, overlap, traceless
 SAMPLE = 1200  # rows among which the groups are looked for
 LEAST = 8  # rows of a group
 RELATED = 0.1  # overlap of second moments; halves of clean sets have 0.2 to 0.99, random rotations 0 ± √2/d
+RELATED_LOCALLY = 0.4  # clusters that lie across each other still vary along the same directions: 0.7
 ROUNDS = 10
 
 
@@ -26,7 +27,10 @@ class Foreign(NamedTuple):
 
 
 def foreign_rows(unit: np.ndarray, seed: int) -> Foreign | None:
-    """The smaller of two groups of unit rows that share no space; None where all rows share one."""
+    """The smaller of two groups of unit rows that share no space; None where all rows share one.
+
+    Neither the second moments of the groups overlap, nor those of the differences between near rows.
+    """
     if len(unit) < 4 * LEAST:
         return None
     generator = np.random.default_rng(seed)
@@ -39,13 +43,20 @@ def foreign_rows(unit: np.ndarray, seed: int) -> Foreign | None:
         if not LEAST <= group.sum() <= len(rows) - LEAST:
             continue
         group = group if group.mean() <= 0.5 else ~group
-        found = overlap(rows[group], rows[~group])
-        if found.value < RELATED:
+        found, local = overlap(rows[group], rows[~group]), overlap(_local(rows[group]), _local(rows[~group]))
+        if found.value < RELATED and local.value < RELATED_LOCALLY:
             inside = _nearer(unit, rows[group], rows[~group])
             means = [unit[each].mean(0, dtype=np.float64) for each in (inside, ~inside)]
             cosine = means[0] @ means[1] / (np.linalg.norm(means[0]) * np.linalg.norm(means[1]))
             return Foreign(np.flatnonzero(inside), found, float(cosine))
     return None
+
+
+def _local(x: np.ndarray) -> np.ndarray:
+    """Differences of the rows to their nearest rows."""
+    cosines = x @ x.T
+    np.fill_diagonal(cosines, -2)
+    return x - x[cosines.argmax(1)]
 
 
 def _apart(squares: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ more.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ QUERIES = 2000
 CANDIDATES = 5000
 AT_CHANCE = 0.25  # percentile beyond which a pair is looked for elsewhere
 MATCHED = 0.05  # percentile up to which it is found there
+FOUND = 0.2  # of the pairs looked for, at least; 5% are by chance
 SURE = 6.0  # standard deviations beyond the largest of n normal values
 
 
@@ -66,14 +67,15 @@ def match(a: np.ndarray, b: np.ndarray, usable: np.ndarray, seed: int) -> Matchi
         return plain
     there = _percentiles(a, b, queries, (queries + shift) % n, among)
     found = astray & (there <= MATCHED)
-    if found.sum() < astray.sum() / 2 or found.sum() < LEAST // 4:
+    if found.sum() < FOUND * astray.sum() or found.sum() < LEAST // 4:
         return plain
     # rows before `start` are as given: the split between the two that most queries agree with
     votes = np.where(found, -1, 0) + np.where(percentiles <= MATCHED, 1, 0)
     split = np.concatenate(([0], np.cumsum(votes))).argmax()
     start = int(queries[split]) if split else 0
     corrected = np.where(queries >= start, there, percentiles)
-    return Matching(n, queries, percentiles, z, shift, start, int(found.sum()), z_shift, corrected)
+    shifted = int(((percentiles > MATCHED) & (there <= MATCHED)).sum())
+    return Matching(n, queries, percentiles, z, shift, start, shifted, z_shift, corrected)
 
 
 def _percentiles(a: np.ndarray, b: np.ndarray, rows: np.ndarray, partners: np.ndarray, among: np.ndarray) -> np.ndarray:
@@ -93,14 +95,14 @@ def _shift(a: np.ndarray, b: np.ndarray, rows: np.ndarray, deviation: float) -> 
     from scipy.fft import irfft, next_fast_len, rfft
 
     n = len(a)
-    size = next_fast_len(2 * n, real=True)  # not cyclic in itself: shifts s and s − n are added below
+    size: Any = next_fast_len(2 * n, real=True)  # not cyclic in itself: shifts s and s − n are added below
     spectrum = np.zeros(size // 2 + 1, dtype=np.complex128)
     chosen = np.zeros(n, dtype=bool)
     chosen[rows] = True
     for column in range(a.shape[1]):
-        left = rfft(np.where(chosen, a[:, column], 0).astype(np.float64), size)
+        left: Any = rfft(np.where(chosen, a[:, column], 0).astype(np.float64), size)
         spectrum += np.conj(left) * rfft(b[:, column].astype(np.float64), size)
-    sums = irfft(spectrum, size)
+    sums: Any = irfft(spectrum, size)
     cyclic = sums[:n].copy()
     cyclic[1:] += sums[size - n + 1 :]
     cyclic[0] = -np.inf

@@ -12,11 +12,11 @@ LEAST = 50  # distances
 
 
 class Tail(NamedTuple):
-    """limit: distance below which rows are marked. count: of them. expected: natural ones among them. p_value: of as
+    """limit: distance below which rows are marked. marked: number of them. expected: natural ones among them. p_value: of as
     many natural ones or more. median: of the distances to the nearest row."""
 
     limit: float
-    count: int
+    marked: int
     expected: float
     p_value: float
     median: float
@@ -32,9 +32,10 @@ def too_near(distances: np.ndarray) -> Tail | None:
     from scipy.special import pdtrc
 
     nearest = np.sort(distances)
+    marked = int((nearest < MOST * np.quantile(nearest, 0.9)).sum()) if len(nearest) else 0  # where most are copies
     found: Tail | None = None
     for _ in range(5):
-        bulk = nearest[found.count if found else 0 :]
+        bulk = nearest[marked:]
         if len(bulk) < LEAST:
             return found
         quartile, median = np.quantile(bulk, [0.25, 0.5])
@@ -51,7 +52,7 @@ def too_near(distances: np.ndarray) -> Tail | None:
         limit = float(nearest[last + 1] + below[last]) / 2 if last + 1 < len(nearest) else float(below[last])
         chance = float(pdtrc(last, expected[last]))
         now = Tail(limit, int(counts[last]), float(expected[last]), max(chance, 1e-300), float(median))
-        if found is not None and now.count == found.count:
+        if now.marked == marked:
             return now
-        found = now
+        found, marked = now, now.marked
     return found

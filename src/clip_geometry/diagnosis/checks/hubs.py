@@ -59,7 +59,7 @@ def hubs(context: Context) -> Iterator[Finding]:
             )
 
 
-def _noise_like(rows: np.ndarray, seed: int) -> Iterator[torch.Tensor]:
+def _noise_like(rows: np.ndarray, seed: int) -> Iterator[np.ndarray]:
     """Gaussian rows with the mean and covariance of the rows, of length 1."""
     generator, x = torch.Generator().manual_seed(seed), torch.from_numpy(rows)
     mean = x.mean(0)
@@ -68,10 +68,10 @@ def _noise_like(rows: np.ndarray, seed: int) -> Iterator[torch.Tensor]:
     root = (vectors * values.clamp(min=0).sqrt()).T.float()
     for _ in range(DRAWS):
         noise = torch.randn((len(x), len(root)), generator=generator) @ root + mean
-        yield noise / noise.norm(dim=1, keepdim=True)
+        yield (noise / noise.norm(dim=1, keepdim=True)).numpy()
 
 
-def _largest_share(rows: torch.Tensor, lists: int) -> float:
+def _largest_share(rows: np.ndarray, lists: int) -> float:
     """The largest share of lists that one row is in, of the first `lists` rows."""
     indices = nearest_others(rows, np.arange(lists), NEIGHBORS)[1]
     return float(np.bincount(indices.ravel()).max() / lists)

@@ -6,63 +6,63 @@ import numpy as np
 import torch
 
 from clip_geometry.diagnosis.checks import add_check
-from clip_geometry.diagnosis.context import WORK, Context
+from clip_geometry.diagnosis.context import Context
 from clip_geometry.diagnosis.finding import Finding, finding
 from clip_geometry.diagnosis.tail import too_near
 from clip_geometry.geometry._core.neighbors import nearest
 
-COPY = 1e-6  # distance of unit rows that differ by float32 rounding
+COPY = 1e-4  # of the median distance to the nearest row: what float32 rounding leaves of equal rows is smaller
 
 
 @add_check(
     "leakage",
     "items that are in both splits",
-    threshold="One item whose rows, of every modality that both splits have, equal rows of the other split, or are "
-    "nearer to them than the tail of the distances between the splits lets expect (as in near_duplicates).",
+    threshold="One item that equals an item of the other split up to float32 rounding, or is nearer to one than the "
+    "tail of the distances between the splits lets expect; pairs in both modalities at once, as in near_duplicates. A "
+    "note where only one side of a pair is in both, as a caption of several images.",
 )
 def leakage(context: Context) -> Iterator[Finding]:
     other = context.other
     if other is None:
         return
     shared = [name for name in context.sets if name in other.sets and context.sets[name].dim == other.sets[name].dim]
-    if not shared:
-        return
-    found = {name: _in_both(context, other, name) for name in shared}
-    couples = [couple for couple in context.couples if set(couple) <= set(shared)]
-    for name in sorted(set(shared).difference(*couples)):
-        numbers, copies, near = found[name]
-        if (copies | near).any():
-            yield _finding("error", (name,), numbers[copies | near], int(copies.sum()), len(numbers), context)
+    couples = [couple for couple in context.couples if set(couple) <= set(shared) and couple in other.couples]
+    told: dict[str, np.ndarray] = {name: np.empty(0, dtype=np.int64) for name in shared}
     for one, second in couples:
-        i, j = context.pairs(one, second) or ((), ())
-        (first, copy_one, near_one), (then, copy_two, near_two) = found[one], found[second]
-        copied = np.isin(i, first[copy_one]) & np.isin(j, then[copy_two])
-        either = np.isin(i, first[copy_one | near_one]) & np.isin(j, then[copy_two | near_two])
-        looked = int((np.isin(i, first) & np.isin(j, then)).sum())
-        if either.any():
-            yield _finding("error", (one, second), i[either], int(copied.sum()), looked, context)
-        for name, numbers, copies, rows in ((one, first, copy_one, i), (second, then, copy_two, j)):
-            alone_here = np.setdiff1d(numbers[copies], rows[either])
-            if len(alone_here):
-                yield _finding("note", (name,), alone_here, len(alone_here), len(numbers), context)
+        scales = (context.scale(one), context.scale(second))
+        if min(scales) > 0:
+            mine, theirs = (each.items(one, second, scales) for each in (context, other))
+            for found in _found("error", context, (one, second), mine.i, mine.rows, theirs.rows, 1.0):
+                rows = np.isin(mine.i, found.values["rows"])
+                told[one], told[second] = mine.i[rows], mine.j[rows]
+                yield found
+    paired = {name for couple in couples for name in couple}
+    for name in shared:
+        sample, unit, scale = context.sample(name), context.unit(name), context.scale(name)
+        rest = ~np.isin(sample, told[name])
+        severity = "note" if name in paired else "error"
+        yield from _found(severity, context, (name,), sample[rest], unit[rest], other.unit(name), scale)
 
 
-def _finding(severity, modalities: tuple[str, ...], rows: np.ndarray, copies: int, n: int, context: Context) -> Finding:
-    values = {"count": len(rows), "copies": copies, "n": n, "sampled": n < len(context.sets[modalities[0]])}
-    return finding("leakage", severity, *modalities, **values, rows=rows.tolist())
-
-
-def _in_both(context: Context, other: Context, modality: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Numbers of the rows that were looked for in the other split; those that are there; and those that nearly are."""
-    numbers, unit, there = context.sample(modality), context.unit(modality), other.unit(modality)
-    most = max(1, WORK // max(1, len(there)))
-    if len(numbers) > most:
-        chosen = np.sort(np.random.default_rng(context.seed).choice(len(numbers), most, replace=False))
-        numbers, unit = numbers[chosen], unit[chosen]
-    if not len(numbers) or not len(there):
-        return numbers, np.zeros(len(numbers), dtype=bool), np.zeros(len(numbers), dtype=bool)
-    distances = nearest(torch.from_numpy(unit), 1, y=torch.from_numpy(there))[0].numpy()[:, 0]
-    copies = distances <= COPY
-    found = too_near(distances[~copies])
-    near = ~copies & (distances <= found.limit) if found else np.zeros_like(copies)
-    return numbers, copies, near
+def _found(
+    severity,
+    context: Context,
+    modalities: tuple[str, ...],
+    numbers: np.ndarray,
+    rows: np.ndarray,
+    there: np.ndarray,
+    scale: float,
+) -> Iterator[Finding]:
+    """numbers: of the rows, which are looked for among those of the other split. scale: the median distance of
+    neighbors. Of a note, only copies are told."""
+    if not len(rows) or not len(there):
+        return
+    queries = context.queries(len(rows), len(there))
+    distances = nearest(torch.from_numpy(rows[queries]), 1, y=torch.from_numpy(there))[0].numpy()[:, 0]
+    copies = distances <= COPY * scale
+    tail = too_near(distances[~copies]) if severity != "note" else None
+    leaked = copies | (distances <= tail.limit) if tail is not None else copies
+    if leaked.any():
+        count = int(leaked.sum())
+        values = {"count": count, "copies": int(copies.sum()), "n": len(queries), "sampled": len(queries) < len(rows)}
+        yield finding("leakage", severity, *modalities, **values, rows=numbers[queries[leaked]].tolist())

@@ -11,8 +11,9 @@ from clip_geometry.embeddings import Embeddings
 @add_check(
     "mixed_models",
     "rows of two models or revisions in one index",
-    threshold="Two groups of rows whose second moments overlap by less than 0.1, where 1 is the same and 0 a random "
-    "rotation: halves of clean sets have 0.2 or more. Revisions whose spaces are alike are seen in manifests only.",
+    threshold="Two groups of rows whose second moments overlap by less than 0.1 (halves of clean sets: 0.2 or more), "
+    "and those of differences between near rows by less than 0.4 (0.3 to 1; clusters that lie across each other 0.7), "
+    "where 1 is the same and 0 a random rotation. Revisions whose spaces are alike are seen in manifests only.",
 )
 def mixed_models(context: Context) -> Iterator[Finding]:
     for modality in context.sets:
@@ -59,7 +60,7 @@ def _differing(one: Embeddings, other: Embeddings) -> dict[str, list[str]]:
         fields["weights"] = [str(each.get("sha256", each)) if isinstance(each, dict) else str(each) for each in weights]
     image_model = [_facts(each).get("image_model") for each in (one, other)]
     if any(image_model):  # a text tower that was trained to meet another model's images
-        fields.pop("model", None), fields.pop("weights", None)
+        fields = {name: both for name, both in fields.items() if name not in ("model", "weights")}
     return fields
 
 

@@ -10,8 +10,8 @@ from clip_geometry.diagnosis.finding import Finding, finding
 @add_check(
     "shifted_pairs",
     "pairs that are a fixed number of rows off",
-    threshold="The best of all n shifts stands 6 standard deviations above the largest of n random sums, and half of "
-    "the pairs that match at chance as given match there.",
+    threshold="The best of all n shifts stands 6 standard deviations above the largest of n random sums, and a "
+    "fifth of the pairs that match at chance as given match there.",
 )
 def shifted_pairs(context: Context) -> Iterator[Finding]:
     for one, other in context.couples:

@@ -31,8 +31,8 @@ OPENAI = {
 def wrong_activation(context: Context) -> Iterator[Finding]:
     found: dict[tuple[str, str, str], list[str]] = {}
     for modality, each in context.sets.items():
-        facts = each.provenance.get("encoder")
-        model, activation = str(each.provenance.get("model") or ""), str((facts or {}).get("activation") or "")
+        facts = each.provenance.get("encoder") or {}
+        model, activation = str(each.provenance.get("model") or ""), str(facts.get("activation") or "")
         if not activation or "/fresh" in model:
             continue
         expected = trained_with(model, facts)
