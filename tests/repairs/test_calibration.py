@@ -63,7 +63,8 @@ def test_quantiles_are_shares():
         shares = (known[:, None] < known[None, ::7]).mean(0) + 0.5 / len(known)
         np.testing.assert_allclose(found[::7], shares, rtol=0, atol=2e-3)
         best = np.sort(found)[-10:]
-        np.testing.assert_allclose(best, (len(known) - np.arange(9.5, 0, -1)) / len(known), rtol=0, atol=2 * ORDER)
+        bound = 1.01 / len(known) if kind[0] == kind[1] else 2 * ORDER  # a cosine within a modality occurs twice
+        np.testing.assert_allclose(best, (len(known) - np.arange(9.5, 0, -1)) / len(known), rtol=0, atol=bound)
 
 
 @pytest.mark.parametrize("name", ["zscore", "quantile", "posterior", "posterior[isotonic]"])
@@ -136,12 +137,11 @@ def test_a_rare_item_keeps_its_slope():
         assert slope == pytest.approx(25, rel=1e-3) and offset == pytest.approx(shift, rel=1e-3)
 
 
-@pytest.mark.parametrize("share", [0.0, 1.0, 0.23])
-def test_targets_that_say_nothing(share):
+@pytest.mark.parametrize(("share", "relevant"), [(0.0, 0.5), (1.0, 399.5), (0.23, 92.0)])
+def test_targets_that_say_nothing(share, relevant):
     """Equal targets: the log odds of their share, half an item at least, in the order of the cosine."""
     cosines, _, _ = sample(1, n=400)
     slope, offset = logistic(cosines, np.full(400, share))
-    relevant = {0.0: 0.5, 1.0: 399.5}.get(share, share * 400)
     assert slope == ORDER and offset == pytest.approx(np.log(relevant / (400 - relevant)), rel=1e-12)
 
 

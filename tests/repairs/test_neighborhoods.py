@@ -201,7 +201,7 @@ def test_a_bank_of_one_row(name, bank):
     ("make", "message"),
     [
         (lambda: CSLS(0), "k = 0; expected a whole number from 1 on, of neighbors"),
-        (lambda: NNN(k=2.5), "k = 2.5; expected a whole number"),
+        (lambda: NNN(k=-3), "k = -3; expected a whole number"),
         (lambda: NNN(alpha=-1.0), "alpha = -1.0; expected a positive, finite number"),
         (lambda: InvertedSoftmax(0), "beta = 0; expected a positive"),
         (lambda: QBNorm(float("nan")), "beta = nan; expected a positive"),
