@@ -294,3 +294,27 @@ repairs: Registry[Entry] = Registry("repair", "clip-geometry list repairs")
 def register(name: str, kind: type[Repair], summary: str, formula: str, reference: str = "", **parameters: Any) -> None:
     """Add a repair to the registry."""
     repairs.add(name, Entry(name, kind, parameters, summary, formula, reference))
+
+
+def make_repair(name: str) -> Repair:
+    """Return a repair by its name, not yet fitted.
+
+    Args:
+        name: As `clip-geometry list repairs` names it, such as "posterior".
+
+    Returns:
+        The repair.
+
+    Raises:
+        InputError: The name is unknown.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> image, text = np.random.default_rng(0).normal(size=(2, 50, 8))
+        >>> relevance = cg.Relevance.of_pairs([range(50), range(50)], image=50, text=50)
+        >>> repair = cg.make_repair("zscore").fit(cg.Known({"image": image, "text": text}, relevance))
+        >>> scores = repair.scores("image", image, "text", text)
+        >>> bool(abs(scores.mean()) < 1e-9), bool(abs(scores.std() - 1) < 1e-9)
+        (True, True)
+    """
+    return repairs[name].make()

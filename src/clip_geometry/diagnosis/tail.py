@@ -1,0 +1,57 @@
+"""Distances that are too small for the distribution of the others: near copies, not near neighbors."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+FALSE = 0.01  # expected share of natural neighbors among the marked ones
+P_VALUE = 1e-4
+MOST = 0.1  # of the median distance: what is farther is a neighbor, not a copy
+LEAST = 50  # distances
+
+
+class Tail(NamedTuple):
+    """limit: distance below which rows are marked. count: of them. expected: natural ones among them. p_value: of as
+    many natural ones or more. median: of the distances to the nearest row."""
+
+    limit: float
+    count: int
+    expected: float
+    p_value: float
+    median: float
+
+
+def too_near(distances: np.ndarray) -> Tail | None:
+    """Where the smallest of the distances to the nearest row are more than the others let expect; None if nowhere.
+
+    Of smooth data in m dimensions, the share of distances below r falls as r^m. m is taken between the lower quartile
+    and the median, where it is smaller than farther down (clean CLIP, drawn scenes, untrained models), so that the
+    extrapolation expects too many small distances rather than too few. Marked rows are left out and m is taken again.
+    """
+    from scipy.special import pdtrc
+
+    nearest = np.sort(distances)
+    found: Tail | None = None
+    for _ in range(5):
+        bulk = nearest[found.count if found else 0 :]
+        if len(bulk) < LEAST:
+            return found
+        quartile, median = np.quantile(bulk, [0.25, 0.5])
+        if not 0 < quartile < median:
+            return found
+        power = math.log(2) / math.log(median / quartile)
+        below = nearest[nearest < MOST * median]
+        counts = np.arange(1, len(below) + 1)
+        expected = len(bulk) * 0.25 * (below / quartile) ** power
+        good = np.flatnonzero((expected <= FALSE * counts) & (pdtrc(counts - 1, expected) < P_VALUE))
+        if not len(good):
+            return None
+        last = good[-1]
+        limit = float(nearest[last + 1] + below[last]) / 2 if last + 1 < len(nearest) else float(below[last])
+        chance = float(pdtrc(last, expected[last]))
+        now = Tail(limit, int(counts[last]), float(expected[last]), max(chance, 1e-300), float(median))
+        if found is not None and now.count == found.count:
+            return now
+        found = now
+    return found
