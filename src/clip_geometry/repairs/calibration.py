@@ -16,7 +16,7 @@ Tables: TypeAlias = Mapping[Kind, np.ndarray]
 
 EQUAL = 1e-9  # deviation of cosines that differ by rounding only
 ORDER = 1e-6  # slope added to a curve, so that equal values keep the order of the cosine
-RIDGE = 1e-6  # on the squared slope of standardized scores; bounds it where a threshold separates the targets
+RIDGE = 1e-6  # on the squared slope of standardized cosines, in proportion to the variance of targets of that share
 
 
 class Calibrated(Repair):
@@ -41,14 +41,15 @@ class Calibrated(Repair):
 
     def _learn(self, known: Known) -> None:
         known = replace(known, queries={}) if self.relevance else known
+        for modality, rows in known.rows.items():
+            if len(rows) < 2:
+                raise InputError(f"there is one {modality} row; {self.name} needs at least 2 of each modality")
         self.views_ = [view_of("", known), *([view_of("center[each]", known)] if self.centered else [])]
         cosines, spreads = {}, {}
         for query, item in known.kinds:
             q, x = known.asked(query), known.rows[item]
             products = [view.queries[query](q) @ view.items[item](x).T for view in self.views_]
             cosines[query, item] = products[self._view((query, item))]
-            if not others((query, item), known, products[0]).any():
-                raise InputError(f"there is one {item} row; {self.name} needs at least 2 of each modality")
             spreads[query, item] = products[-1].std() / products[0].std() if query != item else 1.0
         self._calibrate(known, cosines, spreads)
 
@@ -184,9 +185,10 @@ def likely_scale(cosines: np.ndarray, grades: np.ndarray) -> float:
 def logistic(cosines: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
     """Return the slope > 0 and the offset of the log odds as a function of the cosine, by maximum likelihood.
 
-    Targets may be probabilities. A small ridge on the slope bounds it where a threshold separates the targets. Where
-    the cosine says nothing, because all targets are equal or higher cosines are no more relevant, the log odds are
-    those of the share of relevant items (half an item at least), in the order of the cosine.
+    Targets may be probabilities. A small ridge on the slope bounds it where a threshold separates the targets; it is in
+    proportion to how rare relevant items are. Where the cosine says nothing, because all targets are equal or higher
+    cosines are no more relevant, the log odds are those of the share of relevant items (half an item at least), in the
+    order of the cosine.
 
     Raises:
         InputError: All cosines are equal.
@@ -194,23 +196,23 @@ def logistic(cosines: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
     mean, deviation, n = cosines.mean(), cosines.std(), targets.size
     if deviation < EQUAL:
         raise InputError("all cosines of a kind are equal; a posterior needs rows that differ")
-    relevant = np.clip(targets.sum(), 0.5, n - 0.5)
-    rate = float(np.log(relevant / (n - relevant)))
+    relevant, share = np.clip(targets.sum(), 0.5, n - 0.5), targets.mean()
+    rate, ridge = float(np.log(relevant / (n - relevant))), RIDGE * share * (1 - share)
     if targets.min() == targets.max():
         return ORDER, rate
-    z, (slope, offset) = (cosines - mean) / deviation, (1.0, rate)
+    z, slope, offset = (cosines - mean) / deviation, 1.0, rate
     for _ in range(50):  # Newton; the likelihood is concave
         p = expit(slope * z + offset)
         weight = p * (1 - p)
-        gradient = np.array([(z * (targets - p)).mean() - RIDGE * slope, (targets - p).mean()])
+        gradient = np.array([(z * (targets - p)).mean() - ridge * slope, (targets - p).mean()])
         cross = -(weight * z).mean()
-        hessian = np.array([[-(weight * z * z).mean() - RIDGE, cross], [cross, -weight.mean() - 1e-12]])
+        hessian = np.array([[-(weight * z * z).mean() - ridge, cross], [cross, -weight.mean() - 1e-6 * ridge]])
         step = np.linalg.solve(hessian, gradient)
         step *= min(1.0, 2.0 / np.abs(step).max()) if step.any() else 1.0  # far from the solution, it overshoots
         slope, offset = slope - step[0], offset - step[1]
         if np.abs(step).max() < 1e-9:
             break
-    if slope <= 0:
+    if slope / deviation < ORDER:
         return ORDER, rate
     return float(slope / deviation), float(offset - slope * mean / deviation)
 
