@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.files import remove_temporaries, require_new_folder, writing_folder
+from clip_geometry.modalities import modality_name
 from clip_geometry.registry import InputError, Registry, shown
 from clip_geometry.repairs import InnerProduct, Repair
 
@@ -84,6 +85,8 @@ def write_shipment(shipment: Shipment, to: str, out: Path) -> dict[str, str]:
         InputError: The target cannot express the repair, needs a package that is not installed, or `out` has files.
     """
     target = targets[to]
+    for modality in getattr(shipment.repair, "modalities", ()):  # they become names of files
+        modality_name(modality, shipment.repair.name)
     require_new_folder(out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

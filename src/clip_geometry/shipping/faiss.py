@@ -10,8 +10,8 @@ import numpy as np
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.registry import InputError
 from clip_geometry.repairs import InnerProduct
-from clip_geometry.report.words import render
 from clip_geometry.shipping.base import Shipment, Target, library, targets
+from clip_geometry.shipping.layout import script
 from clip_geometry.shipping.rows import Step, query_map
 
 BLOCK = 2**14  # rows that are repaired at a time
@@ -52,8 +52,7 @@ class FaissIndex(Target):
         _write_items({name: sets[name] for group in groups for name in group}, folder / "items.parquet")
         files["items.parquet"] = "modality, item_id and columns of each row"
         (folder / "search.json").write_text(json.dumps(parts, indent=1) + "\n", encoding="utf-8")
-        script = render(Path(__file__).with_name("search.py.j2"), name=repair.name, query=next(iter(parts)))
-        (folder / "search.py").write_text(script, encoding="utf-8")
+        (folder / "search.py").write_text(script("search.py.j2", repair), encoding="utf-8")
         files["search.py"] = "search(modality, raw_queries, k), needs faiss only; search.json is its table of files"
         return files
 

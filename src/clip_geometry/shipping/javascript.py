@@ -5,9 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from clip_geometry.report.words import render
 from clip_geometry.shipping.base import Shipment, Target, targets
-from clip_geometry.shipping.layout import layout_of
+from clip_geometry.shipping.layout import has_banks, layout_of, script
 
 
 class JavaScriptModule(Target):
@@ -25,8 +24,8 @@ class JavaScriptModule(Target):
         (folder / "arrays.bin").write_bytes(b"".join(array.tobytes() for array in flat))
         text = json.dumps(layout | {"arrays": places}, indent=1)
         (folder / "layout.json").write_text(text + "\n", encoding="utf-8")
-        script = render(Path(__file__).with_name("repair.mjs.j2"), name=shipment.repair.name)
-        (folder / "repair.mjs").write_text(script, encoding="utf-8")
+        module = script("repair.mjs.j2", shipment.repair, banks=has_banks(layout))
+        (folder / "repair.mjs").write_text(module, encoding="utf-8")
         return {
             "repair.mjs": "load, row and top, for browsers and Node.js",
             "layout.json": "its constants",

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from clip_geometry.repairs.neighborhoods import SAME
+from clip_geometry.shipping.banks import Statistic
 from clip_geometry.shipping.base import Shipment, Target, library, targets
 from clip_geometry.shipping.rows import RowMap, is_unmixed, item_map, query_map
 from clip_geometry.transforms import Affine
@@ -41,10 +43,13 @@ class _Graph:
         helper, kind = self.onnx.helper, self.onnx.TensorProto.FLOAT
         views = {v: self.view(mapped.views[v]) for v, _ in mapped.copies}
         columns = [self.add("Mul", views[v], self.constant(np.array(weight))) for v, weight in mapped.copies]
+        statistics = {each.column: self.statistic(each, views[each.view]) for each in mapped.statistics}
         if len(mapped.constants):
             rows = self.add("Gather", self.add("Shape", "raw"), self.constant(np.array([0])))
-            shape = self.add("Concat", rows, self.constant(np.array([len(mapped.constants)])), axis=0)
-            columns.append(self.add("Expand", self.constant(mapped.constants[None]), shape))
+            shape = self.add("Concat", rows, self.constant(np.array([1])), axis=0)
+        for column, value in enumerate(mapped.constants):
+            constant = self.add("Expand", self.constant(np.array([[value]])), shape)
+            columns.append(self.add("Add", constant, statistics[column]) if column in statistics else constant)
         self.nodes.append(helper.make_node("Concat", columns, ["row"], axis=1))
         graph = helper.make_graph(
             self.nodes,
@@ -64,10 +69,27 @@ class _Graph:
         rows = self.add("Add", rows, self.constant(view.b))
         return self.add("LpNormalization", rows, axis=1, p=2) if view.renormalise else rows
 
-    def add(self, operation: str, *inputs: str, **attributes: Any) -> str:
-        """Add a node and return the name of its output."""
+    def statistic(self, statistic: Statistic, rows: str) -> str:
+        """Add a statistic of viewed rows and return the name of its column, (n, 1)."""
+        cosines = self.add("MatMul", rows, self.constant(statistic.bank.T))
+        if statistic.own:  # the nearest bank row does not count where it is the row itself
+            nearest = self.add("ReduceMax", cosines, axes=[1])
+            itself = self.add("Greater", nearest, self.constant(np.array(1 - SAME)))
+            which = self.add("And", self.add("Equal", cosines, nearest), itself)
+            cosines = self.add("Where", which, self.constant(np.array(-1e4)), cosines)
+        if statistic.neighbors:
+            best = self.add("TopK", cosines, self.constant(np.array([statistic.neighbors])), outputs=2)
+            found = self.add("ReduceMean", best, axes=[1])
+        else:
+            scaled = self.add("Mul", cosines, self.constant(np.array(statistic.beta)))
+            found = self.add("ReduceLogSumExp", scaled, axes=[1])
+        return self.add("Mul", found, self.constant(np.array(statistic.factor)))
+
+    def add(self, operation: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
+        """Add a node and return the name of its first output."""
         name = f"{operation}{len(self.nodes)}"
-        self.nodes.append(self.onnx.helper.make_node(operation, inputs, [name], **attributes))
+        names = [name, *(f"{name}.{k}" for k in range(1, outputs))]
+        self.nodes.append(self.onnx.helper.make_node(operation, inputs, names, **attributes))
         return name
 
     def constant(self, array: np.ndarray) -> str:

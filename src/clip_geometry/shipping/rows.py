@@ -8,6 +8,7 @@ import numpy as np
 
 from clip_geometry.registry import InputError
 from clip_geometry.repairs import InnerProduct, Term, View
+from clip_geometry.shipping.banks import Statistic, item_statistics, query_statistics
 from clip_geometry.transforms import Affine, FittedPipeline
 
 
@@ -36,15 +37,19 @@ class RowMap:
         views: Affine maps of the raw row.
         copies: In the order of their columns.
         constants: (c,) the last columns.
+        statistics: Added to some of the last columns.
     """
 
     views: Sequence[Affine]
     copies: Sequence[Copy]
     constants: np.ndarray
+    statistics: Sequence[Statistic] = ()
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         viewed = [view(x) for view in self.views]
-        constants = np.broadcast_to(self.constants, (len(x), len(self.constants)))
+        constants = np.tile(self.constants, (len(x), 1))
+        for each in self.statistics:
+            constants[:, each.column] += each(viewed[each.view])
         return np.concatenate([*(weight * viewed[v] for v, weight in self.copies), constants], axis=1)
 
     @property
@@ -72,6 +77,11 @@ class RowMap:
 
     def chain(self) -> list[Step]:
         """Return the map as steps one after another; raise InputError if rows go through several views."""
+        if self.statistics:
+            raise InputError(
+                "the repair compares rows with a bank of known rows, which no chain of linear maps and normalizations "
+                "can express: ship it --to onnx, numpy or javascript"
+            )
         if len(self.used) > 1:
             raise InputError(
                 "the repair uses two views of a row, each with a normalization, which one chain of linear maps and "
@@ -117,23 +127,22 @@ class SavedPipeline(InnerProduct):
 
 
 def query_map(repair: InnerProduct, modality: str) -> RowMap:
-    """Return what makes rows to ask an index with of raw queries; raise InputError if they need the items."""
-    if repair._has_query_biases():
-        raise InputError(f"{repair.name} compares each query with items before it asks, which is no map of its row")
+    """Return what makes rows to ask an index with of raw queries."""
     copies = [Copy(v, weights[modality]) for v, weights, _ in repair._blocks()]
     constants = [float(modality == each) for each in repair.modalities] if repair._has_biases() else []
-    return RowMap([view.queries[modality] for view in repair.views_], copies, np.array(constants))
+    constants += [0.0] * len(repair.modalities) if repair._has_query_biases() else []
+    views = [view.queries[modality] for view in repair.views_]
+    return RowMap(views, copies, np.array(constants), query_statistics(repair, modality))
 
 
 def item_map(repair: InnerProduct, modality: str) -> RowMap:
-    """Return what makes rows of an index of raw items; raise InputError if they need the queries."""
-    if type(repair).item_bias is not InnerProduct.item_bias:
-        raise InputError(f"{repair.name} compares each item with known queries, which is no map of its row")
+    """Return what makes rows of an index of raw items."""
     copies = [Copy(v, weights[modality]) for v, _, weights in repair._blocks()]
     names = repair.modalities
     constants = [repair.terms_[query, modality].offset for query in names] if repair._has_biases() else []
     constants += [float(modality == each) for each in names] if repair._has_query_biases() else []
-    return RowMap([view.items[modality] for view in repair.views_], copies, np.array(constants))
+    views = [view.items[modality] for view in repair.views_]
+    return RowMap(views, copies, np.array(constants), item_statistics(repair, modality))
 
 
 def is_identity(view: Affine) -> bool:
