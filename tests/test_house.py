@@ -24,6 +24,7 @@ LAYERS = [
     {"measuring"},
     {"formats"},
     {"embedding"},
+    {"repairs"},
     {"evaluators", "references", "encoders", "data", "tasks"},
     {"embeddings", "results"},
     {"transforms", "losses", "files", "progress", "versions"},

@@ -1,9 +1,10 @@
 """Repairs of a mixed index: what they learn from, their interface, and those that are one inner product."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self, TypeAlias
+from pathlib import Path
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
@@ -51,7 +52,7 @@ class Known:
         return self.queries.get(modality, self.rows[modality])
 
     def grades(self, kind: Kind) -> np.ndarray | None:
-        """The grade of each item for each query, (n, m), where `relevance` says it."""
+        """The grade of each item for each row as a query, (n, m), where `relevance` says it."""
         query, item = kind
         if self.relevance is None or (query == item and not self.complete):
             return None
@@ -68,10 +69,11 @@ class Known:
 class Repair:
     """Base of the repairs: `fit` learns from known rows, `scores` rates items of every modality on one scale.
 
-    A subclass implements `_learn`, unless it learns nothing, and `scores`.
+    A subclass implements `_learn`, unless it learns nothing, and `scores`. Parameters are attributes of the same name,
+    and what is learned are declared attributes that end in _, which is how `save` finds them.
 
     Attributes:
-        name: As registered, with its variant in brackets.
+        name: Of a class, what files call it; of a registered repair, its name with the variant in brackets.
     """
 
     name: str = ""
@@ -94,6 +96,15 @@ class Repair:
             x: (m, d) items.
         """
 
+    def require(self, known: Iterable[str], *given: str) -> None:
+        """Raise InputError for a modality that the repair was not fitted for."""
+        known = sorted(known)
+        for modality in given:
+            if modality not in known:
+                raise InputError(
+                    f"{self.name} was fitted for {' and '.join(known)} rows, but {modality} rows were given"
+                )
+
     def mixed(self, query: str, q: np.ndarray, items: Sets, itself: np.ndarray | None = None) -> dict[str, np.ndarray]:
         """Return the scores of all items of an index by modality.
 
@@ -108,6 +119,32 @@ class Repair:
         if itself is not None:
             found[query][np.arange(len(q)), itself] = -np.inf
         return found
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted repair as .safetensors (see `repair_file`), whole or not at all."""
+        from clip_geometry.repairs.repair_file import write_repair
+
+        write_repair(self, Path(path))
+
+    @staticmethod
+    def load(path: str | Path) -> "Repair":
+        """Read what `save` wrote; raise InputError for damaged and for foreign files."""
+        from clip_geometry.repairs.repair_file import read_repair
+
+        return read_repair(Path(path))
+
+
+class Listwise(Repair):
+    """Base of the repairs whose score of an item depends on the other items of the index; a subclass has `mixed`."""
+
+    @abstractmethod
+    def mixed(
+        self, query: str, q: np.ndarray, items: Sets, itself: np.ndarray | None = None
+    ) -> dict[str, np.ndarray]: ...
+
+    def scores(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
+        """Return the scores in an index of these items alone; for a mixed index, call `mixed`."""
+        return self.mixed(query, q, {item: x})[item]
 
 
 class View(NamedTuple):
@@ -165,8 +202,9 @@ class InnerProduct(Repair):
 
     def item_rows(self, item: str, x: np.ndarray) -> np.ndarray:
         """Return items as an index stores them, (m, D)."""
-        viewed = {v: view.items[item](x) for v, view in enumerate(self.views_)}
-        columns = [weights[item] * viewed[v] for v, _, weights in self._blocks() if v in viewed]
+        self._term(item, item)
+        viewed = [view.items[item](x) for view in self.views_]
+        columns = [weights[item] * viewed[v] for v, _, weights in self._blocks()]
         if self._has_biases():
             for query in self.modalities:
                 term = self._term(query, item)
@@ -178,7 +216,8 @@ class InnerProduct(Repair):
 
     def query_rows(self, query: str, q: np.ndarray) -> np.ndarray:
         """Return queries as an index is asked with them, (n, D)."""
-        viewed = {v: view.queries[query](q) for v, view in enumerate(self.views_)}
+        self._term(query, query)
+        viewed = [view.queries[query](q) for view in self.views_]
         columns = [weights[query] * viewed[v] for v, weights, _ in self._blocks()]
         if self._has_biases():
             columns += [np.full((len(q), 1), float(query == each)) for each in self.modalities]
@@ -193,11 +232,7 @@ class InnerProduct(Repair):
         return sorted({query for query, _ in self.terms_})
 
     def _term(self, query: str, item: str) -> Term:
-        if (query, item) not in self.terms_:
-            raise InputError(
-                f"{self.name} was fitted for {' and '.join(self.modalities)} rows, but {query} queries and {item} items "
-                "were given"
-            )
+        self.require({name for name, _ in self.terms_}, query, item)
         return self.terms_[query, item]
 
     def _blocks(self) -> list[tuple[int, dict[str, float], dict[str, float]]]:
@@ -220,7 +255,7 @@ class InnerProduct(Repair):
 
     def _has_biases(self) -> bool:
         biased = type(self).item_bias is not InnerProduct.item_bias
-        return biased or len({term.offset for term in self.terms_.values()}) > 1
+        return biased or any(term.offset for term in self.terms_.values())
 
     def _has_query_biases(self) -> bool:
         return type(self).query_bias is not InnerProduct.query_bias
@@ -231,16 +266,31 @@ class Entry:
     """A registered repair.
 
     Attributes:
-        make: Returns the repair, not yet fitted.
+        name: As registered.
+        kind: Its class.
+        parameters: Of the class.
         summary: What it does, in a line.
         formula: Of the score.
         reference: Where it is from.
     """
 
-    make: Callable[[], Repair]
+    name: str
+    kind: type[Repair]
+    parameters: Mapping[str, Any]
     summary: str
     formula: str
-    reference: str = ""
+    reference: str
+
+    def make(self) -> Repair:
+        """Return the repair, not yet fitted."""
+        repair = self.kind(**self.parameters)
+        repair.name = self.name
+        return repair
 
 
 repairs: Registry[Entry] = Registry("repair", "clip-geometry list repairs")
+
+
+def register(name: str, kind: type[Repair], summary: str, formula: str, reference: str = "", **parameters: Any) -> None:
+    """Add a repair to the registry."""
+    repairs.add(name, Entry(name, kind, parameters, summary, formula, reference))

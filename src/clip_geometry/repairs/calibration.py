@@ -1,19 +1,20 @@
 """Repairs of scores: each kind of score, image-image to text-text, on a scale of its own that the others can share."""
 
-from collections.abc import Mapping
-from functools import partial
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, log_softmax, softmax
 
 from clip_geometry.registry import InputError
-from clip_geometry.repairs.base import Entry, InnerProduct, Kind, Known, Repair, Term, repairs
+from clip_geometry.repairs.base import InnerProduct, Kind, Known, Repair, Term, View, register
 from clip_geometry.repairs.maps import view_of
 
 Tables: TypeAlias = Mapping[Kind, np.ndarray]
 
+EQUAL = 1e-9  # deviation of cosines that differ by rounding only
 ORDER = 1e-6  # slope added to a curve, so that equal values keep the order of the cosine
 RIDGE = 1e-6  # on the squared slope of standardized scores; bounds it where a threshold separates the targets
 
@@ -26,18 +27,28 @@ class Calibrated(Repair):
     Args:
         centered: Take the cosine of kinds across modalities without the mean of each modality, which may retrieve
             better. Within a modality it is the raw one.
+
+    Attributes:
+        relevance: Whether relevance matters; since it is known of the rows, other queries are ignored then.
+        views_: The maps before the cosines.
     """
+
+    relevance: ClassVar[bool] = False
+    views_: Sequence[View]
 
     def __init__(self, *, centered: bool = False):
         self.centered = centered
 
     def _learn(self, known: Known) -> None:
+        known = replace(known, queries={}) if self.relevance else known
         self.views_ = [view_of("", known), *([view_of("center[each]", known)] if self.centered else [])]
         cosines, spreads = {}, {}
         for query, item in known.kinds:
             q, x = known.asked(query), known.rows[item]
             products = [view.queries[query](q) @ view.items[item](x).T for view in self.views_]
             cosines[query, item] = products[self._view((query, item))]
+            if not others((query, item), known, products[0]).any():
+                raise InputError(f"there is one {item} row; {self.name} needs at least 2 of each modality")
             spreads[query, item] = products[-1].std() / products[0].std() if query != item else 1.0
         self._calibrate(known, cosines, spreads)
 
@@ -59,6 +70,7 @@ class Curved(Calibrated):
 
     def scores(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
         view = self.views_[self._view((query, item))]
+        self.require(view.items, query, item)
         cosines = view.queries[query](q) @ view.items[item](x).T
         return np.interp(cosines, *self.knots_[query, item]) + ORDER * cosines
 
@@ -72,7 +84,7 @@ class ZScore(Calibrated, InnerProduct):
         self.terms_ = {}
         for kind, table in cosines.items():
             some = table[others(kind, known, table)]
-            if not some.std():
+            if some.std() < EQUAL:
                 raise InputError(f"all {' '.join(kind)} cosines are equal; {self.name} needs rows that differ")
             self.terms_[kind] = Term(self._view(kind), 1 / some.std(), -some.mean() / some.std())
 
@@ -95,6 +107,7 @@ class Posterior(Calibrated, InnerProduct):
     """The log odds that an item is relevant, by a logistic regression on the cosine of each kind; see `targets`."""
 
     name = "posterior"
+    relevance = True
 
     def _calibrate(self, known: Known, cosines: Tables, spreads: Mapping[Kind, float]) -> None:
         self.terms_ = {}
@@ -107,6 +120,7 @@ class IsotonicPosterior(Curved):
     """The probability that an item is relevant, by an isotonic regression on the cosine of each kind; see `targets`."""
 
     name = "posterior[isotonic]"
+    relevance = True
 
     def _calibrate(self, known: Known, cosines: Tables, spreads: Mapping[Kind, float]) -> None:
         from sklearn.isotonic import IsotonicRegression
@@ -121,11 +135,12 @@ class IsotonicPosterior(Curved):
 def targets(known: Known, cosines: Tables, spreads: Mapping[Kind, float]) -> dict[Kind, np.ndarray]:
     """Return how relevant each item is to each query, (n, m) in [0, 1], known or estimated.
 
-    Where `Known.relevance` says it, that is the target: labels of every kind, pairs across modalities. Pairs do not say
-    which images resemble each other. There the target is the agreement of posteriors over another modality b: with p_i
-    the softmax of row i's scaled cosines to all rows of b, ⟨p_i, p_j⟩ is the probability that the same row of b
-    describes both; the mean over all b. Where nothing is known, the target across modalities is p itself. The scale is
-    the most likely one of the pairs, or else the model's logit scale divided by the spread.
+    Where `Known.relevance` says it, that is the target: labels of every kind, pairs across modalities; grades above 1
+    are divided by the highest. Pairs do not say which images resemble each other. There the target is the agreement of
+    posteriors over another modality b: with p_i the softmax of row i's scaled cosines to all rows of b, ⟨p_i, p_j⟩ is
+    the probability that the same row of b describes both; the mean over all b. Where nothing is known, the target
+    across modalities is p itself. The scale is the most likely one of the pairs, or else the model's logit scale
+    divided by the spread.
 
     Args:
         known: What is known.
@@ -133,21 +148,25 @@ def targets(known: Known, cosines: Tables, spreads: Mapping[Kind, float]) -> dic
         spreads: Kind → the standard deviation of its cosines in proportion to that of the raw ones.
 
     Raises:
-        InputError: There is one modality only, and no labels.
+        InputError: There is one modality only, and no labels; or no item is relevant to any query.
     """
     found, posteriors = {}, {}
-    for kind in cosines:
+    for kind, table in cosines.items():
         grades = known.grades(kind)
         if kind[0] != kind[1]:
-            scale = known.logit_scale / spreads[kind] if grades is None else likely_scale(cosines[kind], grades)
-            posteriors[kind] = softmax(scale * cosines[kind], axis=1)
+            scale = known.logit_scale / spreads[kind]
+            if grades is not None and grades.any():
+                scale = likely_scale(table, grades)
+            posteriors[kind] = softmax(scale * table, axis=1)
         if grades is not None or kind[0] != kind[1]:
             found[kind] = posteriors[kind] if grades is None else grades / max(1.0, grades.max())
-    for kind in cosines.keys() - found.keys():
+    for kind in (kind for kind in cosines if kind not in found):
         mine = [p @ p.T for (query, _), p in posteriors.items() if query == kind[0]]
         if not mine:
             raise InputError(f"only {kind[0]} rows were given; a posterior needs labels or a second modality")
         found[kind] = np.mean(mine, axis=0)
+    if not any(target.any() for target in found.values()):
+        raise InputError("no item is relevant to any query; a posterior needs labels that rows share, or pairs")
     return found
 
 
@@ -165,17 +184,21 @@ def likely_scale(cosines: np.ndarray, grades: np.ndarray) -> float:
 def logistic(cosines: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
     """Return the slope > 0 and the offset of the log odds as a function of the cosine, by maximum likelihood.
 
-    Targets may be probabilities. A small ridge on the slope bounds it where a threshold separates the targets.
+    Targets may be probabilities. A small ridge on the slope bounds it where a threshold separates the targets. Where
+    the cosine says nothing, because all targets are equal or higher cosines are no more relevant, the log odds are
+    those of the share of relevant items (half an item at least), in the order of the cosine.
 
     Raises:
-        InputError: All cosines are equal, or no target or every target is 1.
+        InputError: All cosines are equal.
     """
-    mean, deviation = cosines.mean(), cosines.std()
-    if not deviation or not 0 < targets.mean() < 1:
-        raise InputError(
-            "a posterior needs cosines that differ, and relevant and irrelevant items among the known ones"
-        )
-    z, (slope, offset) = (cosines - mean) / deviation, (1.0, float(np.log(targets.mean() / (1 - targets.mean()))))
+    mean, deviation, n = cosines.mean(), cosines.std(), targets.size
+    if deviation < EQUAL:
+        raise InputError("all cosines of a kind are equal; a posterior needs rows that differ")
+    relevant = np.clip(targets.sum(), 0.5, n - 0.5)
+    rate = float(np.log(relevant / (n - relevant)))
+    if targets.min() == targets.max():
+        return ORDER, rate
+    z, (slope, offset) = (cosines - mean) / deviation, (1.0, rate)
     for _ in range(50):  # Newton; the likelihood is concave
         p = expit(slope * z + offset)
         weight = p * (1 - p)
@@ -187,8 +210,8 @@ def logistic(cosines: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
         slope, offset = slope - step[0], offset - step[1]
         if np.abs(step).max() < 1e-9:
             break
-    if slope <= 0:  # higher cosines are no more relevant: the kind's rate, in the order of the cosine
-        return ORDER, float(np.log(targets.mean() / (1 - targets.mean())))
+    if slope <= 0:
+        return ORDER, rate
     return float(slope / deviation), float(offset - slope * mean / deviation)
 
 
@@ -200,18 +223,18 @@ def others(kind: Kind, known: Known, table: np.ndarray) -> np.ndarray:
     return mask
 
 
-_CENTERED = ", across modalities without their means"
 for _kind, _summary, _formula, _reference in (
     (ZScore, "scores of each kind at mean 0 and deviation 1", "(cos − mean) / std", ""),
     (Quantile, "the share of scores of the kind that are lower", "F(cos)", ""),
     (Posterior, "the log odds of relevance given the cosine and the kind", "slope · cos + offset", "Platt 1999"),
     (
         IsotonicPosterior,
-        "the probability of relevance given the cosine and the kind, by isotonic regression",
+        "the probability of relevance given the cosine and the kind",
         "P(relevant | cos)",
         "Zadrozny and Elkan 2002",
     ),
 ):
-    repairs.add(_kind.name, Entry(_kind, _summary, _formula, _reference))
-    _centered = f"{_kind.name}[centered]" if "[" not in _kind.name else _kind.name.replace("]", "-centered]")
-    repairs.add(_centered, Entry(partial(_kind, centered=True), _summary + _CENTERED, _formula, _reference))
+    register(_kind.name, _kind, _summary, _formula, _reference)
+    _name = f"{_kind.name}[centered]" if "[" not in _kind.name else _kind.name.replace("]", "-centered]")
+    _summary += ", across modalities without their means"
+    register(_name, _kind, _summary, _formula, _reference, centered=True)

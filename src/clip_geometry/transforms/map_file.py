@@ -18,10 +18,10 @@ of transforms), transforms (name, parameters, attributes) and checksum; K.ATTRIB
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import numpy as np
 from pydantic import BaseModel, Field
@@ -36,11 +36,12 @@ from clip_geometry.transforms.step import parse_pipeline
 KEY = "clip_geometry"
 FORMAT = 1
 
+Facts = TypeVar("Facts", bound=BaseModel)
+Built = TypeVar("Built")
+
 
 def write_map(fitted: FittedPipeline, path: Path) -> None:
     """Write `fitted` as one file."""
-    from safetensors.numpy import save
-
     unique = list({id(each): each for chain in fitted.chains.values() for each in chain}.values())
     number = {id(each): k for k, each in enumerate(unique)}
     tensors, described = {}, []
@@ -59,10 +60,7 @@ def write_map(fitted: FittedPipeline, path: Path) -> None:
             continue
         affine[modality] = {"unit_rows_in": found.unit_rows_in, "renormalise": found.renormalise}
         tensors |= {f"{modality}.W": found.W, f"{modality}.b": found.b}
-    tensors = {name: np.ascontiguousarray(array, dtype=np.float64) for name, array in tensors.items()}
     facts = {
-        "format": FORMAT,
-        "version": version("clip-geometry"),
         "steps": [str(step) for step in fitted.steps],
         "fitted_on": fitted.fitted_on,
         "refusal": fitted.refusal,
@@ -71,8 +69,16 @@ def write_map(fitted: FittedPipeline, path: Path) -> None:
         "transforms": described,
         "affine": affine,
     }
-    text = _text({**facts, "checksum": checksum(facts, tensors)})
-    write_atomically(path, save(tensors, {KEY: text}))
+    write_facts(path, KEY, facts, tensors)
+
+
+def write_facts(path: Path, key: str, facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> None:
+    """Write JSON and float64 tensors as one .safetensors file with its checksum."""
+    from safetensors.numpy import save
+
+    tensors = {name: np.ascontiguousarray(array, dtype=np.float64) for name, array in tensors.items()}
+    facts = {"format": FORMAT, "version": version("clip-geometry"), **facts}
+    write_atomically(path, save(tensors, {key: _text({**facts, "checksum": checksum(facts, tensors)})}))
 
 
 Dimension = Annotated[int, Field(ge=1, le=10**6)]
@@ -99,23 +105,48 @@ class _Facts(BaseModel):
 
 def read_map(path: Path) -> FittedPipeline:
     """Read a fitted pipeline; raise InputError for a file that is damaged or something else."""
-    metadata, stored = read_safetensors(path, "a map (.safetensors) written by fit", framework="pt")
-    if KEY not in metadata:
-        raise InputError(f"{shown(path)} is a .safetensors file but no map of clip-geometry: give one that fit wrote")
+    return read_facts(path, KEY, _Facts, _fitted, what="map", writer="fit")
+
+
+def read_facts(
+    path: Path,
+    key: str,
+    schema: type[Facts],
+    build: Callable[[Facts, Mapping[str, np.ndarray]], Built],
+    *,
+    what: str,
+    writer: str,
+) -> Built:
+    """Read what `write_facts` wrote; raise InputError for a file that is damaged or something else.
+
+    Args:
+        path: The file.
+        key: Of the JSON in the metadata.
+        schema: Of the JSON.
+        build: Makes the result of the JSON and the tensors; whatever it raises says that the two disagree.
+        what: What the file holds, for messages.
+        writer: What writes such files, for messages.
+    """
+    expected = f"a {what} (.safetensors) written by {writer}"
+    metadata, stored = read_safetensors(path, expected, framework="pt")
+    if key not in metadata:
+        raise InputError(
+            f"{shown(path)} is a .safetensors file but no {what} of clip-geometry: give one that {writer} wrote"
+        )
     tensors = {name: tensor.double().numpy() for name, tensor in stored.items()}  # float64, as all are written
-    found = parse_json(metadata[KEY], f"the metadata of {shown(path)}", dict[str, Any])
+    found = parse_json(metadata[key], f"the metadata of {shown(path)}", dict[str, Any])
     if found.pop("checksum", None) != checksum(found, tensors):
         raise InputError(f"{shown(path)} is damaged, its checksum does not hold: copy it again or fit it again")
     if found.get("format") != FORMAT:
         raise InputError(
             f"{shown(path)} has format {shown(found.get('format'))} of clip-geometry {shown(found.get('version'))}, "
-            f"and this version reads format {FORMAT}: install that version or fit the map again"
+            f"and this version reads format {FORMAT}: install that version or fit the {what} again"
         )
-    facts: _Facts = checked(found, f"the metadata of {shown(path)}", _Facts)
+    facts = checked(found, f"the metadata of {shown(path)}", schema)
     try:
-        return _fitted(facts, tensors)
+        return build(facts, tensors)
     except (InputError, KeyError, IndexError, TypeError, ValueError) as error:  # its parts disagree, whoever wrote it
-        raise InputError(f"{shown(path)} contradicts itself ({first_line(error)}): fit the map again") from None
+        raise InputError(f"{shown(path)} contradicts itself ({first_line(error)}): fit the {what} again") from None
 
 
 def _fitted(facts: _Facts, tensors: Mapping[str, np.ndarray]) -> FittedPipeline:
@@ -142,7 +173,7 @@ def _fitted(facts: _Facts, tensors: Mapping[str, np.ndarray]) -> FittedPipeline:
 
 
 def attributes_of(kind: type) -> list[str]:
-    """Return what a transform of that kind learns: its declared attributes that end in _."""
+    """Return what a transform or a repair of that kind learns: its declared attributes that end in _."""
     return sorted(name for name in get_type_hints(kind) if name.endswith("_"))
 
 

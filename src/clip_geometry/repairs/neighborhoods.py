@@ -1,0 +1,229 @@
+"""Repairs by neighborhoods: an item that is near to many queries of a bank, a hub, counts less."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from scipy.special import logsumexp
+
+from clip_geometry.geometry._core.arguments import positive_number, whole_number
+from clip_geometry.registry import InputError
+from clip_geometry.repairs.base import InnerProduct, Known, Listwise, Sets, Term, register
+from clip_geometry.repairs.maps import view_of
+from clip_geometry.transforms import Normalize
+
+SAME = 1e-6  # 1 − cosine up to which two rows are one: a row and its float16 copy
+ENTRIES = 2**22  # of a block of cosines: 32 MB
+
+
+class Neighborhood(InnerProduct):
+    """Base of the repairs that subtract from the cosine how near an item is to a bank of queries.
+
+    There is one bank for the queries of each modality, and it serves items of every modality. So the bias depends on
+    the kind, (query modality × item modality): an image is near to the bank of image queries, a text is not, and most
+    of that difference is subtracted.
+
+    Attributes:
+        queries_: Modality → unit rows of its bank: the known queries, or else the known rows. A bank row that is the
+            item itself does not count; a copy of it does.
+    """
+
+    queries_: dict[str, np.ndarray]
+
+    def _learn(self, known: Known) -> None:
+        self.views_ = [view_of("", known)]
+        self.terms_ = dict.fromkeys(known.kinds, Term(0, self._slope(known)))
+        self.queries_ = bank_of({each: known.asked(each) for each in known.modalities}, self.name)
+
+    def _slope(self, known: Known) -> float:
+        return 1.0
+
+
+class CSLS(Neighborhood):
+    """Cross-domain similarity local scaling: 2 cos(q, x) − r(x) − r(q).
+
+    For a query of modality a and an item of modality m, r(x) is the mean cosine of x to its k nearest queries of the
+    bank of a, and r(q) that of q to its k nearest known rows of modality m. Within one modality of items r(q) changes
+    nothing, but in a mixed index it differs between modalities.
+
+    Args:
+        k: Number of neighbors; of smaller banks, all rows.
+
+    Attributes:
+        items_: Modality → unit rows of the known items.
+    """
+
+    name = "csls"
+    items_: dict[str, np.ndarray]
+
+    def __init__(self, k: int = 10):
+        self.k = whole_number(k, "k", of=", of neighbors")
+
+    def _learn(self, known: Known) -> None:
+        super()._learn(known)
+        self.items_ = bank_of(known.rows, self.name)
+
+    def _slope(self, known: Known) -> float:
+        return 2.0
+
+    def item_bias(self, query: str, item: str, x: np.ndarray) -> np.ndarray:
+        return -nearest_mean(x, self.queries_[query], self.k, own=query == item)
+
+    def query_bias(self, query: str, item: str, q: np.ndarray) -> np.ndarray:
+        return -nearest_mean(q, self.items_[item], self.k, own=query == item)
+
+
+class NNN(Neighborhood):
+    """Nearest neighbor normalization: cos(q, x) − α r(x), r(x) the mean cosine of x to its k nearest bank queries.
+
+    Args:
+        k: Number of neighbors; of smaller banks, all rows.
+        alpha: Weight α of the mean. The defaults are those that the authors recommend where nothing is tuned.
+    """
+
+    name = "nnn"
+
+    def __init__(self, k: int = 128, alpha: float = 0.75):
+        self.k, self.alpha = whole_number(k, "k", of=", of neighbors"), positive_number(alpha, "alpha")
+
+    def item_bias(self, query: str, item: str, x: np.ndarray) -> np.ndarray:
+        return -self.alpha * nearest_mean(x, self.queries_[query], self.k, own=query == item)
+
+
+class InvertedSoftmax(Neighborhood):
+    """The log of the inverted softmax, β cos(q, x) − log Σ_b exp(β cos(b, x)) over the bank queries b.
+
+    It is the log probability that the item was asked for by this query rather than by those of the bank. They are of
+    the query's modality, so that items of all modalities share one scale.
+
+    Args:
+        beta: Inverse temperature β; by default the logit scale of the model.
+    """
+
+    name = "inverted_softmax"
+
+    def __init__(self, beta: float | None = None):
+        self.beta = None if beta is None else positive_number(beta, "beta")
+
+    def _slope(self, known: Known) -> float:
+        return self.beta or known.logit_scale
+
+    def item_bias(self, query: str, item: str, x: np.ndarray) -> np.ndarray:
+        beta = self.terms_[query, item].slope
+        return -over_bank(x, self.queries_[query], lambda cosines: _log_sum(beta, cosines), own=query == item)
+
+
+class QBNorm(Listwise):
+    """Querybank normalization by the dynamic inverted softmax.
+
+    The activation set are the items of the whole mixed index that are first for some query of the bank, itself left
+    out. A query whose first item, by cosine, is one of them takes the inverted softmax (its log, see
+    `InvertedSoftmax`), any other query β cos(q, x). There is one bank for the queries of each modality, for items of
+    every modality.
+
+    Args:
+        beta: Inverse temperature β; 20 is that of the paper.
+
+    Attributes:
+        queries_: Modality → unit rows of its bank: the known queries, or else the known rows. A bank row that is the
+            item itself does not count; a copy of it does.
+    """
+
+    name = "qb_norm"
+    queries_: dict[str, np.ndarray]
+
+    def __init__(self, beta: float = 20.0):
+        self.beta = positive_number(beta, "beta")
+
+    def _learn(self, known: Known) -> None:
+        self.queries_ = bank_of({each: known.asked(each) for each in known.modalities}, self.name)
+
+    def mixed(self, query: str, q: np.ndarray, items: Sets, itself: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        self.require(self.queries_, query)
+        bank, q = self.queries_[query], Normalize().transform(q)
+        best, first = np.full(len(bank), -np.inf), np.zeros(len(bank), dtype=int)  # of each bank query
+        cosines, log_sums, start = {}, {}, 0
+        for item, x in items.items():
+            x = Normalize().transform(x)
+            cosines[item], log_sums[item] = q @ x.T, np.empty(len(x))
+            for rows, block in _blocks(x, bank, own=query == item):
+                log_sums[item][rows] = _log_sum(self.beta, block)
+                first = np.where(block.max(0) > best, start + rows.start + block.argmax(0), first)
+                best = np.maximum(best, block.max(0))
+            start += len(x)
+        if itself is not None:
+            cosines[query][np.arange(len(q)), itself] = -np.inf
+        of_queries = np.concatenate(list(cosines.values()), axis=1).argmax(1)
+        active = np.isin(of_queries, first)[:, None]
+        return {item: self.beta * table - active * log_sums[item] for item, table in cosines.items()}
+
+
+def bank_of(sets: Sets, name: str) -> dict[str, np.ndarray]:
+    """Return the rows of each modality at unit length."""
+    for modality, rows in sets.items():
+        if len(rows) < 2:
+            raise InputError(f"there is one {modality} row; {name} needs a bank of at least 2 of each modality")
+    return {modality: Normalize().transform(rows) for modality, rows in sets.items()}
+
+
+def nearest_mean(x: np.ndarray, bank: np.ndarray, k: int, *, own: bool) -> np.ndarray:
+    """Return the mean cosine of each row of x to its k nearest of the bank, (n,)."""
+    k = min(k, len(bank) - own)
+    return over_bank(x, bank, lambda cosines: np.partition(cosines, -k, axis=1)[:, -k:].mean(1), own=own)
+
+
+def over_bank(x: np.ndarray, bank: np.ndarray, reduce: Callable[[np.ndarray], np.ndarray], *, own: bool) -> np.ndarray:
+    """Return a statistic of the cosines of each row of x to the bank, (n,).
+
+    Args:
+        x: (n, d) unit rows.
+        bank: (m, d) unit rows.
+        reduce: Of (r, m) cosines, returns (r,).
+        own: Whether x and the bank are of one modality, so that a bank row can be the row itself; its cosine is −∞.
+    """
+    return np.concatenate([reduce(cosines) for _, cosines in _blocks(x, bank, own=own)])
+
+
+def _blocks(x: np.ndarray, bank: np.ndarray, *, own: bool) -> Iterator[tuple[slice, np.ndarray]]:
+    step = max(1, ENTRIES // len(bank))
+    for start in range(0, len(x), step):
+        rows = slice(start, min(start + step, len(x)))
+        cosines = x[rows] @ bank.T
+        if own:
+            nearest = cosines.argmax(1)
+            itself = np.flatnonzero(np.take_along_axis(cosines, nearest[:, None], 1)[:, 0] > 1 - SAME)
+            cosines[itself, nearest[itself]] = -np.inf
+        yield rows, cosines
+
+
+def _log_sum(beta: float, cosines: np.ndarray) -> np.ndarray:
+    return np.asarray(logsumexp(beta * cosines, axis=1))
+
+
+register(
+    "csls",
+    CSLS,
+    "twice the cosine less the mean cosines of the item and of the query to their 10 nearest",
+    "2 cos(q, x) − r_a(x) − r_m(q)",
+    "Conneau et al. 2018, arXiv:1710.04087",
+)
+register(
+    "inverted_softmax",
+    InvertedSoftmax,
+    "the log probability of the query among a bank of queries, given the item",
+    "β cos(q, x) − log Σ_b exp(β cos(b, x))",
+    "Smith et al. 2017, arXiv:1702.03859",
+)
+register(
+    "qb_norm",
+    QBNorm,
+    "the inverted softmax for queries whose first item is first for some query of a bank, else the cosine",
+    "β cos(q, x) − [first item of q is first for some b] log Σ_b exp(β cos(b, x))",
+    "Bogolin et al. 2022, arXiv:2112.12777",
+)
+register(
+    "nnn",
+    NNN,
+    "the cosine less 0.75 times the mean cosine of the item to its 128 nearest queries of a bank",
+    "cos(q, x) − α r_a(x)",
+    "Chowdhury et al. 2024, arXiv:2410.24114",
+)
