@@ -215,7 +215,7 @@ def named_sides(
                 f"--as {modality} was given, but {shown(source)} holds {' and '.join(sides)} rows: give one file"
             )
         return {modality: replace(next(iter(sides.values())), modality=modality)}
-    known = list(fitted.modalities if isinstance(fitted, InnerProduct) else fitted.chains)
+    known = list(fitted.chains if isinstance(fitted, FittedPipeline) else getattr(fitted, "modalities", ()))
     if isinstance(fitted, FittedPipeline) and len(sides) > 1:
         if fitted.refusal:
             raise InputError(fitted.refusal)
@@ -224,7 +224,7 @@ def named_sides(
                 f"the map moves one set onto another ({_words(fitted)}), but {shown(source)} holds "
                 f"{' and '.join(sides)} rows: give the file to be moved"
             )
-    if UNNAMED in sides and ANY not in known:
+    if UNNAMED in sides and known and ANY not in known:
         raise InputError(
             f"{shown(source)} does not say what its rows are, and the map treats {' and '.join(known)} rows "
             f"differently: add --as {' or --as '.join(known)}"

@@ -36,9 +36,13 @@ class Statistic:
         """Return the column of viewed rows, (n,)."""
         if self.k is not None:
             return self.factor * nearest_mean(x, self.bank, self.k, own=self.own)
-        return self.factor * over_bank(
-            x, self.bank, lambda cosines: logsumexp(self.beta * cosines, axis=1), own=self.own
-        )
+        log_sum = partial(logsumexp, axis=1)
+
+
+        def log_sum(cosines: np.ndarray) -> np.ndarray:
+            return np.asarray(logsumexp(self.beta * cosines, axis=1))
+
+        return self.factor * over_bank(x, self.bank, log_sum, own=self.own)
 
     @property
     def neighbors(self) -> int:

@@ -13,6 +13,7 @@ from clip_geometry.files import remove_temporaries, require_new_folder, writing_
 from clip_geometry.modalities import modality_name
 from clip_geometry.registry import InputError, Registry, shown
 from clip_geometry.repairs import InnerProduct, Repair
+from clip_geometry.transforms import ANY
 
 Source = Literal["embeddings", "model", ""]
 
@@ -86,7 +87,8 @@ def write_shipment(shipment: Shipment, to: str, out: Path) -> dict[str, str]:
     """
     target = targets[to]
     for modality in getattr(shipment.repair, "modalities", ()):  # they become names of files
-        modality_name(modality, shipment.repair.name)
+        if modality != ANY:
+            modality_name(modality, f"{shipment.repair.name}:")
     require_new_folder(out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

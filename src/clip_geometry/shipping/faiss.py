@@ -12,7 +12,7 @@ from clip_geometry.registry import InputError
 from clip_geometry.repairs import InnerProduct
 from clip_geometry.shipping.base import Shipment, Target, library, targets
 from clip_geometry.shipping.layout import script
-from clip_geometry.shipping.rows import Step, query_map
+from clip_geometry.shipping.rows import Step, item_map, query_map
 
 BLOCK = 2**14  # rows that are repaired at a time
 
@@ -30,13 +30,11 @@ class FaissIndex(Target):
         groups = _groups(repair, list(sets))
         for group in groups:
             called = "items" if len(groups) == 1 else f"items.{'+'.join(group)}"
-            index, rows = None, sum(len(sets[name]) for name in group)
+            index, rows = faiss.IndexFlatIP(item_map(repair, group[0]).d_out), sum(len(sets[name]) for name in group)
             for name in group:
                 for start in range(0, len(sets[name]), BLOCK):
                     raw = np.asarray(sets[name].vectors[start : start + BLOCK], dtype=np.float64)
-                    repaired = repair.item_rows(name, raw)
-                    index = index or faiss.IndexFlatIP(repaired.shape[1])
-                    index.add(repaired.astype(np.float32))
+                    index.add(repair.item_rows(name, raw).astype(np.float32))
             faiss.write_index(index, str(folder / f"{called}.faiss"))
             files[f"{called}.faiss"] = f"{rows} × {index.d} rows, inner product"
             for query in parts:

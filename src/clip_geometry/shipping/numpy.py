@@ -30,7 +30,7 @@ class NumpyScript(Target):
             kind, layout, arrays = _reranker(repair)
             name, text = "rerank.py", script("rerank.py.j2", repair, kind=kind)
             says = "scores(query, raw, items) and top(query, raw, items, k)"
-        np.savez(folder / "arrays.npz", **arrays)
+        np.savez(folder / "arrays.npz", **arrays)  # pyright: ignore[reportArgumentType]
         (folder / "layout.json").write_text(json.dumps(layout, indent=1) + "\n", encoding="utf-8")
         (folder / name).write_text(text, encoding="utf-8")
         return {name: f"{says}; needs numpy only", "layout.json": "its constants", "arrays.npz": "its arrays"}
@@ -49,7 +49,7 @@ def _reranker(repair: Repair) -> tuple[str, dict[str, Any], dict[str, np.ndarray
     for k, ((query, item), curve) in enumerate(repair.knots_.items()):
         view = repair.views_[repair._view((query, item))]
         sides = {"query": arrays.view(view.queries[query]), "item": arrays.view(view.items[item])}
-        kinds[f"{query} {item}"] = {**sides, "curve": f"curve{k}"}
+        kinds.setdefault(query, {})[item] = {**sides, "curve": f"curve{k}"}
         curves[f"curve{k}"] = np.stack(curve)
     return "curve", {"kinds": kinds, "slope": ORDER}, arrays.by_name | curves
 

@@ -44,6 +44,7 @@ class _Graph:
         views = {v: self.view(mapped.views[v]) for v, _ in mapped.copies}
         columns = [self.add("Mul", views[v], self.constant(np.array(weight))) for v, weight in mapped.copies]
         statistics = {each.column: self.statistic(each, views[each.view]) for each in mapped.statistics}
+        shape = ""
         if len(mapped.constants):
             rows = self.add("Gather", self.add("Shape", "raw"), self.constant(np.array([0])))
             shape = self.add("Concat", rows, self.constant(np.array([1])), axis=0)

@@ -27,9 +27,7 @@ class SentenceEncoder(Target):
     takes = "model"
 
     def write(self, shipment: Shipment, folder: Path) -> dict[str, str]:
-        library("sentence_transformers", "sentence-transformers", "text")
-        from sentence_transformers.models import Router
-
+        modules_of = library("sentence_transformers.sentence_transformer.modules", "sentence-transformers", "text")
         repair, modality, source = shipment.inner_product, shipment.modality, shipment.model
         if source is None:
             raise InputError("no model was given; expected the folder of a sentence-transformers model")
@@ -42,11 +40,11 @@ class SentenceEncoder(Target):
                 f"dimension {maps[0].d_in}"
             )
         model = find(config)[0]
-        query, item = (_modules(each.chain()) for each in maps)
+        query, item = (_modules(modules_of, each.chain()) for each in maps)
         shutil.copytree(model, folder, dirs_exist_ok=True)
         modules = read_json(folder / "modules.json", "a list of modules", list[dict[str, Any]])
         same = _same(query, item)
-        appended = query if same else [Router.for_query_document(query, item, default_route="query")]
+        appended = query if same else [modules_of.Router.for_query_document(query, item, default_route="query")]
         for module in appended:
             kind, place = type(module).__name__, f"{len(modules)}_{type(module).__name__}"
             (folder / place).mkdir()
@@ -61,13 +59,11 @@ class SentenceEncoder(Target):
         return {".": f"SentenceTransformer({modality}), {maps[0].d_in} → {maps[0].d_out}: {says}"}
 
 
-def _modules(steps: list[Step]) -> list[Any]:
-    from sentence_transformers.models import Dense, Normalize
-
+def _modules(modules_of: Any, steps: list[Step]) -> list[Any]:
     return [
-        Normalize()
+        modules_of.Normalize()
         if step == "normalize"
-        else Dense(
+        else modules_of.Dense(
             *step.W.shape,
             activation_function=torch.nn.Identity(),
             init_weight=torch.from_numpy(step.W.T.copy()).float(),
