@@ -91,10 +91,11 @@ def assert_same_top(found, expected, scale):
     """The same items in the same order, scores to 1e-5.
 
     Items whose scores are nearer to each other than that may trade places: float32 cannot tell them apart.
-    scale: of the terms that a score sums up, whose rounding in float32 is the error; 1 for cosines.
+    scale: by which a score multiplies the cosine. Float32 rounds a cosine by some 1e-7, so that 1e-5 holds for scales
+    up to some 20; beyond, the tolerance grows in proportion.
     """
     (scores, rows), (wanted, order) = found, expected
-    tolerance = 1e-5 * max(1.0, scale)
+    tolerance = 1e-5 * max(1.0, scale / 20)
     assert np.abs(scores - wanted).max() < tolerance
     k = wanted.shape[1]
     for mine, theirs, values in zip(rows, order, wanted, strict=True):
@@ -102,3 +103,8 @@ def assert_same_top(found, expected, scale):
             ties = np.flatnonzero(np.abs(values - values[place]) < 2 * tolerance)
             at_edge = values[place] - values[k - 1] < 2 * tolerance
             assert mine[place] in theirs[ties] or at_edge, (mine, theirs, values)
+
+
+def scale_of(repair):
+    """The largest slope of an inner product, by which it multiplies the rounding of a cosine."""
+    return max(abs(term.slope) for term in repair.terms_.values())
