@@ -278,3 +278,12 @@ def require_folders_above(path: Path) -> None:
     for above in path.parents:
         if above.exists() and not above.is_dir():
             raise InputError(f"{shown(above)} is a file, not a folder, so {shown(path)} cannot be written")
+
+
+def require_new_folder(path: Path) -> None:
+    """Raises InputError unless a new folder can be written there: no file, and nothing in a folder that exists."""
+    require_folders_above(path)
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{shown(path)} is a file; a new folder was expected")
+    if path.is_dir() and any(path.iterdir()):
+        raise InputError(f"{shown(path)} is not empty, and nothing is overwritten; choose a new folder")

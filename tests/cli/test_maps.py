@@ -44,7 +44,7 @@ def test_one_set_gives_one_map_for_everything(cli, sets, x):
     assert "rows: 6 → 3, x W + b of unit rows" in out and "map: m.safetensors" in out
     expected = Pipeline("normalize,whiten(3)[image]").fit(x).transform(x)
     for path in sets:
-        ok(cli("apply", "m.safetensors", path, "-o", f"out-{path.stem}"))
+        ok(cli("apply", "m.safetensors", path, "-o", f"out-{path.stem}", "--no-normalize"))
         found = read_any(f"out-{path.stem}")
         assert list(found) == [path.stem]  # a file called text.npy holds texts
         assert np.allclose(found[path.stem].vectors, expected[path.stem], atol=1e-6)
@@ -78,13 +78,16 @@ def test_ids_labels_columns_and_origin_are_kept(cli, store):
     assert list(after["image"].labels) == list(before["image"].labels)
     assert after["text"].provenance["dataset"] == "coco"
     (applied,) = after["text"].provenance["maps"]
-    assert applied["pipeline"] == ["normalize", "center[pooled]"]
+    assert applied["pipeline"] == ["normalize", "center[pooled]", "normalize"]
     assert (applied["file"], applied["fitted_on"]) == ("m.safetensors", "coco/train:pooled")
     assert applied["version"]
     ok(cli("fit", "pca(2)", "moved/text.parquet", "-o", "second.safetensors"))
     ok(cli("apply", "second.safetensors", "moved", "-o", "twice"))
     twice = read_any("twice")["image"]
-    assert [each["pipeline"] for each in twice.provenance["maps"]] == [["normalize", "center[pooled]"], ["pca(2)"]]
+    assert [each["pipeline"] for each in twice.provenance["maps"]] == [
+        ["normalize", "center[pooled]", "normalize"],
+        ["pca(2)", "normalize"],
+    ]
 
 
 def test_measure_says_what_it_does_not_know_of_a_map(cli, sets):
@@ -110,7 +113,7 @@ def test_procrustes_pairs_by_id(cli, store, x):
     fitted = FittedPipeline.load("m.safetensors")
     assert np.allclose(fitted.affine("text").W, Procrustes().fit(x["text"], x["image"]).W_, atol=1e-10)
     assert np.allclose(fitted.affine("image").W, np.eye(6))
-    ok(cli("apply", "m.safetensors", store, "-o", "moved"))
+    ok(cli("apply", "m.safetensors", store, "-o", "moved", "--no-normalize"))
     moved = read_any("moved")
     assert (moved["image"].vectors == x["image"]).all()
     assert np.linalg.norm(moved["text"].vectors - read_any(store)["text"].vectors) > 1
@@ -133,7 +136,7 @@ def test_two_sets_of_one_modality(cli, x, refused):
     np.save("en.npy", x["image"][:, :4])
     out = ok(cli("fit", "least_squares", "ru.npy", "en.npy", "-o", "m.safetensors"))
     assert "least_squares[source-to-target]" in out and "rows: 6 → 4, x W + b" in out
-    ok(cli("apply", "m.safetensors", "ru.npy", "-o", "moved", "--as", "text"))
+    ok(cli("apply", "m.safetensors", "ru.npy", "-o", "moved", "--as", "text", "--no-normalize"))
     expected = LeastSquares().fit(x["text"], x["image"][:, :4]).transform(x["text"])
     assert np.allclose(read_any("moved")["text"].vectors, expected, atol=1e-5)
     np.savez("both.npz", **x)
@@ -149,7 +152,7 @@ def test_two_sets_of_one_modality(cli, x, refused):
 def test_float64_stays_float64(cli, sets, x):
     np.save("wide.npy", x["image"].astype(np.float64))
     ok(cli("fit", "center", "wide.npy", "-o", "m.safetensors"))
-    ok(cli("apply", "m.safetensors", "wide.npy", "-o", "moved"))
+    ok(cli("apply", "m.safetensors", "wide.npy", "-o", "moved", "--no-normalize"))
     found = read_any("moved")["wide"].vectors
     assert found.dtype == np.float64
     assert np.allclose(found, x["image"] - x["image"].astype(float).mean(0), rtol=1e-12, atol=1e-12)
@@ -341,12 +344,12 @@ def test_in_a_process_of_its_own(sets, tmp_path):
 
 def test_large_sets_are_fitted_and_moved_in_blocks(cli, sets, x, monkeypatch):
     """In the order of the rows, a row group at a time, to the numbers of the rows in memory."""
-    monkeypatch.setattr("clip_geometry.formats.tables.GROUP", 16)
+    monkeypatch.setattr("clip_geometry.formats.vectors.GROUP", 16)
     steps = "normalize,whiten(4)[pooled],procrustes[text-to-image]"
     for name, large in (("memory", 2**60), ("blocks", 0)):
         monkeypatch.setattr("clip_geometry.embeddings.LARGE", large)
         ok(cli("fit", steps, sets[0].parent, "-o", f"{name}.safetensors"))
-        ok(cli("apply", f"{name}.safetensors", sets[0].parent, "-o", name))
+        ok(cli("apply", f"{name}.safetensors", sets[0].parent, "-o", name, "--no-normalize"))
     found, expected = read_any("blocks"), Pipeline(steps).fit(x, (np.arange(40),) * 2).transform(x)
     for modality, side in read_any("memory").items():
         assert np.allclose(side.vectors, expected[modality], atol=1e-6)
@@ -360,6 +363,6 @@ def test_a_map_that_leaves_the_range_of_float32_writes_nothing(cli, refused, set
     np.save("huge.npy", rows)
     ok(cli("fit", "scale(100)", sets[0], "-o", "m.safetensors"))
     before = sorted(path.name for path in Path.cwd().iterdir())
-    said = refused("apply", "m.safetensors", "huge.npy", "-o", "moved")
+    said = refused("apply", "m.safetensors", "huge.npy", "-o", "moved", "--no-normalize")
     assert "huge after the map has NaN or infinity in row 34" in said
     assert sorted(path.name for path in Path.cwd().iterdir()) == before

@@ -29,6 +29,8 @@ INTERRUPTED = 130
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", show_default=False)]
 EngineName = Annotated[str, typer.Option("--engine", help="local, or ray: processes on this machine or a cluster")]
 Address = Annotated[str | None, typer.Option(help="address of a Ray cluster; auto on one of its machines")]
+Modality = Annotated[str | None, typer.Option("--as", help="modality of the rows: image or text")]
+NoNormalize = Annotated[bool, typer.Option("--no-normalize", help="leave the rows the lengths that the map gives")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …; auto uses a GPU if there is one")]
 
 
@@ -211,13 +213,41 @@ def apply_command(
     map_file: Annotated[Path, typer.Argument(metavar="MAP", help="a .safetensors file that fit wrote")],
     source: Annotated[Path, typer.Argument(metavar="FOLDER", help="embeddings: a folder or a file")],
     out: Annotated[Path, typer.Option("-o", "--out", help="the new folder to write")] = ...,  # pyright: ignore
-    modality: Annotated[str | None, typer.Option("--as", help="modality of the rows: image or text")] = None,
+    modality: Modality = None,
+    no_normalize: NoNormalize = False,
 ) -> None:
-    """Applies a map to embeddings: OUT/image.parquet and OUT/text.parquet, with ids, labels and the map's origin."""
+    """Applies a map to embeddings: OUT/image.parquet and OUT/text.parquet, with ids, labels and the map's origin.
+
+    Rows are made unit length after the map. Of .npy files it writes .npy files: OUT/image.npy and OUT/text.npy. A saved
+    repair is applied too where it changes the rows only.
+    """
     from clip_geometry.cli.maps import apply_map
     from clip_geometry.paths import expanded
 
-    apply_map(map_file, source, expanded(out), modality)
+    apply_map(map_file, source, expanded(out), modality, normalize=not no_normalize)
+
+
+@app.command("ship")
+def ship_command(
+    map_file: Annotated[Path, typer.Argument(metavar="MAP", help="a map that fit wrote, or a saved repair")],
+    source: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FOLDER]", help="embeddings, for faiss; a saved model, for sentence-transformers"),
+    ] = None,
+    out: Annotated[Path, typer.Option("-o", "--out", help="the new folder to write")] = ...,  # pyright: ignore
+    to: Annotated[str, typer.Option(help="faiss, onnx, sentence-transformers, numpy or javascript")] = ...,  # pyright: ignore
+    modality: Modality = None,
+    no_normalize: NoNormalize = False,
+) -> None:
+    """Writes a map or a repair for other programs, which then need no clip-geometry.
+
+    faiss: an index of FOLDER's rows, and transforms of raw queries. onnx: models of raw rows. sentence-transformers: a
+    copy of the encoder in FOLDER that gives repaired rows. numpy, javascript: a short script with its constants.
+    """
+    from clip_geometry.cli.ship import ship
+    from clip_geometry.paths import expanded
+
+    ship(map_file, source, expanded(out), to, modality, normalize=not no_normalize)
 
 
 @app.command("compare")

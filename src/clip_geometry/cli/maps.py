@@ -1,6 +1,6 @@
 """`clip-geometry fit` and `clip-geometry apply`: a pipeline fitted on some embeddings and applied to others."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,15 +8,28 @@ import numpy as np
 import torch
 
 from clip_geometry.embeddings import Embeddings, is_large, pair_of
-from clip_geometry.files import remove_temporaries, require_folders_above, require_new_file, writing_folder
+from clip_geometry.files import remove_temporaries, require_new_file, require_new_folder, writing_folder
 from clip_geometry.formats import export_parquet, own_name, read_sides
-from clip_geometry.formats.vectors import UNNAMED
+from clip_geometry.formats.vectors import UNNAMED, write_npy
 from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.measuring.provenance import origin_of
 from clip_geometry.measuring.streaming import stream
 from clip_geometry.modalities import modality_name
+from clip_geometry.reading import read_safetensors
 from clip_geometry.registry import InputError, printable, shown
-from clip_geometry.transforms import ANY, FittedPipeline, Pipeline, Step, parse_pipeline, transforms
+from clip_geometry.repairs import InnerProduct, Repair
+from clip_geometry.repairs.repair_file import KEY as REPAIR
+from clip_geometry.shipping import item_map
+from clip_geometry.transforms import (
+    ANY,
+    FittedPipeline,
+    Normalize,
+    Pipeline,
+    Step,
+    Transform,
+    parse_pipeline,
+    transforms,
+)
 from clip_geometry.transforms.step import SCOPES
 from clip_geometry.versions import library_versions
 
@@ -58,40 +71,81 @@ def fit_map(pipeline: str, source: Path, target: Path | None, out: Path) -> None
     print(printable(f"map: {out}"))
 
 
-def apply_map(map_file: Path, source: Path, out: Path, modality: str | None) -> None:
-    """Applies the map to the embeddings and writes the new folder `out`, one table for each modality."""
-    require_folders_above(out)
-    if out.exists() and not out.is_dir():
-        raise InputError(f"{shown(out)} is a file; a new folder for the embeddings was expected")
-    if out.is_dir() and any(out.iterdir()):
-        raise InputError(f"{shown(out)} is not empty, and nothing is overwritten; choose a new folder")
-    fitted = FittedPipeline.load(map_file)
-    sides = _named(read_sides(source), source, fitted, modality)
+def apply_map(map_file: Path, source: Path, out: Path, modality: str | None, *, normalize: bool = True) -> None:
+    """Applies the map to the embeddings and writes the new folder `out`, a file for each modality, .npy or a table."""
+    require_new_folder(out)
+    fitted = read_saved(map_file)
+    sides = named_sides(read_sides(source), source, fitted, modality)
+    ends_unit = isinstance(fitted, Repair) or all(map(_ends_unit, fitted.chains.values()))
+    steps = [*steps_of(fitted), *(["normalize"] if normalize and not ends_unit else [])]
     origin = {
         "file": str(map_file),
-        "pipeline": [str(step) for step in fitted.steps],
-        "fitted_on": fitted.fitted_on,
+        "pipeline": steps,
+        "fitted_on": "known rows" if isinstance(fitted, Repair) else fitted.fitted_on,
         "version": library_versions().get("clip-geometry"),
     }
     applied = {}
     for name, side in sides.items():  # computed while it is written
-        rows: StreamedRows = fitted.transform(stream({name: side}))[name]
+        rows = stream({name: side})
+        mapped: StreamedRows = (
+            _repaired(fitted, rows, name) if isinstance(fitted, Repair) else fitted.transform(rows)[name]
+        )
+        mapped.name = f"{name} after the map"
+        mapped = Normalize().transform(mapped) if normalize and not ends_unit else mapped
         dtype = torch.float64 if side.vectors.dtype == np.float64 else torch.float32
-        moved = rows.map(lambda block, _, dtype=dtype: block.to(dtype), rows.shape[1], dtype=dtype)
-        moved.name = f"{name} after the map"
+        written = mapped.map(lambda block, _, dtype=dtype: block.to(dtype), mapped.shape[1], dtype=dtype)
+        written.name = mapped.name
         provenance = {**side.provenance, "maps": [*side.provenance.get("maps", ()), origin]}
-        applied[name] = replace(side, vectors=moved, provenance=provenance)
+        applied[name] = replace(side, vectors=written, provenance=provenance)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         remove_temporaries(out.parent, out.name)
         with writing_folder(out) as temporary:  # renamed when it is whole
-            export_parquet(applied, temporary)
+            for name, side in applied.items():
+                if is_npy(side):
+                    write_npy(side, temporary / f"{name}.npy")
+                else:
+                    export_parquet({name: side}, temporary)
     except OSError as error:
         raise InputError(f"cannot write to {shown(out)}: {error.strerror or error}") from None
     for name, side in applied.items():
-        print(printable(f"{name}: {len(side)} × {side.dim}"))
-    print(printable(f"pipeline: {_words(fitted)}"))
+        print(printable(f"{name}: {len(side)} × {side.dim}, {name}.{'npy' if is_npy(side) else 'parquet'}"))
+    print(printable(f"pipeline: {' → '.join(steps)}"))
+    if steps != steps_of(fitted):
+        print("rows were made unit length after the map; --no-normalize leaves the lengths that it gives")
     print(printable(f"embeddings: {out}"))
+
+
+def read_saved(path: Path) -> FittedPipeline | Repair:
+    """Reads a map that `fit` wrote, or a saved repair."""
+    metadata, _ = read_safetensors(path, "a map (.safetensors) written by fit", framework="pt")
+    return Repair.load(path) if REPAIR in metadata else FittedPipeline.load(path)
+
+
+def steps_of(fitted: FittedPipeline | Repair) -> list[str]:
+    """The steps of a map, or the name of a repair."""
+    return [fitted.name] if isinstance(fitted, Repair) else [str(step) for step in fitted.steps]
+
+
+def is_npy(side: Embeddings) -> bool:
+    """Whether the rows were read from a .npy file."""
+    return str(side.provenance.get("source")).endswith(".npy")
+
+
+def _ends_unit(chain: Sequence[Transform]) -> bool:
+    return bool(chain) and isinstance(chain[-1], Normalize)
+
+
+def _repaired(repair: Repair, rows: Mapping[str, StreamedRows], modality: str) -> StreamedRows:
+    """The rows of items after a repair that is a map of rows."""
+    mapped = item_map(repair, modality) if isinstance(repair, InnerProduct) else None
+    if mapped is None or not mapped.is_view:
+        raise InputError(
+            f"{repair.name} changes scores, not only rows, so it cannot be applied to embeddings: "
+            "clip-geometry ship writes it for an index"
+        )
+    (affine,), x = mapped.views, rows[modality]
+    return x.map(lambda block, _: torch.from_numpy(affine(block.double().numpy())), mapped.d_out)
 
 
 def _one_side(steps: tuple[Step, ...], source: Path) -> tuple[tuple[Step, ...], dict[str, Embeddings]]:
@@ -150,7 +204,9 @@ def _both_sides(steps: tuple[Step, ...], source: Path, target: Path) -> tuple[tu
     return steps, {name: replace(side, modality=name) for name, side in zip(names, found, strict=True)}
 
 
-def _named(sides: Sides, source: Path, fitted: FittedPipeline, modality: str | None) -> dict[str, Embeddings]:
+def named_sides(
+    sides: Sides, source: Path, fitted: FittedPipeline | Repair, modality: str | None
+) -> dict[str, Embeddings]:
     """The sides by the modality under which the map treats them."""
     if modality is not None:
         modality_name(modality, "--as")
@@ -159,17 +215,19 @@ def _named(sides: Sides, source: Path, fitted: FittedPipeline, modality: str | N
                 f"--as {modality} was given, but {shown(source)} holds {' and '.join(sides)} rows: give one file"
             )
         return {modality: replace(next(iter(sides.values())), modality=modality)}
-    if len(sides) > 1 and fitted.refusal:
-        raise InputError(fitted.refusal)
-    if len(sides) > 1 and ANY in fitted.chains and any(transforms[step.name].paired for step in fitted.steps):
+    known = list(fitted.chains if isinstance(fitted, FittedPipeline) else getattr(fitted, "modalities", ()))
+    if isinstance(fitted, FittedPipeline) and len(sides) > 1:
+        if fitted.refusal:
+            raise InputError(fitted.refusal)
+        if ANY in known and any(transforms[step.name].paired for step in fitted.steps):
+            raise InputError(
+                f"the map moves one set onto another ({_words(fitted)}), but {shown(source)} holds "
+                f"{' and '.join(sides)} rows: give the file to be moved"
+            )
+    if UNNAMED in sides and known and ANY not in known:
         raise InputError(
-            f"the map moves one set onto another ({_words(fitted)}), but {shown(source)} holds {' and '.join(sides)} "
-            "rows: give the file to be moved"
-        )
-    if UNNAMED in sides and ANY not in fitted.chains:
-        raise InputError(
-            f"{shown(source)} does not say what its rows are, and the map treats {' and '.join(fitted.chains)} rows "
-            f"differently: add --as {' or --as '.join(fitted.chains)}"
+            f"{shown(source)} does not say what its rows are, and the map treats {' and '.join(known)} rows "
+            f"differently: add --as {' or --as '.join(known)}"
         )
     names = {name: name or own_name(source) for name in sides}
     return {names[name]: replace(side, modality=names[name]) for name, side in sides.items()}

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel
 
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.files import writing
-from clip_geometry.formats.vectors import LABEL_NAMES, UNNAMED, check_vectors, sides_by_name
+from clip_geometry.formats.vectors import GROUP, LABEL_NAMES, UNNAMED, check_vectors, sides_by_name
 from clip_geometry.modalities import modality_name
 from clip_geometry.paths import existing_file
 from clip_geometry.reading import damaged, parse_json, read_arrow_table, read_table, require_memory
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 VECTORS = "embedding"
-GROUP = 2**14  # rows that are written at a time, as a row group
 FACTS = b"clip_geometry"  # key in the file's metadata of what a table cannot hold
 
 

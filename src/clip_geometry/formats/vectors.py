@@ -3,14 +3,17 @@
 Pickled objects are never loaded; bfloat16 becomes float32, exactly.
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel
 
 from clip_geometry import reading
 from clip_geometry.embeddings import Embeddings
+from clip_geometry.files import write_atomically, writing
 from clip_geometry.modalities import modality_name
 from clip_geometry.registry import InputError, listed, shown
 
@@ -21,6 +24,7 @@ STEMS = {
     "audio": ("audio",),
     "video": ("video", "videos"),
 }
+GROUP = 2**14  # rows that are written at a time
 LABEL_NAMES = ("label", "labels")
 UNNAMED = ""  # the modality of a file that does not name one
 
@@ -102,9 +106,31 @@ def is_rows(array: np.ndarray) -> bool:
 
 
 def read_npy(path: Path) -> dict[str, Embeddings]:
-    """Read one array, which has no modality."""
-    vectors = check_vectors(reading.read_npy(path), shown(path))
-    return {UNNAMED: Embeddings(vectors, UNNAMED, provenance={"source": str(path), "dtype": str(vectors.dtype)})}
+    """Read one array, which has no modality, and the origin that `write_npy` left beside it."""
+    vectors, beside = check_vectors(reading.read_npy(path), shown(path)), _origin_beside(path)
+    known = reading.read_json(beside, "the origin of rows", _Origin).clip_geometry if beside.is_file() else {}
+    provenance = {**known, "source": str(path), "dtype": str(vectors.dtype)}
+    return {UNNAMED: Embeddings(vectors, UNNAMED, provenance=provenance)}
+
+
+def write_npy(embeddings: Embeddings, path: Path) -> None:
+    """Write the rows, in blocks, and beside them the file PATH.json with their origin, which .npy cannot hold."""
+    dtype = np.dtype(str(embeddings.vectors.dtype).removeprefix("torch."))  # StreamedRows have torch's
+    header = {"descr": dtype.str, "fortran_order": False, "shape": (len(embeddings), embeddings.dim)}
+    with writing(path) as file:
+        np.lib.format.write_array_header_1_0(file, header)  # pyright: ignore[reportArgumentType]
+        for start in range(0, len(embeddings), GROUP):
+            file.write(np.ascontiguousarray(embeddings.vectors[start : start + GROUP]).tobytes())
+    origin = {"clip_geometry": dict(embeddings.provenance)}
+    write_atomically(_origin_beside(path), f"{json.dumps(origin, indent=1, default=str)}\n".encode())
+
+
+class _Origin(BaseModel):
+    clip_geometry: dict[str, Any] = {}  # another program's file of that name says nothing
+
+
+def _origin_beside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.json")
 
 
 def read_npz(path: Path) -> dict[str, Embeddings]:

@@ -243,12 +243,12 @@ class InnerProduct(Repair):
             slopes = np.array([[term.slope if term.view == v else 0.0 for term in row] for row in terms])
             left, sizes, right = np.linalg.svd(slopes)
             for k in np.flatnonzero(sizes > 1e-12 * max(sizes[0], 1e-300)):
-                sign = np.sign(right[k][np.abs(right[k]).argmax()])
+                largest = right[k][np.abs(right[k]).argmax()]  # where all slopes are equal, items keep their length
                 blocks.append(
                     (
                         v,
-                        dict(zip(names, sign * sizes[k] * left[:, k], strict=True)),
-                        dict(zip(names, sign * right[k], strict=True)),
+                        dict(zip(names, largest * sizes[k] * left[:, k], strict=True)),
+                        dict(zip(names, right[k] / largest, strict=True)),
                     )
                 )
         return blocks

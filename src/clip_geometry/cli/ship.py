@@ -1,0 +1,37 @@
+"""`clip-geometry ship`: a map or a repair in the format of another program."""
+
+from pathlib import Path
+
+from clip_geometry.cli.maps import named_sides, read_saved
+from clip_geometry.formats import read_sides
+from clip_geometry.paths import existing_folder
+from clip_geometry.registry import InputError, printable, shown
+from clip_geometry.repairs import Repair
+from clip_geometry.shipping import SavedPipeline, Shipment, targets, write_shipment
+
+
+def ship(map_file: Path, source: Path | None, out: Path, to: str, modality: str | None, *, normalize: bool) -> None:
+    """Writes the map for the target `to` into the new folder `out`."""
+    takes = targets[to].takes
+    if takes and source is None:
+        what = "embeddings of the index" if takes == "embeddings" else "a saved model"
+        raise InputError(f"--to {to} needs FOLDER, {what}: clip-geometry ship MAP FOLDER -o {shown(out)} --to {to}")
+    if source is not None and not takes:
+        raise InputError(f"{shown(source)} was given, but --to {to} writes the map alone; leave it out")
+    fitted = read_saved(map_file)
+    sets, model = {}, None
+    if takes == "embeddings" and source is not None:
+        sets = named_sides(read_sides(source), source, fitted, modality)
+    elif takes == "model" and source is not None:
+        model, modality = existing_folder(source, "the folder of a model"), modality or "text"
+    elif modality is not None:
+        raise InputError(f"--as {modality} was given, but --to {to} writes all modalities of the map; leave it out")
+    if isinstance(fitted, Repair):
+        repair = fitted
+    else:
+        repair = SavedPipeline(fitted, sets or ([modality] if modality else None), normalize=normalize)
+    files = write_shipment(Shipment(repair, sets, model, modality or ""), to, out)
+    print(printable(f"repair: {repair.name}"))
+    for name, says in files.items():
+        print(printable(f"{name}: {says}"))
+    print(printable(f"{to}: {out}"))

@@ -1,0 +1,57 @@
+"""NumPy: a script of a few lines with its constants, for rows of an index or, where there are none, for its scores."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clip_geometry.registry import InputError
+from clip_geometry.repairs import InnerProduct, Repair
+from clip_geometry.repairs.calibration import ORDER, Curved
+from clip_geometry.repairs.fusion import TIE, ReciprocalRank
+from clip_geometry.repairs.neighborhoods import QBNorm
+from clip_geometry.shipping.base import Shipment, Target, targets
+from clip_geometry.shipping.layout import Arrays, has_banks, layout_of, script
+
+
+class NumpyScript(Target):
+    """Write repair.py for an inner product and rerank.py for other repairs, with layout.json and arrays.npz."""
+
+    summary = "a script of a few lines for NumPy; for repairs that are no index, a reranker"
+
+    def write(self, shipment: Shipment, folder: Path) -> dict[str, str]:
+        repair = shipment.repair
+        if isinstance(repair, InnerProduct):
+            layout, arrays = layout_of(repair)
+            name, text = "repair.py", script("repair.py.j2", repair, banks=has_banks(layout))
+            says = "rows(role, modality, raw) and top(query, raw, index, k)"
+        else:
+            kind, layout, arrays = _reranker(repair)
+            name, text = "rerank.py", script("rerank.py.j2", repair, kind=kind)
+            says = "scores(query, raw, items) and top(query, raw, items, k)"
+        np.savez(folder / "arrays.npz", **arrays)  # pyright: ignore[reportArgumentType]
+        (folder / "layout.json").write_text(json.dumps(layout, indent=1) + "\n", encoding="utf-8")
+        (folder / name).write_text(text, encoding="utf-8")
+        return {name: f"{says}; needs numpy only", "layout.json": "its constants", "arrays.npz": "its arrays"}
+
+
+def _reranker(repair: Repair) -> tuple[str, dict[str, Any], dict[str, np.ndarray]]:
+    """Return the kind of script, its constants and its arrays."""
+    if isinstance(repair, ReciprocalRank):
+        return "rrf", {"constant": repair.constant, "own_first": repair.own_first, "tie": TIE}, {}
+    if isinstance(repair, QBNorm):
+        banks = {name: f"bank{k}" for k, name in enumerate(repair.queries_)}
+        return "qb_norm", {"beta": repair.beta, "banks": banks}, {banks[m]: x for m, x in repair.queries_.items()}
+    if not isinstance(repair, Curved):
+        raise InputError(f"{repair.name} has no form that can be shipped")
+    arrays, curves, kinds = Arrays(), {}, {}
+    for k, ((query, item), curve) in enumerate(repair.knots_.items()):
+        view = repair.views_[repair._view((query, item))]
+        sides = {"query": arrays.view(view.queries[query]), "item": arrays.view(view.items[item])}
+        kinds.setdefault(query, {})[item] = {**sides, "curve": f"curve{k}"}
+        curves[f"curve{k}"] = np.stack(curve)
+    return "curve", {"kinds": kinds, "slope": ORDER}, arrays.by_name | curves
+
+
+targets.add("numpy", NumpyScript())
