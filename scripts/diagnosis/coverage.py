@@ -52,6 +52,7 @@ def main() -> None:
                 "repair": found.recommended,
                 "predicted": change.value,
                 "error": change.error,
+                "fit_error": change.fit_error,
                 "low": low,
                 "high": high,
                 "true": float(np.mean(true)),

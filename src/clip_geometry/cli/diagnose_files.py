@@ -104,6 +104,7 @@ def _print_repairs(out: Any, found: Diagnosis) -> None:
     shown_numbers = [
         "mrr",
         "r_at_1",
+        "hit_at_10",
         "own_share",
         "cross_r_at_1",
         "neighbors",

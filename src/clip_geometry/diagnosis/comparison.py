@@ -152,7 +152,7 @@ def compare_repairs(
         "splits": splits,
         "seed": seed,
         "fitted_on": {name: len(rows) for name, rows in halves[0].fit.items()},
-        "index": {name: len(rows) for name, rows in halves[0].index.items()},
+        "index": {name: len(rows) for name, rows in halves[0].searched.items()},
         "queries": {name: len(rows) for name, rows in halves[0].queries.items()},
     }
     return RepairComparison(candidates, failed, recommended, ties, _front(candidates), facts)

@@ -22,7 +22,7 @@ class Split(NamedTuple):
     """Row numbers by modality: to fit on, and the index to test on with the rows that are its queries."""
 
     fit: Rows
-    index: Rows
+    searched: Rows
     queries: Rows
 
 
@@ -149,7 +149,9 @@ class MixedIndex:
         tables = {}
         for k, first in enumerate(self.modalities):
             for second in self.modalities[k + 1 :]:
-                a, b = self.groups[first][numbers[first]], self.groups[second][numbers[second]]
+                groups = self.groups[first], self.groups[second]
+                assert groups[0] is not None and groups[1] is not None  # as `by` is "pairs"
+                a, b = groups[0][numbers[first]], groups[1][numbers[second]]
                 order = np.argsort(b, kind="stable")
                 low, high = np.searchsorted(b[order], a, side="left"), np.searchsorted(b[order], a, side="right")
                 i = np.repeat(np.arange(len(a)), high - low)
@@ -166,26 +168,23 @@ class MixedIndex:
 def _groups(sets: Mapping[str, Embeddings], names: list[str]) -> dict[str, np.ndarray | None]:
     """The item of each row as a number; None for modalities that do not pair with the first."""
     first = sets[names[0]]
-    groups: dict[str, np.ndarray | None] = {names[0]: np.arange(len(first))}
+    own = np.arange(len(first))
+    if len(names) > 1 and first.item_id is not None:  # rows with equal ids are one item
+        own = np.unique(first.item_id, return_inverse=True)[1]
+    groups: dict[str, np.ndarray | None] = {names[0]: own}
+    alone = len(first)  # the number of the next row without a partner, which is an item of its own
     for name in names[1:]:
         try:
             if "label" in (first.pair_on, sets[name].pair_on):
-                raise InputError("prompts are not split")
+                raise InputError("prompts belong to a class and not to an item")
             i, j = pair(first, sets[name])
         except InputError:
             groups[name] = None
             continue
-        own = np.full(len(sets[name]), -1)
-        own[j] = i
-        alone = own < 0  # rows without a partner are items of their own
-        own[alone] = len(first) + np.arange(alone.sum())
-        groups[name] = own
-    if len(names) > 1 and first.item_id is not None:  # images with equal ids are one item
-        _, groups[names[0]] = np.unique(first.item_id, return_inverse=True)
-        for name in names[1:]:
-            if (group := groups[name]) is not None:
-                paired = group < len(first)
-                groups[name] = np.where(paired, groups[names[0]][np.where(paired, group, 0)], group)
+        group = np.arange(alone, alone + len(sets[name]))
+        group[j] = own[i]
+        alone += len(group)
+        groups[name] = group
     return groups
 
 
@@ -194,6 +193,7 @@ def _codes(sets: Mapping[str, Embeddings]) -> dict[str, np.ndarray]:
     codes, alone = {}, 0
     for name, each in sets.items():
         own = np.empty(len(each), dtype=np.int64)
+        assert each.labels is not None
         for row, label in enumerate(each.labels.tolist()):
             if is_missing(label) or label == "":
                 alone -= 1

@@ -51,7 +51,7 @@ class Diagnosis:
         severe = [found for found in self.findings if found.severity == "error"]
         worse = [found for found in self.findings if found.severity == "warning"]
         said = [WORDS("faults", severe=_names(severe), worse=_names(worse))]
-        if self.comparison is None:
+        if self.comparison is None or self.index is None:
             return [*said, WORDS("skipped", why=self.skipped)]
         compared = self.comparison
         none, taken = compared.candidates["none"], compared.candidates[compared.recommended]

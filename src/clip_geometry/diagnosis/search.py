@@ -1,6 +1,6 @@
 """What a repaired index returns: a value for every query, and their mean with its error."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,12 +12,11 @@ from clip_geometry.registry import InputError
 from clip_geometry.repairs import Repair, repairs
 
 K = 10
-INTERVAL = 1.645  # standard errors of a 90 % interval
-BLOCK = 256  # queries scored at a time
 # what each number is, for tables; all are means over queries of the share or the rank of one query
 NUMBERS = {
     "mrr": "reciprocal rank of the first relevant item of another modality, in the mixed index",
     "r_at_1": "queries whose first item in the mixed index is relevant and of another modality",
+    "hit_at_10": "queries with a relevant item of another modality in the top ten of the mixed index",
     "own_share": "own modality in the top ten of the mixed index",
     "cross_r_at_1": "queries whose first item among the other modalities is relevant (ordinary recall at 1)",
     "neighbors": "the ten nearest items of the own modality that stay among the ten nearest",
@@ -27,44 +26,59 @@ NUMBERS = {
 
 
 class Estimate(NamedTuple):
-    """A mean over queries and its standard error, 0 where all queries agree."""
+    """A mean over queries.
+
+    Attributes:
+        value: The mean.
+        error: Its standard error over items, for these fits.
+        fit_error: The standard error that includes fitting, by the corrected resampled variance of Nadeau and Bengio
+            (2003): (1/J + test/train) times the variance over the J splits; NaN for one split.
+        splits: J.
+    """
 
     value: float
     error: float
+    fit_error: float = float("nan")
+    splits: int = 1
 
     def interval(self) -> tuple[float, float]:
-        """The 90 % interval."""
-        return self.value - INTERVAL * self.error, self.value + INTERVAL * self.error
+        """The 90 % interval of what the repair, fitted on all items, does on new ones: Student's t, J − 1 degrees."""
+        from scipy.stats import t
+
+        reach = t.ppf(0.95, self.splits - 1) * self.fit_error if self.splits > 1 else float("nan")
+        return self.value - reach, self.value + reach
 
 
 class Search:
     """The held-out index of a split, searched with the scores of any repair."""
 
     def __init__(self, index: MixedIndex, split: Split):
-        self.items, self.relevance = index.rows(split.index), index.relevance(split.index)
-        assert self.relevance is not None
+        relevance = index.relevance(split.searched)
+        assert relevance is not None
+        self.items, self.relevance = index.rows(split.searched), relevance
         # places of the queries within the index
-        self.queries = {name: np.searchsorted(split.index[name], rows) for name, rows in split.queries.items()}
-        self.before: dict[tuple[str, int], np.ndarray] = {}  # own neighbors without a repair, which is run first
+        self.queries = {name: np.searchsorted(split.searched[name], rows) for name, rows in split.queries.items()}
+        self.relevant: dict[tuple[str, str], np.ndarray] = {}
+        self.before: dict[str, np.ndarray] = {}  # own neighbors without a repair, which is run first
 
     def run(self, repair: Repair) -> dict[str, dict[str, np.ndarray]]:
         """Modality of the queries → number → a value for each query."""
-        found = {}
-        for query, places in self.queries.items():
-            blocks = [
-                self._block(repair, query, places[start : start + BLOCK]) for start in range(0, len(places), BLOCK)
-            ]
-            found[query] = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
-        return found
+        return {query: self._run(repair, query, places) for query, places in self.queries.items() if len(places)}
 
-    def _block(self, repair: Repair, query: str, places: np.ndarray) -> dict[str, np.ndarray]:
+    def _relevant(self, query: str, item: str) -> np.ndarray:
+        if (query, item) not in self.relevant:
+            places, items = torch.from_numpy(self.queries[query]), torch.arange(len(self.items[item]))
+            grades = self.relevance.tables[query, item].grades(places, items.expand(len(places), -1))
+            self.relevant[query, item] = grades.numpy() > 0
+        return self.relevant[query, item]
+
+    def _run(self, repair: Repair, query: str, places: np.ndarray) -> dict[str, np.ndarray]:
         scores = repair.mixed(query, self.items[query][places], self.items, places)
         best = np.full(len(places), -np.inf)  # of the relevant items of other modalities
         irrelevant = {}
         for item, each in scores.items():
             if item != query:
-                numbers = torch.arange(each.shape[1]).expand(len(places), -1)
-                relevant = self.relevance.tables[query, item].grades(torch.from_numpy(places), numbers).numpy() > 0
+                relevant = self._relevant(query, item)
                 best = np.maximum(best, np.where(relevant, each, -np.inf).max(1))
                 irrelevant[item] = np.where(relevant, -np.inf, each)
         across = sum((each >= best[:, None]).sum(1) for each in irrelevant.values())
@@ -72,13 +86,14 @@ class Search:
         undefined = np.isneginf(best)
         k = min(K, scores[query].shape[1] - 1)
         near = np.sort(np.argpartition(-scores[query], k - 1, axis=1)[:, :k], axis=1)
-        before = self.before.setdefault((query, int(places[0])), near)
+        before = self.before.setdefault(query, near)
         two_sided = two_sided_scores(
             scores, self.relevance, query, queries=places, k=min(K, sum(map(len, self.items.values())) - 1)
         )
         return {
             "mrr": np.where(undefined, np.nan, 1 / rank),
             "r_at_1": np.where(undefined, np.nan, rank == 1),
+            "hit_at_10": np.where(undefined, np.nan, rank <= K),
             "own_share": two_sided[f"share.{query}"],
             "cross_r_at_1": np.where(undefined, np.nan, across == 0),
             "neighbors": np.array([len(np.intersect1d(a, b)) / k for a, b in zip(before, near, strict=True)]),
@@ -94,10 +109,13 @@ class Sums:
         self.index = index
         self.totals = {name: {number: np.zeros(len(each)) for number in NUMBERS} for name, each in index.sets.items()}
         self.counts = {name: {number: np.zeros(len(each)) for number in NUMBERS} for name, each in index.sets.items()}
+        self.by_split: dict[tuple[str, str], list[float]] = {}  # (query, number) → the mean of each split
 
     def add(self, query: str, rows: np.ndarray, numbers: Mapping[str, np.ndarray]) -> None:
         for number, values in numbers.items():
             known = ~np.isnan(values)
+            mean = float(values[known].mean()) if known.any() else float("nan")
+            self.by_split.setdefault((query, number), []).append(mean)
             self.totals[query][number][rows[known]] += values[known]
             self.counts[query][number][rows[known]] += 1
 
@@ -116,8 +134,19 @@ class Sums:
             parts = {f"{number}.{query}": {query: each} for query, each in values.items()}
             for name, part in ({number: values} | parts).items():
                 if (estimate := _estimate(part, self.index)) is not None:
-                    found[name] = estimate
+                    found[name] = estimate._replace(**self._fit_error(number, list(part), less))
         return found
+
+    def _fit_error(self, number: str, queries: Sequence[str], less: "Sums | None") -> dict[str, float]:
+        """The error that includes fitting: test and training halves are equally large."""
+        some = [query for query in queries if (query, number) in self.by_split]
+        means = np.array([self.by_split[query, number] for query in some])
+        if less is not None:
+            means = means - np.array([less.by_split[query, number] for query in some])
+        means = means[~np.isnan(means).all(1)].mean(0)
+        splits = len(means)
+        error = float(np.sqrt((1 / splits + 1) * means.var(ddof=1))) if splits > 1 else float("nan")
+        return {"fit_error": error, "splits": splits}
 
 
 def _estimate(values: Mapping[str, np.ndarray], index: MixedIndex) -> Estimate | None:

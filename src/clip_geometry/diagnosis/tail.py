@@ -12,8 +12,8 @@ LEAST = 50  # distances
 
 
 class Tail(NamedTuple):
-    """limit: distance below which rows are marked. marked: number of them. expected: natural ones among them. p_value: of as
-    many natural ones or more. median: of the distances to the nearest row."""
+    """limit: distance below which rows are marked. marked: number of them. expected: natural ones among them. p_value:
+    of as many natural ones or more. median: of the distances to the nearest row."""
 
     limit: float
     marked: int

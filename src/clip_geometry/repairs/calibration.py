@@ -15,6 +15,7 @@ from clip_geometry.repairs.maps import view_of
 Tables: TypeAlias = Mapping[Kind, np.ndarray]
 
 EQUAL = 1e-9  # deviation of cosines that differ by rounding only
+QUERIES = 250  # of each kind that curves are fitted to: with 1,000 items 250,000 scores
 ORDER = 1e-6  # slope added to a curve, so that equal values keep the order of the cosine
 RIDGE = 1e-6  # on the squared slope of standardized cosines, in proportion to the variance of targets of that share
 
@@ -113,7 +114,7 @@ class Posterior(Calibrated, InnerProduct):
     def _calibrate(self, known: Known, cosines: Tables, spreads: Mapping[Kind, float]) -> None:
         self.terms_ = {}
         for kind, target in targets(known, cosines, spreads).items():
-            chosen = others(kind, known, target)
+            chosen = others(kind, known, target, QUERIES)
             self.terms_[kind] = Term(self._view(kind), *logistic(cosines[kind][chosen], target[chosen]))
 
 
@@ -128,7 +129,7 @@ class IsotonicPosterior(Curved):
 
         self.knots_ = {}
         for kind, target in targets(known, cosines, spreads).items():
-            chosen = others(kind, known, target)
+            chosen = others(kind, known, target, QUERIES)
             curve = IsotonicRegression(out_of_bounds="clip").fit(cosines[kind][chosen], target[chosen])
             self.knots_[kind] = curve.X_thresholds_, curve.y_thresholds_
 
@@ -173,6 +174,8 @@ def targets(known: Known, cosines: Tables, spreads: Mapping[Kind, float]) -> dic
 
 def likely_scale(cosines: np.ndarray, grades: np.ndarray) -> float:
     """Return the τ for which softmax(τ cosines) gives the relevant items of each query the highest likelihood."""
+    every = _every(cosines, QUERIES)
+    cosines, grades = cosines[::every], grades[::every]
     queries = grades.sum(1) > 0
     grades = grades[queries] / grades[queries].sum(1, keepdims=True)
 
@@ -217,12 +220,18 @@ def logistic(cosines: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
     return float(slope / deviation), float(offset - slope * mean / deviation)
 
 
-def others(kind: Kind, known: Known, table: np.ndarray) -> np.ndarray:
-    """Return the mask of scores that are no row's with itself."""
-    mask = np.ones(table.shape, dtype=bool)
+def others(kind: Kind, known: Known, table: np.ndarray, most: int | None = None) -> np.ndarray:
+    """Return the mask of scores that are no row's with itself, of all queries or of at most so many."""
+    mask = np.zeros(table.shape, dtype=bool)
+    mask[:: _every(table, most)] = True
     if kind[0] == kind[1] and kind[0] not in known.queries:
         np.fill_diagonal(mask, False)
     return mask
+
+
+def _every(table: np.ndarray, most: int | None) -> int:
+    """The stride by which at most so many rows are taken."""
+    return 1 if most is None else -(-len(table) // most)
 
 
 for _kind, _summary, _formula, _reference in (
