@@ -1,6 +1,6 @@
 """How often the checks of `diagnose` name planted faults, and how often they raise a false alarm.
 
-python scripts/diagnosis/faults.py --folders 1000 --seed 1000 -o faults.jsonl --table confusion.md
+python scripts/diagnosis/faults.py --folders 1000 --seed 1000 -o faults.jsonl --page docs/diagnose_faults.md
 
 Folders with no fault, one of twelve or two, 200 to 5,000 rows, from COCO and CIFAR-10 through CLIP, from the
 drawn scenes through the CLIP of this package, and from untrained models. Every folder is written, read and checked as a
@@ -22,7 +22,7 @@ import numpy as np
 from planting import APART, FAULTS, IN_STORES, Folder, Rows, Source, can_have, unit
 
 import clip_geometry as cg
-from clip_geometry.diagnosis.checks import Context, run_checks
+from clip_geometry.diagnosis.checks import NAMES, Context, checks, run_checks
 from clip_geometry.embedding.store import Shard, Store, summary
 from clip_geometry.formats import read_any
 
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="folder k has the seed (SEED, k)")
     parser.add_argument("--cache", type=Path, default=Path("runs/diagnosis"), help="where scenes are embedded to")
     parser.add_argument("-o", "--output", type=Path, default=Path("faults.jsonl"), help="one JSON line for each folder")
-    parser.add_argument("--table", type=Path, help="a Markdown file for the confusion table")
+    parser.add_argument("--page", type=Path, help="a Markdown file for rules, thresholds and the confusion table")
     options = parser.parse_args()
     records = [json.loads(line) for line in options.output.read_text().splitlines()] if options.output.exists() else []
     records = [each for each in records if each["seed"] == options.seed]
@@ -54,8 +54,9 @@ def main() -> None:
                 print(json.dumps(records[-1]), file=file, flush=True)
     text = table(records[: options.folders])
     print(text)
-    if options.table:
-        options.table.write_text(text)
+    if options.page:
+        command = f"python scripts/diagnosis/faults.py --folders {options.folders} --seed {options.seed}"
+        options.page.write_text(page(text, command))
 
 
 def all_sources(cache: Path) -> dict[str, list[Source]]:
@@ -152,10 +153,9 @@ def faulty_folder(sources: Mapping[str, Sequence[Source]], generator: np.random.
         name = source.facts.get("architecture")
         folder.model = f"open_clip:{name}-quickgelu/openai" if name else "local-dir:model"
         folder.encoder = {"activation": "QuickGELU" if name else "GELU, ReLU", "context_length": 77 if name else 32}
-        for fault, plant in FAULTS.items():
-            if fault in drawn:
-                folder.planted[fault] = {}
-                folder.planted[fault] = plant(folder, generator)
+        folder.planted = {fault: {} for fault in FAULTS if fault in drawn}
+        for fault in folder.planted:
+            folder.planted[fault] = FAULTS[fault](folder, generator)
         return folder
 
 
@@ -194,6 +194,68 @@ def write_store(folder: Folder, sets: Rows, path: Path) -> None:
             record = store.write_shard(name, Shard(0, 0, n), rows, columns, facts)
             sides[name] = {**summary([record]), "language": None, "pair_on": "item_id"}
         store.finish({"recipe": recipe, "encoder": folder.encoder, "sides": sides, "class_names": None})
+
+
+PAGE = """# Planted faults
+
+How often the checks of `clip-geometry diagnose` name a fault that was planted, and how often they accuse a clean
+folder. This page was written by
+
+```sh
+{command} --page docs/diagnose_faults.md
+```
+
+Thresholds were set on seed 0 (folders 0 to 299) and on clean sets; the folders below have a seed of their own and were
+made after that.
+
+## What is planted
+
+{folders} Sizes are 200 to 5,000 rows (log-uniform; at most 500 of COCO and CIFAR-10, half of that where there is a
+second split). A third of the folders are stores with a manifest, the others `.npy` files of unit rows; a quarter have a
+second split beside them.
+
+The rules say where a fault can be seen in principle. They are computed from the clean rows, before anything is planted
+and checked:
+
+{rules}
+- Pairs can be told only where the clean ones match: at most 5% of them rank in the farther half of all rows. An
+  untrained model has no such pairs, and CIFAR-10 has no texts.
+- The middle of all rows is a hub only where the mean direction would be in three times as many top tens as the most
+  frequent row (real CLIP and some untrained towers; not the drawn scenes, whose classes lie apart).
+- A wrong activation needs a manifest, and weights whose activation is known (COCO and CIFAR-10, OpenAI's).
+- Not planted together, since one undoes the other: rounding and near copies, rounding and lost directions, and lengths
+  in stores.
+
+A fault counts as named if an error or a warning of its kind is there; float16 is a note by design and counts if it is
+told. "Exactly" asks for more: the shift and its first row, the share of random pairs within 10 points, the format, 95%
+of the foreign rows, all hubs, the number of copies. A false alarm is an error or a warning of one of the twelve kinds
+on a clean folder; a modality gap, few rows and unrelated modalities are what these sets have.
+
+## Confusion
+
+Rows: folders with that fault alone; columns: folders in which the kind of the same number was named. Shares with their
+95% Wilson interval.
+
+{table}
+## When a check reports
+
+| check | looks for | reports when |
+|---|---|---|
+{thresholds}
+"""
+
+
+def page(confusion: str, command: str) -> str:
+    folders = " ".join((__doc__ or "").split("\n\n")[2].partition("Every folder")[0].split())
+    rules = [f"- `{name}`: {' '.join((plant.__doc__ or '').split())}" for name, plant in FAULTS.items()]
+    thresholds = [f"| `{name}` | {checks[name].title} | {checks[name].threshold} |" for name in NAMES]
+    return PAGE.format(
+        command=command,
+        folders=folders,
+        rules="\n".join(rules),
+        table=confusion,
+        thresholds="\n".join(thresholds),
+    )
 
 
 # --- what counts
