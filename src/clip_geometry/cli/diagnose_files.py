@@ -1,5 +1,6 @@
 """`clip-geometry diagnose`: is this index broken, which repair helps, what does it cost."""
 
+import io
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,6 +13,7 @@ from clip_geometry.diagnosis.search import NUMBERS, Estimate
 from clip_geometry.files import claimed, write_atomically
 from clip_geometry.progress import progress
 from clip_geometry.registry import InputError, printable, shown
+from clip_geometry.repairs import repairs as registered
 
 FIGURES = (".png", ".svg", ".pdf")
 MARK = {"error": "✗", "warning": "!", "note": "·"}
@@ -59,7 +61,9 @@ def diagnose_files(
             write_atomically(targets[json_file], found.to_json().encode())
             say(out, f"diagnosis: {json_file}")
         if figure_file is not None:
-            found.figure().savefig(targets[figure_file], dpi=200, format=figure_file.suffix[1:])
+            drawn = io.BytesIO()
+            found.figure().savefig(drawn, dpi=200, format=figure_file.suffix[1:])
+            write_atomically(targets[figure_file], drawn.getvalue())
             say(out, f"figure: {figure_file}")
         if write is not None:
             repair = found.fitted(write_repair)
@@ -114,6 +118,7 @@ def _print_repairs(out: Any, found: Diagnosis) -> None:
     rows = []
     for each in order:
         mark = "recommended" if each.name == compared.recommended else "tie" if each.name in compared.ties else ""
+        mark = "baseline" if registered[each.name].baseline else mark
         costs = [
             f"{of} ({', '.join(c.query for c in each.costs if c.of == of)})"
             for of in ("recall", "neighbors", "precision")

@@ -1,6 +1,7 @@
 """Is a mixed index broken, what repairs it, what does the repair cost, and how is it shipped."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from clip_geometry.diagnosis.context import Context
 from clip_geometry.diagnosis.finding import Finding
 from clip_geometry.diagnosis.index import MixedIndex, RelevantBy
 from clip_geometry.diagnosis.result import Diagnosis
+from clip_geometry.embeddings import Embeddings
 from clip_geometry.geometry._core.arguments import seed_number
 from clip_geometry.measurement.given import given_sets
 from clip_geometry.registry import InputError
@@ -71,7 +73,7 @@ def diagnose(
     beside = None if other is None else given_sets(other)
     context = Context(sets, other=beside, seed=seed)
     findings = run_checks(context)
-    rows = {name: each.take(np.flatnonzero(context.valid(name))) for name, each in sets.items()}
+    rows = _valid(sets, context)
     skipped = _why_not(findings, sets, repairs)
     index = comparison = None
     if skipped is None:
@@ -90,6 +92,17 @@ def diagnose(
     return Diagnosis(
         tuple(findings), comparison, skipped, index, {name: each.vectors.shape for name, each in sets.items()}
     )
+
+
+def _valid(sets: Mapping[str, Embeddings], context: Context) -> dict[str, Embeddings]:
+    """The rows that have a direction; those that pair by position still do."""
+    by_position = len({len(each) for each in sets.values()}) == 1 and all(e.item_id is None for e in sets.values())
+    valid = {}
+    for name, each in sets.items():
+        if by_position and not all(context.valid(other).all() for other in sets):
+            each = replace(each, item_id=np.arange(len(each)))
+        valid[name] = each.take(np.flatnonzero(context.valid(name)))
+    return valid
 
 
 def _why_not(findings: Sequence[Finding], sets: Any, repairs: Sequence[str] | None) -> str | None:

@@ -71,7 +71,7 @@ class RepairComparison:
     Attributes:
         candidates: Repair → `Candidate`; "none" first.
         failed: Repair → why it could not be fitted.
-        recommended: The repair to take, "none" where nothing helps beyond noise.
+        recommended: The repair to take, "none" where nothing helps beyond noise; never a baseline.
         ties: Those that cost nothing beyond noise and are within two paired errors of the best of these.
         front: The repairs that no other beats both in what is found and in ordinary recall.
         facts: Sizes, splits, seed, sampling.
@@ -176,7 +176,7 @@ def _candidate(name: str, sums: Sums, none: Sums, index: MixedIndex) -> Candidat
 
 def _recommended(candidates: Mapping[str, Candidate], sums: Mapping[str, Sums]) -> tuple[str, tuple[str, ...]]:
     """The repair of least effort among those that tie with the best of those that cost nothing, and all of these."""
-    free = [name for name, each in candidates.items() if not each.costs]
+    free = [name for name, each in candidates.items() if not each.costs and not repairs[name].baseline]
     best = max(free, key=lambda name: candidates[name].numbers[AIM].value)
     ties = []
     for name in free:

@@ -11,7 +11,7 @@ from clip_geometry.diagnosis.finding import Finding
 from clip_geometry.diagnosis.index import MixedIndex
 from clip_geometry.diagnosis.search import NUMBERS, Estimate
 from clip_geometry.registry import InputError
-from clip_geometry.repairs import Repair, make_repair
+from clip_geometry.repairs import Repair, make_repair, repairs
 from clip_geometry.report.words import Words
 
 if TYPE_CHECKING:
@@ -66,6 +66,14 @@ class Diagnosis:
         said.append(WORDS("costs", taken=taken))
         if ties:
             said.append(WORDS("ties", names=ties))
+        better = [
+            each
+            for each in compared.candidates.values()
+            if repairs[each.name].baseline and each.numbers[AIM].value > taken.numbers[AIM].value
+        ]
+        if better:
+            best = max(better, key=lambda each: each.numbers[AIM].value)
+            said.append(WORDS("baseline", best=best, by=compared.facts["relevant_by"]))
         return said
 
     def fitted(self, name: str | None = None) -> Repair:
@@ -95,7 +103,7 @@ class Diagnosis:
             for number in NUMBERS:
                 for kind, of in (("", each.numbers), ("_change", each.changes)):
                     if (estimate := of.get(number)) is not None:
-                        row[f"{number}{kind}"], row[f"{number}{kind}_error"] = estimate
+                        row[f"{number}{kind}"], row[f"{number}{kind}_error"] = estimate[:2]
             rows.append({**row, "costs": "; ".join(map(str, each.costs))})
         return pd.DataFrame(rows)
 

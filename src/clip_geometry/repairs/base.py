@@ -272,6 +272,7 @@ class Entry:
         summary: What it does, in a line.
         formula: Of the score.
         reference: Where it is from.
+        baseline: Whether it is only compared with, as the fusion of separate indices, which is no mixed index.
     """
 
     name: str
@@ -280,6 +281,7 @@ class Entry:
     summary: str
     formula: str
     reference: str
+    baseline: bool
 
     def make(self) -> Repair:
         """Return the repair, not yet fitted."""
@@ -291,9 +293,18 @@ class Entry:
 repairs: Registry[Entry] = Registry("repair", "clip-geometry list repairs")
 
 
-def register(name: str, kind: type[Repair], summary: str, formula: str, reference: str = "", **parameters: Any) -> None:
-    """Add a repair to the registry."""
-    repairs.add(name, Entry(name, kind, parameters, summary, formula, reference))
+def register(
+    name: str,
+    kind: type[Repair],
+    summary: str,
+    formula: str,
+    reference: str = "",
+    *,
+    baseline: bool = False,
+    **parameters: Any,
+) -> None:
+    """Add a repair to the registry; `parameters` are those of its class."""
+    repairs.add(name, Entry(name, kind, parameters, summary, formula, reference, baseline))
 
 
 def make_repair(name: str) -> Repair:
