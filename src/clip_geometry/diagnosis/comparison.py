@@ -35,7 +35,7 @@ class Cost(NamedTuple):
     estimate: Estimate
 
     def __str__(self) -> str:
-        value, error = self.estimate
+        value, error = self.estimate[:2]
         if self.of == "neighbors":
             return f"{1 - value:.0%} of the nearest {self.query} rows of {self.query} queries"
         across = " across modalities" * (self.of == "recall")
