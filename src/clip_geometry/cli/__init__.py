@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from clip_geometry.cli.early import check_config, check_embeddings, check_measures, check_pipeline
+from clip_geometry.cli.early import check_config, check_embeddings, check_measures, check_pipeline, check_repairs
 from clip_geometry.progress import note
 from clip_geometry.registry import MOST, InputError, printable, shortened, shown
 
@@ -328,6 +328,8 @@ def diagnose_command(
     if repair is not None and write is None:
         raise InputError("--repair says which repair is saved, but there is no --write; give the file too")
     check_embeddings(*paths, other)
+    check_repairs(repairs)
+    check_repairs(repair)
 
     from clip_geometry.cli.diagnose_files import diagnose_files
 
@@ -348,7 +350,9 @@ def diagnose_command(
 
 @app.command("list")
 def list_command(
-    what: Annotated[str, typer.Argument(metavar="measures|evaluators|models|datasets|tasks|transforms|experiments")],
+    what: Annotated[
+        str, typer.Argument(metavar="measures|evaluators|models|datasets|tasks|transforms|repairs|checks|experiments")
+    ],
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="explain this one in full")] = None,
 ) -> None:
     """Lists what is available, a line each, or explains one of it."""
