@@ -51,6 +51,11 @@ class Candidate:
         numbers: Number → the mean over the queries of all modalities; by modality under "number.modality".
         changes: The same less the number without a repair, with a paired error.
         costs: Why it is not recommended; empty if it costs nothing beyond noise.
+
+    Example:
+        >>> import clip_geometry as cg
+        >>> cg.Candidate("posterior[isotonic]", {}, {}, ()).effort
+        2
     """
 
     name: str
@@ -75,6 +80,12 @@ class RepairComparison:
         ties: Those that cost nothing beyond noise and are within two paired errors of the best of these.
         front: The repairs that no other beats both in what is found and in ordinary recall.
         facts: Sizes, splits, seed, sampling.
+
+    Example:
+        >>> import clip_geometry as cg
+        >>> none = cg.Candidate("none", {}, {}, ())
+        >>> cg.RepairComparison({"none": none}, {}, "none", ("none",), ("none",)).recommended
+        'none'
     """
 
     candidates: Mapping[str, Candidate]
@@ -113,6 +124,16 @@ def compare_repairs(
 
     Raises:
         InputError: For unknown repairs, one modality only, and an index without labels or pairs.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> rng = np.random.default_rng(0)
+        >>> item = rng.normal(size=(100, 16))
+        >>> image, text = (item + 0.5 * rng.normal(size=(100, 16)) for _ in range(2))
+        >>> sets = {"image": cg.Embeddings(image + 2, "image"), "text": cg.Embeddings(text - 2, "text")}
+        >>> found = cg.compare_repairs(cg.MixedIndex.of(sets), ["zscore"], splits=2)
+        >>> found.recommended, found.candidates["zscore"].costs
+        ('zscore', ())
     """
     if len(index.modalities) < 2:
         raise InputError(f"only {index.modalities[0]} rows were given; repairs of a mixed index need two modalities")

@@ -37,6 +37,13 @@ class MixedIndex:
         groups: Modality → the item of each row as a number, shared by the rows of one item; None for a modality that
             is not split, such as class names, which belong to no single item.
         codes: Modality → labels as numbers; a row without a label has a number of its own.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> image, text = np.random.default_rng(0).normal(size=(2, 6, 4))
+        >>> index = cg.MixedIndex.of({"image": cg.Embeddings(image, "image"), "text": cg.Embeddings(text, "text")})
+        >>> index.by, index.items.tolist()
+        ('pairs', [0, 1, 2, 3, 4, 5])
     """
 
     sets: Mapping[str, Embeddings]

@@ -32,6 +32,13 @@ class Diagnosis:
         skipped: Why none were.
         index: What the repairs were compared on.
         shapes: Modality → (n, d).
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(300, 8))
+        >>> found = cg.diagnose(x / np.linalg.norm(x, axis=1, keepdims=True))
+        >>> print(found.verdict[0])
+        The checks found no fault.
     """
 
     findings: Sequence[Finding]

@@ -182,6 +182,16 @@ def search_index(index: MixedIndex, repair: Repair | None = None) -> dict[str, E
 
     Raises:
         InputError: Nothing says which items are relevant.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> rng = np.random.default_rng(0)
+        >>> item = rng.normal(size=(100, 16))
+        >>> image, text = (item + 0.5 * rng.normal(size=(100, 16)) for _ in range(2))
+        >>> sets = {"image": cg.Embeddings(image + 2, "image"), "text": cg.Embeddings(text - 2, "text")}
+        >>> found = cg.search_index(cg.MixedIndex.of(sets))
+        >>> found["own_share"].value, found["hit_at_10"].value  # a modality gap
+        (1.0, 0.0)
     """
     if index.by is None:
         raise InputError(

@@ -30,6 +30,15 @@ class Known:
         queries: Modality → (n, d) queries that differ from the rows, such as a log of searches; by default the rows
             themselves.
         logit_scale: Of the model; posteriors without pairs need it.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> rows = {"image": np.eye(3), "text": np.eye(3)}
+        >>> known = cg.Known(rows, cg.Relevance.of_pairs([range(3), range(3)], image=3, text=3))
+        >>> known.grades(("image", "text")).tolist()
+        [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+        >>> known.grades(("image", "image")) is None  # pairs do not say which images resemble each other
+        True
     """
 
     rows: Sets
@@ -74,6 +83,13 @@ class Repair:
 
     Attributes:
         name: Of a class, what files call it; of a registered repair, its name with the variant in brackets.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> image, text = np.random.default_rng(0).normal(size=(2, 50, 8))
+        >>> repair = cg.make_repair("center").fit(cg.Known({"image": image, "text": text}))
+        >>> isinstance(repair, cg.Repair), repair.scores("image", image[:2], "text", text).shape
+        (True, (2, 50))
     """
 
     name: str = ""
