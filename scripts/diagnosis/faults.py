@@ -205,7 +205,7 @@ folder. This page was written by
 {command} --page docs/diagnose_faults.md
 ```
 
-Thresholds were set on seed 0 (folders 0 to 299) and on clean sets; the folders below have a seed of their own and were
+Thresholds were set on seed 0 (folders 0 to 249) and on clean sets; the folders below have a seed of their own and were
 made after that.
 
 ## What is planted
