@@ -19,7 +19,7 @@ LAYERS = [
     {"parts"},
     {"experiments"},
     {"ledger"},
-    {"measurement"},
+    {"measurement", "diagnosis"},
     {"report"},
     {"measuring"},
     {"formats"},
