@@ -83,6 +83,12 @@ def middle_is_a_hub(x: np.ndarray) -> bool:
     return bool((x @ mean > tenth).sum() >= 3 * counts.max())
 
 
+def own_rank(x: np.ndarray) -> int:
+    """Number of directions along which unit rows vary by more than float32 rounding; few where a tower is narrow."""
+    centered = x.astype(np.float64) - x.mean(0, dtype=np.float64)
+    return int((np.linalg.eigvalsh(centered.T @ centered / len(x)) > 2e-14).sum())
+
+
 def typical_distance(x: np.ndarray, generator: np.random.Generator) -> float:
     """Median distance to the nearest row that is not equal."""
     cosines = x[generator.permutation(len(x))[:300]] @ x.T
@@ -177,16 +183,15 @@ def hubs(folder: Folder, generator: np.random.Generator) -> dict[str, Any]:
 
 
 def dead_dimensions(folder: Folder, generator: np.random.Generator) -> dict[str, Any]:
-    """2 to 20% of the coordinates are zero or constant, or the rows span 10 to 50% of the directions they could,
-    their leading ones."""
+    """2 to 20% of the coordinates are zero or constant, or the rows keep 10 to 50% of the directions they
+    span, the leading ones."""
     kind = ("zero", "constant", "rank")[generator.integers(2 if "low_precision" in folder.planted else 3)]
     name = list(folder.sets)[generator.integers(len(folder.sets))]
     splits = [folder.sets] if folder.other is None else [folder.sets, folder.other]
     d = folder.sets[name].shape[1]
     dead = generator.permutation(d)[: max(2, int(generator.uniform(0.02, 0.2) * d))]
     values = generator.normal(size=len(dead)) * 0.02
-    distinct = len(np.unique(folder.sets[name], axis=0))
-    rank = int(generator.uniform(0.1, 0.5) * min(d, distinct - 1))
+    rank = int(generator.uniform(0.1, 0.5) * own_rank(folder.sets[name]))
     basis = np.linalg.svd(folder.sets[name], full_matrices=False)[2][:rank].T.astype(np.float64)  # as PCA leaves them
     for split in splits:
         x = split[name].astype(np.float64)

@@ -9,6 +9,7 @@ import torch
 
 from clip_geometry.diagnosis.foreign import Foreign, foreign_rows
 from clip_geometry.diagnosis.matching import Matching, match
+from clip_geometry.diagnosis.spaces import Overlap, overlap
 from clip_geometry.embeddings import Embeddings, in_order, pair
 from clip_geometry.geometry._core.neighbors import nearest
 from clip_geometry.measuring.remarks import first_equal
@@ -19,6 +20,7 @@ T = TypeVar("T")
 ROWS = 100_000  # of a modality that are looked at, at most
 WORK = 2 * 10**8  # cosines computed for the neighbors of a modality: 14,000 rows are all queries
 NEIGHBORS = 10
+MOMENT_ROWS = 20_000  # of a modality in its covariance, at most
 BLOCK = 4096
 
 
@@ -187,6 +189,19 @@ class Context:
         """Numbers of the rows of another space."""
         found = self.foreign(modality)
         return self.sample(modality)[found.rows] if found is not None else np.empty(0, dtype=np.int64)
+
+    def shared_space(self, one: str, other: str) -> Overlap:
+        """Overlap of the covariances of the rows of two modalities, whatever their order."""
+
+        def make() -> Overlap:
+            rows = []
+            for modality in (one, other):
+                own = self.unit(modality)[~np.isin(self.sample(modality), self.foreign_numbers(modality))]
+                own = own[:: -(-len(own) // MOMENT_ROWS) or 1]
+                rows.append(own - own.mean(0))
+            return overlap(*rows)
+
+        return self._once(make, "space", one, other)
 
     def matching(self, one: str, other: str) -> Matching | None:
         """How well the pairs of two modalities match, without rows of another space; None for too few pairs."""

@@ -13,7 +13,7 @@ LEAST = 100  # distances
 
 
 class Tail(NamedTuple):
-    """limit: distance below which rows are marked. marked: number of them. expected: natural ones among them. p_value:
+    """limit: distance up to which rows are marked. marked: number of them. expected: natural ones among them. p_value:
     of as many natural ones or more. median: of the distances to the nearest row."""
 
     limit: float
@@ -51,9 +51,8 @@ def too_near(distances: np.ndarray) -> Tail | None:
         if not len(good):
             return None
         last = good[-1]
-        limit = float(nearest[last + 1] + below[last]) / 2 if last + 1 < len(nearest) else float(below[last])
         chance = float(pdtrc(last, expected[last]))
-        now = Tail(limit, int(counts[last]), float(expected[last]), max(chance, 1e-300), float(median))
+        now = Tail(float(below[last]), int(counts[last]), float(expected[last]), max(chance, 1e-300), float(median))
         if now.marked == marked:
             return now
         found, marked = now, now.marked

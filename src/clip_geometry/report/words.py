@@ -35,6 +35,7 @@ _ENVIRONMENT.filters |= {
     "listed": listed,
     "plural": plural,  # images, audio rows
     "count": "{:,}".format,
+    "probability": lambda p: "< 10⁻¹²" if p < 1e-12 else f"= {number(p)}",
     "of": lambda count, n: f"{count:,} of {n:,} ({_share(count, n)})",  # {{ copies|of(rows) }}
     "sentence": lambda text: text[:1].upper() + text[1:],  # unlike `capitalize`, which lowers the rest
 }

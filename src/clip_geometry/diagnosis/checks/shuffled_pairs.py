@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from math import sqrt
 
 from clip_geometry.diagnosis.checks import add_check
-from clip_geometry.diagnosis.checks.unrelated_spaces import shared_space, unrelated
+from clip_geometry.diagnosis.checks.unrelated_spaces import unrelated
 from clip_geometry.diagnosis.context import Context
 from clip_geometry.diagnosis.finding import Finding, finding
 
@@ -24,7 +24,7 @@ def shuffled_pairs(context: Context) -> Iterator[Finding]:
 
     for one, other in context.couples:
         found = context.matching(one, other)
-        if found is None or unrelated(found, shared_space(context, one, other)):
+        if found is None or unrelated(found, context.shared_space(one, other)):
             continue
         far, n = found.at_chance, len(found.queries)
         p_value = float(bdtrc(far - 1, n, CLEAN)) if far else 1.0

@@ -2,13 +2,11 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from clip_geometry.diagnosis.checks import add_check
 from clip_geometry.diagnosis.context import Context
 from clip_geometry.diagnosis.finding import Finding, finding
 from clip_geometry.diagnosis.matching import Matching
-from clip_geometry.diagnosis.spaces import Overlap, overlap
+from clip_geometry.diagnosis.spaces import Overlap
 
 SURE = 4.0  # standard deviations under a random rotation: p = 0.00003
 
@@ -21,7 +19,7 @@ SURE = 4.0  # standard deviations under a random rotation: p = 0.00003
 )
 def unrelated_spaces(context: Context) -> Iterator[Finding]:
     for one, other in context.couples:
-        matching, overlapping = context.matching(one, other), shared_space(context, one, other)
+        matching, overlapping = context.matching(one, other), context.shared_space(one, other)
         if matching is not None and unrelated(matching, overlapping):
             yield finding(
                 "unrelated_spaces",
@@ -38,12 +36,3 @@ def unrelated_spaces(context: Context) -> Iterator[Finding]:
 
 def unrelated(matching: Matching, overlapping: Overlap) -> bool:
     return matching.at_chance > len(matching.queries) / 4 and overlapping.z < SURE
-
-
-def shared_space(context: Context, one: str, other: str) -> Overlap:
-    """Overlap of the covariances of the rows of two modalities, whatever their order."""
-    rows = []
-    for modality in (one, other):
-        own = ~np.isin(context.sample(modality), context.foreign_numbers(modality))
-        rows.append(context.unit(modality)[own])
-    return overlap(*(each - each.mean(0) for each in rows))
