@@ -156,7 +156,8 @@ def faulty_folder(sources: Mapping[str, Sequence[Source]], generator: np.random.
         folder.planted = {fault: {} for fault in FAULTS if fault in drawn}
         for fault in folder.planted:
             folder.planted[fault] = FAULTS[fault](folder, generator)
-        return folder
+        if None not in folder.planted.values():  # the first fault may leave no place for the second
+            return folder
 
 
 def write(folder: Folder, path: Path) -> None:
@@ -226,10 +227,11 @@ and checked:
 - Not planted together, since one undoes the other: rounding and near copies, rounding and lost directions, and lengths
   in stores.
 
-A fault counts as named if an error or a warning of its kind is there; float16 and lost directions are notes by design and
-count if the format, or their number, is right. "Exactly" asks for more: the shift and its first row, the share of random pairs within 10 points, the format, 95%
-of the foreign rows, all hubs, the number of coordinates and of copies. A false alarm is an error or a warning of one of the twelve kinds
-on a clean folder; a modality gap, few rows and unrelated modalities are what these sets have.
+A fault counts as named if an error or a warning of its kind is there; float16 and lost directions are notes by design
+and count if the format, or their number, is right. "Exactly" asks for more: the shift and its first row, the share of
+random pairs within 10 points, the format, 95% of the foreign rows, all hubs, the number of coordinates and of copies.
+A false alarm is an error or a warning of one of the twelve kinds on a clean folder; a modality gap, few rows and
+unrelated modalities are what these sets have.
 
 ## Confusion
 

@@ -170,9 +170,11 @@ def near_duplicates(folder: Folder, generator: np.random.Generator) -> dict[str,
     return {"count": len(copies), "size": size}
 
 
-def hubs(folder: Folder, generator: np.random.Generator) -> dict[str, Any]:
+def hubs(folder: Folder, generator: np.random.Generator) -> dict[str, Any] | None:
     """One to three rows lie in the middle of all, off by a tenth; where the middle is a hub (see middle_is_a_hub)."""
     able = [name for name, x in folder.sets.items() if middle_is_a_hub(x[folder.native[name]])]
+    if not able:
+        return None
     name = able[generator.integers(len(able))]
     native = np.flatnonzero(folder.native[name])
     rows = native[generator.permutation(len(native))[: generator.integers(1, 4)]]
