@@ -26,7 +26,7 @@ class Cost(NamedTuple):
 
     Attributes:
         of: What it loses: "recall", "neighbors" or "precision".
-        query: Modality of the queries.
+        query: Modality of the queries, or "all".
         estimate: The change, or for neighbors the share that is kept.
     """
 
@@ -182,16 +182,19 @@ def compare_repairs(
 def _candidate(name: str, sums: Sums, none: Sums, index: MixedIndex) -> Candidate:
     numbers, changes = sums.estimates(), sums.estimates(less=none)
     costs = []
+    lost = changes.get("cross_r_at_1")
     for query in index.modalities:
-        lost = changes.get(f"cross_r_at_1.{query}")
-        if lost is not None and lost.value < -lost.error:
-            costs.append(Cost("recall", query, lost))
+        own = changes.get(f"cross_r_at_1.{query}")
+        if own is not None and own.value < -own.error:
+            costs.append(Cost("recall", query, own))
         kept = numbers.get(f"neighbors.{query}")
         if kept is not None and kept.value < LEAST_OVERLAP:
             costs.append(Cost("neighbors", query, kept))
         precision = changes.get(f"precision.{query}")
         if index.complete and precision is not None and precision.value < -MOST_PRECISION:
             costs.append(Cost("precision", query, precision))
+    if lost is not None and lost.value < -lost.error and not any(cost.of == "recall" for cost in costs):
+        costs.append(Cost("recall", "all", lost))  # of each modality within its error, of both together not
     return Candidate(name, numbers, changes, tuple(costs))
 
 
