@@ -26,7 +26,8 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=200)
     parser.add_argument("--pairs", type=int, default=300, help="of each task")
     parser.add_argument("--by", choices=("pairs", "labels"), default="pairs")
-    parser.add_argument("--fresh", type=int, default=20, help="indices that the true improvement is averaged over")
+    parser.add_argument("--fresh", type=int, default=50, help="indices that the true improvement is averaged over")
+    parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--splits", type=int, default=10)
     given = parser.parse_args()
     sets = cg.read_any(given.source)
@@ -34,7 +35,7 @@ def main() -> None:
     done = {json.loads(line)["task"] for line in given.out.read_text().splitlines()} if given.out.exists() else set()
     with given.out.open("a") as file:
         for number in sorted(set(range(given.tasks)) - done):
-            order = np.random.default_rng([7, number]).permutation(whole.items)
+            order = np.random.default_rng([given.seed, number]).permutation(whole.items)
             inside, outside = order[: given.pairs], order[given.pairs :]
             task = whole.take(inside)
             found = cg.compare_repairs(task, NAMES, splits=given.splits, seed=number)
@@ -44,7 +45,7 @@ def main() -> None:
             half = given.pairs - given.pairs // 2  # the index that cross-validation searched
             true = []
             for k in range(given.fresh):
-                fresh = whole.take(np.random.default_rng([8, number, k]).choice(outside, half, replace=False))
+                fresh = whole.take(np.random.default_rng([given.seed, number, k]).choice(outside, half, replace=False))
                 before, after = (cg.search_index(fresh, repair)["mrr"].value for repair in (None, fitted))
                 true.append(after - before)
             row = {
@@ -52,7 +53,7 @@ def main() -> None:
                 "repair": found.recommended,
                 "predicted": change.value,
                 "error": change.error,
-                "fit_error": change.fit_error,
+                "split_error": change.split_error,
                 "low": low,
                 "high": high,
                 "true": float(np.mean(true)),

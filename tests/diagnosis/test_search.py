@@ -78,15 +78,17 @@ def test_rows_of_one_item_are_one_observation():
     assert found["mrr"].error == pytest.approx(found["mrr.image"].error)  # not smaller by √2
 
 
-def test_fit_error_is_that_of_nadeau_and_bengio():
+def test_the_interval_is_of_items_and_splits():
     index = cg.MixedIndex.of({name: cg.Embeddings(x, name) for name, x in clip_like(40).items()})
     means, sums = np.array([0.2, 0.5, 0.4]), Sums(index)
     for mean in means:
         sums.add("image", np.arange(20), {"mrr": np.full(20, mean)})
     found = sums.estimates()["mrr.image"]
-    assert found.fit_error == pytest.approx(np.sqrt((1 / 3 + 1) * means.var(ddof=1)))
-    low, high = found.interval()
-    assert (high - low) / 2 == pytest.approx(2.919986 * found.fit_error)  # Student's t, 95 %, 2 degrees
+    assert found.split_error == pytest.approx(means.std(ddof=1) / np.sqrt(3))
+    assert found.error == pytest.approx(0, abs=1e-12)  # each item has the same mean
+    low, high = Estimate(0.3, 0.03, 0.04, 3).interval()
+    assert (low + high) / 2 == pytest.approx(0.3)
+    assert (high - low) / 2 == pytest.approx(2.919986 * 0.05)  # Student's t, 95 %, 2 degrees
     assert np.isnan(Estimate(0.5, 0.1).interval()).all()
 
 

@@ -30,22 +30,26 @@ class Estimate(NamedTuple):
 
     Attributes:
         value: The mean.
-        error: Its standard error over items, for these fits.
-        fit_error: The standard error that includes fitting, by the corrected resampled variance of Nadeau and Bengio
-            (2003): (1/J + test/train) times the variance over the J splits; NaN for one split.
+        error: Its standard error over items.
+        split_error: That of the mean over the J splits, what one more choice of halves would change; NaN for one split.
         splits: J.
     """
 
     value: float
     error: float
-    fit_error: float = float("nan")
+    split_error: float = float("nan")
     splits: int = 1
 
     def interval(self) -> tuple[float, float]:
-        """The 90 % interval of what the repair, fitted on all items, does on new ones: Student's t, J − 1 degrees."""
+        """The 90 % interval of what the repair, fitted on all items, does in a new index of this size.
+
+        Of both errors, with Student's t for J − 1 degrees of freedom. How often it holds: docs/mixed_index.md.
+        """
         from scipy.stats import t
 
-        reach = t.ppf(0.95, self.splits - 1) * self.fit_error if self.splits > 1 else float("nan")
+        reach = float("nan")
+        if self.splits > 1:
+            reach = float(t.ppf(0.95, self.splits - 1) * np.hypot(self.error, self.split_error))
         return self.value - reach, self.value + reach
 
 
@@ -134,19 +138,19 @@ class Sums:
             parts = {f"{number}.{query}": {query: each} for query, each in values.items()}
             for name, part in ({number: values} | parts).items():
                 if (estimate := _estimate(part, self.index)) is not None:
-                    found[name] = estimate._replace(**self._fit_error(number, list(part), less))
+                    found[name] = estimate._replace(**self._split_error(number, list(part), less))
         return found
 
-    def _fit_error(self, number: str, queries: Sequence[str], less: "Sums | None") -> dict[str, float]:
-        """The error that includes fitting: test and training halves are equally large."""
+    def _split_error(self, number: str, queries: Sequence[str], less: "Sums | None") -> dict[str, float]:
+        """The error of the mean over the splits."""
         some = [query for query in queries if (query, number) in self.by_split]
         means = np.array([self.by_split[query, number] for query in some])
         if less is not None:
             means = means - np.array([less.by_split[query, number] for query in some])
         means = means[~np.isnan(means).all(1)].mean(0)
         splits = len(means)
-        error = float(np.sqrt((1 / splits + 1) * means.var(ddof=1))) if splits > 1 else float("nan")
-        return {"fit_error": error, "splits": splits}
+        error = float(means.std(ddof=1) / np.sqrt(splits)) if splits > 1 else float("nan")
+        return {"split_error": error, "splits": splits}
 
 
 def _estimate(values: Mapping[str, np.ndarray], index: MixedIndex) -> Estimate | None:
