@@ -217,7 +217,7 @@ def test_a_name_from_a_file_is_no_code(tmp_path):
     assert "import os" not in (tmp_path / "numpy/repair.py").read_text().splitlines()
     module(tmp_path / "numpy/repair.py")
     repair.terms_ = {("../image", "../image"): repair.terms_["image", "image"]}
-    with pytest.raises(InputError, match="'../image' is no name of a modality"):
+    with pytest.raises(InputError, match=r"'\.\./image' is no name of a modality"):
         write_shipment(shipment(repair), "onnx", tmp_path / "onnx")
 
 

@@ -36,7 +36,6 @@ class Statistic:
         """Return the column of viewed rows, (n,)."""
         if self.k is not None:
             return self.factor * nearest_mean(x, self.bank, self.k, own=self.own)
-        log_sum = partial(logsumexp, axis=1)
 
         def log_sum(cosines: np.ndarray) -> np.ndarray:
             return np.asarray(logsumexp(self.beta * cosines, axis=1))
