@@ -19,6 +19,7 @@ LAYERS = [
     {"parts"},
     {"experiments"},
     {"ledger"},
+    {"diagnosis", "shipping"},
     {"measurement"},
     {"report"},
     {"measuring"},

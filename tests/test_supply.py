@@ -39,6 +39,8 @@ OWN = (  # made for the package; every other file that is no module has to be in
     "assets/*/*.safetensors",
     "data/cifar100_ru.json",
     "data/scenes/vocabulary.yaml",
+    "diagnosis/**/*.j2",
+    "shipping/*.j2",
     "experiments/**/numbers.yaml",
     "experiments/**/words.j2",
     "ledger/*.yaml",

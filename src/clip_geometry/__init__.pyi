@@ -2,6 +2,14 @@
 
 from clip_geometry.data import load_dataset as load_dataset
 from clip_geometry.data import resolve_dataset as resolve_dataset
+from clip_geometry.diagnosis import Diagnosis as Diagnosis
+from clip_geometry.diagnosis import Finding as Finding
+from clip_geometry.diagnosis import diagnose as diagnose
+from clip_geometry.diagnosis.comparison import Candidate as Candidate
+from clip_geometry.diagnosis.comparison import RepairComparison as RepairComparison
+from clip_geometry.diagnosis.comparison import compare_repairs as compare_repairs
+from clip_geometry.diagnosis.index import MixedIndex as MixedIndex
+from clip_geometry.diagnosis.search import search_index as search_index
 from clip_geometry.embedding.engines import open_engine as open_engine
 from clip_geometry.embedding.loop import embed as embed
 from clip_geometry.embedding.reading import read_store as read_store
@@ -10,6 +18,7 @@ from clip_geometry.embeddings import pair as pair
 from clip_geometry.encoders import load_encoder as load_encoder
 from clip_geometry.encoders import paired_image_model as paired_image_model
 from clip_geometry.encoders import resolve_encoder as resolve_encoder
+from clip_geometry.evaluators import Relevance as Relevance
 from clip_geometry.evaluators import class_generalization as class_generalization
 from clip_geometry.evaluators import contrastive_loss as contrastive_loss
 from clip_geometry.evaluators import cosine_distributions as cosine_distributions
@@ -18,7 +27,11 @@ from clip_geometry.evaluators import ensemble as ensemble
 from clip_geometry.evaluators import language_distance as language_distance
 from clip_geometry.evaluators import linear_probe as linear_probe
 from clip_geometry.evaluators import modality_separability as modality_separability
+from clip_geometry.evaluators import neighborhood_preservation as neighborhood_preservation
+from clip_geometry.evaluators import preserved_neighbors as preserved_neighbors
 from clip_geometry.evaluators import retrieval as retrieval
+from clip_geometry.evaluators import two_sided_retrieval as two_sided_retrieval
+from clip_geometry.evaluators import two_sided_scores as two_sided_scores
 from clip_geometry.evaluators import zero_shot as zero_shot
 from clip_geometry.formats import export_clip_retrieval as export_clip_retrieval
 from clip_geometry.formats import export_parquet as export_parquet
@@ -77,6 +90,9 @@ from clip_geometry.measuring.comparison import compare as compare
 from clip_geometry.measuring.sets import MeasuredSets as MeasuredSets
 from clip_geometry.measuring.sets import measure_sets as measure_sets
 from clip_geometry.registry import InputError as InputError
+from clip_geometry.repairs import Known as Known
+from clip_geometry.repairs import Repair as Repair
+from clip_geometry.repairs import make_repair as make_repair
 from clip_geometry.results import Record as Record
 from clip_geometry.results import Results as Results
 from clip_geometry.results import read_rows as read_rows

@@ -59,6 +59,8 @@ def test_an_unknown_name_has_three_near_ones(refused):
     ("what", "names"),
     [
         ("transforms", list(transforms)),
+        ("repairs", ["posterior[centered]", "rrf"]),
+        ("checks", ["shifted_pairs"]),
         ("datasets", ["cifar100", "folder", "captions", "coco", "scenes"]),
         ("experiments", ["geometry"]),
         ("models", ["open_clip:", "hf-clip:", "scenes-clip/fresh", "ViT-B-32"]),
@@ -87,6 +89,7 @@ LIGHT = [
     ["measure", "lists.json", "--pipeline", "centre"],
     ["fit", "centre", "lists.json", "-o", "map.safetensors"],
     ["fit", "center", "missing.npy", "-o", "map.safetensors"],
+    ["diagnose", "lists.json", "--repairs", "zscor"],
     ["run", "missing.yaml"],
     ["run", "unknown.yaml"],
 ]

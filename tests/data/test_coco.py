@@ -4,9 +4,13 @@ import os
 import numpy as np
 import pytest
 
+import clip_geometry as cg
+from clip_geometry.cli.embed_named import left_out
 from clip_geometry.data import load_dataset, resolve_dataset
 from clip_geometry.embeddings import Embeddings, pair
+from clip_geometry.progress import quiet
 from clip_geometry.registry import InputError
+from support import oracles_two_sided
 
 IMAGES = [{"id": 42, "file_name": "000000000042.png"}, {"id": 9, "file_name": "000000000009.png"}]
 ANNOTATIONS = [{"id": 100 - k, "image_id": 42 if k % 2 else 9, "caption": f"caption {100 - k}"} for k in range(10)]
@@ -58,6 +62,45 @@ def test_five_captions_of_an_image_are_five_pairs(coco, tmp_path, write_image):
     assert len(dataset.sides) == 2
     i, j = pair(*(Embeddings(np.zeros((len(s), 2)), s.modality, item_id=np.array(s.item_id)) for s in dataset.sides))
     assert list(zip(i, j, strict=True)) == [(0, k) for k in range(5)] + [(1, k) for k in range(5, 10)]
+
+
+@pytest.mark.parametrize(("kept", "dropped"), [(None, 0), (5, 6)])
+def test_from_the_file_to_the_numbers_of_clip_benchmark(tmp_path, write_image, kept, dropped):
+    """Of 14 images with five to seven captions: all are queries, or it is said how many are left out."""
+    counts = [5 + (k % 5 == 0) + (k % 5 == 1) * (k // 5 < 2) + (k == 10) for k in range(14)]
+    images = [{"id": k, "file_name": f"{k}.png"} for k in range(14)]
+    rng = np.random.default_rng(0)  # no two captions alike, whose order CLIP_benchmark leaves open
+    captions = [
+        {
+            "id": 100 * k + c,
+            "image_id": k,
+            "caption": " ".join(rng.choice(["red", "green", "blue", "circle", "square"], 9)),
+        }
+        for k, count in enumerate(counts)
+        for c in range(count)
+    ]
+    assert sum(counts) == 76 and max(counts) == 7
+    path = tmp_path / "annotations/captions_val2017.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"images": images, "annotations": captions}))
+    for k in range(14):
+        write_image(tmp_path / "val2017" / f"{k}.png", k, (32, 32))
+    data = _load(path, captions_per_image=kept)
+    model = cg.resolve_encoder("scenes-clip/fresh")
+    manifest = cg.embed(model, data, tmp_path / "store", device="cpu", progress=quiet)
+    said = f" ({dropped} more captions of these images left out by captions_per_image)" if dropped else ""
+    assert left_out(manifest["sides"]["text"]) == said
+    result = cg.measure(tmp_path / "store", measures="retrieval", blocks=0)
+    image, text = (cg.read_store(tmp_path / "store")[name] for name in ("image", "text"))
+    assert len(np.unique(text.vectors, axis=0)) == len(text)
+    assert len(text) == 76 - dropped
+    of = text.item_id.astype(int)
+    for way, expected in oracles_two_sided.clip_benchmark(image.vectors, text.vectors, of, 5).items():
+        assert result[f"retrieval.{way}.r_at_5", "both"].value == pytest.approx(expected, abs=1e-15)
+    notes = {record.note for record in result.records}
+    assert notes == {f"14 images and {76 - dropped} texts are queries, each right where it finds any of its pairs"}
+    remark = f"{dropped} more captions of these items are no text rows: captions_per_image left them out"
+    assert (remark in str(result)) == bool(dropped) == (remark in result.records[0].get("remarks", ()))
 
 
 def test_images_from_a_named_folder(coco, tmp_path, write_image):

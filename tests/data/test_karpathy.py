@@ -35,6 +35,8 @@ def test_how_many_captions(karpathy_folder):
         return _texts(_load("coco-karpathy", karpathy_folder, captions_per_image=number))[-1]
 
     assert [last(number) for number in (1, 5, None)] == [f"Image 4, caption {n}." for n in (0, 4, 6)]
+    dropped = [_load("coco-karpathy", karpathy_folder, captions_per_image=n).text.dropped for n in (1, 5, None)]
+    assert [tuple(each.values()) for each in dropped] == [(4, 6), (0, 2), (0, 0)]
     with pytest.raises(InputError, match="key 'captions_per_image' is 0"):
         resolve_dataset("flickr30k", captions_per_image=0)
 

@@ -20,6 +20,7 @@ CALLS = {
     "linear_probe": lambda x, y: cg.linear_probe(x, LABELS, y, LABELS),
     "modality_separability": cg.modality_separability,
     "retrieval": cg.retrieval,
+    "two_sided_retrieval": cg.two_sided_retrieval,
     "zero_shot": lambda x, y: cg.zero_shot(x, LABELS, y[:4]),
     "isoscore[package]": lambda x, y: measures["isoscore[package]"].function(x),
 }

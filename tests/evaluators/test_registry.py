@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
-from clip_geometry.evaluators import cosine_histograms, ensemble
+from clip_geometry.evaluators import Relevance, cosine_histograms, ensemble
 from clip_geometry.geometry import measures
 from clip_geometry.transforms import Center
 from support.clouds import cone, rotation
@@ -24,6 +24,7 @@ def arguments(takes, seed=0):
     return {
         "distinct pairs": (image, text),
         "matched sets": (image, text),
+        "relevant sets": (image, text, Relevance.of_labels(image=labels, text=labels)),
         "languages": (image, text),
         "two sets": (image, text[:40]),
         "classes": (image, labels, text[:CLASSES]),

@@ -7,6 +7,7 @@ import torch
 from clip_geometry.evaluators.retrieval import retrieval
 from clip_geometry.registry import InputError
 from support import oracles_evaluators as oracles
+from support import oracles_two_sided
 
 INDICES = ("cross", "mixed")
 
@@ -176,6 +177,20 @@ def test_every_caption_counts(index, seed, block_size):
     assert found == pytest.approx(oracles.retrieval(image, text, (1, 3, 10), index, pairs), abs=1e-12)
     kinds = (pairs.tolist(), torch.from_numpy(pairs), pairs.astype(np.int32))
     assert all(retrieval(image, text, each, k=(1, 3, 10), index=index) == found for each in kinds)
+
+
+@pytest.mark.parametrize("k", [1, 5])
+@pytest.mark.parametrize("seed", range(3))
+def test_five_captions_an_image_are_those_of_clip_benchmark(seed, k):
+    """Any of the five counts for an image; every caption is a query. Some images have six or four."""
+    rng = np.random.default_rng(seed)
+    of = rng.permutation(np.concatenate([np.arange(40).repeat(4), rng.integers(40, size=40)]))
+    image = rng.normal(size=(40, 6))
+    text = image[of] + 1.5 * rng.normal(size=(200, 6))
+    found = retrieval(image, text, (of, np.arange(200)), k=k)
+    for way, expected in oracles_two_sided.clip_benchmark(image, text, of, k).items():
+        assert found[f"{way}.r_at_{k}"] == pytest.approx(expected, abs=1e-15)
+        assert 0 < expected < 1
 
 
 @pytest.mark.parametrize("index", INDICES)

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.evaluators import ensemble, retrieval, zero_shot
+from clip_geometry.evaluators import Relevance, ensemble, retrieval, two_sided_retrieval, zero_shot
 from clip_geometry.geometry.uncertainty import deal
 from clip_geometry.measuring.sets import MeasuredSets, measure_sets, named
 from clip_geometry.registry import InputError
@@ -90,7 +90,7 @@ def test_labeled_captions_are_no_class_prompts():
 def test_a_number_that_these_sets_do_not_have_is_told_beside_those_they_have():
     found = {row["measure"]: row for row in rows_of(labeled(), prompts(CLASSES), ["zero_shot"])}
     assert found["zero_shot.top_5"]["value"] is None
-    assert found["zero_shot.top_5"]["note"] == "does not exist for so few rows or classes"
+    assert found["zero_shot.top_5"]["note"] == "does not exist for so few rows, classes or relevant items"
     assert found["zero_shot.top_1"]["value"] is not None
 
 
@@ -130,6 +130,64 @@ def test_every_caption_is_a_query_of_retrieval():
     for block in range(60):  # an image and its captions leave the queries together, and stay in the index
         values.append(right[dealt[of] != block].mean())
     assert text_to_image["standard_error"] == pytest.approx(float(np.sqrt(59 * np.var(values))), rel=1e-9)
+
+
+def test_rows_without_a_pair_are_told():
+    image, rng = labeled(), np.random.default_rng(0)
+    of = np.arange(50).repeat(2)
+    ids = np.concatenate([image.item_id[of], ["x1", "x2", "x3"]])
+    text = Embeddings(rng.normal(size=(103, 5)), "text", ids)
+    (row,) = rows_of(image, text, ["retrieval.text_to_image.r_at_1"], blocks=0)
+    assert row["n"] == 50
+    assert row["note"] == (
+        "50 images and 100 texts are queries, each right where it finds any of its pairs; "
+        "10 of 60 image rows have no pair and are left out; 3 of 103 text rows have no pair and are left out"
+    )
+
+
+NUMBERS = ["retrieval[two_sided].image.ndcg_at_10", "retrieval[two_sided].text.image_recall_at_10"]
+
+
+@pytest.mark.parametrize("by_label", [True, False])
+def test_two_sided_retrieval_takes_labels_or_pairs(by_label):
+    """All rows are in the index, those without a pair, too; the error leaves out queries, item by item."""
+    rng = np.random.default_rng(0)
+    image, of = labeled(), np.arange(50).repeat(3)
+    of_text = [*image.item_id[of], "x1", "x2"]
+    rows = np.concatenate([image.vectors[of], rng.normal(size=(2, 5))]) + rng.normal(size=(152, 5))
+    text = Embeddings(rows, "text", np.array(of_text), CLASSES[rng.integers(3, size=152)] if by_label else None)
+    if by_label:
+        relevance = Relevance.of_labels(image=image.labels, text=text.labels)
+        note = "relevant: equal labels"
+    else:
+        relevance = Relevance.of_pairs((of, np.arange(150)), image=60, text=152)
+        note = "relevant: pairs, and rows of one modality that share a partner; 10 of 60 image "
+        note += "queries and 2 of 152 text queries have no relevant item and are left out"
+    expected = two_sided_retrieval(image.vectors, text.vectors, relevance)
+    found = rows_of(image, text, NUMBERS, blocks=10, seed=3)
+    for row, name in zip(found, NUMBERS, strict=True):
+        assert row["value"] == expected[name.removeprefix("retrieval[two_sided].")] != 0
+        assert row["note"] == note and row["n"] == 60
+        assert 0 < row["null_value"] < row["value"] and 0 < row["standard_error"] < 0.1
+
+
+def test_the_error_of_two_sided_retrieval_is_that_of_its_queries():
+    """As many blocks as items: the jackknife of a mean of n values is their standard deviation over √n."""
+    image = labeled()
+    text = Embeddings(image.vectors + np.random.default_rng(1).normal(size=(60, 5)), "text", image.item_id)
+    (row,) = rows_of(image, text, ["retrieval[two_sided].image.text_recall_at_10"], blocks=60)
+    share = row["value"]
+    assert 0.2 < share < 0.95
+    assert row["standard_error"] == pytest.approx(np.sqrt(share * (1 - share) / 59), rel=1e-9)
+
+
+def test_a_number_without_queries_is_told():
+    image = labeled()
+    text = Embeddings(image.vectors[:, ::-1], "text", image.item_id)
+    found = {row["measure"]: row for row in rows_of(image, text, ["retrieval[two_sided]"], blocks=0)}
+    assert len(found) == 14
+    assert found["retrieval[two_sided].image.own_precision_at_10"]["value"] is None
+    assert found["retrieval[two_sided].image.text_recall_at_10"]["value"] is not None
 
 
 def test_a_pair_that_is_left_out_is_told():

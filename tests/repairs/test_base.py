@@ -38,6 +38,7 @@ def test_the_score_is_one_inner_product(name, names, asked):
     """To 1e-12 of the largest product of coordinates: the sum has a few hundred terms, each rounded to 1e-16."""
     queries = {"text": rows(3, names=names, n=30)["text"]} if asked else {}
     repair = fitted(name, names, queries=queries)
+    assert isinstance(repair, InnerProduct)
     found = rows(1, names=names, n=12)
     for query, q in rows(2, names=names, n=9).items():
         left = repair.query_rows(query, q)

@@ -27,9 +27,9 @@ def labelled(sets, **more):
 
 
 def paired(sets, **more):
-    """The rows of two modalities, paired by position."""
-    (n,) = {len(x) for x in sets.values()}
-    return Known(sets, Relevance.of_pairs([np.arange(n)] * 2, **dict.fromkeys(sets, n)), **more)
+    """Images and texts paired by position."""
+    n = len(sets["image"])
+    return Known(sets, Relevance.of_pairs([np.arange(n)] * 2, image=n, text=n), **more)
 
 
 def unit(x):

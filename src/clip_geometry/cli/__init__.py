@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from clip_geometry.cli.early import check_config, check_embeddings, check_measures, check_pipeline
+from clip_geometry.cli.early import check_config, check_embeddings, check_measures, check_pipeline, check_repairs
 from clip_geometry.progress import note
 from clip_geometry.registry import MOST, InputError, printable, shortened, shown
 
@@ -298,9 +298,61 @@ def compare_command(
     )
 
 
+@app.command("diagnose")
+def diagnose_command(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="IMAGE [TEXT]...", help="embeddings: files, or a folder with one for each modality"),
+    ],
+    labels: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="one label per row; MODALITY=FILE, once for each, tells sets apart"),
+    ] = None,
+    other: Annotated[Path | None, typer.Option(help="another split, in which copies of these rows are leakage")] = None,
+    relevant: Annotated[str | None, typer.Option(help="labels or pairs: what a query should find")] = None,
+    repairs: Annotated[str | None, typer.Option(help="names (list repairs); '' compares none")] = None,
+    splits: Annotated[int, typer.Option(help="random halves that repairs are compared on", min=1, max=1000)] = 10,
+    seed: Annotated[int, typer.Option(help="seed of samples and splits", min=0, max=2**32 - 1)] = 0,
+    json_file: Annotated[Path | None, typer.Option("--json", help="also write everything to this new file")] = None,
+    figure: Annotated[Path | None, typer.Option(help="also draw what repairs find and cost: .png, .svg, .pdf")] = None,
+    write: Annotated[Path | None, typer.Option(help="save the recommended repair to this .safetensors file")] = None,
+    repair: Annotated[str | None, typer.Option(help="save this repair instead of the recommended one")] = None,
+) -> None:
+    """Says whether an index is broken, which repair of its mixed search helps, and what that costs.
+
+    Seventeen checks look for faults: shuffled pairs, copies, mixed models, lost precision, …. Repairs are fitted on
+    random halves of the items and tried on the others.
+    """
+    if relevant not in (None, "labels", "pairs"):
+        raise InputError(f"--relevant {shown(relevant)} is unknown; expected labels or pairs")
+    if repair is not None and write is None:
+        raise InputError("--repair says which repair is saved, but there is no --write; give the file too")
+    check_embeddings(*paths, other)
+    check_repairs(repairs)
+    check_repairs(repair)
+
+    from clip_geometry.cli.diagnose_files import diagnose_files
+
+    diagnose_files(
+        paths,
+        labels=labels or [],
+        other=other,
+        relevant=relevant,
+        names=repairs,
+        splits=splits,
+        seed=seed,
+        json_file=json_file,
+        figure_file=figure,
+        write=write,
+        write_repair=repair,
+    )
+
+
 @app.command("list")
 def list_command(
-    what: Annotated[str, typer.Argument(metavar="measures|evaluators|models|datasets|tasks|transforms|experiments")],
+    what: Annotated[
+        str, typer.Argument(metavar="measures|evaluators|models|datasets|tasks|transforms|repairs|checks|experiments")
+    ],
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="explain this one in full")] = None,
 ) -> None:
     """Lists what is available, a line each, or explains one of it."""

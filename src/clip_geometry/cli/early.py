@@ -46,6 +46,12 @@ def check_measures(given: str | None) -> None:
             _require("measure", name, "measures")
 
 
+def check_repairs(given: str | None) -> None:
+    """Checks names of repairs."""
+    for name in map(str.strip, _parts(given or "")):
+        _require("repair", name, "repairs")
+
+
 def check_config(config: Path, overrides: Sequence[str]) -> None:
     """Checks the file and the names of its experiments, unless an override, smoke or sweep may replace them."""
     from clip_geometry.config import read_yaml

@@ -71,10 +71,12 @@ def _tell(out: Path, manifest: Mapping[str, Any], export: str | None, limit: int
 
 
 def left_out(side: Mapping[str, Any]) -> str:
-    """Lists what the rows leave out: unreadable images, the ends of long texts, words without tokens."""
+    """Lists what the rows leave out: unreadable images, the ends of long texts, words without tokens, captions."""
     skipped, truncated, lost = len(side.get("skipped") or ()), side.get("truncated") or 0, side.get("lost") or 0
     words = [f"{skipped} unreadable and skipped"] * (skipped > 0) + [f"{truncated} truncated"] * (truncated > 0)
     words += [f"{lost} words without a row"] * (lost > 0)
+    dropped = side.get("dropped") or 0
+    words += [f"{dropped} more captions of these images left out by captions_per_image"] * (dropped > 0)
     return f" ({', '.join(words)})" if words else ""
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from clip_geometry.geometry import Measure
 
 WIDEST = 100  # of text that is easy to read
-LISTS = ("measures", "evaluators", "models", "datasets", "tasks", "transforms", "experiments")
+LISTS = ("measures", "evaluators", "models", "datasets", "tasks", "transforms", "repairs", "checks", "experiments")
 Block = tuple[str, ...]  # a head, "name: what it is", and what is said below it
 Line = tuple[str, str, str, str]  # group, name, what it is, its variants
 
@@ -33,7 +33,7 @@ def print_list(what: str, name: str | None) -> None:
     """
     if what not in LISTS:
         raise InputError(
-            f"there is no list of {shown(what)}{did_you_mean(what, LISTS) or f'; known are {listed(LISTS, 9)}'}"
+            f"there is no list of {shown(what)}{did_you_mean(what, LISTS) or f'; known are {listed(LISTS, 10)}'}"
         )
     out = console()
     out.width = min(out.width, WIDEST)
@@ -143,6 +143,20 @@ def blocks_of(what: str) -> Iterator[Block]:
             for name, t in transforms.items():
                 fitted = pairs if t.paired else scopes if t.fits else "nothing to fit"
                 yield f"{usage(name)}: {t.summary}", t.formula, fitted
+        case "repairs":
+            from clip_geometry.repairs import InnerProduct, repairs
+
+            for name, entry in repairs.items():
+                form = (
+                    "one inner product, for any vector index" if issubclass(entry.kind, InnerProduct) else "a reranker"
+                )
+                form = "a baseline of separate indices" if entry.baseline else form
+                yield f"{name}: {entry.summary}", entry.formula, form, entry.reference
+        case "checks":
+            from clip_geometry.diagnosis.checks import checks
+
+            for name, check in checks.items():
+                yield f"{name}: {check.title}", f"reports: {check.threshold}"
         case "experiments":
             from clip_geometry.experiments.kit.base import experiments
 
@@ -154,11 +168,13 @@ def shipped_lists() -> str:
     """The text of lists.json, from which lists and wrong names are answered without importing the registries."""
     from clip_geometry.experiments.kit.base import experiments
     from clip_geometry.geometry import measures
+    from clip_geometry.repairs import repairs
     from clip_geometry.transforms import transforms
 
     names = {
         "measure": list(dict.fromkeys([*measures, *filter(None, (each.evaluator for each in measures.values()))])),
         "pipeline step": list(transforms),
+        "repair": list(repairs),
         "experiment": list(experiments),
     }
     shipped_ones = [what for what in LISTS if what != "models"]

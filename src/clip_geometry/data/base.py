@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from errno import EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR
 from functools import cached_property
 from pathlib import Path
@@ -65,6 +65,7 @@ class Side:
         labels: (n,) int64, indices into `Dataset.class_names` if the set has classes.
         language: Of the texts.
         pair_on: "label" if one row stands for all items of its label (class prompts), else "item_id".
+        dropped: Item id → how many of its captions the config leaves out.
     """
 
     modality: str
@@ -73,6 +74,7 @@ class Side:
     labels: np.ndarray | None = None
     language: str | None = None
     pair_on: str = "item_id"
+    dropped: Mapping[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.item_id)

@@ -117,7 +117,7 @@ def captions_of(
         folder = existing_folder(config.images or folder, "a folder of images")
         image = listed_images(folder, names, names, required=config.images is not None)
         files_revision = digest([files_revision, revision(folder, names)])
-    text = Side("text", item_id, texts.__getitem__, language=language)
+    text = Side("text", item_id, texts.__getitem__, language=language, dropped=table.dropped)
     return Dataset(config=config, revision=files_revision, image=image, text=text)
 
 

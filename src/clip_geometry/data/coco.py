@@ -64,6 +64,7 @@ def load(config: CocoConfig) -> Dataset:
         captions[each.image_id].append(each.caption)
     kept = [(str(i), text) for i in file_names for text in captions[i][: config.captions_per_image]]
     texts = [text for _, text in kept]
+    dropped = {str(i): len(captions[i]) - len(captions[i][: config.captions_per_image]) for i in file_names}
 
     if config.images is not None:
         folder = existing_folder(config.images, "a folder of images")
@@ -76,7 +77,8 @@ def load(config: CocoConfig) -> Dataset:
         names = list(file_names.values())
         image = listed_images(folder, names, list(map(str, file_names)), required=config.images is not None)
         files_revision = digest([files_revision, revision(folder, names)])
-    text = Side("text", [item for item, _ in kept], texts.__getitem__, language=config.language)
+    item_id = [item for item, _ in kept]
+    text = Side("text", item_id, texts.__getitem__, language=config.language, dropped=dropped)
     return Dataset(config=config, revision=files_revision, image=image, text=text)
 
 

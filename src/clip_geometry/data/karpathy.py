@@ -16,7 +16,8 @@ class KarpathyConfig(ParallelConfig):
 
     Attributes:
         path: The folder with the .json of caption_datasets.zip.
-        captions_per_image: The first N of each image, None for all.
+        captions_per_image: The first N of each image, as papers take five; None for all, as CLIP_benchmark does. Some
+            images of COCO have six or seven: ten captions of its 5,000 test images are then left out.
     """
 
     captions_per_image: int | None = Field(default=5, ge=1)
@@ -25,15 +26,17 @@ class KarpathyConfig(ParallelConfig):
         path, what = folder / self.LAYOUT, f"Karpathy's {self.LAYOUT}"
         if not path.is_file():
             return None
-        splits = self.split.split("+")
-        rows = [
-            (str(PurePosixPath(image.filepath, image.filename)), sentence.raw)
-            for image in read_json(path, what, _Splits).images
-            if image.split in splits
-            for sentence in image.sentences[: self.captions_per_image]
-        ]
+        splits, rows, dropped = self.split.split("+"), [], {}
+        for image in read_json(path, what, _Splits).images:
+            if image.split in splits:
+                name, kept = (
+                    str(PurePosixPath(image.filepath, image.filename)),
+                    image.sentences[: self.captions_per_image],
+                )
+                rows += [(name, sentence.raw) for sentence in kept]
+                dropped[name] = len(image.sentences) - len(kept)
         columns = {"image": [name for name, _ in rows], "en": [text for _, text in rows]}
-        return Table(path, tuple(columns), columns.__getitem__, languages=("en",)) if rows else None
+        return Table(path, tuple(columns), columns.__getitem__, languages=("en",), dropped=dropped) if rows else None
 
 
 class Flickr30kConfig(KarpathyConfig):

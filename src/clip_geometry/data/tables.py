@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from glob import escape
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ class Table:
         values: Name → the column, read when called.
         files: What it was read from, if not the file `path`.
         languages: The columns that hold captions, if known.
+        dropped: Image → how many of its captions are not among the rows.
     """
 
     path: Path
@@ -39,6 +40,7 @@ class Table:
     values: Callable[[str], list[Any]]
     files: tuple[Path, ...] = ()
     languages: tuple[str, ...] = ()
+    dropped: Mapping[str, int] = field(default_factory=dict)
 
     def revision(self) -> str:
         """Return a hash that changes with the files it was read from."""

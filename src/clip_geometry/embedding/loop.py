@@ -211,7 +211,9 @@ class _Job:
         records.sort(key=lambda record: record["start"])
         entry = summary(records)
         self.check_corrupt(side, entry["skipped"], items)
-        return {"language": side.language, "pair_on": side.pair_on, **entry}
+        dropped = sum(side.dropped.get(item, 0) for item in set(side.item_id[:items])) if side.dropped else 0
+        facts = {"language": side.language, "pair_on": side.pair_on, **({"dropped": dropped} if dropped else {})}
+        return {**facts, **entry}
 
     def check_corrupt(self, side: Side, skipped: Sequence[dict], items: int) -> None:
         name = self.maker.dataset.config.name

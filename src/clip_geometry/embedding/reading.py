@@ -217,6 +217,7 @@ def _provenance(folder: Path, manifest: Mapping, side: Mapping, rows: int, stop:
         "skipped": sum(item["index"] < stop for item in side["skipped"]),
         "truncated": sum(shard["truncated"] for shard in shards),
         **({"lost": sum(shard.get("lost", 0) for shard in shards)} if "lost" in side else {}),
+        **({"dropped": side["dropped"]} if "dropped" in side else {}),
         "dtype": side["dtype"],
         "class_names": manifest["class_names"],
         "encoder": manifest["encoder"],

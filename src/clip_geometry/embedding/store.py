@@ -67,6 +67,7 @@ class Side(Strict):
     language: str | None
     pair_on: Literal["item_id", "label"]
     lost: NotRequired[Count]
+    dropped: NotRequired[Count]
 
 
 class EncoderFacts(Strict):

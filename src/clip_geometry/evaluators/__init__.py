@@ -10,13 +10,17 @@ from clip_geometry.evaluators.cosine_distributions import cosine_distributions, 
 from clip_geometry.evaluators.languages import language_distance
 from clip_geometry.evaluators.linear_probe import linear_probe
 from clip_geometry.evaluators.modality_separability import modality_separability
+from clip_geometry.evaluators.neighborhoods import neighborhood_preservation, preserved_neighbors
+from clip_geometry.evaluators.relevance import Relevance
 from clip_geometry.evaluators.retrieval import retrieval
+from clip_geometry.evaluators.two_sided import two_sided_retrieval, two_sided_scores
 from clip_geometry.evaluators.zero_shot import ensemble, zero_shot
 from clip_geometry.registry import import_all
 
 import_all(__name__)
 
 __all__ = [
+    "Relevance",
     "add_evaluator",
     "class_generalization",
     "contrastive_loss",
@@ -26,6 +30,10 @@ __all__ = [
     "language_distance",
     "linear_probe",
     "modality_separability",
+    "neighborhood_preservation",
+    "preserved_neighbors",
     "retrieval",
+    "two_sided_retrieval",
+    "two_sided_scores",
     "zero_shot",
 ]

@@ -93,7 +93,7 @@ class Relevance:
         columns = members(pairs) or ()
         if len(columns) != 2:
             raise InputError(f"pairs have {len(columns)} rows; expected 2, item numbers of {first} and of {second}")
-        i, j = _numbers(columns[0], n, first), _numbers(columns[1], m, second)
+        i, j = item_numbers(columns[0], n, first), item_numbers(columns[1], m, second)
         ones = torch.ones(len(i), dtype=torch.float64)
         across = _Graded(i, j, ones, n, m, "pairs")
         found = {(first, second): across, (second, first): across.transposed()}
@@ -101,8 +101,7 @@ class Relevance:
             found |= {(first, first): _through_partners(i, j, n, m), (second, second): _through_partners(j, i, m, n)}
         else:
             found |= {(name, name): _nothing(size, size) for name, size in sizes.items()}
-        shared = f"pairs, and of one modality the {first} or {second} rows that share a partner"
-        return cls(found, sizes, shared if partners else "pairs")
+        return cls(found, sizes, "pairs, and rows of one modality that share a partner" if partners else "pairs")
 
     @classmethod
     def of_grades(cls, grades: Any, **sizes: int) -> "Relevance":
@@ -135,7 +134,7 @@ class Relevance:
             what, three = f"grades of {item} for {query} queries", members(columns) or ()
             if len(three) != 3:
                 raise InputError(f"{what} have {len(three)} columns; expected 3: query, item and grade")
-            i, j = _numbers(three[0], sizes[query], query), _numbers(three[1], sizes[item], item)
+            i, j = item_numbers(three[0], sizes[query], query), item_numbers(three[1], sizes[item], item)
             found[query, item] = _Graded(i, j, _grades(three[2], what), sizes[query], sizes[item], what, query == item)
         for (query, item), table in list(found.items()):
             if (item, query) not in found and isinstance(table, _Graded):
@@ -308,7 +307,8 @@ def _sizes(sizes: Mapping[str, Any]) -> dict[str, int]:
     return {name: whole_number(size, name, of=", the number of its items") for name, size in sizes.items()}
 
 
-def _numbers(values: Any, size: int, name: str) -> Int[Tensor, " p"]:
+def item_numbers(values: Any, size: int, name: str) -> Int[Tensor, " p"]:
+    """Return numbers of items of a modality, which has `size` of them."""
     try:
         numbers = np.asarray(values.cpu() if isinstance(values, Tensor) else values)
     except ValueError:  # ragged

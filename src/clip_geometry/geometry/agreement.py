@@ -151,9 +151,14 @@ def mutual_knn(x: Rows, y: Rows, *, k: Integer = 10) -> Float[Tensor, ""]:
         >>> round(cg.mutual_knn(image, image[:, :4]), 3)
         0.396
     """
-    x, y = as_aligned_matrices(x, y, ("image", "text"), one_space=False)
+    return shared_neighbors(x, y, k, ("image", "text"))
+
+
+def shared_neighbors(x: Rows, y: Rows, k: Integer, names: tuple[str, str]) -> Float[Tensor, ""]:
+    """`mutual_knn` of sets that messages call by these names."""
+    x, y = as_aligned_matrices(x, y, names, one_space=False)
     found = []
-    for rows, name in ((x, "image"), (y, "text")):
+    for rows, name in zip((x, y), names, strict=True):
         rows, k = as_rows_with_neighbors(rows, k, name=name, least_d=2)
         rows = unit_rows(rows, name=name)
         require_spread(rows, name=name)

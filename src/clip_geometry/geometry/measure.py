@@ -56,6 +56,7 @@ Takes: TypeAlias = Literal[
     "pairs",
     "distinct pairs",
     "matched sets",
+    "relevant sets",
     "classes",
     "train and test",
     "train, test and classes",
@@ -70,6 +71,9 @@ TAKES: Mapping[Takes, Inputs] = {
     "pairs": _PAIRS,
     "distinct pairs": _PAIRS,
     "matched sets": _PAIRS,
+    "relevant sets": Inputs(
+        ("image", "text"), needs="pairs, or labels in both modalities", across=True, permuted="order"
+    ),
     "classes": Inputs(
         ("image", "labels", "class_text"), needs="labels and class prompts", across=True, whole=("class_text",)
     ),
@@ -95,10 +99,10 @@ class Measure:
         takes: What the function takes. "rows": one set. "labeled rows": a set and its labels. "two sets": image and
             text, of any number of rows. "pairs": aligned rows, every match of an image and a text. "distinct pairs":
             aligned rows, no row twice, because the measure takes different rows for different items. "matched sets":
-            image and text rows, and which belong together where that is not row i with row i. "classes": images, the
-            class of each, and one text per class. "train and test": rows and labels of both. "train, test and classes":
-            a transform, these and one text per class. "languages": aligned captions.
-            "rows by language": captions and the language of each.
+            image and text rows, and which belong together where that is not row i with row i. "relevant sets": image
+            and text rows, all of them, and a `Relevance` of their items. "classes": images, the class of each, and one
+            text per class. "train and test": rows and labels of both. "train, test and classes": a transform, these and
+            one text per class. "languages": aligned captions. "rows by language": captions and the language of each.
         summary: What it measures, in one sentence.
         reading: What a high and a low value mean.
         caveat: What misleads those who trust the number alone.
@@ -200,7 +204,9 @@ class Measure:
         try:
             return as_given(self.pick(result), sets)
         except KeyError:
-            raise InputError(f"{self.name} does not exist for sets as small as these; give more classes") from None
+            raise InputError(
+                f"{self.name} does not exist for sets as small as these; give more classes or relevant items"
+            ) from None
 
     def without_each(self, *sets: Any) -> Iterator[Any] | None:
         """What the function returns without each block in turn; None where that is best found one by one.

@@ -1,19 +1,13 @@
 """One call for a notebook: embeddings in, a measurement out that shows itself as a table, a file or a figure."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from clip_geometry.embedding.engines import Engine
-from clip_geometry.embeddings import Embeddings
-from clip_geometry.formats import own_name, read_embeddings, read_labels, read_sets, read_sides, together, with_labels
-from clip_geometry.formats.vectors import UNNAMED
 from clip_geometry.geometry._core.arguments import seed_number, whole_number
+from clip_geometry.measurement.given import given_sets
 from clip_geometry.measurement.result import Estimate, Measurement
 from clip_geometry.measuring.records import DEFAULT_STEPS, names_to_measure, records_by
-from clip_geometry.modalities import modality_name
-from clip_geometry.registry import InputError, did_you_mean, shown
 from clip_geometry.transforms import Step, parse_pipeline
 
 __all__ = ["Estimate", "Measurement", "measure"]
@@ -87,14 +81,7 @@ def measure(
     seed, blocks = seed_number(seed), None if blocks is None else whole_number(blocks, "blocks", least=0)
     steps = parse_pipeline(pipeline or "")
     names, optional = names_to_measure(measures)
-    sets = _sets([image, *([] if text is None else [text]), *more])
-    for modality, values in _by_modality(ids, sets, "ids").items():
-        sets[modality] = replace(sets[modality], item_id=_values(values))
-    if isinstance(labels, Mapping):
-        for modality, values in _by_modality(labels, sets, "labels").items():
-            sets |= with_labels({modality: sets[modality]}, _values(values))
-    elif labels is not None:
-        sets = with_labels(sets, _values(labels))
+    sets = given_sets(image, text, *more, labels=labels, ids=ids)
     records = records_by(
         by,
         sets,
@@ -108,50 +95,3 @@ def measure(
         full_size=full_size,
     )
     return Measurement(records)
-
-
-def _sets(given: Sequence[Any]) -> dict[str, Embeddings]:
-    first = given[0]
-    if any(isinstance(each, Mapping) for each in given):
-        if len(given) > 1:
-            raise InputError("a mapping of sets and another set were given; put all sets into the mapping")
-        if not first:
-            raise InputError("the mapping of sets is empty; expected modality → embeddings, as in {'image': x}")
-        return {modality_name(name): _as_modality(each, name) for name, each in first.items()}
-    if all(isinstance(each, str | Path) for each in given):
-        return read_sets(*given)
-    sources = [_source(each, place) for place, each in enumerate(given)]
-    if len(given) > 2 and any(UNNAMED in sides for *_, sides in sources):
-        raise InputError(
-            f"{len(given)} sets were given by position, where only two have a name; give them as a mapping, "
-            "{'image': x, 'text': y, 'audio': z}"
-        )
-    return dict(together(sources))
-
-
-def _source(each: Any, place: int) -> tuple[str, str, Mapping[str, Embeddings]]:
-    """A set for `together`: what a message calls it, its name where it has none, and its sides."""
-    if isinstance(each, str | Path):
-        return shown(Path(each)), own_name(each), read_sides(each)
-    what = ("the first set", "the second set", "the third set")[place] if place < 3 else f"set {place + 1}"
-    embeddings = each if isinstance(each, Embeddings) else Embeddings(each, UNNAMED)
-    return what, "rows", {embeddings.modality: embeddings}
-
-
-def _as_modality(each: Any, name: str) -> Embeddings:
-    if isinstance(each, str | Path):
-        return read_embeddings(each, modality=name)
-    return replace(each, modality=name) if isinstance(each, Embeddings) else Embeddings(each, name)
-
-
-def _by_modality(given: Any, sets: Mapping[str, Embeddings], what: str) -> Mapping[str, Any]:
-    """What each modality was given: the same for all, or what a mapping has for it."""
-    if not isinstance(given, Mapping):
-        return {} if given is None else dict.fromkeys(sets, given)
-    for name in given.keys() - sets.keys():
-        raise InputError(f"{what} of {shown(name)} were given{did_you_mean(str(name), sets, listed_by='the sets')}")
-    return given
-
-
-def _values(given: Any) -> Any:
-    return read_labels(given) if isinstance(given, str | Path) else given

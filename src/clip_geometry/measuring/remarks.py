@@ -31,6 +31,9 @@ def remarks_on(
     pairs: the matching rows of a couple; InputError where there are none. all_rows: whether copies are looked for, too,
     which reads every row.
     """
+    for modality, each in sets.items():
+        if dropped := each.provenance.get("dropped"):
+            yield f"{dropped} more captions of these items are no {modality} rows: captions_per_image left them out"
     if all_rows:
         for modality, each in sets.items():
             yield from copies(each, modality)
@@ -103,12 +106,19 @@ def copies(embeddings: Embeddings, modality: str) -> Iterator[str]:
     """Rows equal to an earlier one to the last bit, unless both have one item_id, text or path."""
     columns = [embeddings.item_id, *(embeddings.metadata.get(name) for name in SAME)]
     known = [column for column in columns if column is not None]
-    seen: dict[bytes, int] = {}
-    count = 0
-    for start in range(0, len(embeddings), 4096):
-        block = np.ascontiguousarray(embeddings.vectors[start : start + 4096])
-        for k, row in enumerate(block, start):
-            first = seen.setdefault(blake2b(row, digest_size=16).digest(), k)
-            count += first != k and not any(column[k] == column[first] for column in known)
+    first = first_equal(embeddings.vectors)
+    copied = np.flatnonzero(first != np.arange(len(first)))
+    count = sum(not any(column[k] == column[first[k]] for column in known) for k in copied)
     if count:
         yield f"{count} of {len(embeddings)} {modality} rows are exact copies of rows" + " with other ids" * bool(known)
+
+
+def first_equal(vectors: Any) -> np.ndarray:
+    """For each row, the number of the first row that equals it to the last bit: its own where it is no copy."""
+    seen: dict[bytes, int] = {}
+    first = np.arange(len(vectors))
+    for start in range(0, len(vectors), 4096):
+        block = np.ascontiguousarray(vectors[start : start + 4096])
+        for k, row in enumerate(block, start):
+            first[k] = seen.setdefault(blake2b(row, digest_size=16).digest(), k)
+    return first

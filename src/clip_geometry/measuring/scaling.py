@@ -85,6 +85,7 @@ TRENDS: Mapping[str, Sequence[Trend] | str] = {
     "two_nn": _SCALE,
     "lid": _SCALE,
     "hubness": _SCALE,
+    "retrieval[two_sided]": "how many items are relevant to a query may grow with the set, and the number follows it",
 }
 
 

@@ -257,7 +257,7 @@ class MeasuredSets:
             said = f"class texts are unit means of {several:g} unit prompts, made before the pipeline"
             return self._by_class.row(measure, place) | {"note": said}
         arguments = self._view.arguments(measure, place)
-        counts = [len(part) for part in arguments]
+        counts = [len(part) for part in arguments[:2]]
         without = self.without_each(measure, place)  # before the value: its moments are those of all rows, too
         self._give_back()
         value = self.value(measure, place)
@@ -277,6 +277,12 @@ class MeasuredSets:
         remarks = [measure.remark(*arguments)] if measure.remark else []
         if measure.takes == "distinct pairs" and couple and counts[0] < (several := len(self._view.pairs(*couple)[0])):
             remarks.append(f"one pair of each item, {counts[0]} of {several}")
+        if measure.takes == "matched sets" and couple:
+            remarks += [
+                f"{len(self.rows[name]) - count} of {len(self.rows[name])} {name} rows have no pair and are left out"
+                for name, count in zip(couple, counts, strict=True)
+                if count < len(self.rows[name])
+            ]
         note = "; ".join(filter(None, remarks))
         return {**row, "note": note} if note else row
 
@@ -314,7 +320,7 @@ class MeasuredSets:
         value of all of them, too, which are those without a block that is empty."""
         if (measure.name, place, 0) in self._values:
             return
-        if measure.takes == "matched sets":
+        if measure.takes in ("matched sets", "relevant sets"):
             self._leave_out_queries(measure, place)
             return
         if self.learns:
@@ -339,8 +345,10 @@ class MeasuredSets:
         for block in range(self.blocks):
             if self.learns or not results:
                 view = self._refitted(block) if self.learns else self._view
-                arguments, paired = view.arguments(measure, place), view.pairs(*couple)
-                chosen = [np.unique(rows) for rows in paired] if len(arguments) > 2 else paired
+                arguments, chosen = view.arguments(measure, place), [np.arange(len(self.rows[name])) for name in couple]
+                if measure.takes == "matched sets":
+                    paired = view.pairs(*couple)
+                    chosen = [np.unique(rows) for rows in paired] if len(arguments) > 2 else paired
                 dealt = (
                     torch.from_numpy(self._block_of[name][k]).long() for name, k in zip(couple, chosen, strict=True)
                 )
@@ -375,7 +383,7 @@ class MeasuredSets:
             view = self._view if block is None else self._without(block)
             self._keep(measure, place, block, measure.function(*view.arguments(measure, place), **measure.options))
         if (measure.name, place, block) not in self._values:
-            raise NoSuchNumber(f"{measure.name} does not exist for so few rows or classes")
+            raise NoSuchNumber(f"{measure.name} does not exist for so few rows, classes or relevant items")
         return self._values[measure.name, place, block]
 
     def _keep(self, measure: Measure, place: str, block: int | None, result: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from clip_geometry.embeddings import Embeddings, in_order, pair
+from clip_geometry.evaluators import Relevance
 from clip_geometry.geometry import Measure
 from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.modalities import plural
@@ -97,6 +98,18 @@ def _matched_sets(view: View, measure: Measure, place: str) -> tuple:
     return taken(view.rows[first], ones), taken(view.rows[second], others), np.stack((i, j))
 
 
+def _relevant_sets(view: View, measure: Measure, place: str) -> tuple:
+    """All rows of both sets, and what is relevant: equal labels where both have some, else the pairs."""
+    first, second = view.couples[place]
+    one, other = view.embeddings[first], view.embeddings[second]
+    if one.labels is not None and other.labels is not None:
+        relevance = Relevance.of_labels(image=one.labels, text=other.labels)
+    else:
+        pairs = _indices(view, measure, first, second)
+        relevance = Relevance.of_pairs(pairs, image=len(one), text=len(other))
+    return view.rows[first], view.rows[second], relevance
+
+
 def _classes(view: View, measure: Measure, place: str) -> tuple:
     """Rows, the class of each, and a class text per class."""
     first, second = view.couples[place]
@@ -129,5 +142,6 @@ TAKES: dict[str, Callable[[View, Measure, str], tuple[Any, ...]]] = {
     "pairs": _pairs,
     "distinct pairs": _pairs,
     "matched sets": _matched_sets,
+    "relevant sets": _relevant_sets,
     "classes": _classes,
 }

@@ -30,6 +30,15 @@ class Known:
         queries: Modality → (n, d) queries that differ from the rows, such as a log of searches; by default the rows
             themselves.
         logit_scale: Of the model; posteriors without pairs need it.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> rows = {"image": np.eye(3), "text": np.eye(3)}
+        >>> known = cg.Known(rows, cg.Relevance.of_pairs([range(3), range(3)], image=3, text=3))
+        >>> known.grades(("image", "text")).tolist()
+        [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+        >>> known.grades(("image", "image")) is None  # pairs do not say which images resemble each other
+        True
     """
 
     rows: Sets
@@ -74,6 +83,13 @@ class Repair:
 
     Attributes:
         name: Of a class, what files call it; of a registered repair, its name with the variant in brackets.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> image, text = np.random.default_rng(0).normal(size=(2, 50, 8))
+        >>> repair = cg.make_repair("center").fit(cg.Known({"image": image, "text": text}))
+        >>> isinstance(repair, cg.Repair), repair.scores("image", image[:2], "text", text).shape
+        (True, (2, 50))
     """
 
     name: str = ""
@@ -272,6 +288,7 @@ class Entry:
         summary: What it does, in a line.
         formula: Of the score.
         reference: Where it is from.
+        baseline: Whether it is only compared with, as the fusion of separate indices, which is no mixed index.
     """
 
     name: str
@@ -280,6 +297,7 @@ class Entry:
     summary: str
     formula: str
     reference: str
+    baseline: bool
 
     def make(self) -> Repair:
         """Return the repair, not yet fitted."""
@@ -291,6 +309,39 @@ class Entry:
 repairs: Registry[Entry] = Registry("repair", "clip-geometry list repairs")
 
 
-def register(name: str, kind: type[Repair], summary: str, formula: str, reference: str = "", **parameters: Any) -> None:
-    """Add a repair to the registry."""
-    repairs.add(name, Entry(name, kind, parameters, summary, formula, reference))
+def register(
+    name: str,
+    kind: type[Repair],
+    summary: str,
+    formula: str,
+    reference: str = "",
+    *,
+    baseline: bool = False,
+    **parameters: Any,
+) -> None:
+    """Add a repair to the registry; `parameters` are those of its class."""
+    repairs.add(name, Entry(name, kind, parameters, summary, formula, reference, baseline))
+
+
+def make_repair(name: str) -> Repair:
+    """Return a repair by its name, not yet fitted.
+
+    Args:
+        name: As `clip-geometry list repairs` names it, such as "posterior".
+
+    Returns:
+        The repair.
+
+    Raises:
+        InputError: The name is unknown.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> image, text = np.random.default_rng(0).normal(size=(2, 50, 8))
+        >>> relevance = cg.Relevance.of_pairs([range(50), range(50)], image=50, text=50)
+        >>> repair = cg.make_repair("zscore").fit(cg.Known({"image": image, "text": text}, relevance))
+        >>> scores = repair.scores("image", image, "text", text)
+        >>> bool(abs(scores.mean()) < 1e-9), bool(abs(scores.std() - 1) < 1e-9)
+        (True, True)
+    """
+    return repairs[name].make()

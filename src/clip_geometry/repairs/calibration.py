@@ -15,8 +15,9 @@ from clip_geometry.repairs.maps import view_of
 Tables: TypeAlias = Mapping[Kind, np.ndarray]
 
 EQUAL = 1e-9  # deviation of cosines that differ by rounding only
+QUERIES = 250  # of each kind that curves are fitted to: with 1,000 items 250,000 scores
 ORDER = 1e-6  # slope added to a curve, so that equal values keep the order of the cosine
-RIDGE = 1e-6  # on the squared slope of standardized scores; bounds it where a threshold separates the targets
+RIDGE = 1e-6  # on the squared slope of standardized cosines, in proportion to the variance of targets of that share
 
 
 class Calibrated(Repair):
@@ -41,14 +42,15 @@ class Calibrated(Repair):
 
     def _learn(self, known: Known) -> None:
         known = replace(known, queries={}) if self.relevance else known
+        for modality, rows in known.rows.items():
+            if len(rows) < 2:
+                raise InputError(f"there is one {modality} row; {self.name} needs at least 2 of each modality")
         self.views_ = [view_of("", known), *([view_of("center[each]", known)] if self.centered else [])]
         cosines, spreads = {}, {}
         for query, item in known.kinds:
             q, x = known.asked(query), known.rows[item]
             products = [view.queries[query](q) @ view.items[item](x).T for view in self.views_]
             cosines[query, item] = products[self._view((query, item))]
-            if not others((query, item), known, products[0]).any():
-                raise InputError(f"there is one {item} row; {self.name} needs at least 2 of each modality")
             spreads[query, item] = products[-1].std() / products[0].std() if query != item else 1.0
         self._calibrate(known, cosines, spreads)
 
@@ -112,7 +114,7 @@ class Posterior(Calibrated, InnerProduct):
     def _calibrate(self, known: Known, cosines: Tables, spreads: Mapping[Kind, float]) -> None:
         self.terms_ = {}
         for kind, target in targets(known, cosines, spreads).items():
-            chosen = others(kind, known, target)
+            chosen = others(kind, known, target, QUERIES)
             self.terms_[kind] = Term(self._view(kind), *logistic(cosines[kind][chosen], target[chosen]))
 
 
@@ -127,7 +129,7 @@ class IsotonicPosterior(Curved):
 
         self.knots_ = {}
         for kind, target in targets(known, cosines, spreads).items():
-            chosen = others(kind, known, target)
+            chosen = others(kind, known, target, QUERIES)
             curve = IsotonicRegression(out_of_bounds="clip").fit(cosines[kind][chosen], target[chosen])
             self.knots_[kind] = curve.X_thresholds_, curve.y_thresholds_
 
@@ -172,6 +174,8 @@ def targets(known: Known, cosines: Tables, spreads: Mapping[Kind, float]) -> dic
 
 def likely_scale(cosines: np.ndarray, grades: np.ndarray) -> float:
     """Return the τ for which softmax(τ cosines) gives the relevant items of each query the highest likelihood."""
+    every = _every(cosines, QUERIES)
+    cosines, grades = cosines[::every], grades[::every]
     queries = grades.sum(1) > 0
     grades = grades[queries] / grades[queries].sum(1, keepdims=True)
 
@@ -184,9 +188,10 @@ def likely_scale(cosines: np.ndarray, grades: np.ndarray) -> float:
 def logistic(cosines: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
     """Return the slope > 0 and the offset of the log odds as a function of the cosine, by maximum likelihood.
 
-    Targets may be probabilities. A small ridge on the slope bounds it where a threshold separates the targets. Where
-    the cosine says nothing, because all targets are equal or higher cosines are no more relevant, the log odds are
-    those of the share of relevant items (half an item at least), in the order of the cosine.
+    Targets may be probabilities. A small ridge on the slope bounds it where a threshold separates the targets; it is in
+    proportion to how rare relevant items are. Where the cosine says nothing, because all targets are equal or higher
+    cosines are no more relevant, the log odds are those of the share of relevant items (half an item at least), in the
+    order of the cosine.
 
     Raises:
         InputError: All cosines are equal.
@@ -194,33 +199,39 @@ def logistic(cosines: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
     mean, deviation, n = cosines.mean(), cosines.std(), targets.size
     if deviation < EQUAL:
         raise InputError("all cosines of a kind are equal; a posterior needs rows that differ")
-    relevant = np.clip(targets.sum(), 0.5, n - 0.5)
-    rate = float(np.log(relevant / (n - relevant)))
+    relevant, share = np.clip(targets.sum(), 0.5, n - 0.5), targets.mean()
+    rate, ridge = float(np.log(relevant / (n - relevant))), RIDGE * share * (1 - share)
     if targets.min() == targets.max():
         return ORDER, rate
-    z, (slope, offset) = (cosines - mean) / deviation, (1.0, rate)
+    z, slope, offset = (cosines - mean) / deviation, 1.0, rate
     for _ in range(50):  # Newton; the likelihood is concave
         p = expit(slope * z + offset)
         weight = p * (1 - p)
-        gradient = np.array([(z * (targets - p)).mean() - RIDGE * slope, (targets - p).mean()])
+        gradient = np.array([(z * (targets - p)).mean() - ridge * slope, (targets - p).mean()])
         cross = -(weight * z).mean()
-        hessian = np.array([[-(weight * z * z).mean() - RIDGE, cross], [cross, -weight.mean() - 1e-12]])
+        hessian = np.array([[-(weight * z * z).mean() - ridge, cross], [cross, -weight.mean() - 1e-6 * ridge]])
         step = np.linalg.solve(hessian, gradient)
         step *= min(1.0, 2.0 / np.abs(step).max()) if step.any() else 1.0  # far from the solution, it overshoots
         slope, offset = slope - step[0], offset - step[1]
         if np.abs(step).max() < 1e-9:
             break
-    if slope <= 0:
+    if slope / deviation < ORDER:
         return ORDER, rate
     return float(slope / deviation), float(offset - slope * mean / deviation)
 
 
-def others(kind: Kind, known: Known, table: np.ndarray) -> np.ndarray:
-    """Return the mask of scores that are no row's with itself."""
-    mask = np.ones(table.shape, dtype=bool)
+def others(kind: Kind, known: Known, table: np.ndarray, most: int | None = None) -> np.ndarray:
+    """Return the mask of scores that are no row's with itself, of all queries or of at most so many."""
+    mask = np.zeros(table.shape, dtype=bool)
+    mask[:: _every(table, most)] = True
     if kind[0] == kind[1] and kind[0] not in known.queries:
         np.fill_diagonal(mask, False)
     return mask
+
+
+def _every(table: np.ndarray, most: int | None) -> int:
+    """The stride by which at most so many rows are taken."""
+    return 1 if most is None else -(-len(table) // most)
 
 
 for _kind, _summary, _formula, _reference in (

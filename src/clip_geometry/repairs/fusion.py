@@ -49,6 +49,7 @@ register(
     "one index for each modality, fused by rank, other modalities than the query's first",
     "1/(60 + rank in its modality)",
     "Cormack et al. 2009",
+    baseline=True,
 )
 register(
     "rrf[own-first]",
@@ -56,5 +57,6 @@ register(
     "one index for each modality, fused by rank, the query's modality first",
     "1/(60 + rank in its modality)",
     "Cormack et al. 2009",
+    baseline=True,
     own_first=True,
 )

@@ -111,9 +111,8 @@ def _of_views(views: list[View], tensors: dict[str, np.ndarray]) -> dict[str, An
     number = {id(each): k for k, each in enumerate(unique)}
     maps = []
     for k, each in enumerate(unique):
-        identity = np.array_equal(each.W, np.eye(len(each.W)))
-        maps.append({"identity": identity, "renormalise": each.renormalise, "unit_rows_in": each.unit_rows_in})
-        tensors |= {f"map.{k}.b": each.b} if identity else {f"map.{k}.W": each.W, f"map.{k}.b": each.b}
+        maps.append({"identity": each.identity, "renormalise": each.renormalise, "unit_rows_in": each.unit_rows_in})
+        tensors |= {f"map.{k}.b": each.b} if each.identity else {f"map.{k}.W": each.W, f"map.{k}.b": each.b}
     numbered = [
         {name: {m: number[id(x)] for m, x in side.items()} for name, side in v._asdict().items()} for v in views
     ]

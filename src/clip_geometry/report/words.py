@@ -1,5 +1,6 @@
 """Text from Jinja templates beside the code that computes their numbers: sentences as macros, and whole pages."""
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -7,13 +8,19 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from clip_geometry.modalities import plural
-from clip_geometry.report.numbers import brief, fixed, number, percent
+from clip_geometry.report.numbers import brief, fixed, number, percent, plus_minus
 
 
 def listed(parts: Iterable[str]) -> str:
     """`a, b and c`."""
     *head, last = parts
     return f"{', '.join(head)} and {last}" if head else last
+
+
+def _share(count: int, n: int) -> str:
+    """6.2 ± 0.3%, with the binomial standard error; without one where all or none are counted."""
+    error = 100 * math.sqrt(count * (n - count) / n) / n
+    return plus_minus(100 * count / n, error) + "%"
 
 
 _ENVIRONMENT = Environment(  # plain text, no HTML
@@ -27,6 +34,9 @@ _ENVIRONMENT.filters |= {
     "percentage": lambda share: f"{100 * share:.3g}%",  # of a chance level: 1.25%, which `percent` rounds
     "listed": listed,
     "plural": plural,  # images, audio rows
+    "count": "{:,}".format,
+    "probability": lambda p: "< 10⁻¹²" if p < 1e-12 else f"= {number(p)}",
+    "of": lambda count, n: f"{count:,} of {n:,} ({_share(count, n)})",  # {{ copies|of(rows) }}
     "sentence": lambda text: text[:1].upper() + text[1:],  # unlike `capitalize`, which lowers the rest
 }
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self, cast
 
 import numpy as np
@@ -43,9 +44,14 @@ class Affine:
     renormalise: bool
     unit_rows_in: bool = False
 
+    @cached_property
+    def identity(self) -> bool:
+        """Whether W is the identity, whose product is left out."""
+        return self.W.shape[0] == self.W.shape[1] and np.array_equal(self.W, np.eye(len(self.W)))
+
     def __call__(self, x: np.ndarray) -> np.ndarray:
         x = Normalize().transform(x) if self.unit_rows_in else as_matrix(x)
-        mapped = x @ self.W + self.b
+        mapped = (x if self.identity else x @ self.W) + self.b
         return Normalize().transform(mapped) if self.renormalise else mapped
 
 

@@ -111,6 +111,7 @@ CALLS = {
     "linear": (linear, (kernel(X),)),
     "layer_norm": (layer_norm, (kernel(X),)),
     "retrieval": (cg.retrieval, (X, Y)),
+    "two_sided_retrieval": (cg.two_sided_retrieval, (X, Y)),
     "cosine_distributions": (cg.cosine_distributions, (X, Y)),
     "cosine_histograms": (cg.cosine_histograms, (X, Y)),
     "contrastive_loss": (cg.contrastive_loss, (X, Y)),

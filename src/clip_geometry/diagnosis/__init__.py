@@ -1,0 +1,115 @@
+"""Is a mixed index broken, what repairs it, what does the repair cost, and how is it shipped."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from clip_geometry.diagnosis.checks import run_checks
+from clip_geometry.diagnosis.comparison import Progress, compare_repairs
+from clip_geometry.diagnosis.context import Context
+from clip_geometry.diagnosis.finding import Finding
+from clip_geometry.diagnosis.index import MixedIndex, RelevantBy
+from clip_geometry.diagnosis.result import Diagnosis
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.geometry._core.arguments import seed_number
+from clip_geometry.measurement.given import given_sets
+from clip_geometry.registry import InputError
+
+__all__ = ["Diagnosis", "Finding", "diagnose"]
+
+LOGIT_SCALE = "logit_scale"  # of a store's manifest
+
+
+def diagnose(
+    image: Any,
+    text: Any = None,
+    *more: Any,
+    labels: Any = None,
+    ids: Any = None,
+    other: Any = None,
+    relevant: RelevantBy | None = None,
+    repairs: Sequence[str] | None = None,
+    splits: int = 10,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Diagnosis:
+    """Checks an index of images and texts for faults, and compares repairs of its mixed search.
+
+    Repairs are fitted on random halves of the items and searched with in the other halves. Those that cost recall
+    across modalities or neighbors within one beyond noise are not recommended; where nothing helps, none is.
+
+    Args:
+        image: The first set, or all sets; sets, `labels` and `ids` are those of `measure`.
+        text: The second set.
+        more: Further sets.
+        labels: One label per row; where every modality has them, equal labels are relevant to each other.
+        ids: The item of each row; without labels, rows of one item are relevant to each other.
+        other: Another split of the same data, in which copies of these rows would be leakage; given as `image`.
+        relevant: "labels" or "pairs", where both are known.
+        repairs: Names of the repairs to compare; default: all that are registered. An empty list compares none.
+        splits: Number of random halves.
+        seed: Of samples, null values and splits.
+        progress: Called with the number of fits done and of all.
+
+    Returns:
+        A `Diagnosis`: findings, repairs with their numbers, a verdict.
+
+    Raises:
+        InputError: The sets are not as described, or a repair is unknown.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> rng = np.random.default_rng(0)
+        >>> item = rng.normal(size=(100, 16))
+        >>> image, text = (item + 0.5 * rng.normal(size=(100, 16)) for _ in range(2))
+        >>> found = cg.diagnose(image + 2, text - 2, repairs=["zscore"], splits=2)
+        >>> [(each.check, each.severity) for each in found.findings][0], found.recommended
+        (('not_unit', 'warning'), 'zscore')
+    """
+    seed = seed_number(seed)
+    sets = given_sets(image, text, *more, labels=labels, ids=ids)
+    beside = None if other is None else given_sets(other)
+    context = Context(sets, other=beside, seed=seed)
+    findings = run_checks(context)
+    rows = _valid(sets, context)
+    skipped = _why_not(findings, sets, repairs)
+    index = comparison = None
+    if skipped is None:
+        try:
+            index = MixedIndex.of(rows, relevant)
+            scale = next(
+                (each.provenance[LOGIT_SCALE] for each in sets.values() if each.provenance.get(LOGIT_SCALE)), 100
+            )
+            comparison = compare_repairs(
+                index, repairs, splits=splits, seed=seed, logit_scale=float(scale), progress=progress
+            )
+        except InputError as error:
+            if repairs is not None or relevant is not None:
+                raise
+            skipped = str(error)
+    return Diagnosis(
+        tuple(findings), comparison, skipped, index, {name: each.vectors.shape for name, each in sets.items()}
+    )
+
+
+def _valid(sets: Mapping[str, Embeddings], context: Context) -> dict[str, Embeddings]:
+    """The rows that have a direction; those that pair by position still do."""
+    by_position = len({len(each) for each in sets.values()}) == 1 and all(e.item_id is None for e in sets.values())
+    valid = {}
+    for name, each in sets.items():
+        if by_position and not all(context.valid(other).all() for other in sets):
+            each = replace(each, item_id=np.arange(len(each)))
+        valid[name] = each.take(np.flatnonzero(context.valid(name)))
+    return valid
+
+
+def _why_not(findings: Sequence[Finding], sets: Any, repairs: Sequence[str] | None) -> str | None:
+    """Why no repairs are compared; None if they are."""
+    if repairs is not None and not repairs:
+        return "none were asked for"
+    wrong = list(dict.fromkeys(found.check for found in findings if found.severity == "error"))
+    if wrong and repairs is None:
+        return f"{' and '.join(wrong)} would spoil the comparison; mend that first, or name the repairs to compare"
+    return None

@@ -1,0 +1,91 @@
+"""The checks, one file each, beside the words of its finding; a file is imported when its check is run."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from clip_geometry.diagnosis.context import Context
+from clip_geometry.diagnosis.finding import Finding
+from clip_geometry.registry import Registry
+
+# in the order in which their findings are told: what makes other findings doubtful comes first
+NAMES = (
+    "invalid_rows",
+    "mixed_models",
+    "unrelated_spaces",
+    "shifted_pairs",
+    "shuffled_pairs",
+    "not_unit",
+    "wrong_activation",
+    "wrong_context",
+    "dead_dimensions",
+    "low_precision",
+    "exact_duplicates",
+    "near_duplicates",
+    "leakage",
+    "truncated_captions",
+    "hubs",
+    "modality_gap",
+    "too_few_rows",
+)
+SEVERITIES = ("error", "warning", "note")
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check.
+
+    Attributes:
+        name: As in its findings.
+        title: What it looks for.
+        function: Yields findings about the sets of a context.
+        threshold: From when on it reports, and why there.
+
+    Example:
+        >>> from clip_geometry.diagnosis.checks import checks
+        >>> checks["not_unit"].title
+        'rows that are not of length 1'
+    """
+
+    name: str
+    title: str
+    function: Callable[[Context], Iterator[Finding]]
+    threshold: str
+
+    def __post_init__(self):
+        object.__setattr__(self, "__module__", self.function.__module__)  # the registry compares it with the home
+
+
+checks: Registry[Check] = Registry(
+    "check", "clip-geometry diagnose --help", homes={name: f"{__name__}.{name}" for name in NAMES}
+)
+
+
+def add_check(name: str, title: str, *, threshold: str) -> Callable[[Callable[[Context], Iterator[Finding]]], Check]:
+    """Register the decorated function as a check."""
+    return lambda function: checks.add(name, Check(name, title, function, threshold))
+
+
+def run_checks(context: Context, names: Iterable[str] | None = None) -> list[Finding]:
+    """Run checks.
+
+    Args:
+        context: The sets.
+        names: Of the checks; default: all.
+
+    Returns:
+        Their findings, errors first, then warnings and notes.
+
+    Raises:
+        InputError: If a name is unknown.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> from clip_geometry.diagnosis.checks import Context, run_checks
+        >>> x = np.random.default_rng(0).normal(size=(50, 8))
+        >>> x[7] = 0
+        >>> [found.evidence for found in run_checks(Context({"image": cg.Embeddings(x, "image")}), ["invalid_rows"])]
+        ['1 of 50 (2.0 ± 2.0%) image rows is zero or holds NaN or infinity, the first of them row 7.']
+    """
+    chosen: Sequence[str] = NAMES if names is None else tuple(names)
+    found = [each for name in chosen for each in checks[name].function(context)]
+    return sorted(found, key=lambda each: SEVERITIES.index(each.severity))

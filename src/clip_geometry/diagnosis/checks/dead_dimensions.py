@@ -1,0 +1,57 @@
+"""Coordinates that say nothing, and rows in fewer dimensions than they have coordinates."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from clip_geometry.diagnosis.checks import add_check
+from clip_geometry.diagnosis.context import Context
+from clip_geometry.diagnosis.finding import Finding, finding
+
+ROWS = 20_000
+FLAT = 1e-5  # of the median standard deviation of coordinates: float32 rounds unit rows to 1e-8, they have 1e-2 each
+RANK = 0.95  # of the possible rank
+ROUNDING = 2e-14  # variance; float32 products leave up to 5e-15 along a direction of unit rows, clean full ranks 1e-13
+ONE_DIRECTION = 0.99  # average cosine; untrained models have 0.65 to 0.75, CLIP 0.5 to 0.8
+
+
+@add_check(
+    "dead_dimensions",
+    "constant coordinates and missing directions",
+    threshold="A coordinate whose standard deviation is below 1e-5 of the usual one; an average cosine above 0.99; a "
+    "note where fewer than 95% of the possible directions have a variance above 2e-14, what float32 leaves of unit rows: a "
+    "narrow tower or PCA does that by design.",
+)
+def dead_dimensions(context: Context) -> Iterator[Finding]:
+    for modality in context.sets:
+        sample, unit = context.sample(modality)[:ROWS], context.unit(modality)[:ROWS]
+        n, d = unit.shape
+        distinct = len(np.unique(context.first_equal(modality)[sample]))
+        if n < 10:
+            continue
+        raw = np.asarray(context.sets[modality].vectors[sample], dtype=np.float64)
+        rows = raw / context.lengths(modality)[sample, None]
+        mean = rows.mean(0)
+        spreads = [x.std(0) for x in (rows, raw)]
+        dead = np.any([s <= FLAT * np.median(s) for s in spreads], axis=0)
+        zero = int((raw == 0).all(0).sum())
+        centered = rows[:, ~dead] - mean[~dead]
+        variances = np.linalg.eigvalsh(centered.T @ centered / n) if centered.size else np.zeros(0)
+        rank, possible = int((variances > ROUNDING).sum()), min(distinct - 1, d - int(dead.sum()))
+        average = float(mean @ mean)
+        if dead.any() or rank < RANK * possible or average > ONE_DIRECTION:
+            yield finding(
+                "dead_dimensions",
+                "error" if average > ONE_DIRECTION else "warning" if dead.any() else "note",
+                modality,
+                dead=int(dead.sum()),
+                zero=zero,
+                d=d,
+                n=n,
+                rank=rank,
+                possible=possible,
+                low_rank=rank < RANK * possible,
+                average_cosine=average,
+                collapsed=average > ONE_DIRECTION,
+                coordinates=np.flatnonzero(dead).tolist(),
+            )

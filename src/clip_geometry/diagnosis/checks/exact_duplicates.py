@@ -1,0 +1,68 @@
+"""Rows equal to an earlier row to the last bit."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from clip_geometry.diagnosis.checks import add_check
+from clip_geometry.diagnosis.context import Context
+from clip_geometry.diagnosis.finding import Finding, finding
+from clip_geometry.measuring.remarks import SAME
+
+
+@add_check(
+    "exact_duplicates",
+    "rows that are exact copies of others",
+    threshold="One copy that no equal id, text or path explains: 512 float32 values do not coincide by chance. A note "
+    "where only one side of a pair is copied, as by one caption of several images.",
+)
+def exact_duplicates(context: Context) -> Iterator[Finding]:
+    copied = {modality: _unexplained(context, modality) for modality in context.sets}
+    told: dict[str, set[int]] = {modality: set() for modality in context.sets}
+    paired = {modality for couple in context.couples for modality in couple}
+    for one, other in context.couples:
+        both = _whole_pairs(context, one, other)
+        both = both[np.isin(both, copied[one])]
+        if len(both):
+            partner = _partner(context, one, other)
+            told[one] |= set(both.tolist())
+            told[other] |= set(partner[both].tolist())
+            yield _finding(context, "warning", both, one, other)
+    for modality, rows in copied.items():
+        rest = rows[~np.isin(rows, list(told[modality]))]
+        if len(rest):
+            yield _finding(context, "note" if modality in paired else "warning", rest, modality)
+
+
+def _finding(context: Context, severity, rows: np.ndarray, *modalities: str) -> Finding:
+    first = context.first_equal(modalities[0])
+    groups = np.unique(first[rows], return_counts=True)[1]
+    n = len(context.sets[modalities[0]])
+    values = {"count": len(rows), "n": n, "groups": len(groups), "largest": int(groups.max()) + 1}
+    return finding("exact_duplicates", severity, *modalities, **values, rows=rows.tolist(), of=first[rows].tolist())
+
+
+def _unexplained(context: Context, modality: str) -> np.ndarray:
+    """Numbers of the valid rows that equal an earlier one and share no id, text or path with it."""
+    each, first = context.sets[modality], context.first_equal(modality)
+    rows = np.flatnonzero((first != np.arange(len(first))) & context.valid(modality))
+    for column in (each.item_id, *(each.metadata.get(name) for name in SAME)):
+        if column is not None:
+            rows = rows[column[rows] != column[first[rows]]]
+    return rows
+
+
+def _partner(context: Context, one: str, other: str) -> np.ndarray:
+    """For each row of one modality the first row of the other that it pairs with; -1 for none."""
+    i, j = context.pairs(one, other) or ((), ())
+    partner = np.full(len(context.sets[one]), -1)
+    partner[i[::-1]] = j[::-1]
+    return partner
+
+
+def _whole_pairs(context: Context, one: str, other: str) -> np.ndarray:
+    """Rows of `one` that are copies and whose partners are copies of the partner of the row that they equal."""
+    first, second, partner = context.first_equal(one), context.first_equal(other), _partner(context, one, other)
+    rows = np.flatnonzero((first != np.arange(len(first))) & (partner >= 0) & (partner[first] >= 0))
+    mine, theirs = partner[rows], partner[first[rows]]
+    return rows[(mine != theirs) & (second[mine] == second[theirs])]

@@ -1,0 +1,127 @@
+"""Rows that were rounded to float16, bfloat16 or int8 before they were stored as float32."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from clip_geometry.diagnosis.checks import add_check
+from clip_geometry.diagnosis.context import Context
+from clip_geometry.diagnosis.finding import Finding, finding
+
+ROWS = 1000
+BITS = {"bfloat16": 8, "float16": 11}  # of the mantissa, the leading one included
+OFF_GRID = 0.01  # of a step: what scaling to unit length in float32 leaves of whole numbers up to 127 is 1e-5
+LEVELS = {"int4": 8, "int8": 128}
+
+
+class Grid(NamedTuple):
+    """format: the numbers' format, or "steps of 0.0001". exact: whether the values themselves lie on it, rather than
+    multiples of them. step: (rows, d), distance from each value to the next."""
+
+    format: str
+    exact: bool
+    step: np.ndarray
+
+
+@add_check(
+    "low_precision",
+    "rows rounded to float16, bfloat16 or int8",
+    threshold="All values lie on the grid of the format, or on a grid of at most 128 steps a row; after scaling rows, "
+    "values repeat in rows as often as after rounding to the format (within a factor of 2) and at least once in two "
+    "rows, where float32 repeats one in a hundred rows. float16 is a note: it changes hardly any neighbor.",
+)
+def low_precision(context: Context) -> Iterator[Finding]:
+    for modality, each in context.sets.items():
+        numbers = context.sample(modality)[:ROWS]
+        if len(numbers) < 2:
+            continue
+        stored = str(getattr(each.vectors, "dtype", "")).removeprefix("torch.")
+        rows = np.asarray(each.vectors[numbers], dtype=np.float32)
+        grid = grid_of(rows, context.seed)
+        if grid is not None:
+            changed, places, error = _changed(rows, grid, context.seed)
+            severity = "note" if grid.format == "float16" else "warning"
+            values = {"format": grid.format, "exact": grid.exact, "stored": stored, "n": len(rows)}
+            values |= {"changed": changed, "places": places, "cosine_error": error}
+            yield finding("low_precision", severity, modality, **values)
+
+
+def grid_of(rows: np.ndarray, seed: int) -> Grid | None:
+    """The coarse grid on which the values of float32 rows lie; None for float32 itself."""
+    if not (rows.view(np.uint32) & 0xFFFF).any():
+        return Grid("bfloat16", True, _spacing(rows, 8))
+    if np.abs(rows).max() < 65504 and np.array_equal(rows.astype(np.float16).astype(np.float32), rows):
+        return Grid("float16", True, _spacing(rows, 11))
+    return _uniform(rows) or _scaled(rows, seed)
+
+
+def _spacing(rows: np.ndarray, bits: int) -> np.ndarray:
+    return np.ldexp(np.float32(1), np.frexp(rows)[1] - bits)
+
+
+def _uniform(rows: np.ndarray) -> Grid | None:
+    """Whole multiples of a step: one for each row, or one for all."""
+    steps = np.array([_least_gap(row) for row in rows])[:, None]
+    counts = rows / steps
+    most = np.abs(counts).max()
+    if most < LEVELS["int8"] and np.abs(counts - np.round(counts)).max() < OFF_GRID:
+        name = next(name for name, levels in LEVELS.items() if most < levels)
+        return Grid(name, bool(np.ptp(steps) < OFF_GRID * steps.mean()), np.broadcast_to(steps, rows.shape))
+    step = _least_gap(rows)
+    counts = rows / step
+    if np.abs(counts).max() < 2**15 and np.abs(counts - np.round(counts)).max() < OFF_GRID:
+        return Grid(f"steps of {step:.3g}", True, np.full_like(rows, step))
+    return None
+
+
+def _least_gap(values: np.ndarray) -> float:
+    """The smallest difference of two values that are not the same up to float32 rounding; 1 for a single value."""
+    distinct = np.unique(np.append(np.abs(values).ravel(), 0).astype(np.float64))
+    gaps = np.diff(distinct)
+    gaps = gaps[gaps > 1e-6 * distinct[-1]]
+    return float(gaps.min()) if len(gaps) else 1.0
+
+
+def _scaled(rows: np.ndarray, seed: int) -> Grid | None:
+    """A float format whose rows were scaled afterwards: equal values stay equal, and there are too many of them."""
+    repeats = _repeats(rows)
+    if repeats < len(rows) / 2:
+        return None
+    generator = np.random.default_rng(seed)
+    for name, bits in BITS.items():
+        # values between those of the grid, as they were before, rounded again
+        smooth = rows.astype(np.float64) * 2 ** generator.uniform(0, 1, (len(rows), 1))
+        smooth *= 1 + generator.uniform(-1, 1, rows.shape) * 2.0**-bits
+        spacing = _spacing(smooth.astype(np.float32), bits)
+        expected = _repeats((np.round(smooth / spacing) * spacing).astype(np.float32))
+        if expected / 2 <= repeats <= 2 * expected:
+            return Grid(name, False, _spacing(rows, bits))
+    return None
+
+
+def _repeats(rows: np.ndarray) -> int:
+    """How many values of a row, zeros apart, equal another one of it up to their sign, all rows together.
+
+    Up to two units of float32: that is what scaling makes of equal values of different rows, never of one row, where
+    they stay equal.
+    """
+    values = np.sort(np.abs(rows), axis=1)
+    return int(((np.diff(values, axis=1) == 0) & (values[:, 1:] > 0)).sum())
+
+
+def _changed(rows: np.ndarray, grid: Grid, seed: int) -> tuple[int, int, float]:
+    """Places of the top ten that rounding of this size changes, of how many, and the error of a cosine."""
+    noise = np.random.default_rng(seed).uniform(-0.5, 0.5, rows.shape) * grid.step
+    both = []
+    for x in (rows, rows + noise):
+        unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+        cosines = unit @ unit.T
+        np.fill_diagonal(cosines, -2)
+        both.append(cosines)
+    k = min(10, len(rows) - 1)
+    tops = [np.argpartition(-cosines, k - 1, axis=1)[:, :k] for cosines in both]
+    kept = sum(len(np.intersect1d(one, other)) for one, other in zip(*tops, strict=True))
+    off = ~np.eye(len(rows), dtype=bool)
+    # both the rows as they are and the noise carry one rounding each
+    return k * len(rows) - kept, k * len(rows), float(np.std((both[1] - both[0])[off]))

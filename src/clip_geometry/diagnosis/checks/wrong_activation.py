@@ -1,0 +1,70 @@
+"""A model built with another activation than its weights were trained with, as its manifest tells."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from clip_geometry.diagnosis.checks import add_check
+from clip_geometry.diagnosis.context import Context
+from clip_geometry.diagnosis.finding import Finding, finding
+
+# SHA-256 of the checkpoints that OpenAI published, from their addresses; all were trained with QuickGELU
+OPENAI = {
+    "afeb0e10f9e5a86da6080e35cf09123aca3b358a0c3e3b6c78a7b63bc04b6762": "RN50",
+    "8fa8567bab74a42d41c5915025a8e4538c3bdbe8804a470a72f30b0d94fab599": "RN101",
+    "7e526bd135e493cef0776de27d5f42653e6b4c8bf9e0f653bb11773263205fdd": "RN50x4",
+    "52378b407f34354e150460fe41077663dd5b39c54cd0bfd2b27167a4a06ec9aa": "RN50x16",
+    "be1cfb55d75a9666199fb2206c106743da0f6468c9d327f3e0d0a543a9919d9c": "RN50x64",
+    "40d365715913c9da98579312b702a82c18be219cc2a73407c4526f58eba950af": "ViT-B/32",
+    "5806e77cd80f8b59890b7e101eabd078d9fb84e6937f9e85e4ecb61988df416f": "ViT-B/16",
+    "b8cca3fd41ae0c99ba7e8951adf17d267cdb84cd88be6f7c2e0eca1737a03836": "ViT-L/14",
+    "3035c92b350959924f9f00213499208652fc7ea050643e8b385c2dac08641f02": "ViT-L/14@336px",
+}
+
+
+@add_check(
+    "wrong_activation",
+    "a model with another activation than its weights were trained with",
+    threshold="The manifest names OpenAI's weights (by tag, checksum or repository), any -quickgelu architecture or a "
+    "tag of open_clip's table, and an activation that is not theirs.",
+)
+def wrong_activation(context: Context) -> Iterator[Finding]:
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for modality, each in context.sets.items():
+        facts = each.provenance.get("encoder") or {}
+        model, activation = str(each.provenance.get("model") or ""), str(facts.get("activation") or "")
+        if not activation or "/fresh" in model:
+            continue
+        expected = trained_with(model, facts)
+        if expected is not None and is_quick(activation) != expected[0]:
+            found.setdefault((model, activation, expected[1]), []).append(modality)
+    for (model, activation, reason), modalities in found.items():
+        quick = not is_quick(activation)
+        values = {"model": model, "activation": activation, "reason": reason, "quick": quick}
+        yield finding("wrong_activation", "error", *modalities, **values)
+
+
+def is_quick(activation: str) -> bool:
+    return "quickgelu" in activation.casefold().replace("_", "")
+
+
+def trained_with(model: str, facts: Mapping[str, Any]) -> tuple[bool, str] | None:
+    """Whether the weights were trained with QuickGELU, and how one knows; None where nothing tells."""
+    weights = facts.get("weights")
+    checksum = str(weights.get("sha256")) if isinstance(weights, Mapping) else ""
+    if checksum in OPENAI:
+        return True, f"their checksum is that of OpenAI's {OPENAI[checksum]}"
+    family, _, rest = model.partition(":")
+    if family == "hf-clip":
+        return (True, "OpenAI's repositories have it") if re.match(r"openai/clip-vit", rest) else None
+    if family == "open_clip" and "@" not in rest:
+        name, _, tag = rest.rpartition("/")
+        if tag == "openai":
+            return True, "OpenAI's weights have it"
+        from open_clip import get_pretrained_cfg
+
+        settings = get_pretrained_cfg(name, tag)
+        return (bool(settings.get("quick_gelu", False)), "open_clip's table says so") if settings else None
+    if family == "open_clip" and "-quickgelu@" in rest:
+        return True, "the architecture's name says so"
+    return None

@@ -1,0 +1,228 @@
+"""What several checks read: valid unit rows, pairs, neighbors; computed when first asked for, and once."""
+
+from collections.abc import Callable, Mapping
+from itertools import combinations
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+
+from clip_geometry.diagnosis.foreign import Foreign, foreign_rows
+from clip_geometry.diagnosis.matching import Matching, match
+from clip_geometry.diagnosis.spaces import Overlap, overlap
+from clip_geometry.embeddings import Embeddings, in_order, pair
+from clip_geometry.geometry._core.neighbors import nearest
+from clip_geometry.measuring.remarks import first_equal
+from clip_geometry.registry import InputError
+
+T = TypeVar("T")
+
+ROWS = 100_000  # of a modality that are looked at, at most
+WORK = 2 * 10**8  # cosines computed for the neighbors of a modality: 14,000 rows are all queries
+NEIGHBORS = 10
+MOMENT_ROWS = 20_000  # of a modality in its covariance, at most
+BLOCK = 4096
+
+
+class Neighbors(NamedTuple):
+    """The nearest rows of some distinct rows of a modality, by Euclidean distance of unit rows.
+
+    numbers: (n,) of the rows searched in, which are distinct. queries: (q,) positions in `numbers`. distances, indices:
+    (q, k), ascending; indices are positions in `numbers`.
+    """
+
+    numbers: np.ndarray
+    queries: np.ndarray
+    distances: np.ndarray
+    indices: np.ndarray
+
+
+class Items(NamedTuple):
+    """Pairs as one row each: the unit rows of both modalities side by side, each divided by its scale.
+
+    i, j: (n,) numbers of the rows, no two pairs equal in both. rows: (n, 2 d).
+    """
+
+    i: np.ndarray
+    j: np.ndarray
+    rows: np.ndarray
+
+
+class Context:
+    """The sets that are diagnosed, and what their checks share.
+
+    Args:
+        sets: Modality → `Embeddings`.
+        other: Another split of the same data, in which copies of the rows would be leakage.
+        seed: Seed of the samples and of the null values.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> from clip_geometry.diagnosis.context import Context
+        >>> x = np.random.default_rng(0).normal(size=(50, 8))
+        >>> context = Context({"image": cg.Embeddings(x, "image")})
+        >>> context.unit("image").shape, context.couples
+        ((50, 8), [])
+    """
+
+    def __init__(self, sets: Mapping[str, Embeddings], *, other: Mapping[str, Embeddings] | None = None, seed: int = 0):
+        self.sets = dict(sets)
+        self.other = None if other is None else Context(other, seed=seed)
+        self.seed = seed
+        self._known: dict[tuple[str, ...], Any] = {}
+
+    def _once(self, make: Callable[[], T], *key: str) -> T:
+        if key not in self._known:
+            self._known[key] = make()
+        return self._known[key]
+
+    def lengths(self, modality: str) -> np.ndarray:
+        """The length of every row in float64; NaN for rows that hold NaN or infinity."""
+
+        def make() -> np.ndarray:
+            vectors, parts = self.sets[modality].vectors, []
+            for start in range(0, len(vectors), BLOCK):
+                block = np.asarray(vectors[start : start + BLOCK], dtype=np.float64)
+                parts.append(np.where(np.isfinite(block).all(1), np.sqrt(np.einsum("nd,nd->n", block, block)), np.nan))
+            return np.concatenate(parts)
+
+        return self._once(make, "lengths", modality)
+
+    def valid(self, modality: str) -> np.ndarray:
+        """Mask of the rows that have a direction."""
+        return self.lengths(modality) > 0
+
+    def sample(self, modality: str) -> np.ndarray:
+        """Numbers of valid rows, ascending: all, or ROWS of them at random."""
+
+        def make() -> np.ndarray:
+            numbers = np.flatnonzero(self.valid(modality))
+            if len(numbers) <= ROWS:
+                return numbers
+            return np.sort(np.random.default_rng(self.seed).choice(numbers, ROWS, replace=False))
+
+        return self._once(make, "sample", modality)
+
+    def unit(self, modality: str) -> np.ndarray:
+        """The sampled rows in float32, of length 1."""
+        return self._once(lambda: self._unit_rows(modality, self.sample(modality)), "unit", modality)
+
+    def _unit_rows(self, modality: str, numbers: np.ndarray) -> np.ndarray:
+        vectors, lengths = self.sets[modality].vectors, self.lengths(modality)
+        unit = np.empty((len(numbers), vectors.shape[1]), np.float32)
+        for start in range(0, len(numbers), BLOCK):
+            rows = numbers[start : start + BLOCK]
+            with np.errstate(all="ignore"):  # rows without a direction, which callers leave out
+                unit[start : start + BLOCK] = np.asarray(vectors[rows], dtype=np.float64) / lengths[rows, None]
+        return unit
+
+    def first_equal(self, modality: str) -> np.ndarray:
+        """For every row, the number of the first row that equals it."""
+        return self._once(lambda: first_equal(self.sets[modality].vectors), "first", modality)
+
+    def neighbors(self, modality: str) -> Neighbors:
+        """The ten nearest of the sampled rows without exact copies; of many rows, those of a sample of queries."""
+
+        def make() -> Neighbors:
+            sample, first = self.sample(modality), self.first_equal(modality)
+            kept = first[sample] == sample
+            rows, queries = self.unit(modality)[kept], self.queries(int(kept.sum()))
+            return Neighbors(sample[kept], queries, *nearest_others(rows, queries, min(NEIGHBORS, len(rows) - 1)))
+
+        return self._once(make, "neighbors", modality)
+
+    def queries(self, n: int, among: int | None = None) -> np.ndarray:
+        """Numbers of the rows, of n, whose neighbors among n or another number of rows are looked for, ascending."""
+        most = max(1, WORK // max(1, n if among is None else among))
+        if n <= most:
+            return np.arange(n)
+        return np.sort(np.random.default_rng(self.seed).choice(n, most, replace=False))
+
+    def scale(self, modality: str) -> float:
+        """Median distance to the nearest row that is not equal, of rows of the usual space."""
+        near = self.neighbors(modality)
+        own = ~np.isin(near.numbers[near.queries], self.foreign_numbers(modality))
+        return float(np.median(near.distances[own, 0])) if near.distances[own].size else 0.0
+
+    def items(self, one: str, other: str, scales: tuple[float, float]) -> Items:
+        """The pairs of sampled rows of the usual space, equal ones once."""
+        i, j = self.pairs(one, other) or (np.empty(0, dtype=np.int64),) * 2
+        own = np.ones(len(i), dtype=bool)
+        for modality, rows in ((one, i), (other, j)):
+            own &= np.isin(rows, np.setdiff1d(self.sample(modality), self.foreign_numbers(modality)))
+        i, j = i[own], j[own]
+        keys = np.stack([self.first_equal(one)[i], self.first_equal(other)[j]], axis=1)
+        kept = np.sort(np.unique(keys, axis=0, return_index=True)[1])[:ROWS]
+        i, j = i[kept], j[kept]
+        parts = (self._unit_rows(one, i) / np.float32(scales[0]), self._unit_rows(other, j) / np.float32(scales[1]))
+        return Items(i, j, np.concatenate(parts, axis=1))
+
+    @property
+    def couples(self) -> list[tuple[str, str]]:
+        """The modalities of one dimension that pair with each other."""
+
+        def make() -> list[tuple[str, str]]:
+            order = in_order(self.sets)
+            return [couple for couple in combinations(order, 2) if self.pairs(*couple) is not None]
+
+        return self._once(make, "couples")
+
+    def pairs(self, one: str, other: str) -> tuple[np.ndarray, np.ndarray] | None:
+        """Numbers of matching rows; None where nothing pairs, or in two spaces."""
+
+        def make() -> tuple[np.ndarray, np.ndarray] | None:
+            first, second = self.sets[one], self.sets[other]
+            if first.dim != second.dim:
+                return None
+            try:
+                return pair(first, second)
+            except InputError:
+                return None
+
+        return self._once(make, "pairs", one, other)
+
+    def foreign(self, modality: str) -> Foreign | None:
+        """Rows of another space than the rest; None where there are none."""
+        return self._once(lambda: foreign_rows(self.unit(modality), self.seed), "foreign", modality)
+
+    def foreign_numbers(self, modality: str) -> np.ndarray:
+        """Numbers of the rows of another space."""
+        found = self.foreign(modality)
+        return self.sample(modality)[found.rows] if found is not None else np.empty(0, dtype=np.int64)
+
+    def shared_space(self, one: str, other: str) -> Overlap:
+        """Overlap of the covariances of the rows of two modalities, whatever their order."""
+
+        def make() -> Overlap:
+            rows = []
+            for modality in (one, other):
+                own = self.unit(modality)[~np.isin(self.sample(modality), self.foreign_numbers(modality))]
+                own = own[:: -(-len(own) // MOMENT_ROWS) or 1]
+                rows.append(own - own.mean(0))
+            return overlap(*rows)
+
+        return self._once(make, "space", one, other)
+
+    def matching(self, one: str, other: str) -> Matching | None:
+        """How well the pairs of two modalities match, without rows of another space; None for too few pairs."""
+
+        def make() -> Matching | None:
+            i, j = (each[:ROWS] for each in self.pairs(one, other) or (np.empty(0, dtype=np.int64),) * 2)
+            usable = self.valid(one)[i] & self.valid(other)[j]
+            usable &= ~(np.isin(i, self.foreign_numbers(one)) | np.isin(j, self.foreign_numbers(other)))
+            return match(self._unit_rows(one, i), self._unit_rows(other, j), usable, self.seed)
+
+        return self._once(make, "matching", one, other)
+
+
+def nearest_others(rows: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Distances and indices of the k nearest other rows of some of the rows, which are distinct, (q, k)."""
+    x = torch.from_numpy(rows)
+    if k < 1:
+        return np.empty((len(queries), 0)), np.empty((len(queries), 0), dtype=np.int64)
+    if len(queries) == len(rows):
+        distances, indices = nearest(x, k)
+        return distances.numpy(), indices.numpy()
+    distances, indices = (each.numpy() for each in nearest(x[queries], k + 1, y=x))
+    others = indices != queries[:, None]  # each is its own nearest row
+    return distances[others].reshape(-1, k), indices[others].reshape(-1, k)

@@ -1,0 +1,211 @@
+"""A mixed index: rows by modality, what is relevant to what, and how it splits into halves."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from clip_geometry.embeddings import Embeddings, pair
+from clip_geometry.evaluators.relevance import Relevance
+from clip_geometry.geometry._core.values import is_missing
+from clip_geometry.registry import InputError
+from clip_geometry.repairs import Known
+from clip_geometry.repairs.base import LOGIT_SCALE
+
+RelevantBy: TypeAlias = Literal["labels", "pairs"]
+Rows: TypeAlias = Mapping[str, np.ndarray]  # modality → numbers of rows
+
+
+class Split(NamedTuple):
+    """Row numbers by modality: to fit on, and the index to test on with the rows that are its queries."""
+
+    fit: Rows
+    searched: Rows
+    queries: Rows
+
+
+@dataclass(frozen=True, eq=False)
+class MixedIndex:
+    """The rows of an index, with labels or pairs that say what a query should find.
+
+    Attributes:
+        sets: Modality → `Embeddings`.
+        by: What makes items relevant: "labels", equal ones, in every modality; "pairs", across modalities; None if
+            neither is known.
+        groups: Modality → the item of each row as a number, shared by the rows of one item; None for a modality that
+            is not split, such as class names, which belong to no single item.
+        codes: Modality → labels as numbers; a row without a label has a number of its own.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> image, text = np.random.default_rng(0).normal(size=(2, 6, 4))
+        >>> index = cg.MixedIndex.of({"image": cg.Embeddings(image, "image"), "text": cg.Embeddings(text, "text")})
+        >>> index.by, index.items.tolist()
+        ('pairs', [0, 1, 2, 3, 4, 5])
+    """
+
+    sets: Mapping[str, Embeddings]
+    by: RelevantBy | None
+    groups: Mapping[str, np.ndarray | None]
+    codes: Mapping[str, np.ndarray]
+
+    @classmethod
+    def of(cls, sets: Mapping[str, Embeddings], by: RelevantBy | None = None) -> "MixedIndex":
+        """Find out what is known of the sets.
+
+        Args:
+            sets: Modality → `Embeddings`.
+            by: What makes items relevant; by default labels where every modality has them, else pairs.
+
+        Raises:
+            InputError: `by` names what the sets do not have.
+        """
+        names = sorted(sets)
+        labelled = all(each.labels is not None for each in sets.values())
+        groups = _groups(sets, names)
+        paired = len(names) > 1 and all(group is not None for group in groups.values())
+        if by == "labels" and not labelled:
+            lacking = next(name for name in names if sets[name].labels is None)
+            raise InputError(f"relevance by labels was asked for, but {lacking} rows have none; give them with labels")
+        if by == "pairs" and not paired:
+            raise InputError("relevance by pairs was asked for, but the rows do not pair; give them common item ids")
+        by = by or ("labels" if labelled else "pairs" if paired else None)
+        return cls({name: sets[name] for name in names}, by, groups, _codes(sets) if labelled else {})
+
+    @property
+    def modalities(self) -> list[str]:
+        return list(self.sets)
+
+    @property
+    def complete(self) -> bool:
+        return self.by == "labels"
+
+    @cached_property
+    def items(self) -> np.ndarray:
+        """The items that are split, as numbers."""
+        return np.unique(np.concatenate([group for group in self.groups.values() if group is not None]))
+
+    def splits(self, count: int, *, seed: int, most_fit: int, most_queries: int) -> Iterator[Split]:
+        """Yield random halves of the items: to fit on, and to test on.
+
+        A modality without groups is in both halves whole.
+
+        Args:
+            count: Number of splits.
+            seed: Of the first; the others follow.
+            most_fit: Items to fit on, and rows of a modality that is not split.
+            most_queries: Queries of each modality.
+        """
+        for number in range(count):
+            generator = np.random.default_rng([seed, number])
+            order = generator.permutation(self.items)
+            half = len(order) // 2
+            fit, index = {}, {}
+            for name, group in self.groups.items():
+                if group is None:
+                    fit[name] = index[name] = np.arange(len(self.sets[name]))
+                    if len(fit[name]) > most_fit:
+                        fit[name] = np.sort(generator.choice(fit[name], most_fit, replace=False))
+                else:
+                    fit[name] = np.flatnonzero(np.isin(group, order[: min(half, most_fit)]))
+                    index[name] = np.flatnonzero(np.isin(group, order[half:]))
+            queries = {
+                name: np.sort(generator.choice(rows, min(len(rows), most_queries), replace=False))
+                for name, rows in index.items()
+            }
+            yield Split(fit, index, queries)
+
+    def take(self, items: np.ndarray) -> "MixedIndex":
+        """Return the index of some items; modalities that are not split stay whole."""
+        chosen = {name: slice(None) if group is None else np.isin(group, items) for name, group in self.groups.items()}
+        return MixedIndex(
+            {name: each.take(chosen[name]) for name, each in self.sets.items()},
+            self.by,
+            {name: None if group is None else group[chosen[name]] for name, group in self.groups.items()},
+            {name: codes[chosen[name]] for name, codes in self.codes.items()},
+        )
+
+    def sampled(self, most: int, seed: int = 0) -> Rows:
+        """The numbers of the rows of at most so many items, and of as many rows of a modality that is not split."""
+        generator = np.random.default_rng(seed)
+        items = generator.permutation(self.items)[:most]
+        return {
+            name: np.sort(generator.permutation(len(self.sets[name]))[:most])
+            if group is None
+            else np.flatnonzero(np.isin(group, items))
+            for name, group in self.groups.items()
+        }
+
+    @property
+    def all_rows(self) -> Rows:
+        """The numbers of all rows."""
+        return {name: np.arange(len(each)) for name, each in self.sets.items()}
+
+    def rows(self, numbers: Rows) -> dict[str, np.ndarray]:
+        """The chosen rows in float64."""
+        return {name: np.asarray(self.sets[name].vectors[chosen], dtype=np.float64) for name, chosen in numbers.items()}
+
+    def relevance(self, numbers: Rows) -> Relevance | None:
+        """What is relevant to what among the chosen rows."""
+        if self.by == "labels":
+            return Relevance.of_labels(**{name: self.codes[name][chosen] for name, chosen in numbers.items()})
+        if self.by is None:
+            return None
+        tables = {}
+        for k, first in enumerate(self.modalities):
+            for second in self.modalities[k + 1 :]:
+                groups = self.groups[first], self.groups[second]
+                assert groups[0] is not None and groups[1] is not None  # as `by` is "pairs"
+                a, b = groups[0][numbers[first]], groups[1][numbers[second]]
+                order = np.argsort(b, kind="stable")
+                low, high = np.searchsorted(b[order], a, side="left"), np.searchsorted(b[order], a, side="right")
+                i = np.repeat(np.arange(len(a)), high - low)
+                j = order[np.concatenate([np.arange(x, y) for x, y in zip(low, high, strict=True)]).astype(int)]
+                tables[first, second] = (i, j, np.ones(len(i)))
+        return Relevance.of_grades(tables, **{name: len(chosen) for name, chosen in numbers.items()})
+
+    def known(self, numbers: Rows | None = None, logit_scale: float = LOGIT_SCALE) -> Known:
+        """The chosen rows, by default all, and their relevance, for a repair to learn from."""
+        numbers = self.all_rows if numbers is None else numbers
+        return Known(self.rows(numbers), self.relevance(numbers), self.complete, logit_scale=logit_scale)
+
+
+def _groups(sets: Mapping[str, Embeddings], names: list[str]) -> dict[str, np.ndarray | None]:
+    """The item of each row as a number; None for modalities that do not pair with the first."""
+    first = sets[names[0]]
+    own = np.arange(len(first))
+    if len(names) > 1 and first.item_id is not None:  # rows with equal ids are one item
+        own = np.unique(first.item_id, return_inverse=True)[1]
+    groups: dict[str, np.ndarray | None] = {names[0]: own}
+    alone = len(first)  # the number of the next row without a partner, which is an item of its own
+    for name in names[1:]:
+        try:
+            if "label" in (first.pair_on, sets[name].pair_on):
+                raise InputError("prompts belong to a class and not to an item")
+            i, j = pair(first, sets[name])
+        except InputError:
+            groups[name] = None
+            continue
+        group = np.arange(alone, alone + len(sets[name]))
+        group[j] = own[i]
+        alone += len(group)
+        groups[name] = group
+    return groups
+
+
+def _codes(sets: Mapping[str, Embeddings]) -> dict[str, np.ndarray]:
+    known: dict[object, int] = {}
+    codes, alone = {}, 0
+    for name, each in sets.items():
+        own = np.empty(len(each), dtype=np.int64)
+        assert each.labels is not None
+        for row, label in enumerate(each.labels.tolist()):
+            if is_missing(label) or label == "":
+                alone -= 1
+                own[row] = alone
+            else:
+                own[row] = known.setdefault(str(label), len(known))
+        codes[name] = own
+    return codes

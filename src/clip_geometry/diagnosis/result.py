@@ -1,0 +1,159 @@
+"""A diagnosis: what was found, which repair to take, as text, a table, a figure, a file."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clip_geometry.diagnosis.comparison import AIM, Candidate, RepairComparison
+from clip_geometry.diagnosis.finding import Finding
+from clip_geometry.diagnosis.index import MixedIndex
+from clip_geometry.diagnosis.search import NUMBERS, Estimate
+from clip_geometry.registry import InputError
+from clip_geometry.repairs import Repair, make_repair, repairs
+from clip_geometry.report.words import Words
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+MOST_FIT = 2000  # items a repair that ships is fitted on
+WORDS = Words(Path(__file__).with_name("verdict.j2"))
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnosis:
+    """What `diagnose` found.
+
+    Attributes:
+        findings: Of the checks, errors first.
+        comparison: The repairs; None if none were compared.
+        skipped: Why none were.
+        index: What the repairs were compared on.
+        shapes: Modality → (n, d).
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(300, 8))
+        >>> found = cg.diagnose(x / np.linalg.norm(x, axis=1, keepdims=True))
+        >>> print(found.verdict[0])
+        The checks found no fault.
+    """
+
+    findings: Sequence[Finding]
+    comparison: RepairComparison | None
+    skipped: str | None
+    index: MixedIndex | None
+    shapes: Mapping[str, tuple[int, int]]
+
+    @property
+    def recommended(self) -> str | None:
+        """The repair to take; "none" where nothing helps beyond noise, None if none were compared."""
+        return None if self.comparison is None else self.comparison.recommended
+
+    @property
+    def verdict(self) -> list[str]:
+        """The answer in a few sentences."""
+        severe = [found for found in self.findings if found.severity == "error"]
+        worse = [found for found in self.findings if found.severity == "warning"]
+        said = [WORDS("faults", severe=_names(severe), worse=_names(worse))]
+        if self.comparison is None or self.index is None:
+            return [*said, WORDS("skipped", why=self.skipped)]
+        compared = self.comparison
+        none, taken = compared.candidates["none"], compared.candidates[compared.recommended]
+        said.append(WORDS("state", before=none, by=compared.facts["relevant_by"], modalities=self.index.modalities))
+        if compared.recommended == "none":
+            best = max(compared.candidates.values(), key=lambda each: each.numbers[AIM].value)
+            return [*said, WORDS("no_help", best=best if best is not none else None)]
+        ties = [name for name in compared.ties if name != taken.name]
+        said.append(
+            WORDS("take", taken=taken, before=none, change=taken.changes[AIM], modalities=self.index.modalities)
+        )
+        said.append(WORDS("costs", taken=taken))
+        if ties:
+            said.append(WORDS("ties", names=ties))
+        better = [
+            each
+            for each in compared.candidates.values()
+            if repairs[each.name].baseline and each.numbers[AIM].value > taken.numbers[AIM].value
+        ]
+        if better:
+            best = max(better, key=lambda each: each.numbers[AIM].value)
+            said.append(WORDS("baseline", best=best, by=compared.facts["relevant_by"]))
+        return said
+
+    def fitted(self, name: str | None = None) -> Repair:
+        """Return a repair fitted on all items, or on 2,000 of them.
+
+        Args:
+            name: Of the repair; default: the recommended one.
+
+        Raises:
+            InputError: No repairs were compared, or none helps and no name is given.
+        """
+        if self.index is None:
+            raise InputError(f"no repair was compared: {self.skipped}")
+        name = name or self.recommended
+        if name in (None, "none"):
+            raise InputError("no repair helps beyond noise, so there is none to fit; name one to have it anyway")
+        return make_repair(name).fit(self.index.known(self.index.sampled(MOST_FIT)))
+
+    @property
+    def frame(self) -> "pd.DataFrame":
+        """The repairs as a table: a row each, with every number, its error, its change and the paired error."""
+        import pandas as pd
+
+        rows = []
+        for each in self.comparison.candidates.values() if self.comparison else ():
+            row: dict[str, Any] = {"repair": each.name}
+            for number in NUMBERS:
+                for kind, of in (("", each.numbers), ("_change", each.changes)):
+                    if (estimate := of.get(number)) is not None:
+                        row[f"{number}{kind}"], row[f"{number}{kind}_error"] = estimate[:2]
+            rows.append({**row, "costs": "; ".join(map(str, each.costs))})
+        return pd.DataFrame(rows)
+
+    def figure(self) -> "Figure":
+        """Draw what the repairs find against what they cost, with the Pareto front."""
+        from clip_geometry.diagnosis.figure import draw
+
+        if self.comparison is None:
+            raise InputError(f"no repair was compared, so that there is nothing to draw: {self.skipped}")
+        return draw(self.comparison)
+
+    def to_json(self) -> str:
+        """All of it as JSON."""
+        compared = self.comparison
+        return json.dumps(
+            {
+                "shapes": {name: list(shape) for name, shape in self.shapes.items()},
+                "findings": [asdict(found) for found in self.findings],
+                "recommended": self.recommended,
+                "ties": list(compared.ties) if compared else None,
+                "front": list(compared.front) if compared else None,
+                "skipped": self.skipped,
+                "facts": compared.facts if compared else None,
+                "failed": compared.failed if compared else None,
+                "repairs": {name: _as_json(each) for name, each in compared.candidates.items()} if compared else None,
+                "verdict": self.verdict,
+            },
+            ensure_ascii=False,
+            indent=1,
+            default=lambda value: value.tolist() if hasattr(value, "tolist") else str(value),
+        )
+
+    def __str__(self) -> str:
+        lines = [f"{found}" for found in self.findings]
+        return "\n".join([*lines, *self.verdict])
+
+
+def _names(findings: Sequence[Finding]) -> list[str]:
+    return list(dict.fromkeys(found.check for found in findings))
+
+
+def _as_json(each: Candidate) -> dict[str, Any]:
+    def plain(estimates: Mapping[str, Estimate]) -> dict[str, dict[str, float]]:
+        return {name: estimate._asdict() for name, estimate in estimates.items()}
+
+    return {"numbers": plain(each.numbers), "changes": plain(each.changes), "costs": [str(cost) for cost in each.costs]}

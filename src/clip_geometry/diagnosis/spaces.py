@@ -1,0 +1,40 @@
+"""Do two sets of rows live in one space? Their second moments overlap more than after a random rotation."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Overlap(NamedTuple):
+    """Overlap of two second moments: 1 for equal ones, 0 on average after a random rotation.
+
+    z: in standard deviations under a random rotation, whatever the spectra.
+    """
+
+    value: float
+    z: float
+
+
+def overlap(a: np.ndarray, b: np.ndarray) -> Overlap:
+    """Overlap of the second moments of two sets of rows, (n, d) and (m, d), about the origin.
+
+    With A = aᵀa/n and B = bᵀb/m, both less their trace part: ⟨A, B⟩/(‖A‖‖B‖). Under a random rotation Q, ⟨A, QBQᵀ⟩ has
+    mean 0 and variance 2‖A‖²‖B‖²/((d − 1)(d + 2)), by the moments of the Haar measure. ‖A‖ is taken from two halves of
+    the rows, since the noise of few rows would lengthen it.
+    """
+    d = a.shape[1]
+    product = (traceless(a) * traceless(b)).sum()
+    plain = math.sqrt((traceless(a) ** 2).sum() * (traceless(b) ** 2).sum())
+    own = [max((traceless(x[::2]) * traceless(x[1::2])).sum(), 0.0) for x in (a, b)]
+    length = math.sqrt(own[0] * own[1])
+    z = product / plain * math.sqrt((d - 1) * (d + 2) / 2) if plain > 0 and d > 1 else 0.0
+    return Overlap(float(product / length) if length > 0 else 0.0, float(z))
+
+
+def traceless(x: np.ndarray) -> np.ndarray:
+    """xᵀx/n less its mean eigenvalue, in float64."""
+    x = np.asarray(x, dtype=np.float64)
+    moment = x.T @ x / len(x)
+    moment[np.diag_indices_from(moment)] -= np.trace(moment) / len(moment)
+    return moment

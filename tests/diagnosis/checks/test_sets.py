@@ -1,0 +1,109 @@
+"""Checks of whole sets: their dimensions, hubs, size, and what their manifests say."""
+
+import numpy as np
+import pytest
+
+import clip_geometry as cg
+from support.clip_like import clip_like, unit
+
+
+def test_dead_coordinates(run, clean):
+    clean["image"][:, [3, 9]] = 0
+    clean["image"][:, 20] = 0.05
+    (found,) = run("dead_dimensions", {**clean, "image": clean["image"]})
+    assert (found.values["coordinates"], found.values["zero"]) == ([3, 9, 20], 2)
+    assert "3 of 64 coordinates of the image rows are constant (2 of them zero)" in found.evidence
+
+
+@pytest.mark.parametrize("n", [200, 3000])
+def test_lost_directions(run, n):
+    sets = clip_like(n, d=128)
+    basis = np.linalg.qr(np.random.default_rng(0).normal(size=(128, 40)))[0]
+    sets["text"] = unit(sets["text"] @ basis @ basis.T)
+    (found,) = run("dead_dimensions", sets)
+    assert found.modalities == ("text",) and found.values["low_rank"]
+    assert 40 <= found.values["rank"] <= 50  # rounding noise can pass for a few directions
+
+
+def test_sound_sets_of_few_rows_or_copies_are_not_dead(run, clean):
+    assert run("dead_dimensions", clean) == run("dead_dimensions", clip_like(30)) == []
+    clean["text"][40:] = np.tile(clean["text"][:40], (9, 1))
+    assert run("dead_dimensions", clean) == []
+
+
+def test_rows_in_one_direction(run, clean):
+    (found,) = run("dead_dimensions", {"image": unit(clean["image"] + 20)})
+    assert found.values["collapsed"] and found.severity == "error"
+
+
+def test_a_row_in_the_middle_is_a_hub(run):
+    x = clip_like(500, d=128, seed=6)["image"]
+    assert run("hubs", {"image": x}) == []
+    x[17] = x.mean(0) / np.linalg.norm(x.mean(0))
+    (found,) = run("hubs", {"image": x})
+    assert (found.severity, found.values["rows"]) == ("warning", [17])
+    cosines = x @ x.T
+    np.fill_diagonal(cosines, -2)
+    lists = (np.argsort(-cosines, axis=1)[:, :10] == 17).any(1).sum()
+    assert found.values["largest"] == found.values["reached"] == lists
+
+
+def test_too_few_rows(run):
+    assert run("too_few_rows", clip_like(200)) == []
+    (found, _) = run("too_few_rows", clip_like(100))
+    assert found.severity == "note" and found.values["error"] == pytest.approx(5.0)
+    (found, _) = run("too_few_rows", clip_like(40))
+    assert found.severity == "warning" and "not determined" in found.consequence
+
+
+def stores(sets, model, **facts):
+    provenance = {"model": model, "encoder": facts}
+    return {name: cg.Embeddings(x, name, provenance=provenance) for name, x in sets.items()}
+
+
+B32 = "40d365715913c9da98579312b702a82c18be219cc2a73407c4526f58eba950af"
+
+
+@pytest.mark.parametrize(
+    ("model", "facts", "wrong"),
+    [
+        ("open_clip:ViT-B-32/openai", {"activation": "GELU"}, True),
+        ("open_clip:ViT-B-32-quickgelu/openai", {"activation": "QuickGELU"}, False),
+        ("open_clip:ViT-B-32@/w/ViT-B-32.pt", {"activation": "GELU", "weights": {"sha256": B32}}, True),
+        ("open_clip:ViT-B-32@/w/mine.pt", {"activation": "GELU", "weights": {"sha256": "00"}}, False),
+        ("open_clip:RN50/openai", {"activation": "QuickGELU, ReLU"}, False),
+        ("open_clip:ViT-B-32/laion2b_s34b_b79k", {"activation": "GELU"}, False),
+        ("open_clip:ViT-B-32/laion2b_s34b_b79k", {"activation": "QuickGELU"}, True),
+        ("hf-clip:openai/clip-vit-base-patch32", {"activation": "gelu"}, True),
+        ("hf-clip:openai/clip-vit-base-patch32", {"activation": "quick_gelu"}, False),
+        ("open_clip:ViT-B-32/fresh", {"activation": "GELU"}, False),
+        ("local-dir:mine", {"activation": "GELU, ReLU"}, False),
+    ],
+)
+def test_activation_of_the_manifest(run, clean, model, facts, wrong):
+    found = run("wrong_activation", stores(clean, model, **facts))
+    assert [each.modalities for each in found] == ([("image", "text")] if wrong else [])
+
+
+def test_context_and_padding_of_the_manifest(run, clean):
+    wrong = stores(clean, "open_clip:ViT-B-32-quickgelu/openai", activation="QuickGELU", context_length=32)
+    (found,) = run("wrong_context", wrong)
+    assert found.modalities == ("text",) and "read 32 tokens" in found.evidence
+    (found,) = run("wrong_context", stores(clean, "hf-text:google/siglip-base", padding="longest", context_length=64))
+    assert "padded to the longest" in found.evidence
+    right = stores(clean, "open_clip:ViT-B-32-quickgelu/openai", activation="QuickGELU", context_length=77)
+    assert run("wrong_context", right) == run("wrong_context", clean) == []
+
+
+def test_truncated_texts_are_counted_by_manifest_or_words(run, clean):
+    def text(**provenance):
+        return {"text": cg.Embeddings(clean["text"], "text", provenance=provenance)}
+
+    (found,) = run("truncated_captions", text(truncated=30, n=400, encoder={"context_length": 32}))
+    assert (found.severity, found.values["length"]) == ("warning", 32)
+    assert "30 of 400 (7.5 ± 1.3%)" in found.evidence
+    assert run("truncated_captions", text(truncated=2))[0].severity == "note"
+    assert run("truncated_captions", text(truncated=0)) == run("truncated_captions", clean) == []
+    captions = np.array(["word " * (90 if k == 7 else 60) for k in range(400)], dtype=object)
+    (found,) = run("truncated_captions", {"text": cg.Embeddings(clean["text"], "text", metadata={"text": captions})})
+    assert found.values["rows"] == [7] and "by their words alone" in found.evidence

@@ -1,0 +1,89 @@
+"""Which repair is recommended, on sets that are built so that the answer is known."""
+
+import numpy as np
+import pytest
+
+import clip_geometry as cg
+from clip_geometry.registry import InputError
+from support.clip_like import clip_like
+
+NAMES = ["center", "zscore", "posterior", "rrf"]
+
+
+def index_of(rows, **fields):
+    return cg.MixedIndex.of({name: cg.Embeddings(x, name, **fields) for name, x in rows.items()})
+
+
+@pytest.fixture(scope="module")
+def compared():
+    return cg.compare_repairs(index_of(clip_like(300)), NAMES, splits=3)
+
+
+def test_a_calibration_costs_nothing_and_helps(compared):
+    taken = compared.candidates[compared.recommended]
+    assert compared.recommended in ("zscore", "posterior")
+    assert taken.changes["mrr"].interval()[0] > 0.1
+    assert taken.changes["cross_r_at_1"][:2] == (0, 0)
+    assert taken.numbers["neighbors"].value == 1
+    assert not taken.costs
+
+
+def test_the_baseline_is_shown_and_not_recommended(compared):
+    assert compared.candidates["rrf"].numbers["own_share"].value == pytest.approx(0.5)
+    assert "rrf" not in compared.ties
+    assert compared.recommended != "rrf"
+
+
+def test_no_candidate_beats_one_of_the_front(compared):
+    points = {
+        name: (c.numbers["mrr"].value, c.numbers["cross_r_at_1"].value) for name, c in compared.candidates.items()
+    }
+    for name in compared.front:
+        assert not any(a > points[name][0] and b > points[name][1] for a, b in points.values())
+    assert max(points, key=lambda name: points[name]) in compared.front
+
+
+def test_facts_say_what_was_done(compared):
+    assert compared.facts["splits"] == 3
+    assert compared.facts["fitted_on"] == compared.facts["index"] == {"image": 150, "text": 150}
+
+
+def test_without_a_gap_nothing_is_recommended():
+    rng = np.random.default_rng(0)
+    item = rng.normal(size=(200, 16))
+    rows = {name: item + 0.02 * rng.normal(size=item.shape) for name in ("image", "text")}
+    compared = cg.compare_repairs(index_of(rows), ["center", "zscore"], splits=2)
+    assert compared.recommended == "none"
+    assert compared.candidates["none"].numbers["r_at_1"].value > 0.95
+
+
+def test_what_costs_recall_says_so():
+    """Least squares on fewer pairs than dimensions fits them and no others."""
+    compared = cg.compare_repairs(index_of(clip_like(90)), ["least_squares"], splits=2)
+    costs = compared.candidates["least_squares"].costs
+    assert {cost.of for cost in costs} >= {"recall"}
+    assert str(costs[0]).startswith("recall of image queries across modalities −")
+
+
+def test_a_repair_that_cannot_be_fitted_is_left_out_with_the_reason():
+    compared = cg.compare_repairs(index_of(clip_like(60, d=16)), ["whiten", "zscore"], splits=2)
+    assert "whiten" in compared.failed
+    assert "whiten" not in compared.candidates
+
+
+def test_progress_counts_the_fits():
+    seen = []
+    cg.compare_repairs(index_of(clip_like(60)), ["zscore"], splits=2, progress=lambda *done: seen.append(done))
+    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_what_cannot_be_compared_is_refused():
+    rows = clip_like(60)
+    with pytest.raises(InputError, match="need two modalities"):
+        cg.compare_repairs(index_of({"image": rows["image"]}))
+    with pytest.raises(InputError, match="nothing says which items are relevant"):
+        cg.compare_repairs(index_of({"image": rows["image"], "text": rows["text"][:50]}))
+    with pytest.raises(InputError, match="unknown repair 'zscores'"):
+        cg.compare_repairs(index_of(rows), ["zscores"])
+    with pytest.raises(InputError, match="splits = 0"):
+        cg.compare_repairs(index_of(rows), splits=0)

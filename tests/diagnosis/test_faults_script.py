@@ -1,0 +1,74 @@
+"""The generator of faulty folders, on generated sources: a small confusion table."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from support.clip_like import clip_like
+
+SCRIPTS = Path(__file__).parents[2] / "scripts/diagnosis"
+
+
+@pytest.fixture(scope="module")
+def faults():
+    sys.path.insert(0, str(SCRIPTS))
+    try:
+        return importlib.import_module("faults")
+    finally:
+        sys.path.remove(str(SCRIPTS))
+
+
+@pytest.fixture(scope="module")
+def sources(faults):
+    """A model of two cones and an unrelated pair of them, which stands for an untrained one."""
+    trained, second = clip_like(1600, d=96), clip_like(1600, d=96, space=3)
+    apart = {"image": clip_like(800, d=96, space=4)["image"], "text": clip_like(800, d=96, space=5)["text"]}
+    facts = {"architecture": "ViT-B-32", "sha256": faults.SHA256["ViT-B-32"]}
+    strangers = {name: [x] for name, x in second.items()}
+    return {
+        "trained": [faults.Source("trained", trained, strangers, facts)],
+        "untrained": [faults.Source("untrained", apart, strangers)],
+    }
+
+
+def test_two_dozen_folders(faults, sources):
+    """All that is planted is named and no clean folder is accused; the shares of a thousand folders are in docs/."""
+    records = [faults.trial(sources, 5, number) for number in range(24)]
+    assert {len(each["planted"]) for each in records} == {0, 1, 2}
+    planted = [ok for each in records for ok in each["named"].values()]
+    assert len(planted) >= 20 and sum(planted) >= 0.95 * len(planted)
+    assert [faults.alarms(each) for each in records if not each["planted"]] == [set()] * sum(
+        not each["planted"] for each in records
+    )
+    text = faults.table(records)
+    assert f"Planted faults named: {sum(planted)} of {len(planted)}" in text and "Seeds (5, 0 … 23)" in text
+
+
+def test_a_folder_is_that_of_its_seed(faults, sources):
+    one, other = (faults.faulty_folder(sources, np.random.default_rng([5, 3])) for _ in range(2))
+    assert one.planted == other.planted
+    for name, x in one.sets.items():
+        np.testing.assert_array_equal(x, other.sets[name])
+
+
+def test_pair_faults_are_planted_only_where_pairs_can_be_told(faults, sources):
+    for kind, able in (("trained", True), ("untrained", False)):
+        source = sources[kind][0]
+        assert faults.can_have("shuffled_pairs", source.modalities, source) is able
+        assert faults.can_have("shifted_pairs", source.modalities, source) is able
+
+
+def test_shuffled_pairs_leave_no_partner_in_place(faults, sources):
+    planting = sys.modules["planting"]
+    source = sources["trained"][0]
+    sets = {name: x[:300].copy() for name, x in source.modalities.items()}
+    native = {name: np.ones(300, dtype=bool) for name in sets}
+    folder = planting.Folder(source, sets, None, store=False, native=native)
+    done = planting.shuffled_pairs(folder, np.random.default_rng(1))
+    moved = (sets["text"] != source.modalities["text"][:300]).any(1)
+    assert moved.mean() == pytest.approx(done["share"]) and moved.sum() >= 16
+    # the same texts, in another order
+    assert sorted(map(bytes, sets["text"])) == sorted(map(bytes, source.modalities["text"][:300]))
