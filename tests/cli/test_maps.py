@@ -404,7 +404,8 @@ def test_in_a_process_of_its_own(sets, tmp_path):
     assert found.returncode == 0
     assert found.stderr.startswith("clip-geometry: warning: procrustes") and found.stderr.count("\n") == 1
     apply = [command, "apply", "m.safetensors", "few.npy", "-o", "moved"]
-    assert subprocess.run(apply, capture_output=True, text=True, cwd=tmp_path).stdout.startswith("few: 4 × 6, few.npy\n")
+    found = subprocess.run(apply, capture_output=True, text=True, cwd=tmp_path)
+    assert found.stdout.startswith("few: 4 × 6, few.npy\n")
 
 
 def test_large_sets_are_fitted_and_moved_in_blocks(cli, sets, x, monkeypatch):
