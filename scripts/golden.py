@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RELATIVE = 1e-12
 VOLATILE = {"date", "run", "versions", "seconds", "started", "ended", "command", "commit", "path"}
 TIMES = re.compile(r"\b\d+(\.\d+)? (s|ms|min|GB|MB|kB)\b|\(\d+/s\)|20\d\d-\d\d-\d\d[ T0-9:.+Z-]*|/tmp/[\w./-]*")
-COMMANDS = ("run", "measure", "embed", "fit", "apply", "compare", "list")
+COMMANDS = ("run", "measure", "embed", "fit", "apply", "ship", "compare", "list")
 LISTS = ("measures", "evaluators", "models", "datasets", "tasks", "transforms", "experiments")
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.formats import export_parquet, read_any
+from clip_geometry.repairs import Known, repairs
 from clip_geometry.results import read_rows
 from clip_geometry.transforms import FittedPipeline, LeastSquares, Pipeline, Procrustes
 
@@ -88,6 +89,70 @@ def test_ids_labels_columns_and_origin_are_kept(cli, store):
         ["normalize", "center[pooled]", "normalize"],
         ["pca(2)", "normalize"],
     ]
+
+
+def test_rows_are_unit_length_unless_told_otherwise(cli, sets, x):
+    folder = sets[0].parent
+    ok(cli("fit", "normalize,center[each]", folder, "-o", "m.safetensors"))
+    out = ok(cli("apply", "m.safetensors", folder, "-o", "moved"))
+    assert "pipeline: normalize → center[each] → normalize\n" in out
+    assert "rows were made unit length after the map; --no-normalize leaves the lengths that it gives\n" in out
+    expected = Pipeline("normalize,center[each],normalize").fit(x).transform(x)
+    for name, side in read_any("moved").items():
+        assert side.vectors == pytest.approx(expected[name], abs=1e-6)
+    out = ok(cli("apply", "m.safetensors", folder, "-o", "as-it-is", "--no-normalize"))
+    assert "pipeline: normalize → center[each]\n" in out and "unit length" not in out
+    expected = Pipeline("normalize,center[each]").fit(x).transform(x)
+    for name, side in read_any("as-it-is").items():
+        assert side.vectors == pytest.approx(expected[name], abs=1e-6)
+    ok(cli("fit", "center[each],normalize", folder, "-o", "unit.safetensors"))
+    assert "rows were made" not in ok(cli("apply", "unit.safetensors", folder, "-o", "unit"))
+
+
+def test_a_row_without_direction_after_the_map(cli, refused, sets, x):
+    """The mean itself, which centering makes zero."""
+    np.save("mean.npy", np.stack([x["image"].mean(0), x["image"][0]]).astype(np.float64))
+    np.save("wide.npy", x["image"].astype(np.float64))
+    ok(cli("fit", "center", "wide.npy", "-o", "m.safetensors"))
+    centers = FittedPipeline.load("m.safetensors").chains["any"][0].mean_
+    np.save("mean.npy", np.stack([centers, x["image"][0].astype(float)]))
+    said = refused("apply", "m.safetensors", "mean.npy", "-o", "moved")
+    assert "after the map has a zero row (row 0), which has no direction" in said
+    assert not Path("moved").exists()
+
+
+def test_files_of_numpy_stay_files_of_numpy(cli, sets, x):
+    folder = sets[0].parent
+    ok(cli("fit", "normalize,whiten(4)[pooled]", folder, "-o", "m.safetensors"))
+    out = ok(cli("apply", "m.safetensors", folder, "-o", "moved"))
+    assert "image: 40 × 4, image.npy\n" in out
+    assert {path.name for path in Path("moved").iterdir()} == {
+        "image.npy", "image.npy.json", "text.npy", "text.npy.json",
+    }  # fmt: skip
+    expected = Pipeline("normalize,whiten(4)[pooled],normalize").fit(x).transform(x)
+    for name in x:
+        assert np.load(f"moved/{name}.npy") == pytest.approx(expected[name], abs=1e-6)
+    np.savez("both.npz", **x)
+    ok(cli("apply", "m.safetensors", "both.npz", "-o", "tables"))
+    assert {path.name for path in Path("tables").iterdir()} == {"image.parquet", "text.parquet"}
+
+
+def test_a_saved_repair_is_applied_where_it_is_a_map(cli, refused, sets, x):
+    known = Known({name: rows.astype(float) for name, rows in x.items()})
+    for name in ("gr_clip", "zscore", "quantile"):
+        repairs[name].make().fit(known).save(f"{name}.safetensors")
+    out = ok(cli("apply", "gr_clip.safetensors", sets[0].parent, "-o", "moved"))
+    assert "pipeline: gr_clip\n" in out
+    repair = repairs["gr_clip"].make().fit(known)
+    for name, side in read_any("moved").items():
+        assert side.vectors == pytest.approx(repair.item_rows(name, known.rows[name]), abs=1e-6)
+        assert side.provenance["maps"][0]["pipeline"] == ["gr_clip"]
+    for name in ("zscore", "quantile"):
+        said = refused("apply", f"{name}.safetensors", sets[0].parent, "-o", "other")
+        assert said == (
+            f"{name} changes scores, not only rows, so it cannot be applied to embeddings: clip-geometry ship writes "
+            "it for an index"
+        )
 
 
 def test_measure_says_what_it_does_not_know_of_a_map(cli, sets):
@@ -339,7 +404,8 @@ def test_in_a_process_of_its_own(sets, tmp_path):
     assert found.returncode == 0
     assert found.stderr.startswith("clip-geometry: warning: procrustes") and found.stderr.count("\n") == 1
     apply = [command, "apply", "m.safetensors", "few.npy", "-o", "moved"]
-    assert subprocess.run(apply, capture_output=True, text=True, cwd=tmp_path).stdout.startswith("few: 4 × 6\n")
+    found = subprocess.run(apply, capture_output=True, text=True, cwd=tmp_path)
+    assert found.stdout.startswith("few: 4 × 6, few.npy\n")
 
 
 def test_large_sets_are_fitted_and_moved_in_blocks(cli, sets, x, monkeypatch):

@@ -8,6 +8,7 @@ from clip_geometry.paths import existing_folder
 from clip_geometry.registry import InputError, printable, shown
 from clip_geometry.repairs import Repair
 from clip_geometry.shipping import SavedPipeline, Shipment, targets, write_shipment
+from clip_geometry.transforms import ANY
 
 
 def ship(map_file: Path, source: Path | None, out: Path, to: str, modality: str | None, *, normalize: bool) -> None:
@@ -28,8 +29,9 @@ def ship(map_file: Path, source: Path | None, out: Path, to: str, modality: str 
         raise InputError(f"--as {modality} was given, but --to {to} writes all modalities of the map; leave it out")
     if isinstance(fitted, Repair):
         repair = fitted
-    else:
-        repair = SavedPipeline(fitted, sets or ([modality] if modality else None), normalize=normalize)
+    else:  # a map of every modality is one of those that are given
+        given = sets or ([modality] if modality else None) if ANY in fitted.chains else None
+        repair = SavedPipeline(fitted, given, normalize=normalize)
     files = write_shipment(Shipment(repair, sets, model, modality or ""), to, out)
     print(printable(f"repair: {repair.name}"))
     for name, says in files.items():

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.registry import InputError
 from clip_geometry.repairs import InnerProduct
 from clip_geometry.shipping.base import Shipment, Target, library, targets
 from clip_geometry.shipping.layout import script
@@ -57,13 +56,11 @@ class FaissIndex(Target):
 
 def _groups(repair: InnerProduct, names: list[str]) -> list[list[str]]:
     """Return the modalities of items by the views that queries of each modality see them through."""
-    unknown = sorted(set(names) - set(repair.modalities))
-    if unknown:
-        known = " and ".join(repair.modalities)
-        raise InputError(f"{repair.name} was fitted for {known} rows, but {' and '.join(unknown)} rows were given")
     found: dict[tuple[int, ...], list[str]] = {}
     for item in names:
-        found.setdefault(tuple(repair.terms_[query, item].view for query in repair.modalities), []).append(item)
+        repair._term(item, item)  # raises InputError for another modality
+        views = tuple(repair.terms_[query, item].view for query in repair.modalities)
+        found.setdefault(views, []).append(item)
     return list(found.values())
 
 

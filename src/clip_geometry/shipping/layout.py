@@ -10,7 +10,7 @@ from clip_geometry.repairs import InnerProduct, Repair
 from clip_geometry.repairs.neighborhoods import SAME
 from clip_geometry.report.words import render
 from clip_geometry.shipping.banks import Statistic
-from clip_geometry.shipping.rows import RowMap, is_unmixed, item_map, query_map
+from clip_geometry.shipping.rows import RowMap, item_map, query_map
 from clip_geometry.transforms import Affine
 
 
@@ -25,7 +25,7 @@ class Arrays:
         """Return a view in JSON: names of its arrays, and whether rows are made unit length before and after it."""
         return {
             "unit_before": view.unit_rows_in,
-            "W": None if is_unmixed(view) else self._name(view.W),
+            "W": None if view.identity else self._name(view.W),
             "b": self._name(view.b) if view.b.any() else None,
             "unit_after": view.renormalise,
         }

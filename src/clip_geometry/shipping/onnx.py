@@ -8,7 +8,7 @@ import numpy as np
 from clip_geometry.repairs.neighborhoods import SAME
 from clip_geometry.shipping.banks import Statistic
 from clip_geometry.shipping.base import Shipment, Target, library, targets
-from clip_geometry.shipping.rows import RowMap, is_unmixed, item_map, query_map
+from clip_geometry.shipping.rows import RowMap, item_map, query_map
 from clip_geometry.transforms import Affine
 
 OPSET, IR = 17, 8  # of 2022, which every runtime of since then reads
@@ -65,7 +65,7 @@ class _Graph:
 
     def view(self, view: Affine) -> str:
         rows = self.add("LpNormalization", "raw", axis=1, p=2) if view.unit_rows_in else "raw"
-        if not is_unmixed(view):
+        if not view.identity:
             rows = self.add("MatMul", rows, self.constant(view.W))
         rows = self.add("Add", rows, self.constant(view.b))
         return self.add("LpNormalization", rows, axis=1, p=2) if view.renormalise else rows

@@ -89,7 +89,7 @@ class RowMap:
             )
         view = self.views[self.used[0]]
         steps: list[Step] = ["normalize"] if view.unit_rows_in else []
-        if not is_identity(view):
+        if not view.identity or view.b.any():
             steps.append(Linear(view.W, view.b))
         if view.renormalise and steps != ["normalize"]:
             steps.append("normalize")
@@ -128,6 +128,7 @@ class SavedPipeline(InnerProduct):
 
 def query_map(repair: InnerProduct, modality: str) -> RowMap:
     """Return what makes rows to ask an index with of raw queries."""
+    repair._term(modality, modality)  # raises InputError for another modality
     copies = [Copy(v, weights[modality]) for v, weights, _ in repair._blocks()]
     constants = [float(modality == each) for each in repair.modalities] if repair._has_biases() else []
     constants += [0.0] * len(repair.modalities) if repair._has_query_biases() else []
@@ -137,19 +138,10 @@ def query_map(repair: InnerProduct, modality: str) -> RowMap:
 
 def item_map(repair: InnerProduct, modality: str) -> RowMap:
     """Return what makes rows of an index of raw items."""
+    repair._term(modality, modality)
     copies = [Copy(v, weights[modality]) for v, _, weights in repair._blocks()]
     names = repair.modalities
     constants = [repair.terms_[query, modality].offset for query in names] if repair._has_biases() else []
     constants += [float(modality == each) for each in names] if repair._has_query_biases() else []
     views = [view.items[modality] for view in repair.views_]
     return RowMap(views, copies, np.array(constants), item_statistics(repair, modality))
-
-
-def is_identity(view: Affine) -> bool:
-    """Whether x W + b is x."""
-    return is_unmixed(view) and not view.b.any()
-
-
-def is_unmixed(view: Affine) -> bool:
-    """Whether x W is x."""
-    return view.W.shape[0] == view.W.shape[1] and np.array_equal(view.W, np.eye(len(view.W)))
