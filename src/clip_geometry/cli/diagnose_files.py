@@ -1,6 +1,7 @@
 """`clip-geometry diagnose`: is this index broken, which repair helps, what does it cost."""
 
 import io
+import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +14,7 @@ from clip_geometry.diagnosis.search import NUMBERS, Estimate
 from clip_geometry.files import claimed, write_atomically
 from clip_geometry.progress import progress
 from clip_geometry.registry import InputError, printable, shown
+from clip_geometry.repairs import InnerProduct, Repair
 from clip_geometry.repairs import repairs as registered
 
 FIGURES = (".png", ".svg", ".pdf")
@@ -69,6 +71,17 @@ def diagnose_files(
             repair = found.fitted(write_repair)
             repair.save(targets[write])
             say(out, f"repair: {repair.name} in {write}, fitted on all items (at most 2,000)")
+            say(out, f"next: {_ship(repair, write, paths)}")
+
+
+def _ship(repair: Repair, written: Path, paths: Sequence[Path]) -> str:
+    """The command that ships the repair: into an index, or for a reranker as a script."""
+    command = f"clip-geometry ship {shlex.quote(printable(str(written)))}"
+    if not isinstance(repair, InnerProduct):
+        return f"{command} -o reranker --to numpy"
+    folders = {path.parent for path in paths}
+    source = paths[0] if len(paths) == 1 else folders.pop() if len(folders) == 1 else "FOLDER"
+    return f"{command} {shlex.quote(printable(str(source)))} -o index --to faiss"
 
 
 class _Bar:

@@ -1,0 +1,227 @@
+"""Repairs of three mixed indices of real and drawn images: what has to hold, and the numbers of docs/mixed_index.md."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import clip_geometry as cg
+from clip_geometry.data import load_dataset, resolve_dataset
+from clip_geometry.diagnosis.search import Search, Sums
+from clip_geometry.embedding.loop import embed
+from clip_geometry.encoders import resolve_encoder
+from clip_geometry.formats import read_sides
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+PAGE = Path(__file__).parents[2] / "docs" / "mixed_index.md"
+NUMBER = re.compile(r"[−+]?\d+(?:\.\d+)?")
+OF_CLASS = {
+    "airplane": "airplane jet_plane fighter_jet seaplane",
+    "automobile": "car_(automobile) convertible_(automobile) jeep limousine minivan race_car cab_(taxi)",
+    "bird": "bird duck duckling eagle goose gull heron hummingbird ostrich owl parrot pigeon seabird cock crow dove "
+    "falcon flamingo parakeet pelican penguin puffin vulture",
+    "cat": "cat kitten",
+    "deer": "deer elk",
+    "dog": "dog puppy bulldog dalmatian pug-dog shepherd_dog",
+    "frog": "frog",
+    "horse": "horse pony foal",
+    "ship": "boat cargo_ship cruise_ship passenger_ship ferry yacht river_boat",
+    "truck": "truck garbage_truck tow_truck trailer_truck",
+}
+SPLITS = {"seed": 0, "most_fit": 1000, "most_queries": 1000}  # those of compare_repairs
+
+
+def section(title):
+    """The text of the page below a heading."""
+    (found,) = re.findall(rf"^## {title}\n(.*?)(?=^## |\Z)", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    return found
+
+
+def block(title, language):
+    """The first code block of a section."""
+    return re.findall(rf"```{language}\n(.*?)```", section(title), re.S)[0]
+
+
+def table(title):
+    """Row → column → cell of the table of a section, as text."""
+    lines = [line.strip("| ").split("|") for line in section(title).splitlines() if line.startswith("|")]
+    (_, *columns), _, *rows = ([cell.strip(" `") for cell in line] for line in lines)
+    return {name: dict(zip(columns, cells, strict=True)) for name, *cells in rows}
+
+
+def check_table(title, numbers, costs):
+    """Every number of the table is what was found, within a unit of its last digit, for BLAS differs; so are costs."""
+    for name, cells in table(title).items():
+        assert cells.pop("costs") == (", ".join(sorted(costs[name])) or "–"), name
+        for column, cell in cells.items():
+            keys = [f"{column}.image", f"{column}.text"] if "/" in cell else [column]
+            for key, said in zip(keys, cell.split("/"), strict=True):
+                if (said := said.strip()) != "–":
+                    unit = 10.0 ** -len(said.partition(".")[2])
+                    assert numbers[name][key] == pytest.approx(float(said), abs=unit), (name, key)
+
+
+def of_candidates(compared):
+    """The numbers and the costs that a table can name."""
+    numbers = {
+        name: {key: value.value for key, value in each.numbers.items()} for name, each in compared.candidates.items()
+    }
+    return numbers, {name: {cost.of for cost in each.costs} for name, each in compared.candidates.items()}
+
+
+def taken_of(compared):
+    return compared.candidates[compared.recommended]
+
+
+@pytest.fixture(scope="module")
+def coco(coco500):
+    return cg.diagnose(*coco500)
+
+
+@pytest.fixture(scope="module")
+def scenes(data, tmp_path_factory):
+    """Drawn scenes through the shipped model; the labels of images and captions are their shapes."""
+    store = tmp_path_factory.mktemp("scenes") / "store"
+    items = load_dataset(resolve_dataset("scenes", size=1000))
+    embed(resolve_encoder("local-dir:shipped/scenes-trained"), items, store)
+    index = cg.MixedIndex.of(read_sides(store))
+    return index, cg.compare_repairs(index)
+
+
+@pytest.fixture(scope="module")
+def cifar(data):
+    images, texts = data / "embeddings/cifar10-500-clip-vit-b32", data / "embeddings/class-names-clip-vit-b32"
+    classes = np.array(json.loads((images / "classes.json").read_text()), dtype=object)
+    names = [entry["name"] for entry in json.loads((texts / "lvis.json").read_text())]
+    class_of = {name: label for label, some in OF_CLASS.items() for name in some.split()}
+    assert class_of.keys() <= set(names) and set(OF_CLASS) == set(classes)
+    labels = np.array([class_of.get(name) for name in names], dtype=object)
+    sets = {
+        "image": cg.Embeddings(
+            np.load(images / "image.npy"), "image", labels=classes[np.load(images / "labels.npy")]
+        ),
+        "text": cg.Embeddings(np.load(texts / "lvis.npy"), "text", labels=labels),
+    }
+    index = cg.MixedIndex.of(sets)
+    return index, cg.compare_repairs(index)
+
+
+@pytest.mark.parametrize("query", ["image", "text"])
+def test_coco500_finds_the_partner_and_costs_nothing(coco, query):
+    compared = coco.comparison
+    taken = taken_of(compared)
+    assert compared.recommended == "posterior"
+    assert taken.numbers[f"r_at_1.{query}"].value >= 0.85 * taken.numbers[f"cross_r_at_1.{query}"].value
+    assert taken.numbers[f"neighbors.{query}"].value >= 0.95
+    lost = taken.changes[f"cross_r_at_1.{query}"]
+    assert lost.value >= -lost.error
+
+
+def test_coco500_page(coco):
+    check_table("coco500", *of_candidates(coco.comparison))
+    # the verdict is printed in the page: its words, and its numbers within a unit of the last digit
+    said, found = (
+        " ".join(text.replace("\n", " ").split()) for text in (block("Five commands", "text"), " ".join(coco.verdict))
+    )
+    assert NUMBER.sub("#", said) == NUMBER.sub("#", found)
+    for ours, theirs in zip(NUMBER.findall(said), NUMBER.findall(found), strict=True):
+        unit = 10.0 ** -len(ours.partition(".")[2])
+        assert float(ours.replace("−", "-")) == pytest.approx(float(theirs.replace("−", "-")), abs=1.001 * unit)
+
+
+def one_sided(index, own):
+    """Two-sided NDCG of the list of one modality, by the raw cosine, in the splits of `compare_repairs`."""
+    sums = Sums(index)
+    for split in index.splits(10, **SPLITS):
+        cosine = cg.make_repair("none").fit(index.known(split.fit))
+        rows, relevance = index.rows(split.searched), index.relevance(split.searched)
+        for query in index.modalities:
+            places = np.searchsorted(split.searched[query], split.queries[query])
+            scores = {
+                item: each if (item == query) == own else np.full_like(each, -np.inf)
+                for item, each in cosine.mixed(query, rows[query][places], rows, places).items()
+            }
+            found = cg.two_sided_scores(scores, relevance, query, queries=places)
+            sums.add(query, split.queries[query], {"ndcg": found["ndcg"]})
+    return {key: value.value for key, value in sums.estimates().items()}
+
+
+@pytest.fixture(scope="module")
+def oracles(scenes):
+    return {"own modality alone": one_sided(scenes[0], True), "other modality alone": one_sided(scenes[0], False)}
+
+
+@pytest.mark.parametrize("query", ["image", "text"])
+def test_scenes_are_no_worse_than_either_modality_alone(scenes, oracles, query):
+    best = max(each[f"ndcg.{query}"] for each in oracles.values())
+    assert taken_of(scenes[1]).numbers[f"ndcg.{query}"].value >= 0.95 * best
+
+
+def test_scenes_page(scenes, oracles):
+    numbers, costs = of_candidates(scenes[1])
+    check_table("Scenes", numbers | oracles, costs | dict.fromkeys(oracles, ()))
+    assert scenes[1].recommended == "zscore"
+
+
+def test_cifar10_finds_the_name_and_keeps_the_images(cifar):
+    _, compared = cifar
+    none, taken = compared.candidates["none"], taken_of(compared)
+    assert compared.recommended == "posterior[centered]"
+    assert taken.numbers["precision.image"].value >= none.numbers["precision.image"].value - 0.05
+    assert taken.numbers["hit_at_10.image"].value >= 0.6
+
+
+def without_labels(index, name):
+    """The numbers of a repair that is fitted without any labels, in the splits of `compare_repairs`."""
+    sums = Sums(index)
+    for split in index.splits(10, **SPLITS):
+        known = replace(index.known(split.fit), relevance=None, complete=False)
+        search = Search(index, split)
+        search.run(cg.make_repair("none").fit(known))
+        for query, numbers in search.run(cg.make_repair(name).fit(known)).items():
+            sums.add(query, split.queries[query], numbers)
+    return {key: value.value for key, value in sums.estimates().items()}
+
+
+def test_cifar10_page(cifar):
+    index, compared = cifar
+    numbers, costs = of_candidates(compared)
+    free = "posterior[centered], no labels"
+    numbers[free] = without_labels(index, "posterior[centered]")
+    lost = numbers["none"]["precision.image"] - numbers[free]["precision.image"]
+    check_table("CIFAR-10 and object names", numbers, costs | {free: ["precision"] * (lost > 0.05)})
+
+
+def test_the_commands_of_the_page(data, coco500, tmp_path):
+    """The commands after the installation, from two .npy files on, give the ranking of the saved repair."""
+    pytest.importorskip("faiss", reason="faiss-cpu is of the extras ship and test")
+    for name in ("image", "text"):
+        shutil.copy(data / "embeddings/coco500-clip-vit-b16" / f"{name}.npy", tmp_path)
+    install, *commands = block("Five commands", "sh").replace("\\\n", " ").strip().splitlines()
+    assert install.startswith("pip install") and len(commands) == 4
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        ["bash", "-euc", "\n".join(commands)],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Take posterior:" in done.stdout and "clip-geometry ship repair.safetensors" in done.stdout
+    repair, rows = cg.Repair.load(tmp_path / "repair.safetensors"), dict(zip(("image", "text"), coco500, strict=True))
+    scores = repair.mixed("image", rows["image"][:3].astype(float), {k: x.astype(float) for k, x in rows.items()})
+    best = np.argsort(-np.concatenate([scores["image"], scores["text"]], axis=1), axis=1)[:, :5]
+    printed = done.stdout.strip().splitlines()[-3:]
+    assert [[int(row) for row in re.findall(r"\d+", line)] for line in printed] == best.tolist()
+    assert "clip_geometry" not in (tmp_path / "index" / "search.py").read_text()
+    assert shlex.split(commands[-1])[0] == "python"
