@@ -106,9 +106,7 @@ def cifar(data):
     assert class_of.keys() <= set(names) and set(OF_CLASS) == set(classes)
     labels = np.array([class_of.get(name) for name in names], dtype=object)
     sets = {
-        "image": cg.Embeddings(
-            np.load(images / "image.npy"), "image", labels=classes[np.load(images / "labels.npy")]
-        ),
+        "image": cg.Embeddings(np.load(images / "image.npy"), "image", labels=classes[np.load(images / "labels.npy")]),
         "text": cg.Embeddings(np.load(texts / "lvis.npy"), "text", labels=labels),
     }
     index = cg.MixedIndex.of(sets)

@@ -98,8 +98,8 @@ def test_top_ten_of_modules_of_sentence_transformers(halves, name):
 
     def encode(mapped, x):
         features = {"sentence_embedding": torch.from_numpy(x).float()}
-        for module in _modules(modules_of, mapped.chain()):
-            features = module(features)
+        for step in _modules(modules_of, mapped.chain()):
+            features = step(features)
         return features["sentence_embedding"].detach().double().numpy()
 
     items = np.concatenate([encode(item_map(repair, each), x) for each, x in index.items()])
