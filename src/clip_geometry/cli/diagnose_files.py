@@ -10,12 +10,13 @@ from typing import Any
 from clip_geometry.cli.tables import console, print_table, say
 from clip_geometry.diagnosis import Diagnosis, diagnose
 from clip_geometry.diagnosis.checks import checks
-from clip_geometry.diagnosis.search import NUMBERS, Estimate
+from clip_geometry.diagnosis.comparison import RepairComparison
+from clip_geometry.diagnosis.search import NUMBERS
+from clip_geometry.diagnosis.table import by_aim, cells_of, conditions, numbers_of
 from clip_geometry.files import claimed, write_atomically
 from clip_geometry.progress import progress
 from clip_geometry.registry import InputError, printable, shown
 from clip_geometry.repairs import InnerProduct, Repair
-from clip_geometry.repairs import repairs as registered
 
 FIGURES = (".png", ".svg", ".pdf")
 MARK = {"error": "✗", "warning": "!", "note": "·"}
@@ -111,55 +112,18 @@ def print_diagnosis(found: Diagnosis) -> None:
             say(out, f"  {text}", indent="  ")
     if found.comparison is not None:
         out.print()
-        _print_repairs(out, found)
+        _print_repairs(out, found.comparison)
 
 
-def _print_repairs(out: Any, found: Diagnosis) -> None:
-    compared = found.comparison
-    assert compared is not None
-    labelled = compared.facts["relevant_by"] == "labels"
-    shown_numbers = [
-        "mrr",
-        "r_at_1",
-        "hit_at_10",
-        "own_share",
-        "cross_r_at_1",
-        "neighbors",
-        *(["precision", "ndcg"] if labelled else []),
-    ]
-    order = sorted(compared.candidates.values(), key=lambda each: -each.numbers["mrr"].value)
-    rows = []
-    for each in order:
-        mark = "recommended" if each.name == compared.recommended else "tie" if each.name in compared.ties else ""
-        mark = "baseline" if registered[each.name].baseline else mark
-        costs = [
-            f"{of} ({', '.join(c.query for c in each.costs if c.of == of)})"
-            for of in ("recall", "neighbors", "precision")
-        ]
-        costs = [cost for cost in costs if not cost.endswith("()")]
-        verdict = f"costs {', '.join(costs)}" if costs else mark
-        rows.append([each.name, *(_cell(each.numbers.get(number)) for number in shown_numbers), verdict])
-    print_table(out, ("repair", *(f">{number}" for number in shown_numbers), "verdict"), rows)
-    for number in shown_numbers:
-        say(out, f"{number}: {NUMBERS[number]}", style="dim", indent="  ")
-    facts = compared.facts
-    fitted, index, queries = (
-        " and ".join(f"{n:,} {name}" for name, n in facts[key].items()) for key in ("fitted_on", "index", "queries")
-    )
-    say(
-        out,
-        f"relevant by {facts['relevant_by']}; {facts['splits']} random halves (seed {facts['seed']}): fitted on "
-        f"{fitted} rows, an index of {index} rows searched with {queries} queries; ± standard error over items; costs "
-        "and ties are judged by paired differences",
-        style="dim",
-        indent="  ",
-    )
+def _print_repairs(out: Any, compared: RepairComparison) -> None:
+    names = numbers_of(compared)
+    rows = [cells_of(each, compared) for each in by_aim(compared)]
+    print_table(out, ("repair", *(f">{name}" for name in names), "verdict"), rows)
+    for name in names:
+        say(out, f"{name}: {NUMBERS[name]}", style="dim", indent="  ")
+    say(out, conditions(compared), style="dim", indent="  ")
     for name, why in compared.failed.items():
         say(out, f"{name} was left out: {why}", style="dim", indent="  ")
-
-
-def _cell(estimate: Estimate | None) -> str:
-    return "–" if estimate is None else f"{estimate.value:.3f} ± {estimate.error:.3f}"
 
 
 def _labels(given: Sequence[str]) -> Any:

@@ -16,6 +16,7 @@ from clip_geometry.transforms import RankWarning
 Progress: TypeAlias = Callable[[int, int], None]  # fits done, fits in all
 
 AIM = "mrr"
+COSTS = ("recall", "neighbors", "precision")
 LEAST_OVERLAP = 0.95  # of the own modality's neighbors that a repair has to keep
 MOST_PRECISION = 0.05  # that a repair may cost
 TIE = 2.0  # paired standard errors up to which two repairs are a tie
@@ -94,6 +95,16 @@ class RepairComparison:
     ties: tuple[str, ...]
     front: tuple[str, ...]
     facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def state(self, name: str) -> str:
+        """Return what speaks for or against a repair: "costs …", "baseline", "recommended", "tie", or ""."""
+        found = self.candidates[name].costs
+        if found:
+            queries = {of: [cost.query for cost in found if cost.of == of] for of in COSTS}
+            return "costs " + ", ".join(f"{of} ({', '.join(each)})" for of, each in queries.items() if each)
+        if repairs[name].baseline:
+            return "baseline"
+        return "recommended" if name == self.recommended else "tie" if name in self.ties else ""
 
 
 def compare_repairs(

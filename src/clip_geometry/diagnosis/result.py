@@ -3,23 +3,21 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clip_geometry.diagnosis.comparison import AIM, Candidate, RepairComparison
+from clip_geometry.diagnosis.comparison import Candidate, RepairComparison
 from clip_geometry.diagnosis.finding import Finding
 from clip_geometry.diagnosis.index import MixedIndex
 from clip_geometry.diagnosis.search import NUMBERS, Estimate
+from clip_geometry.diagnosis.verdict import WORDS, faults, sentences
 from clip_geometry.registry import InputError
-from clip_geometry.repairs import Repair, make_repair, repairs
-from clip_geometry.report.words import Words
+from clip_geometry.repairs import Repair, make_repair
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
 MOST_FIT = 2000  # items a repair that ships is fitted on
-WORDS = Words(Path(__file__).with_name("verdict.j2"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,33 +53,10 @@ class Diagnosis:
     @property
     def verdict(self) -> list[str]:
         """The answer in a few sentences."""
-        severe = [found for found in self.findings if found.severity == "error"]
-        worse = [found for found in self.findings if found.severity == "warning"]
-        said = [WORDS("faults", severe=_names(severe), worse=_names(worse))]
-        if self.comparison is None or self.index is None:
+        said = [faults((found.check, found.severity) for found in self.findings)]
+        if self.comparison is None:
             return [*said, WORDS("skipped", why=self.skipped)]
-        compared = self.comparison
-        none, taken = compared.candidates["none"], compared.candidates[compared.recommended]
-        said.append(WORDS("state", before=none, by=compared.facts["relevant_by"], modalities=self.index.modalities))
-        if compared.recommended == "none":
-            best = max(compared.candidates.values(), key=lambda each: each.numbers[AIM].value)
-            return [*said, WORDS("no_help", best=best if best is not none else None)]
-        ties = [name for name in compared.ties if name != taken.name]
-        said.append(
-            WORDS("take", taken=taken, before=none, change=taken.changes[AIM], modalities=self.index.modalities)
-        )
-        said.append(WORDS("costs", taken=taken))
-        if ties:
-            said.append(WORDS("ties", names=ties))
-        better = [
-            each
-            for each in compared.candidates.values()
-            if repairs[each.name].baseline and each.numbers[AIM].value > taken.numbers[AIM].value
-        ]
-        if better:
-            best = max(better, key=lambda each: each.numbers[AIM].value)
-            said.append(WORDS("baseline", best=best, by=compared.facts["relevant_by"]))
-        return said
+        return [*said, *sentences(self.comparison)]
 
     def fitted(self, name: str | None = None) -> Repair:
         """Return a repair fitted on all items, or on 2,000 of them.
@@ -146,10 +121,6 @@ class Diagnosis:
     def __str__(self) -> str:
         lines = [f"{found}" for found in self.findings]
         return "\n".join([*lines, *self.verdict])
-
-
-def _names(findings: Sequence[Finding]) -> list[str]:
-    return list(dict.fromkeys(found.check for found in findings))
 
 
 def _as_json(each: Candidate) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from clip_geometry.report import explained
 from clip_geometry.report.couples import couples, matrices
 from clip_geometry.report.findings import findings
 from clip_geometry.report.gallery import FigureEntry
+from clip_geometry.report.grid import Grid
 from clip_geometry.report.origin import Row, Run, parts, runs
 from clip_geometry.report.table import TRACK, Explanation, anchor, build_table, explain, group_order
 
@@ -37,6 +38,7 @@ class Section:
         sentences: What the rows say; by default it is read off the measures of each run.
         fresh_models: Models with untrained weights, named in a banner.
         beside: `ledger.tables.Table` of published numbers and ours.
+        grids: Tables of the experiment's own.
     """
 
     facts: Mapping[str, Any]
@@ -47,6 +49,7 @@ class Section:
     sentences: Sequence[str] = ()
     fresh_models: Sequence[str] = ()
     beside: Sequence[Any] = ()
+    grids: Sequence[Grid] = ()
 
 
 def render_report(

@@ -25,6 +25,7 @@ from clip_geometry.transforms import parse_pipeline
 
 if TYPE_CHECKING:
     from clip_geometry.report.gallery import FigureEntry
+    from clip_geometry.report.grid import Grid
 
 
 def _encoder(value: Any) -> EncoderConfig:
@@ -209,6 +210,10 @@ class Experiment(ABC):
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> list["FigureEntry"]:
         """Draw the figures of the report into `folder`; `prefix` is of the file names, `group` a heading."""
+        return []
+
+    def tables(self) -> list["Grid"]:
+        """Tables of its own, above the figures."""
         return []
 
     @classmethod

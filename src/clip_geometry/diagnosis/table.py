@@ -1,0 +1,36 @@
+"""The repairs as a table of text: for the terminal and for the report of a run."""
+
+from clip_geometry.diagnosis.comparison import AIM, Candidate, RepairComparison
+from clip_geometry.diagnosis.search import NUMBERS
+
+BY_LABELS = ("precision", "ndcg")  # pairs do not say what else is relevant
+
+
+def numbers_of(compared: RepairComparison) -> list[str]:
+    """Return the numbers that mean something where relevance is known as it is here."""
+    return [name for name in NUMBERS if compared.facts["relevant_by"] == "labels" or name not in BY_LABELS]
+
+
+def by_aim(compared: RepairComparison) -> list[Candidate]:
+    """Return the repairs, those that find most first."""
+    return sorted(compared.candidates.values(), key=lambda each: -each.numbers[AIM].value)
+
+
+def cells_of(each: Candidate, compared: RepairComparison) -> list[str]:
+    """Return the cells of a repair: its name, its numbers with errors, and what speaks for or against it."""
+    estimates = (each.numbers.get(number) for number in numbers_of(compared))
+    texts = ["–" if e is None else f"{e.value:.3f} ± {e.error:.3f}" for e in estimates]
+    return [each.name, *texts, compared.state(each.name)]
+
+
+def conditions(compared: RepairComparison) -> str:
+    """Say how the numbers were made: sizes, splits, seed."""
+    facts = compared.facts
+    fitted, index, queries = (
+        " and ".join(f"{n:,} {name}" for name, n in facts[key].items()) for key in ("fitted_on", "index", "queries")
+    )
+    return (
+        f"relevant by {facts['relevant_by']}; {facts['splits']} random halves (seed {facts['seed']}): fitted on "
+        f"{fitted} rows, an index of {index} rows searched with {queries} queries; ± standard error over items; costs "
+        "and ties are judged by paired differences"
+    )
