@@ -89,7 +89,7 @@ def coco(coco500):
 
 @pytest.fixture(scope="module")
 def scenes(data, tmp_path_factory):
-    """Drawn scenes through the shipped model; the labels of images and captions are their shapes."""
+    """Drawn scenes through the shipped model; the labels of images and captions are their classes."""
     store = tmp_path_factory.mktemp("scenes") / "store"
     items = load_dataset(resolve_dataset("scenes", size=1000))
     embed(resolve_encoder("local-dir:shipped/scenes-trained"), items, store)
@@ -106,9 +106,7 @@ def cifar(data):
     assert class_of.keys() <= set(names) and set(OF_CLASS) == set(classes)
     labels = np.array([class_of.get(name) for name in names], dtype=object)
     sets = {
-        "image": cg.Embeddings(
-            np.load(images / "image.npy"), "image", labels=classes[np.load(images / "labels.npy")]
-        ),
+        "image": cg.Embeddings(np.load(images / "image.npy"), "image", labels=classes[np.load(images / "labels.npy")]),
         "text": cg.Embeddings(np.load(texts / "lvis.npy"), "text", labels=labels),
     }
     index = cg.MixedIndex.of(sets)
