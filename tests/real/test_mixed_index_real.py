@@ -89,7 +89,7 @@ def coco(coco500):
 
 @pytest.fixture(scope="module")
 def scenes(data, tmp_path_factory):
-    """Drawn scenes through the shipped model; the labels of images and captions are their shapes."""
+    """Drawn scenes through the shipped model; the labels of images and captions are their classes."""
     store = tmp_path_factory.mktemp("scenes") / "store"
     items = load_dataset(resolve_dataset("scenes", size=1000))
     embed(resolve_encoder("local-dir:shipped/scenes-trained"), items, store)
