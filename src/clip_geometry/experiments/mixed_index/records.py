@@ -16,9 +16,9 @@ OF = {"recall": "cross_r_at_1", "neighbors": "neighbors", "precision": "precisio
 def records_of(compared: RepairComparison) -> list[Row]:
     """A record for each repair, number and modality of queries, and one for each repair that could not be fitted.
 
-    Beside its value and standard error a record has `change` from no repair with its paired `change_error`; both errors
-    again with that of the choice of halves (`split_error`, `change_split_error`); `state`, what speaks for or against the repair;
-    `costs`, the pairs (what, modality of the queries); `tie` and `front`; and `facts` of the comparison.
+    Beside its value and standard error a record has `change` from no repair with its paired `change_error`; the
+    errors of the choice of halves (`split_error`, `change_split_error`); `state`, what speaks for or against the
+    repair; `costs`, the pairs (what, modality of the queries); `tie` and `front`; and `facts` of the comparison.
     """
     n = compared.facts["n"]
     everything = "both" if len(n) == 2 else "all"
