@@ -177,6 +177,8 @@ def compare_repairs(
             if progress is not None:
                 progress(done, splits * len(names))
     candidates = {name: _candidate(name, sums[name], sums["none"], index) for name in names if name not in failed}
+    if AIM not in candidates["none"].numbers:
+        raise InputError("no held-out query has a relevant item of another modality; give more pairs or labels")
     recommended, ties = _recommended(candidates, sums)
     facts = {
         "n": {name: len(each) for name, each in index.sets.items()},
