@@ -28,7 +28,7 @@ def test_captions_of_one_image_are_one_item():
     relevance = index.relevance({"image": np.array([0, 2]), "text": np.array([1, 2, 5])})
     assert relevance.dense("image", "text").tolist() == [[1, 1, 0], [0, 0, 1]]
     assert relevance.dense("text", "image").tolist() == [[1, 0], [1, 0], [0, 1]]
-    for split in index.splits(5, seed=0, most_fit=9, most_queries=9):
+    for split in index.splits(5, seed=0, most_fit=9, most_searched=9, most_queries=9):
         fit, searched = ({index.groups[name][row] for name in ids for row in part[name]} for part in split[:2])
         assert not fit & searched
 
@@ -54,7 +54,7 @@ def test_labels_win_over_pairs_and_missing_ones_match_nothing():
 
 def test_a_vocabulary_is_in_both_halves():
     index = cg.MixedIndex.of(sets(8, 3, image={"labels": [0, 1] * 4}, text={"labels": [0, 1, 2]}))
-    for split in index.splits(3, seed=1, most_fit=2, most_queries=2):
+    for split in index.splits(3, seed=1, most_fit=2, most_searched=9, most_queries=2):
         assert (len(split.fit["image"]), len(split.fit["text"])) == (2, 2)
         assert (len(split.searched["image"]), len(split.searched["text"])) == (4, 3)
         assert {name: len(rows) for name, rows in split.queries.items()} == {"image": 2, "text": 2}
@@ -64,7 +64,9 @@ def test_a_vocabulary_is_in_both_halves():
 
 def test_splits_depend_on_the_seed_alone():
     index = cg.MixedIndex.of(sets(20, 20))
-    one, same, other = (list(index.splits(2, seed=seed, most_fit=99, most_queries=5)) for seed in (3, 3, 4))
+    one, same, other = (
+        list(index.splits(2, seed=seed, most_fit=99, most_searched=99, most_queries=5)) for seed in (3, 3, 4)
+    )
     assert all(np.array_equal(a.fit["text"], b.fit["text"]) for a, b in zip(one, same, strict=True))
     assert not np.array_equal(one[0].fit["text"], other[0].fit["text"])
     assert not np.array_equal(one[0].fit["text"], one[1].fit["text"])

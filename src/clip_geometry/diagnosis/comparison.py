@@ -114,7 +114,8 @@ def compare_repairs(
     splits: int = 10,
     seed: int = 0,
     most_fit: int = 1000,
-    most_queries: int = 1000,
+    most_searched: int = 5000,
+    most_queries: int = 500,
     logit_scale: float = LOGIT_SCALE,
     progress: Progress | None = None,
 ) -> RepairComparison:
@@ -126,6 +127,7 @@ def compare_repairs(
         splits: Number of random halves.
         seed: Of the splits.
         most_fit: Items to fit on.
+        most_searched: Items to search in.
         most_queries: Queries of each modality and split.
         logit_scale: Of the model, for posteriors where no pairs or labels are known.
         progress: Called with the number of finished fits and of all.
@@ -157,7 +159,9 @@ def compare_repairs(
     entries = {name: repairs[name] for name in names}
     sums: dict[str, Sums] = {name: Sums(index) for name in names}
     failed: dict[str, str] = {}
-    halves = list(index.splits(splits, seed=seed, most_fit=most_fit, most_queries=most_queries))
+    halves = list(
+        index.splits(splits, seed=seed, most_fit=most_fit, most_searched=most_searched, most_queries=most_queries)
+    )
     done = 0
     for split in halves:
         known = index.known(split.fit, logit_scale)

@@ -87,7 +87,7 @@ class MixedIndex:
         """The items that are split, as numbers."""
         return np.unique(np.concatenate([group for group in self.groups.values() if group is not None]))
 
-    def splits(self, count: int, *, seed: int, most_fit: int, most_queries: int) -> Iterator[Split]:
+    def splits(self, count: int, *, seed: int, most_fit: int, most_searched: int, most_queries: int) -> Iterator[Split]:
         """Yield random halves of the items: to fit on, and to test on.
 
         A modality without groups is in both halves whole.
@@ -96,6 +96,7 @@ class MixedIndex:
             count: Number of splits.
             seed: Of the first; the others follow.
             most_fit: Items to fit on, and rows of a modality that is not split.
+            most_searched: Items of the index.
             most_queries: Queries of each modality.
         """
         for number in range(count):
@@ -110,7 +111,7 @@ class MixedIndex:
                         fit[name] = np.sort(generator.choice(fit[name], most_fit, replace=False))
                 else:
                     fit[name] = np.flatnonzero(np.isin(group, order[: min(half, most_fit)]))
-                    index[name] = np.flatnonzero(np.isin(group, order[half:]))
+                    index[name] = np.flatnonzero(np.isin(group, order[half : half + most_searched]))
             queries = {
                 name: np.sort(generator.choice(rows, min(len(rows), most_queries), replace=False))
                 for name, rows in index.items()
