@@ -5,6 +5,7 @@ from pathlib import Path
 from clip_geometry.cli.maps import named_sides, read_saved
 from clip_geometry.formats import read_sides
 from clip_geometry.paths import existing_folder
+from clip_geometry.progress import note
 from clip_geometry.registry import InputError, printable, shown
 from clip_geometry.repairs import Repair
 from clip_geometry.shipping import SavedPipeline, Shipment, targets, write_shipment
@@ -32,6 +33,11 @@ def ship(map_file: Path, source: Path | None, out: Path, to: str, modality: str 
     else:  # a map of every modality is one of those that are given
         given = sets or ([modality] if modality else None) if ANY in fitted.chains else None
         repair = SavedPipeline(fitted, given, normalize=normalize)
+    lacking = sorted({*getattr(repair, "modalities", ())} - sets.keys()) if takes == "embeddings" else []
+    if lacking:
+        note(
+            f"{shown(source)} has no {' and no '.join(lacking)} rows, which the repair knows too: give a folder with all"
+        )
     files = write_shipment(Shipment(repair, sets, model, modality or ""), to, out)
     print(printable(f"repair: {repair.name}"))
     for name, says in files.items():

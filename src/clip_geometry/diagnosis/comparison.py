@@ -114,7 +114,7 @@ def compare_repairs(
     splits: int = 10,
     seed: int = 0,
     most_fit: int = 1000,
-    most_searched: int = 5000,
+    most_searched: int = 2500,
     most_queries: int = 500,
     logit_scale: float = LOGIT_SCALE,
     progress: Progress | None = None,
