@@ -33,13 +33,13 @@ def ship(map_file: Path, source: Path | None, out: Path, to: str, modality: str 
     else:  # a map of every modality is one of those that are given
         given = sets or ([modality] if modality else None) if ANY in fitted.chains else None
         repair = SavedPipeline(fitted, given, normalize=normalize)
-    lacking = sorted({*getattr(repair, "modalities", ())} - sets.keys()) if takes == "embeddings" else []
-    if lacking:
-        note(
-            f"{shown(source)} has no {' and no '.join(lacking)} rows, which the repair knows too: give a folder with all"
-        )
     files = write_shipment(Shipment(repair, sets, model, modality or ""), to, out)
     print(printable(f"repair: {repair.name}"))
     for name, says in files.items():
         print(printable(f"{name}: {says}"))
     print(printable(f"{to}: {out}"))
+    lacking = sorted({*getattr(repair, "modalities", ())} - sets.keys()) if takes == "embeddings" else []
+    if lacking:
+        note(
+            f"{shown(source)} has no {' and no '.join(lacking)} rows, which the repair knows too; a folder may have all"
+        )
