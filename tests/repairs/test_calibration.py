@@ -193,15 +193,23 @@ def test_posteriors_learn_from_the_rows_whatever_is_asked(name):
 
 @pytest.mark.parametrize("planted", [12.0, 55.0])
 def test_likely_scale_recovers_a_planted_one(planted):
-    """4,000 queries draw their item from softmax(τ cosines); the error of log τ is about 1/√4000 of a few."""
-    rng = np.random.default_rng(0)
-    cosines = unit(rng.normal(size=(4000, 16))) @ unit(rng.normal(size=(50, 16))).T
-    chosen = (softmax(planted * cosines, axis=1).cumsum(1) > rng.random((4000, 1))).argmax(1)
-    grades = np.zeros(cosines.shape)
-    grades[np.arange(4000), chosen] = 1
-    assert likely_scale(cosines, grades) == pytest.approx(planted, rel=0.05)
-    grades[::3] = 0  # queries without a relevant item are left out
-    assert likely_scale(cosines, 2.5 * grades) == pytest.approx(planted, rel=0.05)
+    """Queries draw their item from softmax(τ cosines).
+
+    Of 4,000 queries 250 are used; log τ then has a deviation of .1 (.05 for τ = 12) over seeds, and the mean of 40 of
+    .016.
+    """
+    found, without = [], []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        cosines = unit(rng.normal(size=(4000, 16))) @ unit(rng.normal(size=(50, 16))).T
+        chosen = (softmax(planted * cosines, axis=1).cumsum(1) > rng.random((4000, 1))).argmax(1)
+        grades = np.zeros(cosines.shape)
+        grades[np.arange(4000), chosen] = 1
+        found.append(np.log(likely_scale(cosines, grades)))
+        grades[::3] = 0  # queries without a relevant item are left out
+        without.append(np.log(likely_scale(cosines, 2.5 * grades)))
+    assert np.exp(np.mean(found)) == pytest.approx(planted, rel=0.05)
+    assert np.exp(np.mean(without)) == pytest.approx(planted, rel=0.05)
 
 
 # -- targets

@@ -91,11 +91,12 @@ def assert_same_top(found, expected, scale):
     """The same items in the same order, scores to 1e-5.
 
     Items whose scores are nearer to each other than that may trade places: float32 cannot tell them apart.
-    scale: by which a score multiplies the cosine. Float32 rounds a cosine by some 1e-7, so that 1e-5 holds for scales
-    up to some 20; beyond, the tolerance grows in proportion.
+    scale: by which a score multiplies the cosine. A cosine of 512 dimensions in float32 is up to 1e-6 off on the
+    processors seen, by the order in which they add; 2e-6 is admitted, so that 1e-5 holds for scales up to 5, and beyond
+    the tolerance grows in proportion.
     """
     (scores, rows), (wanted, order) = found, expected
-    tolerance = 1e-5 * max(1.0, scale / 20)
+    tolerance = 1e-5 * max(1.0, scale / 5)
     assert np.abs(scores - wanted).max() < tolerance
     k = wanted.shape[1]
     for mine, theirs, values in zip(rows, order, wanted, strict=True):

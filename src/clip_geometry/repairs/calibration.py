@@ -16,6 +16,7 @@ Tables: TypeAlias = Mapping[Kind, np.ndarray]
 
 EQUAL = 1e-9  # deviation of cosines that differ by rounding only
 QUERIES = 250  # of each kind that curves are fitted to: with 1,000 items 250,000 scores
+KNOTS = 1e-6  # at least between two cosines of a curve, so that no step between copies turns on rounding
 ORDER = 1e-6  # slope added to a curve, so that equal values keep the order of the cosine
 RIDGE = 1e-6  # on the squared slope of standardized cosines, in proportion to the variance of targets of that share
 
@@ -102,6 +103,7 @@ class Quantile(Curved):
             some = np.sort(table[others(kind, known, table)])
             # ever finer towards the top, which is what a search sees
             places = np.unique((len(some) - np.geomspace(1, len(some), 2000)).round().astype(int))
+            places = places[np.diff(some[places], prepend=-2) > KNOTS]
             self.knots_[kind] = some[places], (places + 0.5) / len(some)
 
 
