@@ -1,4 +1,8 @@
 import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -66,3 +70,21 @@ def test_errors_are_one_sentence(refused, folder):
     assert "is no .png, .svg, .pdf file" in refused("diagnose", *paths, "--figure", "d.jpeg")
     assert "was given with others" in refused("diagnose", *paths, "--labels", "a.txt", "--labels", "image=b.txt")
     assert "nowhere.npy" in refused("diagnose", "nowhere.npy")
+
+
+def test_everything_is_written_before_it_is_printed(folder):
+    """`diagnose … --write FILE | head -1` ends the output after a line."""
+    command = f"{Path(sys.executable).parent}/clip-geometry diagnose image.npy text.npy --repairs zscore --splits 1"
+    subprocess.run(["sh", "-c", f"{command} --write r.safetensors --json d.json | head -1"], cwd=folder, check=True)
+    assert cg.Repair.load(folder / "r.safetensors").name == "zscore"
+    assert json.loads((folder / "d.json").read_text())["recommended"] == "zscore"
+
+
+@pytest.mark.parametrize("name", ["zscore", "csls", "quantile"])
+def test_the_command_that_comes_next_works(cli, folder, name):
+    options = ("--repairs", name, "--splits", 1, "--repair", name, "--write", "r.safetensors")
+    done = cli("diagnose", "image.npy", "text.npy", *options)
+    command = done.out.splitlines()[-1].removeprefix("next: clip-geometry ")
+    assert cli(*shlex.split(command)).status == 0
+    folders = {"zscore": "index/items.faiss", "csls": "script/repair.py", "quantile": "reranker/rerank.py"}
+    assert (folder / folders[name]).exists()

@@ -87,3 +87,84 @@ def test_no_help_is_said():
     with pytest.raises(InputError, match="no repair helps beyond noise"):
         found.fitted()
     assert found.fitted("center").name == "center"
+
+
+def isotropic(n=200, d=32, seed=0):
+    rng = np.random.default_rng(seed)
+    return {"image": rng.normal(size=(n, d)) + 0.5, "text": rng.normal(size=(n, d)) - 0.5}
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_no_repair_helps_noise(seed):
+    """Whatever puts the other modality first raises the reciprocal rank, also where nothing pairs."""
+    found = cg.diagnose(isotropic(seed=seed), repairs=["zscore", "posterior", "procrustes"], splits=4)
+    assert found.recommended == "none"
+    best = max(each.changes["mrr"].value for each in found.comparison.candidates.values())
+    assert best > 0.01
+    assert "No repair that costs nothing helps beyond noise." in " ".join(found.verdict)
+
+
+def test_the_gap_is_seen_without_pairs():
+    rows = clip_like(300)
+    found = cg.diagnose(rows["image"], rows["text"][:250])
+    assert "modality_gap" in {each.check for each in found.findings}
+    assert "checks of pairs could not be run" in found.verdict[1]
+
+
+def test_the_verdict_says_what_a_repair_returns():
+    rows, alone = clip_like(200), np.arange(200)
+    text = " ".join(cg.diagnose(rows, labels=alone, repairs=["posterior"], splits=2, relevant="labels").verdict)
+    assert "In an index of 100 image and 100 text held-out rows" in text
+    assert "Then 0% of the top ten of an image query are images" in text
+    assert "No two image and text rows share a label" in text
+
+
+def test_one_split_has_no_interval(found):
+    rows = clip_like(200)
+    text = " ".join(cg.diagnose(rows, repairs=["zscore"], splits=1).verdict)
+    assert "Take zscore" in text and "interval" not in text and "nan" not in text
+
+
+def test_the_logit_scale_of_a_store_is_used():
+    sets = {
+        name: cg.Embeddings(rows, name, provenance={"encoder": {"logit_scale": 12.5}})
+        for name, rows in clip_like(100).items()
+    }
+    found = cg.diagnose(sets, repairs=["inverted_softmax"], splits=1)
+    assert found.index.known().logit_scale == 12.5
+    assert found.fitted("inverted_softmax").terms_["image", "text"].slope == 12.5
+
+
+@pytest.mark.parametrize(
+    ("sets", "says"),
+    [
+        ({"image": np.ones((1, 4)), "text": np.ones((1, 4))}, "there is 1 image row"),
+        ({"image": np.eye(4), "text": np.eye(5)[:4]}, "image rows 4 and text rows 5 dimensions"),
+    ],
+)
+def test_unusable_sets_are_refused(sets, says):
+    with pytest.raises(InputError, match=says):
+        cg.diagnose(sets)
+
+
+def test_arguments_are_checked():
+    rows = clip_like(50)
+    with pytest.raises(InputError, match="relevant is 'ids'; expected 'labels' or 'pairs'"):
+        cg.diagnose(rows, relevant="ids")
+    with pytest.raises(InputError, match="unknown repair 'zscor'"):
+        cg.diagnose(rows, repairs="zscor")
+    assert "cannot be split into halves" in cg.diagnose({name: each[:2] for name, each in rows.items()}).skipped
+
+
+def test_a_batch_written_twice_is_no_shift():
+    rows = clip_like(500)
+    rows["image"][490:] = rows["image"][:10]
+    checks = {each.check for each in cg.diagnose(rows, repairs=[]).findings}
+    assert "exact_duplicates" in checks and "shifted_pairs" not in checks
+
+
+def test_one_file_given_as_both_modalities():
+    rows = clip_like(100)["image"]
+    (error,) = (each for each in cg.diagnose(rows, rows, repairs=[]).findings if each.severity == "error")
+    assert (error.check, error.modalities) == ("exact_duplicates", ("image", "text"))
+    assert "100 of 100" in error.evidence and "text rows that they pair with" in error.evidence

@@ -85,3 +85,20 @@ def test_what_is_not_known_is_refused():
     with pytest.raises(InputError, match="by pairs was asked for, but the rows do not pair"):
         cg.MixedIndex.of(sets(6, 5), by="pairs")
     assert cg.MixedIndex.of(sets(6, 5)).by is None
+
+
+def test_a_label_is_one_label_in_every_type():
+    labels = {"image": {"labels": [1.0, 2.0, 2.5, 1.0]}, "text": {"labels": np.array(["1", "2", "2.5"])}}
+    index = cg.MixedIndex.of(sets(4, 3, **labels))
+    assert index.relevance(index.all_rows).dense("image", "text").tolist() == [
+        [1, 0, 0],
+        [0, 1, 0],
+        [0, 0, 1],
+        [1, 0, 0],
+    ]
+
+
+def test_labels_without_any_in_common_are_refused():
+    labels = {"image": {"labels": ["cat"] * 4}, "text": {"labels": [3, 3, 3]}}
+    with pytest.raises(InputError, match=r"have none in common \('cat' of image rows and 3 of text rows\)"):
+        cg.MixedIndex.of(sets(4, 3, **labels))

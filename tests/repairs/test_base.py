@@ -1,8 +1,11 @@
 """Repairs as a kind: one inner product where they say so, an item that is the query left out, the registry."""
 
+import re
+
 import numpy as np
 import pytest
 
+from clip_geometry.evaluators import Relevance
 from clip_geometry.registry import InputError
 from clip_geometry.repairs import InnerProduct, Known, Repair, Term, repairs
 from clip_geometry.repairs.base import Listwise
@@ -153,3 +156,26 @@ def test_what_is_known():
 
 def test_a_repair_has_a_base():
     assert all(issubclass(entry.kind, Repair) for entry in repairs.values())
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"rows": {"image": np.eye(3), "text": np.eye(4)}}, "expected (n, d) with one d for all"),
+        ({"rows": {"image": np.ones(3)}}, "expected (n, d)"),
+        ({"rows": {}}, "have the shapes none"),
+        ({"logit_scale": float("nan")}, "logit_scale is nan"),
+        ({"logit_scale": -5}, "logit_scale is -5"),
+        ({"relevance": [[1]]}, "expected a Relevance"),
+        ({"relevance": Relevance.of_pairs([[0], [0]], image=2, text=3)}, "belong to the same rows"),
+        ({"relevance": Relevance.of_pairs([[0], [0]], a=3, b=3)}, "relevance is of 3 a, 3 b rows, but 3 image, 3 text"),
+    ],
+)
+def test_known_rows_are_checked(given, says):
+    with pytest.raises(InputError, match=re.escape(says)):
+        Known(**{"rows": {"image": np.eye(3), "text": np.eye(3)}, **given})
+
+
+def test_scores_before_fit_are_refused():
+    with pytest.raises(InputError, match="zscore is not fitted yet"):
+        repairs["zscore"].make().scores("image", np.eye(3), "text", np.eye(3))

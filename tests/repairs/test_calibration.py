@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from clip_geometry.evaluators.relevance import Relevance
 from clip_geometry.registry import InputError
 from clip_geometry.repairs import Known, repairs
-from clip_geometry.repairs.calibration import ORDER, RIDGE, Calibrated, likely_scale, logistic, others, targets
+from clip_geometry.repairs.calibration import ORDER, RIDGE, WEAK, Calibrated, likely_scale, logistic, others, targets
 from support.mixed_index import NAMES, labelled, paired, rows, unit
 
 CALIBRATED = [name for name in repairs if issubclass(repairs[name].kind, Calibrated)]
@@ -139,16 +139,18 @@ def test_a_rare_item_keeps_its_slope():
 
 @pytest.mark.parametrize(("share", "relevant"), [(0.0, 0.5), (1.0, 399.5), (0.23, 92.0)])
 def test_targets_that_say_nothing(share, relevant):
-    """Equal targets: the log odds of their share, half an item at least, in the order of the cosine."""
+    """Equal targets: the log odds of their share, half an item at least, in an order that float32 keeps."""
     cosines, _, _ = sample(1, n=400)
     slope, offset = logistic(cosines, np.full(400, share))
-    assert slope == ORDER and offset == pytest.approx(np.log(relevant / (400 - relevant)), rel=1e-12)
+    assert slope == pytest.approx(WEAK / cosines.std(), rel=1e-12)
+    assert slope * cosines.mean() + offset == pytest.approx(np.log(relevant / (400 - relevant)), rel=1e-9)
 
 
 def test_higher_cosines_that_are_less_relevant():
     cosines, hits, _ = sample(1)
     slope, offset = logistic(-cosines, hits.astype(float))
-    assert slope == ORDER and expit(offset) == pytest.approx(hits.mean(), rel=1e-9)
+    assert slope == pytest.approx(WEAK / cosines.std(), rel=1e-12)
+    assert expit(slope * -cosines.mean() + offset) == pytest.approx(hits.mean(), rel=1e-9)
 
 
 # -- posteriors of repairs

@@ -5,11 +5,13 @@ import subprocess
 import sys
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from clip_geometry.embeddings import Embeddings
+from clip_geometry.evaluators import Relevance
 from clip_geometry.registry import InputError
-from clip_geometry.repairs import InnerProduct, repairs
+from clip_geometry.repairs import InnerProduct, Known, repairs
 from clip_geometry.shipping import SavedPipeline, Shipment, item_map, query_map, targets, write_shipment
 from clip_geometry.transforms import Pipeline
 from support.mixed_index import paired, rows
@@ -229,3 +231,36 @@ def test_biases_that_have_no_form():
     repair = Own("").fit(paired(SETS))
     with pytest.raises(InputError, match="the item bias of none has no form that can be shipped"):
         item_map(repair, "image")
+
+
+@pytest.mark.parametrize("to", ["faiss", "onnx"])
+def test_the_order_within_a_modality_survives_float32(tmp_path, to):
+    """With a label of its own for every row, none is relevant within a modality; the order of the cosine stays."""
+    labels = np.arange(60)
+    repair = repairs["posterior"].make().fit(Known(SETS, Relevance.of_labels(image=labels, text=labels), True))
+    write_shipment(shipment(repair), to, tmp_path / to)
+    for query, q in QUERIES.items():
+        scores, rows = SEARCHES[to](tmp_path / to, query, q, SETS, 120)
+        first = 0 if query == "image" else 60
+        own = np.array([[row - first for row in each if first <= row < first + 60] for each in rows])
+        unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (q, SETS[query])]
+        assert (own[:, :10] == np.argsort(-(unit[0] @ unit[1].T), axis=1)[:, :10]).all()
+        assert (np.diff(scores, axis=1) <= 0).all()
+
+
+@pytest.mark.parametrize("to", ["faiss", "numpy"])
+def test_shipped_programs_check_their_queries(tmp_path, to):
+    write_shipment(shipment(fitted("zscore")), to, tmp_path / to)
+    for wrong in (np.ones(32), np.ones((2, 31))):
+        with pytest.raises(ValueError, match=r"shape|columns"):
+            SEARCHES[to](tmp_path / to, "image", wrong, SETS)
+
+
+def test_columns_of_different_types_become_text(tmp_path):
+    sets = {
+        "image": Embeddings(SETS["image"], "image", labels=np.arange(60)),
+        "text": Embeddings(SETS["text"], "text", labels=np.array(["cat", None] * 30, dtype=object)),
+    }
+    write_shipment(Shipment(fitted("zscore"), sets), "faiss", tmp_path / "index")
+    column = pq.read_table(tmp_path / "index/items.parquet")["label"].to_pylist()
+    assert column == [*map(str, range(60)), *["cat", None] * 30]

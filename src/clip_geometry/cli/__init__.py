@@ -230,9 +230,11 @@ def apply_command(
 @app.command("ship")
 def ship_command(
     map_file: Annotated[Path, typer.Argument(metavar="MAP", help="a map that fit wrote, or a saved repair")],
-    source: Annotated[
-        Path | None,
-        typer.Argument(metavar="[FOLDER]", help="embeddings, for faiss; a saved model, for sentence-transformers"),
+    sources: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[FOLDER | IMAGE TEXT...]", help="embeddings, for faiss; a saved model, for sentence-transformers"
+        ),
     ] = None,
     out: Annotated[Path, typer.Option("-o", "--out", help="the new folder to write")] = ...,  # pyright: ignore
     to: Annotated[str, typer.Option(help="faiss, onnx, sentence-transformers, numpy or javascript")] = ...,  # pyright: ignore
@@ -241,13 +243,13 @@ def ship_command(
 ) -> None:
     """Writes a map or a repair for other programs, which then need no clip-geometry.
 
-    faiss: an index of FOLDER's rows, and transforms of raw queries. onnx: models of raw rows. sentence-transformers: a
+    faiss: an index of the rows given, and transforms of raw queries. onnx: models of raw rows. sentence-transformers: a
     copy of the encoder in FOLDER that gives repaired rows. numpy, javascript: a short script with its constants.
     """
     from clip_geometry.cli.ship import ship
     from clip_geometry.paths import expanded
 
-    ship(map_file, source, expanded(out), to, modality, normalize=not no_normalize)
+    ship(map_file, sources or (), expanded(out), to, modality, normalize=not no_normalize)
 
 
 @app.command("compare")

@@ -17,6 +17,7 @@ from clip_geometry.files import claimed, write_atomically
 from clip_geometry.progress import progress
 from clip_geometry.registry import InputError, printable, shown
 from clip_geometry.repairs import InnerProduct, Repair
+from clip_geometry.shipping import query_map
 
 FIGURES = (".png", ".svg", ".pdf")
 MARK = {"error": "✗", "warning": "!", "note": "·"}
@@ -58,31 +59,33 @@ def diagnose_files(
             seed=seed,
             progress=bar,
         )
-        print_diagnosis(found)
-        out = console()
+        out, said = console(), []
         if json_file is not None:
             write_atomically(targets[json_file], found.to_json().encode())
-            say(out, f"diagnosis: {json_file}")
+            said.append(f"diagnosis: {json_file}")
         if figure_file is not None:
             drawn = io.BytesIO()
             found.figure().savefig(drawn, dpi=200, format=figure_file.suffix[1:])
             write_atomically(targets[figure_file], drawn.getvalue())
-            say(out, f"figure: {figure_file}")
+            said.append(f"figure: {figure_file}")
         if write is not None:
             repair = found.fitted(write_repair)
             repair.save(targets[write])
-            say(out, f"repair: {repair.name} in {write}, fitted on all items (at most 2,000)")
-            say(out, f"next: {_ship(repair, write, paths)}")
+            said.append(f"repair: {repair.name} in {write}, fitted on all items (at most 2,000)")
+            said.append(f"next: {_ship(repair, write, paths)}")
+        print_diagnosis(found)  # after everything is written, since a reader such as head may end the output
+        for line in said:
+            say(out, line)
 
 
 def _ship(repair: Repair, written: Path, paths: Sequence[Path]) -> str:
-    """The command that ships the repair: into an index, or for a reranker as a script."""
+    """The command that ships the repair: into an index, or as a script where FAISS cannot express it."""
     command = f"clip-geometry ship {shlex.quote(printable(str(written)))}"
     if not isinstance(repair, InnerProduct):
         return f"{command} -o reranker --to numpy"
-    folders = {path.parent for path in paths}
-    source = paths[0] if len(paths) == 1 else folders.pop() if len(folders) == 1 else "FOLDER"
-    return f"{command} {shlex.quote(printable(str(source)))} -o index --to faiss"
+    if any(query_map(repair, name).statistics for name in repair.modalities):
+        return f"{command} -o script --to numpy"
+    return f"{command} {' '.join(shlex.quote(printable(str(path))) for path in paths)} -o index --to faiss"
 
 
 class _Bar:

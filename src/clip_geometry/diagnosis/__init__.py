@@ -15,11 +15,10 @@ from clip_geometry.diagnosis.result import Diagnosis
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.geometry._core.arguments import seed_number
 from clip_geometry.measurement.given import given_sets
-from clip_geometry.registry import InputError
+from clip_geometry.registry import InputError, shown
+from clip_geometry.repairs.base import LOGIT_SCALE
 
 __all__ = ["Diagnosis", "Finding", "diagnose"]
-
-LOGIT_SCALE = "logit_scale"  # of a store's manifest
 
 
 def diagnose(
@@ -69,8 +68,13 @@ def diagnose(
         (('not_unit', 'warning'), 'zscore')
     """
     seed = seed_number(seed)
+    if relevant not in (None, "labels", "pairs"):
+        raise InputError(f"relevant is {shown(relevant)}; expected 'labels' or 'pairs'")
+    repairs = [each.strip() for each in repairs.split(",")] if isinstance(repairs, str) else repairs
     sets = given_sets(image, text, *more, labels=labels, ids=ids)
     beside = None if other is None else given_sets(other)
+    for each in (sets, beside or {}):
+        _require_rows(each)
     context = Context(sets, other=beside, seed=seed)
     findings = run_checks(context)
     rows = _valid(sets, context)
@@ -78,20 +82,36 @@ def diagnose(
     index = comparison = None
     if skipped is None:
         try:
-            index = MixedIndex.of(rows, relevant)
-            scale = next(
-                (each.provenance[LOGIT_SCALE] for each in sets.values() if each.provenance.get(LOGIT_SCALE)), 100
-            )
-            comparison = compare_repairs(
-                index, repairs, splits=splits, seed=seed, logit_scale=float(scale), progress=progress
-            )
+            index = MixedIndex.of(rows, relevant, logit_scale=_logit_scale(sets))
+            comparison = compare_repairs(index, repairs, splits=splits, seed=seed, progress=progress)
         except InputError as error:
             if repairs is not None or relevant is not None:
                 raise
             skipped = str(error)
     return Diagnosis(
-        tuple(findings), comparison, skipped, index, {name: each.vectors.shape for name, each in sets.items()}
+        tuple(findings),
+        comparison,
+        skipped,
+        index,
+        {name: each.vectors.shape for name, each in sets.items()},
+        paired=len(sets) == 1 or bool(context.couples),
     )
+
+
+def _require_rows(sets: Mapping[str, Embeddings]) -> None:
+    """Two rows of each, of one dimension for all: what the checks and the search of an index need."""
+    for name, each in sets.items():
+        if len(each) < 2:
+            raise InputError(f"there is {len(each) or 'no'} {name} row; expected at least 2")
+    if len({each.dim for each in sets.values()}) > 1:
+        given = " and ".join(f"{name} rows {each.dim}" for name, each in sets.items())
+        raise InputError(f"{given} dimensions; one index needs rows of one dimension, from one model")
+
+
+def _logit_scale(sets: Mapping[str, Embeddings]) -> float:
+    """Of the model, as a store says it; else that of OpenAI's models."""
+    said = (dict(each.provenance.get("encoder") or {}).get("logit_scale") for each in sets.values())
+    return float(next((scale for scale in said if scale), LOGIT_SCALE))
 
 
 def _valid(sets: Mapping[str, Embeddings], context: Context) -> dict[str, Embeddings]:

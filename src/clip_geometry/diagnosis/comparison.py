@@ -5,12 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+
 from clip_geometry.diagnosis.index import MixedIndex
 from clip_geometry.diagnosis.search import Estimate, Search, Sums
 from clip_geometry.geometry._core.arguments import whole_number
 from clip_geometry.registry import InputError
 from clip_geometry.repairs import InnerProduct, repairs
-from clip_geometry.repairs.base import LOGIT_SCALE
 from clip_geometry.transforms import RankWarning
 
 Progress: TypeAlias = Callable[[int, int], None]  # fits done, fits in all
@@ -19,6 +20,7 @@ AIM = "mrr"
 COSTS = ("recall", "neighbors", "precision")
 LEAST_OVERLAP = 0.95  # of the own modality's neighbors that a repair has to keep
 MOST_PRECISION = 0.05  # that a repair may cost
+SURE = 3.0  # standard errors above chance
 TIE = 2.0  # paired standard errors up to which two repairs are a tie
 
 
@@ -80,7 +82,8 @@ class RepairComparison:
         recommended: The repair to take, "none" where nothing helps beyond noise; never a baseline.
         ties: Those that cost nothing beyond noise and are within two paired errors of the best of these.
         front: The repairs that no other beats both in what is found and in ordinary recall.
-        facts: Sizes, splits, seed, sampling.
+        facts: Sizes, splits, seed, sampling; the chance level of recall at 1 across modalities; the modalities that are
+            not split ("whole") and those in which no two rows share a label ("alone").
 
     Example:
         >>> import clip_geometry as cg
@@ -116,7 +119,6 @@ def compare_repairs(
     most_fit: int = 1000,
     most_searched: int = 2500,
     most_queries: int = 500,
-    logit_scale: float = LOGIT_SCALE,
     progress: Progress | None = None,
 ) -> RepairComparison:
     """Fit repairs on random halves of the items and search in the other halves.
@@ -129,7 +131,6 @@ def compare_repairs(
         most_fit: Items to fit on.
         most_searched: Items to search in.
         most_queries: Queries of each modality and split.
-        logit_scale: Of the model, for posteriors where no pairs or labels are known.
         progress: Called with the number of finished fits and of all.
 
     Returns:
@@ -159,13 +160,15 @@ def compare_repairs(
     entries = {name: repairs[name] for name in names}
     sums: dict[str, Sums] = {name: Sums(index) for name in names}
     failed: dict[str, str] = {}
+    chances: list[float] = []
     halves = list(
         index.splits(splits, seed=seed, most_fit=most_fit, most_searched=most_searched, most_queries=most_queries)
     )
     done = 0
     for split in halves:
-        known = index.known(split.fit, logit_scale)
+        known = index.known(split.fit)
         search = Search(index, split)
+        chances += search.chances()
         for name, entry in entries.items():
             done += 1
             if name not in failed:
@@ -183,7 +186,8 @@ def compare_repairs(
     candidates = {name: _candidate(name, sums[name], sums["none"], index) for name in names if name not in failed}
     if AIM not in candidates["none"].numbers:
         raise InputError("no held-out query has a relevant item of another modality; give more pairs or labels")
-    recommended, ties = _recommended(candidates, sums)
+    recommended, ties = _recommended(candidates, sums, float(np.mean(chances)))
+    alone = [name for name, codes in index.codes.items() if index.complete and len(np.unique(codes)) == len(codes)]
     facts = {
         "n": {name: len(each) for name, each in index.sets.items()},
         "relevant_by": index.by,
@@ -192,6 +196,10 @@ def compare_repairs(
         "fitted_on": {name: len(rows) for name, rows in halves[0].fit.items()},
         "index": {name: len(rows) for name, rows in halves[0].searched.items()},
         "queries": {name: len(rows) for name, rows in halves[0].queries.items()},
+        "chance": float(np.mean(chances)),
+        "whole": [name for name, group in index.groups.items() if group is None],
+        "alone": alone,
+        "unused_labels": [] if index.codes else [name for name, each in index.sets.items() if each.labels is not None],
     }
     return RepairComparison(candidates, failed, recommended, ties, _front(candidates), facts)
 
@@ -215,9 +223,19 @@ def _candidate(name: str, sums: Sums, none: Sums, index: MixedIndex) -> Candidat
     return Candidate(name, numbers, changes, tuple(costs))
 
 
-def _recommended(candidates: Mapping[str, Candidate], sums: Mapping[str, Sums]) -> tuple[str, tuple[str, ...]]:
-    """The repair of least effort among those that tie with the best of those that cost nothing, and all of these."""
-    free = [name for name, each in candidates.items() if not each.costs and not repairs[name].baseline]
+def _recommended(
+    candidates: Mapping[str, Candidate], sums: Mapping[str, Sums], chance: float
+) -> tuple[str, tuple[str, ...]]:
+    """The repair of least effort among those that tie with the best of those that cost nothing, and all of these.
+
+    Whatever puts the other modality first raises the reciprocal rank, also in random order. So a repair counts only if
+    recall at 1 across modalities is above chance with it.
+    """
+    free = [
+        name
+        for name, each in candidates.items()
+        if name == "none" or (not (each.costs or repairs[name].baseline) and _helps(each, chance))
+    ]
     best = max(free, key=lambda name: candidates[name].numbers[AIM].value)
     ties = []
     for name in free:
@@ -227,6 +245,13 @@ def _recommended(candidates: Mapping[str, Candidate], sums: Mapping[str, Sums]) 
     least = min(candidates[name].effort for name in ties)
     easiest = [name for name in ties if candidates[name].effort == least]
     return max(easiest, key=lambda name: candidates[name].numbers[AIM].value), tuple(ties)
+
+
+def _helps(candidate: Candidate, chance: float) -> bool:
+    """Whether it finds more than no repair, and more across modalities than chance, both beyond noise."""
+    across, change = candidate.numbers["cross_r_at_1"], candidate.changes[AIM]
+    low = change.interval()[0] if change.splits > 1 else change.value - TIE * change.error
+    return across.value - chance > SURE * across.error and low > 0
 
 
 def _front(candidates: Mapping[str, Candidate]) -> tuple[str, ...]:

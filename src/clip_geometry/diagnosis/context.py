@@ -210,6 +210,8 @@ class Context:
             i, j = (each[:ROWS] for each in self.pairs(one, other) or (np.empty(0, dtype=np.int64),) * 2)
             usable = self.valid(one)[i] & self.valid(other)[j]
             usable &= ~(np.isin(i, self.foreign_numbers(one)) | np.isin(j, self.foreign_numbers(other)))
+            for modality, rows in ((one, i), (other, j)):  # a batch that was written twice looks like a shift
+                usable &= self.first_equal(modality)[rows] == rows
             return match(self._unit_rows(one, i), self._unit_rows(other, j), usable, self.seed)
 
         return self._once(make, "matching", one, other)

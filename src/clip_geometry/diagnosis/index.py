@@ -10,7 +10,7 @@ import numpy as np
 from clip_geometry.embeddings import Embeddings, pair
 from clip_geometry.evaluators.relevance import Relevance
 from clip_geometry.geometry._core.values import is_missing
-from clip_geometry.registry import InputError
+from clip_geometry.registry import InputError, shown
 from clip_geometry.repairs import Known
 from clip_geometry.repairs.base import LOGIT_SCALE
 
@@ -37,6 +37,7 @@ class MixedIndex:
         groups: Modality → the item of each row as a number, shared by the rows of one item; None for a modality that
             is not split, such as class names, which belong to no single item.
         codes: Modality → labels as numbers; a row without a label has a number of its own.
+        logit_scale: Of the model, for repairs that need it.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -50,17 +51,21 @@ class MixedIndex:
     by: RelevantBy | None
     groups: Mapping[str, np.ndarray | None]
     codes: Mapping[str, np.ndarray]
+    logit_scale: float = LOGIT_SCALE
 
     @classmethod
-    def of(cls, sets: Mapping[str, Embeddings], by: RelevantBy | None = None) -> "MixedIndex":
+    def of(
+        cls, sets: Mapping[str, Embeddings], by: RelevantBy | None = None, *, logit_scale: float = LOGIT_SCALE
+    ) -> "MixedIndex":
         """Find out what is known of the sets.
 
         Args:
             sets: Modality → `Embeddings`.
             by: What makes items relevant; by default labels where every modality has them, else pairs.
+            logit_scale: Of the model.
 
         Raises:
-            InputError: `by` names what the sets do not have.
+            InputError: `by` names what the sets do not have, or the modalities have no label in common.
         """
         names = sorted(sets)
         labelled = all(each.labels is not None for each in sets.values())
@@ -72,7 +77,14 @@ class MixedIndex:
         if by == "pairs" and not paired:
             raise InputError("relevance by pairs was asked for, but the rows do not pair; give them common item ids")
         by = by or ("labels" if labelled else "pairs" if paired else None)
-        return cls({name: sets[name] for name in names}, by, groups, _codes(sets) if labelled else {})
+        codes = _codes(sets) if labelled else {}
+        if by == "labels" and len(names) > 1 and not set.intersection(*(set(each.tolist()) for each in codes.values())):
+            examples = " and ".join(f"{shown(sets[name].labels[0])} of {name} rows" for name in names)  # pyright: ignore
+            raise InputError(
+                f"the labels of {' and '.join(names)} rows have none in common ({examples}); give equal labels to rows "
+                "that are relevant to each other, or none"
+            )
+        return cls({name: sets[name] for name in names}, by, groups, codes, logit_scale)
 
     @property
     def modalities(self) -> list[str]:
@@ -99,6 +111,8 @@ class MixedIndex:
             most_searched: Items of the index.
             most_queries: Queries of each modality.
         """
+        if len(self.items) < 4:
+            raise InputError(f"there are {len(self.items)} items, which cannot be split into halves; give 4 or more")
         for number in range(count):
             generator = np.random.default_rng([seed, number])
             order = generator.permutation(self.items)
@@ -126,6 +140,7 @@ class MixedIndex:
             self.by,
             {name: None if group is None else group[chosen[name]] for name, group in self.groups.items()},
             {name: codes[chosen[name]] for name, codes in self.codes.items()},
+            self.logit_scale,
         )
 
     def sampled(self, most: int, seed: int = 0) -> Rows:
@@ -167,10 +182,10 @@ class MixedIndex:
                 tables[first, second] = (i, j, np.ones(len(i)))
         return Relevance.of_grades(tables, **{name: len(chosen) for name, chosen in numbers.items()})
 
-    def known(self, numbers: Rows | None = None, logit_scale: float = LOGIT_SCALE) -> Known:
+    def known(self, numbers: Rows | None = None) -> Known:
         """The chosen rows, by default all, and their relevance, for a repair to learn from."""
         numbers = self.all_rows if numbers is None else numbers
-        return Known(self.rows(numbers), self.relevance(numbers), self.complete, logit_scale=logit_scale)
+        return Known(self.rows(numbers), self.relevance(numbers), self.complete, logit_scale=self.logit_scale)
 
 
 def _groups(sets: Mapping[str, Embeddings], names: list[str]) -> dict[str, np.ndarray | None]:
@@ -197,6 +212,7 @@ def _groups(sets: Mapping[str, Embeddings], names: list[str]) -> dict[str, np.nd
 
 
 def _codes(sets: Mapping[str, Embeddings]) -> dict[str, np.ndarray]:
+    """Labels as numbers; 1, 1.0 and "1" are one label, as they are in files."""
     known: dict[object, int] = {}
     codes, alone = {}, 0
     for name, each in sets.items():
@@ -207,6 +223,7 @@ def _codes(sets: Mapping[str, Embeddings]) -> dict[str, np.ndarray]:
                 alone -= 1
                 own[row] = alone
             else:
-                own[row] = known.setdefault(str(label), len(known))
+                whole = isinstance(label, float) and label.is_integer()
+                own[row] = known.setdefault(str(int(label) if whole else label), len(known))
         codes[name] = own
     return codes

@@ -30,6 +30,7 @@ class Diagnosis:
         skipped: Why none were.
         index: What the repairs were compared on.
         shapes: Modality → (n, d).
+        paired: Whether rows of two modalities pair, which several checks need.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -44,6 +45,7 @@ class Diagnosis:
     skipped: str | None
     index: MixedIndex | None
     shapes: Mapping[str, tuple[int, int]]
+    paired: bool = True
 
     @property
     def recommended(self) -> str | None:
@@ -54,6 +56,8 @@ class Diagnosis:
     def verdict(self) -> list[str]:
         """The answer in a few sentences."""
         said = [faults((found.check, found.severity) for found in self.findings)]
+        if not self.paired:
+            said.append(WORDS("unpaired"))
         if self.comparison is None:
             return [*said, WORDS("skipped", why=self.skipped)]
         return [*said, *sentences(self.comparison)]

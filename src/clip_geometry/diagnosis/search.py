@@ -69,6 +69,14 @@ class Search:
         """Modality of the queries → number → a value for each query."""
         return {query: self._run(repair, query, places) for query, places in self.queries.items() if len(places)}
 
+    def chances(self) -> list[float]:
+        """For each modality of queries, the recall at 1 across modalities of items in random order."""
+        found = []
+        for query in (name for name, places in self.queries.items() if len(places)):
+            relevant = np.concatenate([self._relevant(query, item) for item in self.items if item != query], axis=1)
+            found += [float(relevant[relevant.any(1)].mean())] if relevant.any() else []
+        return found
+
     def _relevant(self, query: str, item: str) -> np.ndarray:
         if (query, item) not in self.relevant:
             places, items = torch.from_numpy(self.queries[query]), torch.arange(len(self.items[item]))
@@ -89,6 +97,8 @@ class Search:
         rank = 1.0 + across + (scores[query] >= best[:, None]).sum(1)
         undefined = np.isneginf(best)
         k = min(K, scores[query].shape[1] - 1)
+        if k < 1:
+            raise InputError(f"an index with one {query} row has no neighbors within it; give more rows")
         near = np.sort(np.argpartition(-scores[query], k - 1, axis=1)[:, :k], axis=1)
         before = self.before.setdefault(query, near)
         two_sided = two_sided_scores(

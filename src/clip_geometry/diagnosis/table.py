@@ -29,8 +29,14 @@ def conditions(compared: RepairComparison) -> str:
     fitted, index, queries = (
         " and ".join(f"{n:,} {name}" for name, n in facts[key].items()) for key in ("fitted_on", "index", "queries")
     )
+    whole = [name for name in facts.get("whole", ()) if len(facts["index"]) > 1]
+    unsplit = (
+        f"; {' and '.join(whole)} rows are not split: maps are tried with those they were fitted on" if whole else ""
+    )
+    unused = facts.get("unused_labels", ())
+    unread = f"; labels of {' and '.join(unused)} rows alone are not used" if unused else ""
     return (
         f"relevant by {facts['relevant_by']}; {facts['splits']} random halves (seed {facts['seed']}): fitted on "
         f"{fitted} rows, an index of {index} rows searched with {queries} queries; ± standard error over items; costs "
-        "and ties are judged by paired differences"
+        f"and ties are judged by paired differences{unsplit}{unread}"
     )

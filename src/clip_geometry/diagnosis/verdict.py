@@ -20,13 +20,18 @@ def faults(found: Iterable[tuple[str, Severity]]) -> str:
 
 def sentences(compared: RepairComparison) -> list[str]:
     """Say what a mixed index finds, which repair to take, what it costs, and what ties with it."""
-    candidates, modalities = compared.candidates, list(compared.facts["n"])
+    candidates, index = compared.candidates, compared.facts["index"]
     none, taken = candidates["none"], candidates[compared.recommended]
-    said = [WORDS("state", before=none, by=compared.facts["relevant_by"], modalities=modalities)]
+    said = [WORDS("state", before=none, by=compared.facts["relevant_by"], index=index)]
     if taken is none:
-        best = max(candidates.values(), key=lambda each: each.numbers[AIM].value)
-        return [*said, WORDS("no_help", best=best if best is not none else None)]
-    said += [WORDS("take", taken=taken, change=taken.changes[AIM]), WORDS("costs", taken=taken)]
+        costly = [each for each in candidates.values() if each.costs and not repairs[each.name].baseline]
+        return [*said, WORDS("no_help", best=max(costly, key=lambda each: each.numbers[AIM].value, default=None))]
+    alone = compared.facts.get("alone", ())
+    said += [
+        WORDS("take", taken=taken, change=taken.changes[AIM]),
+        WORDS("after", taken=taken, alone=alone, index=index),
+        WORDS("costs", taken=taken),
+    ]
     if ties := [name for name in compared.ties if name != taken.name]:
         said.append(WORDS("ties", names=ties))
     better = [

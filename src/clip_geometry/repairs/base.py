@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self, TypeAlias
 import numpy as np
 
 from clip_geometry.evaluators.relevance import Relevance
-from clip_geometry.registry import InputError, Registry
+from clip_geometry.registry import InputError, Registry, shown
 from clip_geometry.transforms import Affine
 
 Kind: TypeAlias = tuple[str, str]  # (modality of the query, modality of the item)
@@ -31,6 +31,9 @@ class Known:
             themselves.
         logit_scale: Of the model; posteriors without pairs need it.
 
+    Raises:
+        InputError: Rows are no matrices of one dimension, `relevance` is of other rows, or the scale is not positive.
+
     Example:
         >>> import numpy as np, clip_geometry as cg
         >>> rows = {"image": np.eye(3), "text": np.eye(3)}
@@ -46,6 +49,26 @@ class Known:
     complete: bool = False
     queries: Sets = field(default_factory=dict)
     logit_scale: float = LOGIT_SCALE
+
+    def __post_init__(self):
+        matrices = {**self.rows, **{f"{name} queries": each for name, each in self.queries.items()}}
+        shapes = {name: np.shape(each) for name, each in matrices.items()}
+        if not shapes or any(len(shape) != 2 for shape in shapes.values()) or len({d for _, d in shapes.values()}) > 1:
+            given = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+            raise InputError(f"known rows have the shapes {given or 'none'}; expected (n, d) with one d for all")
+        if not 0 < self.logit_scale < np.inf:
+            raise InputError(f"logit_scale is {shown(self.logit_scale)}; expected a positive number, such as 100")
+        if self.relevance is None:
+            return
+        if not isinstance(self.relevance, Relevance):
+            raise InputError(f"relevance is {shown(self.relevance)}; expected a Relevance, such as Relevance.of_pairs")
+        sizes = dict(self.relevance.sizes)
+        if sizes != {name: len(each) for name, each in self.rows.items()}:
+            counts = ", ".join(f"{shape[0]} {name}" for name, shape in shapes.items() if name in self.rows)
+            raise InputError(
+                f"relevance is of {', '.join(f'{n} {name}' for name, n in sizes.items())} rows, but {counts} rows "
+                "were given; they belong to the same rows"
+            )
 
     @property
     def modalities(self) -> list[str]:
@@ -248,6 +271,8 @@ class InnerProduct(Repair):
         return sorted({query for query, _ in self.terms_})
 
     def _term(self, query: str, item: str) -> Term:
+        if not hasattr(self, "terms_"):
+            raise InputError(f"{self.name} is not fitted yet; call fit first")
         self.require({name for name, _ in self.terms_}, query, item)
         return self.terms_[query, item]
 

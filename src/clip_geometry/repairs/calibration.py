@@ -18,6 +18,7 @@ EQUAL = 1e-9  # deviation of cosines that differ by rounding only
 QUERIES = 250  # of each kind that curves are fitted to: with 1,000 items 250,000 scores
 KNOTS = 1e-6  # at least between two cosines of a curve, so that no step between copies turns on rounding
 ORDER = 1e-6  # slope added to a curve, so that equal values keep the order of the cosine
+WEAK = 0.1  # log odds a standard deviation of the cosine adds where it says nothing: float32 keeps its order
 RIDGE = 1e-6  # on the squared slope of standardized cosines, in proportion to the variance of targets of that share
 
 
@@ -192,8 +193,8 @@ def logistic(cosines: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
 
     Targets may be probabilities. A small ridge on the slope bounds it where a threshold separates the targets; it is in
     proportion to how rare relevant items are. Where the cosine says nothing, because all targets are equal or higher
-    cosines are no more relevant, the log odds are those of the share of relevant items (half an item at least), in the
-    order of the cosine.
+    cosines are no more relevant, the log odds are about those of the share of relevant items (half an item at least),
+    with a slope of 0.1 for a standard deviation, so that items keep the order of the cosine in float32, too.
 
     Raises:
         InputError: All cosines are equal.
@@ -203,8 +204,9 @@ def logistic(cosines: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
         raise InputError("all cosines of a kind are equal; a posterior needs rows that differ")
     relevant, share = np.clip(targets.sum(), 0.5, n - 0.5), targets.mean()
     rate, ridge = float(np.log(relevant / (n - relevant))), RIDGE * share * (1 - share)
+    weak = (float(WEAK / deviation), float(rate - WEAK * mean / deviation))
     if targets.min() == targets.max():
-        return ORDER, rate
+        return weak
     z, slope, offset = (cosines - mean) / deviation, 1.0, rate
     for _ in range(50):  # Newton; the likelihood is concave
         p = expit(slope * z + offset)
@@ -217,8 +219,8 @@ def logistic(cosines: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
         slope, offset = slope - step[0], offset - step[1]
         if np.abs(step).max() < 1e-9:
             break
-    if slope / deviation < ORDER:
-        return ORDER, rate
+    if slope < WEAK:
+        return weak
     return float(slope / deviation), float(offset - slope * mean / deviation)
 
 

@@ -50,7 +50,9 @@ class FaissIndex(Target):
         files["items.parquet"] = "modality, item_id and columns of each row"
         (folder / "search.json").write_text(json.dumps(parts, indent=1) + "\n", encoding="utf-8")
         (folder / "search.py").write_text(script("search.py.j2", repair), encoding="utf-8")
-        files["search.py"] = "search(modality, raw_queries, k), needs faiss only; search.json is its table of files"
+        files["search.py"] = (
+            "search(modality, raw_queries, k), needs faiss and numpy; search.json is its table of files"
+        )
         return files
 
 
@@ -92,7 +94,19 @@ def _write_items(sets: Mapping[str, Embeddings], path: Path) -> None:
         ids = [str(row) for row in range(len(side))] if side.item_id is None else side.item_id
         columns = {"modality": [name] * len(side), "item_id": ids, "label": side.labels, **side.metadata}
         tables.append(pa.table({key: pa.array(column) for key, column in columns.items() if column is not None}))
-    pq.write_table(pa.concat_tables(tables, promote_options="permissive"), path)
+    try:
+        table = pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowTypeError:  # numbers in one modality, words in the other
+        tables = [
+            pa.table({name: pa.array(map(_text, each[name].to_pylist())) for name in each.column_names})
+            for each in tables
+        ]
+        table = pa.concat_tables(tables, promote_options="permissive")
+    pq.write_table(table, path)
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
 
 
 targets.add("faiss", FaissIndex())

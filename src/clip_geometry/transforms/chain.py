@@ -51,6 +51,8 @@ class Affine:
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         x = Normalize().transform(x) if self.unit_rows_in else as_matrix(x)
+        if x.shape[1] != len(self.W):
+            raise InputError(f"rows have dimension {x.shape[1]}, but the map was fitted on dimension {len(self.W)}")
         mapped = (x if self.identity else x @ self.W) + self.b
         return Normalize().transform(mapped) if self.renormalise else mapped
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from clip_geometry.diagnosis.checks import add_check
-from clip_geometry.diagnosis.context import Context
+from clip_geometry.diagnosis.context import BLOCK, Context
 from clip_geometry.diagnosis.finding import Finding, finding
 from clip_geometry.measuring.remarks import SAME
 
@@ -14,13 +14,22 @@ from clip_geometry.measuring.remarks import SAME
     "exact_duplicates",
     "rows that are exact copies of others",
     threshold="One copy that no equal id, text or path explains: 512 float32 values do not coincide by chance. A note "
-    "where only one side of a pair is copied, as by one caption of several images.",
+    "where only one side of a pair is copied, as by one caption of several images; an error where a row equals its "
+    "partner in the other modality.",
 )
 def exact_duplicates(context: Context) -> Iterator[Finding]:
     copied = {modality: _unexplained(context, modality) for modality in context.sets}
     told: dict[str, set[int]] = {modality: set() for modality in context.sets}
     paired = {modality for couple in context.couples for modality in couple}
     for one, other in context.couples:
+        i, j = context.pairs(one, other) or ((), ())
+        a, b = (context.sets[name].vectors for name in (one, other))
+        blocks = (slice(start, start + BLOCK) for start in range(0, len(i), BLOCK))
+        same = np.concatenate([k.start + np.flatnonzero((a[i[k]] == b[j[k]]).all(1)) for k in blocks])
+        same = same[context.valid(one)[i[same]]]
+        if len(same):
+            values = {"count": len(same), "n": len(i), "across": True}
+            yield finding("exact_duplicates", "error", one, other, **values, rows=i[same].tolist(), of=j[same].tolist())
         both = _whole_pairs(context, one, other)
         both = both[np.isin(both, copied[one])]
         if len(both):
