@@ -9,7 +9,7 @@ import inspect
 import sys
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Any, ClassVar, Self, TypeAlias, TypeVar, overload
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 import torch
@@ -80,7 +80,7 @@ class Transform:
         if known and (hasattr(x, "columns") or hasattr(self, "feature_names_in_")):
             from sklearn.utils.validation import validate_data
 
-            validate_data(self, x, reset=reset, skip_check_array=True)
+            validate_data(self, cast(Any, x), reset=reset, skip_check_array=True)
 
     @overload
     def transform(self, x: np.ndarray) -> np.ndarray: ...
@@ -99,7 +99,7 @@ class Transform:
             return mapped
         from sklearn.utils._set_output import _wrap_data_with_container
 
-        return _wrap_data_with_container("transform", mapped, x, self)
+        return cast(Any, _wrap_data_with_container("transform", mapped, x, self))
 
     @overload
     def apply(self, x: np.ndarray) -> np.ndarray: ...
@@ -173,8 +173,8 @@ class Transform:
         """
         from sklearn.base import ClassNamePrefixFeaturesOutMixin, OneToOneFeatureMixin
 
-        mixin = OneToOneFeatureMixin if self._n_features_out is None else ClassNamePrefixFeaturesOutMixin
-        return mixin.get_feature_names_out(self, input_features)  # pyright: ignore[reportArgumentType]
+        mixin: Any = OneToOneFeatureMixin if self._n_features_out is None else ClassNamePrefixFeaturesOutMixin
+        return mixin.get_feature_names_out(self, input_features)
 
     @property
     def _n_features_out(self) -> int | None:
