@@ -93,6 +93,7 @@ NO_TARGET = dict.fromkeys(
         *("check_transformer_preserve_dtypes", "check_methods_sample_order_invariance", "check_fit2d_1sample"),
         *("check_methods_subset_invariance", "check_fit2d_1feature", "check_dict_unchanged", "check_fit_idempotent"),
         *("check_fit_check_is_fitted", "check_n_features_in", "check_fit2d_predict1d"),
+        "check_array_api_input",
     ),
     LABELS,
 )

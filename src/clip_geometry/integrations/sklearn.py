@@ -84,11 +84,6 @@ class PipelineTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         fitted = pipeline.fit({name: each.vectors for name, each in sets.items()}, pair_of(sets))
         if fitted.refusal:
             raise InputError(fitted.refusal)
-        if len(widths := {width for _, width in fitted.dimensions.values()}) > 1:
-            raise InputError(
-                f"after the pipeline the modalities have {listed(sorted(widths))} dimensions, and their rows cannot be "
-                "stacked: map every modality into one space"
-            )
         self.pipeline_ = fitted
         return self
 
