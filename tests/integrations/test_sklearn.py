@@ -212,6 +212,18 @@ def test_a_search_over_pipelines(routed, stacked):
     assert search.score(x, modality=modality, item=item) == pytest.approx(search.best_score_, abs=0.1)
 
 
+def test_nested_cross_validation(routed, stacked):
+    x, modality, item = stacked
+    search = GridSearchCV(
+        PipelineTransformer(), {"steps": ["normalize", STEPS]}, scoring=scorer("matching_cosine"), cv=GroupKFold(3)
+    )
+    metadata = {"modality": modality, "item": item, "groups": item}
+    found = cross_validate(
+        search, x, cv=GroupKFold(2), scoring=scorer("modality_gap"), params=metadata, error_score="raise"
+    )
+    assert (found["test_score"] > -0.5).all()
+
+
 # -- scorers
 
 
@@ -251,6 +263,7 @@ def test_the_other_set_is_y(pairs):
     assert search.best_params_ == {"rcond": None}
     fitted = cg.Procrustes().fit(text, image)
     moved = fitted.transform(text)
+    assert scorer("isoscore")(fitted, text, image) == cg.isoscore(moved)
     assert scorer("matching_cosine")(fitted, text, image) == pytest.approx(cg.matching_cosine(moved, image))
     assert scorer("modality_gap")(fitted, text, image) == pytest.approx(-cg.modality_gap(moved, image))
     found = scorer("retrieval.image_to_text.r_at_1")(fitted, text, image)

@@ -10,6 +10,7 @@ import pytest
 import sklearn
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_validate
 from sklearn.pipeline import make_pipeline, make_union
@@ -246,6 +247,14 @@ def test_with_metadata_routing(x):
         weights = np.arange(40) + 1.0
         found = cross_validate(chain, x, np.arange(40) % 2, params={"sample_weight": weights}, error_score="raise")
         assert np.isfinite(found["test_score"]).all()
+
+
+def test_what_failed_to_fit_is_not_fitted(x):
+    for transform in (PCA(9), Compose([Center(), Whiten(9)]), Procrustes()):
+        with pytest.raises(InputError):
+            transform.fit(x, x[:, :2])
+        with pytest.raises(NotFittedError):
+            transform.transform(x)
 
 
 def test_a_target_is_no_labels(x):

@@ -168,6 +168,7 @@ class MeasureScorer(BaseEstimator):
     def _arguments(self, measure: Measure, rows: np.ndarray, y: Any, modality: Any, item: Any) -> tuple:
         """What the measure takes."""
         y = None if y is None else np.asarray(y)
+        labels = y if y is not None and y.ndim == 1 else None
         across = measure.inputs.across or measure.takes == "languages"
         if measure.takes == "rows by language":
             return rows, y if modality is None else as_values(modality, len(rows), name="modality")
@@ -175,16 +176,15 @@ class MeasureScorer(BaseEstimator):
         if modality is None:
             if chosen is not None:
                 raise InputError(f"{measure.name} is to be taken of {listed(chosen)} rows{_GIVE.format('modality')}")
-            if across and (y is None or y.ndim != 2):
+            if not across:
+                sets = {"": Embeddings(rows, "", labels=labels)}
+            elif y is not None and y.ndim == 2:
+                sets = {"image": Embeddings(rows, "image"), "text": Embeddings(y, "text")}
+            else:
                 raise InputError(
                     f"{measure.name} compares two sets: give y, the rows of the other one, or stack both"
                     + _GIVE.format("modality")
                 )
-            sets = (
-                {"image": Embeddings(rows, "image"), "text": Embeddings(y, "text")}
-                if across
-                else {"": Embeddings(rows, "", labels=y)}
-            )
         else:
             places = _places(modality, len(rows))
             wanted = chosen or (list(places) if across else [ANY])
@@ -193,12 +193,12 @@ class MeasureScorer(BaseEstimator):
                     f"{measure.name} takes rows of {'two modalities' if across else 'one modality'}, and there are "
                     f"{listed(places)}: choose with modalities="
                 )
-            labeled = measure.takes == "relevant sets" and y is not None
+            labeled = measure.takes == "relevant sets" and labels is not None
             if across and item is None and measure.takes not in ("two sets", "classes") and not labeled:
                 raise InputError(f"{measure.name} compares rows that belong together{_GIVE.format('item')}")
-            every = Embeddings(rows, "", item_id=item, labels=y if y is None or y.ndim == 1 else None)
+            every = Embeddings(rows, "", item_id=item, labels=labels)
             sets = {name: every if name == ANY else replace(every.take(places[name]), modality=name) for name in wanted}
-        if measure.takes == "labeled rows" and y is None:
+        if measure.takes == "labeled rows" and labels is None:
             raise InputError(f"{measure.name} compares classes: give y, one label for each row")
         view = View(sets, {name: each.vectors for name, each in sets.items()})
         takes = replace(measure, takes="pairs") if measure.takes == "languages" else measure
@@ -269,6 +269,7 @@ def _greater_is_better(measure: Measure, asked: bool | None) -> bool:
 
 def _transformed(estimator: Any, X: Any, modality: Any) -> np.ndarray:
     """The rows by the estimator, which is given their modality if it requests that."""
+    estimator = getattr(estimator, "best_estimator_", estimator)  # a search itself passes no metadata to transform
     if not hasattr(estimator, "transform") and isinstance(estimator, Chain) and len(estimator) > 1:
         estimator = estimator[:-1]
     if not hasattr(estimator, "transform"):

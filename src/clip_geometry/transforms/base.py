@@ -63,15 +63,17 @@ class Transform:
 
     def fit(self, x: Rows, y: Rows | None = None) -> Self:
         """Learn from the rows of x, (n, d); y is ignored."""
-        self._learn(self._start(x))
+        rows = self._start(x)
+        self._learn(rows)
+        self.fitted_on_ = len(rows)
         return self
 
     def _start(self, x: Rows, name: str = "rows") -> Rows:
-        """Check the parameters and the fitting set, and set the attributes that describe it."""
+        """Check the parameters and the fitting set, and set what describes its columns."""
         self.check()
         rows = as_learnable(x, name=name)
         self._match_names(x, reset=True)
-        self.fitted_on_, self.n_features_in_ = rows.shape
+        self.n_features_in_ = rows.shape[1]
         return rows
 
     def _match_names(self, x: Rows, *, reset: bool) -> None:
@@ -137,7 +139,7 @@ class Transform:
 
     def require_fitted(self) -> None:
         """Raise scikit-learn's NotFittedError before `fit`."""
-        if not hasattr(self, "n_features_in_"):
+        if not hasattr(self, "fitted_on_"):
             from sklearn.exceptions import NotFittedError
 
             raise NotFittedError(f"{self.name} is not fitted yet; call fit first")

@@ -120,10 +120,12 @@ class Compose(Transform):
         from sklearn.base import clone
 
         x, self.steps_ = self._start(x), []
+        n = len(x)
         for step in self.steps:
             fitted = cast(Transform, clone(step)).fit(x, y if step.paired else None)
             self.steps_.append(fitted)
             x = fitted.apply(x)
+        self.fitted_on_ = n
         return self
 
     def _map(self, x: np.ndarray) -> np.ndarray:

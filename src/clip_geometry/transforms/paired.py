@@ -37,6 +37,7 @@ class PairedTransform(Transform):
                 f"source has {len(source)} rows and target has {len(target)}; expected pairs, row i with row i"
             )
         self._learn(source, target)
+        self.fitted_on_ = len(source)
         return self
 
     def _map(self, x: np.ndarray) -> np.ndarray:
