@@ -147,11 +147,19 @@ def test_modalities_that_it_was_not_fitted_for(stacked):
     transformer = PipelineTransformer("center[each]").fit(x, modality=modality)
     with pytest.raises(InputError, match="fitted for image and text rows, but audio rows were given"):
         transformer.transform(x[:1], modality=["audio"])
-    with pytest.raises(InputError, match="was fitted for image, text rows: give modality="):
+    with pytest.raises(
+        InputError, match="was fitted for image, text rows: give modality=, one name for each row, as metadata"
+    ):
         transformer.transform(x)
 
 
 # -- routing
+
+
+def test_items_in_one_modality_only(stacked):
+    x, modality, _ = stacked
+    with pytest.raises(InputError, match="needs pairs: image and text rows have no item_id in common"):
+        PipelineTransformer(STEPS).fit(x, modality=modality, item=np.arange(120))
 
 
 def test_metadata_reaches_every_part_of_a_chain(routed, stacked):

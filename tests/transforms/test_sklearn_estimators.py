@@ -253,8 +253,9 @@ def test_what_failed_to_fit_is_not_fitted(x):
     for transform in (PCA(9), Compose([Center(), Whiten(9)]), Procrustes()):
         with pytest.raises(InputError):
             transform.fit(x, x[:, :2])
-        with pytest.raises(NotFittedError):
-            transform.transform(x)
+        for use in (transform.transform, lambda _, transform=transform: transform.get_feature_names_out()):
+            with pytest.raises(NotFittedError):
+                use(x)
 
 
 def test_a_target_is_no_labels(x):

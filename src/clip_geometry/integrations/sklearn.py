@@ -79,8 +79,7 @@ class PipelineTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
                 f"{step} is fitted on rows that belong together: give item=, one name for each row, equal where two "
                 "modalities show the same"
             )
-        every = Embeddings(rows, "", item_id=item)
-        sets = {name: every.take(at) for name, at in places.items()}
+        sets = _sets(Embeddings(rows, "", item_id=item), places)
         fitted = pipeline.fit({name: each.vectors for name, each in sets.items()}, pair_of(sets))
         if fitted.refusal:
             raise InputError(fitted.refusal)
@@ -106,8 +105,7 @@ class PipelineTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         places = _places(modality, len(rows))
         if modality is None and ANY not in self.pipeline_.chains:
             raise InputError(
-                f"the pipeline was fitted for {listed(self.pipeline_.chains)} rows: give modality=, the name of one "
-                "of them for each row"
+                f"the pipeline was fitted for {listed(self.pipeline_.chains)} rows" + _GIVE.format("modality")
             )
         transformed = self.pipeline_.transform({name: rows[at] for name, at in places.items()})
         stacked = np.empty((len(rows), next(iter(transformed.values())).shape[1]))
@@ -187,8 +185,10 @@ class MeasureScorer(BaseEstimator):
                 )
         else:
             places = _places(modality, len(rows))
-            wanted = chosen or (list(places) if across else [ANY])
-            if len(wanted) != 1 + across or not {*wanted} <= {*places, ANY}:
+            if not across and chosen is None:
+                places = {ANY: np.arange(len(rows))}
+            wanted = chosen or list(places)
+            if len(wanted) != 1 + across or not {*wanted} <= {*places}:
                 raise InputError(
                     f"{measure.name} takes rows of {'two modalities' if across else 'one modality'}, and there are "
                     f"{listed(places)}: choose with modalities="
@@ -196,8 +196,7 @@ class MeasureScorer(BaseEstimator):
             labeled = measure.takes == "relevant sets" and labels is not None
             if across and item is None and measure.takes not in ("two sets", "classes") and not labeled:
                 raise InputError(f"{measure.name} compares rows that belong together{_GIVE.format('item')}")
-            every = Embeddings(rows, "", item_id=item, labels=labels)
-            sets = {name: every if name == ANY else replace(every.take(places[name]), modality=name) for name in wanted}
+            sets = _sets(Embeddings(rows, "", item_id=item, labels=labels), {name: places[name] for name in wanted})
         if measure.takes == "labeled rows" and labels is None:
             raise InputError(f"{measure.name} compares classes: give y, one label for each row")
         view = View(sets, {name: each.vectors for name, each in sets.items()})
@@ -277,6 +276,11 @@ def _transformed(estimator: Any, X: Any, modality: Any) -> np.ndarray:
     metadata: Mapping[str, Any] = {} if modality is None else {"modality": modality}
     consumed = get_routing_for_object(estimator).consumes("transform", metadata)
     return as_matrix(estimator.transform(X, **{name: metadata[name] for name in consumed}))
+
+
+def _sets(every: Embeddings, places: Mapping[str, np.ndarray]) -> dict[str, Embeddings]:
+    """The rows of each modality, with what belongs to them."""
+    return {name: replace(every.take(at), modality="" if name == ANY else name) for name, at in places.items()}
 
 
 def _places(modality: Any, n: int) -> dict[str, np.ndarray]:

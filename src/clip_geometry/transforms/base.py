@@ -175,6 +175,7 @@ class Transform:
         """
         from sklearn.base import ClassNamePrefixFeaturesOutMixin, OneToOneFeatureMixin
 
+        self.require_fitted()
         mixin: Any = OneToOneFeatureMixin if self._n_features_out is None else ClassNamePrefixFeaturesOutMixin
         return mixin.get_feature_names_out(self, input_features)
 
