@@ -119,13 +119,11 @@ class Compose(Transform):
     def fit(self, x: Rows, y: Rows | None = None) -> Self:
         from sklearn.base import clone
 
-        x, self.steps_ = self._start(x), []
-        n = len(x)
+        steps, rows = [], self._start(x)
         for step in self.steps:
-            fitted = cast(Transform, clone(step)).fit(x, y if step.paired else None)
-            self.steps_.append(fitted)
-            x = fitted.apply(x)
-        self.fitted_on_ = n
+            steps.append(cast(Transform, clone(step)).fit(rows, y if step.paired else None))
+            rows = steps[-1].apply(rows)
+        self.steps_, self.fitted_on_ = steps, len(rows)
         return self
 
     def _map(self, x: np.ndarray) -> np.ndarray:
