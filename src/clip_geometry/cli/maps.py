@@ -91,7 +91,7 @@ def apply_map(map_file: Path, source: Path, out: Path, modality: str | None, *, 
             _repaired(fitted, rows, name) if isinstance(fitted, Repair) else fitted.transform(rows)[name]
         )
         mapped.name = f"{name} after the map"
-        mapped = Normalize().transform(mapped) if normalize and not ends_unit else mapped
+        mapped = Normalize().apply(mapped) if normalize and not ends_unit else mapped
         dtype = torch.float64 if side.vectors.dtype == np.float64 else torch.float32
         written = mapped.map(lambda block, _, dtype=dtype: block.to(dtype), mapped.shape[1], dtype=dtype)
         written.name = mapped.name

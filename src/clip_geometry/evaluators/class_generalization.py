@@ -15,7 +15,7 @@ from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.rows import Rows, as_rows, class_indices
 from clip_geometry.geometry.measure import Measure
 from clip_geometry.registry import InputError
-from clip_geometry.transforms import Compose, PairedTransform, Pipeline, Transform
+from clip_geometry.transforms import Pipeline, Transform
 from clip_geometry.transforms.base import as_matrix
 
 
@@ -135,17 +135,10 @@ def _transformed(
         transformed = fitted.transform({"image": as_matrix(image), "text": prompts})
         return transformed["image"], transformed["text"]
     fitted = cast(Transform, clone(transform))
-    if _maps_between(transform):
-        return image, fitted.fit(prompts[codes], targets).transform(prompts)
+    if transform.paired:
+        return image, fitted.fit(prompts[codes], targets).apply(prompts)
     fitted.fit(targets)
-    return fitted.transform(as_matrix(image)), fitted.transform(prompts)
-
-
-def _maps_between(transform: Transform) -> bool:
-    """Return whether it maps one set onto another."""
-    if isinstance(transform, Compose):
-        return any(_maps_between(step) for step in transform.steps)
-    return isinstance(transform, PairedTransform)
+    return fitted.apply(as_matrix(image)), fitted.apply(prompts)
 
 
 def _known_classes(known: Any, k: int, seed: int) -> Bool[Tensor, " k"]:

@@ -22,7 +22,7 @@ from clip_geometry.geometry.measure import Measure, add_measure, variant
 from clip_geometry.registry import InputError
 
 if TYPE_CHECKING:
-    Metric: TypeAlias = Literal["euclidean", "sqeuclidean", "cosine"]
+    Metric: TypeAlias = Literal["euclidean", "sqeuclidean", "cosine", "precomputed"]
 else:  # an unknown one is our sentence, not a type checker's
     Metric = Any
 
@@ -34,11 +34,13 @@ def silhouette(
     """Mean silhouette of the rows.
 
     The mean of `silhouette_samples`, which has the formula. In [−1, 1]; higher means tighter, better separated classes.
+    Interchangeable with scikit-learn's silhouette_score, but for its sample_size, the silhouette of a random subset:
+    `sampled_silhouette` takes a size and a seed, and estimates the silhouette of all rows.
 
     Args:
         x: Rows, (n, d), n ≥ 3.
         labels: One label per row, (n,), of at least two and at most n − 1 values.
-        metric: "euclidean", "sqeuclidean" or "cosine".
+        metric: "euclidean", "sqeuclidean", "cosine" or "precomputed", as in `silhouette_samples`.
         products: How large float32 sets are multiplied on a GPU, as in `silhouette_samples`.
 
     Returns:
@@ -66,9 +68,9 @@ def silhouette_samples(
     gradient, n² distances for "euclidean". Float32 rows are twice as fast as float64 ones, with an error of 1e-6.
 
     Args:
-        x: Rows, (n, d), n ≥ 3.
+        x: Rows, (n, d), n ≥ 3; for "precomputed" the distances of all rows, (n, n).
         labels: One label per row, (n,), of at least two and at most n − 1 values.
-        metric: "euclidean", "sqeuclidean" or "cosine" (1 − cos).
+        metric: "euclidean", "sqeuclidean", "cosine" (1 − cos) or "precomputed".
         products: How large float32 sets are multiplied on a GPU for "euclidean" (see `fused_mean_distances`), by
             default as exactly as in float32. `checked_silhouette` measures the error.
 
@@ -76,20 +78,23 @@ def silhouette_samples(
         The silhouettes, (n,), float64, each in [−1, 1].
 
     Raises:
-        InputError: The labels do not fit, or the metric is cosine and a row is zero.
+        InputError: The labels do not fit, the metric is cosine and a row is zero, or x are no distances.
 
     Example:
         >>> import clip_geometry as cg
         >>> cg.silhouette_samples([[0.0], [1.0], [4.0]], ["a", "a", "b"]).tolist()
         [0.75, 0.6666666666666666, 0.0]
     """
-    metric = one_of(metric, "metric", ("euclidean", "sqeuclidean", "cosine"))
+    metric = one_of(metric, "metric", ("euclidean", "sqeuclidean", "cosine", "precomputed"))
     if products is not None and metric != "euclidean":
         raise InputError(f"products {products!r} were asked for with metric {metric!r}; only 'euclidean' has a choice")
-    if metric == "euclidean":
+    if metric in ("euclidean", "precomputed"):
         x = as_rows(x)
         codes, k = as_classes(labels, x)
-        own, nearest = mean_distances(x, codes, k, products=products)
+        if metric == "euclidean":
+            own, nearest = mean_distances(x, codes, k, products=products)
+        else:
+            own, nearest = _mean_given_distances(x, codes, k)
     else:
         x = as_matrix(x)
         codes, k = as_classes(labels, x)
@@ -103,6 +108,24 @@ def as_classes(labels: Labels, x: Float[Matrix, "n d"]) -> tuple[Int[Tensor, " n
     if k == len(x):
         raise InputError(f"each of the {k} rows has a label of its own; a silhouette needs a class of two")
     return codes.to(x.device), k
+
+
+def _mean_given_distances(
+    distances: Float[Tensor, "n m"], codes: Int[Tensor, " n"], k: int
+) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """As `mean_distances`, of distances that are given."""
+    zero = 100 * torch.finfo(distances.dtype).eps  # as in scikit-learn
+    square = distances.shape[0] == distances.shape[1]
+    if not square or (distances < -zero).any() or (distances.diagonal() > zero).any():
+        raise InputError(
+            f"x has shape {tuple(distances.shape)}; expected the distances of all rows for metric 'precomputed', "
+            "(n, n), none negative and the diagonal zero"
+        )
+    sums = distances.new_zeros((len(codes), k), dtype=torch.float64).index_add(1, codes, distances.double())
+    sizes = torch.bincount(codes, minlength=k)
+    mine = codes[:, None]
+    own = sums.gather(1, mine)[:, 0] / (sizes[codes] - 1).clamp(min=1)
+    return own, (sums / sizes).scatter(1, mine, torch.inf).amin(1)
 
 
 def from_means(

@@ -29,10 +29,10 @@ class ReciprocalRank(Listwise):
         self.constant, self.own_first = positive_number(constant, "constant"), own_first
 
     def mixed(self, query: str, q: np.ndarray, items: Sets, itself: np.ndarray | None = None) -> dict[str, np.ndarray]:
-        q, found = Normalize().transform(q), {}
+        q, found = Normalize().apply(q), {}
         order = sorted(items, key=lambda item: ((item == query) != self.own_first, item))
         for item, x in items.items():
-            cosines = q @ Normalize().transform(x).T
+            cosines = q @ Normalize().apply(x).T
             if item == query and itself is not None:
                 cosines[np.arange(len(q)), itself] = -np.inf
             ranks = np.empty(cosines.shape)

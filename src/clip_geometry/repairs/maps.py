@@ -44,7 +44,7 @@ def view_of(pipeline: str, known: Known) -> View:
 
 
 def _centered(x: np.ndarray) -> Affine:
-    mean = Normalize().transform(x).mean(0)
+    mean = Normalize().apply(x).mean(0)
     return Affine(np.eye(len(mean)), -mean, renormalise=True, unit_rows_in=True)
 
 

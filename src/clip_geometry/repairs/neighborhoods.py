@@ -139,11 +139,11 @@ class QBNorm(Listwise):
 
     def mixed(self, query: str, q: np.ndarray, items: Sets, itself: np.ndarray | None = None) -> dict[str, np.ndarray]:
         self.require(self.queries_, query)
-        bank, q = self.queries_[query], Normalize().transform(q)
+        bank, q = self.queries_[query], Normalize().apply(q)
         best, first = np.full(len(bank), -np.inf), np.zeros(len(bank), dtype=int)  # of each bank query
         cosines, log_sums, start = {}, {}, 0
         for item, x in items.items():
-            x = Normalize().transform(x)
+            x = Normalize().apply(x)
             cosines[item], log_sums[item] = q @ x.T, np.empty(len(x))
             for rows, block in _blocks(x, bank, own=query == item):
                 log_sums[item][rows] = _log_sum(self.beta, block)
@@ -162,7 +162,7 @@ def bank_of(sets: Sets, name: str) -> dict[str, np.ndarray]:
     for modality, rows in sets.items():
         if len(rows) < 2:
             raise InputError(f"there is one {modality} row; {name} needs a bank of at least 2 of each modality")
-    return {modality: Normalize().transform(rows) for modality, rows in sets.items()}
+    return {modality: Normalize().apply(rows) for modality, rows in sets.items()}
 
 
 def nearest_mean(x: np.ndarray, bank: np.ndarray, k: int, *, own: bool) -> np.ndarray:

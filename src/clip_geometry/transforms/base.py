@@ -1,13 +1,15 @@
 """The base classes of transforms and their registry: scikit-learn's conventions, float64 inside.
 
 They follow its protocol of an estimator without its base class, whose import (scipy.stats, pandas) takes as long as
-torch's: `clone`, pipelines and searches take them all the same.
+torch's: `clone`, pipelines, searches, `set_output` and its checks of estimators take them all the same. What
+scikit-learn offers, names of features and tables, is imported when a table comes in or is asked for.
 """
 
 import inspect
+import sys
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Any, ClassVar, Self, TypeAlias, TypeVar, overload
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 import torch
@@ -46,6 +48,7 @@ class Transform:
         fits: Whether it learns anything, so that the set it is fitted on matters.
         paired: Whether it is fitted on two aligned sets.
         n_features_in_: The dimension d of the fitting set.
+        feature_names_in_: Its column names, if it is a table whose columns have names.
         fitted_on_: The number of rows of the fitting set.
     """
 
@@ -56,14 +59,30 @@ class Transform:
     paired: ClassVar[bool] = False
     n_features_in_: int
     fitted_on_: int
+    _sklearn_auto_wrap_output_keys: ClassVar = {"transform"}  # without which scikit-learn does not wrap what comes out
 
     def fit(self, x: Rows, y: Rows | None = None) -> Self:
         """Learn from the rows of x, (n, d); y is ignored."""
-        self.check()
-        x = as_learnable(x)
-        self.fitted_on_, self.n_features_in_ = x.shape
-        self._learn(x)
+        rows = self._start(x)
+        self._learn(rows)
+        self.fitted_on_ = len(rows)
         return self
+
+    def _start(self, x: Rows, name: str = "rows") -> Rows:
+        """Check the parameters and the fitting set, and set what describes its columns."""
+        self.check()
+        rows = as_learnable(x, name=name)
+        self._match_names(x, reset=True)
+        self.n_features_in_ = rows.shape[1]
+        return rows
+
+    def _match_names(self, x: Rows, *, reset: bool) -> None:
+        """Set the names of the features, or compare them with those of the fitting set."""
+        known = reset or hasattr(self, "n_features_in_")  # normalize maps rows before it is fitted
+        if known and (hasattr(x, "columns") or hasattr(self, "feature_names_in_")):
+            from sklearn.utils.validation import validate_data
+
+            validate_data(self, cast(Any, x), reset=reset, skip_check_array=True)
 
     @overload
     def transform(self, x: np.ndarray) -> np.ndarray: ...
@@ -71,17 +90,29 @@ class Transform:
     def transform(self, x: StreamedRows) -> StreamedRows: ...
 
     def transform(self, x: Rows) -> Rows:
-        """Return new rows: a float64 array without gradient. x, an array or a tensor, is not changed.
+        """Return new rows: a float64 array without gradient, or what `set_output` asks for. x is not changed.
 
         Raises:
             InputError: If the dimension differs from that of the fitting set.
         """
+        self._match_names(x, reset=False)
+        mapped = self.apply(x)
+        if "sklearn" not in sys.modules or isinstance(mapped, StreamedRows):  # nobody can have asked for a table
+            return mapped
+        from sklearn.utils._set_output import _wrap_data_with_container
+
+        return cast(Any, _wrap_data_with_container("transform", mapped, x, self))
+
+    @overload
+    def apply(self, x: np.ndarray) -> np.ndarray: ...
+    @overload
+    def apply(self, x: StreamedRows) -> StreamedRows: ...
+
+    def apply(self, x: Rows) -> Rows:
+        """Like `transform`, but return arrays (of `StreamedRows`, others) whatever scikit-learn is configured to."""
         self.require_fitted()
         x = as_learnable(x)
-        if x.shape[1] != self.n_features_in_:
-            raise InputError(
-                f"rows have dimension {x.shape[1]}, but {self.name} was fitted on dimension {self.n_features_in_}"
-            )
+        self._check_dimension(x)
         if not isinstance(x, StreamedRows):
             mapped = self._apply(x)
             check_values(torch.from_numpy(mapped), f"the result of {self.name}")
@@ -90,6 +121,13 @@ class Transform:
         rows = x.map(lambda block, _: torch.from_numpy(self._apply(block.double().numpy())), width)
         rows.name = f"the result of {self.name}"
         return rows
+
+    def _check_dimension(self, x: rows.Matrix | Rows) -> None:
+        if x.shape[1] != getattr(self, "n_features_in_", x.shape[1]):
+            raise InputError(  # in the words of scikit-learn, which its tools look for
+                f"X has {x.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} features "
+                "as input"
+            )
 
     def _apply(self, x: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore", invalid="ignore"):  # check_values reports what overflows
@@ -101,7 +139,7 @@ class Transform:
 
     def require_fitted(self) -> None:
         """Raise scikit-learn's NotFittedError before `fit`."""
-        if not hasattr(self, "n_features_in_"):
+        if not hasattr(self, "fitted_on_"):
             from sklearn.exceptions import NotFittedError
 
             raise NotFittedError(f"{self.name} is not fitted yet; call fit first")
@@ -123,12 +161,34 @@ class Transform:
         given = [f"{k}={v!r}" for k, v in self.get_params().items() if v is not defaults[k].default]
         return f"{type(self).__name__}({', '.join(given)})"
 
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """Say what `transform` returns: "default", arrays; "pandas" or "polars", tables; None changes nothing."""
+        if transform is not None:
+            self._sklearn_output_config = {"transform": transform}
+        return self
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Return the names of the new columns: those of the features, or pca0, pca1, … where they are mixed.
+
+        Args:
+            input_features: Names of the features, by default those of the fitting set or x0, x1, ….
+        """
+        from sklearn.base import ClassNamePrefixFeaturesOutMixin, OneToOneFeatureMixin
+
+        self.require_fitted()
+        mixin: Any = OneToOneFeatureMixin if self._n_features_out is None else ClassNamePrefixFeaturesOutMixin
+        return mixin.get_feature_names_out(self, input_features)
+
+    @property
+    def _n_features_out(self) -> int | None:
+        """Number of the new features; None if each is one of the old ones, changed."""
+        return None
+
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import Tags, TargetTags, TransformerTags
 
-        return Tags(
-            estimator_type=None, target_tags=TargetTags(required=self.paired), transformer_tags=TransformerTags()
-        )
+        target = TargetTags(required=self.paired, multi_output=self.paired, single_output=not self.paired)
+        return Tags(estimator_type=None, target_tags=target, transformer_tags=TransformerTags())
 
     def check(self) -> None:
         """Raise InputError for parameters that no data could make valid."""
@@ -146,7 +206,29 @@ class Transform:
 
 def as_matrix(x: np.ndarray, *, name: str = "rows") -> np.ndarray:
     """Return `x` as a finite float64 matrix of at least one row."""
-    return rows.as_rows(x, name=name, least=1).detach().cpu().double().numpy()
+    return as_rows(x, name=name).double().numpy()
+
+
+def as_rows(x: np.ndarray, *, name: str = "rows") -> torch.Tensor:
+    """The same as a tensor in its own precision."""
+    try:
+        return rows.as_rows(x, name=name, least=1).detach().cpu()
+    except InputError as error:
+        raise InputError(f"{error}{_in_sklearn_words(x)}") from None
+
+
+def _in_sklearn_words(x: Any) -> str:
+    """What scikit-learn says of rows that are none, which its users and its checks look for."""
+    shape, dtype = getattr(x, "shape", ()), getattr(x, "dtype", None)
+    if "sparse" in type(x).__module__:
+        return "; sparse data is not supported: .toarray() makes it dense"
+    if getattr(dtype, "kind", "") == "c":
+        return " (Complex data not supported)"
+    if len(shape) == 1:
+        return " (Reshape your data: x.reshape(1, -1) if it is one row)"
+    if len(shape) == 2 and shape[1] == 0:
+        return f" (0 feature(s) (shape={tuple(shape)}) while a minimum of 1 is required.)"
+    return ""
 
 
 def as_learnable(x: Rows, *, name: str = "rows") -> Rows:

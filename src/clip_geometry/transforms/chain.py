@@ -3,14 +3,13 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 
 from clip_geometry.registry import InputError, shown
-from clip_geometry.transforms.base import Rows, Transform, as_learnable, as_matrix
+from clip_geometry.transforms.base import Rows, Transform, as_matrix
 from clip_geometry.transforms.elementary import Normalize
-from clip_geometry.transforms.paired import PairedTransform
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,11 +49,11 @@ class Affine:
         return self.W.shape[0] == self.W.shape[1] and np.array_equal(self.W, np.eye(len(self.W)))
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
-        x = Normalize().transform(x) if self.unit_rows_in else as_matrix(x)
+        x = Normalize().apply(x) if self.unit_rows_in else as_matrix(x)
         if x.shape[1] != len(self.W):
             raise InputError(f"rows have dimension {x.shape[1]}, but the map was fitted on dimension {len(self.W)}")
         mapped = (x if self.identity else x @ self.W) + self.b
-        return Normalize().transform(mapped) if self.renormalise else mapped
+        return Normalize().apply(mapped) if self.renormalise else mapped
 
 
 def affine_chain(chain: Iterable[Transform], d: int) -> Affine:
@@ -107,6 +106,12 @@ class Compose(Transform):
     def __init__(self, steps: Sequence[Transform]):
         self.steps = steps
 
+    @property
+    def paired(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether one of the steps is fitted on two aligned sets."""
+        steps = self.steps if isinstance(self.steps, list | tuple) else ()  # they are checked when it is fitted
+        return any(getattr(step, "paired", False) for step in steps)
+
     def check(self) -> None:
         if not isinstance(self.steps, list | tuple) or not all(isinstance(step, Transform) for step in self.steps):
             raise InputError(
@@ -116,20 +121,24 @@ class Compose(Transform):
     def fit(self, x: Rows, y: Rows | None = None) -> Self:
         from sklearn.base import clone
 
-        self.check()
-        x = as_learnable(x)
-        self.fitted_on_, self.n_features_in_ = x.shape
-        self.steps_ = []
+        steps, rows = [], self._start(x)
         for step in self.steps:
-            fitted = cast(Transform, clone(step)).fit(x, y if isinstance(step, PairedTransform | Compose) else None)
-            self.steps_.append(fitted)
-            x = fitted.transform(x)
+            steps.append(cast(Transform, clone(step)).fit(rows, y if step.paired else None))
+            rows = steps[-1].apply(rows)
+        self.steps_, self.fitted_on_ = steps, len(rows)
         return self
 
     def _map(self, x: np.ndarray) -> np.ndarray:
         for step in self.steps_:
-            x = step.transform(x)
+            x = step.apply(x)
         return x
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Return the names of the new columns: the features' through all steps."""
+        names = super().get_feature_names_out(input_features)
+        for step in self.steps_:
+            names = step.get_feature_names_out(names)
+        return names
 
     def affine(self) -> Affine:
         """Return the whole as an `Affine`; raise InputError if it is not affine."""

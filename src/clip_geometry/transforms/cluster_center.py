@@ -60,7 +60,8 @@ class ClusterCenter(Transform):
                 f"{self.name} needs its {len(x)} rows in memory, and they are streamed; fit it on up to {fitting}"
             )
         if len(x) < self.k:
-            raise InputError(f"{self.name}({self.k}) needs {self.k} different rows, but it is fitted on {len(x)} rows")
+            given = "1 sample" if len(x) == 1 else f"{len(x)} rows"
+            raise InputError(f"{self.name}({self.k}) needs {self.k} different rows, but it is fitted on {given}")
         mean = x.mean(0)  # squared distances far from the origin would cancel
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # too few different rows: an error below

@@ -1,13 +1,13 @@
 """Transforms of each row by itself or by the mean: normalize, center, scale."""
 
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 
 from clip_geometry.geometry._core.arguments import positive_number
-from clip_geometry.geometry._core.rows import as_rows, unit_rows
+from clip_geometry.geometry._core.rows import unit_rows
 from clip_geometry.geometry._core.streamed import StreamedRows
-from clip_geometry.transforms.base import Rows, Transform, mean_of, register
+from clip_geometry.transforms.base import Rows, Transform, as_rows, mean_of, register
 
 
 @register
@@ -30,18 +30,29 @@ class Normalize(Transform):
     formula = "w/‖w‖"
     fits = False
 
-    @overload
-    def transform(self, x: np.ndarray) -> np.ndarray: ...
-    @overload
-    def transform(self, x: StreamedRows) -> StreamedRows: ...
+    def require_fitted(self) -> None:
+        """It maps rows before `fit`, too."""
 
-    def transform(self, x: Rows) -> Rows:
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        return tags
+
+    @overload
+    def apply(self, x: np.ndarray) -> np.ndarray: ...
+    @overload
+    def apply(self, x: StreamedRows) -> StreamedRows: ...
+
+    def apply(self, x: Rows) -> Rows:
         if isinstance(x, StreamedRows):
+            self._check_dimension(x)
             return unit_rows(x, name="rows")
-        return unit_rows(as_rows(x, name="rows", least=1).detach().cpu(), name="rows").numpy()
+        rows = as_rows(x)
+        self._check_dimension(rows)
+        return unit_rows(rows, name="rows").numpy()
 
     def _map(self, x: np.ndarray) -> np.ndarray:
-        return self.transform(x)
+        return self.apply(x)
 
 
 @register

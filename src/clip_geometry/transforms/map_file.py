@@ -166,7 +166,7 @@ def _fitted(facts: _Facts, tensors: Mapping[str, np.ndarray]) -> FittedPipeline:
     for modality, (d_in, d_out) in facts.dimensions.items():
         rows = np.linspace(1, 2, 2 * d_in).reshape(2, d_in)  # two rows that no centering makes zero
         for transform in chains[modality]:
-            rows = transform.transform(rows)
+            rows = transform.apply(rows)
         if np.shape(rows) != (2, d_out) or not np.isfinite(rows).all():
             raise InputError(f"the {modality} chain does not map {d_in} dimensions to {d_out}")
     return FittedPipeline(parse_pipeline(facts.steps), chains, facts.dimensions, facts.fitted_on, facts.refusal)

@@ -25,20 +25,27 @@ class PairedTransform(Transform):
 
     def fit(self, x: Rows, y: Rows | None = None) -> Self:
         """Learn from source rows x, (n, d), and target rows y, (n, e); row i of each is a pair."""
-        self.check()
+        source = self._start(x, "source")
         if y is None:
-            raise InputError(f"{self.name} maps one set onto another: fit it on both, fit(source, target)")
-        source, target = as_learnable(x, name="source"), as_learnable(y, name="target")
+            raise InputError(
+                f"{self.name} maps one set onto another: fit it on both, fit(source, target); it requires y to be "
+                "passed, but the target y is None"
+            )
+        target = as_learnable(y, name="target")
         if len(source) != len(target):
             raise InputError(
                 f"source has {len(source)} rows and target has {len(target)}; expected pairs, row i with row i"
             )
-        self.fitted_on_, self.n_features_in_ = source.shape
         self._learn(source, target)
+        self.fitted_on_ = len(source)
         return self
 
     def _map(self, x: np.ndarray) -> np.ndarray:
         return x @ self.W_
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.W_.shape[1]
 
     def weights(self) -> tuple[np.ndarray, np.ndarray]:
         return self.W_, np.zeros(self.W_.shape[1])

@@ -65,7 +65,7 @@ class FittedPipeline:
                     f"{modality} rows have dimension {shape[1]}, but the pipeline was fitted on dimension {expected}"
                 )
             for transform in self.chains[key]:
-                x = transform.transform(x)
+                x = transform.apply(x)
             transformed[modality] = x
         return transformed
 
@@ -138,7 +138,7 @@ class Pipeline:
         chains: dict[str, tuple[Transform, ...]] = dict.fromkeys(rows, ())
         for step in self.steps:
             for modality, fitted in _fit(step, rows, pairs).items():
-                rows[modality] = fitted.transform(rows[modality])
+                rows[modality] = fitted.apply(rows[modality])
                 chains[modality] += (fitted,)
         learning = [step for step in self.steps if transforms[step.name].fits]
         alone = next(iter(rows)) if len(rows) == 1 else "each"

@@ -61,10 +61,13 @@ class _Components(Transform):
         """Set the attributes and return the variances of the k components, (k,)."""
         found = principal_axes(x, center=center)
         if self.k > found.rank:
+            if found.rank:
+                advice = f"take k up to {found.rank}" + (" or fit it on more rows" if found.rank < x.shape[1] else "")
+            else:
+                advice = "1 sample has no spread" if len(x) == 1 else "they are all equal"
             raise InputError(
                 f"{self.name}({self.k}) needs {self.k} directions, but the {len(x)} rows it is fitted on span only "
-                f"{found.rank}; take k up to {found.rank}"
-                + (" or fit it on more rows" if found.rank < x.shape[1] else "")
+                f"{found.rank}; {advice}"
             )
         self.mean_, self.components_, self.rank_ = found.mean, found.axes[: self.k], found.rank
         return found.singular_values[: self.k] ** 2 / max(len(x) - 1, 1)
@@ -117,6 +120,10 @@ class PCA(_Components):
     def _map(self, x: np.ndarray) -> np.ndarray:
         return (x - self.mean_) @ self.components_.T
 
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.components_)
+
     def weights(self) -> tuple[np.ndarray, np.ndarray]:
         return self.components_.T, -self.mean_ @ self.components_.T
 
@@ -158,6 +165,10 @@ class Whiten(_Components):
     def _map(self, x: np.ndarray) -> np.ndarray:
         return (x - self.mean_) @ (self.components_.T / np.sqrt(self.explained_variance_))
 
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.components_)
+
     def weights(self) -> tuple[np.ndarray, np.ndarray]:
         scaled = self.components_.T / np.sqrt(self.explained_variance_)
         return scaled, -self.mean_ @ scaled
@@ -196,7 +207,7 @@ class AllButTheTop(_Components):
         if self.k == self.rank_:
             raise InputError(
                 f"{self.name}({self.k}) removes all {self.k} directions in which the {len(x)} rows differ; "
-                "what is left of them is rounding; take a smaller k"
+                f"what is left of their {x.shape[1]} feature(s) is rounding; take a smaller k"
             )
 
     def _map(self, x: np.ndarray) -> np.ndarray:

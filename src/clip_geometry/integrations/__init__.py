@@ -1,0 +1,1 @@
+"""The toolkit inside other libraries, a module for each; nothing else imports them."""

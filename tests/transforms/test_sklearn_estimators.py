@@ -1,0 +1,280 @@
+"""All transforms as scikit-learn's estimators: its own checks, tables, names of features, pipelines and searches."""
+
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from sklearn.base import clone
+from sklearn.compose import make_column_transformer
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_validate
+from sklearn.pipeline import make_pipeline, make_union
+from sklearn.utils import estimator_checks as checks
+from sklearn.utils import estimator_html_repr
+
+import clip_geometry as cg
+from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.registry import InputError
+from clip_geometry.transforms import (
+    PCA,
+    AllButTheTop,
+    Center,
+    ClusterCenter,
+    Compose,
+    LeastSquares,
+    Normalize,
+    Procrustes,
+    Scale,
+    Whiten,
+    transforms,
+)
+
+
+def _onto(x):
+    try:
+        return np.flip(np.asarray(x, float), axis=1) + 0.5
+    except (TypeError, ValueError, np.exceptions.ComplexWarning):
+        return x  # of what is no matrix, which `fit` finds before it looks at the target
+
+
+class ProcrustesOntoRows(Procrustes):
+    """On a target of rows, where the checks have labels."""
+
+    def fit(self, x, y=None):
+        return super().fit(x, None if y is None else _onto(x))
+
+
+class LeastSquaresOntoRows(LeastSquares):
+    """On a target of rows, where the checks have labels."""
+
+    def fit(self, x, y=None):
+        return super().fit(x, None if y is None else _onto(x))
+
+
+class ComposeOntoRows(Compose):
+    """On a target of rows, where the checks have labels."""
+
+    def fit(self, x, y=None):
+        return super().fit(x, None if y is None else _onto(x))
+
+
+# the checks have data sets of one column and of one row, of which there is one direction, or none
+ALONE = [
+    Normalize(),
+    Scale(2.5),
+    Center(),
+    Whiten(1),
+    PCA(1),
+    PCA(1, center=False),
+    AllButTheTop(1),
+    ClusterCenter(1),
+    ClusterCenter(2),
+    Compose([Normalize(), Center()]),
+    Compose([Scale(2.5), Whiten(1)]),
+]
+ONTO_ROWS = [ProcrustesOntoRows(), LeastSquaresOntoRows(), ComposeOntoRows([Center(), Procrustes("lapack")])]
+PAIRED = [Procrustes(), LeastSquares()]
+
+NO_INTEGERS = dict.fromkeys(
+    ("check_estimators_dtypes", "check_dtype_object"),
+    "Integers and objects are more often labels, tokens or quantized rows than embeddings: an error everywhere here.",
+)
+LABELS = "The check's target is a column of labels; a target is rows of embeddings, of which ONTO_ROWS has some."
+NO_TARGET = dict.fromkeys(
+    (
+        *("check_fit_score_takes_y", "check_estimators_overwrite_params", "check_dont_overwrite_parameters"),
+        *("check_estimators_fit_returns_self", "check_readonly_memmap_input", "check_n_features_in_after_fitting"),
+        *("check_positive_only_tag_during_fit", "check_pipeline_consistency", "check_estimators_pickle"),
+        *("check_f_contiguous_array_estimator", "check_transformer_data_not_an_array", "check_transformer_general"),
+        *("check_transformer_preserve_dtypes", "check_methods_sample_order_invariance", "check_fit2d_1sample"),
+        *("check_methods_subset_invariance", "check_fit2d_1feature", "check_dict_unchanged", "check_fit_idempotent"),
+        *("check_fit_check_is_fitted", "check_n_features_in", "check_fit2d_predict1d"),
+        "check_array_api_input",
+    ),
+    LABELS,
+)
+
+
+def expected_failures(estimator):
+    if type(estimator) is Procrustes:
+        return {**NO_INTEGERS, **NO_TARGET, "check_estimators_nan_inf": LABELS}
+    return {**NO_INTEGERS, **NO_TARGET} if type(estimator) is LeastSquares else NO_INTEGERS
+
+
+with warnings.catch_warnings():  # importing its base class takes as long as importing torch
+    warnings.filterwarnings("ignore", message="Estimator .* does not inherit from `sklearn.base.BaseEstimator`")
+    all_checks = checks.parametrize_with_checks(
+        [*ALONE, *ONTO_ROWS, *PAIRED], expected_failed_checks=expected_failures, xfail_strict=True
+    )
+free = pytest.mark.filterwarnings("ignore:.* leave part of the map free")  # of fewer rows than columns
+
+
+@free
+@all_checks
+def test_the_checks_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+# those that it runs on its own estimators only
+TABLES = [
+    checks.check_dataframe_column_names_consistency,
+    checks.check_transformer_get_feature_names_out,
+    checks.check_transformer_get_feature_names_out_pandas,
+    checks.check_set_output_transform,
+    checks.check_set_output_transform_pandas,
+    checks.check_global_output_transform_pandas,
+    checks.check_set_output_transform_polars,
+    checks.check_global_set_output_transform_polars,
+]
+
+
+@free
+@pytest.mark.filterwarnings("ignore:X (does not have valid|has) feature names")  # they mix tables and arrays
+@pytest.mark.parametrize("check", TABLES, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("estimator", [*ALONE, *ONTO_ROWS], ids=repr)
+def test_tables(estimator, check):
+    check(type(estimator).__name__, estimator)
+
+
+def test_every_transform_is_checked():
+    assert {type(each) for each in (*ALONE, *PAIRED)} == {*transforms.values(), Compose}
+
+
+@pytest.fixture
+def x():
+    return np.random.default_rng(0).normal(size=(40, 4)) + 1
+
+
+@pytest.fixture
+def table(x):
+    return pd.DataFrame(x, columns=["a", "b", "c", "d"], index=[f"row {k}" for k in range(40)])
+
+
+@pytest.mark.parametrize(
+    ("transform", "names"),
+    [
+        (Normalize(), ["a", "b", "c", "d"]),
+        (Center(), ["a", "b", "c", "d"]),
+        (AllButTheTop(2), ["a", "b", "c", "d"]),
+        (ClusterCenter(2), ["a", "b", "c", "d"]),
+        (PCA(2), ["pca0", "pca1"]),
+        (Whiten(3), ["whiten0", "whiten1", "whiten2"]),
+        (Compose([Center(), Normalize()]), ["a", "b", "c", "d"]),
+        (Compose([PCA(3), Whiten(2)]), ["whiten0", "whiten1"]),
+        (Compose([PCA(3), Center()]), ["pca0", "pca1", "pca2"]),
+        (make_pipeline(Center(), PCA(2), Normalize()), ["pca0", "pca1"]),
+    ],
+    ids=repr,
+)
+def test_names_of_the_columns(transform, names, table):
+    expected = clone(transform).fit(table).transform(table)
+    framed = clone(transform).set_output(transform="pandas").fit_transform(table)
+    assert list(framed.columns) == names and list(framed.index) == list(table.index)
+    assert (framed.to_numpy() == expected).all() and type(expected) is np.ndarray
+
+
+def test_names_of_the_target_space(x, table):
+    fitted = LeastSquares().fit(table, x[:, :2])
+    assert list(fitted.get_feature_names_out()) == ["leastsquares0", "leastsquares1"]
+    with pytest.raises(ValueError, match="input_features is not equal to feature_names_in_"):
+        Center().fit(table).get_feature_names_out(["e", "f", "g", "h"])
+
+
+def test_names_are_those_of_the_last_fit(x, table):
+    center = Center().fit(table)
+    assert list(center.feature_names_in_) == ["a", "b", "c", "d"]
+    assert list(clone(center).fit(table[["b", "a"]]).feature_names_in_) == ["b", "a"]
+    with pytest.raises(ValueError, match="Feature names must be in the same order as they were in fit"):
+        center.transform(table[["b", "a", "c", "d"]])
+    with pytest.warns(UserWarning, match="X does not have valid feature names, but Center was fitted with"):
+        center.transform(x)
+    assert not hasattr(center.fit(x), "feature_names_in_")
+    assert (Normalize().transform(table) == Normalize().transform(x)).all()  # never fitted, it compares nothing
+
+
+def test_output_is_kept_by_clone_and_refused_where_unknown(x):
+    center = Center().set_output(transform="pandas")
+    assert isinstance(clone(center).fit_transform(x), pd.DataFrame)
+    assert center.set_output() is center and isinstance(center.fit(x).transform(x), pd.DataFrame)
+    with pytest.raises(ValueError, match="output config must be in"):
+        center.set_output(transform="excel").fit_transform(x)
+
+
+def test_what_is_computed_inside_does_not_depend_on_the_output(x):
+    """Pipelines, maps, repairs and evaluators take arrays from transforms, whatever is configured."""
+    sets, labels = {"image": x, "text": x[::-1] + 1}, np.arange(40) % 2
+    steps = "normalize,center[each],procrustes[text-to-image],normalize"
+
+    def computed():
+        fitted = cg.Pipeline(steps).fit(sets)
+        moved = fitted.transform(sets)
+        known = cg.class_generalization(Compose([Center(), Normalize()]), x, labels, x, labels, x[:2], known=[0])
+        scores = [cg.make_repair(name).fit(cg.Known(sets)).scores("image", x, "text", x) for name in ("nnn", "gr_clip")]
+        return moved["text"], fitted.affine("text")(x), np.array(known["all"]), *scores
+
+    before = computed()
+    with sklearn.config_context(transform_output="pandas"):
+        assert isinstance(Center().fit_transform(x), pd.DataFrame)
+        after = computed()
+    assert len(after) == 5
+    assert all(type(each) is np.ndarray and (each == old).all() for each, old in zip(after, before, strict=True))
+
+
+def test_streamed_rows_stay_streamed(x):
+    with sklearn.config_context(transform_output="pandas"):
+        assert isinstance(Center().fit(x).transform(StreamedRows.of(x, name="x")), StreamedRows)
+
+
+def test_beside_other_estimators(x, table):
+    union = make_union(PCA(1), Center()).set_output(transform="pandas").fit_transform(table)
+    assert list(union.columns) == ["pca__pca0", "center__a", "center__b", "center__c", "center__d"]
+    columns = make_column_transformer((Whiten(1), ["a", "b"]), (Scale(2.0), ["c"])).set_output(transform="pandas")
+    assert list(columns.fit_transform(table).columns) == ["whiten__whiten0", "scale__c"]
+    chain = make_pipeline(Normalize(), Whiten(2), LogisticRegression()).fit(x, np.arange(40) % 2)
+    assert "Whiten(k=2)" in repr(chain) and "Whiten" in estimator_html_repr(chain)
+    assert list(chain[:-1].get_feature_names_out()) == ["whiten0", "whiten1"]
+
+
+def test_with_metadata_routing(x):
+    with sklearn.config_context(enable_metadata_routing=True):
+        chain = make_pipeline(Center(), Whiten(2), LogisticRegression().set_fit_request(sample_weight=True))
+        chain[-1].set_score_request(sample_weight=True)
+        weights = np.arange(40) + 1.0
+        found = cross_validate(chain, x, np.arange(40) % 2, params={"sample_weight": weights}, error_score="raise")
+        assert np.isfinite(found["test_score"]).all()
+
+
+def test_what_failed_to_fit_is_not_fitted(x):
+    for transform in (PCA(9), Compose([Center(), Whiten(9)]), Procrustes()):
+        with pytest.raises(InputError):
+            transform.fit(x, x[:, :2])
+        for use in (transform.transform, lambda _, transform=transform: transform.get_feature_names_out()):
+            with pytest.raises(NotFittedError):
+                use(x)
+
+
+def test_a_target_is_no_labels(x):
+    """As y of a whole pipeline, labels reach every step of it."""
+    with pytest.raises(InputError, match="target has dtype int64; expected floating point"):
+        make_pipeline(Procrustes(), LogisticRegression()).fit(x, np.arange(40)[:, None] % 2)
+    with pytest.raises(InputError, match="requires y to be passed, but the target y is None"):
+        make_pipeline(Procrustes()).fit(x)
+    with pytest.raises(InputError, match="requires y to be passed"):
+        Compose([Center(), LeastSquares()]).fit(x)
+
+
+def test_transforming_arrays_does_not_import_scikit_learn():
+    """Its base class takes as long to import as torch."""
+    code = (
+        "import sys, numpy as np\n"
+        "from clip_geometry import Center, Normalize, Whiten\n"
+        "x = np.random.default_rng(0).normal(size=(9, 3))\n"
+        "for transform in (Center(), Normalize(), Whiten(2)): transform.fit_transform(x)\n"
+        "print([name for name in ('sklearn', 'pandas', 'scipy.stats') if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
