@@ -83,7 +83,8 @@ def test_what_cannot_be_compared_is_refused():
         cg.compare_repairs(index_of({"image": rows["image"]}))
     with pytest.raises(InputError, match="nothing says which items are relevant"):
         cg.compare_repairs(index_of({"image": rows["image"], "text": rows["text"][:50]}))
-    labels = {"image": np.repeat(["a", "b"], 30), "text": np.repeat(["c", "d"], 30)}
+    labels = {"image": np.repeat(["a", "b"], 30), "text": [*np.repeat(["c", "d"], 29), "e", "f"]}
+    labels["image"][0] = "f"  # one query of sixty, which is no held-out one with this seed
     unrelated = cg.MixedIndex.of({name: cg.Embeddings(x, name, labels=labels[name]) for name, x in rows.items()})
     with pytest.raises(InputError, match="no held-out query has a relevant item of another modality"):
         cg.compare_repairs(unrelated, ["zscore"], splits=1)

@@ -79,7 +79,7 @@ class MixedIndex:
         by = by or ("labels" if labelled else "pairs" if paired else None)
         codes = _codes(sets) if labelled else {}
         if by == "labels" and len(names) > 1 and not set.intersection(*(set(each.tolist()) for each in codes.values())):
-            examples = " and ".join(f"{shown(sets[name].labels[0])} of {name} rows" for name in names)  # pyright: ignore
+            examples = " and ".join(f"{shown(sets[name].labels.tolist()[0])} of {name} rows" for name in names)  # pyright: ignore
             raise InputError(
                 f"the labels of {' and '.join(names)} rows have none in common ({examples}); give equal labels to rows "
                 "that are relevant to each other, or none"
@@ -111,8 +111,6 @@ class MixedIndex:
             most_searched: Items of the index.
             most_queries: Queries of each modality.
         """
-        if len(self.items) < 4:
-            raise InputError(f"there are {len(self.items)} items, which cannot be split into halves; give 4 or more")
         for number in range(count):
             generator = np.random.default_rng([seed, number])
             order = generator.permutation(self.items)
