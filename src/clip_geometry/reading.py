@@ -376,17 +376,22 @@ def read_safetensors(
         raise error if isinstance(error, InputError) else damaged(path, ".safetensors", error) from None
 
 
-def read_checkpoint(path: str | Path, what: str = "a checkpoint file") -> Any:
-    """Reads what torch.save wrote: tensors and plain values only; pickled objects are refused, never run."""
+def read_checkpoint(path: str | Path, what: str = "a checkpoint file", *, mmap: bool = False) -> Any:
+    """Reads what torch.save wrote: tensors and plain values only; pickled objects are refused, never run.
+
+    mmap: tensors of a large file are memory-mapped.
+    """
     import torch
 
     path = existing_file(path, what)
     try:
-        require_memory(path.stat().st_size, shown(path))
+        # what torch wrote before 1.6 is no zip archive, and cannot be mapped
+        mapped = mmap and path.stat().st_size > memory.memory() // 24 and zipfile.is_zipfile(path)
+        require_memory(0 if mapped else path.stat().st_size, shown(path))
         with warnings.catch_warnings():
             for message in ("Detected pickle protocol", ".*TorchScript archive"):  # if it matters, an error follows
                 warnings.filterwarnings("ignore", message=message)
-            return torch.load(path, map_location="cpu", weights_only=True)
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except InputError:
         raise
     except Exception:  # a damaged pickle raises nearly anything

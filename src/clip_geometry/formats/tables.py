@@ -1,4 +1,4 @@
-"""Tables of embeddings, .parquet, .arrow, .feather and .h5ad: vectors, and everything else as metadata of the rows."""
+"""Tables of embeddings, .parquet, .arrow and .feather: vectors, and everything else as metadata of the rows."""
 
 import json
 from collections.abc import Mapping
@@ -11,10 +11,10 @@ from pydantic import AfterValidator, BaseModel
 
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.files import writing
+from clip_geometry.formats.format import Format, formats
 from clip_geometry.formats.vectors import GROUP, LABEL_NAMES, UNNAMED, check_vectors, sides_by_name
 from clip_geometry.modalities import modality_name
-from clip_geometry.paths import existing_file
-from clip_geometry.reading import damaged, parse_json, read_arrow_table, read_table, require_memory
+from clip_geometry.reading import parse_json, read_arrow_table, read_table
 from clip_geometry.registry import InputError, listed, shown
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def columns_of(table) -> dict[str, np.ndarray]:
 def read_parquet(path: Path) -> dict[str, Embeddings]:
     """Read one vector column, with the modality of each row beside it or not, or one column per modality; item_id and
     label are recognized, other columns kept."""
-    return _sides_of_table(read_table(path), path)
+    return sides_of_table(read_table(path), path)
 
 
 def is_export(path: Path) -> bool:
@@ -68,48 +68,10 @@ def is_export(path: Path) -> bool:
 
 def read_arrow(path: Path) -> dict[str, Embeddings]:
     """Read what `read_parquet` does from Arrow's IPC format, a file (.feather, .arrow) or a stream."""
-    return _sides_of_table(read_arrow_table(path), path)
+    return sides_of_table(read_arrow_table(path), path)
 
 
-def read_h5ad(path: Path) -> dict[str, Embeddings]:
-    """Read the matrix X of an AnnData file, or the only one of obsm, with the columns of obs; its index is item_id."""
-    try:
-        import h5py
-    except ImportError:
-        raise InputError(
-            f'{shown(path)} needs h5py, which is not installed: pip install "clip-geometry[formats]"'
-        ) from None
-    path = existing_file(path, "a file of embeddings")
-    try:
-        with h5py.File(path) as opened:
-            file: Any = opened  # pyright does not know which entries are groups
-            matrices = {"X": file["X"]} if "X" in file else {f"obsm/{name}": x for name, x in file["obsm"].items()}
-            dense = {name: x for name, x in matrices.items() if isinstance(x, h5py.Dataset) and x.ndim == 2}
-            if len(dense) != 1:
-                raise InputError(
-                    f"{shown(path)} has {listed(matrices)}; expected rows in X, or one dense matrix in obsm"
-                )
-            ((name, x),) = dense.items()
-            require_memory(x.size * x.dtype.itemsize, shown(path))
-            vectors, obs = check_vectors(x[:], f"{shown(path)}, matrix {name},"), file["obs"]
-            index = obs.attrs["_index"]
-            columns = {column: _of_obs(obs[column]) for column in (*obs.attrs["column-order"], index)}
-    except (OSError, KeyError, RuntimeError, TypeError, ValueError, AttributeError) as error:
-        raise error if isinstance(error, InputError) else damaged(path, ".h5ad", error) from None
-    own = columns.pop(index)
-    return _sides({UNNAMED: vectors}, {"item_id": own, **columns}, Facts(), path)
-
-
-def _of_obs(column: Any) -> np.ndarray:
-    """Return a column of obs, whose categories are codes and what they stand for, −1 for none."""
-    if "categories" in column:
-        values = np.array([*_of_obs(column["categories"]), None], dtype=object)
-        return values[column["codes"][:]]
-    values = column["values"][:] if "values" in column else column[:]  # a nullable column has a mask beside
-    return np.array([each.decode() for each in values], dtype=object) if values.dtype.kind in "SO" else values
-
-
-def _sides_of_table(table: "pa.Table", path: Path) -> dict[str, Embeddings]:
+def sides_of_table(table: "pa.Table", path: Path) -> dict[str, Embeddings]:
     import pyarrow.types as types
 
     lists = [
@@ -132,11 +94,11 @@ def _sides_of_table(table: "pa.Table", path: Path) -> dict[str, Embeddings]:
         modality: _vectors(table.column(name), f"{shown(path)}, column {shown(name)},")
         for modality, name in found.items()
     }
-    return _sides(vectors, columns_of(table.drop_columns(vector_columns)), facts, path)
+    return sides_of_columns(vectors, columns_of(table.drop_columns(vector_columns)), facts, path)
 
 
-def _sides(
-    vectors: Mapping[str, np.ndarray], columns: dict[str, np.ndarray], facts: Facts, path: Path
+def sides_of_columns(
+    vectors: Mapping[str, Any], columns: dict[str, np.ndarray], facts: Facts, path: Path
 ) -> dict[str, Embeddings]:
     """Return the sides of a table: those of its vector columns, or of the values of its column `modality`."""
     of_row = columns.pop("modality", None) if set(vectors) == {UNNAMED} else None
@@ -157,6 +119,11 @@ def _sides(
         for modality, rows in vectors.items()
     }
     return sides if of_row is None else _by_modality(sides[UNNAMED], of_row, path)
+
+
+def take_ids(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the columns with `id` as item_id, where there is no item_id."""
+    return columns if "item_id" in columns or "id" not in columns else {"item_id": columns.pop("id"), **columns}
 
 
 def _by_modality(rows: Embeddings, of_row: np.ndarray, path: Path) -> dict[str, Embeddings]:
@@ -203,3 +170,8 @@ def write_parquet(embeddings: Embeddings, path: Path) -> None:
     with writing(path) as file, pq.ParquetWriter(file, group(0).schema, use_dictionary=list(arrays)) as writer:  # pyright: ignore
         for start in range(0, len(embeddings), GROUP):
             writer.write_table(group(start))
+
+
+_COLUMNS = "a vector column, or one for each modality; item_id, label, modality and other columns"
+formats.add("parquet", Format("Parquet", _COLUMNS, "", read_parquet, (".parquet",)))
+formats.add("arrow", Format("Arrow IPC, Feather", _COLUMNS, "", read_arrow, (".arrow", ".feather")))
