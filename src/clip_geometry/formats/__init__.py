@@ -1,6 +1,6 @@
 """Import of embeddings from files of other tools, and export to them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 

@@ -159,7 +159,7 @@ def _aligned(sides: Mapping[str, Embeddings]) -> dict[str, Embeddings]:
 formats.add(
     "clip-retrieval",
     Format(
-        title="clip-retrieval folder",
+        title="clip-retrieval",
         holds="img_emb/, text_emb/ and others are modalities; the columns of metadata/ belong to every one",
         streams="memory-mapped",
         read=read_clip_retrieval,

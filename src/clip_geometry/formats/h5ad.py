@@ -33,10 +33,11 @@ def read_h5ad(path: Path) -> Sides:
 
 def _of_obs(column: Any, path: Path) -> np.ndarray:
     """Return a column of obs, whose categories are codes and what they stand for, −1 for none."""
-    if "categories" in column:
+    grouped = hasattr(column, "keys")
+    if grouped and "categories" in column:
         values = np.array([*_of_obs(column["categories"], path), None], dtype=object)
         return values[column["codes"][:]]
-    held = column["values"] if "values" in column else column  # a nullable column has a mask beside
+    held = column["values"] if grouped else column  # a nullable column has a mask beside
     require_memory(held.size * held.dtype.itemsize, f"{shown(path)}, a column of obs,")
     values = held[:]
     return np.array([each.decode() for each in values], dtype=object) if values.dtype.kind in "SO" else values
@@ -47,7 +48,7 @@ formats.add(
     Format(
         title="AnnData",
         holds="X, or the only matrix of obsm; the index of obs is item_id, its columns are labels and metadata",
-        streams="as HDF5",
+        streams="memory-mapped, or read in blocks if chunked",
         read=read_h5ad,
         suffixes=(".h5ad",),
         extra="hdf5",

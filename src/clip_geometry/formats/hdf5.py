@@ -104,7 +104,7 @@ formats.add(
         title="HDF5",
         holds="datasets (n, d) of floats are modalities by their names; arrays of n values in the same group are "
         "item_id (or id), labels and metadata",
-        streams="contiguous datasets are memory-mapped, chunked ones read in blocks",
+        streams="memory-mapped, or read in blocks if chunked",
         read=read_hdf5,
         suffixes=(".h5", ".hdf5"),
         extra="hdf5",
