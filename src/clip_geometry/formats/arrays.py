@@ -1,5 +1,6 @@
 """Arrays by name in a hierarchy of groups, as in HDF5 and zarr: which are rows, and what belongs to them."""
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ class Stored:
         return in_memory_or_lazy([LazyRows(self.opened, (n, d), native)])
 
     def column(self, source: str) -> np.ndarray:
-        require_memory(int(np.prod([float(size) for size in self.shape])) * self.dtype.itemsize, source)
+        require_memory(math.prod(self.shape) * self.dtype.itemsize, source)
         with self.opened() as opened:
             values = np.asarray(opened[:])
         if values.dtype.kind not in "SOTU":

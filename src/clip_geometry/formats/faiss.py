@@ -76,6 +76,10 @@ class _Cursor:
     def kind(self) -> str:
         return self.array("S4", 1)[0].decode("latin-1")
 
+    def peek(self) -> str:
+        kind, self.at = self.kind(), self.at - 4
+        return kind
+
 
 def _index(cursor: _Cursor, depth: int = 0) -> Rows:
     """Return the rows of the index that begins here, and move behind it."""
@@ -118,7 +122,12 @@ def _index(cursor: _Cursor, depth: int = 0) -> Rows:
 def _inverted_lists(cursor: _Cursor, d: int, depth: int) -> Rows:
     lists = cursor.number("<u8")
     cursor.skip(8)
-    _skip_quantizer(cursor, depth)
+    if cursor.peek() not in (*FLAT, "IHNf"):
+        raise InputError(
+            f"{shown(cursor.path)} finds its lists by an index that is not flat ({shown(cursor.peek())}): give a flat "
+            "or IVF-flat index"
+        )
+    _index(cursor, depth + 1)  # of the centroids, whose rows are none of ours
     direct = cursor.number("u1")
     cursor.vector("<i8")
     if direct == 2:
@@ -150,16 +159,6 @@ def _inverted_lists(cursor: _Cursor, d: int, depth: int) -> Rows:
         starts.append(cursor.skip(4 * d * size))
         ids.append(cursor.array("<i8", size))
     return Rows(d, np.array(starts, np.int64), sizes, np.concatenate(ids) if ids else np.zeros(0, np.int64))
-
-
-def _skip_quantizer(cursor: _Cursor, depth: int) -> None:
-    """Move behind the index of the centroids, whose rows are none of ours."""
-    try:
-        _index(cursor, depth + 1)
-    except InputError:
-        raise InputError(
-            f"{shown(cursor.path)} finds its lists by an index that is not flat: give a flat or IVF-flat index"
-        ) from None
 
 
 def _rows(path: Path) -> tuple[Any, np.ndarray | None]:
@@ -227,7 +226,7 @@ formats.add(
         streams="read in blocks",
         read=read_faiss,
         suffixes=(".faiss", ".index"),
-        recognizes=lambda folder: (folder / "search.json").is_file() and (folder / "items.parquet").is_file(),
+        recognizes=lambda folder: (folder / "search.json").is_file() and any(folder.glob("items*.faiss")),
         limits="flat, IVF-flat and HNSW-flat only: others keep quantized or transformed rows",
     ),
 )

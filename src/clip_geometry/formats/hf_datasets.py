@@ -44,7 +44,7 @@ formats.add(
         holds="columns of vectors are modalities by their names; item_id (or id), label, modality, plain columns",
         streams="memory-mapped",
         read=read_datasets,
-        recognizes=lambda folder: (folder / "state.json").is_file() or (folder / "dataset_dict.json").is_file(),
+        recognizes=lambda folder: any((folder / name).is_file() for name in ("dataset_dict.json", "dataset_info.json")),
         limits="of save_to_disk, one split; nested columns, such as images, are left out",
     ),
 )

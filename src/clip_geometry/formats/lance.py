@@ -1,6 +1,7 @@
 """LanceDB: a table, the folder X.lance, or a database, a folder of tables."""
 
 import functools
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -55,6 +56,7 @@ def _read_table(path: Path) -> Sides:
 
 @contextmanager
 def _opened(path: Path, version: int | None = None) -> Iterator[Any]:
+    os.environ.setdefault("LANCEDB_LOG", "error")  # its warnings of a damaged table would stand beside our sentence
     lancedb = library("lancedb", "lancedb", "lance", path)
     with _panics(path):
         table = lancedb.connect(path.parent).open_table(path.stem)

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from clip_geometry.formats.format import Format, Sides, formats, reading_with
+from clip_geometry.formats.format import Format, Sides, by_suffix, formats, reading_with
 from clip_geometry.formats.mapped import rows_at
 from clip_geometry.formats.tables import Facts, column_of, sides_of_columns
-from clip_geometry.formats.vectors import check_vectors, sides_by_name
+from clip_geometry.formats.vectors import check_vectors, modality_of, sides_by_name
 from clip_geometry.paths import existing_file
 from clip_geometry.progress import note
 from clip_geometry.reading import damaged, npy_header, parse_json, require_memory
@@ -87,7 +87,7 @@ def read_webdataset(path: Path) -> Sides:
     for modality, name in named.items():
         rows = found[name]
         if len(set(rows.samples)) < len(rows.samples) or len({ids[k] for k in rows.samples}) < len(rows.samples):
-            raise InputError(f"{shown(path)} has two vectors {shown(f'.{name}.npy')} of one key; keep one")
+            raise InputError(f"{shown(path)} has two vectors {shown(f'{name}.npy'.lstrip('.'))} of one key; keep one")
         parts = [(mapped[k], np.array(offsets, np.int64)) for k, offsets in rows.offsets.items()]
         columns = {called: column_of([beside[k].get(called) for k in rows.samples]) for called in names}
         own = {"key" if "item_id" in columns else "item_id": column_of([ids[k] for k in rows.samples])}
@@ -153,6 +153,14 @@ def _columns(kind: str, content: bytes, source: str) -> dict[str, Any]:
     return {"label": int(stripped) if stripped.isascii() and stripped.lstrip("-").isdigit() else stripped}
 
 
+def is_webdataset(folder: Path) -> bool:
+    """Whether a folder has tars, and no files beside that are called after modalities, image.npy and text.npy."""
+    if not any(folder.glob("*.tar")):
+        return False
+    known = by_suffix()
+    return not any(modality_of(path.stem) and known.get(path.suffix.lower()) for path in folder.glob("*.*"))
+
+
 formats.add(
     "webdataset",
     Format(
@@ -162,7 +170,7 @@ formats.add(
         streams="memory-mapped",
         read=read_webdataset,
         suffixes=(".tar",),
-        recognizes=lambda folder: any(folder.glob("*.tar")),
+        recognizes=is_webdataset,
         limits="one vector a file; a folder holds the shards of one data set; no compressed tars",
         by_name=False,
     ),

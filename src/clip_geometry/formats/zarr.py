@@ -5,6 +5,8 @@ CODECS, which decode numbers and text, are let through.
 """
 
 import functools
+import math
+import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -35,23 +37,38 @@ def read_zarr(path: Path) -> Sides:
     """Read the matrices of floats as modalities by their names, and arrays beside them as ids, labels and metadata."""
     library("zarr", "zarr", "zarr", path)
     path = existing(path, "a zarr folder or archive")
-    _check_codecs(path)
-    with _opened(path, "") as root:
-        arrays = {name: _stored(array, name, path) for name, array in _arrays(root, path).items()}
-        return sides_of_arrays({name: each for name, each in arrays.items() if each is not None}, path)
+    arrays: dict[str, Stored] = {}
+    for name, version in _described_arrays(path).items():
+        with _opened(path, name, version) as array:
+            if (found := _stored(array, name, version, path)) is not None:
+                arrays[name] = found
+    with reading_with(path, KIND):
+        return sides_of_arrays(arrays, path)
 
 
-def _check_codecs(path: Path) -> None:
-    """Raise InputError for descriptions of arrays that are no JSON, and for codecs other than CODECS."""
+def _described_arrays(path: Path) -> dict[str, int]:
+    """Return name → version of the arrays; a name is the folder of its description.
+
+    Raises:
+        InputError: A description is no JSON, or asks for a codec other than CODECS.
+    """
+    found: dict[str, int] = {}
     for name, content in _descriptions(path):
         source = f"{shown(path)}, {shown(name)},"
-        for codec in _codecs(parse_json(content, source, dict[str, Any])):
+        described = parse_json(content, source, dict[str, Any])
+        for codec in _codecs(described):
             called = codec.get("id", codec.get("name")) if isinstance(codec, Mapping) else codec
             if not isinstance(called, str) or called.removeprefix("numcodecs.") not in CODECS:
                 raise InputError(
                     f"{source} asks for the codec {shown(called)}, which is not among those that only decode numbers "
                     "and text: write the array with another codec"
                 )
+        folder, _, last = name.rpartition("/")
+        if last == ".zarray" or described.get("node_type") == "array":
+            found[folder] = 2 if last == ".zarray" else 3
+    if not found:
+        raise InputError(f"{shown(path)} has no zarr arrays; expected zarr.json or .zarray in it, or in folders of it")
+    return dict(sorted(found.items()))
 
 
 def _codecs(described: Mapping[str, Any]) -> Iterator[Any]:
@@ -71,7 +88,10 @@ def _descriptions(path: Path) -> Iterator[tuple[str, bytes]]:
     if path.is_dir():
         for found in sorted(path.rglob("*")):
             if found.name in META:
-                yield str(found.relative_to(path)), read_bytes(found, "the description of an array", most=MOST_META)
+                yield (
+                    found.relative_to(path).as_posix(),
+                    read_bytes(found, "the description of an array", most=MOST_META),
+                )
         return
     with reading_with(path, "zip"), zipfile.ZipFile(path) as archive:
         for entry in archive.infolist():
@@ -83,41 +103,21 @@ def _descriptions(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 @contextmanager
-def _opened(path: Path, name: str) -> Iterator[Any]:
-    """Open the root, or the array of this name; what was consolidated may differ from what was checked."""
+def _opened(path: Path, name: str, version: int) -> Iterator[Any]:
+    """Open an array by itself: what a group says of its arrays may differ from what was checked."""
     import zarr
     from zarr.storage import LocalStore, ZipStore
 
-    with reading_with(path, KIND):
-        kind = LocalStore if path.is_dir() else ZipStore
-        store = kind(path, read_only=True)
+    with reading_with(path, KIND), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*does not have a Zarr V3 specification")
+        store = LocalStore(path, read_only=True) if path.is_dir() else ZipStore(path, mode="r")
         try:
-            root = _root(zarr, store, path)
-            yield root[name] if name else root
+            yield zarr.open_array(store, path=name, mode="r", zarr_format=version)  # pyright: ignore
         finally:
             store.close()
 
 
-def _root(zarr: Any, store: Any, path: Path) -> Any:
-    for version in (3, 2):
-        for open_one in (zarr.open_group, zarr.open_array):
-            options = {"use_consolidated": False} if open_one is zarr.open_group else {}
-            try:
-                return open_one(store, mode="r", zarr_format=version, **options)
-            except (FileNotFoundError, zarr.errors.NodeNotFoundError, zarr.errors.ContainsArrayError):
-                continue
-    raise InputError(f"{shown(path)} has no zarr array or group at its root; expected zarr.json, .zarray or .zgroup")
-
-
-def _arrays(root: Any, path: Path) -> dict[str, Any]:
-    import zarr
-
-    if isinstance(root, zarr.Array):
-        return {"": root}
-    return {name: each for name, each in root.members(max_depth=8) if isinstance(each, zarr.Array)}
-
-
-def _stored(array: Any, name: str, path: Path) -> Stored | None:
+def _stored(array: Any, name: str, version: int, path: Path) -> Stored | None:
     """Return what stands for an array; None for types that NumPy has no plain name for.
 
     Raises:
@@ -127,17 +127,32 @@ def _stored(array: Any, name: str, path: Path) -> Stored | None:
     if array.dtype.kind not in "fiubSTUO":
         note(f"left out of {shown(path)}: {name}, whose type is {array.dtype}")
         return None
-    require_memory(int(np.prod([float(size) for size in array.chunks])) * array.dtype.itemsize, f"a chunk of {source}")
+    require_memory(math.prod(array.chunks) * array.dtype.itemsize, f"a chunk of {source}")
     if array.size and array.nchunks_initialized < (expected := array.nchunks):
         raise InputError(
             f"{source} lacks {expected - array.nchunks_initialized} of {expected} chunks, where zarr fills in "
             f"{array.fill_value}: copy or write it again"
         )
-    return Stored(array.shape, np.dtype(array.dtype), functools.partial(_opened, path, name))
+    if path.is_dir() and "blosc" in str(array.compressors).casefold() and array.shards is None:
+        _check_blosc(
+            path / name, math.prod(array.chunks) * array.dtype.itemsize if array.dtype.kind in "fiub" else None
+        )
+    return Stored(array.shape, np.dtype(array.dtype), functools.partial(_opened, path, name, version))
+
+
+def _check_blosc(folder: Path, size: int | None) -> None:
+    """Raise InputError for a chunk that is not as long as it says, or would be: Blosc reads on behind what is there."""
+    for path in folder.rglob("*"):
+        if path.is_file() and path.name not in (*META, ".zattrs"):
+            with path.open("rb") as file:
+                head = np.frombuffer(file.read(16).ljust(16, b"\0"), "<u4")
+            there = path.stat().st_size
+            if head[3] != there or (size is not None and head[1] != size):
+                raise damaged(path, KIND, f"a chunk of {head[3]} bytes, unpacked {head[1]}; it has {there}")
 
 
 def is_zarr(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in META)
+    return folder.suffix.lower() == ".zarr" or any((folder / name).is_file() for name in META)
 
 
 formats.add(
@@ -153,5 +168,6 @@ formats.add(
         extra="zarr",
         limits="arrays whose chunks are not all there, and codecs that are not among numcodecs' plain ones, are "
         "refused",
+        by_name=False,
     ),
 )
