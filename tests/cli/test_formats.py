@@ -50,7 +50,7 @@ chosen = rows[torch.arange(0, len(rows), 9973)].double().sum().item()
 total = sum(block.double().sum().item() for block in rows.split(4096))
 print(peak() - before, total, chosen)
 """
-N, D = 100_000, 256  # 102 MB
+N, D = 200_000, 256  # 205 MB
 
 
 def large_hdf5(folder):
@@ -105,7 +105,7 @@ def large_lance(folder):
 
 
 def large():
-    return np.random.default_rng(0).normal(size=(N, D)).astype(np.float32) + 0.5
+    return np.random.default_rng(0).random((N, D), np.float32)
 
 
 @pytest.mark.slow
@@ -120,5 +120,4 @@ def test_a_file_of_a_quarter_of_the_memory_is_never_held_as_a_whole(tmp_path, wr
     peak, total, chosen = map(float, done.stdout.split())
     assert total == pytest.approx(large().astype(np.float64).sum(), rel=1e-12)
     assert chosen == pytest.approx(large()[::9973].astype(np.float64).sum(), rel=1e-12)
-    print(peak / size)
-    assert peak < 0.5 * size
+    assert peak < 0.5 * size  # 0.15 to 0.43: up to 86 MB, whatever the size, of what LanceDB reads ahead

@@ -116,7 +116,7 @@ def test_bytes_that_were_altered(tmp_path, name):
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as p:
-        for k in range(60):
+        for k in range(24):
             files = files_of(path)
             file = files[rng.integers(len(files))]
             content = file.read_bytes()
