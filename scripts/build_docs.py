@@ -1,6 +1,6 @@
-"""Write the documentation pages that are made: docs/measures.md from the registry, docs/performance.md from
-benchmarks/results/, docs/formats.md from the registry, docs/reproduction.md from the ledger and docs/reproduction/; the lists of the command line; and the
-type stub of the package, whose names are lazy.
+"""Write the documentation pages that are made: docs/measures.md and docs/formats.md from their registries,
+docs/performance.md from benchmarks/results/, docs/reproduction.md from the ledger and docs/reproduction/; the lists of
+the command line; and the type stub of the package, whose names are lazy.
 
 python scripts/build_docs.py
 """

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from clip_geometry.embeddings import LazyRows, in_memory_or_lazy, is_large
-from clip_geometry.formats.format import Format, Sides, formats, library, reading_with
+from clip_geometry.formats.format import Format, Sides, formats, library
 from clip_geometry.formats.tables import columns_of, plain_columns, rows_of_lists, sides_of_lists, vector_columns
 from clip_geometry.formats.vectors import UNNAMED, check_vectors, modality_of
 from clip_geometry.reading import damaged, require_memory
@@ -69,12 +70,14 @@ def _opened(path: Path, version: int | None = None) -> Iterator[Any]:
 def _panics(path: Path) -> Iterator[None]:
     """Turn errors of the library, and panics of what it is written in, which are no Exception, into one sentence."""
     try:
-        with reading_with(path, KIND):
-            yield
+        yield
+    except InputError:
+        raise
     except BaseException as error:
-        if type(error).__name__ != "PanicException":
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise damaged(path, KIND, str(error)) from None
+        said = re.sub(r", /\S+:\d+.*", "", str(error), flags=re.DOTALL)  # where in its own source
+        raise damaged(path, KIND, said.partition("\n")[0] or type(error).__name__) from None
 
 
 def _read(table: Any, columns: list[str], start: int, stop: int) -> Any:
