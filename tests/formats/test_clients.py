@@ -375,6 +375,23 @@ def test_a_shipped_index_is_read_back(tmp_path, name, indices):
         assert side.item_id.tolist() == ids
 
 
+def test_an_index_with_a_table_of_its_rows(tmp_path, held):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    written.faiss(tmp_path).rename(tmp_path / "index.faiss")
+    columns = {"modality": ["image", "text"] * (N // 2), "item_id": IDS, "label": LABELS, "note": NOTES}
+    pq.write_table(pa.table(columns), tmp_path / "items.parquet")
+    found = read_any(tmp_path)
+    for start, modality in enumerate(("image", "text")):
+        assert_same_bits(np.asarray(found[modality].vectors), IMAGE[start::2])
+        assert found[modality].item_id.tolist() == IDS[start::2]
+        assert found[modality].metadata["note"].tolist() == NOTES[start::2]
+    pq.write_table(pa.table({name: column[1:] for name, column in columns.items()}), tmp_path / "items.parquet")
+    with pytest.raises(InputError, match=r"has 60 rows in index\.faiss and fewer in items\.parquet"):
+        read_any(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("name", "package"), [("hdf5", "h5py"), ("h5ad", "h5py"), ("zarr", "zarr"), ("lance", "lancedb")]
 )

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 from clip_geometry import reading
 from clip_geometry.embedding.reading import is_store, read_store
@@ -15,7 +17,7 @@ from clip_geometry.formats.vectors import LABEL_NAMES, UNNAMED, is_rows, modalit
 from clip_geometry.modalities import modality_name
 from clip_geometry.paths import existing_file, expanded
 from clip_geometry.progress import note
-from clip_geometry.registry import InputError, did_you_mean, import_all, shown
+from clip_geometry.registry import InputError, did_you_mean, shown
 
 __all__ = [
     "export_clip_retrieval",
@@ -39,7 +41,9 @@ formats.add(
         recognizes=is_store,
     ),
 )
-import_all(__name__)
+for _module in iter_modules(__path__):
+    if not _module.ispkg:  # a format is a module
+        import_module(f"{__name__}.{_module.name}")
 
 
 def read_any(path: str | Path, *, unnamed: str | None = None) -> dict[str, Embeddings]:

@@ -18,6 +18,7 @@ from clip_geometry.paths import existing_file
 from clip_geometry.reading import Schema, damaged, read_json, read_table
 from clip_geometry.registry import InputError, listed, shown
 
+INDEX = "index.faiss"  # of a folder with one, beside items.parquet
 FLAT = ("IxFI", "IxF2", "IxFl")
 # why the rows of other indices cannot be read: what begins with the letters
 NOT_ROWS = {
@@ -180,13 +181,13 @@ def _rows(path: Path) -> tuple[Any, np.ndarray | None]:
 
 
 def read_faiss(path: Path) -> Sides:
-    """Read the rows of an index, or of a folder of `clip-geometry ship faiss`.
+    """Read the rows of an index, or of a folder with items.parquet, in which row k is that of the index.
 
     They are in the order of their ids, which become item_id where a program has given them (IndexIDMap, or
     add_with_ids of an IVF index).
     """
     if path.is_dir():
-        return _read_shipped(path)
+        return _read_folder(path)
     vectors, ids = _rows(path)
     provenance = {"source": str(path), "dtype": "float32"}
     return {UNNAMED: Embeddings(vectors, UNNAMED, item_id=ids, provenance=provenance)}
@@ -197,10 +198,13 @@ class _Part(Schema):
     first: int
 
 
-def _read_shipped(folder: Path) -> Sides:
-    """Read the repaired items of a folder that `ship` wrote; its queries have to be repaired too."""
-    queries = read_json(folder / "search.json", "the table of a shipped index", dict[str, list[_Part]])
-    names = {part.first: part.index for parts in queries.values() for part in parts}
+def _read_folder(folder: Path) -> Sides:
+    """Read an index with a table of its rows, or what `ship` wrote: repaired items, whose queries are to be repaired
+    too."""
+    names = {0: INDEX}
+    if (folder / "search.json").is_file():
+        queries = read_json(folder / "search.json", "the table of a shipped index", dict[str, list[_Part]])
+        names = {part.first: part.index for parts in queries.values() for part in parts}
     if not names or any(Path(name).name != name for name in names.values()):
         raise damaged(folder / "search.json", "FAISS", f"its indices are {listed(names.values())}")
     columns = columns_of(read_table(folder / "items.parquet"))
@@ -217,16 +221,22 @@ def _read_shipped(folder: Path) -> Sides:
     return sides
 
 
+def is_faiss(folder: Path) -> bool:
+    if (folder / INDEX).is_file():
+        return (folder / "items.parquet").is_file()
+    return (folder / "search.json").is_file() and any(folder.glob("items*.faiss"))
+
+
 formats.add(
     "faiss",
     Format(
         title="FAISS index",
         holds="rows in the order of their ids, which are item_id if a program has given them; a folder of "
-        "`clip-geometry ship faiss` has modalities and metadata too",
+        "index.faiss and items.parquet, or of `clip-geometry ship faiss`, has modalities and metadata too",
         streams="read in blocks",
         read=read_faiss,
         suffixes=(".faiss", ".index"),
-        recognizes=lambda folder: (folder / "search.json").is_file() and any(folder.glob("items*.faiss")),
+        recognizes=is_faiss,
         limits="flat, IVF-flat and HNSW-flat only: others keep quantized or transformed rows",
     ),
 )
