@@ -1,6 +1,6 @@
-"""Write the documentation pages that are made: docs/measures.md from the registry, docs/performance.md from
-benchmarks/results/, docs/reproduction.md from the ledger and docs/reproduction/; the lists of the command line; and the
-type stub of the package, whose names are lazy.
+"""Write the documentation pages that are made: docs/measures.md and docs/formats.md from their registries,
+docs/performance.md from benchmarks/results/, docs/reproduction.md from the ledger and docs/reproduction/; the lists of
+the command line; and the type stub of the package, whose names are lazy.
 
 python scripts/build_docs.py
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from clip_geometry import _HOME
 from clip_geometry.cli.lists import shipped_lists
+from clip_geometry.formats import formats
 from clip_geometry.ledger import read_recorded
 from clip_geometry.ledger.tables import reproduction_page
 from clip_geometry.report.explained import measures_page
@@ -26,6 +27,7 @@ def pages() -> dict[Path, str]:
         Path("src/clip_geometry/cli/lists.json"): shipped_lists(),
         Path("src/clip_geometry/__init__.pyi"): stub(),
         Path("docs/measures.md"): measures_page(),
+        Path("docs/formats.md"): render(ROOT / "scripts" / "formats.md.j2", formats=formats),
         Path("docs/performance.md"): render(ROOT / "benchmarks" / "performance.md.j2", outputs=outputs),
         Path("docs/reproduction.md"): reproduction_page(read_recorded(ROOT / "docs" / "reproduction")),
     }

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,12 @@ def joined(parts: Sequence[np.ndarray]) -> Any:
     if len(parts) == 1:
         return parts[0]
     return ShardedRows(parts) if is_large(*(part.shape for part in parts)) else np.concatenate(parts)
+
+
+def in_memory_or_lazy(parts: Sequence["LazyRows"]) -> Any:
+    """The rows of all parts: an array, or ShardedRows if that would be large."""
+    rows = ShardedRows(parts)  # pyright: ignore[reportArgumentType]
+    return rows if is_large(rows.shape) else np.asarray(rows)
 
 
 class ShardedRows:
@@ -113,6 +119,58 @@ class ShardedRows:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.concatenate(self.parts).astype(dtype or self.dtype, copy=False)
+
+
+class LazyRows:
+    """A part of ShardedRows: rows that a format's library reads when they are asked for, by a slice or by indices.
+
+    Args:
+        opened: Returns a context that gives something to slice, `source[start:stop]`. It is entered for each read, so
+            that no file stays open and the rows can be pickled.
+        shape: (n, d).
+        dtype: In native byte order, of the rows as read.
+        part: The memory map that they are read from, if it is one.
+    """
+
+    ndim = 2
+    SPAN = 4096  # rows that indices read in one go, at most
+    NEAR = 64  # rows that are read in vain rather than asking a second time
+
+    def __init__(
+        self,
+        opened: Callable[[], AbstractContextManager[Any]],
+        shape: tuple[int, int],
+        dtype: Any,
+        *,
+        part: np.ndarray | None = None,
+    ):
+        self.opened, self.shape, self.dtype, self.part = opened, shape, np.dtype(dtype), part
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        if isinstance(rows, slice):
+            start, stop, step = rows.indices(len(self))
+            if step == 1:
+                with self.opened() as source:
+                    copy = None if self.part is None else True  # pages of a memory map are given back
+                    return np.array(source[start : max(start, stop)], self.dtype, copy=copy)
+            rows = np.arange(start, stop, step)
+        wanted, place = np.unique(rows, return_inverse=True)
+        far = (np.diff(wanted) > self.NEAR) | (np.diff(wanted // self.SPAN) > 0)
+        spans = np.split(wanted, np.flatnonzero(far) + 1)
+        found = np.empty((len(wanted), self.shape[1]), self.dtype)
+        done = 0
+        with self.opened() as source:
+            for span in spans if len(wanted) else ():
+                block = np.asarray(source[int(span[0]) : int(span[-1]) + 1])
+                found[done : done + len(span)] = block[span - span[0]]
+                done += len(span)
+        return found[place.reshape(-1)]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self[:].astype(dtype or self.dtype, copy=False)
 
 
 class _Chosen:

@@ -258,7 +258,7 @@ def read_npy(path: str | Path, *, mmap: bool = True, what: str = "a file of embe
     path = existing_file(path, what)
     try:
         with path.open("rb") as file:
-            shape, dtype = _npy_header(file, path, path.stat().st_size)
+            shape, dtype = npy_header(file, path, path.stat().st_size)
         if mmap and math.prod(shape):
             return np.load(path, mmap_mode="r", allow_pickle=False)
         require_memory(math.prod(shape) * dtype.itemsize, shown(path))
@@ -270,8 +270,9 @@ def read_npy(path: str | Path, *, mmap: bool = True, what: str = "a file of embe
 _HEADER = 2**16  # bytes of a .npy header, which is parsed as Python literals
 
 
-def _npy_header(file: Any, source: Any, size: int) -> tuple[tuple[int, ...], np.dtype]:
-    """Shape and dtype in the header; InputError for objects, and where `size` bytes are too few for them."""
+def npy_header(file: Any, source: Any, size: int) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and dtype in the header, behind which the file then is; InputError for objects, and where `size` bytes are
+    too few for them."""
     name = shown(source) if isinstance(source, Path) else source
     if file.read(len(_MAGIC)) != _MAGIC:
         raise InputError(f"{name} is no .npy file, it does not begin with {_MAGIC!r}: write it with numpy.save")
@@ -310,7 +311,7 @@ def read_npz(path: str | Path, what: str = "a file of embeddings") -> dict[str, 
                 source = f"{shown(path)}, array {shown(name)},"
                 with archive.open(entry) as file:
                     content = io.BytesIO(file.read(entry.file_size + 1))
-                _npy_header(content, source, len(content.getbuffer()))
+                npy_header(content, source, len(content.getbuffer()))
                 content.seek(0)
                 arrays[name] = np.lib.format.read_array(content, allow_pickle=False, max_header_size=_HEADER)
     except _ZIP_ERRORS as error:
@@ -376,17 +377,22 @@ def read_safetensors(
         raise error if isinstance(error, InputError) else damaged(path, ".safetensors", error) from None
 
 
-def read_checkpoint(path: str | Path, what: str = "a checkpoint file") -> Any:
-    """Reads what torch.save wrote: tensors and plain values only; pickled objects are refused, never run."""
+def read_checkpoint(path: str | Path, what: str = "a checkpoint file", *, mmap: bool = False) -> Any:
+    """Reads what torch.save wrote: tensors and plain values only; pickled objects are refused, never run.
+
+    mmap: tensors of a large file are memory-mapped.
+    """
     import torch
 
     path = existing_file(path, what)
     try:
-        require_memory(path.stat().st_size, shown(path))
+        # what torch wrote before 1.6 is no zip archive, and cannot be mapped
+        mapped = mmap and path.stat().st_size > memory.memory() // 24 and zipfile.is_zipfile(path)
+        require_memory(0 if mapped else path.stat().st_size, shown(path))
         with warnings.catch_warnings():
             for message in ("Detected pickle protocol", ".*TorchScript archive"):  # if it matters, an error follows
                 warnings.filterwarnings("ignore", message=message)
-            return torch.load(path, map_location="cpu", weights_only=True)
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except InputError:
         raise
     except Exception:  # a damaged pickle raises nearly anything

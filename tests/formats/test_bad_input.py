@@ -74,7 +74,7 @@ def test_pickled_objects_are_not_loaded(tmp_path, suffix):
 def test_unknown_extension(tmp_path):
     for name, hint in {
         "x.parqet": "did you mean '.parquet'",
-        "x.csv": "known are .npy, .npz",
+        "x.doc": "known are .npy, .npz",
         "x": "known are",
     }.items():
         (tmp_path / name).write_text("x")

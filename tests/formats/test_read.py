@@ -150,3 +150,13 @@ def test_a_pt_file_of_anything_else_is_one_sentence_and_runs_nothing(tmp_path):
         read_any(tmp_path / "b.pt")
     torch.save(torch.ones(3, 2, requires_grad=True), tmp_path / "c.pt")
     assert read_any(tmp_path / "c.pt")["c"].vectors.shape == (3, 2)
+
+
+def test_a_large_pt_file_is_memory_mapped(tmp_path, monkeypatch):
+    path = write(tmp_path / "x.pt", cloud(1000, 50))
+    monkeypatch.setattr("clip_geometry.memory.memory", lambda: path.stat().st_size // 2)  # more than there is
+    mapped = read_any(path)["x"].vectors
+    assert_same_bits(mapped, cloud(1000, 50))
+    torch.save(torch.from_numpy(cloud(1000, 50)), path, _use_new_zipfile_serialization=False)
+    with pytest.raises(InputError, match="in memory and there are"):
+        read_any(path)

@@ -353,7 +353,10 @@ def diagnose_command(
 @app.command("list")
 def list_command(
     what: Annotated[
-        str, typer.Argument(metavar="measures|evaluators|models|datasets|tasks|transforms|repairs|checks|experiments")
+        str,
+        typer.Argument(
+            metavar="measures|evaluators|models|datasets|formats|tasks|transforms|repairs|checks|experiments"
+        ),
     ],
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="explain this one in full")] = None,
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from clip_geometry.cli.tables import console, number, print_table, say
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.files import write_atomically
-from clip_geometry.formats import READERS, read_labels, read_sets, with_labels
+from clip_geometry.formats import by_suffix, read_labels, read_sets, with_labels
 from clip_geometry.geometry import measures as all_measures
 from clip_geometry.measuring.comparison import LEVEL, Change, Comparison, compare, letter
 from clip_geometry.measuring.records import ALL, DEFAULT_STEPS, names_to_measure, records_by
@@ -79,7 +79,7 @@ def compare_paths(
 def _holds_records(path: Path) -> bool:
     if path.is_dir():
         return (path / "results.jsonl").exists()
-    return path.suffix.lower() not in READERS
+    return path.suffix.lower() not in by_suffix()
 
 
 def _measured(

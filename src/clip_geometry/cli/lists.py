@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from clip_geometry.geometry import Measure
 
 WIDEST = 100  # of text that is easy to read
-LISTS = ("measures", "evaluators", "models", "datasets", "tasks", "transforms", "repairs", "checks", "experiments")
+LISTS = (
+    *("measures", "evaluators", "models", "datasets", "formats", "tasks", "transforms", "repairs", "checks"),
+    "experiments",
+)
 Block = tuple[str, ...]  # a head, "name: what it is", and what is said below it
 Line = tuple[str, str, str, str]  # group, name, what it is, its variants
 
@@ -33,7 +36,7 @@ def print_list(what: str, name: str | None) -> None:
     """
     if what not in LISTS:
         raise InputError(
-            f"there is no list of {shown(what)}{did_you_mean(what, LISTS) or f'; known are {listed(LISTS, 10)}'}"
+            f"there is no list of {shown(what)}{did_you_mean(what, LISTS) or f'; known are {listed(LISTS, 12)}'}"
         )
     out = console()
     out.width = min(out.width, WIDEST)
@@ -130,6 +133,15 @@ def blocks_of(what: str) -> Iterator[Block]:
             from clip_geometry.data import datasets
 
             yield from _configured(datasets, "options (key=value)")
+        case "formats":
+            from clip_geometry.formats import formats
+
+            for name, each in formats.items():
+                files = ", ".join([*each.suffixes, *(["folders"] if each.recognizes else [])])
+                needs = f'needs: pip install "clip-geometry[{each.extra}]"' if each.extra else ""
+                limits = f"limits: {each.limits}" if each.limits else ""
+                head = f"{name}: {each.title} ({files}); {each.streams or 'has to fit into memory'}"
+                yield head, *filter(None, (f"holds: {each.holds}", limits, needs))
         case "tasks":
             from clip_geometry.tasks import target_tasks, tasks
 

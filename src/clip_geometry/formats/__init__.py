@@ -1,25 +1,19 @@
 """Import of embeddings from files of other tools, and export to them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 from clip_geometry import reading
 from clip_geometry.embedding.reading import is_store, read_store
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.formats.clip_retrieval import is_clip_retrieval, read_clip_retrieval, write_clip_retrieval
+from clip_geometry.formats.clip_retrieval import write_clip_retrieval
+from clip_geometry.formats.format import Format, by_suffix, format_of_folder, formats
 from clip_geometry.formats.labels import read_labels, with_labels
-from clip_geometry.formats.tables import is_export, read_arrow, read_h5ad, read_parquet, write_parquet
-from clip_geometry.formats.vectors import (
-    LABEL_NAMES,
-    UNNAMED,
-    is_rows,
-    modality_of,
-    read_npy,
-    read_npz,
-    read_pt,
-    read_safetensors,
-)
+from clip_geometry.formats.tables import is_export, write_parquet
+from clip_geometry.formats.vectors import LABEL_NAMES, UNNAMED, is_rows, modality_of
 from clip_geometry.modalities import modality_name
 from clip_geometry.paths import existing_file, expanded
 from clip_geometry.progress import note
@@ -37,25 +31,28 @@ __all__ = [
     "with_labels",
 ]
 
-# each returns the sides of a file by modality, UNNAMED if the file does not name it
-READERS: dict[str, Callable[[Path], dict[str, Embeddings]]] = {
-    ".npy": read_npy,
-    ".npz": read_npz,
-    ".safetensors": read_safetensors,
-    ".pt": read_pt,
-    ".parquet": read_parquet,
-    ".arrow": read_arrow,
-    ".feather": read_arrow,
-    ".h5ad": read_h5ad,
-}
+formats.add(
+    "store",
+    Format(
+        title="store of `embed`",
+        holds="modalities, item_id, labels and metadata",
+        streams="memory-mapped",
+        read=read_store,
+        recognizes=is_store,
+    ),
+)
+for _module in iter_modules(__path__):
+    if not _module.ispkg:  # a format is a module
+        import_module(f"{__name__}.{_module.name}")
 
 
 def read_any(path: str | Path, *, unnamed: str | None = None) -> dict[str, Embeddings]:
     """Read all embeddings at a path.
 
     Args:
-        path: A file (.npy, .npz, .safetensors, .pt, .parquet, .arrow, .feather, .h5ad), a store, a clip-retrieval
-            folder, or a folder with a file or a store for each modality, such as image.npy, text.npy and audio.npy.
+        path: A file or folder of any format (`clip-geometry list formats`: .npy, .parquet, .h5, .faiss, .lance, …,
+            stores, clip-retrieval folders), or a folder with a file or a store for each modality, such as image.npy,
+            text.npy and audio.npy.
         unnamed: Modality of rows whose file does not name one, neither inside nor by its name (text_emb.npy); default:
             the name of the file, captions of captions.npy.
 
@@ -181,31 +178,37 @@ def read_sides(path: str | Path) -> dict[str, Embeddings]:
     its texts: of a store en they are the modality en.
     """
     path = expanded(path)
-    if is_store(path):
-        return read_store(path)
-    if is_clip_retrieval(path):
-        return read_clip_retrieval(path)
     if path.is_dir():
-        files, stores = _files_by_modality(path), _sides_of_stores(path)
-        if not files and not stores:
-            raise InputError(
-                f"{shown(path)} is a directory, but neither a store nor a clip-retrieval folder nor one with "
-                f"image.npy and text.npy: give a file of embeddings ({', '.join(READERS)})"
-            )
-        for modality in files.keys() & stores.keys():
-            raise InputError(
-                f"{shown(path)} has {files[modality].name} and a store with {modality} rows: give one of them"
-            )
-        return stores | {modality: read_embeddings(file, modality=modality) for modality, file in files.items()}
-    path = existing_file(path, "a file of embeddings")
-    if path.suffix.lower() not in READERS:
-        hint = did_you_mean(path.suffix, READERS) or f"; known are {', '.join(READERS)}"
-        raise InputError(f"{shown(path)} has the unknown extension {shown(path.suffix)}{hint}")
-    sides = READERS[path.suffix.lower()](path)
+        found = format_of_folder(path)
+        if found is None:
+            return _sides_by_file(path)
+    else:
+        path = existing_file(path, "a file of embeddings")
+        found = by_suffix().get(path.suffix.lower())
+        if found is None:
+            known = by_suffix()
+            hint = did_you_mean(path.suffix, known) or f"; known are {', '.join(known)}"
+            raise InputError(f"{shown(path)} has the unknown extension {shown(path.suffix)}{hint}")
+    sides = found.read(path)
     if set(sides) != {UNNAMED}:
         return sides
     modality = modality_of(path.stem) or UNNAMED
     return {modality: _as(sides[UNNAMED], modality)}
+
+
+def _sides_by_file(folder: Path) -> dict[str, Embeddings]:
+    """Return the sides of a folder with a file, or a store, for each modality."""
+    files, stores = _files_by_modality(folder), _sides_of_stores(folder)
+    if not files and not stores:
+        raise InputError(
+            f"{shown(folder)} is a directory, but neither a store nor a clip-retrieval folder nor one with "
+            "image.npy and text.npy, nor of another format that clip-geometry list formats names"
+        )
+    for modality in files.keys() & stores.keys():
+        raise InputError(
+            f"{shown(folder)} has {files[modality].name} and a store with {modality} rows: give one of them"
+        )
+    return stores | {modality: read_embeddings(file, modality=modality) for modality, file in files.items()}
 
 
 def read_sets(*paths: str | Path) -> dict[str, Embeddings]:
@@ -262,7 +265,10 @@ def _files_by_modality(folder: Path) -> dict[str, Path]:
     """
     found: dict[str, Path] = {}
     for path in sorted(folder.iterdir(), key=lambda path: (path.stem not in ("image", "text"), path.name)):
-        if path.suffix.lower() not in READERS or not path.is_file() or path.stem.casefold() in LABEL_NAMES:
+        kind = by_suffix().get(path.suffix.lower())
+        if kind is None or not kind.by_name or path.stem.casefold() in LABEL_NAMES:
+            continue
+        if not path.is_file() and not (path.is_dir() and kind.recognizes and kind.recognizes(path)):
             continue
         modality = path.stem if path.stem in ("image", "text") else _named_after(path)
         if modality in found:

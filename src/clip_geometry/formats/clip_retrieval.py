@@ -11,6 +11,7 @@ import numpy as np
 
 from clip_geometry.embeddings import Embeddings, joined, pair
 from clip_geometry.files import npy_bytes, parquet_bytes, write_atomically
+from clip_geometry.formats.format import Format, formats
 from clip_geometry.formats.tables import columns_of
 from clip_geometry.formats.vectors import LABEL_NAMES, check_vectors
 from clip_geometry.modalities import modality_name
@@ -32,10 +33,6 @@ def _folders(folder: Path) -> dict[str, str]:
     names.sort(key=lambda name: name not in (IMAGES, folder_of("text")))
     bare = {name: modality_name(name.removesuffix(SUFFIX), shown(folder / name)) for name in names}
     return {"image" if name == IMAGES else modality: name for name, modality in bare.items()}
-
-
-def is_clip_retrieval(folder: Path) -> bool:
-    return bool(_folders(folder))
 
 
 def read_clip_retrieval(folder: Path) -> dict[str, Embeddings]:
@@ -157,3 +154,15 @@ def _aligned(sides: Mapping[str, Embeddings]) -> dict[str, Embeddings]:
         i, j = pair(found[name], each)
         found = {before: rows.take(i) for before, rows in found.items()} | {other: each.take(j)}
     return found
+
+
+formats.add(
+    "clip-retrieval",
+    Format(
+        title="clip-retrieval",
+        holds="img_emb/, text_emb/ and others are modalities; the columns of metadata/ belong to every one",
+        streams="memory-mapped",
+        read=read_clip_retrieval,
+        recognizes=lambda folder: bool(_folders(folder)),
+    ),
+)

@@ -1,7 +1,7 @@
-"""Tables of embeddings, .parquet, .arrow, .feather and .h5ad: vectors, and everything else as metadata of the rows."""
+"""Tables of embeddings, .parquet: vectors, and everything else as metadata of the rows."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import AfterValidator, BaseModel
 
-from clip_geometry.embeddings import Embeddings
+from clip_geometry.embeddings import Embeddings, ShardedRows
 from clip_geometry.files import writing
+from clip_geometry.formats.format import Format, formats
 from clip_geometry.formats.vectors import GROUP, LABEL_NAMES, UNNAMED, check_vectors, sides_by_name
 from clip_geometry.modalities import modality_name
-from clip_geometry.paths import existing_file
-from clip_geometry.reading import damaged, parse_json, read_arrow_table, read_table, require_memory
+from clip_geometry.progress import note
+from clip_geometry.reading import parse_json, read_table
 from clip_geometry.registry import InputError, listed, shown
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def columns_of(table) -> dict[str, np.ndarray]:
 def read_parquet(path: Path) -> dict[str, Embeddings]:
     """Read one vector column, with the modality of each row beside it or not, or one column per modality; item_id and
     label are recognized, other columns kept."""
-    return _sides_of_table(read_table(path), path)
+    return sides_of_table(read_table(path), path)
 
 
 def is_export(path: Path) -> bool:
@@ -66,77 +67,57 @@ def is_export(path: Path) -> bool:
         return False
 
 
-def read_arrow(path: Path) -> dict[str, Embeddings]:
-    """Read what `read_parquet` does from Arrow's IPC format, a file (.feather, .arrow) or a stream."""
-    return _sides_of_table(read_arrow_table(path), path)
+def sides_of_table(table: "pa.Table", path: Path, *, ids: bool = False) -> dict[str, Embeddings]:
+    """Return the sides of a table in memory; ids: take `id` for item_id where there is none."""
+    found = vector_columns(table.schema, path)
+    vectors = {name: rows_of_lists(table.column(name), f"{shown(path)}, column {shown(name)},") for name in found}
+    return sides_of_lists(vectors, columns_of(table.drop_columns(found)), table.schema, path, ids=ids)
 
 
-def read_h5ad(path: Path) -> dict[str, Embeddings]:
-    """Read the matrix X of an AnnData file, or the only one of obsm, with the columns of obs; its index is item_id."""
-    try:
-        import h5py
-    except ImportError:
-        raise InputError(
-            f'{shown(path)} needs h5py, which is not installed: pip install "clip-geometry[formats]"'
-        ) from None
-    path = existing_file(path, "a file of embeddings")
-    try:
-        with h5py.File(path) as opened:
-            file: Any = opened  # pyright does not know which entries are groups
-            matrices = {"X": file["X"]} if "X" in file else {f"obsm/{name}": x for name, x in file["obsm"].items()}
-            dense = {name: x for name, x in matrices.items() if isinstance(x, h5py.Dataset) and x.ndim == 2}
-            if len(dense) != 1:
-                raise InputError(
-                    f"{shown(path)} has {listed(matrices)}; expected rows in X, or one dense matrix in obsm"
-                )
-            ((name, x),) = dense.items()
-            require_memory(x.size * x.dtype.itemsize, shown(path))
-            vectors, obs = check_vectors(x[:], f"{shown(path)}, matrix {name},"), file["obs"]
-            index = obs.attrs["_index"]
-            columns = {column: _of_obs(obs[column]) for column in (*obs.attrs["column-order"], index)}
-    except (OSError, KeyError, RuntimeError, TypeError, ValueError, AttributeError) as error:
-        raise error if isinstance(error, InputError) else damaged(path, ".h5ad", error) from None
-    own = columns.pop(index)
-    return _sides({UNNAMED: vectors}, {"item_id": own, **columns}, Facts(), path)
-
-
-def _of_obs(column: Any) -> np.ndarray:
-    """Return a column of obs, whose categories are codes and what they stand for, −1 for none."""
-    if "categories" in column:
-        values = np.array([*_of_obs(column["categories"]), None], dtype=object)
-        return values[column["codes"][:]]
-    values = column["values"][:] if "values" in column else column[:]  # a nullable column has a mask beside
-    return np.array([each.decode() for each in values], dtype=object) if values.dtype.kind in "SO" else values
-
-
-def _sides_of_table(table: "pa.Table", path: Path) -> dict[str, Embeddings]:
+def vector_columns(schema: "pa.Schema", path: Path) -> list[str]:
+    """Return the names of the columns whose values are lists of floats; at least one."""
     import pyarrow.types as types
 
-    lists = [
-        field
-        for field in table.schema
-        if types.is_list(field.type) or types.is_large_list(field.type) or types.is_fixed_size_list(field.type)
+    kinds = types.is_list, types.is_large_list, types.is_fixed_size_list
+    found = [
+        field.name
+        for field in schema
+        if any(is_kind(field.type) for is_kind in kinds) and types.is_floating(field.type.value_type)
     ]
-    vector_columns = [field.name for field in lists if types.is_floating(field.type.value_type)]
-    if not vector_columns:
+    if not found:
         raise InputError(
-            f"{shown(path)} has no vector column: none of {listed(table.column_names)} is a list of "
-            "floating point numbers"
+            f"{shown(path)} has no vector column: none of {listed(schema.names)} is a list of floating point numbers"
         )
-    facts = parse_json((table.schema.metadata or {}).get(FACTS, b"{}"), f"the metadata of {shown(path)}", Facts)
-    if facts.modality is not None and len(vector_columns) == 1:
-        found = {facts.modality: vector_columns[0]}
+    return found
+
+
+def plain_columns(schema: "pa.Schema", path: Path) -> list[str]:
+    """Return the names of the columns of numbers and texts; others are said on stderr, such as images."""
+    import pyarrow.types as types
+
+    vectors = vector_columns(schema, path)
+    binary = types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_nested
+    left = [field.name for field in schema if any(is_kind(field.type) for is_kind in binary)]
+    if others := [name for name in left if name not in vectors]:
+        note(f"left out of {shown(path)}, which are no plain columns: {listed(others)}")
+    return [name for name in schema.names if name not in left]
+
+
+def sides_of_lists(
+    vectors: Mapping[str, Any], columns: dict[str, np.ndarray], schema: "pa.Schema", path: Path, *, ids: bool = False
+) -> dict[str, Embeddings]:
+    """Return the sides of vector columns by their names, with what an export has written beside."""
+    facts = parse_json((schema.metadata or {}).get(FACTS, b"{}"), f"the metadata of {shown(path)}", Facts)
+    if facts.modality is not None and len(vectors) == 1:
+        found = {facts.modality: next(iter(vectors))}
     else:
-        found = sides_by_name(vector_columns, path, "vector columns")
-    vectors = {
-        modality: _vectors(table.column(name), f"{shown(path)}, column {shown(name)},")
-        for modality, name in found.items()
-    }
-    return _sides(vectors, columns_of(table.drop_columns(vector_columns)), facts, path)
+        found = sides_by_name(vectors, path, "vector columns")
+    sides = {modality: vectors[name] for modality, name in found.items()}
+    return sides_of_columns(sides, take_ids(columns) if ids else columns, facts, path)
 
 
-def _sides(
-    vectors: Mapping[str, np.ndarray], columns: dict[str, np.ndarray], facts: Facts, path: Path
+def sides_of_columns(
+    vectors: Mapping[str, Any], columns: dict[str, np.ndarray], facts: Facts, path: Path
 ) -> dict[str, Embeddings]:
     """Return the sides of a table: those of its vector columns, or of the values of its column `modality`."""
     of_row = columns.pop("modality", None) if set(vectors) == {UNNAMED} else None
@@ -159,14 +140,31 @@ def _sides(
     return sides if of_row is None else _by_modality(sides[UNNAMED], of_row, path)
 
 
+def column_of(values: Sequence[Any]) -> np.ndarray:
+    """Return a column: numbers where all values are, and objects elsewhere."""
+    if {type(value) for value in values} in ({int}, {float}, {bool}, {int, float}):
+        return np.array(values)
+    return np.fromiter(values, object, len(values))
+
+
+def take_ids(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the columns with `id` as item_id, where there is no item_id."""
+    return columns if "item_id" in columns or "id" not in columns else {"item_id": columns.pop("id"), **columns}
+
+
 def _by_modality(rows: Embeddings, of_row: np.ndarray, path: Path) -> dict[str, Embeddings]:
     """Return the rows of each value of the column `modality`, in the order of their first."""
     what = f"{shown(path)}, column 'modality':"
     names = [modality_name(name, what) for name in dict.fromkeys(of_row.tolist())]
-    return {name: replace(rows.take(np.flatnonzero(of_row == name)), modality=name) for name in names}
+    sides = {}
+    for name in names:
+        numbers, lazy = np.flatnonzero(of_row == name), isinstance(rows.vectors, ShardedRows)
+        vectors = ShardedRows.chosen(rows.vectors, numbers) if lazy else None
+        sides[name] = replace(rows.take(numbers, vectors=vectors), modality=name)
+    return sides
 
 
-def _vectors(column, source: str) -> np.ndarray:
+def rows_of_lists(column: Any, source: str) -> np.ndarray:
     """Return the lists of a column as one (n, d) array."""
     import pyarrow.compute as pc
 
@@ -203,3 +201,7 @@ def write_parquet(embeddings: Embeddings, path: Path) -> None:
     with writing(path) as file, pq.ParquetWriter(file, group(0).schema, use_dictionary=list(arrays)) as writer:  # pyright: ignore
         for start in range(0, len(embeddings), GROUP):
             writer.write_table(group(start))
+
+
+COLUMNS = "a vector column, or one for each modality; item_id, label, modality and other columns"
+formats.add("parquet", Format("Parquet", COLUMNS, "", read_parquet, (".parquet",)))

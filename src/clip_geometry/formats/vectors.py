@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from clip_geometry import reading
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.files import write_atomically, writing
+from clip_geometry.formats.format import Format, formats
 from clip_geometry.modalities import modality_name
 from clip_geometry.registry import InputError, listed, shown
 
@@ -147,7 +148,7 @@ def read_pt(path: Path) -> dict[str, Embeddings]:
     """Read what torch.save wrote: one tensor of no modality, or a dict of tensors like those of .safetensors."""
     import torch
 
-    found = reading.read_checkpoint(path, "a file of embeddings")
+    found = reading.read_checkpoint(path, "a file of embeddings", mmap=True)
     if isinstance(found, torch.Tensor):
         (alone,) = _from_tensors({"": found}, path).values()
         return {UNNAMED: alone}
@@ -174,3 +175,13 @@ def _from_tensors(tensors: Mapping[str, Any], path: Path) -> dict[str, Embedding
                 "float32 or float64"
             ) from None
     return from_arrays(arrays, path, dtypes)
+
+
+for name, suffix, title, holds, streams, read in (
+    ("npy", ".npy", "NumPy", "one array", "memory-mapped", read_npy),
+    ("npz", ".npz", "NumPy archive", 'arrays of rows by modality, and "labels"', "", read_npz),
+    ("safetensors", ".safetensors", "safetensors", 'tensors of rows by modality, and "labels"', "", read_safetensors),
+    ("pt", ".pt", "PyTorch", 'a tensor, or a dict of tensors by modality, and "labels"', "memory-mapped", read_pt),
+):
+    limits = "weights_only: nothing that is pickled beside tensors and plain values is loaded" if name == "pt" else ""
+    formats.add(name, Format(title, holds, streams, read, (suffix,), limits=limits))

@@ -63,7 +63,7 @@ class StreamedRows:
         def read(rows: Any) -> Tensor:
             part: Any = source[rows if isinstance(source, Tensor) or isinstance(rows, slice) else rows.numpy()]
             block = as_tensor(part if _mapping(part) is None else part.copy(), name)  # the pages are given back
-            release(getattr(source, "part", source))  # of chosen rows, what they are chosen from
+            release(source)
             if watch is not None:
                 watch(len(block))
             return block
@@ -247,6 +247,8 @@ class GaussianRows:
 
 def release(source: Any) -> None:
     """Gives the pages of a read-only memory map back: they stay in the system's cache, but not in this process."""
+    while (part := getattr(source, "part", None)) is not None:  # what rows are chosen or read from
+        source = part
     mapped = _mapping(source)
     if mapped is not None and not source.flags.writeable and hasattr(mmap, "MADV_DONTNEED"):
         mapped.madvise(mmap.MADV_DONTNEED)

@@ -1,0 +1,173 @@
+"""zarr, versions 2 and 3: a folder X.zarr or a zip archive of one.
+
+A file names the codecs that decode it, and zarr finds them among all that are installed, pickle too: only those in
+CODECS, which decode numbers and text, are let through.
+"""
+
+import functools
+import math
+import warnings
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clip_geometry.formats.arrays import Stored, sides_of_arrays
+from clip_geometry.formats.format import Format, Sides, formats, library, reading_with
+from clip_geometry.paths import existing
+from clip_geometry.progress import note
+from clip_geometry.reading import damaged, parse_json, read_bytes, require_memory
+from clip_geometry.registry import InputError, shown
+
+META = ("zarr.json", ".zarray", ".zgroup")
+# of both versions, with numcodecs' names in version 3 after "numcodecs."
+CODECS = {
+    *("bytes", "transpose", "sharding_indexed", "vlen-utf8", "vlen-bytes", "endian", "crc32c", "crc32", "adler32"),
+    *("blosc", "zstd", "gzip", "zlib", "bz2", "lzma", "lz4", "shuffle", "delta", "bitround", "fixedscaleoffset"),
+    *("astype", "quantize", "packbits", "fletcher32"),
+}
+MOST_META = 2**22  # bytes of the description of one array
+KIND = "zarr"
+
+
+def read_zarr(path: Path) -> Sides:
+    """Read the matrices of floats as modalities by their names, and arrays beside them as ids, labels and metadata."""
+    library("zarr", "zarr", "zarr", path)
+    path = existing(path, "a zarr folder or archive")
+    arrays: dict[str, Stored] = {}
+    for name, version in _described_arrays(path).items():
+        with _opened(path, name, version) as array:
+            if (found := _stored(array, name, version, path)) is not None:
+                arrays[name] = found
+    with reading_with(path, KIND):
+        return sides_of_arrays(arrays, path)
+
+
+def _described_arrays(path: Path) -> dict[str, int]:
+    """Return name → version of the arrays; a name is the folder of its description.
+
+    Raises:
+        InputError: A description is no JSON, or asks for a codec other than CODECS.
+    """
+    found: dict[str, int] = {}
+    for name, content in _descriptions(path):
+        source = f"{shown(path)}, {shown(name)},"
+        described = parse_json(content, source, dict[str, Any])
+        for codec in _codecs(described):
+            called = codec.get("id", codec.get("name")) if isinstance(codec, Mapping) else codec
+            if not isinstance(called, str) or called.removeprefix("numcodecs.") not in CODECS:
+                raise InputError(
+                    f"{source} asks for the codec {shown(called)}, which is not among those that only decode numbers "
+                    "and text: write the array with another codec"
+                )
+        folder, _, last = name.rpartition("/")
+        if last == ".zarray" or described.get("node_type") == "array":
+            found[folder] = 2 if last == ".zarray" else 3
+    if not found:
+        raise InputError(f"{shown(path)} has no zarr arrays; expected zarr.json or .zarray in it, or in folders of it")
+    return dict(sorted(found.items()))
+
+
+def _codecs(described: Mapping[str, Any]) -> Iterator[Any]:
+    filters = described.get("filters") or []
+    yield from filters if isinstance(filters, list) else [filters]
+    yield from [described["compressor"]] if described.get("compressor") is not None else []
+    codecs = described.get("codecs") or []
+    for codec in codecs if isinstance(codecs, list) else [codecs]:
+        yield codec
+        inner = codec.get("configuration") if isinstance(codec, Mapping) else None
+        if isinstance(inner, Mapping):
+            for key in ("codecs", "index_codecs"):
+                yield from _codecs({"codecs": inner.get(key)})
+
+
+def _descriptions(path: Path) -> Iterator[tuple[str, bytes]]:
+    if path.is_dir():
+        for found in sorted(path.rglob("*")):
+            if found.name in META:
+                yield (
+                    found.relative_to(path).as_posix(),
+                    read_bytes(found, "the description of an array", most=MOST_META),
+                )
+        return
+    with reading_with(path, "zip"), zipfile.ZipFile(path) as archive:
+        for entry in archive.infolist():
+            require_memory(entry.file_size, f"{shown(path)}, {shown(entry.filename)},")
+            if entry.filename.rpartition("/")[2] in META:
+                if entry.file_size > MOST_META:
+                    raise damaged(path, KIND, f"{entry.filename} has {entry.file_size} bytes")
+                yield entry.filename, archive.read(entry)
+
+
+@contextmanager
+def _opened(path: Path, name: str, version: int) -> Iterator[Any]:
+    """Open an array by itself: what a group says of its arrays may differ from what was checked."""
+    import zarr
+    from zarr.storage import LocalStore, ZipStore
+
+    with reading_with(path, KIND), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*does not have a Zarr V3 specification")
+        store = LocalStore(path, read_only=True) if path.is_dir() else ZipStore(path, mode="r")
+        try:
+            yield zarr.open_array(store, path=name, mode="r", zarr_format=version)  # pyright: ignore
+        finally:
+            store.close()
+
+
+def _stored(array: Any, name: str, version: int, path: Path) -> Stored | None:
+    """Return what stands for an array; None for types that NumPy has no plain name for.
+
+    Raises:
+        InputError: A chunk is missing, where zarr gives the fill value.
+    """
+    source = f"{shown(path)}, array {shown(name)},"
+    if array.dtype.kind not in "fiubSTUO":
+        note(f"left out of {shown(path)}: {name}, whose type is {array.dtype}")
+        return None
+    require_memory(math.prod(array.chunks) * array.dtype.itemsize, f"a chunk of {source}")
+    if array.size and array.nchunks_initialized < (expected := array.nchunks):
+        raise InputError(
+            f"{source} lacks {expected - array.nchunks_initialized} of {expected} chunks, where zarr fills in "
+            f"{array.fill_value}: copy or write it again"
+        )
+    if path.is_dir() and "blosc" in str(array.compressors).casefold() and array.shards is None:
+        _check_blosc(
+            path / name, math.prod(array.chunks) * array.dtype.itemsize if array.dtype.kind in "fiub" else None
+        )
+    return Stored(array.shape, np.dtype(array.dtype), functools.partial(_opened, path, name, version))
+
+
+def _check_blosc(folder: Path, size: int | None) -> None:
+    """Raise InputError for a chunk that is not as long as it says, or would be: Blosc reads on behind what is there."""
+    for path in folder.rglob("*"):
+        if path.is_file() and path.name not in (*META, ".zattrs"):
+            with path.open("rb") as file:
+                head = np.frombuffer(file.read(16).ljust(16, b"\0"), "<u4")
+            there = path.stat().st_size
+            if head[3] != there or (size is not None and head[1] != size):
+                raise damaged(path, KIND, f"a chunk of {head[3]} bytes, unpacked {head[1]}; it has {there}")
+
+
+def is_zarr(folder: Path) -> bool:
+    return folder.suffix.lower() == ".zarr" or any((folder / name).is_file() for name in META)
+
+
+formats.add(
+    "zarr",
+    Format(
+        title="zarr",
+        holds="arrays (n, d) of floats are modalities by their names; arrays of n values in the same group are "
+        "item_id (or id), labels and metadata",
+        streams="read in blocks",
+        read=read_zarr,
+        suffixes=(".zarr", ".zip"),
+        recognizes=is_zarr,
+        extra="zarr",
+        limits="arrays whose chunks are not all there, and codecs that are not among numcodecs' plain ones, are "
+        "refused",
+        by_name=False,
+    ),
+)

@@ -1,0 +1,123 @@
+"""Every format of other programs, from its file to the table of `measure`."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from support.format_clients import ALL, IMAGE, TEXT, WHOLE
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_measure_reads_it(cli, tmp_path, name):
+    path = ALL[name](tmp_path)
+    done = cli("measure", path, "--measures", "average_cosine", "--blocks", "0", "--json", tmp_path / "m.json")
+    assert done.status == 0, done.err
+    found = [json.loads(line) for line in (tmp_path / "m.json").read_text().splitlines()]
+    values = {record["at"].get("modality"): record["value"] for record in found}
+    expected = {}
+    for modality, rows in {"image": IMAGE, "text": TEXT}.items():
+        unit = rows.astype(np.float64) / np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
+        expected[modality] = (np.square(unit.sum(0)).sum() - len(unit)) / (len(unit) * (len(unit) - 1))
+    if name not in WHOLE:
+        del expected["text"]
+    # of csv the float64 that the shortest digits of each float32 stand for, which differ by 2⁻²⁴ of it
+    assert {key: values[key] for key in expected} == pytest.approx(expected, abs=1e-7 if name == "csv" else 1e-12)
+
+
+LIMITED = """
+import sys
+from pathlib import Path
+
+import h5py, lancedb, pyarrow.ipc, torch, zarr
+from clip_geometry import embeddings, memory, read_any
+from clip_geometry.measuring.streaming import stream
+
+size = int(sys.argv[2])
+memory.memory = lambda: 4 * size
+embeddings.LARGE = memory.memory() // 12
+
+def peak():
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return 1024 * int(line.split()[1])
+
+Path("/proc/self/clear_refs").write_text("5")  # the peak begins at what is held now
+before = peak()
+rows = stream(read_any(sys.argv[1]))["image"]
+chosen = rows[torch.arange(0, len(rows), 9973)].double().sum().item()
+total = sum(block.double().sum().item() for block in rows.split(4096))
+print(peak() - before, total, chosen)
+"""
+N, D = 200_000, 256  # 205 MB
+
+
+def large_hdf5(folder):
+    import h5py
+
+    with h5py.File(folder / "image.h5", "w") as file:
+        file.create_dataset("image", data=large(), chunks=(1000, D))
+    return folder / "image.h5"
+
+
+def large_contiguous(folder):
+    import h5py
+
+    with h5py.File(folder / "image.hdf5", "w") as file:
+        file["image"] = large()
+    return folder / "image.hdf5"
+
+
+def large_zarr(folder):
+    import zarr
+
+    zarr.create_array(folder / "image.zarr", data=large(), chunks=(1000, D))
+    return folder / "image.zarr"
+
+
+def large_faiss(folder):
+    import faiss
+
+    index = faiss.IndexFlatIP(D)
+    index.add(large())
+    faiss.write_index(index, str(folder / "image.faiss"))
+    return folder / "image.faiss"
+
+
+def large_datasets(folder):
+    import datasets
+    import pyarrow as pa
+
+    datasets.disable_progress_bars()
+    column = pa.FixedSizeListArray.from_arrays(pa.array(large().reshape(-1)), D)
+    datasets.Dataset(pa.table({"image": column})).save_to_disk(folder / "image")
+    return folder / "image"
+
+
+def large_lance(folder):
+    import lancedb
+    import pyarrow as pa
+
+    column = pa.FixedSizeListArray.from_arrays(pa.array(large().reshape(-1)), D)
+    lancedb.connect(folder).create_table("image", pa.table({"image": column}))
+    return folder / "image.lance"
+
+
+def large():
+    return np.random.default_rng(0).random((N, D), np.float32)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux says so")
+@pytest.mark.parametrize("write", [large_hdf5, large_contiguous, large_zarr, large_faiss, large_datasets, large_lance])
+def test_a_file_of_a_quarter_of_the_memory_is_never_held_as_a_whole(tmp_path, write):
+    path = write(tmp_path)
+    size = N * D * 4
+    command = [sys.executable, "-c", LIMITED, str(path), str(size)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    peak, total, chosen = map(float, done.stdout.split())
+    assert total == pytest.approx(large().astype(np.float64).sum(), rel=1e-12)
+    assert chosen == pytest.approx(large()[::9973].astype(np.float64).sum(), rel=1e-12)
+    assert peak < 0.5 * size  # 0.15 to 0.43: up to 86 MB, whatever the size, of what LanceDB reads ahead
