@@ -250,6 +250,22 @@ def ship_command(
     ship(map_file, source, expanded(out), to, modality, normalize=not no_normalize)
 
 
+@app.command("export-model")
+def export_model_command(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="a name, see list models, or the folder of a model")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="the new folder to write")] = ...,  # pyright: ignore
+    license: Annotated[str | None, typer.Option(help="of the weights, for the model card: mit, apache-2.0, …")] = None,
+) -> None:
+    """Writes a model as a folder that transformers and sentence-transformers load, with a model card.
+
+    A CLIP of open_clip becomes a CLIPModel, or a VisionTextDualEncoderModel where timm has its image tower; a text
+    tower of Multilingual-CLIP a SentenceTransformer. Rows are compared with the model's own first.
+    """
+    from clip_geometry.shipping.models import export_model
+
+    print(printable(f"model: {export_model(model, out, license=license)}"))
+
+
 @app.command("compare")
 def compare_command(
     paths: Annotated[
