@@ -250,6 +250,30 @@ def ship_command(
     ship(map_file, source, expanded(out), to, modality, normalize=not no_normalize)
 
 
+@app.command("export")
+def export_command(
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="embeddings: a file or a folder")],
+    options: Overrides = None,
+    out: Annotated[Path, typer.Option("-o", "--out", help="the new folder or file to write")] = ...,  # pyright: ignore
+    to: Annotated[
+        str, typer.Option(help="clip-retrieval, parquet, embedding-atlas, datasets, faiss or lancedb")
+    ] = ...,  # pyright: ignore
+    normalize: Annotated[bool, typer.Option("--normalize", help="make rows unit length first")] = False,
+) -> None:
+    """Writes embeddings for another program: an index, a table or a folder of it.
+
+    clip-retrieval and datasets have one row per pair, so that an image with five captions appears five times; the
+    others have all rows, with a column for their modality. For embedding-atlas, projection=pca or umap and neighbors=15
+    add what it would compute.
+    """
+    check_embeddings(source)
+
+    from clip_geometry.cli.export import export_embeddings
+    from clip_geometry.paths import expanded
+
+    export_embeddings(source, expanded(out), to, options or [], normalize=normalize)
+
+
 @app.command("export-model")
 def export_model_command(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="a name, see list models, or the folder of a model")],

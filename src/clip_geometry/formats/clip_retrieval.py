@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from clip_geometry.embeddings import Embeddings, joined, pair
-from clip_geometry.files import npy_bytes, parquet_bytes, write_atomically
-from clip_geometry.formats.tables import columns_of
-from clip_geometry.formats.vectors import LABEL_NAMES, check_vectors
+from clip_geometry.embeddings import ChosenRows, Embeddings, joined, pair
+from clip_geometry.files import parquet_bytes, write_atomically
+from clip_geometry.formats.tables import arrow_column, columns_of
+from clip_geometry.formats.vectors import LABEL_NAMES, check_vectors, write_rows
 from clip_geometry.modalities import modality_name
 from clip_geometry.reading import read_npy, read_table
 from clip_geometry.registry import InputError, shown
@@ -120,8 +120,11 @@ def _read_metadata(folder: Path, arrays: Mapping[str, Mapping[int, np.ndarray]])
     return columns_of(pa.concat_tables(ordered, promote_options="permissive"))
 
 
-def write_clip_retrieval(sides: Mapping[str, Embeddings], out: Path) -> None:
+def write_clip_retrieval(sides: Mapping[str, Embeddings], out: Path) -> dict[str, Embeddings]:
     """Write one shard of each, all sides as their pairs, so that an image with five captions appears five times.
+
+    Returns:
+        The sides as they were written.
 
     Raises:
         InputError: If `out` has other shards, which a reader would take for part of it.
@@ -134,26 +137,30 @@ def write_clip_retrieval(sides: Mapping[str, Embeddings], out: Path) -> None:
     others = sorted(str(path) for path in there - {*targets.values(), metadata})
     if others:
         raise InputError(f"{out} already has other shards ({', '.join(others[:3])}): choose a new folder")
-    sides = _aligned(sides)
+    sides = aligned(sides)
     first = next(iter(sides.values()))
     columns = {"item_id": first.item_id, "label": first.labels}
     if "image" in sides:
         columns["image_path"] = sides["image"].metadata.get("path", first.item_id)
     if "text" in sides:
         columns["caption"] = sides["text"].metadata.get("text")
-    columns = {name: pa.array(column) for name, column in columns.items() if column is not None}
+    columns = {name: arrow_column(column) for name, column in columns.items() if column is not None}
     table = pa.table(columns or {"item_id": pa.array([str(k) for k in range(len(first))])})
-    written = {targets[modality]: npy_bytes(side.vectors) for modality, side in sides.items()}
-    for path, data in {**written, metadata: parquet_bytes(table)}.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, data)
+    for modality, side in sides.items():
+        targets[modality].parent.mkdir(parents=True, exist_ok=True)
+        write_rows(side, targets[modality])
+    metadata.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(metadata, parquet_bytes(table))
+    return sides
 
 
-def _aligned(sides: Mapping[str, Embeddings]) -> dict[str, Embeddings]:
-    """Return the sides with row k of each belonging together: the pairs of the first with the second, and so on."""
+def aligned(sides: Mapping[str, Embeddings]) -> dict[str, Embeddings]:
+    """Return the sides with row k of each belonging together: the pairs of the first with the second, and so on. Reads
+    no rows."""
     (name, first), *others = sides.items()
     found = {name: first}
     for other, each in others:
         i, j = pair(found[name], each)
-        found = {before: rows.take(i) for before, rows in found.items()} | {other: each.take(j)}
+        found = {before: rows.take(i, vectors=ChosenRows(rows.vectors, i)) for before, rows in found.items()}
+        found[other] = each.take(j, vectors=ChosenRows(each.vectors, j))
     return found

@@ -3,12 +3,12 @@
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.files import new_folder
+from clip_geometry.formats.writers.base import library as library
 from clip_geometry.modalities import modality_name
 from clip_geometry.registry import InputError, Registry
 from clip_geometry.repairs import InnerProduct, Repair
@@ -90,13 +90,3 @@ def write_shipment(shipment: Shipment, to: str, out: Path) -> dict[str, str]:
             modality_name(modality, f"{shipment.repair.name}:")
     with new_folder(out) as temporary:
         return target.write(shipment, temporary)
-
-
-def library(name: str, package: str, extra: str = "ship") -> Any:
-    """Import the library of a target; raise InputError that names the extra if it is not installed."""
-    try:
-        return import_module(name)
-    except ImportError:
-        raise InputError(
-            f'this target needs {package}, which is not installed: pip install "clip-geometry[{extra}]"'
-        ) from None
