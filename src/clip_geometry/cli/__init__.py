@@ -255,9 +255,7 @@ def export_command(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="embeddings: a file or a folder")],
     options: Overrides = None,
     out: Annotated[Path, typer.Option("-o", "--out", help="the new folder or file to write")] = ...,  # pyright: ignore
-    to: Annotated[
-        str, typer.Option(help="clip-retrieval, parquet, embedding-atlas, datasets, faiss or lancedb")
-    ] = ...,  # pyright: ignore
+    to: Annotated[str, typer.Option(help="clip-retrieval, parquet, embedding-atlas, datasets, faiss or lancedb")] = ...,  # pyright: ignore
     normalize: Annotated[bool, typer.Option("--normalize", help="make rows unit length first")] = False,
 ) -> None:
     """Writes embeddings for another program: an index, a table or a folder of it.

@@ -14,6 +14,7 @@ from clip_geometry.files import parquet_bytes, write_atomically
 from clip_geometry.formats.tables import arrow_column, columns_of
 from clip_geometry.formats.vectors import LABEL_NAMES, check_vectors, write_rows
 from clip_geometry.modalities import modality_name
+from clip_geometry.progress import note
 from clip_geometry.reading import read_npy, read_table
 from clip_geometry.registry import InputError, shown
 
@@ -155,12 +156,17 @@ def write_clip_retrieval(sides: Mapping[str, Embeddings], out: Path) -> dict[str
 
 
 def aligned(sides: Mapping[str, Embeddings]) -> dict[str, Embeddings]:
-    """Return the sides with row k of each belonging together: the pairs of the first with the second, and so on. Reads
-    no rows."""
+    """Return the sides with row k of each belonging together: the pairs of the first with the second, and so on.
+
+    Reads no rows. How many are left out, since they have no pair, is noted.
+    """
     (name, first), *others = sides.items()
     found = {name: first}
     for other, each in others:
         i, j = pair(found[name], each)
+        for mine, theirs, rows, side in ((name, other, i, found[name]), (other, name, j, each)):
+            if lone := len(side) - len(np.unique(rows)):
+                note(f"{lone} of {len(side)} {mine} rows have no {theirs} row and are left out")
         found = {before: rows.take(i, vectors=ChosenRows(rows.vectors, i)) for before, rows in found.items()}
         found[other] = each.take(j, vectors=ChosenRows(each.vectors, j))
     return found

@@ -5,6 +5,7 @@ https://apple.github.io/embedding-atlas/tool.html
 """
 
 import shlex
+import warnings
 from functools import reduce
 from pathlib import Path
 from typing import Any, Literal
@@ -99,11 +100,17 @@ def _pca(sets: Sets) -> np.ndarray:
 
 
 def _umap(rows: np.ndarray) -> np.ndarray:
-    from umap import UMAP
-
     if len(rows) < 4:
         raise InputError(f"there are {len(rows)} rows; UMAP needs at least 4, so use projection=pca")
-    return UMAP(metric="cosine", n_neighbors=min(15, len(rows) - 1), random_state=0, n_jobs=1).fit_transform(rows)
+    threads, start = torch.get_num_threads(), "spectral" if len(rows) > 15 else "random"
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of its dependencies, and that a seed means one thread
+            from umap import UMAP
+
+            umap = UMAP(metric="cosine", n_neighbors=min(15, len(rows) - 1), init=start, random_state=0, n_jobs=1)
+            return np.asarray(umap.fit_transform(rows), np.float64)
+    finally:  # numba sets the number of threads of the OpenMP that torch shares with it
+        torch.set_num_threads(threads)
 
 
 def _neighbors(rows: np.ndarray, k: int) -> Any:

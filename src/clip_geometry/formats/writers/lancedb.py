@@ -1,5 +1,6 @@
 """LanceDB: a table of all rows, with the vectors in the column "vector", where LanceDB looks for them."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,20 @@ class LanceDB(Writer):
         n, d, dtype = common(sets, "a LanceDB table")
         table = item_table(sets, without=[VECTOR])
         schema = table.schema.append(pa.field(VECTOR, pa.list_(pa.from_numpy_dtype(dtype), d)))
-        reader = pa.RecordBatchReader.from_batches(schema, record_batches(sets, table, schema, dtype))
-        lancedb.connect(str(place)).create_table(TABLE, data=reader)
+        failed: list[Exception] = []  # what reading the rows raised, which Lance makes a RuntimeError
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            try:
+                yield from record_batches(sets, table, schema, dtype)
+            except Exception as error:
+                failed.append(error)
+                raise
+
+        try:
+            reader = pa.RecordBatchReader.from_batches(schema, batches())
+            lancedb.connect(str(place)).create_table(TABLE, data=reader)
+        except Exception as error:
+            raise (failed or [error])[0] from None
         called = f"{TABLE}.lance"
         if out.suffix == ".lance":  # the table is what is named
             for part in (place / called).iterdir():
