@@ -286,6 +286,7 @@ class TestEmbeddingAtlas:
         assert np.isfinite(frame["projection_x"]).all() and [len(each["ids"]) for each in frame["neighbors"]] == [4] * 5
 
     @pytest.mark.slow
+    @pytest.mark.filterwarnings("ignore::ImportWarning")  # TensorFlow is not installed
     @pytest.mark.parametrize("dtype", DTYPES)
     def test_embedding_atlas_itself(self, tmp_path, dtype):
         cli = pytest.importorskip("embedding_atlas.cli", reason="the extra explore is not installed")
