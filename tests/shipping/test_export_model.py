@@ -242,13 +242,15 @@ def test_what_cannot_be_exported(tmp_path):
         encoder = cg.load_encoder(cg.resolve_encoder("scenes-clip/fresh", **option), "cpu")
         with pytest.raises(InputError, match=message):
             cg.export_model(encoder, tmp_path / "x")
-    with pytest.raises(InputError, match="is no folder of a model: it has neither open_clip"):
+    with pytest.raises(InputError, match="is no model of open_clip, with open_clip_config"):
         cg.export_model(tmp_path, tmp_path / "x")
     with pytest.raises(InputError, match="absent is no folder; expected that of a model"):
         cg.export_model(tmp_path / "absent", tmp_path / "x")
     folder = cg.export_model("mclip:shipped/scenes-multilingual", tmp_path / "out")
-    with pytest.raises(InputError, match="transformers loads its folder as it is"):
+    with pytest.raises(InputError, match="others, transformers loads as they are"):
         cg.export_model(folder, tmp_path / "x")
+    with pytest.raises(InputError, match="which are exported; a folder for hf-clip:"):
+        cg.export_model(f"sentence:{folder}", tmp_path / "x")
     with pytest.raises(InputError, match="out is not empty, and nothing is overwritten"):
         cg.export_model("mclip:shipped/scenes-multilingual", folder)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

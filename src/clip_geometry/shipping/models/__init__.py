@@ -1,5 +1,6 @@
 """Models in folders that transformers and sentence-transformers load without this package."""
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,7 @@ from clip_geometry.shipping.models.layout import Exported
 from clip_geometry.versions import library_versions
 
 CARD = Path(__file__).with_name("card.md.j2")
-FAMILIES = {"M-CLIP": "mclip", "clip": "hf-clip"}  # by the model_type in config.json
-READY = ("sentence", "hf-clip", "hf-text")  # families whose folders transformers loads as they are
+FAMILIES = ("open_clip", "local-dir", "hf-hub", "scenes-clip", "mclip")
 
 
 def export_model(model: str | Path | Encoder, out: str | Path, *, license: str | None = None) -> Path:
@@ -48,12 +48,14 @@ def export_model(model: str | Path | Encoder, out: str | Path, *, license: str |
         >>> CLIPModel.from_pretrained(folder).config.projection_dim
         512
     """
-    encoder = model if isinstance(model, Encoder) else load_encoder(resolve_encoder(_named(model)), "cpu")
-    config, name = encoder.config, encoder.config.model
-    family = name.partition(":")[0]
-    if not isinstance(encoder, OpenClipEncoder) and family != "mclip":
-        hint = "; transformers loads its folder as it is" if family in READY else ""
-        raise InputError(f"{name} is no model of open_clip and no text tower of Multilingual-CLIP; expected one{hint}")
+    name = model.config.model if isinstance(model, Encoder) else _named(model)
+    if re.split("[:/]", name, maxsplit=1)[0] not in FAMILIES:
+        raise InputError(
+            f"{name} is no model of open_clip and no text tower of Multilingual-CLIP, which are exported; a folder for "
+            "hf-clip:, hf-text: or sentence: is one that transformers or sentence-transformers loads already"
+        )
+    encoder = model if isinstance(model, Encoder) else load_encoder(resolve_encoder(name), "cpu")
+    config = encoder.config
     device, plain = encoder.device, config.precision == "fp32" and config.features == "projected"
     if not plain or config.depends_on_batch or device.type != "cpu":
         raise InputError(
@@ -85,25 +87,25 @@ def _named(model: str | Path) -> str:
     folder = expanded(model)
     if not folder.is_dir():
         if isinstance(model, Path):
-            raise InputError(
-                f"{shown(model)} is no folder; expected the folder of a model, or a name such as mclip:PATH"
-            )
+            raise InputError(f"{shown(model)} is no folder; expected that of a model, or a name such as mclip:PATH")
         return model
     if (folder / CONFIG_FILE).is_file():
         return f"local-dir:{folder}"
-    if (folder / "modules.json").is_file():
-        return f"sentence:{folder}"
     config = folder / "config.json"
-    if not config.is_file():
-        raise InputError(f"{shown(folder)} is no folder of a model: it has neither {CONFIG_FILE} nor config.json")
-    kind = read_json(config, "the config of a model", dict[str, Any]).get("model_type")
-    return f"{FAMILIES.get(str(kind), 'hf-text')}:{folder}"
+    if config.is_file() and read_json(config, "the config of a model", dict[str, Any]).get("model_type") == "M-CLIP":
+        return f"mclip:{folder}"
+    raise InputError(
+        f"{shown(folder)} is no model of open_clip, with {CONFIG_FILE}, and no text tower of Multilingual-CLIP, with a "
+        "config.json that says so; others, transformers loads as they are"
+    )
 
 
 def _training(source: Path, folder: Path) -> str:
     """Copy what the source says of its training, and return the name of the copy, "" for none."""
-    for path, name in ((source / "README.md", "SOURCE.md"), (source.parent.parent / "config.yaml", "training.yaml")):
-        if source.is_dir() and path.is_file():
-            shutil.copyfile(path, folder / name)
-            return name
-    return ""
+    run = source.parent.parent
+    of_run = source.parent.name == "models" and (run / "results.jsonl").is_file()
+    path, name = (run / "config.yaml", "training.yaml") if of_run else (source / "README.md", "SOURCE.md")
+    if not (source.is_dir() and path.is_file()):
+        return ""
+    shutil.copyfile(path, folder / name)
+    return name
