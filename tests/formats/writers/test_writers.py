@@ -189,6 +189,20 @@ def test_normalized_rows(tmp_path, to):
     assert list((tmp_path / "other").iterdir()) == []
 
 
+@pytest.mark.parametrize("to", CLIENTS)
+def test_rows_that_are_not_finite(tmp_path, to):
+    """An index cannot rank them; where rows are only stored, they stay what they are."""
+    given = sets()
+    given["text"].vectors[20, 3] = np.nan
+    if to in ("faiss", "lancedb", "embedding-atlas"):
+        with pytest.raises(InputError, match="text rows have NaN or infinity in row 20; remove or repair"):
+            cg.export(given, named(to, tmp_path), to=to)
+        assert list(tmp_path.iterdir()) == []
+    else:
+        cg.export(given, named(to, tmp_path), to=to)
+        assert np.isnan(CLIENTS[to](named(to, tmp_path), queries())[0]["text"]).sum() == 1
+
+
 def test_faiss_says_what_it_changes(tmp_path, capsys):
     cg.export({"image": Embeddings(2 * np.eye(4), "image")}, tmp_path / "a", to="faiss")
     said = capsys.readouterr().err
@@ -326,6 +340,10 @@ def test_what_cannot_be_exported(tmp_path):
         cg.export(image, tmp_path / "out", to="embedding-atlas")
     with pytest.raises(InputError, match="is one file and there are 2 modalities; give a folder"):
         cg.export({"image": image, "text": text}, tmp_path / "out.parquet", to="parquet")
+    with pytest.raises(InputError, match="there is 1 row; neighbors need at least 2"):
+        cg.export(Embeddings(np.eye(3)[:1], "image"), tmp_path / "a.parquet", to="embedding-atlas", neighbors=3)
+    with pytest.raises(InputError, match="was to be exported; expected Embeddings, one set or one per modality"):
+        cg.export(np.eye(3), tmp_path / "out", to="faiss")  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match="has no rows; expected at least one to export"):
         cg.export(Embeddings(np.empty((0, 3)), "image"), tmp_path / "out", to="faiss")
     assert list(tmp_path.iterdir()) == []

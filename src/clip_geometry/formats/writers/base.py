@@ -110,7 +110,12 @@ def _sets(source: str | Path | Embeddings | Sets) -> Sets:
 
     if isinstance(source, Embeddings):
         return {source.modality or "rows": source}
-    return read_any(source) if isinstance(source, str | Path) else source
+    sets = read_any(source) if isinstance(source, str | Path) else source
+    if not isinstance(sets, Mapping) or not all(isinstance(side, Embeddings) for side in sets.values()):
+        raise InputError(
+            f"{shown(source)} was to be exported; expected Embeddings, one set or one per modality, or a path"
+        )
+    return sets
 
 
 def _unit(side: Embeddings) -> StreamedRows:
@@ -144,9 +149,15 @@ def dtype_of(side: Embeddings) -> np.dtype:
 
 
 def blocks(side: Embeddings) -> Iterator[np.ndarray]:
-    """The rows, some at a time."""
+    """The rows, some at a time; raise InputError for NaN and infinity, which no index can rank."""
     for start in range(0, len(side), GROUP):
-        yield np.ascontiguousarray(side.vectors[start : start + GROUP])
+        block = np.ascontiguousarray(side.vectors[start : start + GROUP])
+        if not np.isfinite(block).all():
+            row = start + int(np.argmin(np.isfinite(block).all(axis=1)))
+            raise InputError(
+                f"{side.modality} rows have NaN or infinity in row {row}; remove or repair such rows first"
+            )
+        yield block
 
 
 def common(sets: Sets, format_name: str) -> tuple[int, int, np.dtype]:

@@ -84,7 +84,7 @@ class EmbeddingAtlas(Writer):
 def _rows(sets: Sets, n: int, d: int) -> np.ndarray:
     """All rows, in memory."""
     require_memory(n * d * 8, "the map of these rows")
-    return np.concatenate([np.asarray(side.vectors[:], dtype=np.float32) for side in sets.values()])
+    return np.concatenate([block.astype(np.float32, copy=False) for side in sets.values() for block in blocks(side)])
 
 
 def _pca(sets: Sets) -> np.ndarray:
@@ -118,6 +118,8 @@ def _neighbors(rows: np.ndarray, k: int) -> Any:
     import pyarrow as pa
     from sklearn.neighbors import NearestNeighbors
 
+    if len(rows) < 2:
+        raise InputError("there is 1 row; neighbors need at least 2")
     k = min(k, len(rows) - 1)
     found = NearestNeighbors(n_neighbors=k, metric="cosine", algorithm="brute").fit(rows).kneighbors()
     starts = k * np.arange(len(rows) + 1, dtype=np.int32)

@@ -24,13 +24,13 @@ class Faiss(Writer):
         import pyarrow.parquet as pq
 
         n, d, dtype = common(sets, "a FAISS index")
-        lengths = [np.nan, np.nan]  # the smallest and the largest
+        lengths = [np.inf, 0.0]  # the smallest and the largest
 
         def rows() -> Iterable[np.ndarray]:
             for side in sets.values():
                 for block in blocks(side):
                     norms = np.linalg.norm(block.astype(np.float64), axis=1)
-                    lengths[:] = np.nanmin([lengths[0], norms.min()]), np.nanmax([lengths[1], norms.max()])
+                    lengths[:] = min(lengths[0], norms.min()), max(lengths[1], norms.max())
                     yield block
 
         write_flat_index(place / "index.faiss", rows(), n, d)
