@@ -36,6 +36,7 @@ _HOME = {
     "clip_geometry.measurement": ["Estimate", "Measurement", "measure"],
     "clip_geometry.measuring.sets": ["MeasuredSets", "measure_sets"],
     "clip_geometry.formats": ["export_clip_retrieval", "export_parquet", "read_any", "read_embeddings"],
+    "clip_geometry.formats.writers": ["export"],
     "clip_geometry.geometry.checked_silhouette": ["checked_silhouette"],
     "clip_geometry.geometry.sampled_silhouette": ["sampled_silhouette"],
     "clip_geometry.embedding.engines": ["open_engine"],
@@ -86,6 +87,7 @@ _HOME = {
     "clip_geometry.repairs": ["Known", "Repair", "make_repair"],
     "clip_geometry.results": ["Record", "Results", "read_rows", "to_frame"],
     "clip_geometry.runner": ["run"],
+    "clip_geometry.shipping.models": ["export_model"],
     "clip_geometry.embedding.reading": ["read_store"],
     "clip_geometry.transforms": [
         "Affine",

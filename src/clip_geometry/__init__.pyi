@@ -37,6 +37,7 @@ from clip_geometry.formats import export_clip_retrieval as export_clip_retrieval
 from clip_geometry.formats import export_parquet as export_parquet
 from clip_geometry.formats import read_any as read_any
 from clip_geometry.formats import read_embeddings as read_embeddings
+from clip_geometry.formats.writers import export as export
 from clip_geometry.geometry import Measure as Measure
 from clip_geometry.geometry import Moments as Moments
 from clip_geometry.geometry import PermutationTest as PermutationTest
@@ -98,6 +99,7 @@ from clip_geometry.results import Results as Results
 from clip_geometry.results import read_rows as read_rows
 from clip_geometry.results import to_frame as to_frame
 from clip_geometry.runner import run as run
+from clip_geometry.shipping.models import export_model as export_model
 from clip_geometry.transforms import Affine as Affine
 from clip_geometry.transforms import AllButTheTop as AllButTheTop
 from clip_geometry.transforms import Center as Center

@@ -75,7 +75,7 @@ class ShardedRows:
         starts = np.cumsum([0, *(len(part) for part in parts)])
         bounds = np.searchsorted(numbers, starts)
         spans = zip(parts, starts, bounds, bounds[1:], strict=False)
-        kept = [_Chosen(part, numbers[low:high] - start) for part, start, low, high in spans if low < high]
+        kept = [ChosenRows(part, numbers[low:high] - start) for part, start, low, high in spans if low < high]
         return cls(kept or [parts[0][:0]])
 
     def __getitem__(self, rows: Any) -> Any:
@@ -173,8 +173,8 @@ class LazyRows:
         return self[:].astype(dtype or self.dtype, copy=False)
 
 
-class _Chosen:
-    """A part of ShardedRows: rows of an array by their numbers, read when they are asked for."""
+class ChosenRows:
+    """Rows of an array or of ShardedRows by their numbers, in any order, read when they are asked for."""
 
     ndim = 2
 
@@ -310,7 +310,7 @@ def _vectors(x: Any, name: str) -> Any:
     from clip_geometry.geometry._core.arrays import as_tensor
     from clip_geometry.geometry._core.streamed import GaussianRows, StreamedRows
 
-    if isinstance(x, np.ndarray | ShardedRows | _Chosen | StreamedRows | GaussianRows):
+    if isinstance(x, np.ndarray | ShardedRows | ChosenRows | StreamedRows | GaussianRows):
         as_tensor(x[:0] if x.ndim == 2 else x, name)  # its shape and type; nothing is read
         return x
     tensor = as_tensor(x, name).detach().cpu()

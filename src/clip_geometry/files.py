@@ -71,6 +71,27 @@ def writing_folder(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """`writing_folder` for a folder that must be new, with everything in it flushed to the disk.
+
+    Raises InputError where there is something already, or where nothing can be written.
+    """
+    require_new_folder(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        remove_temporaries(path.parent, path.name)
+        with writing_folder(path) as temporary:
+            yield temporary
+            for file in temporary.rglob("*"):
+                if file.is_file():  # libraries do not flush what they write
+                    descriptor = os.open(file, os.O_RDONLY)
+                    os.fsync(descriptor)
+                    os.close(descriptor)
+    except OSError as error:
+        raise InputError(f"cannot write to {shown(path)}: {error.strerror or error}") from None
+
+
+@contextmanager
 def _renamed(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
     """Makes a file or folder beside `path` and renames it at the end; until then it is locked."""
     import fcntl

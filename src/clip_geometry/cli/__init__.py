@@ -252,6 +252,44 @@ def ship_command(
     ship(map_file, sources or (), expanded(out), to, modality, normalize=not no_normalize)
 
 
+@app.command("export")
+def export_command(
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="embeddings: a file or a folder")],
+    options: Overrides = None,
+    out: Annotated[Path, typer.Option("-o", "--out", help="the new folder or file to write")] = ...,  # pyright: ignore
+    to: Annotated[str, typer.Option(help="clip-retrieval, parquet, embedding-atlas, datasets, faiss or lancedb")] = ...,  # pyright: ignore
+    normalize: Annotated[bool, typer.Option("--normalize", help="make rows unit length first")] = False,
+) -> None:
+    """Writes embeddings for another program: an index, a table or a folder of it.
+
+    clip-retrieval and datasets have one row per pair, so that an image with five captions appears five times; the
+    others have all rows, with a column for their modality. For embedding-atlas, projection=pca or umap and neighbors=15
+    add what it would compute.
+    """
+    check_embeddings(source)
+
+    from clip_geometry.cli.export import export_embeddings
+    from clip_geometry.paths import expanded
+
+    export_embeddings(source, expanded(out), to, options or [], normalize=normalize)
+
+
+@app.command("export-model")
+def export_model_command(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="a name, see list models, or the folder of a model")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="the new folder to write")] = ...,  # pyright: ignore
+    license: Annotated[str | None, typer.Option(help="of the weights, for the model card: mit, apache-2.0, …")] = None,
+) -> None:
+    """Writes a model as a folder that transformers and sentence-transformers load, with a model card.
+
+    A CLIP of open_clip becomes a CLIPModel, or a VisionTextDualEncoderModel where timm has its image tower; a text
+    tower of Multilingual-CLIP a SentenceTransformer. Rows are compared with the model's own first.
+    """
+    from clip_geometry.shipping.models import export_model
+
+    print(printable(f"model: {export_model(model, out, license=license)}"))
+
+
 @app.command("compare")
 def compare_command(
     paths: Annotated[

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from clip_geometry.embeddings import Embeddings, is_large, pair_of
-from clip_geometry.files import remove_temporaries, require_new_file, require_new_folder, writing_folder
+from clip_geometry.files import new_folder, require_new_file, require_new_folder
 from clip_geometry.formats import export_parquet, own_name, read_sides
 from clip_geometry.formats.vectors import UNNAMED, write_npy
 from clip_geometry.geometry._core.streamed import StreamedRows
@@ -97,17 +97,12 @@ def apply_map(map_file: Path, source: Path, out: Path, modality: str | None, *, 
         written.name = mapped.name
         provenance = {**side.provenance, "maps": [*side.provenance.get("maps", ()), origin]}
         applied[name] = replace(side, vectors=written, provenance=provenance)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        remove_temporaries(out.parent, out.name)
-        with writing_folder(out) as temporary:  # renamed when it is whole
-            for name, side in applied.items():
-                if is_npy(side):
-                    write_npy(side, temporary / f"{name}.npy")
-                else:
-                    export_parquet({name: side}, temporary)
-    except OSError as error:
-        raise InputError(f"cannot write to {shown(out)}: {error.strerror or error}") from None
+    with new_folder(out) as temporary:
+        for name, side in applied.items():
+            if is_npy(side):
+                write_npy(side, temporary / f"{name}.npy")
+            else:
+                export_parquet({name: side}, temporary)
     for name, side in applied.items():
         print(printable(f"{name}: {len(side)} × {side.dim}, {name}.{'npy' if is_npy(side) else 'parquet'}"))
     print(printable(f"pipeline: {' → '.join(steps)}"))

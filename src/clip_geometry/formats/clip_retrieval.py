@@ -9,12 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from clip_geometry.embeddings import Embeddings, joined, pair
-from clip_geometry.files import npy_bytes, parquet_bytes, write_atomically
+from clip_geometry.embeddings import ChosenRows, Embeddings, joined, pair
+from clip_geometry.files import parquet_bytes, write_atomically
 from clip_geometry.formats.format import Format, formats
-from clip_geometry.formats.tables import columns_of
-from clip_geometry.formats.vectors import LABEL_NAMES, check_vectors
+from clip_geometry.formats.tables import arrow_column, columns_of
+from clip_geometry.formats.vectors import LABEL_NAMES, check_vectors, write_rows
 from clip_geometry.modalities import modality_name
+from clip_geometry.progress import note
 from clip_geometry.reading import read_npy, read_table
 from clip_geometry.registry import InputError, shown
 
@@ -117,8 +118,11 @@ def _read_metadata(folder: Path, arrays: Mapping[str, Mapping[int, np.ndarray]])
     return columns_of(pa.concat_tables(ordered, promote_options="permissive"))
 
 
-def write_clip_retrieval(sides: Mapping[str, Embeddings], out: Path) -> None:
+def write_clip_retrieval(sides: Mapping[str, Embeddings], out: Path) -> dict[str, Embeddings]:
     """Write one shard of each, all sides as their pairs, so that an image with five captions appears five times.
+
+    Returns:
+        The sides as they were written.
 
     Raises:
         InputError: If `out` has other shards, which a reader would take for part of it.
@@ -131,28 +135,37 @@ def write_clip_retrieval(sides: Mapping[str, Embeddings], out: Path) -> None:
     others = sorted(str(path) for path in there - {*targets.values(), metadata})
     if others:
         raise InputError(f"{out} already has other shards ({', '.join(others[:3])}): choose a new folder")
-    sides = _aligned(sides)
+    sides = aligned(sides)
     first = next(iter(sides.values()))
     columns = {"item_id": first.item_id, "label": first.labels}
     if "image" in sides:
         columns["image_path"] = sides["image"].metadata.get("path", first.item_id)
     if "text" in sides:
         columns["caption"] = sides["text"].metadata.get("text")
-    columns = {name: pa.array(column) for name, column in columns.items() if column is not None}
+    columns = {name: arrow_column(column) for name, column in columns.items() if column is not None}
     table = pa.table(columns or {"item_id": pa.array([str(k) for k in range(len(first))])})
-    written = {targets[modality]: npy_bytes(side.vectors) for modality, side in sides.items()}
-    for path, data in {**written, metadata: parquet_bytes(table)}.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, data)
+    for modality, side in sides.items():
+        targets[modality].parent.mkdir(parents=True, exist_ok=True)
+        write_rows(side, targets[modality])
+    metadata.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(metadata, parquet_bytes(table))
+    return sides
 
 
-def _aligned(sides: Mapping[str, Embeddings]) -> dict[str, Embeddings]:
-    """Return the sides with row k of each belonging together: the pairs of the first with the second, and so on."""
+def aligned(sides: Mapping[str, Embeddings]) -> dict[str, Embeddings]:
+    """Return the sides with row k of each belonging together: the pairs of the first with the second, and so on.
+
+    Reads no rows. How many are left out, since they have no pair, is noted.
+    """
     (name, first), *others = sides.items()
     found = {name: first}
     for other, each in others:
         i, j = pair(found[name], each)
-        found = {before: rows.take(i) for before, rows in found.items()} | {other: each.take(j)}
+        for mine, theirs, rows, side in ((name, other, i, found[name]), (other, name, j, each)):
+            if lone := len(side) - len(np.unique(rows)):
+                note(f"{lone} of {len(side)} {mine} rows have no {theirs} row and are left out")
+        found = {before: rows.take(i, vectors=ChosenRows(rows.vectors, i)) for before, rows in found.items()}
+        found[other] = each.take(j, vectors=ChosenRows(each.vectors, j))
     return found
 
 

@@ -51,6 +51,16 @@ def columns_of(table) -> dict[str, np.ndarray]:
     return columns
 
 
+def arrow_column(values: np.ndarray) -> "pa.Array":
+    """Return a column for a table; values of several kinds, which Arrow refuses, become text."""
+    import pyarrow as pa
+
+    try:
+        return pa.array(values if values.ndim == 1 else list(values))
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+        return pa.array([None if value is None else str(value) for value in values.tolist()], pa.string())
+
+
 def read_parquet(path: Path) -> dict[str, Embeddings]:
     """Read one vector column, with the modality of each row beside it or not, or one column per modality; item_id and
     label are recognized, other columns kept."""
@@ -187,7 +197,7 @@ def write_parquet(embeddings: Embeddings, path: Path) -> None:
     import pyarrow.parquet as pq
 
     columns = {"item_id": embeddings.item_id, "label": embeddings.labels, **embeddings.metadata}
-    arrays = {name: pa.array(column) for name, column in columns.items() if column is not None}
+    arrays = {name: arrow_column(column) for name, column in columns.items() if column is not None}
     facts = {name: getattr(embeddings, name) for name in ("modality", "language", "pair_on")}
     facts["provenance"] = dict(embeddings.provenance)
 

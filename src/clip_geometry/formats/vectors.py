@@ -115,15 +115,20 @@ def read_npy(path: Path) -> dict[str, Embeddings]:
 
 
 def write_npy(embeddings: Embeddings, path: Path) -> None:
-    """Write the rows, in blocks, and beside them the file PATH.json with their origin, which .npy cannot hold."""
+    """Write the rows, and beside them the file PATH.json with their origin, which .npy cannot hold."""
+    write_rows(embeddings, path)
+    origin = {"clip_geometry": dict(embeddings.provenance)}
+    write_atomically(_origin_beside(path), f"{json.dumps(origin, indent=1, default=str)}\n".encode())
+
+
+def write_rows(embeddings: Embeddings, path: Path) -> None:
+    """Write the rows alone, in blocks."""
     dtype = np.dtype(str(embeddings.vectors.dtype).removeprefix("torch."))  # StreamedRows have torch's
     header = {"descr": dtype.str, "fortran_order": False, "shape": (len(embeddings), embeddings.dim)}
     with writing(path) as file:
         np.lib.format.write_array_header_1_0(file, header)  # pyright: ignore[reportArgumentType]
         for start in range(0, len(embeddings), GROUP):
             file.write(np.ascontiguousarray(embeddings.vectors[start : start + GROUP]).tobytes())
-    origin = {"clip_geometry": dict(embeddings.provenance)}
-    write_atomically(_origin_beside(path), f"{json.dumps(origin, indent=1, default=str)}\n".encode())
 
 
 class _Origin(BaseModel):

@@ -1,17 +1,16 @@
 """What is shipped, where to, and the registry of targets."""
 
-import os
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from clip_geometry.embeddings import Embeddings
-from clip_geometry.files import remove_temporaries, require_new_folder, writing_folder
+from clip_geometry.files import new_folder
+from clip_geometry.formats.writers.base import library as library
 from clip_geometry.modalities import modality_name
-from clip_geometry.registry import InputError, Registry, shown
+from clip_geometry.registry import InputError, Registry
 from clip_geometry.repairs import InnerProduct, Repair
 from clip_geometry.transforms import ANY
 
@@ -89,27 +88,5 @@ def write_shipment(shipment: Shipment, to: str, out: Path) -> dict[str, str]:
     for modality in getattr(shipment.repair, "modalities", ()):  # they become names of files
         if modality != ANY:
             modality_name(modality, f"{shipment.repair.name}:")
-    require_new_folder(out)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        remove_temporaries(out.parent, out.name)
-        with writing_folder(out) as temporary:
-            files = target.write(shipment, temporary)
-            for path in temporary.rglob("*"):
-                if path.is_file():  # libraries do not flush what they write
-                    descriptor = os.open(path, os.O_RDONLY)
-                    os.fsync(descriptor)
-                    os.close(descriptor)
-    except OSError as error:
-        raise InputError(f"cannot write to {shown(out)}: {error.strerror or error}") from None
-    return files
-
-
-def library(name: str, package: str, extra: str = "ship") -> Any:
-    """Import the library of a target; raise InputError that names the extra if it is not installed."""
-    try:
-        return import_module(name)
-    except ImportError:
-        raise InputError(
-            f'this target needs {package}, which is not installed: pip install "clip-geometry[{extra}]"'
-        ) from None
+    with new_folder(out) as temporary:
+        return target.write(shipment, temporary)

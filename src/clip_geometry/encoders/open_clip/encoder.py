@@ -118,7 +118,7 @@ class OpenClipEncoder(Encoder):
         self.transform = transform
         self.pixels = halves(transform)
         self.tokenizer = tokenizer
-        self._architecture = source.architecture
+        self.architecture = source.architecture
         self._weights = weights
         self._towers = {"image": model.visual, "text": model.text if hasattr(model, "text") else TextTower(model)}
         self._projections = {modality: projection(tower) for modality, tower in self._towers.items()}
@@ -164,10 +164,10 @@ class OpenClipEncoder(Encoder):
     def describe(self) -> Mapping[str, Any]:
         dim = {modality: pooled_width(p) if p is not None else None for modality, p in self._projections.items()}
         if self.config.features == "projected":
-            dim = dict.fromkeys(self._towers, self._architecture["embed_dim"])
+            dim = dict.fromkeys(self._towers, self.architecture["embed_dim"])
         tokenizer, inner = type(self.tokenizer).__name__, getattr(self.tokenizer, "tokenizer", None)
         if inner is not None:
-            tokenizer += f"({type(inner).__name__} {self._architecture['text_cfg']['hf_tokenizer_name']})"
+            tokenizer += f"({type(inner).__name__} {self.architecture['text_cfg']['hf_tokenizer_name']})"
         bias = self.model.logit_bias
         return {
             "weights": dict(self._weights),

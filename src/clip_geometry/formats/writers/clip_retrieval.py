@@ -1,0 +1,21 @@
+"""clip-retrieval: img_emb/img_emb_0.npy, text_emb/text_emb_0.npy and metadata/metadata_0.parquet, by rows a pair."""
+
+from pathlib import Path
+from typing import Any
+
+from clip_geometry.formats.clip_retrieval import folder_of, write_clip_retrieval
+from clip_geometry.formats.writers.base import Sets, Writer, dtype_of, writers
+
+
+class ClipRetrieval(Writer):
+    """Write one shard of each modality, aligned as pairs."""
+
+    summary = "folders of .npy files whose rows are pairs"
+
+    def write(self, sets: Sets, place: Path, out: Path, options: Any) -> dict[str, str]:
+        pairs = write_clip_retrieval(sets, place)
+        said = {folder_of(name): f"{len(side)} rows, {dtype_of(side)}" for name, side in pairs.items()}
+        return said | {"metadata": "item_id, image_path, caption and label of each row"}
+
+
+writers.add("clip-retrieval", ClipRetrieval())

@@ -1,0 +1,130 @@
+"""embedding-atlas: a .parquet file with the vectors in the column "embedding", and perhaps the map that it would draw.
+
+It computes a map itself for `--vector embedding`; projection_x, projection_y and neighbors spare it that.
+https://apple.github.io/embedding-atlas/tool.html
+"""
+
+import shlex
+import warnings
+from functools import reduce
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from clip_geometry.files import writing
+from clip_geometry.formats.tables import VECTORS
+from clip_geometry.formats.writers.base import (
+    Options,
+    Sets,
+    Writer,
+    blocks,
+    common,
+    item_table,
+    record_batches,
+    writers,
+)
+from clip_geometry.geometry import Moments
+from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.progress import note
+from clip_geometry.reading import require_memory
+from clip_geometry.registry import InputError, shown
+
+X, Y, NEIGHBORS = "projection_x", "projection_y", "neighbors"
+
+
+class AtlasOptions(Options):
+    """Columns that embedding-atlas would compute.
+
+    projection: pca, or umap by the cosine with seed 0. neighbors: number of nearest rows by the cosine, without the row
+    itself; null for none.
+    """
+
+    projection: Literal["pca", "umap"] | None = None
+    neighbors: int | None = Field(default=None, ge=1, le=1000)
+
+
+class EmbeddingAtlas(Writer):
+    """Write one table of all modalities; float16 becomes float32, exactly, since DuckDB has no float16."""
+
+    summary = "a table for embedding-atlas"
+    options = AtlasOptions
+
+    def is_file(self, out: Path) -> bool:
+        return True
+
+    def write(self, sets: Sets, place: Path, out: Path, options: Any) -> dict[str, str]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if out.suffix != ".parquet":
+            raise InputError(f"{shown(out)} is no .parquet file, which embedding-atlas reads; give one")
+        n, d, given = common(sets, "a table of embedding-atlas")
+        dtype = np.result_type(given, np.float32)
+        if given != dtype:
+            note("embedding-atlas cannot read float16: rows are written in float32, exactly")
+        table, says = item_table(sets, without=[VECTORS, X, Y, NEIGHBORS]), ["--vector", VECTORS]
+        if options.projection is not None:
+            plane = _pca(sets) if options.projection == "pca" else _umap(_rows(sets, n, d))
+            table = table.append_column(X, pa.array(plane[:, 0])).append_column(Y, pa.array(plane[:, 1]))
+            says = ["--x", X, "--y", Y]
+        if options.neighbors is not None:
+            table = table.append_column(NEIGHBORS, _neighbors(_rows(sets, n, d), options.neighbors))
+            says += ["--neighbors", NEIGHBORS]
+        schema = table.schema.append(pa.field(VECTORS, pa.list_(pa.from_numpy_dtype(dtype), d)))
+        plain = [name for name in table.column_names if name != NEIGHBORS]
+        with writing(place) as file, pq.ParquetWriter(file, schema, use_dictionary=plain) as writer:  # pyright: ignore
+            for batch in record_batches(sets, table, schema, dtype):
+                writer.write_batch(batch)
+        return {out.name: f"{n} rows, {dtype}: embedding-atlas {shlex.join([out.name, *says])}"}
+
+
+def _rows(sets: Sets, n: int, d: int) -> np.ndarray:
+    """All rows, in memory."""
+    require_memory(n * d * 8, "the map of these rows")
+    return np.concatenate([block.astype(np.float32, copy=False) for side in sets.values() for block in blocks(side)])
+
+
+def _pca(sets: Sets) -> np.ndarray:
+    """The first two principal components of all rows; in one dimension, the second is 0."""
+    rows = [side.vectors for side in sets.values()]
+    moments = [Moments.of(x if isinstance(x, StreamedRows) else StreamedRows.of(x)) for x in rows]
+    total = reduce(Moments.__add__, moments)
+    axes = torch.linalg.eigh(total.M2)[1].flip(1)[:, :2].numpy()
+    axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])  # of either sign, one
+    mean = total.mean.numpy()
+    plane = np.concatenate([(block - mean) @ axes for side in sets.values() for block in blocks(side)])
+    return plane if plane.shape[1] == 2 else np.column_stack([plane, np.zeros(len(plane))])
+
+
+def _umap(rows: np.ndarray) -> np.ndarray:
+    if len(rows) < 4:
+        raise InputError(f"there are {len(rows)} rows; UMAP needs at least 4, so use projection=pca")
+    threads, start = torch.get_num_threads(), "spectral" if len(rows) > 15 else "random"
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of its dependencies, and that a seed means one thread
+            from umap import UMAP
+
+            umap = UMAP(metric="cosine", n_neighbors=min(15, len(rows) - 1), init=start, random_state=0, n_jobs=1)
+            return np.asarray(umap.fit_transform(rows), np.float64)
+    finally:  # numba sets the number of threads of the OpenMP that torch shares with it
+        torch.set_num_threads(threads)
+
+
+def _neighbors(rows: np.ndarray, k: int) -> Any:
+    """{"ids": …, "distances": …} of each row, as embedding-atlas writes them itself."""
+    import pyarrow as pa
+    from sklearn.neighbors import NearestNeighbors
+
+    if len(rows) < 2:
+        raise InputError("there is 1 row; neighbors need at least 2")
+    k = min(k, len(rows) - 1)
+    found = NearestNeighbors(n_neighbors=k, metric="cosine", algorithm="brute").fit(rows).kneighbors()
+    starts = k * np.arange(len(rows) + 1, dtype=np.int32)
+    distances, ids = (pa.ListArray.from_arrays(starts, pa.array(each.reshape(-1))) for each in found)
+    return pa.StructArray.from_arrays([ids, distances], ["ids", "distances"])
+
+
+writers.add("embedding-atlas", EmbeddingAtlas())

@@ -1,0 +1,368 @@
+"""Every writer against the program that it writes for: the same bits, and the same ten nearest rows."""
+
+import datetime
+import sys
+import warnings
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+import clip_geometry as cg
+from clip_geometry.embeddings import Embeddings, ShardedRows, pair
+from clip_geometry.formats.writers import base, writers
+from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.registry import InputError
+from support.format_cases import DTYPES, assert_same_bits
+from support.shipped import K, assert_same_top, best
+
+N, D = 60, 24
+PAIRED = ("clip-retrieval", "datasets")
+
+
+def named(to, folder):
+    return folder / ("out.parquet" if to == "embedding-atlas" else "out")
+
+
+def sets(dtype=np.float32):
+    """Images, and captions in another order, of which an image has one or two. Rows are of unit length, so that a
+    cosine of a client is the inner product of another; `row` counts them all."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(N + 90, D))
+    rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(dtype)
+    ids = [f"item {k}" for k in range(N)]
+    image = Embeddings(rows[:N], "image", ids, np.arange(N) % 5, metadata={"row": np.arange(N)})
+    owners = rng.permutation([*range(N), *range(30)])
+    captions = [f"caption {k}" for k in range(90)]
+    text = Embeddings(rows[N:], "text", [ids[k] for k in owners], metadata={"text": captions, "row": N + np.arange(90)})
+    return {"image": image, "text": text}
+
+
+def queries(dtype=np.float32):
+    rows = np.random.default_rng(1).normal(size=(7, D))
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(dtype)
+
+
+# what a client gives: the rows by column, and the scores and numbers of the ten nearest images, or of all rows
+
+
+def by_clip_retrieval(folder, q):
+    rows = {name: np.load(folder / f"{name}_emb" / f"{name}_emb_0.npy") for name in ("img", "text")}
+    return {"image": rows["img"], "text": rows["text"]}, best(q.astype(float) @ rows["img"].astype(float).T, K)
+
+
+def by_parquet(folder, q):
+    frames = {name: pd.read_parquet(folder / f"{name}.parquet") for name in ("image", "text")}
+    rows = {name: np.stack(frame["embedding"]) for name, frame in frames.items()}
+    scores = q.astype(float) @ np.concatenate([*rows.values()]).astype(float).T
+    return rows, best(scores, K)
+
+
+def by_embedding_atlas(path, q):
+    rows = np.stack(pd.read_parquet(path)["embedding"])
+    return {"all": rows}, best(q.astype(float) @ rows.astype(float).T, K)
+
+
+def by_datasets(folder, q):
+    datasets, faiss = pytest.importorskip("datasets"), pytest.importorskip("faiss")
+    found = datasets.load_from_disk(str(folder))
+    arrays = found.with_format("numpy", dtype=None)
+    rows = {name: np.stack(arrays[f"{name}_embedding"][:]) for name in ("image", "text")}
+    found.add_faiss_index("image_embedding", metric_type=faiss.METRIC_INNER_PRODUCT)
+    scores, numbers = found.search_batch("image_embedding", q.astype(np.float32), k=K)
+    return rows, (scores, numbers)
+
+
+def by_faiss(folder, q):
+    faiss = pytest.importorskip("faiss")
+    index = faiss.read_index(str(folder / "index.faiss"))
+    assert index.metric_type == faiss.METRIC_INNER_PRODUCT and index.is_trained
+    table = pq.read_table(folder / "items.parquet")
+    assert table["row"].to_pylist() == list(range(index.ntotal))
+    return {"all": index.reconstruct_n(0, index.ntotal)}, index.search(q.astype(np.float32), K)
+
+
+def by_lancedb(folder, q):
+    table = pytest.importorskip("lancedb").connect(str(folder)).open_table("embeddings")
+    found = [table.search(each).distance_type("cosine").limit(K).to_list() for each in q]
+    scores = np.array([[1 - hit["_distance"] for hit in hits] for hits in found])
+    column = table.to_arrow().combine_chunks()["vector"].chunk(0)
+    rows = column.flatten().to_numpy().reshape(len(column), -1)
+    return {"all": rows}, (scores, np.array([[hit["row"] for hit in hits] for hits in found]))
+
+
+CLIENTS = {name: globals()[f"by_{name.replace('-', '_')}"] for name in writers}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("to", CLIENTS)
+def test_the_client_reads_the_same_bits_and_finds_the_same_rows(tmp_path, to, dtype):
+    given, q, out = sets(dtype), queries(dtype), named(to, tmp_path)
+    cg.export(given, out, to=to)
+    rows, top = CLIENTS[to](out, q)
+    kept = {"faiss": np.float32, "embedding-atlas": np.result_type(dtype, np.float32)}.get(to, dtype)
+    if to in PAIRED:
+        i, j = pair(given["image"], given["text"])
+        expected = {"image": given["image"].vectors[i], "text": given["text"].vectors[j]}
+        assert len(i) == 90
+    else:
+        expected = {name: side.vectors for name, side in given.items()}
+    whole = expected["image"] if to in PAIRED else np.concatenate([*expected.values()])
+    expected = expected if set(rows) == set(expected) else {"all": whole}
+    for name, array in expected.items():
+        assert_same_bits(rows[name], array.astype(kept))
+    ours = best(q.astype(float) @ whole.astype(float).T, K)
+    # a client that multiplies in float16 is off by 5e-4 of a cosine; otherwise 1e-5
+    assert_same_top(top, ours, 500 if to == "lancedb" and dtype == np.float16 else 1)
+
+
+@pytest.mark.parametrize("to", CLIENTS)
+def test_rows_out_of_memory_are_read_in_blocks(tmp_path, to, monkeypatch):
+    """Rows on a disk, of several shards, a subset of a set and rows that are computed: none is read as a whole."""
+    given, q = sets(), queries()
+    monkeypatch.setattr(base, "GROUP", 16)
+    for module in ("formats.vectors", "formats.tables", "formats.writers.datasets"):
+        monkeypatch.setattr(f"clip_geometry.{module}.GROUP", 16)
+    asked = []
+
+    def streamed(x):
+        def read(rows):
+            found = torch.from_numpy(np.asarray(x[rows if isinstance(rows, slice) else rows.numpy()]))
+            asked.append(len(found))
+            return found
+
+        return StreamedRows(read, x.shape, torch.float32)
+
+    sharded = ShardedRows([given["image"].vectors[:25], given["image"].vectors[25:]])
+    sources = {
+        "image": Embeddings(sharded, "image", given["image"].item_id, metadata=given["image"].metadata),
+        "text": Embeddings(
+            streamed(given["text"].vectors), "text", given["text"].item_id, metadata=given["text"].metadata
+        ),
+    }
+    cg.export(sources, named(to, tmp_path), to=to)
+    assert 0 < max(asked) <= 16
+    (tmp_path / "plain").mkdir()
+    cg.export(given, named(to, tmp_path / "plain"), to=to)
+    rows, plain = (CLIENTS[to](named(to, folder), q)[0] for folder in (tmp_path, tmp_path / "plain"))
+    for name in rows:
+        assert_same_bits(rows[name], plain[name])
+
+
+@pytest.mark.parametrize("to", CLIENTS)
+def test_nothing_is_left_of_a_failure_and_nothing_is_overwritten(tmp_path, to, monkeypatch):
+    def read(rows):
+        if not isinstance(rows, slice) or rows.stop > 16:
+            raise OSError(5, "Input/output error")
+        return torch.zeros(rows.stop - rows.start, D)
+
+    for module in ("formats.vectors", "formats.tables", "formats.writers.base", "formats.writers.datasets"):
+        monkeypatch.setattr(f"clip_geometry.{module}.GROUP", 16)
+    given, out = sets(), named(to, tmp_path)
+    broken = Embeddings(StreamedRows(read, (N, D), torch.float32), "image", given["image"].item_id)
+    with pytest.raises((InputError, OSError), match="Input/output error"):
+        cg.export({"image": broken, "text": given["text"]}, out, to=to)
+    assert list(tmp_path.iterdir()) == []
+    cg.export(given, out, to=to)
+    files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(InputError, match=r"(is not empty|exists)"):
+        cg.export(given, out, to=to)
+    assert files == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("to", CLIENTS)
+def test_normalized_rows(tmp_path, to):
+    given, q = sets(), queries()
+    scaled = {
+        name: Embeddings(side.vectors * np.float32(3), name, side.item_id, metadata=side.metadata)
+        for name, side in given.items()
+    }
+    cg.export(scaled, named(to, tmp_path), to=to, normalize=True)
+    for rows in CLIENTS[to](named(to, tmp_path), q)[0].values():
+        assert rows.dtype == np.float32 and np.linalg.norm(rows.astype(float), axis=1) == pytest.approx(1, abs=1e-6)
+    zero = Embeddings(np.zeros((3, 4), np.float32), "image")
+    (tmp_path / "other").mkdir()
+    with pytest.raises(InputError, match="image embeddings have a row of zeros, which cannot be made unit length"):
+        cg.export(zero, named(to, tmp_path / "other"), to=to, normalize=True)
+    assert list((tmp_path / "other").iterdir()) == []
+
+
+@pytest.mark.parametrize("to", CLIENTS)
+def test_rows_that_are_not_finite(tmp_path, to):
+    """An index cannot rank them; where rows are only stored, they stay what they are."""
+    given = sets()
+    given["text"].vectors[20, 3] = np.nan
+    if to in ("faiss", "lancedb", "embedding-atlas"):
+        with pytest.raises(InputError, match="text rows have NaN or infinity in row 20; remove or repair"):
+            cg.export(given, named(to, tmp_path), to=to)
+        assert list(tmp_path.iterdir()) == []
+    else:
+        cg.export(given, named(to, tmp_path), to=to)
+        assert np.isnan(CLIENTS[to](named(to, tmp_path), queries())[0]["text"]).sum() == 1
+
+
+def test_faiss_says_what_it_changes(tmp_path, capsys):
+    cg.export({"image": Embeddings(2 * np.eye(4), "image")}, tmp_path / "a", to="faiss")
+    said = capsys.readouterr().err
+    assert "float64 rows are rounded" in said
+    assert "rows have lengths from 2 to 2, so the index ranks by inner product and not by cosine" in said
+    cg.export({"image": Embeddings(np.eye(4, dtype=np.float32), "image")}, tmp_path / "b", to="faiss")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_lancedb_table_in_a_database_that_exists(tmp_path):
+    lancedb = pytest.importorskip("lancedb")
+    database = lancedb.connect(str(tmp_path))
+    database.create_table("other", data=[{"a": 1}])
+    assert cg.export(sets(), tmp_path / "photos.lance", to="lancedb").keys() == {"photos.lance"}
+    assert database.open_table("photos").count_rows() == 150 and database.open_table("other").count_rows() == 1
+    assert database.open_table("photos").search().where("modality = 'text'").limit(200).to_arrow().num_rows == 90
+
+
+def test_columns_of_all_kinds(tmp_path):
+    """What the modalities disagree on becomes text or a column of each; what one lacks is missing there."""
+    mixed = np.array([1, "two", None], dtype=object)
+    days = [datetime.date(2024, 1, day) for day in (1, 2, 3)]
+    image = Embeddings(np.eye(3), "image", ["a", "b", "c"], [1, 2, 3], metadata={"odd": mixed, "day": days})
+    text = Embeddings(
+        np.eye(3), "text", ["a", "b", "c"], ["x", "y", "z"], metadata={"odd": ["p", "q", "r"], "pair": np.eye(3)[:, :2]}
+    )
+    cg.export({"image": image, "text": text}, tmp_path / "f", to="faiss")
+    table = pq.read_table(tmp_path / "f" / "items.parquet").to_pydict()
+    assert table["modality"] == ["image"] * 3 + ["text"] * 3
+    assert table["label"] == ["1", "2", "3", "x", "y", "z"]
+    assert table["odd"] == ["1", "two", None, "p", "q", "r"]
+    assert table["day"] == [*days, None, None, None]
+    assert table["pair"] == [None, None, None, [1, 0], [0, 1], [0, 0]]
+    datasets = pytest.importorskip("datasets")
+    cg.export({"image": image, "text": text}, tmp_path / "d", to="datasets")
+    found = datasets.load_from_disk(str(tmp_path / "d"))
+    assert found["item_id"][:] == ["a", "b", "c"] and found["label"][:] == [1, 2, 3]
+    assert found["text_label"][:] == ["x", "y", "z"] and found["text_odd"][:] == ["p", "q", "r"]
+
+
+def test_datasets_in_several_files(tmp_path, monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    for name in ("GROUP", "SHARD"):
+        monkeypatch.setattr(f"clip_geometry.formats.writers.datasets.{name}", 16)
+    cg.export(sets()["image"], tmp_path / "d", to="datasets")
+    assert len(list((tmp_path / "d").glob("data-*-of-00004.arrow"))) == 4
+    found = datasets.load_from_disk(str(tmp_path / "d"))
+    assert found["row"][:] == list(range(N))
+
+
+def test_rows_without_a_pair_are_counted(tmp_path, capsys):
+    image = Embeddings(np.eye(3), "image", ["a", "b", "c"])
+    text = Embeddings(np.eye(3), "text", ["b", "a", "b"])
+    cg.export({"image": image, "text": text}, tmp_path / "d", to="clip-retrieval")
+    assert "1 of 3 image rows have no text row and are left out" in capsys.readouterr().err
+
+
+class TestEmbeddingAtlas:
+    def test_neighbors_are_the_nearest_by_cosine(self, tmp_path):
+        given = sets()
+        cg.export(given, tmp_path / "a.parquet", to="embedding-atlas", neighbors=K)
+        rows = np.concatenate([side.vectors for side in given.values()]).astype(float)
+        scores = rows @ rows.T
+        np.fill_diagonal(scores, -2)
+        column = pd.read_parquet(tmp_path / "a.parquet")["neighbors"]
+        found = tuple(np.array([each[key] for each in column]) for key in ("distances", "ids"))
+        assert_same_top((1 - found[0], found[1]), best(scores, K), 1)
+
+    def test_pca_is_the_plane_of_all_rows(self, tmp_path):
+        from sklearn.decomposition import PCA
+
+        given = sets()
+        cg.export(given, tmp_path / "a.parquet", to="embedding-atlas", projection="pca")
+        frame = pd.read_parquet(tmp_path / "a.parquet")
+        rows = np.concatenate([side.vectors for side in given.values()]).astype(float)
+        theirs = PCA(2, svd_solver="full").fit_transform(rows)
+        ours = frame[["projection_x", "projection_y"]].to_numpy()
+        signs = np.sign((ours * theirs).sum(axis=0))
+        assert ours == pytest.approx(signs * theirs, abs=1e-6)
+
+    @pytest.mark.slow
+    def test_umap(self, tmp_path):
+        given = sets()
+        cg.export(given, tmp_path / "a.parquet", to="embedding-atlas", projection="umap")
+        rows = np.concatenate([side.vectors for side in given.values()])
+        with warnings.catch_warnings(action="ignore"):  # TensorFlow is not installed, and a seed means one thread
+            from umap import UMAP
+
+            theirs = UMAP(metric="cosine", random_state=0).fit_transform(rows)
+        frame = pd.read_parquet(tmp_path / "a.parquet")
+        assert np.array_equal(frame[["projection_x", "projection_y"]], theirs)
+        few = Embeddings(np.eye(5), "image")
+        cg.export(few, tmp_path / "few.parquet", to="embedding-atlas", projection="umap", neighbors=15)
+        frame = pd.read_parquet(tmp_path / "few.parquet")
+        assert np.isfinite(frame["projection_x"]).all() and [len(each["ids"]) for each in frame["neighbors"]] == [4] * 5
+
+    @pytest.mark.slow
+    @pytest.mark.filterwarnings("ignore::ImportWarning")  # TensorFlow is not installed
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_embedding_atlas_itself(self, tmp_path, dtype):
+        cli = pytest.importorskip("embedding_atlas.cli", reason="the extra explore is not installed")
+        from click.testing import CliRunner
+
+        path, out = tmp_path / "a.parquet", tmp_path / "app"
+        [says] = cg.export(sets(dtype), path, to="embedding-atlas", projection="pca", neighbors=5).values()
+        arguments = says.partition("embedding-atlas ")[2].split()[1:]
+        done = CliRunner().invoke(cli.main, [str(path), *arguments, "--degree", "--export-application", str(out)])
+        assert done.exit_code == 0, done.output
+        frame = pd.read_parquet(out / "data" / "dataset.parquet")
+        assert frame["out_degree"].tolist() == [5] * 150
+        assert np.stack(frame["embedding"]).shape == (150, D)
+
+
+@pytest.mark.parametrize(
+    ("to", "options", "message"),
+    [
+        ("fais", {}, "unknown format 'fais'; did you mean 'faiss'"),
+        ("faiss", {"neighbors": 3}, "export to faiss: unknown key 'neighbors'"),
+        ("embedding-atlas", {"projection": "tsne"}, "projection"),
+        ("embedding-atlas", {"neighbors": 0}, "neighbors"),
+    ],
+)
+def test_what_cannot_be_asked_for(tmp_path, to, options, message):
+    with pytest.raises(InputError, match=message):
+        cg.export(sets(), named(to, tmp_path), to=to, **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_exported(tmp_path):
+    image, text = Embeddings(np.eye(3), "image"), Embeddings(np.eye(3)[:, :2], "text")
+    for to in ("faiss", "lancedb", "embedding-atlas"):
+        with pytest.raises(InputError, match=r"different numbers of columns \(image 3, text 2\)"):
+            cg.export({"image": image, "text": text}, named(to, tmp_path), to=to)
+    with pytest.raises(InputError, match=r"out is no \.parquet file"):
+        cg.export(image, tmp_path / "out", to="embedding-atlas")
+    with pytest.raises(InputError, match="is one file and there are 2 modalities; give a folder"):
+        cg.export({"image": image, "text": text}, tmp_path / "out.parquet", to="parquet")
+    with pytest.raises(InputError, match="there is 1 row; neighbors need at least 2"):
+        cg.export(Embeddings(np.eye(3)[:1], "image"), tmp_path / "a.parquet", to="embedding-atlas", neighbors=3)
+    with pytest.raises(InputError, match="was to be exported; expected Embeddings, one set or one per modality"):
+        cg.export(np.eye(3), tmp_path / "out", to="faiss")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InputError, match="has no rows; expected at least one to export"):
+        cg.export(Embeddings(np.empty((0, 3)), "image"), tmp_path / "out", to="faiss")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("to", "name", "extra"),
+    [("faiss", "faiss", "ship"), ("lancedb", "lancedb", "formats"), ("datasets", "datasets", "text")],
+)
+def test_a_missing_package_is_named(tmp_path, monkeypatch, to, name, extra):
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(InputError, match=rf'is not installed: pip install "clip-geometry\[{extra}\]"'):
+        cg.export(sets(), tmp_path / "out", to=to)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_layout_of_faiss_is_refused(tmp_path, monkeypatch):
+    faiss = pytest.importorskip("faiss")
+    whole = faiss.serialize_index
+    monkeypatch.setattr(faiss, "serialize_index", lambda index: np.append(whole(index), np.uint8(0)))
+    with pytest.raises(InputError, match="writes a flat index in a layout of its own"):
+        cg.export(sets(), tmp_path / "out", to="faiss")
