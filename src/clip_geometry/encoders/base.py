@@ -66,6 +66,18 @@ class FreshOption(EncoderConfig):
         return self.fresh
 
 
+class BatchNormOption(EncoderConfig):
+    """batch_norm: "eval" uses the running statistics (in a fresh model, the identity), "batch" those of the current
+    batch, so that a row depends on its batch.
+    """
+
+    batch_norm: Literal["eval", "batch"] = "eval"
+
+    @property
+    def depends_on_batch(self) -> bool:
+        return self.batch_norm == "batch"
+
+
 @dataclass(frozen=True)
 class Tokens:
     """A tokenized batch. inputs: for the text tower. truncated: number of texts that did not fit."""
