@@ -112,6 +112,7 @@ class Encoder(ABC):
     device: torch.device
     modalities: frozenset[str]  # of {"image", "text"}
     pixels: Pixels | None = None  # `preprocess` in two halves, if it can be divided
+    takes_images: bool = False  # whether `image_features` takes a list of RGB images, and there is no `preprocess`
     pads_to_longest: bool = False  # whether the cost of a batch of texts depends on its longest text
     item_bytes: int = 0  # estimated size of an input's rows, where there are many; shards then hold fewer inputs
 
