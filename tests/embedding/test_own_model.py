@@ -1,6 +1,7 @@
 """`embed` with the user's own model and data, nothing registered: kinds of both, a store's key, refusals."""
 
 import functools
+from pathlib import Path
 
 import numpy as np
 import open_clip
@@ -122,6 +123,26 @@ def test_an_open_clip_model_gives_the_rows_of_the_registered_encoder(tmp_path):
     assert {key: facts[key] for key in same} == {key: named["encoder"][key] for key in same}
 
 
+def test_a_module_of_tensors_with_its_preprocess_or_tokenizer():
+    image, text = nn.Sequential(nn.Flatten(), nn.Linear(360, 4)), nn.EmbeddingBag(60, 4)
+
+    def preprocess(picture):
+        assert picture.mode == "RGB"
+        return pixels_of([picture])[0].reshape(12, 10, 3)
+
+    def tokenizer(texts):
+        return torch.tensor([[len(text), text.count(" ")] for text in texts])
+
+    rows = {"image": image(pixels_of(pictures())), "text": text(tokenizer(TEXTS))}
+    for sets in (
+        embed(image, data(), preprocess=preprocess) | embed(text, data(), tokenizer=tokenizer),
+        embed({"image": image, "text": text}, data(), preprocess=preprocess, tokenizer=tokenizer),
+    ):
+        assert sets.keys() == {"image", "text"}
+        for modality, each in sets.items():
+            close(each.vectors, rows[modality])
+
+
 def test_coca_is_not_normalized():
     vision = {"image_size": 12, "patch_size": 6, "layers": 1, "width": 16, "head_width": 8}
     text = {"context_length": 8, "vocab_size": 64, "width": 16, "heads": 2, "layers": 1, "output_tokens": True}
@@ -156,6 +177,8 @@ def test_a_sentence_transformer_gives_what_its_encode_gives():
     assert sets.keys() == {"text"} and sets["text"].provenance["truncated"] == 1
     # batches are padded to their longest text, which moves the last bits
     np.testing.assert_allclose(sets["text"].vectors, model.encode(texts), atol=1e-6)
+    with pytest.raises(InputError, match="takes images and texts itself; leave out preprocess and tokenizer"):
+        embed(model, {"text": texts}, tokenizer=len)
     part = embed({"text": model}, {"text": texts})
     assert np.array_equal(part["text"].vectors, sets["text"].vectors)
     assert part["text"].provenance["truncated"] == 1
@@ -171,6 +194,15 @@ def test_a_registered_model_and_data_may_be_named(tmp_path):
     assert by_name["image"].item_id.tolist() == ["a.png"] and "source" not in by_name["image"].provenance
     given = embed(config, {"image": [tmp_path / "a.png"], "text": ["a red circle"]}, device="cpu")
     assert np.array_equal(given["image"].vectors, by_name["image"].vectors) and len(given["text"]) == 1
+
+
+def test_the_guide_runs(tmp_path, monkeypatch):
+    guide = (Path(__file__).parents[2] / "docs" / "guide.md").read_text(encoding="utf-8")
+    code = guide.partition("### Your own model")[2].partition("```python\n")[2].partition("```")[0]
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "guide.md", "exec"), {"__name__": "guide"})
+    stored = cg.read_store("store")
+    assert (stored["image"].vectors.shape, stored["text"].vectors.shape) == ((8, 96), (16, 16))
 
 
 # --- kinds of data
@@ -392,8 +424,6 @@ def test_options_that_do_not_fit_the_model(tmp_path):
         embed(encoder.model, data())
     with pytest.raises(InputError, match=r"encode_text takes what a tokenizer gives; give tokenizer="):
         embed(encoder.model, data(), preprocess=encoder.transform)
-    with pytest.raises(InputError, match="preprocess and tokenizer are for a model with encode_image and encode_text"):
-        embed(Both(), data(), tokenizer=encoder.tokenizer)
     with pytest.raises(InputError, match="preprocess gave Image for an image; a tensor was expected"):
         embed(encoder.model, data(), preprocess=lambda image: image, tokenizer=encoder.tokenizer)
     with pytest.raises(InputError, match="device 'meta' was asked for, but own:Both is on cpu; move it first"):
@@ -406,5 +436,6 @@ def test_an_error_of_the_users_own_function_is_its_own():
     def broken(texts):
         raise KeyError("mine")
 
-    with pytest.raises(KeyError, match="mine"):
+    with pytest.raises(KeyError, match="mine") as caught:
         embed(broken, {"text": TEXTS})
+    assert "broken was called with a list of 2 (text); preprocess= and tokenizer=" in caught.value.__notes__[0]

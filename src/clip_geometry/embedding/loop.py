@@ -64,9 +64,9 @@ def embed(
     the same call continues after an interruption, and a registered encoder is built only if there are any. Every
     modality is embedded that the data and the model both have.
 
-    A model of your own needs no registration. Without `encode_image` and `encode_text` it is called with lists of at
-    most `batch_size` RGB PIL images or texts and returns a tensor or array (n, d). Modules are set to eval mode
-    meanwhile and are neither moved nor copied.
+    A model of your own needs no registration. It is called with lists of at most `batch_size` RGB PIL images or texts,
+    or with what `preprocess` and `tokenizer` make of them, and returns a tensor or array (n, d). Modules are in eval
+    mode meanwhile and are neither moved nor copied.
 
     Args:
         model: A config from `resolve_encoder`, or its name; a function or torch module of lists of images or texts; a
@@ -79,8 +79,9 @@ def embed(
         name: Of your own model. Default: the name of its class or function.
         revision: Identifies your own model in the store's key. Default: a hash of the weights and structure of torch
             modules; required for functions.
-        preprocess: Of a model with `encode_image`: from a PIL image to a tensor.
-        tokenizer: Of a model with `encode_text`: from a list of texts to a tensor.
+        preprocess: From a PIL image to a tensor, for a model of image tensors, which are stacked. A function given with
+            this option alone is one of images, and with `tokenizer` alone one of texts.
+        tokenizer: From a list of texts to what the model takes.
         data_name: Of lists and sequences.
         data_revision: Identifies the content of lists and sequences in the store's key. Default: a hash of the pixels
             and texts; of image files, of their names, sizes and times.

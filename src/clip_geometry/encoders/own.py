@@ -64,13 +64,16 @@ def own_encoder(
             if encode is not None:  # CoCa's normalize by default
                 raw = "normalize" in inspect.signature(encode).parameters
                 towers[modality] = partial(encode, normalize=False) if raw else encode
-    elif preprocess is not None or tokenizer is not None:
-        raise InputError("preprocess and tokenizer are for a model with encode_image and encode_text; leave them out")
     elif isinstance(model, Mapping):
         towers = {modality: _function(each) for modality, each in model.items()}
-    else:
-        has = getattr(model, "modalities", ["text"]) if _is_sentence_transformer(model) else MODALITIES
-        towers = {modality: _function(model) for modality in MODALITIES if modality in has}
+    elif _is_sentence_transformer(model):
+        if preprocess is not None or tokenizer is not None:
+            raise InputError("a SentenceTransformer takes images and texts itself; leave out preprocess and tokenizer")
+        towers = {each: _function(model) for each in MODALITIES if each in getattr(model, "modalities", ["text"])}
+    else:  # whoever prepares one modality has a model of that
+        options = (("image", preprocess), ("text", tokenizer))
+        prepared = [modality for modality, option in options if option is not None]
+        towers = dict.fromkeys(prepared or MODALITIES, model)
     name = name or "+".join(dict.fromkeys(_name(each) for each in parts))
     if not name or "<lambda>" in name:
         if keyed:
@@ -221,7 +224,7 @@ class OwnEncoder(Encoder):
     def tokenize(self, texts: Sequence[str]) -> Tokens:
         given = list(texts)
         inputs: Any = given if self._tokenizer is None else self._tokenizer(given)
-        return Tokens(inputs, self._truncated(given, inputs))
+        return Tokens((inputs, len(given)), self._truncated(given, inputs))
 
     def _truncated(self, texts: list[str], inputs: Any) -> int:
         """Number of texts that do not fit, where the tokenizer is one that is known; other models do not say."""
@@ -239,12 +242,17 @@ class OwnEncoder(Encoder):
         return self._rows("image", pixels if self.takes_images else pixels.to(self.device), len(pixels))
 
     def text_features(self, tokens: Tokens) -> Tensor:
-        inputs, count = tokens.inputs, len(tokens.inputs)
+        inputs, count = tokens.inputs
         return self._rows("text", inputs.to(self.device) if hasattr(inputs, "to") else inputs, count)
 
     def _rows(self, modality: str, batch: Any, count: int) -> Tensor:
-        with inference():
-            rows = self.towers[modality](batch)
+        try:
+            with inference():
+                rows = self.towers[modality](batch)
+        except Exception as error:
+            what = f"a list of {count} ({modality})" if isinstance(batch, list) else f"a batch of {count} ({modality})"
+            error.add_note(f"{self.config.model} was called with {what}; preprocess= and tokenizer= make tensors of it")
+            raise
         if isinstance(rows, list | tuple) and rows and all(isinstance(row, Tensor | np.ndarray) for row in rows):
             rows = torch.stack([torch.as_tensor(row) for row in rows])
         given = torch.as_tensor(rows) if isinstance(rows, Tensor | np.ndarray) else None
