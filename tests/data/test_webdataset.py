@@ -307,6 +307,36 @@ def test_a_shard_that_became_shorter_after_it_was_read(shards):
         dataset.text.load(9)
 
 
+def header(name, size=0, kind=tarfile.REGTYPE):
+    info = tarfile.TarInfo(name)
+    info.size, info.type = size, kind
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "content",
+    [
+        header("a.txt") * 2 + header("b.txt", -512) + bytes(1024),  # back to itself, for ever
+        header("a.txt") + header("b.txt", -1024) + bytes(1024),
+        header("a.txt", 2**60) + bytes(1024),
+        b"".join(header("x", 512, tarfile.GNUTYPE_LONGNAME) + b"y".ljust(512, b"\0") for _ in range(3000))
+        + bytes(1024),
+        header("a.txt")
+        + header("x", 20, tarfile.XHDTYPE)
+        + b"19 size=-99999999999".ljust(512, b"\0")
+        + header("b.txt"),
+        header("a.txt", 10, tarfile.GNUTYPE_SPARSE) + bytes(2048),
+    ],
+    ids=["back", "further back", "huge", "nested", "negative in pax", "sparse"],
+)
+def test_hostile_headers_end_in_one_sentence(tmp_path, content):
+    path = tmp_path / "x.tar"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"x\.tar (is no readable \.tar file|has two members)"):
+        load(path)
+
+
 @pytest.mark.parametrize(
     ("members", "sentence"),
     [

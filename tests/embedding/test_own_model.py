@@ -317,7 +317,7 @@ def test_functions_need_a_revision_and_lambdas_a_name(tmp_path):
         embed(lengths, given, tmp_path)
     with pytest.raises(InputError, match="is no torch module"):
         embed(functools.partial(Both().texts), given, tmp_path)
-    with pytest.raises(InputError, match="has no name of its own; give name=…, and revision=…"):
+    with pytest.raises(InputError, match="is a lambda, which has no name; give name=… and, as it changes, revision=…"):
         embed(lambda texts: lengths(texts), given, tmp_path, revision="1")
     manifest = embed(lambda texts: lengths(texts), given, tmp_path, name="lengths", revision="1")
     assert manifest["recipe"]["encoder"]["model"] == "own:lengths"
@@ -390,6 +390,7 @@ class Iterable(IterableDataset):
             "the model 'own:Numbers' gave list for a list of 1 (text); a tensor or array",
         ),
         (lambda x: np.zeros((3, 2)), {"text": ["a"]}, "gave torch.float64 of shape (3, 2) for a list of 1 (text)"),
+        (lambda x: np.zeros((1, 0)), {"text": ["a"]}, "gave torch.float64 of shape (1, 0) for a list of 1 (text)"),
         (lambda x: np.zeros((1, 2), int), {"text": ["a"]}, "gave torch.int64 of shape (1, 2) for a list of 1 (text)"),
         (
             lambda x: np.zeros((len(x), len(x[0]))),
@@ -428,8 +429,24 @@ def test_options_that_do_not_fit_the_model(tmp_path):
         embed(encoder.model, data(), preprocess=lambda image: image, tokenizer=encoder.tokenizer)
     with pytest.raises(InputError, match="device 'meta' was asked for, but own:Both is on cpu; move it first"):
         embed(Both(), data(), device="meta")
+    with pytest.raises(InputError, match="name, preprocess would say what scenes-clip/fresh is, which its config says"):
+        embed("scenes-clip/fresh", data(), name="mine", preprocess=len)
+    with pytest.raises(InputError, match="data_revision would say what the data set scenes is"):
+        embed("scenes-clip/fresh", "scenes", data_revision="2")
+    for options in ({"name": ""}, {"revision": ""}, {"name": ["a"]}):
+        with pytest.raises(InputError, match=r"(name|revision) is .*; a text was expected"):
+            embed(Both(), data(), **options)
     with pytest.raises(InputError, match="limit is 0; a positive number of items was expected"):
         embed(Both(), data(), limit=0)
+
+
+def test_a_model_of_transformers_is_one_sentence():
+    from transformers import CLIPConfig, CLIPModel
+
+    tower = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    model = CLIPModel(CLIPConfig(text_config=tower, vision_config={**tower, "image_size": 8, "patch_size": 4}))
+    with pytest.raises(InputError, match="CLIPModel of transformers is called with keywords, not with a list"):
+        embed(model, data())
 
 
 def test_an_error_of_the_users_own_function_is_its_own():

@@ -67,7 +67,7 @@ def given_dataset(
     if identity is None:
         facts = [] if text is None else [list(text.item_id), [text.load(k) for k in range(len(text))]]
         identity = digest([facts, None if labels is None else labels.tolist(), _content(images)]) if keyed else ""
-    return Dataset(config, identity, image, text, class_names)
+    return Dataset(config, str(identity), image, text, class_names)
 
 
 def _is_sequence(given: Any) -> bool:

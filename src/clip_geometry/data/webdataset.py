@@ -118,16 +118,18 @@ def _members(path: Path) -> Iterator[tarfile.TarInfo]:
     try:
         size = path.stat().st_size
         with path.open("rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
+            before = -1
             while (member := tar.next()) is not None:
                 tar.members.clear()  # pyright: ignore[reportAttributeAccessIssue]  # it would keep them all
-                if member.issparse() or member.offset_data + member.size > size:
+                if member.issparse() or not 0 <= member.size <= size - member.offset_data or tar.offset <= before:
                     raise damaged(path, ".tar", f"{member.name} is not whole")
+                before = tar.offset  # a size below zero would lead back
                 if member.isreg():
                     yield member
             file.seek(tar.offset)
             if file.read(512) != bytes(512):  # tarfile takes a damaged header for the end
                 raise damaged(path, ".tar", f"it has neither a member nor an end at byte {tar.offset}")
-    except (tarfile.TarError, OSError, EOFError, ValueError, OverflowError) as error:
+    except (tarfile.TarError, OSError, EOFError, ValueError, OverflowError, RecursionError) as error:
         raise error if isinstance(error, InputError) else damaged(path, ".tar", error) from None
 
 

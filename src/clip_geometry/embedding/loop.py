@@ -4,7 +4,7 @@ Batches start at a shard's first item and never cross its end, and each shard be
 a shard's bytes do not depend on when, or after how many interruptions, it was computed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -29,7 +29,7 @@ from clip_geometry.encoders.base import Encoder, EncoderConfig
 from clip_geometry.encoders.own import OwnConfig, OwnEncoder, own_encoder
 from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.progress import Progress, note, progress
-from clip_geometry.registry import InputError, printable, shown
+from clip_geometry.registry import InputError, listed, printable, shown
 from clip_geometry.versions import library_versions
 
 SHARD_SIZE = 4096
@@ -46,7 +46,7 @@ def embed(
     revision: str | None = None,
     preprocess: Callable[[Any], Any] | None = None,
     tokenizer: Callable[[list[str]], Any] | None = None,
-    data_name: str = "given",
+    data_name: str | None = None,
     data_revision: str | None = None,
     limit: int | None = None,
     batch_size: int = 64,
@@ -82,7 +82,7 @@ def embed(
         preprocess: From a PIL image to a tensor, for a model of image tensors, which are stacked. A function given with
             this option alone is one of images, and with `tokenizer` alone one of texts.
         tokenizer: From a list of texts to what the model takes.
-        data_name: Of lists and sequences.
+        data_name: Of lists and sequences. Default: "given".
         data_revision: Identifies the content of lists and sequences in the store's key. Default: a hash of the pixels
             and texts; of image files, of their names, sizes and times.
         limit: Use only the first N items, with all their captions. A store that already has more items keeps them.
@@ -130,17 +130,20 @@ def embed(
             raise InputError(f"{option} is {value}; a positive number of items was expected")
     if not 0 <= max_corrupt <= 1:
         raise InputError(f"max_corrupt is {max_corrupt}; a share between 0 and 1 was expected")
-    keyed = folder is not None
-    dataset = data
+    keyed, dataset = folder is not None, data
+    own_data = {"data_name": data_name, "data_revision": data_revision}
+    own_model: dict[str, Any] = {"name": name, "revision": revision, "preprocess": preprocess, "tokenizer": tokenizer}
     if isinstance(data, str | Path | DatasetConfig):
         dataset = load_dataset(data if isinstance(data, DatasetConfig) else resolve_dataset(data))
-    elif not isinstance(data, Dataset):
-        dataset = given_dataset(data, name=data_name, identity=data_revision, limit=limit, keyed=keyed)
+    if isinstance(dataset, Dataset):
+        _require_none(own_data, f"the data set {dataset.config.name}")
+    else:
+        dataset = given_dataset(data, name=data_name or "given", identity=data_revision, limit=limit, keyed=keyed)
     own, config, load = nullcontext(), resolve_encoder(model) if isinstance(model, str) else model, load_encoder
-    if not isinstance(config, EncoderConfig):
-        sides = [side.modality for side in dataset.sides]
-        options = {"name": name, "revision": revision, "preprocess": preprocess, "tokenizer": tokenizer}
-        encoder = own_encoder(model, sides, **options, keyed=keyed)
+    if isinstance(config, EncoderConfig):
+        _require_none(own_model, config.model)
+    else:
+        encoder = own_encoder(model, [side.modality for side in dataset.sides], **own_model, keyed=keyed)
         own, config, load = encoder.evaluating(), encoder.config, partial(_as_given, encoder)
     with own, TemporaryDirectory() if folder is None else nullcontext(folder) as place:
         store, workers = Store(place), open_engine(engine, address)
@@ -155,6 +158,12 @@ def embed(
                     sides = {side.modality: job.embed_side(side, opened) for side in job.sides}
                 manifest = store.finish(job.facts(sides, opened.spent))
         return manifest if keyed else {each: in_memory(side) for each, side in read_store(place, limit=limit).items()}
+
+
+def _require_none(options: Mapping[str, Any], what: str) -> None:
+    given = [option for option, value in options.items() if value is not None]
+    if given:
+        raise InputError(f"{listed(given)} would say what {what} is, which its config says; leave it out")
 
 
 def _as_given(encoder: OwnEncoder, config: EncoderConfig, device: str) -> Encoder:

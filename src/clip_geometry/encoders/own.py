@@ -50,6 +50,9 @@ def own_encoder(
     Other arguments are those of `embed`. Raises InputError where the model is none of ACCEPTED, lacks what its
     modalities need, or cannot be identified.
     """
+    for option, value in (("name", name), ("revision", revision)):
+        if not isinstance(value, str | int | None) or value == "":
+            raise InputError(f"{option} is {shown(value)}; a text was expected")
     parts = _parts(model)
     towers: dict[str, Callable[[Any], Any]] = {}
     if not isinstance(model, Mapping) and (hasattr(model, "encode_image") or hasattr(model, "encode_text")):
@@ -74,17 +77,19 @@ def own_encoder(
         options = (("image", preprocess), ("text", tokenizer))
         prepared = [modality for modality, option in options if option is not None]
         towers = dict.fromkeys(prepared or MODALITIES, model)
-    name = name or "+".join(dict.fromkeys(_name(each) for each in parts))
-    if not name or "<lambda>" in name:
+    name = "+".join(dict.fromkeys(map(_name, parts))) if name is None else str(name)
+    if "<lambda>" in name:
         if keyed:
-            raise InputError("the model has no name of its own; give name=…, and revision=… that changes with it")
+            raise InputError(
+                "the model is a lambda, which has no name; give name=…, and revision=… that changes with it"
+            )
         name = "lambda"
     if revision is None and keyed:
         revision = _revision(parts, name, preprocess, tokenizer)
     modules = [each for part in parts if (each := _module(part)) is not None]
     kind = next((value.dtype for module in modules for value in module.parameters()), None)
     config = OwnConfig(
-        model=f"own:{printable(name)[:200]}", revision=revision or "", precision=PRECISIONS.get(kind, "fp32")
+        model=f"own:{printable(name)[:200]}", revision=str(revision or ""), precision=PRECISIONS.get(kind, "fp32")
     )
     return OwnEncoder(config, towers, modules, preprocess, tokenizer, model)
 
@@ -98,6 +103,11 @@ def _parts(model: Any) -> list[Any]:
         if not model or not set(model) <= set(MODALITIES):
             raise InputError(f"the model has the parts {shown(list(model))}; expected 'image', 'text' or both")
         return [part for each in model.values() for part in _parts(each) if not isinstance(each, Mapping)]
+    if type(model).__module__.startswith("transformers.") and not hasattr(model, "encode_image"):
+        raise InputError(
+            f"{type(model).__name__} of transformers is called with keywords, not with a list; give functions of "
+            "lists, {'image': f, 'text': g}, or the name of its folder, hf-clip:PATH or hf-text:PATH"
+        )
     if not callable(model) and not hasattr(model, "encode_image") and not hasattr(model, "encode_text"):
         raise InputError(f"the model is {shown(model)}; expected {ACCEPTED}, or the config or name of a model")
     return [model]
@@ -256,7 +266,13 @@ class OwnEncoder(Encoder):
         if isinstance(rows, list | tuple) and rows and all(isinstance(row, Tensor | np.ndarray) for row in rows):
             rows = torch.stack([torch.as_tensor(row) for row in rows])
         given = torch.as_tensor(rows) if isinstance(rows, Tensor | np.ndarray) else None
-        if given is None or given.ndim != 2 or len(given) != count or not given.is_floating_point():
+        if (
+            given is None
+            or given.ndim != 2
+            or len(given) != count
+            or not given.shape[1]
+            or not given.is_floating_point()
+        ):
             what = type(rows).__name__ if given is None else f"{given.dtype} of shape {tuple(given.shape)}"
             raise InputError(
                 f"the model {shown(self.config.model)} gave {what} for a list of {count} ({modality}); a tensor or "
