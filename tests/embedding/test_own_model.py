@@ -53,6 +53,15 @@ class Both(nn.Module):
         return self.text(letters_of(texts))
 
 
+class Part(nn.Module):
+    def __init__(self, whole, method):
+        super().__init__()
+        self.whole, self.method = whole, method
+
+    def forward(self, items):
+        return getattr(self.whole, self.method)(items)
+
+
 class Pairs(Dataset):
     def __init__(self, rows, classes=None):
         self.rows, self.classes = rows, classes
@@ -83,12 +92,13 @@ def close(rows, expected):
 # --- kinds of models
 
 
-@pytest.mark.parametrize("kind", ["module", "mapping", "methods", "arrays", "lists"])
+@pytest.mark.parametrize("kind", ["module", "mapping", "methods", "dict", "arrays", "lists"])
 def test_a_module_or_functions_of_lists(kind):
     model = Both().train()
     given = {
         "module": model,
         "mapping": {"image": model.images, "text": lambda texts: model.texts(texts).double()},
+        "dict": nn.ModuleDict({"text": Part(model, "texts"), "image": Part(model, "images")}),
         "methods": {"image": model.images, "text": model.texts},
         "arrays": {each: (lambda items: model(items).numpy()) for each in ("image", "text")},
         "lists": {each: (lambda items: list(model(items))) for each in ("image", "text")},
@@ -383,6 +393,11 @@ class Iterable(IterableDataset):
     [
         (3, {"text": ["a"]}, "the model is 3; expected a function or module that takes a list of images or texts"),
         ({"audio": len}, {"text": ["a"]}, "the model has the parts ['audio']; expected 'image', 'text' or both"),
+        (
+            {"text": {"text": len}},
+            {"text": ["a"]},
+            "the model is {'text': <built-in function len>}; expected a function",
+        ),
         ({"image": len}, {"text": ["a"]}, "has no side for this model: own:len embeds image only"),
         (
             Numbers(),

@@ -53,9 +53,21 @@ def own_encoder(
     for option, value in (("name", name), ("revision", revision)):
         if not isinstance(value, str | int | None) or value == "":
             raise InputError(f"{option} is {shown(value)}; a text was expected")
-    parts = _parts(model)
+    if isinstance(model, Mapping | nn.ModuleDict):
+        if not len(model) or not set(model) <= set(MODALITIES):
+            raise InputError(f"the model has the parts {shown(list(model))}; expected 'image', 'text' or both")
+        model = {modality: model[modality] for modality in MODALITIES if modality in model}
+    parts = list(model.values()) if isinstance(model, dict) else [model]
+    for part in parts:
+        _require_callable(part)
     towers: dict[str, Callable[[Any], Any]] = {}
-    if not isinstance(model, Mapping) and (hasattr(model, "encode_image") or hasattr(model, "encode_text")):
+    if isinstance(model, dict):
+        towers = {modality: _function(each) for modality, each in model.items()}
+    elif _is_sentence_transformer(model):
+        if preprocess is not None or tokenizer is not None:
+            raise InputError("a SentenceTransformer takes images and texts itself; leave out preprocess and tokenizer")
+        towers = {each: _function(model) for each in MODALITIES if each in getattr(model, "modalities", ["text"])}
+    elif hasattr(model, "encode_image") or hasattr(model, "encode_text"):
         needs = {"image": ("preprocess", preprocess), "text": ("tokenizer", tokenizer)}
         for modality in modalities:
             encode, (option, given) = getattr(model, f"encode_{modality}", None), needs[modality]
@@ -67,22 +79,14 @@ def own_encoder(
             if encode is not None:  # CoCa's normalize by default
                 raw = "normalize" in inspect.signature(encode).parameters
                 towers[modality] = partial(encode, normalize=False) if raw else encode
-    elif isinstance(model, Mapping):
-        towers = {modality: _function(each) for modality, each in model.items()}
-    elif _is_sentence_transformer(model):
-        if preprocess is not None or tokenizer is not None:
-            raise InputError("a SentenceTransformer takes images and texts itself; leave out preprocess and tokenizer")
-        towers = {each: _function(model) for each in MODALITIES if each in getattr(model, "modalities", ["text"])}
     else:  # whoever prepares one modality has a model of that
         options = (("image", preprocess), ("text", tokenizer))
         prepared = [modality for modality, option in options if option is not None]
-        towers = dict.fromkeys(prepared or MODALITIES, model)
+        towers.update(dict.fromkeys(prepared or MODALITIES, model))
     name = "+".join(dict.fromkeys(map(_name, parts))) if name is None else str(name)
     if "<lambda>" in name:
         if keyed:
-            raise InputError(
-                "the model is a lambda, which has no name; give name=…, and revision=… that changes with it"
-            )
+            raise InputError("the model is a lambda, which has no name; give name=… and, as it changes, revision=…")
         name = "lambda"
     if revision is None and keyed:
         revision = _revision(parts, name, preprocess, tokenizer)
@@ -97,20 +101,15 @@ def own_encoder(
 # --- what the model is
 
 
-def _parts(model: Any) -> list[Any]:
-    """The functions and modules of a model, all of one of the accepted kinds."""
-    if isinstance(model, Mapping):
-        if not model or not set(model) <= set(MODALITIES):
-            raise InputError(f"the model has the parts {shown(list(model))}; expected 'image', 'text' or both")
-        return [part for each in model.values() for part in _parts(each) if not isinstance(each, Mapping)]
-    if type(model).__module__.startswith("transformers.") and not hasattr(model, "encode_image"):
+def _require_callable(part: Any) -> None:
+    encodes = hasattr(part, "encode_image") or hasattr(part, "encode_text")
+    if type(part).__module__.startswith("transformers.") and not encodes:
         raise InputError(
-            f"{type(model).__name__} of transformers is called with keywords, not with a list; give functions of "
-            "lists, {'image': f, 'text': g}, or the name of its folder, hf-clip:PATH or hf-text:PATH"
+            f"{type(part).__name__} of transformers is called with keywords, not with a list; give functions of lists, "
+            "{'image': f, 'text': g}, or the name of its folder, hf-clip:PATH or hf-text:PATH"
         )
-    if not callable(model) and not hasattr(model, "encode_image") and not hasattr(model, "encode_text"):
-        raise InputError(f"the model is {shown(model)}; expected {ACCEPTED}, or the config or name of a model")
-    return [model]
+    if not callable(part) and not encodes:
+        raise InputError(f"the model is {shown(part)}; expected {ACCEPTED}, or the config or name of a model")
 
 
 def _is_sentence_transformer(model: Any) -> bool:
@@ -243,7 +242,7 @@ class OwnEncoder(Encoder):
             from clip_geometry.encoders.open_clip.encoder import count_truncated
 
             return count_truncated(tokenizer, texts, inputs, tokenizer.context_length)
-        model = self.model["text"] if isinstance(self.model, Mapping) else self.model
+        model: Any = self.model.get("text") if isinstance(self.model, dict) else self.model
         most = getattr(model, "max_seq_length", None) if _is_sentence_transformer(model) else None
         long = [text for text in texts if isinstance(most, int) and len(text) + 2 > most]
         return sum(count > most for count in token_counts(model.tokenizer, long, 10**6)) if long and most else 0
