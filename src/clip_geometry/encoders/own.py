@@ -82,7 +82,8 @@ def own_encoder(
     else:  # whoever prepares one modality has a model of that
         options = (("image", preprocess), ("text", tokenizer))
         prepared = [modality for modality, option in options if option is not None]
-        towers.update(dict.fromkeys(prepared or MODALITIES, model))
+        for modality in prepared or MODALITIES:
+            towers[modality] = _function(model)
     name = "+".join(dict.fromkeys(map(_name, parts))) if name is None else str(name)
     if "<lambda>" in name:
         if keyed:
