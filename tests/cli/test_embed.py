@@ -1,7 +1,9 @@
 """`clip-geometry embed` end to end: every model a tiny one, every data set a few items."""
 
+import io
 import json
 import shutil
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +92,29 @@ def test_a_table_by_its_path(embed, refused, tmp_path):
     same = embed("scenes-clip/fresh", table, "language=de", out="same")
     assert np.array_equal(same["text"].vectors, sets["text"].vectors)
     assert "give one" in refused("embed", "scenes-clip/fresh", table, "-o", "out", f"path={table}")
+
+
+def test_shards_by_their_numbers_or_their_folder(embed, cli, refused, tmp_path):
+    data = load_dataset(resolve_dataset("scenes", size=6))
+    Path("shards").mkdir()
+    for number in range(3):
+        with tarfile.open(f"shards/{number:03d}.tar", "w") as tar:
+            for k in (2 * number, 2 * number + 1):
+                image, text = io.BytesIO(), data.text.load(k).encode()
+                data.image.load(k).save(image, "PNG")
+                for suffix, content in (("png", image.getvalue()), ("txt", text)):
+                    member = tarfile.TarInfo(f"{k}.{suffix}")
+                    member.size = len(content)
+                    tar.addfile(member, io.BytesIO(content))
+    scenes = embed("scenes-clip/fresh", "scenes", "size=6", out="scenes")
+    for out, place in (("numbers", "shards/{000..002}.tar"), ("folder", "shards")):
+        sets = embed("scenes-clip/fresh", place, out=out)
+        for modality, each in sets.items():
+            assert np.array_equal(each.vectors, scenes[modality].vectors)
+            assert list(each.item_id) == list("012345")
+    expanded = [f"shards/{number:03d}.tar" for number in range(3)]
+    message = refused("embed", "scenes-clip/fresh", *expanded, "-o", "out")
+    assert "shards/001.tar' is a second data set; quote 'shards/{000..123}.tar', or give the folder" in message
 
 
 def test_a_seed_is_the_encoders_and_with_data_the_data_sets(embed):

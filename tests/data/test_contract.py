@@ -2,6 +2,7 @@
 
 import json
 import re
+import tarfile
 
 import numpy as np
 import pytest
@@ -38,6 +39,17 @@ def _folder(request):
     return resolve_dataset("folder", path=folder / "photos", prompt="a photo of a {}")
 
 
+def _webdataset(request):
+    folder, write_image = request.getfixturevalue("tmp_path"), request.getfixturevalue("write_image")
+    for seed, name in enumerate(["b", "a"]):
+        write_image(folder / f"{name}.png", seed)
+        (folder / f"{name}.txt").write_text(f"one {name}\nanother {name}\n")
+    with tarfile.open(folder / "shard.tar", "w") as tar:
+        for name in ("b.png", "b.txt", "a.png", "a.txt"):
+            tar.add(folder / name, name)
+    return resolve_dataset("webdataset", path=folder / "shard.tar")
+
+
 def _cifar(name, fixture):
     return lambda request: resolve_dataset(name, path=request.getfixturevalue(fixture), prompt="a photo of a {}")
 
@@ -72,6 +84,7 @@ MINIMAL = {
     "folder": _folder,
     "multi30k": _published("multi30k"),
     "scenes": _scenes,
+    "webdataset": _webdataset,
     "wikicaps": _published("wikicaps"),
     "xtd10": _published("xtd10"),
 }

@@ -11,7 +11,18 @@ from clip_geometry.registry import InputError
 
 def test_paths_are_recognized(tmp_path, write_image, cifar_python, cifar_parquet, cifar10_python, cifar10_parquet):
     write_image(tmp_path / "images/deep/a.png")
-    for name in ("t.csv", "t.tsv", "t.parquet", "t.jsonl", "T.CSV", "captions.json"):
+    for name in (
+        "t.csv",
+        "t.tsv",
+        "t.parquet",
+        "t.jsonl",
+        "T.CSV",
+        "captions.json",
+        "s.tar",
+        "shards/s.tar",
+        "s.tar.gz",
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     kinds = {
         "images": "folder",
@@ -22,6 +33,10 @@ def test_paths_are_recognized(tmp_path, write_image, cifar_python, cifar_parquet
         "t.jsonl": "captions",
         "T.CSV": "captions",
         "captions.json": "coco",
+        "s.tar": "webdataset",
+        "s.tar.gz": "webdataset",
+        "shards": "webdataset",
+        "shards/{000..002}.tar": "webdataset",
         "python": "cifar100",
         "python/cifar-100-python": "cifar100",
         "parquet": "cifar100",

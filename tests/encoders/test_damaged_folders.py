@@ -233,7 +233,7 @@ MEMORY = "declares a model of at least"
         ("mclip", "config.json", "numDims", "ten", "numDims of the config.json of a text tower of Multilingual"),
         ("sentence", BERT, "transformer_task", "fill-mask", "are not supported here: transformer_task"),
         ("sentence", BERT, "processing_kwargs", {"text": {"x": 1}}, "not supported here: processing_kwargs"),
-        ("sentence", BERT, "modality_config", {"image": {}}, "takes texts by None, which is not supported"),
+        ("sentence", BERT, "modality_config", {"image": {}}, "takes 'image' by None, which is not supported"),
         ("sentence", POOLING, "pooling_mode_lasttoken", True, "its Pooling is lasttoken; known are cls, max, mean"),
         ("sentence", POOLING, "pooling_mode", ["weightedmean"], "its Pooling is weightedmean; known are"),
         ("sentence", DENSE, "use_residual", True, "its Dense has settings that are not supported here: use_residual"),

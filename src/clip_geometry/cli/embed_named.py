@@ -37,6 +37,9 @@ def embed_named(
         raise InputError(f"--export {shown(export)} is unknown; known are {', '.join(EXPORTS)}")
     if only not in (None, "image", "text"):
         raise InputError(f"--only {shown(only)} is unknown; known are image, text")
+    more = next((each for each in overrides if "=" not in each and Path(each).exists()), None)
+    if more is not None:  # the shell has expanded {000..123} or *
+        raise InputError(f"{shown(more)} is a second data set; quote 'shards/{{000..123}}.tar', or give the folder")
     out = expanded(out)
     for_model, for_data, for_speed = share_out(parse_overrides(overrides), model, dataset)
     throughput = validate(Throughput, for_speed, "embed")

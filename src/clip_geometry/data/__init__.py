@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from clip_geometry.config import validate
-from clip_geometry.data import folder
+from clip_geometry.data import folder, webdataset
 from clip_geometry.data.base import Dataset, DatasetConfig, DatasetEntry, Side, datasets
 from clip_geometry.data.cifar import Cifar10Config, Cifar100Config
 from clip_geometry.data.images import IMAGE_SUFFIXES
@@ -34,8 +34,9 @@ import_all(__name__)
 def resolve_dataset(name_or_path: str | Path, /, **options: Any) -> DatasetConfig:
     """Return the config of a registered data set, or of the files at a path.
 
-    A table, or a path with {language} in it, is read as `captions`, .json as `coco`, a folder as `cifar100` or
-    `cifar10` if it has one of their layouts and as `folder` if it holds images. ~ and $VARIABLE in a path are expanded.
+    A table, or a path with {language} in it, is read as `captions`, .json as `coco`, a .tar, a folder of them or a path
+    with {000..123} in it as `webdataset`, a folder as `cifar100` or `cifar10` if it has one of their layouts and as
+    `folder` if it holds images. ~ and $VARIABLE in a path are expanded.
 
     Args:
         name_or_path: Of the data set.
@@ -119,6 +120,8 @@ def _name(name_or_path: str | Path) -> str:
     path = path_of(name_or_path)
     if PLACE in str(path):
         return "captions"
+    if webdataset.RANGE.search(str(path)):
+        return "webdataset"
     if not path.exists():
         hint = did_you_mean(str(path), datasets, listed_by=datasets.listed_by)
         raise InputError(f"{shown(str(path))} is neither a data set nor an existing path{hint}")
@@ -128,9 +131,15 @@ def _name(name_or_path: str | Path) -> str:
                 return kind().name
         if any(True for _ in folder.image_names(path)):
             return "folder"
+        if any(map(webdataset.is_shard, path.iterdir())):
+            return "webdataset"
         raise InputError(f"{path} holds no images ({' '.join(sorted(IMAGE_SUFFIXES))}) and is no data set")
+    if webdataset.is_shard(path):
+        return "webdataset"
     if path.suffix.lower() in SUFFIXES:
         return "captions"
     if path.suffix.lower() == ".json":
         return "coco"
-    raise InputError(f"{path} is no data set; expected a folder of images, a table ({' '.join(SUFFIXES)}) or .json")
+    raise InputError(
+        f"{path} is no data set; expected a folder of images, a table ({' '.join(SUFFIXES)}), .json or .tar"
+    )

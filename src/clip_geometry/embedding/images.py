@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 from clip_geometry.data.base import NOT_THERE
 from clip_geometry.encoders.pixels import Pixels
 
-Form = Literal["ready", "cut"]
+Form = Literal["ready", "cut", "images"]
 
 
 @dataclass(frozen=True)
@@ -24,23 +24,27 @@ class ReadBatch:
         index: Items of the rows of `pixels`.
         pixels: (n, 3, h, w), None if no image could be read. A numpy array, because workers send arrays through a pipe
             but tensors through shared memory, of which a container may have only 64 MB; a tensor once it is pinned.
-        form: "ready" for the encoder (float32); "cut", bytes, still to be normalized.
+        form: "ready" for the encoder (float32); "cut", bytes, still to be normalized; "images", a list of PIL images.
         failed: Item and reason of each image that could not be read.
         seconds: Time spent reading.
     """
 
     index: list[int]
-    pixels: np.ndarray | Tensor | None
+    pixels: np.ndarray | Tensor | list[Image.Image] | None
     form: Form
     failed: list[tuple[int, str]]
     seconds: float
 
     def pin_memory(self) -> "ReadBatch":
         """Called by DataLoader's pinning thread."""
-        return self if self.pixels is None else replace(self, pixels=torch.as_tensor(self.pixels).pin_memory())
+        if self.pixels is None or isinstance(self.pixels, list):
+            return self
+        return replace(self, pixels=torch.as_tensor(self.pixels).pin_memory())
 
-    def on(self, device: torch.device) -> Tensor:
+    def on(self, device: torch.device) -> Any:
         """The pixels on a GPU; for any other device, in main memory."""
+        if isinstance(self.pixels, list):
+            return self.pixels
         pixels = torch.as_tensor(self.pixels)
         if device.type == "cuda":
             return pixels.to(device)
@@ -54,7 +58,7 @@ class ImageReader:
 
     Attributes:
         load: Opens the image of an item.
-        preprocess: The encoder's preprocessing; None if `pixels` are given.
+        preprocess: The encoder's preprocessing; None if `pixels` are given, and for an encoder of PIL images.
         pixels: The two halves of the preprocessing, where the encoder has them.
     """
 
@@ -65,23 +69,20 @@ class ImageReader:
     def __call__(self, indices: Sequence[int]) -> ReadBatch:
         start = time.perf_counter()
         index, failed = [], []
-        parts: list[Tensor] = []
+        parts: list[Any] = []
+        form: Form = "cut" if self.pixels is not None else "images" if self.preprocess is None else "ready"
         for k in indices:
             try:
                 image = self.load(k)
                 assert isinstance(image, Image.Image)
-                if self.pixels is None:
-                    assert self.preprocess is not None
-                    parts.append(self.preprocess(image))
-                else:
-                    parts.append(self.pixels.cut(image))
+                cut = self.preprocess if self.pixels is None else self.pixels.cut
+                parts.append(image if cut is None else cut(image))
                 index.append(k)
             except OSError as error:
                 if error.errno not in (None, *NOT_THERE):  # None: a decoder's
                     raise
                 failed.append((k, " ".join(f"{type(error).__name__}: {error}".split())[:200]))
-        form = "ready" if self.pixels is None else "cut"
-        pixels = torch.stack(parts).numpy() if parts else None
+        pixels = None if not parts else parts if form == "images" else torch.stack(parts).numpy()
         return ReadBatch(index, pixels, form, failed, time.perf_counter() - start)
 
     def read_or_none(self, indices: Sequence[int]) -> ReadBatch | None:
@@ -92,9 +93,9 @@ class ImageReader:
         except Exception:
             return None
 
-    def finish(self, pixels: Tensor, form: Form) -> Tensor:
+    def finish(self, pixels: Any, form: Form) -> Any:
         """What the encoder takes, on the device where the pixels are."""
-        if form == "ready":
+        if form != "cut":
             return pixels
         assert self.pixels is not None
         return self.pixels.normalize(pixels)

@@ -4,23 +4,32 @@ Batches start at a shard's first item and never cross its end, and each shard be
 a shard's bytes do not depend on when, or after how many interruptions, it was computed.
 """
 
-from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from clip_geometry.config import Config
-from clip_geometry.data.base import Dataset, Side
+from clip_geometry.data import load_dataset, resolve_dataset
+from clip_geometry.data.base import Dataset, DatasetConfig, Side
+from clip_geometry.data.given import given_dataset
 from clip_geometry.embedding.engines import open_engine
 from clip_geometry.embedding.engines.base import Engine, ShardMaker
+from clip_geometry.embedding.reading import read_store
 from clip_geometry.embedding.store import Shard, Store, indices_within, recipe_of, summary
 from clip_geometry.embedding.throughput import Throughput
-from clip_geometry.encoders.base import EncoderConfig
+from clip_geometry.embeddings import Embeddings
+from clip_geometry.encoders.base import Encoder, EncoderConfig
+from clip_geometry.encoders.own import OwnConfig, OwnEncoder, own_encoder
+from clip_geometry.encoders.runtime import resolve_device
 from clip_geometry.progress import Progress, note, progress
-from clip_geometry.registry import InputError, printable, shown
+from clip_geometry.registry import InputError, listed, printable, shown
 from clip_geometry.versions import library_versions
 
 SHARD_SIZE = 4096
@@ -29,10 +38,16 @@ THROUGHPUT = Throughput()
 
 
 def embed(
-    config: EncoderConfig,
-    dataset: Dataset,
-    folder: str | Path,
+    model: Any,
+    data: Any,
+    folder: str | Path | None = None,
     *,
+    name: str | None = None,
+    revision: str | None = None,
+    preprocess: Callable[[Any], Any] | None = None,
+    tokenizer: Callable[[list[str]], Any] | None = None,
+    data_name: str | None = None,
+    data_revision: str | None = None,
     limit: int | None = None,
     batch_size: int = 64,
     shard_size: int | None = None,
@@ -43,19 +58,37 @@ def embed(
     address: str | None = None,
     progress: Progress = progress,
 ) -> dict[str, Any]:
-    """Embeds a data set into a store: a folder of raw float32 rows with metadata and checksums.
+    """Embeds data by a model, into a store or into memory.
 
-    Both modalities are embedded if the model has both towers. Only missing or damaged shards are computed, so the same
-    call continues after an interruption, and the encoder is built only if there are any.
+    A store is a folder of raw float32 rows with metadata and checksums. Only missing or damaged shards are computed, so
+    the same call continues after an interruption, and a registered encoder is built only if there are any. Every
+    modality is embedded that the data and the model both have.
+
+    A model of your own needs no registration. It is called with lists of at most `batch_size` RGB PIL images or texts,
+    or with what `preprocess` and `tokenizer` make of them, and returns a tensor or array (n, d). Modules are in eval
+    mode meanwhile and are neither moved nor copied.
 
     Args:
-        config: The model, from `resolve_encoder`.
-        dataset: The data, from `load_dataset`.
-        folder: Where the store is. A new or empty folder, or a store of the same model and data.
+        model: A config from `resolve_encoder`, or its name; a function or torch module of lists of images or texts; a
+            mapping {"image": f, "text": g} of them; a model with `encode_image` and `encode_text`; or a
+            SentenceTransformer.
+        data: A data set from `load_dataset`, or its name or path; lists {"image": images, "text": texts}, where an
+            image is a PIL image or a path, and the text of an item one text or a list of them; or a sequence, such as
+            a torch Dataset, of (image, text), (image, texts) or (image, class number).
+        folder: Where the store is. A new or empty folder, or a store of the same model and data. Default: no store.
+        name: Of your own model. Default: the name of its class or function.
+        revision: Identifies your own model in the store's key. Default: a hash of the weights and structure of torch
+            modules; required for functions.
+        preprocess: From a PIL image to a tensor, for a model of image tensors, which are stacked. A function given with
+            this option alone is one of images, and with `tokenizer` alone one of texts.
+        tokenizer: From a list of texts to what the model takes.
+        data_name: Of lists and sequences. Default: "given".
+        data_revision: Identifies the content of lists and sequences in the store's key. Default: a hash of the pixels
+            and texts; of image files, of their names, sizes and times.
         limit: Use only the first N items, with all their captions. A store that already has more items keeps them.
         batch_size: Items per batch, halved when memory runs out.
         shard_size: Items per shard. Default: about 4096, a multiple of the batch size; fewer if an item has many rows.
-        device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", ….
+        device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", …. Your own model stays where it is.
         max_corrupt: Share of unreadable items that are skipped without an error.
         throughput: Options that make it fast; the manifest's "run" says which were used and where the time went.
         engine: "local" or "ray". A store that one began can be continued by the other.
@@ -63,11 +96,12 @@ def embed(
         progress: Shows the progress.
 
     Returns:
-        The manifest of the store.
+        The manifest of the store; without a folder, the `Embeddings` by modality.
 
     Raises:
         InputError: An option is out of range, the folder holds something else, the data and the model have no modality
-            in common, too many items cannot be read, or memory runs out.
+            in common, too many items cannot be read, your own model cannot be identified or returns something else than
+            rows, or memory runs out.
 
     Example:
         >>> import tempfile
@@ -80,26 +114,72 @@ def embed(
         ...     sets = cg.read_store(folder)
         >>> {modality: len(each) for modality, each in sets.items()}
         {'image': 4, 'text': 4}
-    """
-    from clip_geometry.encoders import load_encoder
 
-    for name, value in {"batch_size": batch_size, "shard_size": shard_size}.items():
+        A function of your own, into memory:
+
+        >>> import numpy as np
+        >>> def lengths(texts):
+        ...     return np.array([[len(text), text.count(" ")] for text in texts], dtype=float)
+        >>> cg.embed(lengths, {"text": ["a cat", "two red dogs"]}, progress=quiet)["text"].vectors.tolist()
+        [[5.0, 1.0], [12.0, 2.0]]
+    """
+    from clip_geometry.encoders import load_encoder, resolve_encoder
+
+    for option, value in {"batch_size": batch_size, "shard_size": shard_size, "limit": limit}.items():
         if value is not None and value < 1:
-            raise InputError(f"{name} is {value}; a positive number of items was expected")
+            raise InputError(f"{option} is {value}; a positive number of items was expected")
     if not 0 <= max_corrupt <= 1:
         raise InputError(f"max_corrupt is {max_corrupt}; a share between 0 and 1 was expected")
-    store, workers = Store(folder), open_engine(engine, address)
-    maker = ShardMaker(config, dataset, store.folder.absolute(), device, batch_size, throughput, load_encoder)
-    job = _Job(maker, store, limit, max_corrupt, progress)
-    with store.locked():
-        job.open(shard_size)
-        manifest = job.finished()
-        if manifest is None:
-            store.unfinish()
-            with workers as opened:
-                sides = {side.modality: job.embed_side(side, opened) for side in job.sides}
-            manifest = store.finish(job.facts(sides, opened.spent))
-        return manifest
+    keyed, dataset = folder is not None, data
+    own_data = {"data_name": data_name, "data_revision": data_revision}
+    own_model: dict[str, Any] = {"name": name, "revision": revision, "preprocess": preprocess, "tokenizer": tokenizer}
+    if isinstance(data, str | Path | DatasetConfig):
+        dataset = load_dataset(data if isinstance(data, DatasetConfig) else resolve_dataset(data))
+    if isinstance(dataset, Dataset):
+        _require_none(own_data, f"the data set {dataset.config.name}")
+    else:
+        dataset = given_dataset(data, name=data_name or "given", identity=data_revision, limit=limit, keyed=keyed)
+    own, config, load = nullcontext(), resolve_encoder(model) if isinstance(model, str) else model, load_encoder
+    if isinstance(config, EncoderConfig):
+        _require_none(own_model, config.model)
+    else:
+        encoder = own_encoder(model, [side.modality for side in dataset.sides], **own_model, keyed=keyed)
+        own, config, load = encoder.evaluating(), encoder.config, partial(_as_given, encoder)
+    with own, TemporaryDirectory() if folder is None else nullcontext(folder) as place:
+        store, workers = Store(place), open_engine(engine, address)
+        maker = ShardMaker(config, dataset, store.folder.absolute(), device, batch_size, throughput, load)
+        job = _Job(maker, store, limit, max_corrupt, progress)
+        with store.locked():
+            job.open(shard_size)
+            manifest = job.finished()
+            if manifest is None:
+                store.unfinish()
+                with workers as opened:
+                    sides = {side.modality: job.embed_side(side, opened) for side in job.sides}
+                manifest = store.finish(job.facts(sides, opened.spent))
+        return manifest if keyed else {each: in_memory(side) for each, side in read_store(place, limit=limit).items()}
+
+
+def _require_none(options: Mapping[str, Any], what: str) -> None:
+    given = [option for option, value in options.items() if value is not None]
+    if given:
+        raise InputError(f"{listed(given)} would say what {what} is, which its config says; leave it out")
+
+
+def _as_given(encoder: OwnEncoder, config: EncoderConfig, device: str) -> Encoder:
+    """The user's own model, on the device where it is."""
+    if device != "auto" and resolve_device(device) != encoder.device:
+        raise InputError(
+            f"device {device!r} was asked for, but {config.model} is on {encoder.device}; move it first, and leave "
+            "device out"
+        )
+    return encoder
+
+
+def in_memory(side: Embeddings) -> Embeddings:
+    """A copy whose rows do not depend on the files of a store."""
+    provenance = {key: value for key, value in side.provenance.items() if key not in ("source", "key", "recipe")}
+    return replace(side, vectors=np.array(side.vectors), provenance=provenance)
 
 
 def recipe_for(config: EncoderConfig, dataset: Dataset, batch_size: int) -> dict[str, Any]:
@@ -107,7 +187,8 @@ def recipe_for(config: EncoderConfig, dataset: Dataset, batch_size: int) -> dict
     from clip_geometry.encoders import encoder_revision
 
     batch = batch_size if config.depends_on_batch else None
-    return recipe_of(config, encoder_revision(config), dataset.config, dataset.revision, batch)
+    revision = config.revision if isinstance(config, OwnConfig) else encoder_revision(config)
+    return recipe_of(config, revision, dataset.config, dataset.revision, batch)
 
 
 @dataclass

@@ -56,7 +56,7 @@ class Supply:
         self.side, self.device, self.sort, self.lengths = side, encoder.device, sort, encoder.text_lengths
         self.spent = Spent()
         pixels = encoder.pixels
-        self.reader = ImageReader(side.load, None if pixels else encoder.preprocess, pixels)
+        self.reader = ImageReader(side.load, None if pixels or encoder.takes_images else encoder.preprocess, pixels)
         self.planned: deque[range] = deque()
         self.coming: Iterator[ReadBatch | None] = iter(())
 

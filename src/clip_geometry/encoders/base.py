@@ -66,6 +66,18 @@ class FreshOption(EncoderConfig):
         return self.fresh
 
 
+class BatchNormOption(EncoderConfig):
+    """batch_norm: "eval" uses the running statistics (in a fresh model, the identity), "batch" those of the current
+    batch, so that a row depends on its batch.
+    """
+
+    batch_norm: Literal["eval", "batch"] = "eval"
+
+    @property
+    def depends_on_batch(self) -> bool:
+        return self.batch_norm == "batch"
+
+
 @dataclass(frozen=True)
 class Tokens:
     """A tokenized batch. inputs: for the text tower. truncated: number of texts that did not fit."""
@@ -100,6 +112,7 @@ class Encoder(ABC):
     device: torch.device
     modalities: frozenset[str]  # of {"image", "text"}
     pixels: Pixels | None = None  # `preprocess` in two halves, if it can be divided
+    takes_images: bool = False  # whether `image_features` takes a list of RGB images, and there is no `preprocess`
     pads_to_longest: bool = False  # whether the cost of a batch of texts depends on its longest text
     item_bytes: int = 0  # estimated size of an input's rows, where there are many; shards then hold fewer inputs
 

@@ -86,7 +86,7 @@ def folder(name: str, patterns: Sequence[str]) -> Path:
             f"{' or '.join(patterns)} of {shown(name)} could not be fetched from huggingface.co and is not in the "
             f"local cache ({type(error).__name__}: no network?); give a local file or folder instead ("
             "open_clip:NAME@PATH, local-dir:PATH, hf-clip:PATH, ruclip:PATH, mclip:PATH, sentence:PATH, "
-            "hf-text:PATH, hidden-states:PATH)"
+            "hf-text:PATH, hidden-states:PATH, timm:NAME@PATH)"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""open_clip's evaluation transform in two halves: the steps on a PIL image, and the arithmetic on its pixels.
+"""The evaluation transform of open_clip or timm in two halves: the steps on a PIL image, the arithmetic on pixels.
 
 Between the halves an image is bytes, a quarter of its size as float32, to be sent to another process or a GPU.
 """
@@ -46,15 +46,17 @@ class Pixels:
 
 
 def halves(transform: Any) -> Pixels | None:
-    """The halves of open_clip's evaluation transform; None for a transform with other steps."""
+    """The halves of an evaluation transform of open_clip or timm; None for a transform with other steps."""
     steps: list[Any] = list(getattr(transform, "transforms", ()))
+    if len(steps) > 2 and type(steps[-3]).__name__ == "MaybeConvertMode":  # of open_clip; the images are RGB
+        del steps[-3]
     names = [type(step).__name__ for step in steps]
-    if len(steps) < 4 or names[-3:] != ["MaybeConvertMode", "MaybeToTensor", "Normalize"]:
+    if len(steps) < 3 or names[-2:] != ["MaybeToTensor", "Normalize"]:
         return None
-    if not set(names[:-3]) <= {"Resize", "CenterCrop", "ResizeKeepRatio", "CenterCropOrPad", "SquareCrop"}:
+    if not set(names[:-2]) <= {"Resize", "CenterCrop", "ResizeKeepRatio", "CenterCropOrPad", "SquareCrop"}:
         return None
-    size = steps[-4].size  # both of the steps that may come last give exactly this size
+    size = steps[-3].size  # both of the steps that may come last give exactly this size
     if isinstance(size, int) or len(size) != 2:
         return None
     mean, std = (tuple(float(value) for value in values) for values in (steps[-1].mean, steps[-1].std))
-    return Pixels(tuple(steps[:-3]), (int(size[0]), int(size[1])), mean, std)
+    return Pixels(tuple(steps[:-2]), (int(size[0]), int(size[1])), mean, std)

@@ -56,6 +56,16 @@ def zero_biases(model: torch.nn.Module) -> None:
                 parameter.zero_()
 
 
+def use_batch_statistics(model: torch.nn.Module, name: str) -> None:
+    """Lets the batch norm layers of a model in eval mode use the statistics of each batch; its others stay."""
+    layers = [module for module in model.modules() if isinstance(module, torch.nn.modules.batchnorm._BatchNorm)]
+    if not layers:
+        raise InputError(f"{name} has no batch norm layers; leave batch_norm at eval")
+    for layer in layers:
+        layer.train()
+        layer.track_running_stats = False  # neither used nor updated
+
+
 def activations(model: torch.nn.Module) -> str:
     """Class names of the activation functions in a model: "QuickGELU", "GELU, ReLU"."""
     names = {type(module).__name__.removesuffix("Activation") for module in model.modules()}

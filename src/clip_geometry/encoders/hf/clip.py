@@ -45,6 +45,15 @@ class _Preprocessing(BaseModel):
     rescale_factor: Annotated[FiniteFloat, Field(ge=-1000, le=1000)] | None = None
 
 
+class _Processor(BaseModel):
+    """processor_config.json, in which transformers 5 saves the image processor of a CLIPProcessor."""
+
+    image_processor: _Preprocessing | None = None
+
+
+SETTINGS = {"preprocessor_config.json": _Preprocessing, "processor_config.json": _Processor}
+
+
 def find(config: HFClipConfig) -> tuple[Path, Path | None]:
     """(folder with config, tokenizer and image processor; weights file, None for a fresh model)."""
     folder = hub.folder(config.name, hub.TOKENIZER_FILES)
@@ -59,12 +68,19 @@ def revision(config: HFClipConfig) -> str:
 
 
 def load(config: HFClipConfig, device: torch.device) -> "HFClipEncoder":
-    from transformers import AutoImageProcessor, CLIPModel
+    from transformers import CLIPModel
 
     folder, weights = find(config)
     model, facts = build(CLIPModel, folder, weights, config)
-    model = model.to(dtype=DTYPES[config.precision])
-    read_json(folder / "preprocessor_config.json", "the config of an image processor", _Preprocessing)
+    return HFClipEncoder(config, model, device, image_processor(folder, model), load_tokenizer(folder), facts)
+
+
+def image_processor(folder: Path, model: Any) -> Any:
+    """The folder's image processor, which must give what the CLIPModel takes."""
+    from transformers import AutoImageProcessor
+
+    for name in [name for name in SETTINGS if (folder / name).exists()] or SETTINGS:
+        read_json(folder / name, "the config of an image processor", SETTINGS[name])
     with quiet(), one_sentence(f"{shown(folder)} holds no image processor that transformers can load"):
         processor = AutoImageProcessor.from_pretrained(str(folder), trust_remote_code=False)
         given = tuple(processor(images=Image.new("RGB", (50, 40)), return_tensors="pt")["pixel_values"].shape[1:])
@@ -74,7 +90,7 @@ def load(config: HFClipConfig, device: torch.device) -> "HFClipEncoder":
             f"the image processor in {shown(folder)} gives pixels of shape {given}, but the model takes "
             f"{(3, side, side)}; the folder holds files of two models, or one is damaged"
         )
-    return HFClipEncoder(config, model.eval().to(device), processor, load_tokenizer(folder), facts)
+    return processor
 
 
 class HFClipEncoder(Encoder):
@@ -82,9 +98,17 @@ class HFClipEncoder(Encoder):
 
     modalities = frozenset({"image", "text"})
 
-    def __init__(self, config: EncoderConfig, model: Any, processor: Any, tokenizer: Any, weights: Mapping[str, Any]):
+    def __init__(
+        self,
+        config: EncoderConfig,
+        model: Any,
+        device: torch.device,
+        processor: Any,
+        tokenizer: Any,
+        weights: Mapping[str, Any],
+    ):
         self.config = config
-        self.model = model
+        self.model = model.to(device, DTYPES[config.precision]).eval()
         self.device = model.device
         self.processor = processor
         self.tokenizer = tokenizer

@@ -5,11 +5,10 @@ from typing import Any, Literal
 
 import torch
 from pydantic import model_validator
-from torch import nn
 
 from clip_geometry.config import digest
 from clip_geometry.encoders import checkpoint, hub
-from clip_geometry.encoders.base import EncoderConfig, EncoderEntry, FreshOption, SeededConfig, encoders
+from clip_geometry.encoders.base import BatchNormOption, EncoderEntry, FreshOption, SeededConfig, encoders
 from clip_geometry.encoders.hf import one_sentence, read_settings
 from clip_geometry.encoders.hub import model_path
 from clip_geometry.encoders.open_clip.encoder import OpenClipEncoder
@@ -22,23 +21,13 @@ from clip_geometry.encoders.open_clip.source import (
     parse,
     scenes_folder,
 )
-from clip_geometry.encoders.runtime import bounded, quiet_logging, zero_biases
+from clip_geometry.encoders.runtime import bounded, quiet_logging, use_batch_statistics, zero_biases
 from clip_geometry.files import sha256_of
-from clip_geometry.registry import InputError, shown
+from clip_geometry.registry import shown
 
 
-class OpenClipConfig(EncoderConfig):
-    """Options of every model of open_clip.
-
-    batch_norm: "eval" uses the running statistics (in a fresh model, the identity), "batch" those of the current batch,
-    so that a row depends on its batch.
-    """
-
-    batch_norm: Literal["eval", "batch"] = "eval"
-
-    @property
-    def depends_on_batch(self) -> bool:
-        return self.batch_norm == "batch"
+class OpenClipConfig(BatchNormOption):
+    """Options of every model of open_clip."""
 
 
 class HubConfig(OpenClipConfig):
@@ -151,12 +140,7 @@ def load(config: OpenClipConfig, device: torch.device) -> OpenClipEncoder:
     transform = image_transform_v2(PreprocessCfg(**model.visual.preprocess_cfg), is_train=False)
     model.eval()
     if config.batch_norm == "batch":
-        layers = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
-        if not layers:
-            raise InputError(f"{config.model} has no batch norm layers; leave batch_norm at eval")
-        for layer in layers:
-            layer.train()
-            layer.track_running_stats = False  # neither used nor updated
+        use_batch_statistics(model, config.model)
     return OpenClipEncoder(config, model.to(device), transform, tokenizer, source, weights)
 
 

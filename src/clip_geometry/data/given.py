@@ -1,0 +1,161 @@
+"""Data of the user's own program as a data set: lists of images and texts, or pairs of them."""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from clip_geometry.config import digest
+from clip_geometry.data.base import Dataset, DatasetConfig, Side, is_unicode, revision
+from clip_geometry.data.images import load_image, rgb
+from clip_geometry.registry import InputError, shown
+
+ACCEPTED = "a data set, its name or path, {'image': images, 'text': texts}, or a sequence of pairs (image, caption)"
+TEXTS = ("text", "caption", "captions")
+
+
+def given_dataset(
+    data: Any, *, name: str = "given", identity: str | None = None, limit: int | None = None, keyed: bool = True
+) -> Dataset:
+    """The data set of lists, {"image": images, "text": texts}, or of a sequence of pairs.
+
+    Args:
+        data: Images are PIL images or paths; the texts of an item are one or a list of them. Pairs are (image, caption
+            or captions), (image, class number), or mappings with "image" and "text", "caption" or "captions".
+        name: Of the data set.
+        identity: What identifies its content. Default: a hash of it, if `keyed`.
+        limit: Only so many pairs are read; lists are not cut.
+        keyed: Whether a store needs to identify the data.
+
+    Raises:
+        InputError: The data are none of these, or an item is not.
+    """
+    config = DatasetConfig(name=name, split="all")
+    if isinstance(data, Mapping):
+        for modality, each in data.items():
+            if isinstance(each, str | bytes | os.PathLike) or not _is_sequence(each):
+                raise InputError(f"the data have {shown(each)} under {shown(modality)}; a list was expected")
+        lists = dict(data)
+        if not lists or not set(lists) <= {"image", "text"}:
+            raise InputError(f"the data have the keys {shown(list(lists))}; expected 'image', 'text' or both")
+        rows, labels, class_names = next(iter(lists.values())), None, None
+        if len({len(each) for each in lists.values()}) > 1:
+            raise InputError(
+                f"there are {len(lists['image'])} images and {len(lists['text'])} texts; expected as many of each (the "
+                "texts of an image may be a list), or embed them in two calls"
+            )
+        images, captions = lists.get("image"), lists.get("text")
+    else:
+        pairs = _Pairs.read(data, limit)
+        rows, images, captions = pairs.captions, pairs, pairs.captions
+        labels, class_names = pairs.labels, pairs.class_names
+    if not len(rows):
+        raise InputError("the data have no items")
+    ids = [str(k) for k in range(len(rows))]
+    image = text = None
+    if images is not None:
+        image = Side("image", ids, _Images(images), labels=labels)
+    if captions is not None and labels is None:
+        texts = [(item, each) for item, given in zip(ids, captions, strict=True) for each in _texts(given, item)]
+        if texts:
+            text = Side("text", [item for item, _ in texts], [each for _, each in texts].__getitem__)
+    if identity is None:
+        facts = [] if text is None else [list(text.item_id), [text.load(k) for k in range(len(text))]]
+        identity = digest([facts, None if labels is None else labels.tolist(), _content(images)]) if keyed else ""
+    return Dataset(config, str(identity), image, text, class_names)
+
+
+def _is_sequence(given: Any) -> bool:
+    return hasattr(given, "__getitem__") and hasattr(given, "__len__")
+
+
+def _texts(given: Any, item: str) -> list[str]:
+    texts = [given] if isinstance(given, str) else given
+    if not isinstance(texts, list | tuple) or not all(isinstance(each, str) and is_unicode(each) for each in texts):
+        raise InputError(f"the text of item {item} is {shown(given)}; a text or a list of texts was expected")
+    return list(texts)
+
+
+@dataclass(frozen=True)
+class _Images:
+    """Loads the images of a sequence."""
+
+    images: Any
+
+    def __call__(self, k: int) -> Image.Image:
+        return _opened(self.images[k], k)
+
+
+def _opened(given: Any, k: int) -> Image.Image:
+    if isinstance(given, Image.Image):
+        return rgb(given)
+    if isinstance(given, str | os.PathLike):
+        return load_image(Path(given).expanduser())
+    raise InputError(
+        f"image {k} of the data is {type(given).__name__}; a PIL image or a path was expected (a torch Dataset gives "
+        "PIL images without its transform)"
+    )
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """The images of a sequence of pairs, and what one pass over it gave: captions by item, or labels."""
+
+    data: Any
+    captions: list[Any]
+    labels: np.ndarray | None
+    class_names: tuple[str, ...] | None
+
+    def __len__(self) -> int:
+        return len(self.captions)
+
+    def __getitem__(self, k: int) -> Any:
+        return _pair(self.data[k], k)[0]
+
+    @classmethod
+    def read(cls, data: Any, limit: int | None) -> "_Pairs":
+        if isinstance(data, str | bytes) or not _is_sequence(data):
+            raise InputError(f"the data are {shown(data)}; expected {ACCEPTED}")
+        count, second = len(data) if limit is None else min(limit, len(data)), []
+        for k in range(count):
+            try:
+                second.append(_pair(data[k], k)[1])
+            except OSError:  # an image that cannot be read, which is counted when it is embedded
+                second.append(())
+        classes = [each for each in second if each != ()]
+        if not classes or not all(isinstance(each, int | np.integer) for each in classes):
+            return cls(data, second, None, None)
+        names = getattr(data, "classes", None)
+        names = tuple(map(str, names)) if isinstance(names, list | tuple) and len(names) > max(classes) else None
+        labels = np.array([-1 if each == () else int(each) for each in second], np.int64)
+        return cls(data, second, labels, names)
+
+
+def _pair(row: Any, k: int) -> tuple[Any, Any]:
+    if isinstance(row, Mapping) and "image" in row:
+        return row["image"], next((row[each] for each in TEXTS if each in row), ())
+    if isinstance(row, tuple | list) and len(row) == 2:
+        return row[0], row[1]
+    raise InputError(f"item {k} of the data is {shown(row)}; expected {ACCEPTED}")
+
+
+def _content(images: Any) -> Any:
+    """What identifies images: names, sizes and times of files, and a hash of all pixels of others."""
+    paths, pixels = [], hashlib.sha256()
+    images = [] if images is None else images
+    for k in range(len(images)):
+        try:
+            given = images[k]
+            if isinstance(given, str | os.PathLike):
+                paths.append(str(Path(given).expanduser().absolute()))
+                continue
+            image = _opened(given, k)
+            pixels.update(f"{k} {image.size}\n".encode() + image.tobytes())
+        except OSError as error:
+            pixels.update(f"{k} {type(error).__name__}\n".encode())
+    return [revision(Path("/"), paths), pixels.hexdigest()]

@@ -1,0 +1,473 @@
+"""`embed` with the user's own model and data, nothing registered: kinds of both, a store's key, refusals."""
+
+import functools
+from pathlib import Path
+
+import numpy as np
+import open_clip
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+from torch.utils.data import Dataset, IterableDataset
+
+import clip_geometry as cg
+from clip_geometry.embedding.throughput import Throughput
+from clip_geometry.encoders.own import own_encoder
+from clip_geometry.progress import quiet
+from clip_geometry.registry import InputError
+
+# Linear maps give the same float32 rows whatever the batch is, except for the order of summation
+EXACT = {"rtol": 1e-5, "atol": 1e-6}
+TEXTS = ["a cat", "a dog on the left", "two red buses", "", "a small blue circle"]
+
+
+def pictures(count=5, mode="RGB"):
+    pixels = np.random.default_rng(0).integers(0, 256, (count, 12, 10, 3), dtype=np.uint8)
+    return [Image.fromarray(each).convert(mode) for each in pixels]
+
+
+def pixels_of(images):
+    return torch.stack([torch.tensor(np.asarray(image), dtype=torch.float32).flatten() for image in images]) / 255
+
+
+def letters_of(texts):
+    return torch.tensor([[text.count(chr(97 + k)) for k in range(26)] for text in texts], dtype=torch.float32)
+
+
+class Both(nn.Module):
+    """Takes a list of images or a list of texts; its dropout shows whether it is in eval mode."""
+
+    def __init__(self, seed=0):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.image, self.text, self.dropout = nn.Linear(360, 6), nn.Linear(26, 6), nn.Dropout(0.5)
+
+    def forward(self, items):
+        return self.dropout(self.texts(items) if isinstance(items[0], str) else self.images(items))
+
+    def images(self, images):
+        return self.image(pixels_of(images))
+
+    def texts(self, texts):
+        return self.text(letters_of(texts))
+
+
+class Part(nn.Module):
+    def __init__(self, whole, method):
+        super().__init__()
+        self.whole, self.method = whole, method
+
+    def forward(self, items):
+        return getattr(self.whole, self.method)(items)
+
+
+class Pairs(Dataset):
+    def __init__(self, rows, classes=None):
+        self.rows, self.classes = rows, classes
+        self.read = []
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, k):
+        self.read.append(k)
+        if isinstance(self.rows[k], Exception):
+            raise self.rows[k]
+        return self.rows[k]
+
+
+def embed(model, data, folder=None, **options):
+    return cg.embed(model, data, folder, **{"progress": quiet, "batch_size": 2, **options})
+
+
+def data(images=None, texts=TEXTS):
+    return {"image": pictures() if images is None else images, "text": texts}
+
+
+def close(rows, expected):
+    np.testing.assert_allclose(rows, torch.as_tensor(expected).detach().numpy(), **EXACT)
+
+
+# --- kinds of models
+
+
+@pytest.mark.parametrize("kind", ["module", "mapping", "methods", "dict", "arrays", "lists"])
+def test_a_module_or_functions_of_lists(kind):
+    model = Both().train()
+    given = {
+        "module": model,
+        "mapping": {"image": model.images, "text": lambda texts: model.texts(texts).double()},
+        "dict": nn.ModuleDict({"text": Part(model, "texts"), "image": Part(model, "images")}),
+        "methods": {"image": model.images, "text": model.texts},
+        "arrays": {each: (lambda items: model(items).numpy()) for each in ("image", "text")},
+        "lists": {each: (lambda items: list(model(items))) for each in ("image", "text")},
+    }[kind]
+    if kind in ("arrays", "lists"):
+        model.eval()  # a function is not known to use it
+    sets = embed(given, data())
+    close(sets["image"].vectors, model.images(pictures()))
+    close(sets["text"].vectors, model.texts(TEXTS))
+    assert sets["image"].vectors.dtype == np.float32
+    assert list(sets["text"].item_id) == list("01234") and list(sets["text"].metadata["text"]) == TEXTS
+    assert model.training == (kind not in ("arrays", "lists")) == model.dropout.training  # as it was
+    assert cg.pair(sets["image"], sets["text"])[0].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_an_open_clip_model_gives_the_rows_of_the_registered_encoder(tmp_path):
+    folder = cg.resolve_encoder("scenes-clip/fresh", seed=3)
+    encoder = cg.load_encoder(folder, device="cpu")
+    images, texts = pictures(), [*TEXTS, "a red circle " * 60]
+    images.append(images[0])
+    own = embed(encoder.model, data(images, texts), preprocess=encoder.transform, tokenizer=encoder.tokenizer)
+    for k, image in enumerate(images):
+        image.save(tmp_path / f"{k}.png")
+    listed = cg.load_dataset(cg.resolve_dataset(tmp_path))
+    named = cg.embed(folder, listed, tmp_path / "store", device="cpu", progress=quiet, batch_size=2)
+    assert np.array_equal(own["image"].vectors, cg.read_store(tmp_path / "store")["image"].vectors)
+    expected = encoder.text_features(encoder.tokenize(texts))
+    close(own["text"].vectors, expected)
+    assert own["text"].provenance["truncated"] == 1
+    facts = own["image"].provenance["encoder"]
+    same = ("dim", "parameters", "logit_scale", "preprocessing", "context_length")
+    assert {key: facts[key] for key in same} == {key: named["encoder"][key] for key in same}
+
+
+def test_a_module_of_tensors_with_its_preprocess_or_tokenizer():
+    image, text = nn.Sequential(nn.Flatten(), nn.Linear(360, 4)), nn.EmbeddingBag(60, 4)
+
+    def preprocess(picture):
+        assert picture.mode == "RGB"
+        return pixels_of([picture])[0].reshape(12, 10, 3)
+
+    def tokenizer(texts):
+        return torch.tensor([[len(text), text.count(" ")] for text in texts])
+
+    rows = {"image": image(pixels_of(pictures())), "text": text(tokenizer(TEXTS))}
+    for sets in (
+        embed(image, data(), preprocess=preprocess) | embed(text, data(), tokenizer=tokenizer),
+        embed({"image": image, "text": text}, data(), preprocess=preprocess, tokenizer=tokenizer),
+    ):
+        assert sets.keys() == {"image", "text"}
+        for modality, each in sets.items():
+            close(each.vectors, rows[modality])
+
+
+def test_coca_is_not_normalized():
+    vision = {"image_size": 12, "patch_size": 6, "layers": 1, "width": 16, "head_width": 8}
+    text = {"context_length": 8, "vocab_size": 64, "width": 16, "heads": 2, "layers": 1, "output_tokens": True}
+    text["embed_cls"], vision["output_tokens"], vision["attentional_pool"] = True, True, True
+    vision["attn_pooler_heads"] = 2
+    torch.manual_seed(0)
+    decoder = {**{key: text[key] for key in ("context_length", "vocab_size", "width", "heads", "layers")}}
+    model = open_clip.CoCa(8, {**decoder, "attn_pooler_heads": 2}, text, vision).eval()
+
+    def preprocess(image):
+        return torch.tensor(np.asarray(image.resize((12, 12))), dtype=torch.float32).permute(2, 0, 1) / 255
+
+    def tokenizer(texts):
+        return torch.tensor([[len(text) % 60 + 1] * 7 + [0] for text in texts])
+
+    sets = embed(model, data(), preprocess=preprocess, tokenizer=tokenizer)
+    with torch.no_grad():
+        close(
+            sets["image"].vectors, model.encode_image(torch.stack(list(map(preprocess, pictures()))), normalize=False)
+        )
+        close(sets["text"].vectors, model.encode_text(tokenizer(TEXTS), normalize=False))
+    assert np.abs(np.linalg.norm(sets["image"].vectors, axis=1) - 1).min() > 1e-3
+
+
+def test_a_sentence_transformer_gives_what_its_encode_gives():
+    sentence_transformers = pytest.importorskip("sentence_transformers", exc_type=ImportError)
+    from support.minilm import minilm
+
+    model = sentence_transformers.SentenceTransformer(str(minilm()), device="cpu")
+    texts = ["a cat", "two dogs on a sofa", "bus " * 300]
+    sets = embed(model, data(pictures(3), texts))
+    assert sets.keys() == {"text"} and sets["text"].provenance["truncated"] == 1
+    # batches are padded to their longest text, which moves the last bits
+    np.testing.assert_allclose(sets["text"].vectors, model.encode(texts), atol=1e-6)
+    with pytest.raises(InputError, match="takes images and texts itself; leave out preprocess and tokenizer"):
+        embed(model, {"text": texts}, tokenizer=len)
+    part = embed({"text": model}, {"text": texts})
+    assert np.array_equal(part["text"].vectors, sets["text"].vectors)
+    assert part["text"].provenance["truncated"] == 1
+
+
+def test_a_registered_model_and_data_may_be_named(tmp_path):
+    pictures()[0].save(tmp_path / "a.png")
+    by_name = embed("scenes-clip/fresh", str(tmp_path), device="cpu")
+    config = cg.resolve_encoder("scenes-clip/fresh")
+    dataset = cg.load_dataset(cg.resolve_dataset(tmp_path))
+    embed(config, dataset, tmp_path / "store", device="cpu")
+    assert np.array_equal(by_name["image"].vectors, cg.read_store(tmp_path / "store")["image"].vectors)
+    assert by_name["image"].item_id.tolist() == ["a.png"] and "source" not in by_name["image"].provenance
+    given = embed(config, {"image": [tmp_path / "a.png"], "text": ["a red circle"]}, device="cpu")
+    assert np.array_equal(given["image"].vectors, by_name["image"].vectors) and len(given["text"]) == 1
+
+
+def test_the_guide_runs(tmp_path, monkeypatch):
+    guide = (Path(__file__).parents[2] / "docs" / "guide.md").read_text(encoding="utf-8")
+    code = guide.partition("### Your own model")[2].partition("```python\n")[2].partition("```")[0]
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "guide.md", "exec"), {"__name__": "guide"})
+    stored = cg.read_store("store")
+    assert (stored["image"].vectors.shape, stored["text"].vectors.shape) == ((8, 96), (16, 16))
+
+
+# --- kinds of data
+
+
+def test_images_are_pil_images_of_any_mode_or_paths(tmp_path):
+    images = pictures(mode="L")
+    for k in (0, 3):
+        images[k].save(tmp_path / f"{k}.png")
+    mixed = [str(tmp_path / "0.png"), *images[1:3], tmp_path / "3.png", images[4]]
+    model = Both()
+    sets = embed(model, {"image": mixed})
+    close(sets["image"].vectors, model.images([image.convert("RGB") for image in images]))
+
+
+def test_an_item_may_have_several_texts():
+    model = Both()
+    sets = embed(model, data(pictures(3), [["a", "b"], "c", ("d", "e", "f")]))
+    assert list(sets["text"].item_id) == list("001222") and list(sets["text"].metadata["text"]) == list("abcdef")
+    close(sets["text"].vectors, model.texts(list("abcdef")))
+    assert len(embed(model, data(pictures(3), [["a", "b"], "c", "d"]), limit=1)["text"]) == 2
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [(image, text) for image, text in zip(pictures(), TEXTS, strict=True)],
+        [{"image": image, "caption": [text]} for image, text in zip(pictures(), TEXTS, strict=True)],
+    ],
+    ids=["pairs", "mappings"],
+)
+@pytest.mark.parametrize("wrap", [Pairs, list])
+def test_a_torch_dataset_or_a_list_of_pairs(rows, wrap):
+    model = Both()
+    sets = embed(model, wrap(rows))
+    close(sets["image"].vectors, model.images(pictures()))
+    close(sets["text"].vectors, model.texts(TEXTS))
+    given = wrap(rows)
+    assert len(embed(model, given, limit=2)["text"]) == 2
+    assert wrap is list or set(given.read) == {0, 1}  # no more is read than the limit
+
+
+def test_class_numbers_are_labels():
+    dataset = Pairs([(image, k % 2) for k, image in enumerate(pictures())], classes=["cat", "dog"])
+    sets = embed(Both(), dataset)
+    assert sets.keys() == {"image"} and sets["image"].labels.tolist() == [0, 1, 0, 1, 0]
+    assert sets["image"].provenance["class_names"] == ["cat", "dog"]
+
+
+def test_unreadable_images_are_counted(tmp_path):
+    (tmp_path / "broken.png").write_bytes(b"\x89PNG")
+    images = [*pictures(4), tmp_path / "broken.png"]
+    with pytest.raises(InputError, match="1 of 5 image items of given cannot be read"):
+        embed(Both(), data(images))
+    sets = embed(Both(), data(images), max_corrupt=0.2)
+    assert (len(sets["image"]), len(sets["text"])) == (4, 5)
+    rows = [*((image, "a") for image in pictures(4)), OSError("truncated")]
+    sets = embed(Both(), Pairs(rows), tmp_path / "store", max_corrupt=0.2)
+    assert sets["sides"]["image"]["n"] == 4 and len(sets["sides"]["image"]["skipped"]) == 1
+
+
+@pytest.mark.slow
+def test_worker_processes_send_images(tmp_path):
+    images = pictures(40)
+    model = Both()
+    manifest = embed(model, {"image": images}, tmp_path, throughput=Throughput(workers=2), batch_size=8)
+    assert manifest["run"]["image"]["workers"] == 2
+    close(cg.read_store(tmp_path)["image"].vectors, model.images(images))
+
+
+# --- stores
+
+
+def test_a_store_continues_and_its_key_sees_weights_structure_and_data(tmp_path):
+    manifest = embed(Both(), data(), tmp_path)
+    assert manifest["recipe"]["encoder"]["model"] == "own:Both" and manifest["recipe"]["dataset"]["name"] == "given"
+    called = []
+
+    class Counting(Both):
+        def forward(self, items):
+            called.append(items)
+            return super().forward(items)
+
+    Counting.__name__ = Counting.__qualname__ = "Both"
+    assert embed(Counting(), data(), tmp_path) == manifest and called == []
+    (tmp_path / "image" / "record-00000.json").unlink()
+    embed(Counting(), data(), tmp_path)
+    assert len(called) == 3
+
+    def differs(model, given, what, **options):
+        with pytest.raises(InputError, match=rf"holds other embeddings: .*{what} is .* there and .* now") as caught:
+            embed(model, given, tmp_path, **options)
+        assert "\n" not in str(caught.value)
+
+    differs(Both(seed=1), data(), "encoder_revision")
+    other = Both()
+    other.dropout = nn.Identity()
+    differs(other, data(), "encoder_revision")
+    differs(Both(), data(), r"encoder\.model", name="mine")
+    differs(Both(), data(), "encoder_revision", revision="2")
+    differs(Both(), data(pictures()[::-1]), "dataset_revision")
+    differs(Both(), data(texts=[*TEXTS[:4], "other"]), "dataset_revision")
+    differs(Both(), data(), r"dataset\.name", data_name="mine")
+
+
+def test_functions_need_a_revision_and_lambdas_a_name(tmp_path):
+    def lengths(texts):
+        return np.array([[len(text), 1.0] for text in texts])
+
+    given = {"text": TEXTS}
+    with pytest.raises(InputError, match=r"lengths' is no torch module whose weights identify it; give revision=…"):
+        embed(lengths, given, tmp_path)
+    with pytest.raises(InputError, match="is no torch module"):
+        embed(functools.partial(Both().texts), given, tmp_path)
+    with pytest.raises(InputError, match="is a lambda, which has no name; give name=… and, as it changes, revision=…"):
+        embed(lambda texts: lengths(texts), given, tmp_path, revision="1")
+    manifest = embed(lambda texts: lengths(texts), given, tmp_path, name="lengths", revision="1")
+    assert manifest["recipe"]["encoder"]["model"] == "own:lengths"
+    assert manifest["recipe"]["encoder_revision"] == "1" and manifest["sides"]["text"]["d"] == 2
+    assert embed(lengths, given, tmp_path, name="lengths", revision="1") == manifest
+    with pytest.raises(InputError, match="holds other embeddings"):
+        embed(lengths, given, tmp_path, name="lengths", revision="2")
+    assert embed(lambda texts: lengths(texts), given)["text"].vectors.shape == (5, 2)
+
+
+def test_a_data_revision_replaces_the_hash_and_lets_a_limit_grow(tmp_path):
+    rows = Pairs(list(zip(pictures(), TEXTS, strict=True)))
+    embed(Both(), rows, tmp_path, data_revision="1", limit=2)
+    manifest = embed(Both(), rows, tmp_path, data_revision="1", limit=4)
+    assert manifest["sides"]["image"]["n"] == 4 and manifest["recipe"]["dataset_revision"] == "1"
+
+
+def test_weights_of_any_dtype_are_hashed():
+    revisions = set()
+    for kind in (torch.float32, torch.bfloat16, torch.float16):
+        model = Both().to(kind)
+        model.register_buffer("count", torch.tensor(3))
+        revisions |= {own_encoder(each, ["text"]).config.revision for each in (model, {"text": model.texts})}
+    assert len(revisions) == 6
+    with pytest.raises(InputError, match=r"the weights 'image\.bias' of the model cannot be read; give revision="):
+        own_encoder(Both().to("meta"), ["text"])
+
+
+@pytest.mark.slow
+def test_ray_takes_a_model_that_can_be_pickled_and_refuses_another_in_one_sentence(tmp_path):
+    pytest.importorskip("ray")
+    model = {"text": nn.Sequential(Letters(), nn.Linear(26, 3))}
+    embed(model, {"text": TEXTS}, tmp_path / "local")
+    embed(model, {"text": TEXTS}, tmp_path / "ray", engine="ray")
+    local, there = (cg.read_store(tmp_path / name)["text"].vectors for name in ("local", "ray"))
+    assert np.array_equal(local, there)
+    stream = (tmp_path / "open").open("w")
+    with stream, pytest.raises(InputError, match=r"cannot be sent to other processes .*; leave engine ray out"):
+        function = functools.partial(lambda file, texts: np.zeros((len(texts), 2)), stream)
+        embed(function, {"text": TEXTS}, tmp_path / "other", name="f", revision="1", engine="ray")
+
+
+class Letters(nn.Module):
+    def forward(self, texts):
+        return torch.tensor([[text.count(chr(97 + k)) for k in range(26)] for text in texts], dtype=torch.float32)
+
+
+# --- refusals
+
+
+class Numbers(nn.Module):
+    def forward(self, items):
+        return [1.0] * len(items)
+
+
+class Iterable(IterableDataset):
+    def __iter__(self):
+        yield pictures(1)[0], "a"
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "sentence"),
+    [
+        (3, {"text": ["a"]}, "the model is 3; expected a function or module that takes a list of images or texts"),
+        ({"audio": len}, {"text": ["a"]}, "the model has the parts ['audio']; expected 'image', 'text' or both"),
+        (
+            {"text": {"text": len}},
+            {"text": ["a"]},
+            "the model is {'text': <built-in function len>}; expected a function",
+        ),
+        ({"image": len}, {"text": ["a"]}, "has no side for this model: own:len embeds image only"),
+        (
+            Numbers(),
+            {"text": ["a"]},
+            "the model 'own:Numbers' gave list for a list of 1 (text); a tensor or array",
+        ),
+        (lambda x: np.zeros((3, 2)), {"text": ["a"]}, "gave torch.float64 of shape (3, 2) for a list of 1 (text)"),
+        (lambda x: np.zeros((1, 0)), {"text": ["a"]}, "gave torch.float64 of shape (1, 0) for a list of 1 (text)"),
+        (lambda x: np.zeros((1, 2), int), {"text": ["a"]}, "gave torch.int64 of shape (1, 2) for a list of 1 (text)"),
+        (
+            lambda x: np.zeros((len(x), len(x[0]))),
+            {"text": ["a", "b", "cc"]},
+            "gave 2 columns for some texts and 1",
+        ),
+        (lambda x: np.full((len(x), 2), np.nan), {"text": ["a"]}, "gives NaN or infinity for the text '0'"),
+        (Both(), ["a", "b"], "item 0 of the data is 'a'; expected a data set, its name or path, {'image'"),
+        (Both(), Iterable(), "expected a data set, its name or path, {'image'"),
+        (Both(), {}, "the data have the keys []; expected 'image', 'text' or both"),
+        (Both(), {"text": []}, "the data have no items"),
+        (Both(), {"text": "a cat"}, "the data have 'a cat' under 'text'; a list was expected"),
+        (Both(), {"text": [3]}, "the text of item 0 is 3; a text or a list of texts was expected"),
+        (
+            Both(),
+            {"image": [np.zeros((4, 4, 3))]},
+            "image 0 of the data is ndarray; a PIL image or a path was",
+        ),
+        (Both(), {"image": pictures(2), "text": ["a"]}, "there are 2 images and 1 texts; expected as many of each"),
+        (Both(), [(torch.zeros(3, 4, 4), "a")], "image 0 of the data is Tensor; a PIL image or a path was expected"),
+    ],
+)
+def test_what_is_no_model_or_no_data_is_one_sentence(model, given, sentence):
+    with pytest.raises(InputError) as caught:
+        embed(model, given)
+    assert sentence in str(caught.value)
+
+
+def test_options_that_do_not_fit_the_model(tmp_path):
+    encoder = cg.load_encoder(cg.resolve_encoder("scenes-clip/fresh"), device="cpu")
+    with pytest.raises(InputError, match=r"CLIP\.encode_image takes what a preprocess gives; give preprocess="):
+        embed(encoder.model, data())
+    with pytest.raises(InputError, match=r"encode_text takes what a tokenizer gives; give tokenizer="):
+        embed(encoder.model, data(), preprocess=encoder.transform)
+    with pytest.raises(InputError, match="preprocess gave Image for an image; a tensor was expected"):
+        embed(encoder.model, data(), preprocess=lambda image: image, tokenizer=encoder.tokenizer)
+    with pytest.raises(InputError, match="device 'meta' was asked for, but own:Both is on cpu; move it first"):
+        embed(Both(), data(), device="meta")
+    with pytest.raises(InputError, match="name, preprocess would say what scenes-clip/fresh is, which its config says"):
+        embed("scenes-clip/fresh", data(), name="mine", preprocess=len)
+    with pytest.raises(InputError, match="data_revision would say what the data set scenes is"):
+        embed("scenes-clip/fresh", "scenes", data_revision="2")
+    for options in ({"name": ""}, {"revision": ""}, {"name": ["a"]}):
+        with pytest.raises(InputError, match=r"(name|revision) is .*; a text was expected"):
+            embed(Both(), data(), **options)
+    with pytest.raises(InputError, match="limit is 0; a positive number of items was expected"):
+        embed(Both(), data(), limit=0)
+
+
+def test_a_model_of_transformers_is_one_sentence():
+    from transformers import CLIPConfig, CLIPModel
+
+    tower = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    model = CLIPModel(CLIPConfig(text_config=tower, vision_config={**tower, "image_size": 8, "patch_size": 4}))
+    with pytest.raises(InputError, match="CLIPModel of transformers is called with keywords, not with a list"):
+        embed(model, data())
+
+
+def test_an_error_of_the_users_own_function_is_its_own():
+    def broken(texts):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine") as caught:
+        embed(broken, {"text": TEXTS})
+    assert "broken was called with a list of 2 (text); preprocess= and tokenizer=" in caught.value.__notes__[0]
