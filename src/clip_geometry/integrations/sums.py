@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from clip_geometry.geometry import Measure, Moments, alignment, measures
 from clip_geometry.geometry._core.arrays import as_tensor
+from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.rows import unit_rows
 from clip_geometry.geometry._core.values import SMALLEST
 from clip_geometry.geometry.isoscore import isoscore_star
@@ -52,16 +53,15 @@ class Plan:
         return list(combinations(self.modalities, 2))
 
 
-class _Set(NamedTuple):
-    """One set of rows, with the attributes of a `LeftOut` that `from_sums` of OF_SUMS reads."""
+class _AllRows(LeftOut):
+    """All rows of a set as the one subset, of which only sums are known: those that `from_sums` of OF_SUMS reads."""
 
-    counts: Float[Tensor, "1"]
-    means: Float[Tensor, "1 d"]
-    unit_spreads: Float[Tensor, "1"]
-    unit_differences: Float[Tensor, "1"]  # to the other set of a couple
+    def __init__(self, moments: Moments, unit: Moments, differences: Float[Tensor, " 1"]):
+        self.counts = moments.mean.new_tensor([moments.n])
+        self.means, self.unit_spreads, self._apart = moments.mean[None], unit.M2.trace()[None], differences
 
-    def differences(self, other: "_Set") -> Float[Tensor, "1"]:
-        return self.unit_differences
+    def differences(self, other: LeftOut) -> Float[Tensor, " 1"]:
+        return self._apart
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +194,9 @@ class GeometrySums:
         if name in OF_SUMS and measure.from_sums is not None:
             if self.n < measure.least_n:
                 raise InputError("there are too few rows")
-            (value,) = measure.from_sums(*(self._set(each, places) for each in places))
+            apart = self.pairs[[self.plan.couples.index(places)] if measure.inputs.across else [], 1]
+            numbers = [self.plan.modalities.index(each) for each in places]
+            (value,) = measure.from_sums(*(_AllRows(self.moments[k], self.unit[k], apart) for k in numbers))
             return value
         call = (measure.function, repr(measure.options), places)
         if call not in calls:
@@ -211,13 +213,6 @@ class GeometrySums:
             return measure.function(*map(unit_rows, sets) if self.plan.normalize else sets, **measure.options)
         except InputError as error:
             return error
-
-    def _set(self, modality: str, places: Sequence[str]) -> _Set:
-        k = self.plan.modalities.index(modality)
-        moments, unit = self.moments[k], self.unit[k]
-        couple = [self.plan.couples.index((places[0], places[1]))] if len(places) == 2 else []
-        counts = self.pairs.new_tensor([self.n])
-        return _Set(counts, moments.mean[None], unit.M2.trace()[None], self.pairs[couple, 1])
 
 
 def planned(
@@ -243,12 +238,18 @@ def _nothing(like: Tensor, d: int) -> Moments:
 
 
 def _keys(stacked: Float[Tensor, "n m d"], seed: int) -> Float[Tensor, "n 1"]:
-    """A hash of each row's bits in [0, 1), by a random linear map modulo 2⁶⁴ and a mixing step before and after it."""
+    """A hash of each row's bits in [0, 1): a random linear map modulo 2⁶⁴ between the mixing steps of MurmurHash3, so
+    that the keys of half-precision rows, whose last bits are zero, are uniform, too."""
     bits = stacked.flatten(1).view(torch.int64)
     factors = torch.randint(-(2**62), 2**62, (bits.shape[1],), generator=torch.Generator().manual_seed(seed)) * 2 + 1
-    mixed = ((bits ^ (bits >> 32)) * factors.to(bits.device)).sum(1)
-    mixed = (mixed ^ (mixed >> 33)) * -49064778989728563  # the finalizer of MurmurHash3
-    return (((mixed ^ (mixed >> 29)) >> 11) & (2**53 - 1))[:, None].double() / 2**53
+    mixed = ((bits ^ _shifted(bits, 32)) * factors.to(bits.device)).sum(1)
+    mixed = (mixed ^ _shifted(mixed, 33)) * -49064778989728563
+    return _shifted(mixed ^ _shifted(mixed, 33), 11)[:, None].double() / 2**53
+
+
+def _shifted(bits: Tensor, by: int) -> Tensor:
+    """To the right, filled with zeros, not with the sign."""
+    return (bits >> by) & (2 ** (64 - by) - 1)
 
 
 def _lowest(sample: Float[Tensor, "k w"], kept: int) -> Float[Tensor, "j w"]:
