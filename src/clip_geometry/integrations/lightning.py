@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import torch
+
 try:
     from lightning.pytorch import Callback
 except ModuleNotFoundError:

@@ -45,8 +45,13 @@ class GeometryCallback(TrainerCallback):
     """
 
     def __init__(self, trainer: Trainer, embed: Embed, *, every: int | None = 100, stop: bool = False, **options: Any):
-        self.monitor = GeometryMonitor(lambda scalars, step: trainer.log(dict(scalars)), embed=embed, **options)
-        self.every, self.stop, self._last = every, stop, -1
+        self.monitor = GeometryMonitor(self._log, embed=embed, **options)
+        self.trainer, self.every, self.stop, self._last = trainer, every, stop, -1
+
+    def _log(self, scalars: dict[str, float], step: int) -> None:
+        due = self.trainer.control.should_log  # which `log` resets, so that the loss of this step would not be logged
+        self.trainer.log(dict(scalars))
+        self.trainer.control.should_log = due
 
     def _measure(self, state: Any, control: Any, model: Any) -> None:
         if state.global_step != self._last:  # an evaluation may be due at a step that was measured
