@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = Path(clip_geometry.__file__).parent
 # Each layer may import those below it, and itself. The picture is in docs/architecture.md.
 LAYERS = [
-    {"cli"},
+    {"cli", "integrations"},
     {"runner"},
     {"parts"},
     {"experiments"},

@@ -15,7 +15,8 @@ CORE = {
     "modality_gap", "relative_modality_gap", "alignment", "retrieval.image_to_text.r_at_1",
     "retrieval.text_to_image.r_at_1", "invalid_rows", "collapse",
     *(f"{name}/{modality}" for modality in ("image", "text") for name in (
-        "average_cosine", "isoscore", "isoscore[unbiased]", "effective_rank", "effective_rank[uncentred]", "uniformity"
+        "average_cosine", "isoscore", "isoscore[unbiased]", "effective_rank", "effective_rank[uncentred]", "uniformity",
+        "coordinate_spread",
     )),
 }  # fmt: skip
 
@@ -150,13 +151,14 @@ def test_transformers_trainer_fine_tunes_minilm_with_istar(tmp_path, monkeypatch
     folder = str(minilm())
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForSequenceClassification.from_pretrained(folder, output_hidden_states=True)
-    things, places = ("dog", "cat", "horse", "car", "boat", "train", "cup", "chair"), ("street", "field", "room", "lake")
+    things, places = (
+        ("dog", "cat", "horse", "car", "boat", "train", "cup", "chair"),
+        ("street", "field", "room", "lake"),
+    )
     texts = [f"a photo of a {thing} by the {place}" for thing in things for place in places]
     tokens = tokenizer(texts, padding=True, return_tensors="pt")
     labels = torch.tensor([k // 12 for k in range(32)]).clamp(max=1)
-    train = [
-        {**{name: each[k] for name, each in tokens.items()}, "labels": labels[k]} for k in range(len(texts))
-    ]
+    train = [{**{name: each[k] for name, each in tokens.items()}, "labels": labels[k]} for k in range(len(texts))]
     arguments = TrainingArguments(
         "output", max_steps=15, per_device_train_batch_size=8, learning_rate=5e-5, logging_steps=5,
         report_to="tensorboard", use_cpu=True, save_strategy="no", disable_tqdm=True,
@@ -227,8 +229,22 @@ def test_sentence_transformers_evaluator_writes_its_csv(tmp_path, monkeypatch):
     )
     monkeypatch.chdir(tmp_path)
     model = sentence_transformers.SentenceTransformer(str(minilm()), device="cpu")
-    capitals = {"France": "Paris", "Italy": "Rome", "Japan": "Tokyo", "Peru": "Lima", "Kenya": "Nairobi", "Cuba": "Havana"}
-    capitals |= {"Spain": "Madrid", "Egypt": "Cairo", "Norway": "Oslo", "Poland": "Warsaw", "Iran": "Tehran", "Chile": "Santiago"}
+    capitals = {
+        "France": "Paris",
+        "Italy": "Rome",
+        "Japan": "Tokyo",
+        "Peru": "Lima",
+        "Kenya": "Nairobi",
+        "Cuba": "Havana",
+    }
+    capitals |= {
+        "Spain": "Madrid",
+        "Egypt": "Cairo",
+        "Norway": "Oslo",
+        "Poland": "Warsaw",
+        "Iran": "Tehran",
+        "Chile": "Santiago",
+    }
     questions = [f"What is the capital of {name}?" for name in capitals]
     answers = [f"{city} is where the government of {name} sits." for name, city in capitals.items()]
     names = run("sentence-transformers", 0, model=model, questions=questions, answers=answers)
@@ -236,7 +252,7 @@ def test_sentence_transformers_evaluator_writes_its_csv(tmp_path, monkeypatch):
     values = evaluator(model, "output", epoch=1.0, steps=7)
     assert evaluator.primary_metric == "qa_retrieval.image_to_text.r_at_1" and values[evaluator.primary_metric] == 1
     assert 0 < values["qa_relative_modality_gap"] < 0.5 and values["qa_effective_rank/question"] > 5
-    with open("output/geometry_evaluation_qa_results.csv", newline="") as file:
+    with Path("output/geometry_evaluation_qa_results.csv").open(newline="") as file:
         header, first, second = csv.reader(file)
     assert header[:2] == ["epoch", "steps"] and second[:2] == ["1.0", "7"] and first[2:] == second[2:]
     assert float(second[header.index("relative_modality_gap")]) == values["qa_relative_modality_gap"]

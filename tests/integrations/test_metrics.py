@@ -14,8 +14,8 @@ from clip_geometry.registry import InputError
 
 torchmetrics = pytest.importorskip("torchmetrics", reason="torchmetrics is not installed")
 
-from clip_geometry.integrations import EmbeddingGeometry
-from support.distributed_live import measured, metric_of_several, metrics, pairs
+from clip_geometry.integrations import EmbeddingGeometry  # noqa: E402
+from support.distributed_live import measured, metric_of_several, metrics, pairs  # noqa: E402
 
 D = 24
 OF_SAMPLE = ("uniformity", "retrieval")
@@ -54,8 +54,10 @@ def test_batches_give_what_measure_gives_of_all_rows(normalize, pipeline, size):
 def test_values_are_generic():
     """So that a wrong formula cannot pass: no value is 0 or 1."""
     values = measured(EmbeddingGeometry(kept=1000), *pairs())
-    assert len(values) == 18
-    assert all(0.001 < abs(value) < 0.999 or abs(value) > 1.001 for name, value in values.items() if "invalid" not in name)
+    assert len(values) == 20
+    assert all(
+        0.001 < abs(value) < 0.999 or abs(value) > 1.001 for name, value in values.items() if "invalid" not in name
+    )
 
 
 def test_isoscore_star_shrinks_towards_the_covariance_of_its_modality():
@@ -139,7 +141,9 @@ def test_of_one_modality_and_of_three():
     assert float(values["alignment/audio+text"]) == pytest.approx(float(cg.alignment(*units)), rel=1e-12)
 
 
-@pytest.mark.parametrize("name", ["cka", "hubness", "matching_cosine", "modality_silhouette", "two_nn", "cone_mean_cosine"])
+@pytest.mark.parametrize(
+    "name", ["cka", "hubness", "matching_cosine", "modality_silhouette", "two_nn", "cone_mean_cosine"]
+)
 def test_any_measure_of_rows_or_pairs_can_be_taken(name):
     image, text = (each[18:] for each in pairs())
     metric = EmbeddingGeometry(measures=[name], kept=400)
@@ -173,7 +177,11 @@ def test_what_is_undefined_is_nan_and_no_error():
     metric = EmbeddingGeometry()
     metric.update(image=rows, text=2 * rows)
     values = metric.compute()
-    assert values["isoscore/image"].isnan() and values["effective_rank/text"].isnan() and values["relative_modality_gap"].isnan()
+    assert (
+        values["isoscore/image"].isnan()
+        and values["effective_rank/text"].isnan()
+        and values["relative_modality_gap"].isnan()
+    )
     assert float(values["average_cosine/image"]) == 1 and float(values["modality_gap"]) == 0
     metric.reset()
     metric.update(image=torch.zeros(3, 4), text=rows[:3])
@@ -263,7 +271,10 @@ def test_compute_without_rows_is_empty():
         (lambda: EmbeddingGeometry(measures=["isoscor"]), "unknown measure 'isoscor'; did you mean 'isoscore'"),
         (lambda: EmbeddingGeometry(measures="isoscore"), "measures = 'isoscore'; expected a list of names"),
         (lambda: EmbeddingGeometry(measures=["silhouette"]), "silhouette takes labeled rows; a live metric has rows"),
-        (lambda: EmbeddingGeometry("rows", measures=["modality_gap"]), "compares two modalities, and there is one, rows"),
+        (
+            lambda: EmbeddingGeometry("rows", measures=["modality_gap"]),
+            "compares two modalities, and there is one, rows",
+        ),
         (lambda: EmbeddingGeometry(measures=["isoscore_star"]), "isoscore_star needs a covariance of each modality"),
         (lambda: EmbeddingGeometry(kept=1), "kept = 1; expected a whole number from 2 on"),
         (lambda: EmbeddingGeometry().update(torch.ones(2, 2)), r"expected update\(image=…, text=…\)"),

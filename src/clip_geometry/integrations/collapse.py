@@ -70,10 +70,11 @@ class Threshold:
 
 # docs/live.md has the trainings behind these numbers
 THRESHOLDS = (
-    Threshold("effective_rank", enter=0.6, leave=0.8, least=3.0),
-    Threshold("isoscore", enter=0.5, leave=0.7),
-    Threshold("uniformity", enter=0.5, leave=0.7, least=0.1),
-    Threshold("relative_modality_gap", enter=1.5, leave=1.25, least=0.1),
+    Threshold("effective_rank", enter=0.7, leave=0.85, least=3.0),
+    Threshold("isoscore", enter=0.65, leave=0.8),
+    Threshold("uniformity", enter=0.7, leave=0.85, least=0.1),
+    Threshold("coordinate_spread", enter=2.0, leave=1.5, least=0.1),
+    Threshold("relative_modality_gap", enter=2.0, leave=1.5, least=0.1),
 )
 
 
@@ -89,7 +90,7 @@ class _Signal:
 
 
 class CollapseAlarm:
-    """Goes on when rank, isotropy or uniformity fall, or the gap rises, beyond a share of what they were when well.
+    """Goes on when rank, isotropy or uniformity fall, or the gap or dead coordinates rise, beyond a share of before.
 
     A model that is trained from scratch loses most of its rank in the first steps, without any harm. So a signal is
     watched only once it has settled: `settle` consecutive measurements within a factor of `settled`. Its baseline is

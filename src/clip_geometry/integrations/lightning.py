@@ -15,7 +15,7 @@ except ModuleNotFoundError:
 from clip_geometry.integrations.monitor import Embed, GeometryMonitor
 
 
-class LightningGeometry(Callback):
+class LightningGeometry(Callback):  # pyright: ignore[reportGeneralTypeIssues]
     """Measures a probe every N steps and at the end, and logs it to all loggers of the trainer.
 
     Scalars are `geometry/…`, at `trainer.global_step`, and in `trainer.callback_metrics`, where EarlyStopping and

@@ -13,7 +13,15 @@ from clip_geometry.integrations.sums import STAR, GeometrySums, planned
 from clip_geometry.modalities import modality_name
 from clip_geometry.registry import InputError, listed, shown
 
-OF_EACH = ("average_cosine", "isoscore", "isoscore[unbiased]", "effective_rank", "effective_rank[uncentred]", "uniformity")
+OF_EACH = (
+    "average_cosine",
+    "isoscore",
+    "isoscore[unbiased]",
+    "effective_rank",
+    "effective_rank[uncentred]",
+    "coordinate_spread",
+    "uniformity",
+)
 ACROSS = (
     "modality_gap",
     "relative_modality_gap",
@@ -62,7 +70,7 @@ class EmbeddingGeometry(torchmetrics.Metric):
         ...     metric.update(image=image[start : start + 50], text=text[start : start + 50] + 1)
         >>> values = metric.compute()
         >>> round(float(values["modality_gap"]), 3), round(float(values["effective_rank/image"]), 3)
-        (0.693, 7.965)
+        (0.717, 7.971)
     """
 
     is_differentiable = False
@@ -115,7 +123,7 @@ class EmbeddingGeometry(torchmetrics.Metric):
         known = self.plan.modalities
         if len(rows) == len(known) == 1 and not named:
             named = {known[0]: rows[0]}
-        if rows and named.get(known[0]) is not rows[0] or named.keys() != set(known):
+        if (rows and named.get(known[0]) is not rows[0]) or named.keys() != set(known):
             got = f"{len(rows)} unnamed and {listed(named)}" if rows else listed(named)
             raise InputError(f"rows of {got} are given; expected update({', '.join(f'{name}=…' for name in known)})")
         batch = GeometrySums.of(self.plan, named)

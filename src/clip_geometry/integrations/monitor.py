@@ -68,7 +68,7 @@ class GeometryMonitor:
         embed: Embed | None = None,
         batches: int = 8,
         metric: EmbeddingGeometry | None = None,
-        alarm: CollapseAlarm | None | bool = True,
+        alarm: CollapseAlarm | bool | None = True,
         on_collapse: Callable[["GeometryMonitor"], Any] | None = None,
     ):
         self.log = _scalar_log(log)
@@ -94,7 +94,9 @@ class GeometryMonitor:
         left = -step % self.every  # steps until the next measurement
         if self.embed is None:
             if not features:
-                raise InputError("step was given no features; expected step(step, image=…, text=…), or a monitor with embed")
+                raise InputError(
+                    "step was given no features; expected step(step, image=…, text=…), or a monitor with embed"
+                )
             if left < self.batches:
                 self._add(features)
                 self._taken += 1
@@ -111,7 +113,7 @@ class GeometryMonitor:
         if self.embed is None:
             raise InputError("there is no probe to measure; give GeometryMonitor an embed")
         with evaluating(model):
-            found = self.embed(model)
+            found: Any = self.embed(model)
             for rows in [found] if isinstance(found, Mapping) else found:
                 self._add(rows, sync=False)
         scalars = self.report(step)

@@ -10,14 +10,14 @@ try:
 except ModuleNotFoundError as error:
     if error.name == "sentence_transformers":
         raise
-    from sentence_transformers.evaluation import SentenceEvaluator  # before version 6
+    from sentence_transformers.evaluation import SentenceEvaluator  # pyright: ignore[reportMissingImports] # before 6
 
 from clip_geometry.integrations.metrics import EmbeddingGeometry
 from clip_geometry.integrations.monitor import evaluating
 from clip_geometry.registry import InputError, listed
 
 
-class GeometryEvaluator(SentenceEvaluator):
+class GeometryEvaluator(SentenceEvaluator):  # pyright: ignore[reportGeneralTypeIssues]
     """Measures the geometry of a model's embeddings, for `SentenceTransformerTrainer(evaluator=…)` or on its own.
 
     Returns the numbers of `EmbeddingGeometry` by name. Like the evaluators of sentence-transformers, it appends them to
@@ -59,8 +59,12 @@ class GeometryEvaluator(SentenceEvaluator):
         self.inputs = dict(inputs) if isinstance(inputs, Mapping) else {"text": list(inputs)}
         sizes = {modality: len(each) for modality, each in self.inputs.items()}
         if len(set(sizes.values())) != 1:
-            raise InputError(f"there are {listed(f'{n} of {name}' for name, n in sizes.items())}; expected aligned inputs")
-        self.metric = EmbeddingGeometry(*sizes, **{"kept": max(2, *sizes.values()), "sync_on_compute": False, **options})
+            raise InputError(
+                f"there are {listed(f'{n} of {name}' for name, n in sizes.items())}; expected aligned inputs"
+            )
+        self.metric = EmbeddingGeometry(
+            *sizes, **{"kept": max(2, *sizes.values()), "sync_on_compute": False, **options}
+        )
         self.name, self.batch_size, self.write_csv = name, batch_size, write_csv
         of_one = f"effective_rank/{next(iter(sizes))}"
         self.primary_metric = primary_metric or ("retrieval.image_to_text.r_at_1" if len(sizes) == 2 else of_one)
@@ -72,7 +76,9 @@ class GeometryEvaluator(SentenceEvaluator):
     ) -> dict[str, float]:
         with evaluating(model):
             rows = {
-                modality: model.encode(each, batch_size=self.batch_size, convert_to_tensor=True, show_progress_bar=False)
+                modality: model.encode(
+                    each, batch_size=self.batch_size, convert_to_tensor=True, show_progress_bar=False
+                )
                 for modality, each in self.inputs.items()
             }
         self.metric.reset()

@@ -1,6 +1,6 @@
 """What batches of embeddings leave behind: moments, sums over pairs and a sample of the rows, which merge exactly."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain, combinations
 from typing import Any
@@ -23,7 +23,7 @@ OF_SUMS = ("average_cosine", "modality_gap", "relative_modality_gap", "matching_
 STAR = "isoscore_star"  # no entry of `measures`, since it takes a covariance
 HEADER = 4  # d, pairs, pairs left out, rows kept
 
-Couple = tuple[str, str]
+Place = tuple[str, ...]  # one modality, or the two of a couple
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class Plan:
     seed: int
 
     @property
-    def couples(self) -> list[Couple]:
+    def couples(self) -> list[Place]:
         return list(combinations(self.modalities, 2))
 
 
@@ -129,7 +129,9 @@ class GeometrySums:
             full, empty = (self, other) if self.n else (other, self)
             return GeometrySums(**{**vars(full), "invalid": full.invalid + empty.invalid})
         unit = tuple(a + b for a, b in zip(self.unit, other.unit, strict=True))
-        moments = unit if self.plan.normalize else tuple(a + b for a, b in zip(self.moments, other.moments, strict=True))
+        moments = (
+            unit if self.plan.normalize else tuple(a + b for a, b in zip(self.moments, other.moments, strict=True))
+        )
         sample = _lowest(torch.cat([self.sample, other.sample]), self.plan.kept)
         n, invalid = self.n + other.n, self.invalid + other.invalid
         return GeometrySums(self.plan, n, invalid, moments, unit, self.pairs + other.pairs, sample)
@@ -169,18 +171,16 @@ class GeometrySums:
         calls: dict[Any, Any] = {}  # several numbers are read from one call
         for name in self.plan.names:
             across = name != STAR and measures[name].inputs.across
-            for place in self.plan.couples if across else self.plan.modalities:
-                label = "+".join(place) if across else place
-                key = name if across and len(self.plan.modalities) == 2 else f"{name}/{label}"
+            for place in self.plan.couples if across else [(each,) for each in self.plan.modalities]:
+                key = name if across and len(self.plan.modalities) == 2 else f"{name}/{'+'.join(place)}"
                 try:
                     value = self._value(name, place, calls)
-                except (InputError, torch.linalg.LinAlgError):
+                except (InputError, torch.linalg.LinAlgError):  # pyright: ignore[reportPrivateImportUsage]
                     value = torch.nan
                 found[key] = torch.as_tensor(value, dtype=torch.float64, device=self.pairs.device)
         return found | {"invalid_rows": self.pairs.new_tensor(float(self.invalid))}
 
-    def _value(self, name: str, place: str | Couple, calls: dict[Any, Any]) -> Any:
-        places = (place,) if isinstance(place, str) else place
+    def _value(self, name: str, places: Place, calls: dict[Any, Any]) -> Any:
         if not self.n:
             raise InputError("there are no rows")
         moments = self.moments[self.plan.modalities.index(places[0])]
@@ -205,7 +205,7 @@ class GeometrySums:
             raise calls[call]
         return measure.pick(calls[call])
 
-    def _called(self, measure: Measure, places: Sequence[str]) -> Any:
+    def _called(self, measure: Measure, places: Place) -> Any:
         """Of the sample."""
         rows = self.sample[:, 1:].unflatten(1, (len(self.plan.modalities), -1))
         sets = (rows[:, self.plan.modalities.index(each)] for each in places)
@@ -215,9 +215,7 @@ class GeometrySums:
             return error
 
 
-def planned(
-    modalities: Iterable[str], names: Iterable[str], covariance: Mapping[str, Tensor], **settings: Any
-) -> Plan:
+def planned(modalities: Iterable[str], names: Iterable[str], covariance: Mapping[str, Tensor], **settings: Any) -> Plan:
     """A plan whose names are checked. Raises InputError for measures that need more than rows and pairs."""
     modalities, names = tuple(sorted(modalities)), tuple(names)
     for name in names:
@@ -229,7 +227,7 @@ def planned(
         if takes not in ("rows", "two sets", "pairs", "distinct pairs", "matched sets"):
             raise InputError(f"{name} takes {takes}; a live metric has rows and pairs only")
         if measures[name].inputs.across and len(modalities) < 2:
-            raise InputError(f"{name} compares two modalities, and there is one, {modalities[0]}; leave it out")
+            raise InputError(f"{name} compares two modalities, and there is one, {listed(modalities)}; leave it out")
     return Plan(modalities, names, covariance=covariance, **settings)
 
 

@@ -39,7 +39,8 @@ class GeometryCallback(TrainerCallback):
         >>> probe = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
         >>> embed = lambda model: {"image": model.image(probe), "text": model.text(probe)}
         >>> trainer.add_callback(GeometryCallback(trainer, embed, every=2))
-        >>> _ = trainer.train()
+        >>> trainer.train()
+        {'geometry/modality_gap': ...TrainOutput(...)
         >>> [each["step"] for each in trainer.state.log_history if "geometry/modality_gap" in each]
         [2, 4]
     """
