@@ -10,6 +10,8 @@ from torch import nn
 
 pytest.importorskip("torchmetrics", reason="torchmetrics is not installed")
 
+from clip_geometry.integrations import CollapseWarning
+
 PAGE = Path(__file__).parents[2] / "docs" / "live.md"
 CORE = {
     "modality_gap", "relative_modality_gap", "alignment", "retrieval.image_to_text.r_at_1",
@@ -260,13 +262,14 @@ def test_sentence_transformers_evaluator_writes_its_csv(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_weights_and_biases_writes_an_offline_run(clip, tmp_path, monkeypatch):
-    pytest.importorskip("wandb", reason="wandb is not installed")
+    wandb = pytest.importorskip("wandb", reason="wandb is not installed")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # wandb's own
         names = run("Weights & Biases", 0, **clip)
+        wandb.teardown()  # its service writes the file in the background
     (path,) = Path("wandb").glob("offline-run-*/run-*.wandb")
     rows = [
         {item.key or ".".join(item.nested_key): item.value_json for item in record.history.item}
@@ -282,6 +285,17 @@ def test_torchmetrics_prints_its_numbers(clip, capsys):
     run("torchmetrics", 0, **clip)
     printed = capsys.readouterr().out
     assert "'modality_gap'" in printed and "'effective_rank/image'" in printed
+
+
+def test_an_own_alarm_takes_its_thresholds(writer, capsys):
+    monitor = run("The collapse alarm", 0, writer=writer)["monitor"]
+    rows = torch.randn(20, 2, 60, 6, generator=torch.Generator().manual_seed(0))
+    rows[14:, 0] = rows[14:, 0, :, :1]
+    monitor.every = monitor.batches = 1
+    with pytest.warns(CollapseWarning):
+        for step, (image, text) in enumerate(rows):
+            monitor.step(step, image=image, text=text)
+    assert capsys.readouterr().out.startswith("collapse at step 15: effective_rank/image is 1, ")
 
 
 def test_every_block_has_a_test():

@@ -41,7 +41,7 @@ class Threshold:
 
     Example:
         >>> from clip_geometry.integrations import Threshold
-        >>> Threshold("effective_rank", enter=0.6, leave=0.8).worse(5.0, baseline=10.0, share=0.6)
+        >>> Threshold("effective_rank", enter=0.65, leave=0.8).worse(5.0, baseline=10.0, share=0.65)
         True
     """
 
@@ -70,7 +70,7 @@ class Threshold:
 
 # docs/live.md has the trainings behind these numbers
 THRESHOLDS = (
-    Threshold("effective_rank", enter=0.7, leave=0.85, least=3.0),
+    Threshold("effective_rank", enter=0.65, leave=0.8, least=3.0),
     Threshold("isoscore", enter=0.65, leave=0.8),
     Threshold("uniformity", enter=0.7, leave=0.85, least=0.1),
     Threshold("coordinate_spread", enter=2.0, leave=1.5, least=0.1),
