@@ -225,3 +225,10 @@ def test_it_continues_from_its_state():
 def test_thresholds_that_make_no_hysteresis(enter, leave):
     with pytest.raises(InputError, match="enter ≤ leave < 1 for a fall, 1 < leave ≤ enter for a rise"):
         Threshold("isoscore", enter, leave)
+
+
+def test_other_thresholds_are_a_sentence():
+    with pytest.raises(InputError, match="enter = 'a'; expected a share of the baseline"):
+        Threshold("isoscore", "a", 2)
+    with pytest.raises(InputError, match=r"thresholds have 'isoscore'; expected each as Threshold"):
+        CollapseAlarm(["isoscore"])

@@ -276,6 +276,10 @@ def test_compute_without_rows_is_empty():
             "compares two modalities, and there is one, rows",
         ),
         (lambda: EmbeddingGeometry(measures=["isoscore_star"]), "isoscore_star needs a covariance of each modality"),
+        (
+            lambda: EmbeddingGeometry("rows", covariance=torch.eye(3)).update(torch.randn(9, 4)),
+            r"the covariance of rows has shape \(3, 3\); rows need \(4, 4\)",
+        ),
         (lambda: EmbeddingGeometry(kept=1), "kept = 1; expected a whole number from 2 on"),
         (lambda: EmbeddingGeometry().update(torch.ones(2, 2)), r"expected update\(image=…, text=…\)"),
         (lambda: EmbeddingGeometry().update(image=torch.ones(2, 2)), "rows of image are given; expected update"),

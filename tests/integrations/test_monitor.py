@@ -148,6 +148,8 @@ def test_the_alarm_warns_once_calls_back_and_is_logged():
     [
         (lambda: GeometryMonitor("runs"), "log = 'runs'; expected a SummaryWriter, a W&B run or a function"),
         (lambda: GeometryMonitor(every=0), "every = 0; expected a whole number from 1 on"),
+        (lambda: GeometryMonitor(alarm="yes"), "alarm = 'yes'; expected a CollapseAlarm, or None for none"),
+        (lambda: GeometryMonitor(embed=embed).step("x"), "step = 'x'; expected a whole number from 0 on"),
         (lambda: GeometryMonitor().step(1), "step was given no features"),
         (lambda: GeometryMonitor().measure(1), "there is no probe to measure"),
         (lambda: GeometryMonitor(embed=lambda model: [PROBE]).measure(1), "expected a mapping of modality → rows"),

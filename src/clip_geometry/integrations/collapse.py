@@ -51,6 +51,8 @@ class Threshold:
     least: float = 0.0
 
     def __post_init__(self):
+        for name in ("enter", "leave"):
+            real_number(getattr(self, name), name, lambda share: 0 <= share < math.inf, "a share of the baseline")
         if not (0 < self.enter <= self.leave < 1 or 1 < self.leave <= self.enter):
             raise InputError(
                 f"{self.measure} enters at {self.enter} and leaves at {self.leave} of its baseline; expected enter ≤ "
@@ -129,7 +131,10 @@ class CollapseAlarm:
         settle: int = 10,
         settled: float = 1.25,
     ):
-        self.thresholds = {each.measure: each for each in thresholds}
+        given = list(thresholds)
+        if wrong := [each for each in given if not isinstance(each, Threshold)]:
+            raise InputError(f"thresholds have {shown(wrong[0])}; expected each as Threshold(measure, enter, leave)")
+        self.thresholds = {each.measure: each for each in given}
         self.patience, self.settle = whole_number(patience, "patience"), whole_number(settle, "settle")
         self.settled = real_number(settled, "settled", lambda ratio: 1 <= ratio < math.inf, "a ratio from 1 on")
         self.reset()

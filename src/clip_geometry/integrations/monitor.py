@@ -75,7 +75,9 @@ class GeometryMonitor:
         self.every, self.embed = whole_number(every, "every"), embed
         self.batches = min(whole_number(batches, "batches"), self.every)
         self.metric, self.on_collapse = metric, on_collapse
-        self.alarm = (CollapseAlarm() if alarm else None) if isinstance(alarm, bool) else alarm
+        self.alarm = CollapseAlarm() if alarm is True else alarm or None
+        if not isinstance(self.alarm, CollapseAlarm | None):
+            raise InputError(f"alarm = {shown(alarm)}; expected a CollapseAlarm, or None for none")
         self.values: dict[str, float] = {}
         self._taken = 0
 
@@ -91,6 +93,7 @@ class GeometryMonitor:
             model: What `embed` takes; a module is in eval mode meanwhile.
             features: (n, d) rows of each modality, aligned, without `embed`.
         """
+        step = whole_number(step, "step", least=0)
         left = -step % self.every  # steps until the next measurement
         if self.embed is None:
             if not features:

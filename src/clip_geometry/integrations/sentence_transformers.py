@@ -58,7 +58,7 @@ class GeometryEvaluator(SentenceEvaluator):  # pyright: ignore[reportGeneralType
         super().__init__()
         self.inputs = dict(inputs) if isinstance(inputs, Mapping) else {"text": list(inputs)}
         sizes = {modality: len(each) for modality, each in self.inputs.items()}
-        if len(set(sizes.values())) != 1:
+        if len(set(sizes.values())) != 1 or 0 in sizes.values():
             raise InputError(
                 f"there are {listed(f'{n} of {name}' for name, n in sizes.items())}; expected aligned inputs"
             )

@@ -97,6 +97,9 @@ class GeometrySums:
                 shapes = f"{plan.modalities[0]} has shape {tuple(given[0].shape)} and {name} has {tuple(each.shape)}"
                 raise InputError(f"{shapes}; expected pairs in one space, row i with row i")
         stacked = torch.stack([each.to(given[0].device, torch.float64) for each in given], 1)  # (n, modalities, d)
+        for name, covariance in plan.covariance.items():
+            if covariance.shape != (d := stacked.shape[2], d):
+                raise InputError(f"the covariance of {name} has shape {tuple(covariance.shape)}; rows need ({d}, {d})")
         if not len(stacked):
             return None
         length = stacked.abs().amax(2)  # squares must stay in float64; of a zero row there is no direction
