@@ -110,17 +110,18 @@ def effective_rank(x: RowsOrMoments, *, center: Flag = True) -> Float[Tensor, ""
 
     exp(−Σ p log p), p = σ/Σσ, σ the singular values of the centered rows. Without centering it is RankMe (Garrido et
     al. 2023). In [1, min(n − 1, d)], uncentered [1, min(n, d)]; higher uses more directions. From `Moments`, whose
-    eigenvalues are squares, σ below 1e-8 of the largest are rounding, and only the n − 1 largest are taken.
+    eigenvalues are squares, σ below 1e-8 of the largest are rounding, and only the n − 1 largest (n uncentered) are
+    taken.
 
     Args:
-        x: Rows, (n, d), n ≥ 2; or `Moments`, for centered rows only.
+        x: Rows, (n, d), or `Moments`; n ≥ 2.
         center: Subtract the mean of the rows first.
 
     Returns:
         The effective rank, a float (for tensors a 0-d float64 tensor).
 
     Raises:
-        InputError: All rows are equal (uncentered: zero), or `Moments` are given without centering.
+        InputError: All rows are equal (uncentered: zero; of `Moments` all rows that are equal).
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -130,9 +131,10 @@ def effective_rank(x: RowsOrMoments, *, center: Flag = True) -> Float[Tensor, ""
     """
     center = flag(center, "center")
     if isinstance(x, Moments):
+        products, most = as_moments(x).M2, x.n - 1
         if not center:
-            raise InputError("moments are about the mean; the uncentered effective rank needs the rows")
-        values = torch.linalg.eigvalsh(as_moments(x).M2).flip(0)[: x.n - 1].clamp(min=0).sqrt()
+            products, most = products + x.n * torch.outer(x.mean, x.mean), x.n
+        values = torch.linalg.eigvalsh(products).flip(0)[:most].clamp(min=0).sqrt()
     else:
         x = as_matrix(x)
         if center:

@@ -1,1 +1,41 @@
-"""The toolkit inside other libraries, a module for each; nothing else imports them."""
+"""The toolkit where people work: in the training loop and its loggers, in scikit-learn; nothing else imports it.
+
+Names are imported at first use, each with the one outside library that it needs.
+"""
+
+from importlib import import_module
+from typing import Any
+
+from clip_geometry.registry import InputError
+
+_HOME = {
+    "collapse": ["CollapseAlarm", "CollapseWarning", "Threshold"],
+    "lightning": ["LightningGeometry"],
+    "metrics": ["EmbeddingGeometry"],
+    "monitor": ["GeometryMonitor"],
+    "sklearn": ["PipelineTransformer", "scorer"],
+    "sentence_transformers": ["GeometryEvaluator"],
+    "transformers": ["GeometryCallback"],
+}
+_MODULE = {name: module for module, names in _HOME.items() for name in names}
+_EXTRA = {"torchmetrics": "live", "lightning": "live", "sentence_transformers": "text", "transformers": "live"}
+
+__all__ = sorted(_MODULE)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(import_module(f"{__name__}.{_MODULE[name]}"), name)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRA:
+            raise
+        raise InputError(
+            f'{name} needs {package}, which is not installed: pip install "clip-geometry[{_EXTRA[package]}]"'
+        ) from None
+
+
+def __dir__() -> list[str]:
+    return __all__

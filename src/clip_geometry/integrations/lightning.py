@@ -1,0 +1,69 @@
+"""The geometry of a model in Lightning's Trainer and its loggers."""
+
+from typing import Any
+
+import torch
+
+try:
+    from lightning.pytorch import Callback
+except ModuleNotFoundError:
+    try:
+        from pytorch_lightning import Callback  # pyright: ignore[reportMissingImports]
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError("No module named 'lightning'", name="lightning") from None
+
+from clip_geometry.integrations.monitor import Embed, GeometryMonitor
+
+
+class LightningGeometry(Callback):  # pyright: ignore[reportGeneralTypeIssues]
+    """Measures a probe every N steps and at the end, and logs it to all loggers of the trainer.
+
+    Scalars are `geometry/…`, at `trainer.global_step`, and in `trainer.callback_metrics`, where EarlyStopping and
+    ModelCheckpoint find them. The probe is embedded in eval mode and uses up no random numbers of the training.
+
+    Args:
+        embed: Function of the LightningModule that returns modality → (n, d) rows, aligned, or yields them batch by
+            batch.
+        every: Steps between measurements.
+        stop: Stop the training if the alarm goes on.
+        options: Of `GeometryMonitor`, such as `metric` and `alarm`.
+
+    Example:
+        >>> import torch
+        >>> from lightning.pytorch import LightningModule, Trainer
+        >>> from clip_geometry.integrations import LightningGeometry
+        >>> probe = torch.randn(50, 4)
+        >>> callback = LightningGeometry(lambda module: {"image": module.image(probe), "text": probe}, every=10)
+        >>> trainer = Trainer(callbacks=[callback], logger=False, enable_checkpointing=False, accelerator="cpu")
+    """
+
+    def __init__(self, embed: Embed, *, every: int = 100, stop: bool = False, **options: Any):
+        self.monitor = GeometryMonitor(self._log, every=every, embed=embed, **options)
+        self.stop, self._trainer, self._last = stop, None, -1
+
+    def _log(self, scalars: dict[str, float], step: int) -> None:
+        assert self._trainer is not None
+        for logger in self._trainer.loggers:
+            logger.log_metrics(scalars, step=step)
+        self._trainer.callback_metrics.update({name: torch.tensor(value) for name, value in scalars.items()})
+
+    def _measure(self, trainer: Any, module: Any) -> None:
+        if trainer.global_step != self._last and not trainer.sanity_checking:
+            self._trainer, self._last = trainer, trainer.global_step
+            self.monitor.measure(trainer.global_step, module)
+            trainer.should_stop |= self.stop and self.monitor.collapsed
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *rest: Any) -> None:
+        if trainer.global_step % self.monitor.every == 0:
+            self._measure(trainer, pl_module)
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        self._measure(trainer, pl_module)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The alarm's, for the checkpoint."""
+        return {} if self.monitor.alarm is None else self.monitor.alarm.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if self.monitor.alarm is not None and state_dict:
+            self.monitor.alarm.load_state_dict(state_dict)

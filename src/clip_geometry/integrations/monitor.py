@@ -1,0 +1,176 @@
+"""Watch the geometry of a model while it is trained: what the callbacks of all trainers share, and for plain loops."""
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import torch
+from torch import nn
+
+from clip_geometry.geometry._core.arguments import whole_number
+from clip_geometry.integrations.collapse import CollapseAlarm, CollapseWarning
+from clip_geometry.integrations.metrics import EmbeddingGeometry
+from clip_geometry.registry import InputError, shown
+
+PREFIX = "geometry/"
+
+Rows: TypeAlias = Mapping[str, Any]  # modality → (n, d)
+Embed: TypeAlias = Callable[[Any], Rows | Iterable[Rows]]
+Log: TypeAlias = Callable[[dict[str, float], int], Any]
+
+
+class GeometryMonitor:
+    """Measures embeddings every N steps of a training, logs the numbers, and raises the alarm if they collapse.
+
+    It has two modes. Given `embed`, it embeds a probe: the same items each time, in eval mode, without gradients and
+    without using up random numbers of the training. Otherwise `step` takes the features that the training step has
+    computed anyway, of which the last `batches` before a measurement are used; no forward pass is added, but the items
+    and dropout differ from one measurement to the next, so that curves are noisier.
+
+    Args:
+        log: A SummaryWriter of TensorBoard, a run of Weights & Biases (anything with `add_scalar(name, value, step)` or
+            `log(scalars, step=step)`), a function of (scalars, step), or None.
+        every: Steps between measurements.
+        embed: Function of the model that returns modality → (n, d) rows, aligned, or yields them batch by batch.
+        batches: Batches of features in a measurement, at most `every`.
+        metric: What is measured; default: `EmbeddingGeometry` of the modalities that are given. In several processes
+            the default gathers the features of all of them; a probe is expected to be the same in each and is not
+            gathered. Give a metric where each process embeds its part of the probe.
+        alarm: The alarm, None for none.
+        on_collapse: Called with this monitor when the alarm goes on, after the warning.
+
+    Attributes:
+        values: The last numbers, by name.
+        collapsed: Whether the alarm is on.
+
+    Raises:
+        InputError: The log is none of these, or `step` is given neither a probe nor features.
+
+    Example:
+        >>> import torch
+        >>> from clip_geometry.integrations import GeometryMonitor
+        >>> images, texts = torch.randn(2, 100, 8, generator=torch.Generator().manual_seed(0))
+        >>> image_tower, text_tower = torch.nn.Linear(8, 4), torch.nn.Linear(8, 4)
+        >>> logged = {}
+        >>> monitor = GeometryMonitor(lambda scalars, step: logged.update({step: scalars}), every=2, batches=1)
+        >>> for step in range(1, 5):
+        ...     monitor.step(step, image=image_tower(images), text=text_tower(texts))
+        >>> sorted(logged), logged[4]["geometry/collapse"]
+        ([2, 4], 0.0)
+    """
+
+    def __init__(
+        self,
+        log: Any = None,
+        *,
+        every: int = 100,
+        embed: Embed | None = None,
+        batches: int = 8,
+        metric: EmbeddingGeometry | None = None,
+        alarm: CollapseAlarm | bool | None = True,
+        on_collapse: Callable[["GeometryMonitor"], Any] | None = None,
+    ):
+        self.log = _scalar_log(log)
+        self.every, self.embed = whole_number(every, "every"), embed
+        self.batches = min(whole_number(batches, "batches"), self.every)
+        self.metric, self.on_collapse = metric, on_collapse
+        self.alarm = CollapseAlarm() if alarm is True else alarm or None
+        if not isinstance(self.alarm, CollapseAlarm | None):
+            raise InputError(f"alarm = {shown(alarm)}; expected a CollapseAlarm, or None for none")
+        self.values: dict[str, float] = {}
+        self._taken = 0
+
+    @property
+    def collapsed(self) -> bool:
+        return self.alarm is not None and self.alarm.on
+
+    def step(self, step: int, model: Any = None, **features: Any) -> None:
+        """Call it once a training step: measures and logs where `step` is a multiple of `every`.
+
+        Args:
+            step: Number of the step.
+            model: What `embed` takes; a module is in eval mode meanwhile.
+            features: (n, d) rows of each modality, aligned, without `embed`.
+        """
+        step = whole_number(step, "step", least=0)
+        left = -step % self.every  # steps until the next measurement
+        if self.embed is None:
+            if not features:
+                raise InputError(
+                    "step was given no features; expected step(step, image=…, text=…), or a monitor with embed"
+                )
+            if left < self.batches:
+                self._add(features)
+                self._taken += 1
+            if left == 0 and self._taken == self.batches:
+                self.report(step)
+            if left == 0 and self.metric is not None:
+                self.metric.reset()
+                self._taken = 0
+        elif left == 0:
+            self.measure(step, model)
+
+    def measure(self, step: int, model: Any = None) -> dict[str, float]:
+        """Embeds the probe, measures and logs, whatever the step. Returns the numbers, with the prefix `geometry/`."""
+        if self.embed is None:
+            raise InputError("there is no probe to measure; give GeometryMonitor an embed")
+        with evaluating(model):
+            found: Any = self.embed(model)
+            for rows in [found] if isinstance(found, Mapping) else found:
+                self._add(rows, sync=False)
+        scalars = self.report(step)
+        if self.metric is not None:
+            self.metric.reset()
+        return scalars
+
+    def report(self, step: int) -> dict[str, float]:
+        """Measures what was added, checks for collapse, and logs."""
+        self.values = {} if self.metric is None else {name: float(each) for name, each in self.metric.compute().items()}
+        scalars = {PREFIX + name: value for name, value in self.values.items()}
+        was = self.collapsed
+        if self.alarm is not None and self.values:
+            scalars[PREFIX + "collapse"] = float(self.alarm.update(self.values, step))
+        if self.log is not None and scalars:
+            self.log(scalars, step)
+        if self.alarm is not None and self.alarm.on and not was:
+            warnings.warn(self.alarm.reason, CollapseWarning, stacklevel=3)
+            if self.on_collapse is not None:
+                self.on_collapse(self)
+        return scalars
+
+    def _add(self, rows: Rows, *, sync: bool = True) -> None:
+        if not isinstance(rows, Mapping):
+            raise InputError(f"embeddings are {shown(rows)}; expected a mapping of modality → rows (n, d)")
+        if self.metric is None:
+            self.metric = EmbeddingGeometry(*rows, sync_on_compute=sync)
+            self.metric.to(next((each.device for each in rows.values() if isinstance(each, torch.Tensor)), "cpu"))
+        self.metric.update(**rows)
+
+
+@contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """Eval mode without gradients, after which the modes of all modules and the random generators are as before."""
+    modules = list(model.modules()) if isinstance(model, nn.Module) else []
+    modes = [module.training for module in modules]
+    devices = {each.device for each in model.parameters()} if modules else set()
+    cuda = [device for device in devices if device.type == "cuda"]
+    with torch.random.fork_rng(devices=cuda), torch.no_grad():
+        try:
+            if modules:
+                model.eval()
+            yield
+        finally:
+            for module, mode in zip(modules, modes, strict=True):
+                module.training = mode
+
+
+def _scalar_log(log: Any) -> Log | None:
+    """A function of (scalars, step)."""
+    if hasattr(log, "add_scalar"):
+        return lambda scalars, step: [log.add_scalar(name, value, step) for name, value in scalars.items()]
+    if hasattr(log, "log"):
+        return lambda scalars, step: log.log(scalars, step=step)
+    if log is not None and not callable(log):
+        raise InputError(f"log = {shown(log)}; expected a SummaryWriter, a W&B run or a function of (scalars, step)")
+    return log

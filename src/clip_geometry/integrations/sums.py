@@ -1,0 +1,257 @@
+"""What batches of embeddings leave behind: moments, sums over pairs and a sample of the rows, which merge exactly."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import chain, combinations
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from clip_geometry.geometry import Measure, Moments, alignment, measures
+from clip_geometry.geometry._core.arrays import as_tensor
+from clip_geometry.geometry._core.left_out import LeftOut
+from clip_geometry.geometry._core.rows import unit_rows
+from clip_geometry.geometry._core.values import SMALLEST
+from clip_geometry.geometry.isoscore import isoscore_star
+from clip_geometry.geometry.spread import effective_rank
+from clip_geometry.registry import InputError, listed
+
+# measures of sums: their `from_sums` reads counts, means, unit_spreads and differences only
+OF_SUMS = ("average_cosine", "modality_gap", "relative_modality_gap", "matching_cosine")
+STAR = "isoscore_star"  # no entry of `measures`, since it takes a covariance
+HEADER = 4  # d, pairs, pairs left out, rows kept
+
+Place = tuple[str, ...]  # one modality, or the two of a couple
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What is measured.
+
+    Args:
+        modalities: Their names, sorted as everywhere in the package.
+        names: Names in `measures`, or "isoscore_star".
+        normalize: Whether rows are made unit length first.
+        kept: Rows of the sample, for measures that sums do not give.
+        zeta: Of IsoScore*.
+        covariance: Modality → C_0 of IsoScore*.
+        seed: Of the sample.
+    """
+
+    modalities: tuple[str, ...]
+    names: tuple[str, ...]
+    normalize: bool
+    kept: int
+    zeta: float
+    covariance: Mapping[str, Tensor]
+    seed: int
+
+    @property
+    def couples(self) -> list[Place]:
+        return list(combinations(self.modalities, 2))
+
+
+class _AllRows(LeftOut):
+    """All rows of a set as the one subset, of which only sums are known: those that `from_sums` of OF_SUMS reads."""
+
+    def __init__(self, moments: Moments, unit: Moments, differences: Float[Tensor, " 1"]):
+        self.counts = moments.mean.new_tensor([moments.n])
+        self.means, self.unit_spreads, self._apart = moments.mean[None], unit.M2.trace()[None], differences
+
+    def differences(self, other: LeftOut) -> Float[Tensor, " 1"]:
+        return self._apart
+
+
+@dataclass(frozen=True, eq=False)
+class GeometrySums:
+    """The sums of aligned rows of all modalities, float64; `+` merges them, in any order and from any process.
+
+    Args:
+        plan: What is measured.
+        n: Items: rows of each modality.
+        invalid: Items left out, since one of their rows is not finite or has no direction.
+        moments: Of the rows of each modality, as they are measured.
+        unit: Of its unit rows; the same objects if the plan normalizes.
+        pairs: (couples, 2) Σ‖x − y‖² of the rows of each couple as they are measured, and of the unit rows.
+        sample: (k, 1 + modalities · d) a key and the rows as given, ordered by key. It keeps the rows with the lowest
+            keys. A key is a hash of the rows, so that the sample depends on all rows together, neither on their order
+            nor on how they are dealt to processes.
+    """
+
+    plan: Plan
+    n: int
+    invalid: int
+    moments: tuple[Moments, ...]
+    unit: tuple[Moments, ...]
+    pairs: Float[Tensor, "c 2"]
+    sample: Float[Tensor, "k w"]
+
+    @classmethod
+    def of(cls, plan: Plan, rows: Mapping[str, Any]) -> "GeometrySums | None":
+        """The sums of a batch; None for a batch without rows. Raises InputError if the rows are no pairs."""
+        given = [as_tensor(rows[name], name).detach() for name in plan.modalities]
+        for name, each in zip(plan.modalities[1:], given[1:], strict=True):
+            if each.shape != given[0].shape:
+                shapes = f"{plan.modalities[0]} has shape {tuple(given[0].shape)} and {name} has {tuple(each.shape)}"
+                raise InputError(f"{shapes}; expected pairs in one space, row i with row i")
+        stacked = torch.stack([each.to(given[0].device, torch.float64) for each in given], 1)  # (n, modalities, d)
+        for name, covariance in plan.covariance.items():
+            if covariance.shape != (d := stacked.shape[2], d):
+                raise InputError(f"the covariance of {name} has shape {tuple(covariance.shape)}; rows need ({d}, {d})")
+        if not len(stacked):
+            return None
+        length = stacked.abs().amax(2)  # squares must stay in float64; of a zero row there is no direction
+        valid = (length.isfinite() & (length >= SMALLEST) & (length <= 1 / SMALLEST)).all(1)
+        invalid = len(valid) - int(valid.sum())
+        if invalid:
+            stacked = stacked[valid]
+        if not len(stacked):
+            d = stacked.shape[2]
+            nothing = tuple(_nothing(stacked, d) for _ in plan.modalities)
+            pairs = stacked.new_zeros(len(plan.couples), 2)
+            return cls(plan, 0, invalid, nothing, nothing, pairs, stacked.new_zeros(0, 1 + len(nothing) * d))
+        raw = {name: stacked[:, k] for k, name in enumerate(plan.modalities)}
+        units = {name: unit_rows(each) for name, each in raw.items()}
+        unit = tuple(Moments.of(each) for each in units.values())
+        moments = unit if plan.normalize else tuple(Moments.of(each) for each in raw.values())
+        squares = [
+            [float(len(stacked)) * alignment(sets[a], sets[b]) for sets in (units if plan.normalize else raw, units)]
+            for a, b in plan.couples
+        ]
+        pairs = torch.stack([torch.stack(each) for each in squares]) if squares else stacked.new_zeros(0, 2)
+        sample = _lowest(torch.cat([_keys(stacked, plan.seed), stacked.flatten(1)], 1), plan.kept)
+        return cls(plan, len(stacked), invalid, moments, unit, pairs, sample)
+
+    def __add__(self, other: "GeometrySums") -> "GeometrySums":
+        if self.sample.shape[1] != other.sample.shape[1]:
+            d, wrong = (each.moments[0].d for each in (self, other))
+            raise InputError(f"rows have dimension {wrong}, those before had {d}; reset the metric between models")
+        if not self.n or not other.n:
+            full, empty = (self, other) if self.n else (other, self)
+            return GeometrySums(**{**vars(full), "invalid": full.invalid + empty.invalid})
+        unit = tuple(a + b for a, b in zip(self.unit, other.unit, strict=True))
+        moments = (
+            unit if self.plan.normalize else tuple(a + b for a, b in zip(self.moments, other.moments, strict=True))
+        )
+        sample = _lowest(torch.cat([self.sample, other.sample]), self.plan.kept)
+        n, invalid = self.n + other.n, self.invalid + other.invalid
+        return GeometrySums(self.plan, n, invalid, moments, unit, self.pairs + other.pairs, sample)
+
+    # --- as one vector, which torchmetrics gathers and saves
+
+    def packed(self) -> Float[Tensor, " p"]:
+        """All of it in one vector, of which several can be concatenated."""
+        header = self.pairs.new_tensor([self.moments[0].d, self.n, self.invalid, len(self.sample)])
+        parts = self.unit if self.plan.normalize else (*self.moments, *self.unit)
+        fields = [(each.mean, each.M2.flatten(), each.T, each.Q[None]) for each in parts]
+        return torch.cat([header, self.pairs.flatten(), *chain(*fields), self.sample.flatten()])
+
+    @classmethod
+    def unpacked(cls, plan: Plan, vector: Float[Tensor, " p"]) -> "list[GeometrySums]":
+        """Those whose vectors were concatenated."""
+        found, m, c = [], len(plan.modalities), len(plan.couples)
+        while len(vector):
+            d, n, invalid, k = (int(each) for each in vector[:HEADER].tolist())
+            width, sets = d * (d + 2) + 1, m if plan.normalize else 2 * m
+            sizes = [HEADER, 2 * c, *[width] * sets, k * (1 + m * d)]
+            _, pairs, *parts, sample = vector[: sum(sizes)].split(sizes)
+            made = tuple(
+                Moments(n, mean, m2.view(d, d), t, q[0])
+                for mean, m2, t, q in (each.split([d, d * d, d, 1]) for each in parts)
+            )
+            found.append(cls(plan, n, invalid, made[:m], made[-m:], pairs.view(c, 2), sample.view(k, 1 + m * d)))
+            vector = vector[sum(sizes) :]
+        return found
+
+    # --- what is measured
+
+    def values(self) -> dict[str, Float[Tensor, ""]]:
+        """Every number by its name, `name/modality` for one modality and `name/first+second` if there are more than two
+        modalities; NaN where it is undefined, as for rows that are all equal. And `invalid_rows`."""
+        found: dict[str, Tensor] = {}
+        calls: dict[Any, Any] = {}  # several numbers are read from one call
+        for name in self.plan.names:
+            across = name != STAR and measures[name].inputs.across
+            for place in self.plan.couples if across else [(each,) for each in self.plan.modalities]:
+                key = name if across and len(self.plan.modalities) == 2 else f"{name}/{'+'.join(place)}"
+                try:
+                    value = self._value(name, place, calls)
+                except (InputError, torch.linalg.LinAlgError):  # pyright: ignore[reportPrivateImportUsage]
+                    value = torch.nan
+                found[key] = torch.as_tensor(value, dtype=torch.float64, device=self.pairs.device)
+        return found | {"invalid_rows": self.pairs.new_tensor(float(self.invalid))}
+
+    def _value(self, name: str, places: Place, calls: dict[Any, Any]) -> Any:
+        if not self.n:
+            raise InputError("there are no rows")
+        moments = self.moments[self.plan.modalities.index(places[0])]
+        if name == STAR:
+            return isoscore_star(moments, self.plan.covariance[places[0]], zeta=self.plan.zeta)
+        measure: Measure = measures[name]
+        if measure.from_moments or measure.function is effective_rank:
+            return measure.function(moments, **measure.options)
+        if name == "alignment":  # a mean over pairs
+            return self.pairs[self.plan.couples.index(places), 0] / self.n
+        if name in OF_SUMS and measure.from_sums is not None:
+            if self.n < measure.least_n:
+                raise InputError("there are too few rows")
+            apart = self.pairs[[self.plan.couples.index(places)] if measure.inputs.across else [], 1]
+            numbers = [self.plan.modalities.index(each) for each in places]
+            (value,) = measure.from_sums(*(_AllRows(self.moments[k], self.unit[k], apart) for k in numbers))
+            return value
+        call = (measure.function, repr(measure.options), places)
+        if call not in calls:
+            calls[call] = self._called(measure, places)
+        if isinstance(calls[call], InputError):
+            raise calls[call]
+        return measure.pick(calls[call])
+
+    def _called(self, measure: Measure, places: Place) -> Any:
+        """Of the sample."""
+        rows = self.sample[:, 1:].unflatten(1, (len(self.plan.modalities), -1))
+        sets = (rows[:, self.plan.modalities.index(each)] for each in places)
+        try:
+            return measure.function(*map(unit_rows, sets) if self.plan.normalize else sets, **measure.options)
+        except InputError as error:
+            return error
+
+
+def planned(modalities: Iterable[str], names: Iterable[str], covariance: Mapping[str, Tensor], **settings: Any) -> Plan:
+    """A plan whose names are checked. Raises InputError for measures that need more than rows and pairs."""
+    modalities, names = tuple(sorted(modalities)), tuple(names)
+    for name in names:
+        if name == STAR:
+            if missing := set(modalities) - set(covariance):
+                raise InputError(f"{STAR} needs a covariance of each modality; none is given of {listed(missing)}")
+            continue
+        takes = measures[name].takes
+        if takes not in ("rows", "two sets", "pairs", "distinct pairs", "matched sets"):
+            raise InputError(f"{name} takes {takes}; a live metric has rows and pairs only")
+        if measures[name].inputs.across and len(modalities) < 2:
+            raise InputError(f"{name} compares two modalities, and there is one, {listed(modalities)}; leave it out")
+    return Plan(modalities, names, covariance=covariance, **settings)
+
+
+def _nothing(like: Tensor, d: int) -> Moments:
+    return Moments(0, like.new_zeros(d), like.new_zeros(d, d), like.new_zeros(d), like.new_zeros(()))
+
+
+def _keys(stacked: Float[Tensor, "n m d"], seed: int) -> Float[Tensor, "n 1"]:
+    """A hash of each row's bits in [0, 1): a random linear map modulo 2⁶⁴ between the mixing steps of MurmurHash3, so
+    that the keys of half-precision rows, whose last bits are zero, are uniform, too."""
+    bits = stacked.flatten(1).view(torch.int64)
+    factors = torch.randint(-(2**62), 2**62, (bits.shape[1],), generator=torch.Generator().manual_seed(seed)) * 2 + 1
+    mixed = ((bits ^ _shifted(bits, 32)) * factors.to(bits.device)).sum(1)
+    mixed = (mixed ^ _shifted(mixed, 33)) * -49064778989728563
+    return _shifted(mixed ^ _shifted(mixed, 33), 11)[:, None].double() / 2**53
+
+
+def _shifted(bits: Tensor, by: int) -> Tensor:
+    """To the right, filled with zeros, not with the sign."""
+    return (bits >> by) & (2 ** (64 - by) - 1)
+
+
+def _lowest(sample: Float[Tensor, "k w"], kept: int) -> Float[Tensor, "j w"]:
+    return sample[sample[:, 0].argsort(stable=True)[:kept]]

@@ -1,0 +1,71 @@
+"""The geometry of a model in transformers' Trainer and whatever it logs to."""
+
+from typing import Any
+
+from transformers import Trainer, TrainerCallback
+
+from clip_geometry.integrations.monitor import Embed, GeometryMonitor
+
+
+class GeometryCallback(TrainerCallback):
+    """Measures a probe every N steps, at each evaluation and at the end, and logs it through `trainer.log`.
+
+    The numbers reach whatever `report_to` names, and `trainer.state.log_history`, as `geometry/…`; TensorBoard shows
+    them as `train/geometry/…`. The probe is embedded in eval mode and uses up no random numbers of the training.
+
+    Args:
+        trainer: The trainer, to whose callbacks this is added afterwards.
+        embed: Function of the model that returns modality → (n, d) rows, aligned, or yields them batch by batch.
+        every: Steps between measurements, None for evaluations and the end only.
+        stop: Stop the training if the alarm goes on.
+        options: Of `GeometryMonitor`, such as `metric` and `alarm`.
+
+    Example:
+        >>> import tempfile, torch
+        >>> from transformers import Trainer, TrainingArguments
+        >>> from clip_geometry.integrations import GeometryCallback
+        >>> class Towers(torch.nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.image, self.text = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+        ...     def forward(self, x, y):
+        ...         return {"loss": (self.image(x) - self.text(y)).square().mean()}
+        >>> data = [{"x": each, "y": each} for each in torch.eye(4).repeat(4, 1)]
+        >>> arguments = TrainingArguments(
+        ...     tempfile.mkdtemp(), max_steps=4, report_to="none", use_cpu=True, disable_tqdm=True, save_strategy="no",
+        ...     logging_strategy="no",
+        ... )
+        >>> trainer = Trainer(Towers(), arguments, train_dataset=data)
+        >>> probe = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
+        >>> embed = lambda model: {"image": model.image(probe), "text": model.text(probe)}
+        >>> trainer.add_callback(GeometryCallback(trainer, embed, every=2))
+        >>> trainer.train()
+        {'geometry/modality_gap': ...TrainOutput(...)
+        >>> [each["step"] for each in trainer.state.log_history if "geometry/modality_gap" in each]
+        [2, 4]
+    """
+
+    def __init__(self, trainer: Trainer, embed: Embed, *, every: int | None = 100, stop: bool = False, **options: Any):
+        self.monitor = GeometryMonitor(self._log, embed=embed, **options)
+        self.trainer, self.every, self.stop, self._last = trainer, every, stop, -1
+
+    def _log(self, scalars: dict[str, float], step: int) -> None:
+        due = self.trainer.control.should_log  # which `log` resets, so that the loss of this step would not be logged
+        self.trainer.log(dict(scalars))
+        self.trainer.control.should_log = due
+
+    def _measure(self, state: Any, control: Any, model: Any) -> None:
+        if state.global_step != self._last:  # an evaluation may be due at a step that was measured
+            self._last = state.global_step
+            self.monitor.measure(state.global_step, model)
+            control.should_training_stop |= self.stop and self.monitor.collapsed
+
+    def on_step_end(self, args: Any, state: Any, control: Any, *, model: Any = None, **rest: Any) -> None:
+        if self.every and state.global_step % self.every == 0:
+            self._measure(state, control, model)
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, *, model: Any = None, **rest: Any) -> None:
+        self._measure(state, control, model)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, *, model: Any = None, **rest: Any) -> None:
+        self._measure(state, control, model)

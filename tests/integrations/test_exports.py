@@ -1,0 +1,69 @@
+"""What `clip_geometry.integrations` exports: lazily, with examples that run, and one sentence for a missing package."""
+
+import doctest
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+import clip_geometry
+from clip_geometry import integrations
+from clip_geometry.registry import InputError
+
+NEEDS = {
+    "GeometryEvaluator": "sentence_transformers",
+    "LightningGeometry": "lightning",
+    "GeometryCallback": "accelerate",
+}
+
+
+@pytest.mark.parametrize("name", integrations.__all__)
+def test_the_example_runs(name, tmp_path, monkeypatch):
+    for package in ("torchmetrics", NEEDS.get(name, "torchmetrics")):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    monkeypatch.chdir(tmp_path)
+    exported = getattr(integrations, name)
+    module = sys.modules[exported.__module__]
+    tests = [
+        test for test in doctest.DocTestFinder(recurse=False).find(exported, name, module, globs={}) if test.examples
+    ]
+    assert len(tests) == 1
+    said = []
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="lightning")
+        runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+        failed, tried = runner.run(tests[0], out=said.append)
+    assert tried and not failed, "".join(said)
+
+
+def test_importing_is_light():
+    heavy = ("torch", "torchmetrics", "lightning", "transformers", "sentence_transformers")
+    code = f"import sys, clip_geometry.integrations; print([m for m in {heavy} if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "extra"),
+    [
+        ("EmbeddingGeometry", "torchmetrics", "live"),
+        ("GeometryMonitor", "torchmetrics", "live"),
+        ("LightningGeometry", "lightning", "live"),
+        ("GeometryEvaluator", "sentence_transformers", "text"),
+    ],
+)
+def test_a_missing_package_is_one_sentence(name, package, extra, monkeypatch):
+    for module in [each for each in sys.modules if each.startswith("clip_geometry.integrations.")]:
+        monkeypatch.delitem(sys.modules, module)
+    for missing in {package, "pytorch_lightning"}:
+        for module in [each for each in sys.modules if each == missing or each.startswith(f"{missing}.")]:
+            monkeypatch.delitem(sys.modules, module)
+        monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(InputError, match=rf'{name} needs {package}.*pip install "clip-geometry\[{extra}\]"'):
+        getattr(integrations, name)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    assert not hasattr(integrations, "EmbeddingGeometri")
+    assert "EmbeddingGeometry" not in clip_geometry.__all__  # it needs an extra

@@ -1,0 +1,260 @@
+"""The monitor and the callbacks: when they measure, what they leave as it was, and how they stop a collapse."""
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+pytest.importorskip("torchmetrics", reason="torchmetrics is not installed")
+
+from clip_geometry.integrations import CollapseAlarm, CollapseWarning, EmbeddingGeometry, GeometryMonitor
+from clip_geometry.registry import InputError
+
+
+class Towers(nn.Module):
+    """Two towers with dropout and batch norm, whose loss is the distance of pairs."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.image = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Dropout(0.3))
+        self.text = nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.3))
+
+    def forward(self, x, labels=None):
+        return {"loss": (self.image(x) - self.text(x)).square().mean()}
+
+
+PROBE = torch.randn(60, 6, generator=torch.Generator().manual_seed(1))
+
+
+def embed(model):
+    assert not torch.is_grad_enabled() and not any(module.training for module in model.modules())
+    torch.rand(3)  # it may use up random numbers
+    return {"image": model.image(PROBE), "text": model.text(PROBE)}
+
+
+def dying(after):
+    """An embed whose rows become one row after some measurements."""
+    seen = []
+
+    def embed(model):
+        seen.append(None)
+        rows = torch.randn(60, 6, generator=torch.Generator().manual_seed(len(seen)))
+        return {"image": rows if len(seen) <= after else torch.ones(60, 6), "text": rows}
+
+    return embed
+
+
+def quick():
+    return CollapseAlarm(settle=3, patience=2, settled=2)
+
+
+def trained(monitor):
+    """The weights after some steps."""
+    model = Towers()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.manual_seed(7)
+    for step in range(1, 7):
+        optimizer.zero_grad()
+        model(torch.randn(20, 6))["loss"].backward()
+        optimizer.step()
+        if monitor is not None:
+            monitor.step(step, model)
+    assert all(module.training for module in model.modules())
+    return torch.cat([value.flatten().double() for value in model.state_dict().values()])
+
+
+def test_a_probe_changes_nothing_of_the_training():
+    steps = []
+    monitor = GeometryMonitor(lambda scalars, step: steps.append(step), every=2, embed=embed)
+    assert torch.equal(trained(monitor), trained(None))
+    assert steps == [2, 4, 6]
+
+
+def test_modules_in_eval_mode_stay_in_it():
+    model = Towers()
+    model.text.eval()
+    GeometryMonitor(embed=embed).measure(1, model)
+    assert model.image.training and not model.text.training and not model.text[1].training
+
+
+def test_an_error_in_embed_leaves_the_modes_as_they_were():
+    model = Towers()
+    with pytest.raises(ZeroDivisionError):
+        GeometryMonitor(embed=lambda model: 1 / 0).measure(1, model)
+    assert model.training and model.image[2].training and torch.is_grad_enabled()
+
+
+def test_features_of_the_last_batches_before_a_measurement():
+    logged = {}
+    monitor = GeometryMonitor(
+        lambda scalars, step: logged.update({step: dict(scalars)}), every=5, batches=2, alarm=None
+    )
+    batches = torch.randn(14, 2, 20, 6, generator=torch.Generator().manual_seed(0))
+    for step, (image, text) in enumerate(batches, start=4):  # resumed at step 4: one batch is not enough
+        monitor.step(step, image=image, text=text)
+    assert list(logged) == [5, 10, 15]
+    expected = EmbeddingGeometry()
+    for number in (14 - 4, 15 - 4):
+        expected.update(image=batches[number, 0], text=batches[number, 1])
+    values = {f"geometry/{name}": float(value) for name, value in expected.compute().items()}
+    assert logged[15] == values
+
+
+def test_a_window_that_was_cut_by_a_restart_is_not_measured():
+    logged = []
+    monitor = GeometryMonitor(lambda scalars, step: logged.append(step), every=5, batches=3)
+    for step in range(4, 16):
+        monitor.step(step, image=torch.randn(9, 3), text=torch.randn(9, 3))
+    assert logged == [10, 15]
+
+
+def test_a_probe_may_come_in_batches():
+    def whole(model):
+        return {"image": PROBE, "text": PROBE.flip(1)}
+
+    def parts(model):
+        for k in range(0, 60, 25):
+            yield {"image": PROBE[k : k + 25], "text": PROBE.flip(1)[k : k + 25]}
+
+    one, several = (GeometryMonitor(embed=each).measure(1) for each in (whole, parts))
+    assert several == pytest.approx(one, rel=1e-12, abs=1e-12)
+
+
+def test_of_one_modality_and_an_own_metric():
+    monitor = GeometryMonitor(
+        embed=lambda model: {"text": PROBE}, metric=EmbeddingGeometry("text", measures=["isoscore"])
+    )
+    assert set(monitor.measure(3)) == {"geometry/isoscore/text", "geometry/invalid_rows", "geometry/collapse"}
+    assert set(monitor.values) == {"isoscore/text", "invalid_rows"}
+
+
+def test_the_alarm_warns_once_calls_back_and_is_logged():
+    logged, called = [], []
+    monitor = GeometryMonitor(
+        lambda scalars, step: logged.append(scalars["geometry/collapse"]),
+        every=1, embed=dying(5), alarm=quick(), on_collapse=called.append,
+    )  # fmt: skip
+    with pytest.warns(CollapseWarning, match="collapse at step 6: .*effective_rank/image is not defined") as caught:
+        for step in range(9):
+            monitor.step(step)
+    assert logged == [0, 0, 0, 0, 0, 0, 1, 1, 1] and called == [monitor] and monitor.collapsed
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: GeometryMonitor("runs"), "log = 'runs'; expected a SummaryWriter, a W&B run or a function"),
+        (lambda: GeometryMonitor(every=0), "every = 0; expected a whole number from 1 on"),
+        (lambda: GeometryMonitor(alarm="yes"), "alarm = 'yes'; expected a CollapseAlarm, or None for none"),
+        (lambda: GeometryMonitor(embed=embed).step("x"), "step = 'x'; expected a whole number from 0 on"),
+        (lambda: GeometryMonitor().step(1), "step was given no features"),
+        (lambda: GeometryMonitor().measure(1), "there is no probe to measure"),
+        (lambda: GeometryMonitor(embed=lambda model: [PROBE]).measure(1), "expected a mapping of modality → rows"),
+    ],
+)
+def test_wrong_arguments_are_a_sentence(call, message):
+    with pytest.raises(InputError, match=message):
+        call()
+
+
+# --- transformers
+
+
+def trainer(folder, **options):
+    pytest.importorskip("accelerate", reason="accelerate, which transformers' Trainer needs, is not installed")
+    from transformers import Trainer, TrainingArguments
+
+    quiet = {"report_to": "none", "use_cpu": True, "disable_tqdm": True, "save_strategy": "no", "logging_steps": 3}
+    data = [{"x": each, "labels": 0} for each in torch.randn(48, 6, generator=torch.Generator().manual_seed(2))]
+    arguments = TrainingArguments(str(folder), **{**quiet, "max_steps": 12, "learning_rate": 0.01, **options})
+    return Trainer(Towers(), arguments, train_dataset=data, eval_dataset=data)
+
+
+def weights(model):
+    return torch.cat([value.flatten().double() for value in model.state_dict().values()])
+
+
+def test_the_callback_of_transformers_changes_nothing_and_keeps_the_log_of_the_loss(tmp_path):
+    from clip_geometry.integrations import GeometryCallback
+
+    plain = trainer(tmp_path)  # which sets the seed
+    plain.train()
+    watched = trainer(tmp_path)
+    watched.add_callback(GeometryCallback(watched, embed, every=3))
+    watched.train()
+    assert torch.equal(weights(plain.model), weights(watched.model))
+    history = watched.state.log_history
+    assert [row["step"] for row in history if "geometry/alignment" in row] == [3, 6, 9, 12]
+    losses = [[row for row in each.state.log_history if "loss" in row] for each in (plain, watched)]
+    assert [(row["step"], row["loss"]) for row in losses[0]] == [(row["step"], row["loss"]) for row in losses[1]]
+
+
+def test_the_callback_of_transformers_measures_at_evaluations_and_the_end(tmp_path):
+    from clip_geometry.integrations import GeometryCallback
+
+    training = trainer(tmp_path, eval_strategy="steps", eval_steps=5)
+    training.add_callback(GeometryCallback(training, embed, every=None))
+    training.train()
+    history = training.state.log_history
+    assert [row["step"] for row in history if "geometry/alignment" in row] == [5, 10, 12]
+
+
+def test_a_collapse_stops_transformers(tmp_path):
+    from clip_geometry.integrations import GeometryCallback
+
+    training = trainer(tmp_path)
+    training.add_callback(GeometryCallback(training, dying(4), every=1, stop=True, alarm=quick()))
+    with pytest.warns(CollapseWarning):
+        training.train()
+    assert training.state.global_step == 6
+
+
+# --- Lightning
+
+
+def test_a_collapse_stops_lightning_and_the_callback_changes_nothing(tmp_path):
+    lightning = pytest.importorskip("lightning.pytorch", reason="lightning is not installed")
+    from clip_geometry.integrations import LightningGeometry
+
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.towers = Towers()
+
+        def training_step(self, batch, number):
+            return self.towers(batch[0])["loss"]
+
+        def validation_step(self, batch, number):
+            pass
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    data = torch.utils.data.TensorDataset(torch.randn(48, 6, generator=torch.Generator().manual_seed(2)))
+    loader = torch.utils.data.DataLoader(data, batch_size=8)
+
+    def fitted(*callbacks):
+        quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*(num_workers|litlogger|LeafSpec|treespec)")
+            training = lightning.Trainer(
+                max_steps=12, callbacks=list(callbacks), default_root_dir=tmp_path, enable_model_summary=False, **quiet
+            )
+            module = Module()
+            torch.manual_seed(5)
+            training.fit(module, loader, loader)
+        return training, weights(module)
+
+    callback = LightningGeometry(lambda module: embed(module.towers), every=3)
+    training, watched = fitted(callback)
+    assert torch.equal(watched, fitted()[1])
+    assert set(training.callback_metrics) >= {"geometry/alignment", "geometry/collapse"}
+    resumed = LightningGeometry(embed)
+    resumed.load_state_dict(callback.state_dict())
+    assert resumed.monitor.alarm.state_dict() == callback.state_dict() != CollapseAlarm().state_dict()
+    with pytest.warns(CollapseWarning):
+        training, _ = fitted(LightningGeometry(dying(4), every=1, stop=True, alarm=quick()))
+    assert training.global_step == 6
