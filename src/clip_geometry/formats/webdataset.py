@@ -4,20 +4,20 @@ A tar that is not compressed holds its members as they are, so a row is the cont
 """
 
 import io
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from clip_geometry.formats.format import Format, Sides, by_suffix, formats, reading_with
+from clip_geometry.data.webdataset import samples
+from clip_geometry.formats.format import Format, Sides, by_suffix, formats
 from clip_geometry.formats.mapped import rows_at
 from clip_geometry.formats.tables import Facts, column_of, sides_of_columns
 from clip_geometry.formats.vectors import check_vectors, modality_of, sides_by_name
 from clip_geometry.paths import existing_file
 from clip_geometry.progress import note
-from clip_geometry.reading import damaged, npy_header, parse_json, require_memory
+from clip_geometry.reading import npy_header, parse_json, require_memory
 from clip_geometry.registry import InputError, listed, shown
 
 HEADER = 4096  # bytes in which the header of a vector's .npy ends
@@ -51,27 +51,21 @@ def read_webdataset(path: Path) -> Sides:
         shard = existing_file(shard, "a tar of vectors")
         content = np.memmap(shard, np.uint8, "r")
         mapped.append(content)
-        last = None
-        for name, start, size in _members(shard, content):
-            key, _, kind = name.rpartition("/")[2].partition(".")
-            key = name[: len(name) - len(kind) - 1] if kind else name
-            kind = kind.lower()
-            if key != last:
-                keys.append((shard.stem, key))
-                beside.append({})
-                last = key
-            if kind == "npy" or kind.endswith(".npy"):
-                called = kind.removesuffix("npy").removesuffix(".")
-                shape, dtype, begin = _header(content, start, size, headers, shard, name)
-                _add(found, called, shape, dtype, f"{shown(shard)}, {shown(name)},", len(keys) - 1).offsets.setdefault(
-                    number, []
-                ).append(start + begin)
-            elif kind in BESIDE:
-                require_memory(size, f"{shown(shard)}, {shown(name)},")
-                text = content[start : start + size].tobytes()
-                beside[-1] |= _columns(kind, text, f"{shown(shard)}, {shown(name)},")
-            else:
-                left.add(kind)
+        for key, members in samples(shard):
+            keys.append((shard.stem, key))
+            beside.append({})
+            for kind, member in members.items():
+                start, size, source = member.offset_data, member.size, f"{shown(shard)}, {shown(member.name)},"
+                if kind == "npy" or kind.endswith(".npy"):
+                    called = kind.removesuffix("npy").removesuffix(".")
+                    shape, dtype, begin = _header(content, start, size, headers, source)
+                    rows = _add(found, called, shape, dtype, source, len(keys) - 1)
+                    rows.offsets.setdefault(number, []).append(start + begin)
+                elif kind in BESIDE:
+                    require_memory(size, source)
+                    beside[-1] |= _columns(kind, content[start : start + size].tobytes(), source)
+                else:
+                    left.add(kind)
     if not found:
         raise InputError(
             f"{shown(path)} has no vectors: expected .npy files, KEY.npy or KEY.image.npy, and found "
@@ -86,8 +80,6 @@ def read_webdataset(path: Path) -> Sides:
     sides: Sides = {}
     for modality, name in named.items():
         rows = found[name]
-        if len(set(rows.samples)) < len(rows.samples) or len({ids[k] for k in rows.samples}) < len(rows.samples):
-            raise InputError(f"{shown(path)} has two vectors {shown(f'{name}.npy'.lstrip('.'))} of one key; keep one")
         parts = [(mapped[k], np.array(offsets, np.int64)) for k, offsets in rows.offsets.items()]
         columns = {called: column_of([beside[k].get(called) for k in rows.samples]) for called in names}
         own = {"key" if "item_id" in columns else "item_id": column_of([ids[k] for k in rows.samples])}
@@ -95,31 +87,15 @@ def read_webdataset(path: Path) -> Sides:
     return sides
 
 
-def _members(shard: Path, content: np.ndarray) -> Iterator[tuple[str, int, int]]:
-    """Yield the name, first byte and size of each file in a tar."""
-    import tarfile
-
-    with reading_with(shard, ".tar"), tarfile.open(shard, "r:") as archive:
-        for member in archive:
-            if member.isfile() and not member.issparse():
-                if member.offset_data + member.size > len(content):
-                    raise damaged(shard, ".tar", f"{member.name} ends behind it")
-                yield member.name, member.offset_data, member.size
-        # tarfile takes a damaged header, and the end of a file that was cut, for the end of the tar
-        end = content[archive.offset : archive.offset + tarfile.BLOCKSIZE]
-        if len(end) < tarfile.BLOCKSIZE or end.any():
-            raise damaged(shard, ".tar", f"byte {archive.offset} begins neither a file nor its end")
-
-
 def _header(
-    content: np.ndarray, start: int, size: int, known: dict[tuple[int, bytes], Any], shard: Path, name: str
+    content: np.ndarray, start: int, size: int, known: dict[tuple[int, bytes], Any], source: str
 ) -> tuple[tuple[int, ...], np.dtype, int]:
     """Return the shape and type in the header of a .npy, and where its numbers begin; `known` by the header's bytes."""
     begin = content[start : start + min(size, HEADER)].tobytes()
     length = int.from_bytes(begin[8:10], "little") + 10 if begin[6:8] == b"\1\0" else HEADER
     if (size, begin[:length]) not in known:
         file = io.BytesIO(begin)
-        shape, dtype = npy_header(file, f"{shown(shard)}, {shown(name)},", size)
+        shape, dtype = npy_header(file, source, size)
         known[size, begin[:length]] = shape, dtype, file.tell()
     return known[size, begin[:length]]
 
