@@ -398,7 +398,7 @@ def read_checkpoint(path: str | Path, what: str = "a checkpoint file", *, mmap: 
     except Exception:  # a damaged pickle raises nearly anything
         raise InputError(
             f"{shown(path)} cannot be read as a checkpoint of tensors: it is damaged, no PyTorch file, a TorchScript "
-            "archive, or pickles other objects, which is refused; save the model's state_dict() as .safetensors or .pt"
+            "archive, or pickles other objects, which is refused; save tensors, or a model's state_dict()"
         ) from None
 
 

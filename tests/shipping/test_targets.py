@@ -178,7 +178,8 @@ def test_the_table_beside_the_index(tmp_path):
     write_shipment(Shipment(fitted("center"), sets), "faiss", tmp_path / "faiss")
     table = pq.read_table(tmp_path / "faiss/items.parquet").to_pydict()
     assert table["modality"] == ["text"] * 60 + ["image"] * 60
-    assert table["item_id"] == [*map(str, range(60)), *ids] and table["label"] == [None] * 60 + list(np.arange(60) % 7)
+    assert table["item_id"] == [*(f"text/{k}" for k in range(60)), *ids]
+    assert table["label"] == [None] * 60 + list(np.arange(60) % 7)
     assert table["text"] == ["a caption"] * 60 + [None] * 60
 
 

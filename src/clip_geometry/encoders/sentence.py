@@ -140,7 +140,10 @@ def find(config: EncoderConfig) -> tuple[Path, list[Module], list[Path]]:
         expected = "a CLIP" if first == 1 else "Transformer, Pooling"
         raise InputError(f"{shown(path)} has the modules {given}; expected {expected}, then {AFTER}")
     if first == 1 and (kind := read_config(folder / modules[0].path, "a CLIP model")["model_type"]) != "clip":
-        raise InputError(f"{shown(folder)} embeds images and texts by a {shown(kind)}; supported is 'clip' only")
+        raise InputError(
+            f"{shown(folder)} embeds images and texts by a {shown(kind)}; supported is 'clip' only; "
+            "give cg.embed a SentenceTransformer of the folder"
+        )
     weighted = [module for module in modules if module.kind in ("Transformer", CLIP, "Dense")]
     weights = [hub.first_file(name, [str(PurePosixPath(each.path, file)) for file in WEIGHTS]) for each in weighted]
     hub.plain(folder / modules[0].path)

@@ -68,6 +68,8 @@ def read_clip_retrieval(folder: Path) -> dict[str, Embeddings]:
     name = next((name for name in ("item_id", "image_path") if name in columns), None)
     if name is not None and len(set(columns[name])) == len(columns[name]):
         item_id = columns.pop(name)
+    elif name is not None:
+        note(f"{shown(folder)} has rows of one {name}, as with several captions an image: rows pair by position")
     if label := next((name for name in LABEL_NAMES if name in columns), None):
         labels = columns.pop(label)
     sides = {}
@@ -118,11 +120,11 @@ def _read_metadata(folder: Path, arrays: Mapping[str, Mapping[int, np.ndarray]])
     return columns_of(pa.concat_tables(ordered, promote_options="permissive"))
 
 
-def write_clip_retrieval(sides: Mapping[str, Embeddings], out: Path) -> dict[str, Embeddings]:
+def write_clip_retrieval(sides: Mapping[str, Embeddings], out: Path) -> tuple[dict[str, Embeddings], list[str]]:
     """Write one shard of each, all sides as their pairs, so that an image with five captions appears five times.
 
     Returns:
-        The sides as they were written.
+        The sides as they were written, and the names of the columns of the metadata.
 
     Raises:
         InputError: If `out` has other shards, which a reader would take for part of it.
@@ -138,10 +140,11 @@ def write_clip_retrieval(sides: Mapping[str, Embeddings], out: Path) -> dict[str
     sides = aligned(sides)
     first = next(iter(sides.values()))
     columns = {"item_id": first.item_id, "label": first.labels}
-    if "image" in sides:
-        columns["image_path"] = sides["image"].metadata.get("path", first.item_id)
-    if "text" in sides:
-        columns["caption"] = sides["text"].metadata.get("text")
+    called = {("image", "path"): "image_path", ("text", "text"): "caption"}  # as clip-retrieval calls them
+    for modality, side in sides.items():
+        for name, column in side.metadata.items():
+            columns.setdefault(called.get((modality, name), name), column)
+    columns.setdefault("image_path", first.item_id if "image" in sides else None)
     columns = {name: arrow_column(column) for name, column in columns.items() if column is not None}
     table = pa.table(columns or {"item_id": pa.array([str(k) for k in range(len(first))])})
     for modality, side in sides.items():
@@ -149,7 +152,7 @@ def write_clip_retrieval(sides: Mapping[str, Embeddings], out: Path) -> dict[str
         write_rows(side, targets[modality])
     metadata.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(metadata, parquet_bytes(table))
-    return sides
+    return sides, table.column_names
 
 
 def aligned(sides: Mapping[str, Embeddings]) -> dict[str, Embeddings]:

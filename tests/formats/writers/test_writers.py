@@ -342,8 +342,8 @@ def test_what_cannot_be_exported(tmp_path):
         cg.export({"image": image, "text": text}, tmp_path / "out.parquet", to="parquet")
     with pytest.raises(InputError, match="there is 1 row; neighbors need at least 2"):
         cg.export(Embeddings(np.eye(3)[:1], "image"), tmp_path / "a.parquet", to="embedding-atlas", neighbors=3)
-    with pytest.raises(InputError, match="was to be exported; expected Embeddings, one set or one per modality"):
-        cg.export(np.eye(3), tmp_path / "out", to="faiss")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InputError, match="leave the ending out"):
+        cg.export(image, tmp_path / "x.faiss", to="faiss")
     with pytest.raises(InputError, match="has no rows; expected at least one to export"):
         cg.export(Embeddings(np.empty((0, 3)), "image"), tmp_path / "out", to="faiss")
     assert list(tmp_path.iterdir()) == []
@@ -351,7 +351,7 @@ def test_what_cannot_be_exported(tmp_path):
 
 @pytest.mark.parametrize(
     ("to", "name", "extra"),
-    [("faiss", "faiss", "ship"), ("lancedb", "lancedb", "formats"), ("datasets", "datasets", "text")],
+    [("faiss", "faiss", "ship"), ("lancedb", "lancedb", "lance"), ("datasets", "datasets", "text")],
 )
 def test_a_missing_package_is_named(tmp_path, monkeypatch, to, name, extra):
     monkeypatch.setitem(sys.modules, name, None)
@@ -366,3 +366,31 @@ def test_another_layout_of_faiss_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(faiss, "serialize_index", lambda index: np.append(whole(index), np.uint8(0)))
     with pytest.raises(InputError, match="writes a flat index in a layout of its own"):
         cg.export(sets(), tmp_path / "out", to="faiss")
+
+
+@pytest.mark.parametrize("to", ["faiss", "lancedb"])
+def test_rows_without_ids_pair_as_before(tmp_path, to):
+    """By position where there are as many, and not at all where there are not: an export invents no pairs."""
+    rng = np.random.default_rng(0)
+    for n in (5, 4):
+        sets = {"image": rng.normal(size=(5, 3)), "text": rng.normal(size=(n, 3))}
+        cg.export(sets, tmp_path / f"out{n}", to=to)
+        found = cg.read_any(tmp_path / f"out{n}")
+        assert all(side.item_id is None for side in found.values())
+        if n == 5:
+            assert [each.tolist() for each in cg.pair(found["image"], found["text"])] == [[0, 1, 2, 3, 4]] * 2
+        else:
+            with pytest.raises(InputError, match="paired"):
+                cg.pair(found["image"], found["text"])
+
+
+def test_clip_retrieval_has_all_columns(tmp_path, capsys):
+    metadata = {"url": np.array(["u", "v"]), "path": np.array(["a.jpg", "b.jpg"])}
+    image = Embeddings(np.eye(2), "image", item_id=["a", "b"], metadata=metadata)
+    text = Embeddings(np.eye(2)[[0, 0, 1]], "text", item_id=["a", "a", "b"])
+    said = cg.export({"image": image, "text": text}, tmp_path / "out", to="clip-retrieval")
+    assert said["metadata"] == "of each row: item_id, url, image_path"
+    table = pq.read_table(tmp_path / "out/metadata/metadata_0.parquet").to_pydict()
+    assert table == {"item_id": ["a", "a", "b"], "url": ["u", "u", "v"], "image_path": ["a.jpg", "a.jpg", "b.jpg"]}
+    assert cg.read_any(tmp_path / "out")["image"].item_id is None
+    assert "rows pair by position" in capsys.readouterr().err

@@ -59,7 +59,10 @@ def find(config: HFClipConfig) -> tuple[Path, Path | None]:
     folder = hub.folder(config.name, hub.TOKENIZER_FILES)
     kind = read_config(folder, "a CLIP model in transformers' layout")["model_type"]
     if kind != "clip":
-        raise InputError(f"{shown(folder)} holds a model of type {shown(kind)}; hf-clip: loads models of type 'clip'")
+        raise InputError(
+            f"{shown(folder)} holds a model of type {shown(kind)}; hf-clip: loads 'clip' "
+            "models; sentence-transformers may load others, and cg.embed takes a SentenceTransformer"
+        )
     return folder, weights_of(config)
 
 

@@ -61,15 +61,13 @@ writers: Registry[Writer] = Registry(
 )
 
 
-def export(
-    source: str | Path | Embeddings | Sets, out: str | Path, *, to: str, normalize: bool = False, **options: Any
-) -> dict[str, str]:
+def export(source: Any, out: str | Path, *, to: str, normalize: bool = False, **options: Any) -> dict[str, str]:
     """Write embeddings for another program.
 
     Rows are read and written in blocks, in the type that they have where the format can hold it.
 
     Args:
-        source: Embeddings, one set or one per modality, or a path as for `read_any`.
+        source: Embeddings or an array, one set or one per modality by name, or a path as for `read_any`.
         out: A new folder, or for embedding-atlas and parquet of one modality a new .parquet file.
         to: clip-retrieval: folders of .npy files whose rows are pairs. parquet: a table for each modality.
             embedding-atlas: one table. datasets: a folder of Hugging Face datasets, pairs as rows. faiss: a flat
@@ -105,17 +103,13 @@ def export(
         return writer.write(sets, place, out, asked)
 
 
-def _sets(source: str | Path | Embeddings | Sets) -> Sets:
+def _sets(source: Any) -> Sets:
     from clip_geometry.formats import read_any
 
-    if isinstance(source, Embeddings):
-        return {source.modality or "rows": source}
-    sets = read_any(source) if isinstance(source, str | Path) else source
-    if not isinstance(sets, Mapping) or not all(isinstance(side, Embeddings) for side in sets.values()):
-        raise InputError(
-            f"{shown(source)} was to be exported; expected Embeddings, one set or one per modality, or a path"
-        )
-    return sets
+    if isinstance(source, str | Path):
+        return read_any(source)
+    given = source if isinstance(source, Mapping) else {getattr(source, "modality", "") or "rows": source}
+    return {name: side if isinstance(side, Embeddings) else Embeddings(side, name) for name, side in given.items()}
 
 
 def _unit(side: Embeddings) -> StreamedRows:
@@ -188,14 +182,20 @@ def vectors_of(block: np.ndarray) -> "pa.Array":
 
 
 def item_table(sets: Sets, without: Sequence[str] = ()) -> "pa.Table":
-    """The rows of all sets, one set after the other: modality, item_id (the row's number in its set where it has none),
-    label and metadata, except for columns of these names. A column whose types do not agree becomes text."""
+    """The rows of all sets, one set after the other: modality, item_id, label and metadata, except for columns of these
+    names. A column whose types do not agree becomes text.
+
+    Where no set has ids there is the column row instead, the number within its set, since equal ids would say that rows
+    belong together; where some have, MODALITY/ROW is the id in the others.
+    """
     import pyarrow as pa
 
-    parts = [
-        {"item_id": pa.array(map(str, range(len(side)))), **columns(side), "modality": pa.array([name] * len(side))}
-        for name, side in sets.items()
-    ]
+    identified = any(side.item_id is not None for side in sets.values())
+    parts = []
+    for name, side in sets.items():
+        own = {"item_id": pa.array(f"{name}/{k}" for k in range(len(side)))} if identified else {}
+        rows = {} if identified else {"row": pa.array(range(len(side)))}
+        parts.append({**own, **rows, **columns(side), "modality": pa.array([name] * len(side))})
     names = dict.fromkeys(name for part in parts for name in ("modality", *part) if name not in without)
     names = {name: _type([part[name].type for part in parts if name in part]) for name in names}
     tables = []

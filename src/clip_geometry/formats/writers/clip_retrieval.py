@@ -13,9 +13,9 @@ class ClipRetrieval(Writer):
     summary = "folders of .npy files whose rows are pairs"
 
     def write(self, sets: Sets, place: Path, out: Path, options: Any) -> dict[str, str]:
-        pairs = write_clip_retrieval(sets, place)
+        pairs, columns = write_clip_retrieval(sets, place)
         said = {folder_of(name): f"{len(side)} rows, {dtype_of(side)}" for name, side in pairs.items()}
-        return said | {"metadata": "item_id, image_path, caption and label of each row"}
+        return said | {"metadata": f"of each row: {', '.join(columns)}"}
 
 
 writers.add("clip-retrieval", ClipRetrieval())

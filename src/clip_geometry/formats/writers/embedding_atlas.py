@@ -78,7 +78,7 @@ class EmbeddingAtlas(Writer):
         with writing(place) as file, pq.ParquetWriter(file, schema, use_dictionary=plain) as writer:  # pyright: ignore
             for batch in record_batches(sets, table, schema, dtype):
                 writer.write_batch(batch)
-        return {out.name: f"{n} rows, {dtype}: embedding-atlas {shlex.join([out.name, *says])}"}
+        return {out.name: f"{n} rows, {dtype}: embedding-atlas {shlex.join([str(out), *says])}"}
 
 
 def _rows(sets: Sets, n: int, d: int) -> np.ndarray:

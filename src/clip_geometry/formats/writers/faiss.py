@@ -10,7 +10,7 @@ import numpy as np
 from clip_geometry.files import writing
 from clip_geometry.formats.writers.base import Sets, Writer, blocks, common, item_table, library, writers
 from clip_geometry.progress import note
-from clip_geometry.registry import InputError
+from clip_geometry.registry import InputError, shown
 
 UNIT = 1e-3  # by which the length of a row of unit length may be off: float16 rounds to 5e-4
 
@@ -23,6 +23,10 @@ class Faiss(Writer):
     def write(self, sets: Sets, place: Path, out: Path, options: Any) -> dict[str, str]:
         import pyarrow.parquet as pq
 
+        if out.suffix.lower() in (".faiss", ".index"):
+            raise InputError(
+                f"{shown(out)} is called as a file, but FAISS gets a folder with index.faiss; leave the ending out"
+            )
         n, d, dtype = common(sets, "a FAISS index")
         lengths = [np.inf, 0.0]  # the smallest and the largest
 

@@ -17,7 +17,7 @@ class LanceDB(Writer):
     def write(self, sets: Sets, place: Path, out: Path, options: Any) -> dict[str, str]:
         import pyarrow as pa
 
-        lancedb = library("lancedb", "lancedb", "formats")
+        lancedb = library("lancedb", "lancedb", "lance")
         n, d, dtype = common(sets, "a LanceDB table")
         table = item_table(sets, without=[VECTOR])
         schema = table.schema.append(pa.field(VECTOR, pa.list_(pa.from_numpy_dtype(dtype), d)))
