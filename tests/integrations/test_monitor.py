@@ -175,27 +175,32 @@ def test_the_alarm_counts_invalid_rows():
             monitor.step(step, image=rows, text=torch.randn(64, 3))
 
 
-def test_weights_and_biases_keeps_its_own_steps():
-    """A run drops what is logged of a step before its own, which grows with each call."""
+class Run:
+    """A run of W&B: each call without a step begins the next one, and what is logged at a step before is dropped."""
 
-    class Run:
-        def __init__(self):
-            self.defined, self.rows = {}, []
+    def __init__(self):
+        self.step, self.defined, self.rows, self.dropped = 0, {}, [], []
 
-        def define_metric(self, name, step_metric):
-            self.defined[name] = step_metric
+    def define_metric(self, name, step_metric):
+        self.defined[name] = step_metric
 
-        def log(self, data, step=None):
-            assert step is None
-            self.rows.append(data)
+    def log(self, data, step=None):
+        if step is not None and step < self.step:
+            self.dropped.append(data)
+            return
+        self.rows.append(data)
+        self.step = self.step + 1 if step is None else step
 
+
+@pytest.mark.parametrize("given", [True, False])
+def test_weights_and_biases_drops_nothing_of_several_calls_per_step(given):
     run = Run()
     monitor = GeometryMonitor(run, every=2, embed=lambda model: {"text": PROBE})
     for step in range(1, 5):
-        run.log({"loss": 1.0})
+        run.log({"loss": 1.0}, step=step if given else None)
         monitor.step(step)
-        run.log({"lr": 1.0})
-    assert run.defined == {"geometry/*": "geometry/step"}
+        run.log({"lr": 1.0}, step=step if given else None)
+    assert run.defined == {"geometry/*": "geometry/step"} and not run.dropped
     assert [row["geometry/step"] for row in run.rows if "geometry/isoscore/text" in row] == [2, 4]
 
 

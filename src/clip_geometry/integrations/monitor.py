@@ -1,5 +1,6 @@
 """Watch the geometry of a model while it is trained: what the callbacks of all trainers share, and for plain loops."""
 
+import math
 import random
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -200,9 +201,15 @@ def _scalar_log(log: Any) -> Log | None:
     """A function of (scalars, step)."""
     if hasattr(log, "add_scalar"):
         return lambda scalars, step: [log.add_scalar(name, value, step) for name, value in scalars.items()]
-    if hasattr(log, "log") and hasattr(log, "define_metric"):  # W&B, where step= drops what is logged of an older step
+    if hasattr(log, "log") and hasattr(log, "define_metric"):
         log.define_metric(f"{PREFIX}*", step_metric=f"{PREFIX}step")
-        return lambda scalars, step: log.log({**scalars, f"{PREFIX}step": step})
+
+        def to_run(scalars: dict[str, float], step: int) -> None:
+            """W&B drops what is logged at a step before its own, which grows with each call without step=."""
+            own = getattr(log, "step", math.inf)
+            log.log({**scalars, f"{PREFIX}step": step}, step=step if own <= step else None)
+
+        return to_run
     if hasattr(log, "log"):
         return lambda scalars, step: log.log(scalars, step=step)
     if log is not None and not callable(log):
