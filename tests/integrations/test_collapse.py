@@ -230,5 +230,13 @@ def test_thresholds_that_make_no_hysteresis(enter, leave):
 def test_other_thresholds_are_a_sentence():
     with pytest.raises(InputError, match="enter = 'a'; expected a share of the baseline"):
         Threshold("isoscore", "a", 2)
+    with pytest.raises(InputError, match="unknown measure 'effective_rnk'; did you mean 'effective_rank'"):
+        Threshold("effective_rnk", 0.5, 0.7)
+    with pytest.raises(InputError, match="measure = 'effective_rank/image'; expected it without a modality"):
+        Threshold("effective_rank/image", 0.5, 0.7)
+    with pytest.raises(InputError, match="thresholds are of isoscore, isoscore; expected each measure once"):
+        CollapseAlarm([Threshold("isoscore", 0.5, 0.7), Threshold("isoscore", 0.6, 0.7)])
+    with pytest.raises(InputError, match="thresholds are of none; expected each measure once"):
+        CollapseAlarm([])
     with pytest.raises(InputError, match=r"thresholds have 'isoscore'; expected each as Threshold"):
         CollapseAlarm(["isoscore"])

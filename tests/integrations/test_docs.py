@@ -276,7 +276,7 @@ def test_weights_and_biases_writes_an_offline_run(clip, tmp_path, monkeypatch):
         for record in wandb_records(path.read_bytes())
         if record.WhichOneof("record_type") == "history"
     ]
-    assert [int(row["_step"]) for row in rows] == [20, 40]
+    assert [int(row["geometry/step"]) for row in rows] == [20, 40]
     assert {f"geometry/{name}" for name in CORE} <= rows[0].keys()
     assert float(rows[1]["geometry/modality_gap"]) == pytest.approx(names["monitor"].values["modality_gap"])
 

@@ -202,6 +202,7 @@ def test_forward_gives_the_batch_and_adds_it():
         alone.update(**part)
         expected = {name: float(value) for name, value in alone.compute().items()}
         close({name: float(value) for name, value in batch.items()}, expected, 1e-12)
+        assert len(metric.packed) == 1  # the state does not grow with calls
     whole = {name: float(value) for name, value in metric.compute().items()}
     close(whole, measured(EmbeddingGeometry(), image, text), 1e-12)
 
@@ -253,6 +254,21 @@ def test_in_a_collection_it_takes_its_own_arguments():
     values = collection.compute()
     assert float(values["MeanSquaredError"]) == pytest.approx(float((image - text)[:, 0].square().mean()))
     assert float(values["modality_gap"]) == measured(EmbeddingGeometry(), image, text)["modality_gap"]
+    for _ in range(3):
+        collection(image=image, text=text, preds=image[:, 0], target=text[:, 0])
+    assert len(collection["EmbeddingGeometry"].packed) == 1
+    assert float(collection.compute()["modality_gap"]) == pytest.approx(float(values["modality_gap"]), rel=1e-12)
+
+
+def test_states_are_merged_from_another_metric():
+    image, text = pairs()
+    metric, other = EmbeddingGeometry(), EmbeddingGeometry()
+    metric.update(image=image[:100], text=text[:100])
+    other.update(image=image[100:], text=text[100:])
+    metric.merge_state(other)
+    values = {name: float(value) for name, value in metric.compute().items()}
+    close(values, measured(EmbeddingGeometry(), image, text), 1e-12)
+    assert metric.items == 330 and len(metric.packed) == 1
 
 
 def test_compute_without_rows_is_empty():
@@ -280,6 +296,7 @@ def test_compute_without_rows_is_empty():
             lambda: EmbeddingGeometry("rows", covariance=torch.eye(3)).update(torch.randn(9, 4)),
             r"the covariance of rows has shape \(3, 3\); rows need \(4, 4\)",
         ),
+        (lambda: EmbeddingGeometry(measures=[]), "measures is empty; expected names, or None for the usual ones"),
         (lambda: EmbeddingGeometry(kept=1), "kept = 1; expected a whole number from 2 on"),
         (lambda: EmbeddingGeometry().update(torch.ones(2, 2)), r"expected update\(image=…, text=…\)"),
         (lambda: EmbeddingGeometry().update(image=torch.ones(2, 2)), "rows of image are given; expected update"),

@@ -1,14 +1,17 @@
 """The monitor and the callbacks: when they measure, what they leave as it was, and how they stop a collapse."""
 
+import random
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 pytest.importorskip("torchmetrics", reason="torchmetrics is not installed")
 
-from clip_geometry.integrations import CollapseAlarm, CollapseWarning, EmbeddingGeometry, GeometryMonitor
+from clip_geometry.integrations import CollapseAlarm, CollapseWarning, EmbeddingGeometry, GeometryMonitor, Threshold
+from clip_geometry.integrations.monitor import evaluating
 from clip_geometry.registry import InputError
 
 
@@ -102,12 +105,103 @@ def test_features_of_the_last_batches_before_a_measurement():
     assert logged[15] == values
 
 
-def test_a_window_that_was_cut_by_a_restart_is_not_measured():
-    logged = []
-    monitor = GeometryMonitor(lambda scalars, step: logged.append(step), every=5, batches=3)
-    for step in range(4, 16):
-        monitor.step(step, image=torch.randn(9, 3), text=torch.randn(9, 3))
-    assert logged == [10, 15]
+def features(monitor, steps, calls=1):
+    """Gives random features at each of the steps, several times."""
+    for step in steps:
+        for _ in range(calls):
+            monitor.step(step, image=torch.randn(9, 3), text=torch.randn(9, 3))
+
+
+@pytest.mark.parametrize(
+    ("steps", "batches", "logged", "given"),
+    [
+        (range(4, 16), 3, [5, 10, 15], "2 of 3 batches were given before step 5"),  # after a restart
+        (range(5, 31, 5), 4, [5, 10, 15, 20, 25, 30], "1 of 4 batches were given before step 5"),
+        (range(2, 21, 2), 4, [10, 20], "2 of 4 batches were given before step 10"),
+    ],
+)
+def test_a_window_with_fewer_batches_is_measured_with_one_warning(steps, batches, logged, given):
+    found = []
+    every = 10 if steps.step == 2 else 5
+    monitor = GeometryMonitor(lambda scalars, step: found.append(step), every=every, batches=batches, alarm=None)
+    with pytest.warns(UserWarning, match=f"{given}; lower batches= or call step at every step") as caught:
+        features(monitor, steps)
+    assert found == logged and len(caught) == 1
+
+
+def test_gradient_accumulation_measures_once_a_step():
+    found, seen = [], []
+    monitor = GeometryMonitor(lambda scalars, step: found.append(step), every=5, batches=3)
+    features(monitor, range(16), calls=2)
+    assert found == [5, 10, 15]
+    monitor = GeometryMonitor(every=5, embed=lambda model: seen.append(0) or {"text": PROBE})
+    for step in (5, 5, 6, 10, 10, 5):
+        monitor.step(step)
+    assert len(seen) == 3
+
+
+def test_other_random_generators_are_as_before():
+    def drawn():
+        return random.random(), float(np.random.rand())  # noqa: NPY002 - the global generator
+
+    random.seed(3), np.random.seed(3)  # noqa: NPY002
+    expected = drawn()
+    random.seed(3), np.random.seed(3)  # noqa: NPY002
+    with evaluating(None):
+        assert drawn() == expected
+    assert drawn() == expected
+
+
+def test_an_alarm_that_cannot_go_on_warns_once():
+    few = EmbeddingGeometry("text", measures=["average_cosine"])
+    own = CollapseAlarm([Threshold("effective_rank", 0.5, 0.7), Threshold("hubness", 2.0, 1.5)])
+    for options, names in (
+        ({"metric": few}, "effective_rank, isoscore, uniformity, coord"),
+        ({"alarm": own}, "hubness"),
+    ):
+        monitor = GeometryMonitor(embed=lambda model: {"text": PROBE}, **options)
+        with pytest.warns(
+            UserWarning, match=f"the alarm watches {names}.*, which the metric does not measure"
+        ) as caught:
+            monitor.measure(1), monitor.measure(2)
+        assert len(caught) == 1
+
+
+def test_the_alarm_counts_invalid_rows():
+    monitor = GeometryMonitor(every=1, batches=1, alarm=quick())
+    with pytest.warns(CollapseWarning, match="; 64 of 64 rows are NaN, infinite or zero"):
+        for step in range(8):
+            rows = torch.full((64, 3), torch.nan) if step > 4 else torch.randn(64, 3)
+            monitor.step(step, image=rows, text=torch.randn(64, 3))
+
+
+class Run:
+    """A run of W&B: each call without a step begins the next one, and what is logged at a step before is dropped."""
+
+    def __init__(self):
+        self.step, self.defined, self.rows, self.dropped = 0, {}, [], []
+
+    def define_metric(self, name, step_metric):
+        self.defined[name] = step_metric
+
+    def log(self, data, step=None):
+        if step is not None and step < self.step:
+            self.dropped.append(data)
+            return
+        self.rows.append(data)
+        self.step = self.step + 1 if step is None else step
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_weights_and_biases_drops_nothing_of_several_calls_per_step(given):
+    run = Run()
+    monitor = GeometryMonitor(run, every=2, embed=lambda model: {"text": PROBE})
+    for step in range(1, 5):
+        run.log({"loss": 1.0}, step=step if given else None)
+        monitor.step(step)
+        run.log({"lr": 1.0}, step=step if given else None)
+    assert run.defined == {"geometry/*": "geometry/step"} and not run.dropped
+    assert [row["geometry/step"] for row in run.rows if "geometry/isoscore/text" in row] == [2, 4]
 
 
 def test_a_probe_may_come_in_batches():
@@ -152,7 +246,10 @@ def test_the_alarm_warns_once_calls_back_and_is_logged():
         (lambda: GeometryMonitor(embed=embed).step("x"), "step = 'x'; expected a whole number from 0 on"),
         (lambda: GeometryMonitor().step(1), "step was given no features"),
         (lambda: GeometryMonitor().measure(1), "there is no probe to measure"),
-        (lambda: GeometryMonitor(embed=lambda model: [PROBE]).measure(1), "expected a mapping of modality → rows"),
+        (lambda: GeometryMonitor(embed=lambda model: [PROBE]).measure(1), "embed gave Tensor; expected a mapping of"),
+        (lambda: GeometryMonitor(embed=lambda model: PROBE).measure(1), "embed gave Tensor; expected a mapping of"),
+        (lambda: GeometryMonitor(embed=lambda model: None).measure(1), "embed gave NoneType; expected a mapping of"),
+        (lambda: GeometryMonitor(embed=lambda model: iter([])).measure(1), "embed gave no rows; expected a mapping"),
     ],
 )
 def test_wrong_arguments_are_a_sentence(call, message):
@@ -200,6 +297,14 @@ def test_the_callback_of_transformers_measures_at_evaluations_and_the_end(tmp_pa
     training.train()
     history = training.state.log_history
     assert [row["step"] for row in history if "geometry/alignment" in row] == [5, 10, 12]
+
+
+@pytest.mark.parametrize("every", [-1, 0, "a"])
+def test_the_callback_of_transformers_checks_its_steps(every):
+    from clip_geometry.integrations import GeometryCallback
+
+    with pytest.raises(InputError, match=r"every = .*; expected a whole number from 1 on"):
+        GeometryCallback(None, embed, every=every)
 
 
 def test_a_collapse_stops_transformers(tmp_path):
@@ -258,3 +363,52 @@ def test_a_collapse_stops_lightning_and_the_callback_changes_nothing(tmp_path):
     with pytest.warns(CollapseWarning):
         training, _ = fitted(LightningGeometry(dying(4), every=1, stop=True, alarm=quick()))
     assert training.global_step == 6
+
+
+# --- sentence-transformers
+
+
+class Encoder:
+    """What the evaluator needs of a model."""
+
+    def encode(self, texts, **options):
+        return torch.stack([torch.tensor([len(each), ord(each[0]), ord(each[-1])]) for each in texts]).float()
+
+
+@pytest.fixture
+def evaluator(monkeypatch):
+    pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
+    from clip_geometry.integrations import GeometryEvaluator
+
+    monkeypatch.setattr(GeometryEvaluator, "store_metrics_in_model_card_data", lambda *rest: None)
+    return GeometryEvaluator
+
+
+QA = {"question": ["Who?", "When?", "Where, then?"], "answer": ["Ada.", "In 1843.", "London, I think"]}
+
+
+def test_the_evaluator_selects_by_a_number_that_it_returns(evaluator):
+    few = evaluator(QA, measures=["modality_gap", "isoscore"], write_csv=False)
+    assert few.primary_metric == "modality_gap" and few.primary_metric in few(Encoder())
+    assert evaluator(QA).primary_metric == "retrieval.image_to_text.r_at_1"
+    assert evaluator(QA["answer"]).primary_metric == "effective_rank/text"
+    assert evaluator(QA, primary_metric="alignment").primary_metric == "alignment"
+    with pytest.raises(InputError, match="unknown primary_metric 'alignmnt'; did you mean 'alignment'"):
+        evaluator(QA, primary_metric="alignmnt")
+
+
+@pytest.mark.parametrize("inputs", ["hello", {"question": "abc", "answer": "def"}, {"text": 3}])
+def test_the_evaluator_takes_lists(evaluator, inputs):
+    with pytest.raises(InputError, match="expected a list, or a mapping of modality → list"):
+        evaluator(inputs)
+
+
+def test_the_evaluator_appends_to_its_own_columns_only(evaluator, tmp_path):
+    for _ in range(2):
+        evaluator(QA)(Encoder(), str(tmp_path))
+    path = tmp_path / "geometry_evaluation_results.csv"
+    before = path.read_text()
+    assert len(before.splitlines()) == 3
+    with pytest.raises(InputError, match=r"geometry_evaluation_results\.csv has other columns; give another name="):
+        evaluator(QA, measures=["modality_gap"])(Encoder(), str(tmp_path))
+    assert path.read_text() == before

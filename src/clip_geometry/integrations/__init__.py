@@ -18,7 +18,12 @@ _HOME = {
     "transformers": ["GeometryCallback"],
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
-_EXTRA = {"torchmetrics": "live", "lightning": "live", "sentence_transformers": "text", "transformers": "live"}
+_INSTALL = {
+    "torchmetrics": '"clip-geometry[live]"',
+    "lightning": "lightning",
+    "sentence_transformers": '"clip-geometry[text]"',
+    "transformers": "transformers",
+}  # missing package → what pip installs
 
 __all__ = sorted(_MODULE)  # pyright: ignore[reportUnsupportedDunderAll]
 
@@ -30,11 +35,9 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(f"{__name__}.{_MODULE[name]}"), name)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        if package not in _EXTRA:
+        if package not in _INSTALL:
             raise
-        raise InputError(
-            f'{name} needs {package}, which is not installed: pip install "clip-geometry[{_EXTRA[package]}]"'
-        ) from None
+        raise InputError(f"{name} needs {package}, which is not installed: pip install {_INSTALL[package]}") from None
 
 
 def __dir__() -> list[str]:

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from clip_geometry.geometry import measures
 from clip_geometry.geometry._core.arguments import real_number, whole_number
-from clip_geometry.registry import InputError, shown
+from clip_geometry.integrations.sums import STAR
+from clip_geometry.registry import InputError, listed, shown
 
 SMOOTHED = 3  # measurements in the median that becomes the baseline
 
@@ -29,7 +31,7 @@ class Threshold:
     """When a measure counts as collapsed: relative to its best value so far, the baseline.
 
     Args:
-        measure: Name of the measure; that of each modality is watched on its own.
+        measure: Name in `cg.measures`, or "isoscore_star"; that of each modality is watched on its own.
         enter: Share of the baseline beyond which it is collapsed. Below 1, the baseline is the largest magnitude and
             smaller ones are worse; above 1, it is the smallest and larger ones are worse.
         leave: Share of the baseline from which on it is well again, between `enter` and 1.
@@ -37,7 +39,7 @@ class Threshold:
             values are not.
 
     Raises:
-        InputError: The shares are not in this order.
+        InputError: The measure is unknown, or the shares are not in this order.
 
     Example:
         >>> from clip_geometry.integrations import Threshold
@@ -51,6 +53,10 @@ class Threshold:
     least: float = 0.0
 
     def __post_init__(self):
+        if "/" in str(self.measure):
+            raise InputError(f"measure = {shown(self.measure)}; expected it without a modality, since each is watched")
+        if self.measure != STAR:
+            measures[self.measure]
         for name in ("enter", "leave"):
             real_number(getattr(self, name), name, lambda share: 0 <= share < math.inf, "a share of the baseline")
         if not (0 < self.enter <= self.leave < 1 or 1 < self.leave <= self.enter):
@@ -135,6 +141,8 @@ class CollapseAlarm:
         if wrong := [each for each in given if not isinstance(each, Threshold)]:
             raise InputError(f"thresholds have {shown(wrong[0])}; expected each as Threshold(measure, enter, leave)")
         self.thresholds = {each.measure: each for each in given}
+        if not given or len(self.thresholds) < len(given):
+            raise InputError(f"thresholds are of {listed(each.measure for each in given)}; expected each measure once")
         self.patience, self.settle = whole_number(patience, "patience"), whole_number(settle, "settle")
         self.settled = real_number(settled, "settled", lambda ratio: 1 <= ratio < math.inf, "a ratio from 1 on")
         self.reset()
@@ -144,11 +152,17 @@ class CollapseAlarm:
         self.on, self.reason, self.since = False, "", None
         self._signals: dict[str, _Signal] = {}
 
+    def missing(self, values: Mapping[str, float]) -> list[Threshold]:
+        """The thresholds whose measures are not among these numbers."""
+        measured = {name.partition("/")[0] for name in values}
+        return [each for each in self.thresholds.values() if each.measure not in measured]
+
     def update(self, values: Mapping[str, float], step: int) -> bool:
         """Takes the next measurement.
 
         Args:
-            values: Numbers by name, as `EmbeddingGeometry` names them: `effective_rank/image`.
+            values: Numbers by name, as `EmbeddingGeometry` names them: `effective_rank/image`. `invalid_rows` and
+                `items` only explain why the alarm goes on.
             step: Of the training.
 
         Returns:
@@ -162,6 +176,9 @@ class CollapseAlarm:
         if self.on and not was:
             self.since, found = step, [self._words(name, each) for name, each in self._signals.items() if each.on]
             self.reason = f"collapse at step {step}: {', '.join(found)}"
+            if invalid := values.get("invalid_rows"):
+                of = f" of {values['items']:.0f}" if "items" in values else ""
+                self.reason += f"; {invalid:.0f}{of} rows are NaN, infinite or zero"
         return self.on
 
     def state_dict(self) -> dict[str, Any]:

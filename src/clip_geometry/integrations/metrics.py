@@ -36,7 +36,8 @@ class EmbeddingGeometry(torchmetrics.Metric):
 
     `update(image=…, text=…)` takes aligned batches, row i with row i; `compute()` returns a flat dict of 0-d float64
     tensors: `modality_gap` of two modalities, `effective_rank/image` of one, `modality_gap/image+text` where there are
-    more than two. The names are those of `cg.measures`, and the values those of `cg.measure` on all rows.
+    more than two. The names are those of `cg.measures`, and the values those of `cg.measure` on all rows, except for
+    measures of a sample (see below) where there are more than `kept` items.
 
     The state is `Moments` and sums over pairs, float64 whatever precision the model is converted to, which merge
     exactly over batches and processes. What sums do not give, `uniformity`, recall and any other measure of rows or
@@ -97,6 +98,8 @@ class EmbeddingGeometry(torchmetrics.Metric):
             raise InputError(f"measures = {shown(measures)}; expected a list of names")
         if measures is None:
             measures = (*(ACROSS if len(names) > 1 else ()), *OF_EACH)
+        if not measures and covariance is None:
+            raise InputError("measures is empty; expected names, or None for the usual ones")
         given = covariance if isinstance(covariance, Mapping) else dict.fromkeys(names, covariance)
         shrunk = {name: as_tensor(each, "covariance") for name, each in given.items() if each is not None}
         if shrunk and STAR not in measures:
@@ -110,6 +113,7 @@ class EmbeddingGeometry(torchmetrics.Metric):
             zeta=real_number(zeta, "zeta", lambda share: 0 <= share <= 1, "a share from 0 to 1"),
             seed=seed_number(seed),
         )
+        self.items = 0  # of the last `compute`, with those left out
         self.add_state("packed", [], dist_reduce_fx="cat")
         self._dtype = torch.float64  # of what torchmetrics gathers from a process without rows
 
@@ -132,9 +136,16 @@ class EmbeddingGeometry(torchmetrics.Metric):
             total = batch if before is None else before + batch
             self.packed = [total.packed()]
 
+    def _reduce_states(self, incoming_state: dict[str, Any]) -> None:
+        """Merges the states that torchmetrics only collects, one for each call of the metric."""
+        super()._reduce_states(incoming_state)
+        total = self.sums
+        self.packed = [] if total is None else [total.packed()]
+
     def compute(self) -> dict[str, Tensor]:
         """The numbers of all rows since the last reset, of all processes; empty without any."""
         sums = self.sums
+        self.items = 0 if sums is None else sums.n + sums.invalid
         return {} if sums is None else sums.values()
 
     @property

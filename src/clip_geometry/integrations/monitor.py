@@ -1,17 +1,20 @@
 """Watch the geometry of a model while it is trained: what the callbacks of all trainers share, and for plain loops."""
 
+import math
+import random
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import nn
 
 from clip_geometry.geometry._core.arguments import whole_number
-from clip_geometry.integrations.collapse import CollapseAlarm, CollapseWarning
+from clip_geometry.integrations.collapse import THRESHOLDS, CollapseAlarm, CollapseWarning
 from clip_geometry.integrations.metrics import EmbeddingGeometry
-from clip_geometry.registry import InputError, shown
+from clip_geometry.registry import InputError, listed, shown
 
 PREFIX = "geometry/"
 
@@ -28,9 +31,12 @@ class GeometryMonitor:
     computed anyway, of which the last `batches` before a measurement are used; no forward pass is added, but the items
     and dropout differ from one measurement to the next, so that curves are noisier.
 
+    With several processes, call it on every one, since they gather the features; give `log=None` to all but one.
+
     Args:
-        log: A SummaryWriter of TensorBoard, a run of Weights & Biases (anything with `add_scalar(name, value, step)` or
-            `log(scalars, step=step)`), a function of (scalars, step), or None.
+        log: A SummaryWriter of TensorBoard, a run of Weights & Biases (whose x-axis is then `geometry/step`), anything
+            else with `add_scalar(name, value, step)` or `log(scalars, step=step)`, a function of (scalars, step), or
+            None.
         every: Steps between measurements.
         embed: Function of the model that returns modality → (n, d) rows, aligned, or yields them batch by batch.
         batches: Batches of features in a measurement, at most `every`.
@@ -79,7 +85,7 @@ class GeometryMonitor:
         if not isinstance(self.alarm, CollapseAlarm | None):
             raise InputError(f"alarm = {shown(alarm)}; expected a CollapseAlarm, or None for none")
         self.values: dict[str, float] = {}
-        self._taken = 0
+        self._taken, self._measured, self._warned = 0, -1, set[str]()
 
     @property
     def collapsed(self) -> bool:
@@ -95,6 +101,9 @@ class GeometryMonitor:
         """
         step = whole_number(step, "step", least=0)
         left = -step % self.every  # steps until the next measurement
+        if step == self._measured:  # another part of a batch whose gradients are accumulated
+            return
+        self._measured = -1
         if self.embed is None:
             if not features:
                 raise InputError(
@@ -103,23 +112,32 @@ class GeometryMonitor:
             if left < self.batches:
                 self._add(features)
                 self._taken += 1
-            if left == 0 and self._taken == self.batches:
+            if left == 0 and (step or self._taken >= self.batches):
+                if self._taken < self.batches:
+                    given = f"{self._taken} of {self.batches} batches were given before step {step}"
+                    self._warn("batches", f"{given}; lower batches= or call step at every step")
                 self.report(step)
             if left == 0 and self.metric is not None:
                 self.metric.reset()
                 self._taken = 0
         elif left == 0:
             self.measure(step, model)
+        if left == 0:
+            self._measured = step
 
     def measure(self, step: int, model: Any = None) -> dict[str, float]:
         """Embeds the probe, measures and logs, whatever the step. Returns the numbers, with the prefix `geometry/`."""
         if self.embed is None:
             raise InputError("there is no probe to measure; give GeometryMonitor an embed")
         with evaluating(model):
-            found: Any = self.embed(model)
-            for rows in [found] if isinstance(found, Mapping) else found:
+            found = self.embed(model)
+            whole = isinstance(found, Mapping | torch.Tensor) or not isinstance(found, Iterable)
+            parts: Any = [found] if whole else found
+            for rows in parts:
                 self._add(rows, sync=False)
         scalars = self.report(step)
+        if not scalars:
+            raise InputError("embed gave no rows; expected a mapping of modality → rows (n, d), or several one by one")
         if self.metric is not None:
             self.metric.reset()
         return scalars
@@ -130,7 +148,12 @@ class GeometryMonitor:
         scalars = {PREFIX + name: value for name, value in self.values.items()}
         was = self.collapsed
         if self.alarm is not None and self.values:
-            scalars[PREFIX + "collapse"] = float(self.alarm.update(self.values, step))
+            missing = self.alarm.missing(self.values)
+            if len(missing) == len(self.alarm.thresholds) or any(each not in THRESHOLDS for each in missing):
+                names = listed(each.measure for each in missing)
+                self._warn("missing", f"the alarm watches {names}, which the metric does not measure")
+            items = {} if self.metric is None else {"items": self.metric.items}
+            scalars[PREFIX + "collapse"] = float(self.alarm.update({**self.values, **items}, step))
         if self.log is not None and scalars:
             self.log(scalars, step)
         if self.alarm is not None and self.alarm.on and not was:
@@ -139,9 +162,15 @@ class GeometryMonitor:
                 self.on_collapse(self)
         return scalars
 
+    def _warn(self, about: str, sentence: str) -> None:
+        if about not in self._warned:
+            self._warned.add(about)
+            warnings.warn(sentence, stacklevel=4)
+
     def _add(self, rows: Rows, *, sync: bool = True) -> None:
         if not isinstance(rows, Mapping):
-            raise InputError(f"embeddings are {shown(rows)}; expected a mapping of modality → rows (n, d)")
+            got = f"embed gave {type(rows).__name__}"
+            raise InputError(f"{got}; expected a mapping of modality → rows (n, d), or several one by one")
         if self.metric is None:
             self.metric = EmbeddingGeometry(*rows, sync_on_compute=sync)
             self.metric.to(next((each.device for each in rows.values() if isinstance(each, torch.Tensor)), "cpu"))
@@ -155,6 +184,7 @@ def evaluating(model: Any) -> Iterator[None]:
     modes = [module.training for module in modules]
     devices = {each.device for each in model.parameters()} if modules else set()
     cuda = [device for device in devices if device.type == "cuda"]
+    states = random.getstate(), np.random.get_state()  # noqa: NPY002 - of the global generator
     with torch.random.fork_rng(devices=cuda), torch.no_grad():
         try:
             if modules:
@@ -163,12 +193,23 @@ def evaluating(model: Any) -> Iterator[None]:
         finally:
             for module, mode in zip(modules, modes, strict=True):
                 module.training = mode
+            random.setstate(states[0])
+            np.random.set_state(states[1])  # noqa: NPY002
 
 
 def _scalar_log(log: Any) -> Log | None:
     """A function of (scalars, step)."""
     if hasattr(log, "add_scalar"):
         return lambda scalars, step: [log.add_scalar(name, value, step) for name, value in scalars.items()]
+    if hasattr(log, "log") and hasattr(log, "define_metric"):
+        log.define_metric(f"{PREFIX}*", step_metric=f"{PREFIX}step")
+
+        def to_run(scalars: dict[str, float], step: int) -> None:
+            """W&B drops what is logged at a step before its own, which grows with each call without step=."""
+            own = getattr(log, "step", math.inf)
+            log.log({**scalars, f"{PREFIX}step": step}, step=step if own <= step else None)
+
+        return to_run
     if hasattr(log, "log"):
         return lambda scalars, step: log.log(scalars, step=step)
     if log is not None and not callable(log):

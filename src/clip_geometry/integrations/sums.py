@@ -52,6 +52,16 @@ class Plan:
     def couples(self) -> list[Place]:
         return list(combinations(self.modalities, 2))
 
+    @property
+    def numbers(self) -> dict[str, tuple[str, Place]]:
+        """Name of each number, `name/modality` or `name/first+second` → its measure and what that is taken of."""
+        found = {}
+        for name in self.names:
+            across = name != STAR and measures[name].inputs.across
+            for place in self.couples if across else [(each,) for each in self.modalities]:
+                found[name if across and len(self.modalities) == 2 else f"{name}/{'+'.join(place)}"] = name, place
+        return found
+
 
 class _AllRows(LeftOut):
     """All rows of a set as the one subset, of which only sums are known: those that `from_sums` of OF_SUMS reads."""
@@ -172,15 +182,12 @@ class GeometrySums:
         modalities; NaN where it is undefined, as for rows that are all equal. And `invalid_rows`."""
         found: dict[str, Tensor] = {}
         calls: dict[Any, Any] = {}  # several numbers are read from one call
-        for name in self.plan.names:
-            across = name != STAR and measures[name].inputs.across
-            for place in self.plan.couples if across else [(each,) for each in self.plan.modalities]:
-                key = name if across and len(self.plan.modalities) == 2 else f"{name}/{'+'.join(place)}"
-                try:
-                    value = self._value(name, place, calls)
-                except (InputError, torch.linalg.LinAlgError):  # pyright: ignore[reportPrivateImportUsage]
-                    value = torch.nan
-                found[key] = torch.as_tensor(value, dtype=torch.float64, device=self.pairs.device)
+        for key, (name, place) in self.plan.numbers.items():
+            try:
+                value = self._value(name, place, calls)
+            except (InputError, torch.linalg.LinAlgError):  # pyright: ignore[reportPrivateImportUsage]
+                value = torch.nan
+            found[key] = torch.as_tensor(value, dtype=torch.float64, device=self.pairs.device)
         return found | {"invalid_rows": self.pairs.new_tensor(float(self.invalid))}
 
     def _value(self, name: str, places: Place, calls: dict[Any, Any]) -> Any:

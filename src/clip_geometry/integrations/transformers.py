@@ -46,7 +46,7 @@ class GeometryCallback(TrainerCallback):
     """
 
     def __init__(self, trainer: Trainer, embed: Embed, *, every: int | None = 100, stop: bool = False, **options: Any):
-        self.monitor = GeometryMonitor(self._log, embed=embed, **options)
+        self.monitor = GeometryMonitor(self._log, every=1 if every is None else every, embed=embed, **options)
         self.trainer, self.every, self.stop, self._last = trainer, every, stop, -1
 
     def _log(self, scalars: dict[str, float], step: int) -> None:
