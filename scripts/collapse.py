@@ -1,6 +1,6 @@
 """When the collapse alarm fires: ten healthy trainings of a small CLIP, and trainings whose collapse is planted.
 
-python scripts/collapse.py [--trainings healthy temperature] [--seeds 0 1 2] [--out docs/training/collapse.jsonl]
+python scripts/collapse.py [--trainings healthy temperature] [--seeds 0 1 2] [--out docs/live/collapse.jsonl]
 
 Every tenth step a probe of 512 held-out pairs is measured. The plants begin at step 400 of 1000. temperature: it is
 divided by e every 20 steps, towards 0. columns: one output of the image projection, in random order, dies at every

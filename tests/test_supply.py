@@ -48,6 +48,7 @@ OWN = (  # made for the package; every other file that is no module has to be in
     "measurement/table.html",
     "report/*.html",
     "report/*.j2",
+    "shipping/models/*.j2",
     "report/template.css",
 )
 LISTED = dict(

@@ -63,7 +63,7 @@ def diagnose(
         >>> rng = np.random.default_rng(0)
         >>> item = rng.normal(size=(100, 16))
         >>> image, text = (item + 0.5 * rng.normal(size=(100, 16)) for _ in range(2))
-        >>> found = cg.diagnose(image + 2, text - 2, repairs=["zscore"], splits=2)
+        >>> found = cg.diagnose(image + 2, text - 2, repairs=["zscore"], splits=4)
         >>> [(each.check, each.severity) for each in found.findings][0], found.recommended
         (('not_unit', 'warning'), 'zscore')
     """

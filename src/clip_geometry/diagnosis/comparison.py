@@ -145,7 +145,7 @@ def compare_repairs(
         >>> item = rng.normal(size=(100, 16))
         >>> image, text = (item + 0.5 * rng.normal(size=(100, 16)) for _ in range(2))
         >>> sets = {"image": cg.Embeddings(image + 2, "image"), "text": cg.Embeddings(text - 2, "text")}
-        >>> found = cg.compare_repairs(cg.MixedIndex.of(sets), ["zscore"], splits=2)
+        >>> found = cg.compare_repairs(cg.MixedIndex.of(sets), ["zscore"], splits=4)
         >>> found.recommended, found.candidates["zscore"].costs
         ('zscore', ())
     """

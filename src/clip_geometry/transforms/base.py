@@ -219,7 +219,10 @@ def as_rows(x: np.ndarray, *, name: str = "rows") -> torch.Tensor:
 
 def _in_sklearn_words(x: Any) -> str:
     """What scikit-learn says of rows that are none, which its users and its checks look for."""
-    shape, dtype = getattr(x, "shape", ()), getattr(x, "dtype", None)
+    try:
+        shape, dtype = tuple(getattr(x, "shape", ())), getattr(x, "dtype", None)
+    except Exception:  # whatever a foreign object does when it is asked, a nested tensor among them
+        return ""
     if "sparse" in type(x).__module__:
         return "; sparse data is not supported: .toarray() makes it dense"
     if getattr(dtype, "kind", "") == "c":

@@ -144,7 +144,8 @@ def compared(**mrr):
         return Candidate(name, numbers, changes, (Cost("recall", "image", lost),) if costly else ())
 
     candidates = {name: candidate(name, *value) for name, value in {"none": (0.1, 0.01), **mrr}.items()}
-    facts = {"n": {"image": 300, "text": 400}, "relevant_by": "pairs", "splits": 4, "seed": 0}
+    n = {"image": 300, "text": 400}
+    facts = {"n": n, "index": n, "relevant_by": "pairs", "splits": 4, "seed": 0}
     return RepairComparison(candidates, {}, "zscore", ("zscore",), ("none",), facts)
 
 
