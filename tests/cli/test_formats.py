@@ -99,25 +99,26 @@ def large_lance(folder):
     import lancedb
     import pyarrow as pa
 
-    column = pa.FixedSizeListArray.from_arrays(pa.array(large().reshape(-1)), D)
+    column = pa.FixedSizeListArray.from_arrays(pa.array(large(2 * N).reshape(-1)), D)
     lancedb.connect(folder).create_table("image", pa.table({"image": column}))
     return folder / "image.lance"
 
 
-def large():
-    return np.random.default_rng(0).random((N, D), np.float32)
+def large(n=N):
+    return np.random.default_rng(0).random((n, D), np.float32)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux says so")
 @pytest.mark.parametrize("write", [large_hdf5, large_contiguous, large_zarr, large_faiss, large_datasets, large_lance])
 def test_a_file_of_a_quarter_of_the_memory_is_never_held_as_a_whole(tmp_path, write):
-    path = write(tmp_path)
-    size = N * D * 4
+    path, rows = write(tmp_path), large(2 * N if write is large_lance else N)
+    size = rows.nbytes
     command = [sys.executable, "-c", LIMITED, str(path), str(size)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     peak, total, chosen = map(float, done.stdout.split())
-    assert total == pytest.approx(large().astype(np.float64).sum(), rel=1e-12)
-    assert chosen == pytest.approx(large()[::9973].astype(np.float64).sum(), rel=1e-12)
-    assert peak < 0.5 * size  # 0.15 to 0.43: up to 86 MB, whatever the size, of what LanceDB reads ahead
+    assert total == pytest.approx(rows.astype(np.float64).sum(), rel=1e-12)
+    assert chosen == pytest.approx(rows[::9973].astype(np.float64).sum(), rel=1e-12)
+    # 0.15 to 0.43. LanceDB reads up to 103 MB ahead, whatever the size, so that its file is twice as large
+    assert peak < 0.5 * size

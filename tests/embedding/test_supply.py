@@ -192,12 +192,16 @@ def test_the_parts_of_the_time_are_no_more_than_the_whole(workers, monkeypatch):
     here = replace(case(1), items=40, corrupt=set(), refused=-1)
     normalize = Flat.pixels.normalize
     monkeypatch.setattr(type(Flat.pixels), "normalize", lambda self, pixels: time.sleep(0.01) or normalize(pixels))
+    features = Flat.image_features
+    monkeypatch.setattr(Flat, "image_features", lambda self, pixels: time.sleep(0.02) or features(self, pixels))
     encoder, side = Flat(fakes.FakeConfig()), Side("image", [""] * 40, here.load)
     with supply(encoder, side, [Shard(0, 0, 40)], 4, Throughput(workers=workers)) as (given, _):
         embed_shard(encoder, side, Shard(0, 0, 40), 4, lambda done: None, given)
     facts = given.spent.facts()
     assert sum(facts[part]["waited"] for part in PARTS) <= facts["seconds"] + 1e-3  # they are rounded
-    assert facts["compute"]["waited"] == pytest.approx(facts["compute"]["worked"], abs=1e-3)
+    assert min(facts["compute"].values()) >= 0.2
+    # of 0.2 s; between the two clocks another process may run
+    assert facts["compute"]["waited"] == pytest.approx(facts["compute"]["worked"], abs=0.05)
     assert min(facts["decode"]["worked"], facts["decode"]["waited"]) >= 0.1  # of ten batches, in this process
 
 

@@ -120,7 +120,7 @@ def test_other_multimodal_models_are_one_sentence(saved, sentence_folder, tmp_pa
     error = change(saved, tmp_path, lambda each: each.update(module_output_name="token_embeddings"))
     assert error.endswith("its Transformer has settings that are not supported here: module_output_name")
     error = change(saved, tmp_path, lambda each: each.update(model_type="siglip"), "config.json")
-    assert error.endswith("embeds images and texts by a 'siglip'; supported is 'clip' only")
+    assert "embeds images and texts by a 'siglip'; supported is 'clip' only; give cg.embed" in error
     for modality in ("image", "message"):  # as of a Qwen-VL with Pooling, which also encodes texts by its chat template
         modalities = {"text": forward, modality: forward}
         error = change(sentence_folder, tmp_path / modality, lambda each: each.update(modality_config=modalities))  # noqa: B023
