@@ -105,7 +105,12 @@ NO_WEIGHTS = "has no weights: none of the files model.safetensors, pytorch_model
         ("local-dir", OPEN_CLIP, MISSPELT, "'widht'"),
         ("local-dir", "tokenizer.json", None, "holds no tokenizer that transformers can load"),
         ("local-dir", "open_clip_pytorch_model.bin", None, "has no weights; add fresh=true"),
-        ("hf-clip", "config.json", '{"model_type": "bert"}', "holds a model of type 'bert'; hf-clip: loads 'clip' models"),
+        (
+            "hf-clip",
+            "config.json",
+            '{"model_type": "bert"}',
+            "holds a model of type 'bert'; hf-clip: loads 'clip' models",
+        ),
         ("hf-clip", "config.json", "[]", "is no JSON object with the key 'model_type'"),
         ("hf-clip", "config.json", None, "has no config.json; a CLIP model in transformers' layout was expected"),
         ("hf-clip", "model.safetensors", None, NO_WEIGHTS),

@@ -53,7 +53,7 @@ def held(request, monkeypatch):
 @pytest.mark.parametrize("name", ALL)
 def test_a_file_that_was_cut_short(tmp_path, name, held, capsys):
     """Every file that a reader needs, at several lengths: refused, or what was cut off was not needed. Text that ends
-    in the middle of a number is told by a note."""
+    in the middle of a number gets a note."""
     path = ALL[name](tmp_path)
     whole = read_whole(path)
     for file in files_of(path):

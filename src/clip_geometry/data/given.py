@@ -29,7 +29,7 @@ def given_dataset(
             or captions), (image, class number), or mappings with "image" and "text", "caption" or "captions".
         name: Of the data set.
         identity: What identifies its content. Default: a hash of it, if `keyed`.
-        limit: Only so many pairs are read; lists are not cut.
+        limit: Read only the first N pairs of a torch Dataset; lists are used whole.
         keyed: Whether a store needs to identify the data.
 
     Raises:
