@@ -6,7 +6,7 @@ import pytest
 from clip_geometry.ledger import has_ledger, papers, published, read_recorded
 from clip_geometry.ledger.claims import VERDICTS
 from clip_geometry.ledger.entries import claims, entries, findings
-from clip_geometry.ledger.pages import paper_pages
+from clip_geometry.ledger.pages import anchor, paper_pages
 
 ROOT = Path(__file__).parents[2]
 RECORDED = read_recorded(ROOT / "docs/reproduction")
@@ -42,8 +42,8 @@ def test_a_line_has_published_ours_difference_cause_and_setup():
     recorded = accuracy(0.0123, command="clip-geometry run x.yaml", date="2026-01-02", version="0.1.0")
     page = paper_pages({ZERO_SHOT: [recorded]})["tyshchuk2023.md"]
     line = (
-        "| CLIP | 63.09 | 1.23 ± 0.41 | – | a small untrained CLIP instead of ViT-B/32 | "
-        "cosine, as published; normalize | 10000 × 512 | A |"
+        "| CLIP | 63.09 | 1.23\u00a0±\u00a00.41 | – | *cosine, as published; normalize*: "
+        "a small untrained CLIP instead of ViT-B/32 | A, 10000\u00a0×\u00a0512 |"
     )
     assert line in page.splitlines()
     setup = "a small untrained CLIP (seed 0) on CIFAR-100 (prompt low-resolution photo of a {_}), test; "
@@ -90,6 +90,30 @@ def test_claims_come_first_with_their_rule_and_findings_have_anchors():
         assert len(rows) == len(claims(paper))
         assert all(f"- **{verdict}**: {VERDICTS[verdict]}"[:100] in joined(page) for verdict in rows)
         assert all(f"### {finding.title}\n" in page for finding in findings(paper))
+
+
+def test_options_of_a_claim_are_where_its_link_leads():
+    for paper in papers():
+        page = PAGES[f"{paper}.md"]
+        anchors = {anchor(title) for title in re.findall(r"^#+ (.*)$", page, re.MULTILINE)}
+        assert set(re.findall(r"\(#([^)]*)\)", page)) <= anchors
+        for line in [line for line in page.splitlines() if "[options](#" in line]:
+            config, place = re.findall(r"`(\w+)` \(\[options\]\(#([^)]*)\)\)", line)[0]
+            below = next(
+                part for part in re.split(r"^### ", page, flags=re.MULTILINE) if anchor(part.split("\n")[0]) == place
+            )
+            assert f"configs/{paper}/{config}.yaml" in joined(below), line
+
+
+def test_the_config_or_the_test_of_a_claim_exists():
+    for paper in papers():
+        for name in re.findall(r"\*\* \| `(.*?)`", PAGES[f"{paper}.md"]):
+            path = name.removeprefix("pytest ") if name.startswith("pytest ") else f"configs/{paper}/{name}.yaml"
+            assert (ROOT / path).exists(), name
+
+
+def test_anchors_are_those_of_github_and_python_markdown():
+    assert anchor("Table 2: CLIP's loss, after (some) maps") == "table-2-clips-loss-after-some-maps"
 
 
 def test_the_verdicts_that_we_know():

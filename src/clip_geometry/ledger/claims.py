@@ -37,6 +37,7 @@ class Judged:
         verdict: A key of VERDICTS.
         run: The command or test.
         needs: What it needs, where it was not run.
+        table: The title of the table of its first number.
     """
 
     claim: Claim
@@ -44,7 +45,8 @@ class Judged:
     ours: str
     verdict: str
     run: str
-    needs: str
+    needs: str = ""
+    table: str = ""
 
 
 def judge(claim: Claim, lines: Mapping[str, Line]) -> Judged:
@@ -58,18 +60,18 @@ def judge(claim: Claim, lines: Mapping[str, Line]) -> Judged:
         InputError: If the claim names a number or a variant that does not exist.
     """
     if claim.holds is not None:
-        return Judged(claim, "", "", "holds" if claim.holds else "does not hold", claim.run, "")
+        return Judged(claim, "", "", "holds" if claim.holds else "does not hold", claim.run)
     named = [_find(claim, name, lines) for name in claim.numbers]
     first, ours = named[0][0].entry, [each for _, each in named if each is not None]
     printed = ", ".join(dict.fromkeys(_printed(line.entry, claim.decimals) for line, _ in named))
     verdict = _verdict(claim, named)
     if verdict == "not run here":
         needs = first.rule.reason or f"needs {first.rule.needs}"
-        return Judged(claim, printed, "", verdict, claim.run or first.command, needs)
+        return Judged(claim, printed, "", verdict, claim.run or first.command, needs, first.title)
     recorded = str(ours[0].row.get("command") or "").partition(" --runs ")[0]  # where the run lies says nothing
     run = claim.run or recorded or first.command
     values = ", ".join(map(value_text, ours))
-    return Judged(claim, printed, f"{values} ({_setups(ours)})", verdict, run, "")
+    return Judged(claim, printed, f"{values} ({_setups(ours)})", verdict, run, table=first.title)
 
 
 def _find(claim: Claim, name: str, lines: Mapping[str, Line]) -> tuple[Line, Ours | None]:

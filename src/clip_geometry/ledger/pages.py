@@ -1,12 +1,13 @@
 """The pages in docs/papers/: the claims of a paper with a verdict, what its numbers turn out to be, and all numbers."""
 
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clip_geometry.ledger.claims import VERDICTS, judge
+from clip_geometry.ledger.claims import VERDICTS, Judged, judge
 from clip_geometry.ledger.comparing import Line, compare
 from clip_geometry.ledger.entries import asks, claims, entries, findings, has_ledger
 from clip_geometry.ledger.published import papers
@@ -52,7 +53,7 @@ def paper_pages(recorded: Mapping[str, Sequence[Row]]) -> dict[str, str]:
                 "tables": tables(lines),
             }
         )
-    shared = {"wrapped": _wrapped, "meaning": VERDICTS, "cited": _cited, "counted": _counted}
+    shared = {"wrapped": _wrapped, "meaning": VERDICTS, "cited": _cited, "counted": _counted, "run_words": _run_words}
     pages = {each["paper"].name: render(HERE / "paper.md.j2", **each, **shared) for each in about}
     return {f"{name}.md": page for name, page in pages.items()} | {
         "index.md": render(HERE / "papers.md.j2", papers=about, **shared)
@@ -63,6 +64,22 @@ def _wrapped(text: str) -> str:
     """Filled to 120 columns; the lines of a list item are indented."""
     indent = "  " if text.startswith("- ") else ""
     return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def anchor(title: str) -> str:
+    """Of a heading, as GitHub and Python-Markdown make it."""
+    return re.sub(r"[^\w\s-]", "", title.lower()).replace(" ", "-")
+
+
+def _run_words(judged: Judged) -> str:
+    """What runs the numbers of a claim, short enough for a table: the config, and where its options are."""
+    if judged.run.startswith("tests/"):
+        return f"`pytest {judged.run.partition('::')[0]}`"
+    _, _, command = judged.run.partition("configs/")
+    config, _, options = command.partition(" ")
+    name = f"`{Path(config).stem}`" if config else ""
+    where = anchor(judged.table) if judged.verdict == "not run here" else "setups"
+    return ", ".join(filter(None, (name + f" ([options](#{where}))" * bool(options), judged.needs)))
 
 
 def _cited(evidence: Sequence[str]) -> str:
