@@ -7,6 +7,7 @@ python scripts/site/findings.py FOLDER     # FOLDER/NAME.svg and NAME.png
 """
 
 import argparse
+import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
@@ -564,14 +565,14 @@ def pages() -> dict[str, str]:
 
 
 def wrapped(page: str) -> str:
-    """Paragraphs and list items filled to 120 columns; headings and images stay lines."""
+    """Paragraphs and list items filled to 120 columns, without breaks in a number; headings and images stay lines."""
     parts = [part.strip() for part in page.strip().split("\n\n")]
     return (
         "\n\n".join(
             part
             if part.startswith(("#", "!"))
             else textwrap.fill(
-                " ".join(part.split()),
+                re.sub(r"\s+", " ", part).replace(" ± ", "\u00a0±\u00a0"),
                 120,
                 subsequent_indent="  " if part.startswith("- ") else "",
                 break_long_words=False,
@@ -583,16 +584,18 @@ def wrapped(page: str) -> str:
     )
 
 
-def draw_all(folder: Path) -> None:
-    """Write folder/NAME.svg (and .png) for every article."""
+def draw_all(folder: Path, *, png: bool = False) -> None:
+    """Write folder/NAME.svg for every article, and NAME.png if asked for."""
     for name, article in ARTICLES.items():
-        save_figure(article.draw(numbers_of(name)), folder, name)
+        bitmap, _ = save_figure(article.draw(numbers_of(name)), folder, name)
+        if not png:
+            bitmap.unlink()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    draw_all(parser.parse_args().folder)
+    draw_all(parser.parse_args().folder, png=True)
 
 
 if __name__ == "__main__":
