@@ -212,7 +212,7 @@ def centering_figure(numbers: Numbers) -> Figure:
             fmt=MARKER[side], color=color, markersize=5, elinewidth=1, label=f"{side} queries",
         )  # fmt: skip
     shifts = {"none": (0, 6), "center": (-4, 6), "whiten": (0, -14), "procrustes": (0, 9), "zscore": (0, -14),
-              "posterior": (8, 4)}  # fmt: skip
+              "posterior": (9, -3)}  # fmt: skip
     for key, name in REPAIRS.items():
         each = numbers.coco["image"][key]
         place = 100 * each["own_share"].value, 100 * each["r_at_1"].value
@@ -221,8 +221,8 @@ def centering_figure(numbers: Numbers) -> Figure:
     ceiling = 100 * numbers.coco["image"]["none"]["cross_r_at_1"].value
     axes.axhline(ceiling, color=IMAGE, linestyle=DOTTED, label="image queries among captions only")
     axes.axvline(50, color=NEUTRAL, linestyle=DOTTED)
-    axes.set(xlim=(30, 103), ylim=(-11, 72), xlabel="own modality in the top ten, percent (50: an even mix)",
-             ylabel="partner found first, percent")  # fmt: skip
+    axes.set(xlim=(30, 103), yticks=range(0, 80, 10), ylim=(-11, 72), ylabel="partner found first, percent")
+    axes.set_xlabel("own modality in the top ten, percent (50: an even mix)")
     figure.legend(loc="outside upper left", ncols=3)
     return figure
 
@@ -440,7 +440,11 @@ def shuffled_figure(numbers: Numbers) -> Figure:
         values = [getattr(numbers, key)[task] for task in TASKS]
         places = [k + 0.16 * (place - 1) for k in range(len(TASKS))]
         axes.plot(values, places, marker, color=color, markersize=size, label=name)
-    axes.set(xlim=(-1, -0.8), xlabel="Pearson r of silhouette and IsoScore over the states of a training")
+    axes.set(
+        xlim=(-1, -0.8),
+        xticks=(-1, -0.95, -0.9, -0.85, -0.8),
+        xlabel="Pearson r of silhouette and IsoScore over the states of a training",
+    )
     figure.legend(loc="outside upper left", ncols=3)
     return figure
 
