@@ -53,15 +53,15 @@ class Number(NamedTuple):
 
 
 @cache
-def rows_of(folder: str) -> tuple[Mapping[str, Any], ...]:
-    """All recorded rows below docs/."""
-    return tuple(row for rows in read_recorded(DOCS / folder).values() for row in rows)
+def rows_of(folder: str) -> dict[str, list[tuple[Mapping[str, Any], Mapping[str, Any]]]]:
+    """Name of a run → its recorded rows in a folder of docs/, each with its flat form."""
+    return {run: [(row, flat(row)) for row in rows] for run, rows in read_recorded(DOCS / folder).items()}
 
 
 def found(folder: str, run: str, **where: Any) -> Iterator[Mapping[str, Any]]:
     """The rows of a run that fulfill selectors, whose dots are written as two underscores."""
     selectors = {key.replace("__", "."): value for key, value in where.items()}
-    return (row for row in rows_of(folder) if row["run"] == run and matches(flat(row), selectors))
+    return (row for row, fields in rows_of(folder)[run] if matches(fields, selectors))
 
 
 def number(folder: str, run: str, **where: Any) -> Number:
@@ -235,8 +235,8 @@ RECALL, SHARE = "R@1 of image queries, index of texts", "images among the ten ro
 
 def few_pairs_numbers() -> Numbers:
     def of(pipeline: str, name: str, when: str = "after", data: str = "coco500-clip-vit-b16") -> dict[int, Number]:
-        rows = [row for row in rows_of("findings/records") if row["run"] == "held_out_pairs" and row["rows"] == data]
-        chosen = [row for row in rows if (row["pipeline"], row["number"]) == (pipeline, name)]
+        rows = found("findings/records", "held_out_pairs", rows=data, number=name)
+        chosen = [row for row in rows if row["pipeline"] == pipeline]  # a text here, not a list of steps
         return {row["fit"]: Number(row[when]["mean"], row[when]["deviation"]) for row in chosen}
 
     return Numbers(
@@ -340,7 +340,7 @@ def isoscore_numbers() -> Numbers:
         plain={cloud: of(cloud, "isoscore") for cloud in CLOUDS},
         unbiased={cloud: of(cloud, "isoscore[unbiased]") for cloud in CLOUDS},
         star=Number(1 + number("reproduction", "rudman2024-stability", at__zeta=0.2).value),
-        null={n: cg.null_value("isoscore", n, 512) for n in (300, 500, 5000)},
+        null={n: cg.null_value("isoscore", n, 512) for n in (300, 500, 2000)},
         unbiased_null=cg.null_value("isoscore[unbiased]", 300, 512),
     )
 
