@@ -4,6 +4,17 @@ An article has a template in scripts/site/findings/, a function that computes it
 from the same numbers. `python scripts/build_docs.py` writes the pages; the build of the site draws the figures:
 
 python scripts/site/findings.py FOLDER     # FOLDER/NAME.svg and NAME.png
+
+docs/findings/records/ has rows of three runs, written by scripts/record_run.py RUN --where SELECTORS:
+- configs/mixed_index.yaml: {measure: [mixed_index.own_share, mixed_index.cross_r_at_1, mixed_index.r_at_1,
+  mixed_index.neighbors], dataset: [coco500-clip-vit-b16, scenes], at.modality: [image, text],
+  at.repair: [none, center, whiten, procrustes, zscore, posterior]}
+- configs/tyshchuk2023/initialization.yaml with the options that the rows name: {measure: average_cosine,
+  model_options.zero_bias: false, at.operation: [embedding, attention residual, mlp residual, projection]}, and with
+  --label zero_bias {measure: average_cosine, model_options.zero_bias: true, at.operation: projection}
+- configs/rudman2024/stability.yaml: {measure: stability.bias, dataset: [Gaussian, heavy-tailed],
+  at.estimator: [isoscore, "isoscore[unbiased]"]}
+and the output of scripts/held_out_pairs.py and scripts/class_means.py with --json.
 """
 
 import argparse
