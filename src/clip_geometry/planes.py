@@ -15,10 +15,8 @@ from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.registry import InputError
 
 UMAP_NEIGHBORS = 15
-UMAP_ROWS = (
-    10_000  # that UMAP is fitted on, at most; its own search for neighbors needs a minute to compile from 4,096 on
-)
-UMAP_SEARCHES = 4096
+UMAP_ROWS = 5000  # that UMAP is fitted on, at most
+UMAP_SEARCHES = 4096  # rows from which on it searches for neighbors, with code that takes a minute to compile
 PLACED_BY = 5  # nearest rows of the sample
 
 
@@ -94,7 +92,7 @@ def _fitted(rows: np.ndarray, seed: int, start: np.ndarray | None) -> np.ndarray
     if start is not None:  # as UMAP scales its spectral layout, so that clusters can still be untangled
         spread = np.abs(start - start.mean(0)).max() or 1.0
         init = (10 * (start - start.mean(0)) / spread).astype(np.float32)
-    known = {}
+    known: dict[str, Any] = {}
     if len(rows) >= UMAP_SEARCHES:
         distances, indices = nearest(unit_rows(torch.from_numpy(rows)), k)
         own = np.arange(len(rows))[:, None]  # UMAP counts a row among its neighbors

@@ -144,8 +144,8 @@ def explore(
     stops = 6 if repairs is None else len(repairs) + 1
     most = min(WORK // len(points), LIST_BYTES // (stops * 20 * 6))
     queries = points.sample(max(most, 100), seed)
-    states, failed = states_of(points, queries, repairs, umap=umap and len(points) >= 4, seed=seed, progress=progress)
     illustrations = illustrate(points, queries, data=data, captions=captions, images=images, progress=progress)
+    states, failed = states_of(points, queries, repairs, umap=umap and len(points) >= 4, seed=seed, progress=progress)
     notes = _notes(points, queries, states, failed, illustrations)
     return Exploration(points, queries, states, failed, illustrations, title or _title(points), notes)
 
@@ -170,14 +170,14 @@ def _notes(
     notes = list(points.notes)
     if len(queries) < len(points):
         notes.append(
-            f"Neighbors among all {len(points):,} points were computed for {len(queries):,} of them. A click on another "
-            "point selects the nearest of these on the plane, and hubness counts their lists only."
+            f"Neighbors among all {len(points):,} points were computed for {len(queries):,} of them. A click on "
+            "another point selects the nearest of these on the plane, and hubness counts their lists only."
         )
     fitted = " and ".join(f"{len(rows):,} {name} rows" for name, rows in points.fit.items())
     if len(states) > 1:
         notes.append(
-            f"Repairs are fitted on a random half of the items, at most {MOST_FIT:,}: {fitted}. The numbers are means over "
-            "the other points as queries, in an index of all points that are shown."
+            f"Repairs are fitted on a random half of the items, at most {MOST_FIT:,}: {fitted}. The numbers are means "
+            "over the other points as queries, in an index of all points that are shown."
         )
     notes.append("Rows have unit length, and neighbors are those of the highest cosine, or of the repair's score.")
     notes.append("The signs of principal components are chosen so that they agree along the slider.")

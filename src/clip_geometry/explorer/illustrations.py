@@ -1,4 +1,4 @@
-"""What a point looks like: its caption, and for a sample of images a thumbnail; from the store, its data set or files."""
+"""What a point looks like: its caption or, for a sample of images, a thumbnail; from the store, a data set or files."""
 
 import io
 from collections.abc import Mapping
@@ -25,7 +25,13 @@ CAPTIONS = ("text", "caption", "captions", "prompt", "token")  # columns that ho
 
 @dataclass(frozen=True, eq=False)
 class Illustrations:
-    """texts: point → its caption, "" for none. thumbnails: point → a WebP file. notes: what is missing, in sentences."""
+    """Captions and thumbnails.
+
+    Attributes:
+        texts: (n,) captions, "" for none.
+        thumbnails: Point → a WebP file.
+        notes: What is missing, in sentences.
+    """
 
     texts: list[str]
     thumbnails: Mapping[int, bytes] = field(default_factory=dict)
@@ -97,8 +103,8 @@ def _of_store(each: Embeddings, stored: dict[str, Dataset | None], notes: list[s
         try:
             stored[key] = load_dataset(dataset_from(recipe))
         except (InputError, OSError) as error:
-            notes.append(f"The data set {shown(recipe.get('name'))} of the store could not be read, so that there are no "
-                         f"images: {error}.")  # fmt: skip
+            name = shown(recipe.get("name"))
+            notes.append(f"There are no images, since the data set {name} of the store could not be read: {error}.")
     return stored[key]
 
 

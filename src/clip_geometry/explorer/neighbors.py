@@ -66,21 +66,23 @@ def best_items(repair: Repair, points: Points, queries: np.ndarray, advance: Adv
     if not even:
         items = {name: torch.cat([x, lift[name].float()], 1) for name, x in items.items()}
     for query, rows in queries_by_modality(points, queries).items():
+        if not len(rows):
+            continue
         q = torch.from_numpy(repair.query_rows(query, points.rows[query][rows]).astype(np.float32))
         if not even:
             q = torch.cat([q, torch.zeros(len(q), 1)], 1)
+        lengths = q.double().square().sum(1).numpy()[:, None]
         for item, x in items.items():
-            parts = []
+            numbers, distances = [], []
             for start in range(0, len(rows), BLOCK):
                 part = slice(start, start + BLOCK)
-                parts.append(_nearest(q[part], x, rows[part] if item == query else None))
+                for several, each in zip(
+                    (numbers, distances), _nearest(q[part], x, rows[part] if item == query else None), strict=True
+                ):
+                    several.append(each)
                 advance(len(rows[part]))
-            width = min(K, len(x) - (item == query))
-            near = np.concatenate([n for n, _ in parts]) if parts else np.empty((0, width), int)
-            distances = np.concatenate([d for _, d in parts]) if parts else np.empty((0, width))
-            lengths = q.double().square().sum(1).numpy()[:, None]
-            bound = float(longest) if not even else 1.0
-            found[query, item] = near, (lengths + bound - np.square(distances)) / 2
+            scores = (lengths + (1.0 if even else float(longest)) - np.square(np.concatenate(distances))) / 2
+            found[query, item] = np.concatenate(numbers), scores
     return found
 
 
@@ -116,6 +118,8 @@ def merged(points: Points, queries: np.ndarray, best: Best) -> Neighbors:
     of_query = points.modality[queries]
     for place, query in enumerate(names):
         here = np.flatnonzero(of_query == place)
+        if not len(here):
+            continue
         parts = []
         for others in ([query], [name for name in names if name != query]):
             if others:

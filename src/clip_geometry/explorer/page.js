@@ -57,8 +57,9 @@
       URL.createObjectURL(new Blob([all.subarray(offsets[k], offsets[k + 1])], {type: "image/webp"})));
   };
   const saying = async (p) => {
-    const [ids, texts] = await Promise.all([strings("ids"), strings("texts")]);
-    return {id: ids[p], text: texts[p] || ""};
+    const [ids, texts] = await Promise.all([strings("ids"), strings("texts")]), {label} = meta.colors;
+    const code = !texts[p] && label ? (await numbers("label", Uint16Array))[p] : null;
+    return {id: ids[p], text: texts[p] || (label && label.names[code]) || ""};
   };
 
   // --- elements
@@ -125,8 +126,8 @@
       colorscale: scale, showscale: false}));
   };
   const hubScale = () => dark.matches
-    ? [[0, "#3b4a63"], [0.35, "#7b7b78"], [0.7, "#c9b44c"], [1, "#fee838"]]
-    : [[0, "#c3ccd8"], [0.35, "#8f98a8"], [0.7, "#4a5a86"], [1, "#00224e"]];
+    ? [[0, "#2b3a55"], [0.4, "#5b6470"], [0.7, "#b5a04a"], [1, "#ffee58"]]
+    : [[0, "#ccd5e0"], [0.4, "#8c9bb5"], [0.7, "#3f5591"], [1, "#00153d"]];
 
   let at = await coordinates(0, "pca");
   const colors = await coloring();
@@ -256,12 +257,14 @@
         make("span", {className: "rank"}, String(k + 1)),
         make("span", {className: "of"}, mark(of(q)), image),
         make("span", {}, make("span", {className: "said"}, text || id), name, name ? " " : null,
-          make("span", {className: "score"}, score.toFixed(Math.abs(score) < 10 ? 3 : 1)))));
+          make("span", {className: "score"}, score.toFixed(Math.abs(score) < 10 ? 3 : 1).replace("-", "\u2212")))));
     }));
-    const others = rows.filter(([q]) => of(q) !== own).length, rank = rows.findIndex(([q]) => isPair(q)) + 1;
-    const facts = now.list === "mixed" && modalities.length > 1 ? ` · ${others} of ${rows.length} of another modality` : "";
-    return make("section", {"data-state": states[state].name}, make("h3", {}, title + facts), make("ol", {}, ...items),
-      rows.length ? null : make("p", {}, "none"), rank ? null : null);
+    const others = rows.filter(([q]) => of(q) !== own).length, other = modalities.length === 2 ? modalities[1 - own].plural : "of another modality";
+    const facts = now.list === "mixed" && modalities.length > 1 ? `: ${others} of ${rows.length} are ${other}` : "";
+    const missed = now.list !== "own" && meta.keyed_by === "pairs" && keys[p] >= 0 && !rows.some(([q]) => isPair(q));
+    return make("section", {"data-state": states[state].name}, make("h3", {}, title + facts),
+      make("p", {}, `by the ${states[state].plane || !state ? "cosine" : "score"}${missed ? "; its own pair is not among them" : ""}`),
+      make("ol", {}, ...items));
   };
 
   let asked = 0;

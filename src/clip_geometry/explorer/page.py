@@ -3,7 +3,7 @@
 import base64
 import gzip
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +16,7 @@ from markupsafe import Markup
 from clip_geometry.explorer.illustrations import Illustrations
 from clip_geometry.explorer.neighbors import K
 from clip_geometry.explorer.points import Points
-from clip_geometry.explorer.states import NONE, State, chances
+from clip_geometry.explorer.states import State, chances
 from clip_geometry.geometry._core.values import is_missing
 from clip_geometry.modalities import plural
 from clip_geometry.registry import InputError
@@ -28,12 +28,12 @@ SHOWN_LABELS = 10  # with a color of their own; the palette has as many
 TEXT_BYTES = 5_000_000  # of all captions, like all ids; longer ones are cut
 LENGTHS = (300, 160, 100, 60, 40, 24)
 NUMBERS = (
-    ("modality_gap", "Modality gap: distance of the means", "distance"),
-    ("own_share", "Own modality in the top ten", "share"),
-    ("r_at_1", "Pair is first in the mixed index", "share"),
-    ("hit_at_10", "Pair is in the mixed top ten", "share"),
-    ("cross_r_at_1", "Pair is first among the others", "share"),
-    ("neighbors", "Neighbors kept within a modality", "share"),
+    ("modality_gap", "Modality gap, the distance of the means", "distance"),
+    ("own_share", "Own modality in the top ten of the mixed index", "share"),
+    ("r_at_1", "{} is first in the mixed index", "share"),
+    ("hit_at_10", "{} is in the top ten of the mixed index", "share"),
+    ("cross_r_at_1", "{} is first among the other modalities", "share"),
+    ("neighbors", "Neighbors within a modality that stay", "share"),
 )
 
 
@@ -65,6 +65,7 @@ def render(
     packed: dict[str, bytes] = {}
     planes = [_packed_plane(state, k, packed) for k, state in enumerate(drawn)]
     columns = _colors(points, packed)
+    partner = "The pair" if points.keyed_by == "pairs" else "One of its label"
     meta = {
         "n": len(points),
         "k": K,
@@ -78,12 +79,12 @@ def render(
         "numbers": [
             {
                 "key": key,
-                "title": said.replace("Pair", "Its pair" if points.keyed_by == "pairs" else "Its label"),
+                "title": said.format(partner),
                 "kind": kind,
             }
             for key, said, kind in NUMBERS
         ],
-        "chances": {name: value for name, value in chances(points).items()},
+        "chances": chances(points),
         "colors": columns,
         "palette": COLORS[1:],
         "keyed_by": points.keyed_by,
