@@ -68,7 +68,7 @@ def illustrate(
     for name, each in points.sets.items():
         source = loaded or _of_store(each, stored, notes)
         image = _side(source, each, name, "image")
-        if captions is not None and (image is None or name == "text"):
+        if captions is not None and (name == "text" or ("text" not in points.sets and name != "image")):
             texts += _from_file(captions, each, points.given[name])
         else:
             texts += _texts(each, _side(source, each, name, "text"))

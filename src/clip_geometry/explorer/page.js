@@ -59,7 +59,8 @@
   const saying = async (p) => {
     const [ids, texts] = await Promise.all([strings("ids"), strings("texts")]), {label} = meta.colors;
     const code = !texts[p] && label ? (await numbers("label", Uint16Array))[p] : null;
-    return {id: ids[p], text: texts[p] || (label && label.names[code]) || ""};
+    const named = label && label.names[code];
+    return {id: ids[p], text: texts[p] || (named && !/^\d+$/.test(named) ? named : "")};
   };
 
   // --- elements
@@ -81,7 +82,7 @@
     return source && make("img", {src: source, alt: ""});
   };
 
-  const share = (value) => `${(100 * value).toFixed(value > 0 && value < 0.0995 ? 1 : 0)}%`;
+  const share = (value) => `${(100 * value).toFixed(!value || value >= 0.0995 ? 0 : value < 0.001 ? 3 : 1)}%`;
   const written = ({kind}, value) => kind === "share" ? share(value) : value.toFixed(3);
 
   // --- the plot
@@ -293,7 +294,7 @@
         make("p", {}, `Among the first ${meta.k} of ${counts[p].toLocaleString("en")} lists${now.state ? ` after ${states[now.state].name}` : ""}. ${held[p]
           ? "No repair was fitted on it." : "Repairs were fitted on it."}`),
         now.instead ? make("p", {}, "The nearest point on this plane whose neighbors were computed.") : null)),
-      pick, make("div", {className: "lists"}, before, after, now.state || states.length < 2 ? null
+      pick, make("div", {className: after ? "lists" : "lists one"}, before, after, now.state || states.length < 2 ? null
         : make("p", {}, "Move the slider to see its neighbors after a repair.")));
     if (again) $("panel").querySelector(`input[value="${now.list}"]`).focus();
   };

@@ -156,4 +156,21 @@ def chances(points: Points) -> dict[str, float]:
     if len(sizes) > 1:
         nulls = [null_value("modality_gap", int(a), dim, n_text=int(b)) for a, b in combinations(sizes, 2)]
         found |= {"modality_gap": float(np.mean(nulls)), "own_share": float(np.mean((sizes - 1) / (n - 1)))}
+    if points.keyed_by is not None:
+        found |= _chances_of_partners(points, sizes)
     return found
+
+
+def _chances_of_partners(points: Points, sizes: np.ndarray) -> dict[str, float]:
+    """Of lists in random order; a point has as many partners as there are points of its key in other modalities."""
+    n, values = len(points), []
+    places = np.unique(points.keys, return_inverse=True)[1]
+    whole = np.bincount(places)
+    for place, size in enumerate(sizes):
+        mine = (points.modality == place) & (points.keys >= 0)
+        partners = (whole - np.bincount(places[mine], minlength=len(whole)))[places[mine]]
+        if len(partners := partners[partners > 0]):
+            missed = np.prod([np.maximum(n - 1 - partners - k, 0) / (n - 1 - k) for k in range(min(K, n - 1))], axis=0)
+            values.append([(partners / (n - 1)).mean(), (1 - missed).mean(), (partners / (n - size)).mean()])
+    means = np.mean(values, axis=0).tolist() if values else []
+    return dict(zip(("r_at_1", "hit_at_10", "cross_r_at_1"), means, strict=False))
