@@ -82,7 +82,7 @@
     return source && make("img", {src: source, alt: ""});
   };
 
-  const share = (value) => `${(100 * value).toFixed(!value || value >= 0.0995 ? 0 : value < 0.001 ? 3 : 1)}%`;
+  const share = (value) => `${(100 * value).toFixed(!value || value >= 0.0995 ? 0 : value < 0.001 ? 2 : 1)}%`;
   const written = ({kind}, value) => kind === "share" ? share(value) : value.toFixed(3);
 
   // --- the plot
