@@ -9,11 +9,12 @@ import numpy as np
 
 from clip_geometry.explorer.illustrations import Illustrations, illustrate
 from clip_geometry.explorer.page import plotly_script, render
-from clip_geometry.explorer.points import MOST_FIT, Points, choose_points
+from clip_geometry.explorer.points import MOST_FIT, Points, choose_points, joined
 from clip_geometry.explorer.states import State, states_of
 from clip_geometry.files import claimed, write_atomically
 from clip_geometry.geometry._core.arguments import seed_number, whole_number
 from clip_geometry.measurement.given import given_sets
+from clip_geometry.modalities import plural
 from clip_geometry.planes import UMAP_ROWS
 from clip_geometry.progress import Progress, quiet
 
@@ -42,7 +43,7 @@ class Exploration:
         >>> image, text = np.random.default_rng(0).normal(size=(2, 50, 8))
         >>> found = cg.explore(image + 1, text - 1, repairs=["center"], umap=False)
         >>> {state.name: round(state.numbers["own_share"], 2) for state in found.states}
-        {'none': 1.0, 'center': 0.49}
+        {'none': 1.0, 'center': 0.51}
         >>> found.to_html()[:15]
         '<!doctype html>'
     """
@@ -156,7 +157,7 @@ def _title(points: Points) -> str:
     dataset = next((str(each["dataset"]) for each in origins if each.get("dataset")), None)
     if model and dataset:
         return f"{dataset} through {model}"
-    return " and ".join(points.sets).capitalize() + " embeddings"
+    return f"Embeddings: {joined(points.sets)}"
 
 
 def _notes(
@@ -173,7 +174,7 @@ def _notes(
             f"Neighbors among all {len(points):,} points were computed for {len(queries):,} of them. A click on "
             "another point selects the nearest of these on the plane, and hubness counts their lists only."
         )
-    fitted = " and ".join(f"{len(rows):,} {name} rows" for name, rows in points.fit.items())
+    fitted = joined(f"{len(rows):,} {plural(name)}" for name, rows in points.fit.items())
     if len(states) > 1:
         notes.append(
             f"Repairs are fitted on a random half of the items, at most {MOST_FIT:,}: {fitted}. The numbers are means "

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from clip_geometry.explorer.illustrations import Illustrations
 from clip_geometry.explorer.neighbors import K
-from clip_geometry.explorer.points import Points
+from clip_geometry.explorer.points import Points, joined
 from clip_geometry.explorer.states import State, chances
 from clip_geometry.geometry._core.values import is_missing
 from clip_geometry.modalities import plural
@@ -108,7 +108,7 @@ def render(
         name: Markup(base64.b64encode(gzip.compress(data, 6, mtime=0)).decode()) for name, data in packed.items()
     }
     first = {name: encoded.pop(name) for name in ("pca-0",)}
-    sizes = " and ".join(f"{len(each):,} {plural(name)}" for name, each in points.sets.items())
+    sizes = joined(f"{len(each):,} {plural(name)}" for name, each in points.sets.items())
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,

@@ -1,6 +1,6 @@
 """Which rows are shown, as unit rows, with what is known of them: items, labels, which are held out from the fits."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -144,6 +144,12 @@ def choose_points(sets: Mapping[str, Embeddings], *, pipeline: str, limit: int, 
         ]
     )
     return Points(index, split.fit, held_out, {name: len(each) for name, each in whole.sets.items()}, tuple(notes))
+
+
+def joined(parts: Iterable[str]) -> str:
+    """Return "a, b and c"."""
+    *before, last = parts
+    return f"{', '.join(before)} and {last}" if before else last
 
 
 def _index(sets: Mapping[str, Embeddings]) -> MixedIndex:
