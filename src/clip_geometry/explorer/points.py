@@ -9,6 +9,7 @@ import numpy as np
 from clip_geometry.diagnosis.index import MixedIndex
 from clip_geometry.embeddings import Embeddings, pair_of
 from clip_geometry.modalities import plural
+from clip_geometry.reading import require_memory
 from clip_geometry.registry import InputError
 from clip_geometry.repairs.base import LOGIT_SCALE
 from clip_geometry.transforms import Normalize, Pipeline
@@ -111,6 +112,8 @@ def choose_points(sets: Mapping[str, Embeddings], *, pipeline: str, limit: int, 
                 name: np.sort(generator.choice(numbers, max(2, int(share * len(numbers))), replace=False))
                 for name, numbers in rows.items()
             }
+    dim = next(iter(sets.values())).dim
+    require_memory(3 * 8 * dim * sum(map(len, rows.values())), "the points, with their rows before and after a repair,")
     numbers, vectors = {}, {}
     for name, chosen in rows.items():
         numbers[name], vectors[name] = _valid(sets[name], chosen)

@@ -68,7 +68,7 @@ def states_of(
     fitted, failed = {}, {}
     for repair in [make(name) for name in dict.fromkeys((NONE, *wanted))]:
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), np.errstate(all="ignore"):  # equal rows, which the repair then refuses
                 warnings.simplefilter("ignore", RankWarning)  # what too few rows do to a map, the numbers show
                 fitted[repair.name] = repair.fit(points.index.known(points.fit))
             _require_listed(repair)
