@@ -178,17 +178,19 @@ def test_colors(page, exploration):
     assert page.evaluate("document.getElementById('plot').data[0].visible") is False
 
 
-def test_the_slider_and_the_results_are_reached_by_keyboard(page):
+def test_the_slider_and_the_neighbors_are_reached_by_keyboard(page, exploration):
     page.focus("#slider")
     page.keyboard.press("ArrowRight")
     page.wait_for_function("document.getElementById('name').textContent === 'center'")
     page.focus("#any")
     page.keyboard.press("Enter")
     page.wait_for_selector(".chosen")
+    name = page.locator(".lists button").first.get_attribute("title")
+    before = page.evaluate("explorer.now.point")
     page.focus(".lists button")
     page.keyboard.press("Enter")
-    page.wait_for_timeout(200)
-    assert page.evaluate("explorer.now.point !== null")
+    page.wait_for_function(f"explorer.now.point !== {before} && document.activeElement.id === 'panel'")
+    assert ids_of(exploration)[page.evaluate("explorer.now.point")] == name
 
 
 def test_points_without_a_list_give_the_nearest_that_has_one(browser, exploration, tmp_path):

@@ -287,7 +287,7 @@
     const before = await column(p, 0, keys, now.state ? "Before" : "Without a repair");
     const after = now.state ? await column(p, now.state, keys, `After ${states[now.state].name}`) : null;
     if (mine !== asked) return;
-    const focused = document.activeElement, again = focused && focused.name === "list" && $("panel").contains(focused);
+    const focused = document.activeElement, inside = $("panel").contains(focused), again = inside && focused.name === "list";
     $("panel").replaceChildren(
       make("div", {className: "chosen"}, image, make("div", {}, make("p", {className: "what"}, mark(m), " ", text || id),
         make("p", {}, [modalities[m].name, text ? id : null, ...facts].filter(Boolean).join(" · ")),
@@ -296,7 +296,7 @@
         now.instead ? make("p", {}, "The nearest point on this plane whose neighbors were computed.") : null)),
       pick, make("div", {className: after ? "lists" : "lists one"}, before, after, now.state || states.length < 2 ? null
         : make("p", {}, "Move the slider to see its neighbors after a repair.")));
-    if (again) $("panel").querySelector(`input[value="${now.list}"]`).focus();
+    if (inside) (again ? $("panel").querySelector(`input[value="${now.list}"]`) : $("panel")).focus({preventScroll: true});
   };
   const select = async (p) => {
     const where = await places();
