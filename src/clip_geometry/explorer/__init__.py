@@ -119,7 +119,7 @@ def explore(
         captions: A file with one caption for each text.
         images: A folder of the images, by item id or in the order of their names.
         umap: Whether UMAP is drawn beside the principal components.
-        title: Of the page; by default the model and the data set, where they are known.
+        title: Of the page; by default the model and the data set, where they are known, or the name of the folder.
         seed: Of samples, of the half that repairs are fitted on and of UMAP.
         progress: Called as in `cg.embed`.
 
@@ -148,16 +148,18 @@ def explore(
     illustrations = illustrate(points, queries, data=data, captions=captions, images=images, progress=progress)
     states, failed = states_of(points, queries, repairs, umap=umap and len(points) >= 4, seed=seed, progress=progress)
     notes = _notes(points, queries, states, failed, illustrations)
-    return Exploration(points, queries, states, failed, illustrations, title or _title(points), notes)
+    return Exploration(
+        points, queries, states, failed, illustrations, title or _title(points, image if text is None else None), notes
+    )
 
 
-def _title(points: Points) -> str:
+def _title(points: Points, source: Any) -> str:
     origins = [each.provenance for each in points.sets.values()]
     model = next((str(each["model"]) for each in origins if each.get("model")), None)
     dataset = next((str(each["dataset"]) for each in origins if each.get("dataset")), None)
     if model and dataset:
         return f"{dataset} through {model}"
-    return f"Embeddings: {joined(points.sets)}"
+    return Path(source).name if isinstance(source, str | Path) and Path(source).name else "Embeddings"
 
 
 def _notes(
