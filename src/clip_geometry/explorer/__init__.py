@@ -22,7 +22,7 @@ __all__ = ["Exploration", "explore"]
 
 LIMIT = 100_000  # points, at most
 WORK = 5 * 10**8  # products of a query and a point for each map, at most: 22,000 points are all queries
-LIST_BYTES = 10_000_000  # of all neighbors on the page
+LIST_BYTES = 16_000_000  # of all neighbors on the page
 
 
 @dataclass(frozen=True, eq=False)
