@@ -189,6 +189,25 @@ def training_figure(arms: Arms, panels: Sequence[Shown] = MAIN) -> Figure:
 # --- sentences
 
 
+def arms_sentences(arms: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) -> list[str]:
+    """Where several trainings end: the least and the largest gap, accuracy and IsoScore, with the trainings' labels."""
+    curves = [(label, curves_of(rows)[0]) for label, rows in arms]
+    named = {
+        "the modality gap": GAP,
+        "accuracy on seen classes": SEEN,
+        "accuracy on held-out classes": HELD_OUT,
+        "IsoScore of images": ("isoscore[unbiased]", "image", "all"),
+        "the class silhouette of images": CLUSTERS,
+    }
+    said = []
+    for name, key in named.items():
+        ends = [(float(of[key][-1]), float(of[key][0]), label) for label, of in curves if key in of]
+        ends = [each for each in ends if np.isfinite(each[:2]).all()]
+        if len(ends) > 1:
+            said.append(words("arms", name, min(ends), max(ends), [first for _, first, _ in ends], len(ends)))
+    return said
+
+
 def training_sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Sentences about the curves of one training: what changes first, what last, and what stays. Curves that are
     missing, undefined in a state or constant are left out."""
