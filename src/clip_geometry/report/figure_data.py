@@ -79,7 +79,9 @@ def _written(cell: Any) -> str:
 
 def in_words(figure: Figure) -> str:
     """The axes and the series of each panel, in a sentence for readers who do not see the figure."""
-    panels = [(axes, title, list(dict.fromkeys(point.series for point in found))) for axes, title, found in _panels(figure)]
+    panels = [
+        (axes, title, list(dict.fromkeys(point.series for point in found))) for axes, title, found in _panels(figure)
+    ]
     panels = [panel for panel in panels if panel[2]]
     said = []
     for axes, title, series in panels[:MOST_PANELS]:

@@ -27,7 +27,7 @@ MAX_SENTENCES = 3  # of a section's summary; the others are below it, collapsed
 MAX_RUNS_IN_BRIEF = 4  # a sweep over more runs is read in the table
 SCRIPT = Path(__file__).with_name("script.js").read_text(encoding="utf-8")
 
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[“(]?[A-ZА-Я])")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[“(]?[A-ZА-Я]|[a-z]+[_\[])")
 _REFERENCE = re.compile(r"https?://[^\s<>\"]+|doi:[^\s,;]+|arXiv:\d{4}\.\d{4,5}", re.IGNORECASE)
 _RESOLVERS = {"doi": "https://doi.org/", "arxiv": "https://arxiv.org/abs/"}
 
@@ -152,7 +152,7 @@ def _told(section: Section) -> tuple[list[str], list[tuple[Run, list[str]]], int
         said = found[0][1] if found else []
         rest = said[MAX_SENTENCES:]
         return said[:MAX_SENTENCES], [(Run("", ""), rest)] if rest else [], 0
-    brief = across([(part.label or part.heading, part.rows) for part, _ in found])[:MAX_SENTENCES]
+    brief = across([(part.heading or part.label, part.rows) for part, _ in found])[:MAX_SENTENCES]
     return brief, found[:MAX_RUNS_IN_BRIEF], len(found[MAX_RUNS_IN_BRIEF:])
 
 

@@ -251,7 +251,11 @@ def _told(row: Row) -> dict[str, str]:
 def _extreme(rows: Sequence[Row], sign: int) -> list[dict[str, str]]:
     """The row of the largest value times sign, and those that it does not differ from."""
     best = max(rows, key=lambda row: sign * row["value"], default=None)
-    return [] if best is None else [_told(best), *(_told(row) for row in rows if row is not best and not differ(row, best))]
+    return (
+        []
+        if best is None
+        else [_told(best), *(_told(row) for row in rows if row is not best and not differ(row, best))]
+    )
 
 
 def _maps(series: Series) -> list[str]:

@@ -241,7 +241,7 @@ class TrainClip(Experiment):
             told = arms_sentences([(each.label(), of) for each, of in zip(planned, rows, strict=True)])
         claims = train_clip_findings(row for of in rows for row in of)
         undecided = len({each.config.seed for each in planned}) < SEEDS
-        return [*told, *claims] if undecided else [*claims, *told]
+        return [*told[:2], *claims, *told[2:]] if undecided else [*claims, *told]
 
     @classmethod
     def sentences_of(cls, rows: Sequence[Row]) -> list[str]:

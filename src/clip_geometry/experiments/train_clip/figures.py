@@ -219,10 +219,6 @@ def training_sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         return int(np.argmax((curves[key] - first) / (last - first) >= 0.5))
 
     said = []
-    names = {GAP: "the modality gap", CONE: "the cone of images", SEEN: "accuracy on seen classes"}
-    ranked = sorted(((name, steps[half_way(key)]) for key, name in names.items() if key in curves), key=itemgetter(1))
-    if len(ranked) > 1:
-        said.append(words("half_way", ranked, steps[-1]))
     if GAP in curves:
         gap = curves[GAP]
         near = np.abs(gap - gap[-1]) <= STAYS * abs(gap[-1] - gap[0])
@@ -233,6 +229,10 @@ def training_sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if SEEN in curves and HELD_OUT in curves:
         state, both = half_way(SEEN), np.stack([curves[SEEN], curves[HELD_OUT]])
         said.append(words("zero_shot", steps[state], both[:, state], both[:, -1]))
+    names = {GAP: "the modality gap", CONE: "the cone of images", SEEN: "accuracy on seen classes"}
+    ranked = sorted(((name, steps[half_way(key)]) for key, name in names.items() if key in curves), key=itemgetter(1))
+    if len(ranked) > 1:
+        said.append(words("half_way", ranked, steps[-1]))
     score = curves.get(("isoscore[unbiased]", "image", "all"))
     if score is not None and CLUSTERS in curves and curves[CLUSTERS][-1] > curves[CLUSTERS][0]:
         moved = score[-1] / score[0] - 1

@@ -37,7 +37,7 @@ def _ends(rows: Sequence[Row], measure: str) -> dict[str, Any] | None:
         return None
     ends = [choose(found, key=lambda row: row["value"]) for choose in (min, max)]
     return {
-        "values": [plus_minus(row["value"], row.get("standard_error")) for row in ends],
+        "texts": [plus_minus(row["value"], row.get("standard_error")) for row in ends],
         "layers": [row["at"].get("layer") for row in ends],
         "one": len(found) == 1,
         "tie": not differ(*ends),

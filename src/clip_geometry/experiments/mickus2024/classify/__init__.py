@@ -186,7 +186,9 @@ class Classify(Experiment):
     def sentences(cls, planned: "Sequence[Classify]") -> list[str]:
         from clip_geometry.experiments.mickus2024.classify.sentences import sentences
 
-        return sentences(dict(zip(cls._labels(planned), (curves_of(each.finished_rows()) for each in planned), strict=True)))
+        return sentences(
+            dict(zip(cls._labels(planned), (curves_of(each.finished_rows()) for each in planned), strict=True))
+        )
 
     @classmethod
     def _labels(cls, planned: "Sequence[Classify]") -> list[str]:

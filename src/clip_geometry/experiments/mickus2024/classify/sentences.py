@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from clip_geometry.experiments.mickus2024.classify.figures import Curves, Relation, first_relation, words
-from clip_geometry.report.numbers import as_number, plus_minus
+from clip_geometry.report.numbers import fixed, number
 
 ACCURACY = "classify.accuracy"
 
@@ -25,10 +25,13 @@ def sentences(runs: Mapping[str, Curves]) -> list[str]:
         rises = {kind: [name for name, each in changes.items() if each[kind] > 0] for kind in Relation._fields}
         falls = {kind: [name for name, each in changes.items() if each[kind] < 0] for kind in Relation._fields}
         ranked = sorted((r[0], name, _text(*r)) for name, each in relations.items() if (r := _pearson(each)))
-        return [words("runs_changes", rises, falls, len(relations)), *([words("runs_pearson", ranked)] if ranked else [])]
+        return [
+            words("runs_changes", rises, falls, len(relations)),
+            *([words("runs_pearson", ranked)] if ranked else []),
+        ]
     ((name, relation),) = relations.items()
     curves, seeds = runs[name], len(relation.silhouette)
-    ends = {kind: [_text(*_spread(values[:, k])) for k in (0, -1)] for kind, values in relation._asdict().items()}
+    ends = {kind: [number(float(values[:, k].mean())) for k in (0, -1)] for kind, values in relation._asdict().items()}
     r, null = _pearson(relation), first_relation(curves, "shuffled labels")
     r_null = _pearson(null) if null is not None else None
     found = [words("change", ends, _changes(relation), seeds)]
@@ -61,4 +64,4 @@ def _spread(values: Any) -> tuple[float, float]:
 
 
 def _text(mean: float, deviation: float) -> str:
-    return plus_minus(as_number(mean), deviation or None)
+    return f"{fixed(mean, 2)} ± {fixed(deviation, 2)}" if deviation else fixed(mean, 2)

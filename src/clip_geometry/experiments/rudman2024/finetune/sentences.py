@@ -35,7 +35,7 @@ def sentences(runs: Mapping[str, Sequence[Row]]) -> list[str]:
         found.append(words("best", metric(rows), ties, texts, seeds, where))
         trained = [each for each in isoscore if on_axis(each) and len(performance.get(each, ())) == len(isoscore[each])]
         if len(runs) == 1 and len(trained) > 1:
-            ends = sorted(((float(isoscore[each].mean()), label(each)) for each in trained))
+            ends = sorted((float(isoscore[each].mean()), label(each)) for each in trained)
             x, y = (np.concatenate([of[each] for each in trained]) for of in (isoscore, performance))
             known = len(x) >= LEAST and np.ptp(x) > 0 and np.ptp(y) > 0
             found.append(words("isotropy", ends[0], ends[-1], np.corrcoef(x, y)[0, 1] if known else None, len(x)))

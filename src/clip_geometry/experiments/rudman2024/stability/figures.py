@@ -95,8 +95,8 @@ def tell(rows: Sequence[Row], n: int, zetas: Sequence[float]) -> list[str]:
     if plain and unbiased:
         worst = [max(found.values(), key=lambda row: abs(row["value"])) for found in (plain, unbiased)]
         numbers = [(plus_minus(row["value"], row.get("standard_error")), row["dataset"], row["truth"]) for row in worst]
-        none = [cloud for cloud, row in unbiased.items() if not differ(row, {"value": 0.0})]
-        said.append(words("biases", n, plain[worst[0]["dataset"]]["d"], *numbers, len(none), len(unbiased)))
+        unbent = [cloud for cloud, row in unbiased.items() if not differ(row, {"value": 0.0})]
+        said.append(words("biases", n, plain[worst[0]["dataset"]]["d"], *numbers, len(unbent), len(unbiased)))
     best = {}
     for cloud in plain:
         errors = {label: found["rmse"][cloud] for label, found in of.items() if cloud in found.get("rmse", {})}

@@ -307,7 +307,9 @@ def tell(rows: Sequence[Row]) -> list[str]:
         if ranges:
             nulls = [row["null_value"] for row in shown.row if row.get("null_value") is not None]
             seeds = shown.seed.nunique()
-            found.append(WORDS("cones", zero and not plain.empty, zero, ranges, max(map(abs, nulls), default=None), seeds))
+            found.append(
+                WORDS("cones", zero and not plain.empty, zero, ranges, max(map(abs, nulls), default=None), seeds)
+            )
     layered = table[table.layer.notna() & ~table.zero]
     error = (layered.value - layered.predicted)[layered.operation == "mlp"].abs().max()
     if not np.isnan(error):

@@ -120,7 +120,9 @@ def tell(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     faithful = {place: _told(row) for (name, place), row in found.items() if name == "trustworthiness"}
     if faithful:
         said.append(WORDS("faithful", faithful))
-    on_maps = next((row for row in rows if row["measure"] == "semantic_map.mutual_knn" and row["value"] is not None), None)
+    on_maps = next(
+        (row for row in rows if row["measure"] == "semantic_map.mutual_knn" and row["value"] is not None), None
+    )
     before = next((row for row in rows if row["measure"] == "mutual_knn" and row["value"] is not None), None)
     if on_maps is not None:
         null = None if before is None else before.get("null_value")
