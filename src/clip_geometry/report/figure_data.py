@@ -1,4 +1,4 @@
-"""What a figure shows, as a table and in words, read from the figure itself so that no drawing function has to say it."""
+"""What a figure shows, as a table and in words, read from the figure itself: no drawing function has to say it."""
 
 import csv
 import io
@@ -23,7 +23,7 @@ NAMELESS = "_"  # with which matplotlib begins the label of what has none
 
 
 class Point(NamedTuple):
-    """A point that is drawn. x, y: numbers, or the names at the ticks of the axis; error: half the length of its bar."""
+    """A point that is drawn. x, y: numbers, or the names at the ticks of the axis; error: half of its bar."""
 
     panel: str
     series: str

@@ -18,6 +18,7 @@ from clip_geometry.experiments.kit.base import (
     Model,
     RunConfig,
     Steps,
+    distinct_labels,
     experiments,
 )
 from clip_geometry.experiments.kit.languages import LanguageSets

@@ -109,7 +109,7 @@ def draw_semantic_map(
 
 
 def tell(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Whether both maps agree more than maps of shuffled pairs do, how faithful they are, and what neighbors they share."""
+    """Whether both maps agree more than with shuffled pairs, how faithful they are, and what neighbors they share."""
     found = {(row["measure"].removeprefix("semantic_map."), row["at"]["modality"]): row for row in rows}
     found = {key: row for key, row in found.items() if row["value"] is not None}
     said = []
