@@ -155,11 +155,11 @@ def _points(axes: Axes, keys: Mapping[Any, str]) -> Iterator[tuple[Any, ...]]:
                 yield named(series, *ends[0 if upright else 1])
         elif isinstance(container, ErrorbarContainer) and container.lines[0] is not None:
             line, _, bars = container.lines
-            lengths = [np.abs(np.diff(np.asarray(bar.get_segments()), axis=1)).max(axis=(1, 2)) / 2 for bar in bars]
+            lengths = [[float(np.ptp(ends, axis=0).max()) / 2 for ends in bar.get_segments()] for bar in bars]
             series = series or _name(line, keys)
             for k, (x, y) in enumerate(zip(*line.get_data(orig=False), strict=True)):
                 # of bars in both directions, those along y
-                yield named(series, x, y, error=float(lengths[-1][k]) if lengths and k < len(lengths[-1]) else None)
+                yield named(series, x, y, error=lengths[-1][k] if lengths and k < len(lengths[-1]) else None)
     for line in axes.lines:
         if id(line) in within or not line.get_visible():
             continue

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clip_geometry.report.numbers import as_number, fixed, plus_minus, to_error
+from clip_geometry.report.numbers import as_number, brief, fixed, plus_minus, to_error
 from clip_geometry.report.words import Words
 
 Row = Mapping[str, Any]
@@ -113,9 +113,10 @@ def before_and_after(before: Iterable[Row], after: Iterable[Row], when: tuple[st
     def two(measure: str, modality: str = "both") -> list[Mapping[str, Any]] | None:
         """Both values as numbers and as text with their errors."""
         found = [
-            {"value": value, "text": plus_minus(value, values.get(measure, modality, "standard_error"))}
+            {"value": value, "text": plus_minus(value, error) if error else brief(value)}
             for values in both
             if (value := values.get(measure, modality)) is not None
+            for error in [values.get(measure, modality, "standard_error")]
         ]
         return found if len(found) == 2 else None
 

@@ -33,7 +33,7 @@ for (const place of links.keys()) if (place) mark.observe(place);
 const large = made("img", { alt: "" });
 const zoom = made("dialog", { id: "zoom" },
   made("form", { method: "dialog" }, made("button", { textContent: "Close" })),
-  made("div", { className: "scroll", tabIndex: 0, role: "region", ariaLabel: "Enlarged figure" }, large));
+  made("div", { className: "scroll", tabIndex: 0, role: "region", ariaLabel: "Enlarged figure" }));
 zoom.addEventListener("click", (event) => event.target.closest("form") || zoom.close());
 document.body.append(zoom);
 for (const image of document.querySelectorAll(".card img")) {
@@ -45,6 +45,7 @@ for (const image of document.querySelectorAll(".card img")) {
     large.src = image.src;
     large.alt = image.alt;
     large.style.width = `${Math.round(Math.max(fitting, 1.6 * image.clientWidth))}px`;
+    zoom.lastChild.replaceChildren(large);
     zoom.ariaLabel = image.alt;
     zoom.showModal();
   });
