@@ -35,9 +35,11 @@ def dark_color(color: str) -> str:
     if max(red, green, blue) - min(red, green, blue) <= GREY:
         dark, light = (int(of[1:3], 16) / 255 for of in (PAPER, INK))
         return _hex(hue, light + (dark - light) * lightness, min(saturation, 0.12)) if lightness < 1 else PAPER
-    while contrast(shown := _hex(hue, lightness, saturation)) < CONTRAST:
-        lightness += 0.02
-    return color if contrast(color) >= CONTRAST else shown
+    shown, share = color, 0.0
+    while contrast(shown) < CONTRAST:  # mixed with white, which keeps the hue
+        share += 0.02
+        shown = "#" + "".join(f"{round(255 * (part + share * (1 - part))):02x}" for part in (red, green, blue))
+    return shown
 
 
 def contrast(color: str, paper: str = PAPER) -> float:

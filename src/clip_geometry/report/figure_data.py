@@ -12,7 +12,7 @@ from matplotlib.container import BarContainer, ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle, StepPatch
-from matplotlib.ticker import FixedFormatter
+from matplotlib.ticker import FixedLocator
 
 from clip_geometry.report.numbers import number
 
@@ -59,7 +59,7 @@ def _shown(cell: str, word: bool) -> str:
 
 def as_csv(figure: Figure) -> str:
     """The points of a figure as CSV: panel, series, x, y and error, of which those that none has are left out."""
-    drawn = [panel for panel in _panels(figure) if panel[2]]
+    drawn = list(_panels(figure))
     points = [point for _, _, found in drawn for point in found]
     labels = [{axes.get_xlabel() for axes, _, _ in drawn}, {axes.get_ylabel() for axes, _, _ in drawn}]
     heads = list(COLUMNS)
@@ -100,16 +100,17 @@ def _plain(label: str) -> str:
 
 
 def _panels(figure: Figure) -> Iterator[tuple[Axes, str, list[Point]]]:
-    """Each panel with its name, "" for a single one, and its points."""
-    every = [axes for axes in figure.axes if axes.axison and axes.get_label() != "<colorbar>"]
-    names: dict[str, int] = {}
+    """Each panel that has points, with its name, "" for a single one."""
     keys = _keys(figure)
-    for place, axes in enumerate(every, start=1):
+    every = [(axes, list(_points(axes, keys))) for axes in figure.axes if axes.get_label() != "<colorbar>"]
+    every = [(axes, points) for axes, points in every if points]
+    names: dict[str, int] = {}
+    for place, (axes, points) in enumerate(every, start=1):
         title = axes.get_title("left") or axes.get_title() or (axes.get_ylabel() if len(every) > 1 else "")
         title = _plain(title) or (f"panel {place}" if len(every) > 1 else "")
         names[title] = names.get(title, 0) + 1
         title += f" ({names[title]})" if names[title] > 1 else ""
-        yield axes, title, [Point(title, *rest) for rest in _points(axes, keys)]
+        yield axes, title, [Point(title, *rest) for rest in points]
 
 
 def _keys(figure: Figure) -> dict[Any, str]:
@@ -214,8 +215,9 @@ def _fits(band: Mapping[float, tuple[float, float]], xs: Iterable[float], ys: Se
 def _ticks(axis: Any) -> Any:
     """A value → the name of the nearest tick, of an axis whose ticks are names; else the value."""
     names: dict[float, str] = {}
-    if isinstance(axis.get_major_formatter(), FixedFormatter):
-        names = dict(zip(map(float, axis.get_majorticklocs()), axis.get_major_formatter().seq, strict=False))
-    if not any(any(c.isalpha() for c in name) for name in names.values()):
+    if isinstance(axis.get_major_locator(), FixedLocator):
+        places = axis.get_majorticklocs()
+        names = dict(zip(map(float, places), axis.get_major_formatter().format_ticks(places), strict=True))
+    if not any(name[:1] != "$" and _plain(name)[:1].isalpha() for name in names.values()):
         return lambda value: None if value is None or not np.isfinite(value) else float(value)
     return lambda value: names[min(names, key=lambda place: abs(place - value))]

@@ -84,7 +84,8 @@ def save_drawings(
     for name, (title, figure, caption, wide) in drawings.items():
         png, svg = save_figure(figure, folder, prefix + name)
         caption = f"{caption} {origin}" if origin else caption
-        data = svg.with_suffix(".csv")
+        data = Path(folder) / f"{prefix}{name}.csv"
+        data.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(data, as_csv(figure).encode())
         entries.append(FigureEntry(prefix + name, title, caption, svg, png, group, wide, data, in_words(figure)))
     return entries

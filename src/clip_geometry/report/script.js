@@ -44,7 +44,9 @@ for (const image of document.querySelectorAll(".card img")) {
     const fitting = Math.min(0.94 * innerWidth, 0.84 * innerHeight * (image.naturalWidth / image.naturalHeight));
     large.src = image.src;
     large.alt = image.alt;
-    large.style.width = `${Math.round(Math.max(fitting, 1.6 * image.clientWidth))}px`;
+    // what would hardly grow on this screen scrolls
+    const width = fitting > 1.25 * image.clientWidth ? fitting : 1.6 * image.clientWidth;
+    large.style.width = `${Math.round(width)}px`;
     zoom.lastChild.replaceChildren(large);
     zoom.ariaLabel = image.alt;
     zoom.showModal();
@@ -94,6 +96,7 @@ for (const table of document.querySelectorAll("table.measures")) {
     flat.hidden = column === null && !search.value.trim();
     for (const body of original) body.hidden = !flat.hidden;
     flat.replaceChildren(...(column === null ? found : found.toSorted(compare)).map(({ line }) => line));
+    table.parentElement.scrollTop = 0;
     count.textContent = flat.hidden ? `${lines.length} lines` : `${found.length} of ${lines.length} lines`;
   };
   [...table.tHead.rows[0].cells].forEach((head, place) => {

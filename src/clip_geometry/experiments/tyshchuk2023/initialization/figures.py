@@ -289,11 +289,10 @@ def draw_initialization(
 
 def tell(rows: Sequence[Row]) -> list[str]:
     """How narrow the cones of untrained models are, what the biases have to do with them, and how near theory comes."""
-    table = table_of(rows)
-    finals = table[table.cosine & table.layer.isna()]
-    if finals.empty:
+    if not rows:
         return []
-    found = []
+    table, found = table_of(rows), []
+    finals = table[table.cosine & table.layer.isna()]
     plain = finals[~finals.zero]
     for zero, shown in ((False, plain), (True, finals[finals.zero])):
         ranges = []
