@@ -4,8 +4,10 @@ import re
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from clip_geometry import measure
 from clip_geometry.runner import run
 from support.browser import WIDTHS, chromium, faults_of, opened
 
@@ -204,6 +206,18 @@ def test_no_other_script_runs_in_the_page(browser, report_of, tmp_path):
         assert shown.evaluate("window.ran") is None
         assert any("Content Security Policy" in error for error in shown.errors)
         assert shown.locator("#zoom").count() == 1  # the page's own did
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_measurement_in_a_notebook_is_read_in_its_colors(browser, tmp_path, dark):
+    rng = np.random.default_rng(0)
+    found = measure(*rng.standard_normal((2, 40, 8)))._repr_html_()
+    page = tmp_path / "cell.html"
+    head = '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="color-scheme" content="light dark">'
+    page.write_text(f"{head}<title>A cell</title><main><h1>A cell</h1>{found}</main>", encoding="utf-8")
+    for width in WIDTHS:
+        with opened(browser, page, width=width, dark=dark) as shown:
+            assert faults_of(shown) == []
 
 
 def test_the_quickstart_is_light_and_quick(browser, report_of):

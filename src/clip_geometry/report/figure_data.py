@@ -62,7 +62,7 @@ def as_csv(figure: Figure) -> str:
     drawn = list(_panels(figure))
     points = [point for _, _, found in drawn for point in found]
     labels = [{axes.get_xlabel() for axes, _, _ in drawn}, {axes.get_ylabel() for axes, _, _ in drawn}]
-    heads = list(COLUMNS)
+    heads: list[str] = list(COLUMNS)
     for k, found in enumerate(labels):  # the axis' own label, where it is that of all panels
         heads[2 + k] = next(iter(found)) or heads[2 + k] if len(found) == 1 else heads[2 + k]
     used = [k for k in range(len(heads)) if any(point[k] not in (None, "") for point in points)]
@@ -158,13 +158,15 @@ def _points(axes: Axes, keys: Mapping[Any, str]) -> Iterator[tuple[Any, ...]]:
             line, _, bars = container.lines
             lengths = [[float(np.ptp(ends, axis=0).max()) / 2 for ends in bar.get_segments()] for bar in bars]
             series = series or _name(line, keys)
-            for k, (x, y) in enumerate(zip(*line.get_data(orig=False), strict=True)):
+            data: Any = line.get_data(orig=False)
+            for k, (x, y) in enumerate(zip(*data, strict=True)):
                 # of bars in both directions, those along y
                 yield named(series, x, y, error=lengths[-1][k] if lengths and k < len(lengths[-1]) else None)
     for line in axes.lines:
         if id(line) in within or not line.get_visible():
             continue
-        series, data = _name(line, keys), line.get_data(orig=False)
+        series = _name(line, keys)
+        data = line.get_data(orig=False)
         z = getattr(line, "get_data_3d", lambda: (None, None, None))()[2]
         free = [not bound for bound in line.get_transform().contains_branch_seperately(axes.transData)]
         if any(free):  # a line across the panel, at a value of one axis
@@ -174,8 +176,8 @@ def _points(axes: Axes, keys: Mapping[Any, str]) -> Iterator[tuple[Any, ...]]:
             continue
         band = next((band for band in bands if _fits(band, *data)), {})
         for k, (x, y) in enumerate(zip(*data, strict=True)):
-            low, high = band.get(float(x), (None, None))
-            yield named(series, x, y, None if z is None else z[k], None if high is None else (high - low) / 2)
+            low, high = band.get(float(x), (0.0, 0.0))
+            yield named(series, x, y, None if z is None else z[k], (high - low) / 2 if band else None)
     for points in axes.collections:
         if isinstance(points, PathCollection) and id(points) not in within:
             series, depth = _name(points, keys), getattr(points, "_offsets3d", None)

@@ -110,7 +110,7 @@ def before_and_after(before: Iterable[Row], after: Iterable[Row], when: tuple[st
     """
     both = Values(before), Values(after)
 
-    def two(measure: str, modality: str = "both") -> list[Mapping[str, Any]] | None:
+    def two(measure: str, modality: str = "both") -> Sequence[Mapping[str, Any]] | None:
         """Both values as numbers and as text with their errors."""
         found = [
             {"value": value, "text": plus_minus(value, error) if error else brief(value)}
