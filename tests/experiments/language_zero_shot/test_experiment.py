@@ -88,8 +88,8 @@ def test_what_is_told():
 
 def test_equal_shares_are_told_once():
     alike = [{**row, "value": 0.999} for row in rows()[::2]]
-    assert tell(alike)[0].startswith("English and Russian prompts each classify 99.9% of 828")
-    assert tell(alike[:1])[0].startswith("English prompts classify 99.9% of 828")
+    assert tell(alike)[0].startswith("English and Russian prompts each classify 99.9 ± 1.0% of 828")
+    assert tell(alike[:1])[0].startswith("English prompts classify 99.9 ± 1.0% of 828")
 
 
 def test_every_number_is_drawn_beside_its_language():

@@ -181,8 +181,8 @@ def test_nothing_is_said_of_states_that_are_missing():
 def test_several_trainings_are_told_by_where_they_end():
     (gaps,) = arms_sentences([("ClipLoss", [GAP]), ("SigLIP", [row("modality_gap", [0.97, 0.9, 0.8, 0.7, 0.6])])])
     assert gaps == (
-        f"The modality gap ends between {GAP['trajectory'][-1]:.3f} (ClipLoss) and 0.600 (SigLIP); before the first step it "
-        "is 0.970."
+        f"The modality gap ends between {GAP['trajectory'][-1]:.3f} (ClipLoss) and 0.600 (SigLIP); before the first "
+        "step it is 0.970."
     )
     (same,) = arms_sentences([("a", [GAP]), ("b", [GAP])])
     assert "at the end of both trainings" in same and arms_sentences([("a", [GAP])]) == []
