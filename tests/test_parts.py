@@ -174,7 +174,7 @@ def test_a_run_of_parts_is_one_page_with_a_section_each_and_goes_on(config, tmp_
     assert document["parts"][1]["experiment"] == "multilingual"
     for text in ("<title>Of the page</title>", "What both parts show.", "First", "Of the first part.", "Second"):
         assert text in html
-    assert html.index('id="part-1"') < html.index('id="part-2"') < html.index("How to reproduce")
+    assert html.index('id="part-1"') < html.index('id="part-2"') < html.index('id="reproduce"')
     assert {path.name for path in (folder / "figures").iterdir()} == {"part-1", "part-2"}
     before = (folder / "results.jsonl").read_bytes()
     monkeypatch.setattr(Geometry, "_rows", lambda *_: pytest.fail("a finished cell was computed again"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clip_geometry.report.findings import before_and_after, findings
+from clip_geometry.report.findings import across, before_and_after, findings
 
 
 def row(measure, value, modality="both", **more):
@@ -171,6 +171,48 @@ def test_a_model_before_and_after_training():
     assert "cosine of 0.45 and two random texts of 0.45; after training 0.20 and 0.051." in cones
     assert classes.endswith("silhouette of images is −0.19 before training and 0.23 after training.")
     assert "7.3 of 256 directions and that of texts over 10 (before training 7.1 and 14)." in dimensions
+
+
+def test_errors_stand_beside_the_values_before_and_after():
+    fresh, trained = row("modality_gap", 0.97, standard_error=0.012), row("modality_gap", 0.24, standard_error=0.006)
+    (gap,) = before_and_after([fresh], [trained], WHEN)
+    assert (
+        gap
+        == "Before training the mean image and the mean text lie 0.970 ± 0.012 apart, after training 0.2400 ± 0.0060."
+    )
+
+
+def gaps(*values, error=None):
+    return [(f"run {k}", [row("modality_gap", value, standard_error=error)]) for k, value in enumerate(values)]
+
+
+def test_of_several_runs_the_least_and_the_largest_value_are_told():
+    (gap,) = across(gaps(0.5, 0.2, 0.9))
+    assert gap == "The distance between the mean image and the mean text is 0.2000 (run 1) to 0.9000 (run 2)."
+    assert across(gaps(0.5)) == []
+
+
+def test_extremes_within_two_standard_errors_are_a_tie():
+    (tie,) = across(gaps(0.50, 0.52, error=0.01))
+    assert tie.endswith("is 0.500 ± 0.010 to 0.520 ± 0.010, equal within two standard errors.")
+    (apart,) = across(gaps(0.50, 0.53, error=0.01))
+    assert "(run 0)" in apart and "equal" not in apart
+    (same,) = across(gaps(0.5, 0.5))
+    assert same.endswith("is 0.5000 in both runs.")
+
+
+def test_runs_are_counted_by_what_an_image_is_closer_to():
+    def run(own, other, error=0.001):
+        shared = {"standard_error": error, "n": 500, "d": 512}
+        return [row("matching_cosine", own, **shared), row("average_cosine", other, "image", **shared)]
+
+    near, far, tie = ("a", run(0.8, 0.2)), ("b", run(0.2, 0.8)), ("c", run(0.50, 0.51, error=0.1))
+    assert across([near, near])[0].startswith("In both runs an image is on average closer to its own text than to")
+    assert across([far, far, far])[0].startswith(
+        "In all 3 runs an image is on average closer to a random image than to"
+    )
+    mixed = across([near, far, tie])[0]
+    assert mixed.startswith("In 1 of 3 runs") and mixed.endswith("and in 1 the difference is within its error.")
 
 
 def test_what_only_one_of_two_runs_has_is_not_compared():

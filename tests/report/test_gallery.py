@@ -133,7 +133,7 @@ def test_a_zero_row_costs_only_the_cosines(tmp_path):
     entries = draw(image, text, None, tmp_path, pipeline=[])
     assert [name for name, entry in entries.items() if entry.svg_path is None] == ["cosine_distributions"]
     assert entries["cosine_distributions"].caption.startswith("Not drawn: text has a zero row (row 3)")
-    assert not list(tmp_path.glob("cosine*")) and len(list(tmp_path.iterdir())) == 6
+    assert not list(tmp_path.glob("cosine*")) and len(list(tmp_path.iterdir())) == 9
 
 
 def test_sets_of_different_dimension_are_drawn_without_what_needs_one_space(tmp_path):
@@ -190,4 +190,4 @@ def test_a_saved_figure_has_its_caption_and_origin(tmp_path):
     drawings = {"one": Drawing("Title", Figure(), "What it shows.", wide=True)}
     (entry,) = save_drawings(drawings, tmp_path, origin="Seed 3.", prefix="01-", group="a run")
     assert (entry.name, entry.caption, entry.group, entry.wide) == ("01-one", "What it shows. Seed 3.", "a run", True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["01-one.png", "01-one.svg"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["01-one.csv", "01-one.png", "01-one.svg"]

@@ -17,7 +17,7 @@ import pytest
 from clip_geometry.geometry import measures
 from clip_geometry.report.explained import facts
 from clip_geometry.report.gallery import FigureEntry, draw_figures
-from clip_geometry.report.page import Section, render_report, write_report
+from clip_geometry.report.page import SCRIPT, Section, render_report, write_report
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Parsed(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
-        self._hidden = tag == "style"
+        self._hidden = tag in ("style", "script")
 
     def handle_endtag(self, tag):
         self._hidden = False
@@ -140,8 +140,10 @@ def test_every_part_is_there(figures):
 
 
 def test_names_are_text_and_never_markup(figures):
-    page = Parsed(render_report(**content(figures)))
-    assert "script" not in {tag for tag, _ in page.tags}
+    source = render_report(**content(figures))
+    page = Parsed(source)
+    assert [attributes for tag, attributes in page.tags if tag == "script"] == [{}]
+    assert re.findall(r"<script>(.*?)</script>", source, re.DOTALL) == [SCRIPT]
     assert not {"b", "i"} & {tag for tag, _ in page.tags}
     assert "<script>alert(1)</script>" in page.text and "Bold & <i>risky</i>" in page.text
 
@@ -190,7 +192,7 @@ def test_every_registered_measure_is_explained():
 
 
 def test_the_trap_opens_beside_the_number_without_a_script():
-    (rows,) = re.findall(r"<table>.*</table>", render_report(**content([])), re.DOTALL)
+    (rows,) = re.findall(r"<table class=\"measures\">.*</table>", render_report(**content([])), re.DOTALL)
     assert rows.count("<summary>⚠ caveat</summary>Do not trust it blindly.</details>") == 3
     unknown = render_report(**content([], rows=[{"measure": "nobody knows", "value": 1.0}]))
     assert "⚠ caveat</summary>" not in unknown
@@ -208,7 +210,7 @@ def test_equal_variants_are_told_once():
 
 def test_what_the_numbers_are_is_told_above_the_table():
     page = render_report(**content([]))
-    assert page.index("± is one standard error, by the jackknife") < page.index("<table>")
+    assert page.index("± is one standard error, by the jackknife") < page.index('<table class="measures">')
     titles = [attributes.get("title", "") for tag, attributes in Parsed(page).tags if tag == "th"]
     assert "Null (Gaussian)" in page and any("isotropic Gaussian sample" in title for title in titles)
 
@@ -250,13 +252,39 @@ def test_a_sweep_is_read_by_the_letters_of_its_runs():
     assert len(headings) == 7  # measure, range, direction, set, run, value, Gaussian
     assert "Measures A fresh · seed 1, zero_bias B fresh · seed 2 ± is one" in page.text
     for label, heading, value in (("A", "fresh · seed 1, zero_bias", "0.5000"), ("B", "fresh · seed 2", "0.6250")):
+        # below the summary, which has the least and the largest of them
         assert f"{label} {heading} The mean image and the mean text lie {value} apart." in page.text
         assert f"both {label} {value}" in page.text
 
 
 def test_a_long_sweep_says_what_it_leaves_out_of_the_summary():
     page = Parsed(render_report(**content([], rows=gaps(*({"seed": seed} for seed in range(6))))))
-    assert page.text.count("lie") == 4 and "2 more are in the table below." in page.text
+    assert "is 0.5000 (run seed 0) to 1.125 (run seed 5)." in page.text
+    assert page.text.count("lie") == 4 and "2 more runs are in the table below." in page.text
+
+
+def test_a_summary_has_three_sentences_and_the_others_are_below_it():
+    said = ["One. Two of it, 0.5 ± 0.1.", "Three. least_squares is four.", "Five."]
+    source = render_report(**content([], sentences=said))
+    (brief,), (more,) = (
+        re.findall(rf"{start}.*?</ul>", source, re.DOTALL) for start in ('<ul class="findings">', "More from these")
+    )
+    items = [re.findall(r"<li>(.*?)</li>", part) for part in (brief, more)]
+    assert items == [["One.", "Two of it, 0.5 ± 0.1.", "Three."], ["least_squares is four.", "Five."]]
+    assert "More from" not in render_report(**content([], sentences=said[:1]))
+
+
+def test_the_contents_lead_to_every_part(figures):
+    for page in (content(figures, sentences=["So it is."]), two_sections(figures)):
+        source = render_report(**page)
+        contents = re.search(r"<nav.*?</nav>", source, re.DOTALL)[0]
+        links = re.findall(r'href="#([\w-]+)">(.+?)</a>', contents)
+        assert [title for _, title in links] == (
+            ["In brief", "Figures", "All numbers", "How to read each measure", "How to reproduce"]
+            if len(page["sections"]) == 1
+            else ["In brief", "The first one", "Languages &amp; words", "How to read each measure", "How to reproduce"]
+        )
+        assert {place for place, _ in links} <= set(re.findall(r' id="([\w-]+)"', source))
 
 
 def test_one_run_has_no_letters():
@@ -303,12 +331,12 @@ def test_several_sections_stand_below_each_other_with_what_is_theirs(figures):
     source = render_report(**two_sections(figures))
     text = Parsed(source).text
     places = [
-        text.index(part)
+        text.index(part, text.index("A <title> & more", 20))  # after the contents
         for part in ("What was measured.", "In brief", "1 The first one", "Of the first.", "2 Languages & words",
                      "Of the second.", "And so.", "captions 7", "0.2100", "How to reproduce")
     ]  # fmt: skip
     assert places == sorted(places)
-    assert source.count('id="reading"') == text.count("How to reproduce") == 1
+    assert source.count('id="reading"') == source.count('<section id="reproduce">') == 1
     assert "Figure 5. The two main directions." in text  # counted through
     ids = [attributes["id"] for _, attributes in Parsed(source).tags if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -318,7 +346,7 @@ def test_several_sections_stand_below_each_other_with_what_is_theirs(figures):
 
 def test_the_opening_has_the_first_sentence_of_each_section(figures):
     text = Parsed(render_report(**two_sections(figures))).text
-    opening = text[text.index("In brief") : text.index("1 The first one")]
+    opening = text[text.rindex("In brief") : text.index("1 The first one")]
     assert "Languages & words It is so." in opening and "And so." not in opening
 
 
@@ -347,6 +375,15 @@ def test_write_report_makes_the_folder_and_repeats_itself(tmp_path, figures):
     second = write_report(tmp_path / "again.html", **content(figures))
     assert first.read_bytes() == second.read_bytes()
     assert first.read_text(encoding="utf-8") == render_report(**content(figures))
+
+
+def test_files_of_figures_are_linked_where_they_lie_beside_the_page(tmp_path, figures):
+    files = [path for entry in figures for path in (entry.csv_path, entry.svg_path, entry.png_path)]
+    folder = files[0].parent.parent
+    page = write_report(folder / "report.html", **content(figures)).read_text(encoding="utf-8")
+    for path in files:
+        assert f'<a href="{path.parent.name}/{path.name}">{path.name}</a>' in page
+    assert '.csv"' not in render_report(**content(figures))
 
 
 PROBE = """<script>

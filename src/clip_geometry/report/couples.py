@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure, SubFigure
 
 from clip_geometry.geometry import measures
+from clip_geometry.report.dark import AS_DRAWN
 from clip_geometry.report.numbers import number, plus_minus, to_error
 from clip_geometry.report.origin import Row
 from clip_geometry.report.style import INK, WIDTH, styled
@@ -92,7 +93,8 @@ def draw_maps(part: Figure | SubFigure, maps: Mapping[str, Sequence[Row]], names
         for (k, m), value in np.ndenumerate(values):
             if np.isfinite(value):
                 dark = image.norm(value) < 0.5
-                axes.text(m, k, number(value), ha="center", va="center", fontsize=6, color="white" if dark else INK)
+                style: dict[str, Any] = {"color": "white" if dark else INK, "gid": f"{AS_DRAWN}:{measure}:{k}:{m}"}
+                axes.text(m, k, number(value), ha="center", va="center", fontsize=6, **style)
         place = axes.get_subplotspec()
         lowest = place.rowspan.start * across + place.colspan.start + across >= len(maps)
         axes.set(xticks=range(len(names)), yticks=range(len(names)))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clip_geometry.report.numbers import as_number, fixed, plus_minus, to_error
+from clip_geometry.report.numbers import as_number, brief, fixed, plus_minus, to_error
 from clip_geometry.report.words import Words
 
 Row = Mapping[str, Any]
@@ -40,6 +40,66 @@ def findings(rows: Iterable[Row]) -> list[str]:
     return [sentence for about in (_nearest, _gap, _cone, _dimensions) if (sentence := about(values))]
 
 
+def across(runs: Sequence[tuple[str, Iterable[Row]]]) -> list[str]:
+    """What several runs have in common and where they differ: how many keep pairs together, and the least and the
+    largest gap, average cosine and number of directions, which are ties within two standard errors.
+
+    Args:
+        runs: The name of each run, and its rows.
+    """
+    found = [(name, Values(rows)) for name, rows in runs]
+    sentences = []
+    sides = [side for _, values in found if (side := _side(values)) is not None]
+    if len(sides) > 1:
+        sentences.append(WORDS("sides", sides.count("text"), sides.count("image"), len(sides)))
+    for macro, measure, modalities in (
+        ("gaps", "modality_gap", ("both",)),
+        ("neighbors", "retrieval[mixed].image.same_modality_at_10", ("both",)),
+        ("cosines", "average_cosine", ("image", "text")),
+        ("spreads", "participation_ratio", ("image", "text")),
+    ):
+        ranges = [(name, ends) for name in modalities if (ends := _ends(found, measure, name))]
+        if ranges:
+            sentences.append(WORDS(macro, ranges))
+    return sentences
+
+
+def _ends(found: Sequence[tuple[str, Values]], measure: str, modality: str) -> dict[str, Any] | None:
+    """The least and the largest value with the names of their runs; None of fewer than two runs."""
+    known = [
+        (value, values.get(measure, modality, "standard_error") or 0.0, name)
+        for name, values in found
+        if (value := values.get(measure, modality)) is not None
+    ]
+    if len(known) < 2:
+        return None
+    least, most = min(known), max(known)
+    low, high = (plus_minus(value, error or None, least[0], most[0]) for value, error, _ in (least, most))
+    return {
+        "low": low,
+        "high": high,
+        "at": (least[2], most[2]),
+        "count": len(known),
+        "tie": most[0] - least[0] <= max(2 * math.hypot(least[1], most[1]), ROUNDING),
+    }
+
+
+def _side(values: Values) -> str | None:
+    """What an image is closer to, its own "text" or a random "image", "" for a tie; None if that is not known."""
+    matching, stranger = values.get("matching_cosine"), values.get("average_cosine", "image")
+    if matching is None or stranger is None:
+        return None
+    same = fixed(matching, 4) == fixed(stranger, 4) or abs(matching - stranger) < _by_chance(values)
+    return "" if same else "text" if matching > stranger else "image"
+
+
+def _by_chance(values: Values) -> float:
+    """Two standard errors of the two cosines of `_nearest`, and four of n cosines of random directions."""
+    n, d = (values.get("matching_cosine", key=key) for key in ("n", "d"))
+    errors = [values.get(*row, "standard_error") for row in (("matching_cosine", "both"), ("average_cosine", "image"))]
+    return max(2 * math.hypot(*(error or 0.0 for error in errors)), 4 / math.sqrt(n * d) if n and d else 0.0)
+
+
 def before_and_after(before: Iterable[Row], after: Iterable[Row], when: tuple[str, str]) -> list[str]:
     """What changed between two runs of the same rows.
 
@@ -50,8 +110,14 @@ def before_and_after(before: Iterable[Row], after: Iterable[Row], when: tuple[st
     """
     both = Values(before), Values(after)
 
-    def two(measure: str, modality: str = "both") -> list[float] | None:
-        found = [value for values in both if (value := values.get(measure, modality)) is not None]
+    def two(measure: str, modality: str = "both") -> Sequence[Mapping[str, Any]] | None:
+        """Both values as numbers and as text with their errors."""
+        found = [
+            {"value": value, "text": plus_minus(value, error) if error else brief(value)}
+            for values in both
+            if (value := values.get(measure, modality)) is not None
+            for error in [values.get(measure, modality, "standard_error")]
+        ]
         return found if len(found) == 2 else None
 
     own, image, text = two("matching_cosine"), two("average_cosine", "image"), two("average_cosine", "text")
@@ -62,7 +128,7 @@ def before_and_after(before: Iterable[Row], after: Iterable[Row], when: tuple[st
         "pairs_then": [own, image],
         "cones_then": [image, text],
         "classes_then": [two("silhouette", "image")],
-        "dimensions_then": [pair and [_count(each) for each in pair] for pair in directions],
+        "dimensions_then": [pair and [_short(each) for each in pair] for pair in directions],
     }
     more = {
         "gap_then": {"null": both[1].get("modality_gap", key="null_value")},
@@ -79,12 +145,8 @@ def _nearest(values: Values) -> str | None:
     own = {"value": matching, "to": "its own text", "cosine": values.cosine("matching_cosine")}
     image = {"value": stranger, "to": "a random image", "cosine": values.cosine("average_cosine", "image")}
     near, far = (own, image) if matching > stranger else (image, own)
-    n, d = (values.get("matching_cosine", key=key) for key in ("n", "d"))
-    errors = [values.get(*row, "standard_error") for row in (("matching_cosine", "both"), ("average_cosine", "image"))]
-    # two standard errors of the two cosines, and four of n cosines of random directions
-    chance = max(2 * math.hypot(*(error or 0.0 for error in errors)), 4 / math.sqrt(n * d) if n and d else 0.0)
     same = fixed(matching, 4) == fixed(stranger, 4)
-    by_chance = abs(matching - stranger) < chance
+    by_chance = abs(matching - stranger) < _by_chance(values)
     return WORDS("nearest", near, far, values.cosine("random_cosine"), same, by_chance)
 
 
@@ -122,6 +184,10 @@ def _dimensions(values: Values) -> str | None:
 def _known(nulls: Sequence[str | None]) -> Sequence[str | None]:
     """The null values, none unless all are known."""
     return [] if None in nulls else nulls
+
+
+def _short(count: Mapping[str, Any]) -> str:
+    return count["text"] if "±" in count["text"] else _count(count["value"])
 
 
 def _count(ratio: float) -> str:

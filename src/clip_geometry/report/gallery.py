@@ -10,12 +10,14 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from clip_geometry.files import write_atomically
 from clip_geometry.geometry import coordinate_std
 from clip_geometry.geometry._core.rows import as_rows, mean_row
 from clip_geometry.registry import InputError
 from clip_geometry.report import figures
 from clip_geometry.report.cosines import MAX_COSINES, sampled_cosines
 from clip_geometry.report.couples import couples, heat_maps, names_of
+from clip_geometry.report.figure_data import as_csv, in_words
 from clip_geometry.report.origin import Row, pipeline_words, with_options
 from clip_geometry.report.style import save_figure
 from clip_geometry.report.words import Words
@@ -42,6 +44,8 @@ class FigureEntry:
         png_path: The bitmap, None if it was not drawn.
         group: A heading for the figures of one run of a sweep.
         wide: Whether it takes the width of two others.
+        csv_path: The points that it shows as a table, None if it was not drawn.
+        alternative: Its axes and series in words.
     """
 
     name: str
@@ -51,6 +55,8 @@ class FigureEntry:
     png_path: Path | None
     group: str = ""
     wide: bool = False
+    csv_path: Path | None = None
+    alternative: str = ""
 
 
 class Drawing(NamedTuple):
@@ -65,7 +71,7 @@ class Drawing(NamedTuple):
 def save_drawings(
     drawings: Mapping[str, Drawing], folder: str | Path, *, origin: str = "", prefix: str = "", group: str = ""
 ) -> list[FigureEntry]:
-    """Save figures as PNG and SVG.
+    """Save figures as PNG and SVG, and what they show as CSV.
 
     Args:
         drawings: File name → drawing.
@@ -78,7 +84,10 @@ def save_drawings(
     for name, (title, figure, caption, wide) in drawings.items():
         png, svg = save_figure(figure, folder, prefix + name)
         caption = f"{caption} {origin}" if origin else caption
-        entries.append(FigureEntry(prefix + name, title, caption, svg, png, group, wide))
+        data = Path(folder) / f"{prefix}{name}.csv"
+        data.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(data, as_csv(figure).encode())
+        entries.append(FigureEntry(prefix + name, title, caption, svg, png, group, wide, data, in_words(figure)))
     return entries
 
 

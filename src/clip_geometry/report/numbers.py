@@ -1,6 +1,7 @@
 """Numbers as text: four significant digits, no false precision, an en dash for what is missing."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 MISSING = "–"
@@ -71,6 +72,19 @@ def _error_decimals(error: Any) -> int | None:
 def _exponent(value: float, digits: int) -> int:
     """The power of ten after rounding to `digits` digits: 0.99999 is 1.000, not 1.0000."""
     return int(f"{value:.{digits - 1}e}".partition("e")[2])
+
+
+TIE = 2.0  # standard errors of a difference, up to which two values are a tie
+
+
+def differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether the values of two rows differ by more than two standard errors of their difference.
+
+    The rows do not say how their errors depend on each other; as of independent samples they are rather too large, so
+    that no tie is called a difference. A row without an error counts as exact.
+    """
+    errors = [as_number(row.get("standard_error")) or 0.0 for row in (one, other)]
+    return abs(one["value"] - other["value"]) > max(TIE * math.hypot(*errors), ROUNDING)
 
 
 def brief(value: float) -> str:

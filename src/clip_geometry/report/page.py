@@ -1,26 +1,33 @@
-"""The report: one self-contained HTML file, without network access or scripts."""
+"""The report: one self-contained HTML file, without network access, which can be read without its script."""
 
 import base64
+import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from clip_geometry.files import write_atomically
 from clip_geometry.report import explained
 from clip_geometry.report.couples import couples, matrices
-from clip_geometry.report.findings import findings
+from clip_geometry.report.figure_data import Table
+from clip_geometry.report.findings import across, findings
 from clip_geometry.report.gallery import FigureEntry
 from clip_geometry.report.grid import Grid
 from clip_geometry.report.origin import Row, Run, parts, runs
 from clip_geometry.report.table import TRACK, Explanation, anchor, build_table, explain, group_order
 
+MAX_SENTENCES = 3  # of a section's summary; the others are below it, collapsed
 MAX_RUNS_IN_BRIEF = 4  # a sweep over more runs is read in the table
+SCRIPT = Path(__file__).with_name("script.js").read_text(encoding="utf-8")
 
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[“(]?[A-ZА-Я]|[a-z]+[_\[])")
 _REFERENCE = re.compile(r"https?://[^\s<>\"]+|doi:[^\s,;]+|arXiv:\d{4}\.\d{4,5}", re.IGNORECASE)
 _RESOLVERS = {"doi": "https://doi.org/", "arxiv": "https://arxiv.org/abs/"}
 
@@ -61,6 +68,7 @@ def render_report(
     command: str = "",
     config: str = "",
     versions: Mapping[str, str] | None = None,
+    folder: Path | None = None,
 ) -> str:
     """Render the page.
 
@@ -72,7 +80,14 @@ def render_report(
         command: How to reproduce it, like the two that follow.
         config: YAML text.
         versions: Package → version.
+        folder: Where the page will be; files below it are linked, others only named.
     """
+
+    def beside(file: Path) -> Markup:
+        if folder is None or not file.is_relative_to(folder):
+            return escape(file.name)
+        return Markup('<a href="{}">{}</a>').format(quote(file.relative_to(folder).as_posix()), file.name)
+
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -84,24 +99,25 @@ def render_report(
         facts=explained.facts,
         anchor=anchor,
         references=_references,
+        data=lambda file: Table.read(file.read_text(encoding="utf-8")),
+        beside=beside,
         data_uri=lambda svg: f"data:image/svg+xml;base64,{base64.b64encode(svg.read_bytes()).decode()}",
     )
     rows = [row for section in sections for row in section.rows]
     numbers = count(1)  # figures are numbered throughout
     shown = []
     for number, section in enumerate(sections, start=1):
-        found = [(part, said) for part in parts(section.rows) if (said := findings(part.rows))]
-        if section.sentences:
-            found = [(Run("", ""), list(section.sentences))]
+        brief, more, left_out = _told(section)
         crossed = couples(section.rows) if len(runs(section.rows)) == 1 else []  # of a sweep they stay lines
         shown.append(
             {
                 **vars(section),
                 "number": number,
                 "facts": [(name, text) for name, value in section.facts.items() if (text := _fact(value))],
-                "findings": found[:MAX_RUNS_IN_BRIEF],
-                "with_errors": any("±" in sentence for _, said in found[:MAX_RUNS_IN_BRIEF] for sentence in said),
-                "left_out": len(found[MAX_RUNS_IN_BRIEF:]),
+                "findings": brief,
+                "more": more,
+                "with_errors": any("±" in sentence for sentence in brief),
+                "left_out": left_out,
                 "table": build_table([row for row in section.rows if row not in crossed], explanations),
                 "crossed": matrices(crossed),
                 "explained": bool(_explained(section.rows, explanations)),
@@ -120,14 +136,31 @@ def render_report(
         command=command,
         config=config,
         versions=dict(versions or {}),
+        script=SCRIPT,
+        script_hash=base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode(),
     )
+
+
+def _told(section: Section) -> tuple[list[str], list[tuple[Run, list[str]]], int]:
+    """The summary of a section, what its rows say beyond it by run, and how many runs are left out."""
+    if section.sentences:
+        said = [each for sentences in section.sentences for each in _SENTENCE_END.split(sentences)]
+        rest = said[MAX_SENTENCES:]
+        return said[:MAX_SENTENCES], [(Run("", ""), rest)] if rest else [], 0
+    found = [(part, said) for part in parts(section.rows) if (said := findings(part.rows))]
+    if len(found) < 2:
+        said = found[0][1] if found else []
+        rest = said[MAX_SENTENCES:]
+        return said[:MAX_SENTENCES], [(Run("", ""), rest)] if rest else [], 0
+    brief = across([(part.heading or part.label, part.rows) for part, _ in found])[:MAX_SENTENCES]
+    return brief, found[:MAX_RUNS_IN_BRIEF], len(found[MAX_RUNS_IN_BRIEF:])
 
 
 def write_report(path: str | Path, **content: Any) -> Path:
     """Write `render_report(**content)` to a file, atomically. Returns its path."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, render_report(**content).encode())
+    write_atomically(path, render_report(**content, folder=path.parent).encode())
     return path
 
 

@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from clip_geometry.files import write_atomically
+from clip_geometry.report.dark import with_dark_mode
 
 # Okabe & Ito 2008: told apart with every common color vision deficiency; template.css uses the same values
 IMAGE, TEXT, MATCHING, NEUTRAL = "#0072B2", "#D55E00", "#009E73", "#6E7781"
@@ -128,7 +129,8 @@ def legend_above(figure: Figure, axes: Axes, *, columns: int = 4) -> None:
 def save_figure(figure: Figure, folder: str | Path, name: str) -> tuple[Path, Path]:
     """Write folder/name.png and folder/name.svg, each atomically.
 
-    The bytes depend on the figure only (no date, no random ids). The folder is created if it is missing.
+    The bytes depend on the figure only (no date, no random ids). The folder is created if it is missing. The bitmap is
+    white, for papers; the vector file follows the reader's color scheme.
 
     Returns:
         The paths of the PNG and of the SVG.
@@ -139,5 +141,6 @@ def save_figure(figure: Figure, folder: str | Path, name: str) -> tuple[Path, Pa
     for path, metadata in ((png, {}), (svg, {"Date": None})):
         buffer = io.BytesIO()
         figure.savefig(buffer, format=path.suffix[1:], metadata=metadata)
-        write_atomically(path, buffer.getvalue())
+        drawn = buffer.getvalue()
+        write_atomically(path, with_dark_mode(drawn.decode()).encode() if path == svg else drawn)
     return png, svg

@@ -93,7 +93,7 @@ def says(sentence, *phrases):
 
 
 def test_what_is_told_of_a_model_and_its_maps():
-    index, clusters, best, cone, isotropic, accuracy = tell(ALL, "plain")
+    index, best, isotropic, accuracy, clusters, cone = tell(ALL, "plain")
     says(
         index,
         "81% of the ten rows",
@@ -121,7 +121,7 @@ def test_nothing_is_told_that_the_rows_do_not_say():
     # a gap that no map closes, and accuracies that fall alike
     told = tell([*PLAIN, *rows("other", gap=0.2, own=0.6, seen=0.9, held_out=0.89)], "plain")
     assert told[0] == "81% of the ten rows nearest to an image are images, where an even mix has 50%."
-    assert told[-1].endswith("correctly (chance 1.25%).")
+    assert told[1].endswith("correctly (chance 1.25%).") and told[2].startswith("The silhouette barely")
 
 
 def test_maps_within_the_error_tie_and_what_recall_loses_stands_beside():

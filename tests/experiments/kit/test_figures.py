@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from clip_geometry.experiments.kit.figures import Curve, Panel, deviation, panels_figure
+from clip_geometry.experiments.kit.figures import Curve, Panel, deviation, map_sentences, panels_figure
 
 STEPS = np.array([0, 1, 10, 40])
 RUNS = np.array([[0.1, 0.2, 0.4, 0.5], [0.1, 0.4, 0.6, 0.9]])
@@ -59,3 +59,34 @@ def test_ends_and_levels_are_drawn():
     (axes,) = drawn(panel).axes
     assert [text.get_text() for text in axes.texts] == ["0.10→0.50"] and axes.get_title(loc="left") == "gap"
     assert [line.get_ydata()[0] for line in axes.lines] == [0.1, 0.3]
+
+
+def scored(name, value, error=0.01, **at):
+    return {"measure": "score", "value": value, "standard_error": error, "null_value": 0.1, "at": {"row": name, **at}}
+
+
+def test_maps_beyond_the_error_of_the_first_are_told_with_their_ties():
+    rows = [scored("as it is", 0.5), scored("up", 0.8), scored("up too", 0.79), scored("down", 0.2)]
+    (told,) = map_sentences(rows, {"score": "accuracy"}, key=None)
+    assert told == (
+        "The accuracy is 0.500 ± 0.010 with “as it is” (null value 0.1000); it is highest after “up” (0.800 ± 0.010) "
+        "and “up too” (0.790 ± 0.010), a tie, and lowest after “down” (0.200 ± 0.010)."
+    )
+
+
+def test_maps_within_the_error_change_nothing():
+    (told,) = map_sentences([scored("a", 0.5), scored("b", 0.51), scored("c", 0.48)], {"score": "accuracy"}, key=None)
+    assert told.endswith("; none of the 2 other maps changes it by more than two standard errors (0.480 to 0.510).")
+    (told,) = map_sentences([scored("a", 0.5), scored("b", 0.6)], {"score": "accuracy"}, key=None, label="RN50")
+    assert told.startswith("RN50: the accuracy") and told.endswith("and no map lowers it beyond the error.")
+    (alone,) = map_sentences([scored("a", 0.5)], {"score": "accuracy"}, key=None)
+    assert alone == "The accuracy is 0.500 ± 0.010 with “a” (null value 0.1000)."
+
+
+def test_each_series_has_a_sentence_and_means_over_draws_come_before_single_ones():
+    splits = [scored(name, 0.5, split=split) for name in "ab" for split in ("train", "test")]
+    told = map_sentences(splits, {"score": "loss"}, key="split")
+    assert [each[:23] for each in told] == ["The loss on test pairs ", "The loss on train pairs"]
+    (mean,) = map_sentences([scored("a", 0.9, draw=0), scored("a", 0.5)], {"score": "accuracy"}, key=None)
+    assert "0.500" in mean and "0.900" not in mean
+    assert map_sentences([], {"score": "accuracy"}, key=None) == []

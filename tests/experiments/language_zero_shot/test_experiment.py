@@ -79,15 +79,17 @@ def rows():
 
 def test_what_is_told():
     seen, held_out = tell(rows())
-    assert seen.startswith("English and Russian prompts classify 99.9% and 99.5% of 828 unseen images of seen classes")
+    assert seen.startswith(
+        "English and Russian prompts classify 99.9 ± 1.0% and 99.5 ± 1.0% of 828 unseen images of seen"
+    )
     assert seen.endswith("correctly (chance 1.25%).")
-    assert "98.0% and 88.0% of 172 unseen images of held-out classes correctly." in held_out
+    assert "98.0 ± 1.0% and 88.0 ± 1.0% of 172 unseen images of held-out classes correctly." in held_out
 
 
 def test_equal_shares_are_told_once():
     alike = [{**row, "value": 0.999} for row in rows()[::2]]
-    assert tell(alike)[0].startswith("English and Russian prompts each classify 99.9% of 828")
-    assert tell(alike[:1])[0].startswith("English prompts classify 99.9% of 828")
+    assert tell(alike)[0].startswith("English and Russian prompts each classify 99.9 ± 1.0% of 828")
+    assert tell(alike[:1])[0].startswith("English prompts classify 99.9 ± 1.0% of 828")
 
 
 def test_every_number_is_drawn_beside_its_language():

@@ -57,7 +57,9 @@ def test_the_caption_tells_what_it_came_to(tmp_path):
         and "4 states" in entry.caption
         and entry.caption.endswith("seed 0.")
     )
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["01-teach_text.png", "01-teach_text.svg"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        f"01-teach_text.{kind}" for kind in ("csv", "png", "svg")
+    ]
     assert draw_teach_text(ROWS[4:], folder=tmp_path, origin="") == []
 
 

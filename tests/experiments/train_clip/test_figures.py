@@ -6,6 +6,7 @@ import pytest
 from clip_geometry.experiments.train_clip.figures import (
     MAIN,
     MORE,
+    arms_sentences,
     draw_train_clip,
     training_figure,
     training_sentences,
@@ -146,7 +147,7 @@ ALL = [GAP, CONE, SEEN, HELD_OUT, CLUSTERS, SCORE]
 
 def test_sentences_of_a_training():
     """Half of the change: the cone passes 0.325 at step 1, the gap 0.605 at step 10, the accuracy 0.5 at step 100."""
-    order, gap, accuracy, clusters = training_sentences(ALL)
+    gap, accuracy, order, clusters = training_sentences(ALL)
     assert "at step 1 for the cone of images, at step 10 for the modality gap and at step 100 for accuracy" in order
     assert "out of 1000 steps" in order
     assert "falls from 0.97" in gap and "from step 100 on it stays between 0.24 and 0.26." in gap
@@ -157,7 +158,7 @@ def test_sentences_of_a_training():
 
 def test_the_order_is_that_of_the_curves():
     late = row("average_cosine", [0.45, 0.45, 0.45, 0.44, 0.2], "image")
-    order = training_sentences([GAP, late])[0]
+    order = training_sentences([GAP, late])[1]
     assert "at step 10 for the modality gap and at step 1000 for the cone of images" in order
 
 
@@ -175,3 +176,13 @@ def test_nothing_is_said_of_states_that_are_missing():
     gap = {**GAP, "trajectory": [0.97, None, 0.4, 0.26, 0.24]}
     assert training_sentences([gap, {"measure": "train_clip.change", "value": 0.1, "at": {"of": "silhouette"}}]) == []
     assert training_sentences([]) == []
+
+
+def test_several_trainings_are_told_by_where_they_end():
+    (gaps,) = arms_sentences([("ClipLoss", [GAP]), ("SigLIP", [row("modality_gap", [0.97, 0.9, 0.8, 0.7, 0.6])])])
+    assert gaps == (
+        f"The modality gap ends between {GAP['trajectory'][-1]:.3f} (ClipLoss) and 0.600 (SigLIP); before the first "
+        "step it is 0.970."
+    )
+    (same,) = arms_sentences([("a", [GAP]), ("b", [GAP])])
+    assert "at the end of both trainings" in same and arms_sentences([("a", [GAP])]) == []

@@ -62,7 +62,7 @@ def tell(rows: Sequence[Row], first: str, twins: Sequence[str] = ()) -> list[str
     """
     table = Table(rows)
     maps = [name for name in table.names if name != first and name not in twins]
-    about = (_index, _clusters, _best, _opened_cone, _isotropic, _accuracy)
+    about = (_index, _best, _isotropic, _accuracy, _clusters, _opened_cone)
     return [sentence for tell_of in about if (sentence := tell_of(table, first, maps))]
 
 

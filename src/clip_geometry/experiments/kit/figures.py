@@ -12,7 +12,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, ScalarForm
 from numpy.typing import NDArray
 
 from clip_geometry.report.gallery import Drawing, FigureEntry, save_drawings
-from clip_geometry.report.numbers import fixed
+from clip_geometry.report.numbers import differ, fixed, plus_minus
 from clip_geometry.report.style import DOTTED, NEUTRAL, error_dots, legend_above, name_lines, new_axes, styled
 from clip_geometry.report.words import Words
 
@@ -214,6 +214,48 @@ def draw_maps(
             WORDS("curve", family, len(members), maps[0]),
         )
     return save_drawings(drawn, folder, origin=origin, prefix=prefix, group=group)
+
+
+def map_sentences(rows: Sequence[Row], measures: Mapping[str, str], *, key: str | None, label: str = "") -> list[str]:
+    """What maps do to a number: a sentence for each measure, or for each value of `at[key]`, the last one first.
+
+    Args:
+        rows: Result rows; `at.row` names their map, and the first map is the one that others are compared with.
+        measures: Measure → what it is called.
+        key: The key of `at` whose values are told apart.
+        label: The name of the run among several.
+    """
+    sentences = []
+    for measure, what in measures.items():
+        of_measure = [row for row in rows if row["measure"] == measure and row.get("value") is not None]
+        if any("draw" not in row["at"] for row in of_measure):  # the means of several draws
+            of_measure = [row for row in of_measure if "draw" not in row["at"]]
+        for kind in reversed(dict.fromkeys(row["at"].get(key) for row in of_measure)):
+            first, *others = [row for row in of_measure if row["at"].get(key) == kind]
+            above = [row for row in others if row["value"] > first["value"] and differ(row, first)]
+            below = [row for row in others if row["value"] < first["value"] and differ(row, first)]
+            said = {
+                "what": f"{what} on {kind} pairs" if kind else what,
+                "highest": _extreme(above, 1),
+                "lowest": _extreme(below, -1),
+                "ends": [fixed(end(row["value"] for row in others), 3) for end in (min, max)] if others else [],
+            }
+            sentences.append(WORDS("map_effect", label, _told(first), first.get("null_value"), len(others), **said))
+    return sentences
+
+
+def _told(row: Row) -> dict[str, str]:
+    return {"name": row["at"]["row"], "value": plus_minus(row["value"], row.get("standard_error"))}
+
+
+def _extreme(rows: Sequence[Row], sign: int) -> list[dict[str, str]]:
+    """The row of the largest value times sign, and those that it does not differ from."""
+    best = max(rows, key=lambda row: sign * row["value"], default=None)
+    return (
+        []
+        if best is None
+        else [_told(best), *(_told(row) for row in rows if row is not best and not differ(row, best))]
+    )
 
 
 def _maps(series: Series) -> list[str]:

@@ -110,10 +110,11 @@ class MapsExperiment(Experiment):
     """A table with one line per map. A cell is one map, so that adding a map computes only that one.
 
     drawn: measure → its name in the legends of the figures. series_by: if one measure is drawn, the key of `at` whose
-    values are its series.
+    values are its series. in_brief: measure → what the report's summary calls it, the most important first.
     """
 
     drawn: ClassVar[Mapping[str, str]]
+    in_brief: ClassVar[Mapping[str, str]] = {}
     series_by: ClassVar[str | None] = None
 
     def sets(self, role: str) -> Sets:
@@ -207,6 +208,18 @@ class MapsExperiment(Experiment):
             "maps": len(config.maps),
             "seed": config.seed,
         }
+
+    @classmethod
+    def sentences(cls, planned: "Sequence[Any]") -> list[str]:
+        """For each number of `in_brief`: its value without a map, and the maps that improve and worsen it most."""
+        from clip_geometry.experiments.kit.figures import map_sentences
+
+        found = [(each.label() if len(planned) > 1 else "", each.finished_rows()) for each in planned]
+        return [
+            sentence
+            for label, rows in found
+            for sentence in map_sentences(rows, cls.in_brief, key=cls.series_by, label=label)
+        ]
 
     def label(self) -> str:
         model = self.config.model

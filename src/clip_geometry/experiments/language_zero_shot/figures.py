@@ -61,6 +61,11 @@ def language_figure(rows: Sequence[Row]) -> Figure:
     return figure
 
 
+def _share(row: Row) -> str:
+    error = f" ± {100 * row['standard_error']:.1f}" if row.get("standard_error") else ""
+    return f"{100 * row['value']:.1f}{error}%"
+
+
 def _by_kind(rows: Sequence[Row]) -> dict[str, list[Row]]:
     kinds: dict[str, list[Row]] = {}
     for row in rows:
@@ -72,7 +77,7 @@ def tell(rows: Sequence[Row]) -> list[str]:
     """The accuracy in every language, one sentence per kind of classes."""
     sentences = []
     for kind, found in _by_kind(rows).items():
-        shares = [f"{100 * row['value']:.1f}%" for row in found]
+        shares = [_share(row) for row in found]
         languages = [spoken(row["at"]["language"]) for row in found]
         chance = None if sentences else found[0]["null_value"]
         shares = shares if len(set(shares)) > 1 else shares[:1]

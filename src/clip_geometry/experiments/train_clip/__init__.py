@@ -231,10 +231,17 @@ class TrainClip(Experiment):
 
     @classmethod
     def sentences(cls, planned: "Sequence[TrainClip]") -> list[str]:
-        from clip_geometry.experiments.train_clip.claims import train_clip_findings
+        from clip_geometry.experiments.train_clip.claims import SEEDS, train_clip_findings
+        from clip_geometry.experiments.train_clip.figures import arms_sentences
 
-        alone = cls.sentences_of(planned[0].finished_rows()) if len(planned) == 1 else []
-        return [*train_clip_findings(row for each in planned for row in each.finished_rows()), *alone]
+        rows = [each.finished_rows() for each in planned]
+        if len(planned) == 1:
+            told = cls.sentences_of(rows[0])
+        else:
+            told = arms_sentences([(each.label(), of) for each, of in zip(planned, rows, strict=True)])
+        claims = train_clip_findings(row for of in rows for row in of)
+        undecided = len({each.config.seed for each in planned}) < SEEDS
+        return [*told[:2], *claims, *told[2:]] if undecided else [*claims, *told]
 
     @classmethod
     def sentences_of(cls, rows: Sequence[Row]) -> list[str]:

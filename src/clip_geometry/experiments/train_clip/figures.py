@@ -189,6 +189,25 @@ def training_figure(arms: Arms, panels: Sequence[Shown] = MAIN) -> Figure:
 # --- sentences
 
 
+def arms_sentences(arms: Sequence[tuple[str, Sequence[Mapping[str, Any]]]]) -> list[str]:
+    """Where several trainings end: the least and the largest gap, accuracy and IsoScore, with the trainings' labels."""
+    curves = [(label, curves_of(rows)[0]) for label, rows in arms]
+    named = {
+        "the modality gap": GAP,
+        "accuracy on seen classes": SEEN,
+        "accuracy on held-out classes": HELD_OUT,
+        "IsoScore of images": ("isoscore[unbiased]", "image", "all"),
+        "the class silhouette of images": CLUSTERS,
+    }
+    said = []
+    for name, key in named.items():
+        ends = [(float(of[key][-1]), float(of[key][0]), label) for label, of in curves if key in of]
+        ends = [each for each in ends if np.isfinite(each[:2]).all()]
+        if len(ends) > 1:
+            said.append(words("arms", name, min(ends), max(ends), [first for _, first, _ in ends], len(ends)))
+    return said
+
+
 def training_sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Sentences about the curves of one training: what changes first, what last, and what stays. Curves that are
     missing, undefined in a state or constant are left out."""
@@ -200,10 +219,6 @@ def training_sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         return int(np.argmax((curves[key] - first) / (last - first) >= 0.5))
 
     said = []
-    names = {GAP: "the modality gap", CONE: "the cone of images", SEEN: "accuracy on seen classes"}
-    ranked = sorted(((name, steps[half_way(key)]) for key, name in names.items() if key in curves), key=itemgetter(1))
-    if len(ranked) > 1:
-        said.append(words("half_way", ranked, steps[-1]))
     if GAP in curves:
         gap = curves[GAP]
         near = np.abs(gap - gap[-1]) <= STAYS * abs(gap[-1] - gap[0])
@@ -214,6 +229,10 @@ def training_sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if SEEN in curves and HELD_OUT in curves:
         state, both = half_way(SEEN), np.stack([curves[SEEN], curves[HELD_OUT]])
         said.append(words("zero_shot", steps[state], both[:, state], both[:, -1]))
+    names = {GAP: "the modality gap", CONE: "the cone of images", SEEN: "accuracy on seen classes"}
+    ranked = sorted(((name, steps[half_way(key)]) for key, name in names.items() if key in curves), key=itemgetter(1))
+    if len(ranked) > 1:
+        said.append(words("half_way", ranked, steps[-1]))
     score = curves.get(("isoscore[unbiased]", "image", "all"))
     if score is not None and CLUSTERS in curves and curves[CLUSTERS][-1] > curves[CLUSTERS][0]:
         moved = score[-1] / score[0] - 1

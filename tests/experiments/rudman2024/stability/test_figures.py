@@ -9,6 +9,7 @@ from clip_geometry.experiments.rudman2024.stability.figures import (
     label_of,
     numbers_of,
     shrinkage_figure,
+    tell,
     which_when,
     words,
 )
@@ -112,3 +113,18 @@ def test_figures_are_saved_with_captions(tmp_path):
         assert entry.group == "g"
     assert "At n = 64" in entries[1].caption
     assert draw_stability([], n=64, zetas=(0.2,), origin="", folder=tmp_path) == []
+
+
+def test_the_summary_has_biases_the_least_error_and_twins():
+    rows = [{**row, "d": 128} for row in ROWS]
+    biases, least, twins = tell(rows, 64, (0.2,))
+    assert biases.startswith("Of 64 rows in 128 dimensions plain IsoScore is off by up to −0.0469 ± 0.0010 on average")
+    assert "for none of 3 clouds the unbiased score's bias is within two standard errors of 0" in biases
+    assert least.startswith("The smallest root mean square error at this size has plain for all 3 clouds.")
+    scores = [0.644 + numbers("bias", cloud, 64) for cloud in ("long", "heavy")]
+    assert f"plain scores of {scores[0]:.4f} ± 0.0010 (long) and {scores[1]:.4f} ± 0.0010 (heavy)." in twins
+    wide = [{**row, "standard_error": 1.0} for row in rows]
+    biases, least, twins = tell(wide, 64, (0.2,))
+    assert "for 3 of 3 clouds" in biases and "(a tie) for all 3 clouds." in least
+    assert twins.endswith("equal within two standard errors.")
+    assert tell([], 64, (0.2,)) == []

@@ -235,7 +235,8 @@ def test_a_run_writes_rows_figures_and_a_report_and_resumes(tmp_path, monkeypatc
     config.write_text(json.dumps(SCENES | {"biases": ["initial", "zero"], "seeds": [0, 1]}))
     report = run(config, {}, runs=tmp_path / "runs", device="cpu")
     names = {path.name for path in (report.parent / "figures").iterdir()}
-    assert names == {f"{n}.{k}" for n in ("cosine_of_fresh_models", "layers_1", "biases_1") for k in ("png", "svg")}
+    drawn = ("cosine_of_fresh_models", "layers_1", "biases_1")
+    assert names == {f"{name}.{kind}" for name in drawn for kind in ("csv", "png", "svg")}
     assert len(list((report.parent / "embeddings").iterdir())) == 8
     page = report.read_text()
     assert "12 of scenes (size 12)" in page and "freshly initialized" in page and "seeds 0, 1" in page

@@ -19,6 +19,7 @@ from clip_geometry.experiments.tyshchuk2023.initialization.figures import (
     panels_of,
     size_scatter,
     table_of,
+    tell,
 )
 from clip_geometry.report.style import IMAGE, TEXT
 
@@ -239,3 +240,24 @@ def test_the_files_depend_on_the_rows_only(tmp_path):
         draw(tower(), tmp_path / folder)
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
+
+
+def test_the_summary_has_the_cones_with_and_without_biases_and_theory():
+    rows = [each for seed in (0, 1) for zero in (False, True) for each in tower(seed, zero, 0.02 * seed)]
+    rows[0]["null_value"] = -0.002
+    cones, zero, theory = tell(rows)
+    assert cones == (
+        "Untrained models map their inputs into a cone: two random texts have an average cosine of 0.5100 ± 0.0141; "
+        "isotropic rows have 0.002 at most (± over 2 seeds)."
+    )
+    assert zero.startswith("With all biases zero two random texts have an average cosine of 0.5100 ± 0.0141")
+    assert theory == "The kernel recursion of wide random networks predicts the cosine after every MLP to within 0.030."
+
+
+def test_the_summary_of_several_models_has_the_narrowest_and_the_widest_cone():
+    rows = [
+        row("open_clip:RN50/fresh", "image", mode=mode, value=value) for mode, value in (("eval", 1.0), ("batch", 0.4))
+    ]
+    (told,) = tell([*rows, row("open_clip:ViT/fresh", "image", value=0.7)])
+    assert "0.4000 (RN50, batch statistics) to 1.0000 (RN50, eval mode)" in told
+    assert tell([]) == []

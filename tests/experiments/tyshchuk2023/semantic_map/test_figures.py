@@ -7,7 +7,13 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.image import AxesImage
 from PIL import Image
 
-from clip_geometry.experiments.tyshchuk2023.semantic_map.figures import Items, OneFrame, draw_semantic_map, shades_of
+from clip_geometry.experiments.tyshchuk2023.semantic_map.figures import (
+    Items,
+    OneFrame,
+    draw_semantic_map,
+    shades_of,
+    tell,
+)
 from clip_geometry.experiments.tyshchuk2023.semantic_map.marks import (
     EDGE,
     LETTERS,
@@ -394,3 +400,26 @@ def test_pictures_become_one_bitmap_in_the_vector_file(tmp_path):
     assert all(isinstance(each, AxesImage) for each in figure.axes[0].images) and count > 30
     _, svg = save_figure(figure, tmp_path, "map")
     assert svg.read_text().count("<image") == 1
+
+
+def numbers(disparity, shuffled):
+    at = {"modality": "both"}
+    return [
+        {"measure": "semantic_map.disparity", "value": disparity, "standard_error": 0.01, "at": at},
+        {"measure": "semantic_map.disparity_shuffled", "value": shuffled, "standard_error": 0.01, "at": at},
+        {"measure": "semantic_map.trustworthiness", "value": 0.95, "at": {"modality": "image"}},
+        {"measure": "semantic_map.mutual_knn", "value": 0.2, "standard_error": 0.01, "at": at},
+        {"measure": "mutual_knn", "value": 0.4, "null_value": 0.1, "at": at},
+    ]
+
+
+def test_maps_agree_only_beyond_what_shuffled_pairs_give():
+    agreement, faithful, shared = tell(numbers(0.5, 0.98))
+    assert "agree beyond chance: their disparity is 0.500 ± 0.010, with shuffled pairs 0.980 ± 0.010" in agreement
+    assert faithful == "The maps keep 0.9500 of the neighborhoods of the images (trustworthiness, 1 is all)."
+    assert shared.endswith(
+        "share 0.200 ± 0.010 of their neighbors on the maps, 0.4000 in the embeddings (null value 0.1000)."
+    )
+    for disparity in (0.97, 0.99, 1.0):  # within two standard errors, or beyond it in the other direction
+        assert "agree no more than with shuffled pairs" in tell(numbers(disparity, 0.98))[0]
+    assert tell([{**row, "value": None} for row in numbers(0.5, 0.98)]) == []

@@ -1,6 +1,6 @@
 """Words in context, layer by layer (Cai et al. 2021): cones, clusters inside them, and how many dimensions."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -135,6 +135,12 @@ class Contextual(Experiment):
         row = self.words.context()
         data = with_options(row["dataset"] or "", row["data_options"])
         return with_options(row["model"] or "", row["model_options"]), ", ".join(filter(None, (data, row["split"])))
+
+    @classmethod
+    def sentences(cls, planned: "Sequence[Contextual]") -> list[str]:
+        from clip_geometry.experiments.cai2021.contextual.sentences import sentences
+
+        return sentences([(each.label() if len(planned) > 1 else "", each.finished_rows()) for each in planned])
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
         from clip_geometry.experiments.cai2021.contextual.figures import draw_contextual

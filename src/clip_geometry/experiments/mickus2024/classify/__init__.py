@@ -183,14 +183,29 @@ class Classify(Experiment):
         return draw_classify(curves, self._recorded, folder=folder, origin="; ".join(facts), prefix=prefix, group=group)
 
     @classmethod
+    def sentences(cls, planned: "Sequence[Classify]") -> list[str]:
+        from clip_geometry.experiments.mickus2024.classify.sentences import sentences
+
+        return sentences(
+            dict(zip(cls._labels(planned), (curves_of(each.finished_rows()) for each in planned), strict=True))
+        )
+
+    @classmethod
+    def _labels(cls, planned: "Sequence[Classify]") -> list[str]:
+        """Of several runs, by what differs between them or from the defaults."""
+        changed = {name for each in planned for name in each.config.options()}
+        labels = distinct_labels([each.label(changed) for each in planned])
+        if len(set(labels)) < len(labels):
+            labels = [f"{label} {k}" for k, label in enumerate(labels, start=1)]
+        return labels
+
+    @classmethod
     def together(cls, planned: "Sequence[Classify]", folder: Path) -> "list[FigureEntry]":
         """The figures of several runs (for example of several tasks) in one."""
         from clip_geometry.experiments.mickus2024.classify.figures import draw_tasks, first_relation
 
         tasks = {}
-        changed = {name for each in planned for name in each.config.options()}  # where one differs from the default
-        labels = distinct_labels([each.label(changed) for each in planned])
-        for label, each in zip(labels, planned, strict=True):
+        for label, each in zip(cls._labels(planned), planned, strict=True):
             if (relation := first_relation(curves_of(each.finished_rows()))) is not None:
                 tasks[label] = (each._recorded, relation)
         return draw_tasks(tasks, folder=folder, origin=f"Adam with lr {planned[0].config.lr:g}.") if tasks else []

@@ -180,6 +180,12 @@ class Finetune(Experiment):
         )
 
     @classmethod
+    def sentences(cls, planned: "Sequence[Finetune]") -> list[str]:
+        from clip_geometry.experiments.rudman2024.finetune.sentences import sentences
+
+        return sentences({each.label(): each.finished_rows() for each in planned})
+
+    @classmethod
     def together(cls, planned: "Sequence[Finetune]", folder: Path) -> "list[FigureEntry]":
         """Figure 6: methods over all tasks; figure 5 of all tasks."""
         from clip_geometry.experiments.rudman2024.finetune.figures import draw_tasks

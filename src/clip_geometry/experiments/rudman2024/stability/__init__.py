@@ -1,6 +1,6 @@
 """Errors of estimates of isotropy from few rows of known isotropy (Rudman & Eickhoff 2024, figure 4)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -151,6 +151,13 @@ class Stability(Experiment):
             "C_0 of IsoScore*": f"of {config.reference_rows} other rows of the same cloud, drawn again for each sample",
             "seed": config.seed,
         }
+
+    @classmethod
+    def sentences(cls, planned: "Sequence[Stability]") -> list[str]:
+        from clip_geometry.experiments.rudman2024.stability.figures import tell
+
+        config = planned[0].config
+        return tell(planned[0].finished_rows(), config.table_sizes[0], config.table_zetas) if len(planned) == 1 else []
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
         from clip_geometry.experiments.rudman2024.stability.figures import draw_stability

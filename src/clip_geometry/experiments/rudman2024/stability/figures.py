@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
 from clip_geometry.experiments.kit.figures import GREEN, INDIGO, LINES, ROSE, log_axis
 from clip_geometry.report.gallery import Drawing, FigureEntry, save_drawings
-from clip_geometry.report.numbers import fixed
+from clip_geometry.report.numbers import differ, fixed, plus_minus
 from clip_geometry.report.origin import Row
 from clip_geometry.report.style import INK, WIDTH, styled
 from clip_geometry.report.words import Words
@@ -81,6 +81,39 @@ def draw_stability(
         "stability_errors": Drawing("Which estimate of isotropy to use", errors_figure(numbers, zetas), advice),
     }
     return save_drawings(drawn, folder, origin=origin, prefix=prefix, group=group)
+
+
+def tell(rows: Sequence[Row], n: int, zetas: Sequence[float]) -> list[str]:
+    """What plain IsoScore of n rows is off by, beside the unbiased score, and which estimate has the smallest error."""
+    of = {label: {} for label in labels_of(zetas)}
+    for row in rows:
+        label = label_of(**{key: row["at"][key] for key in ("estimator", "zeta") if key in row["at"]})
+        if row["n"] == n and row["value"] is not None and label in of:
+            of[label].setdefault(row["measure"].partition(".")[2], {})[row["dataset"]] = row
+    plain, unbiased = (of[label].get("bias", {}) for label in ("plain", "unbiased"))
+    said = []
+    if plain and unbiased:
+        worst = [max(found.values(), key=lambda row: abs(row["value"])) for found in (plain, unbiased)]
+        numbers = [(plus_minus(row["value"], row.get("standard_error")), row["dataset"], row["truth"]) for row in worst]
+        unbent = [cloud for cloud, row in unbiased.items() if not differ(row, {"value": 0.0})]
+        said.append(words("biases", n, plain[worst[0]["dataset"]]["d"], *numbers, len(unbent), len(unbiased)))
+    best = {}
+    for cloud in plain:
+        errors = {label: found["rmse"][cloud] for label, found in of.items() if cloud in found.get("rmse", {})}
+        if errors:
+            least = min(errors.values(), key=lambda row: row["value"])
+            best[cloud] = [label for label, row in errors.items() if not differ(row, least)]
+    if best:
+        said.append(words("least", n, best))
+    truths: dict[float, list[str]] = {}
+    for cloud, row in plain.items():
+        truths.setdefault(round(row["truth"], 9), []).append(cloud)
+    twins = next((clouds[:2] for clouds in truths.values() if len(clouds) > 1), None)
+    if twins:
+        rows_of = [plain[cloud] for cloud in twins]
+        scores = [plus_minus(row["truth"] + row["value"], row.get("standard_error")) for row in rows_of]
+        said.append(words("twins", rows_of[0]["truth"], list(zip(twins, scores, strict=True)), differ(*rows_of)))
+    return said
 
 
 def which_when(numbers: pd.DataFrame, n: int, zetas: Sequence[float]) -> dict[str, Any]:

@@ -36,6 +36,10 @@ class Generalization(ProbeExperiment):
     Config = GeneralizationConfig
     summary = "zero-shot accuracy on known and new classes after maps fitted on the known ones"
     drawn: ClassVar = {"class_generalization.known": "known classes", "class_generalization.new": "new classes"}
+    in_brief: ClassVar = {
+        "class_generalization.new": "zero-shot accuracy on new classes",
+        "class_generalization.known": "zero-shot accuracy on known classes",
+    }
 
     def rows(self, each: MapConfig) -> list[Row]:
         config = self.config

@@ -1,6 +1,6 @@
 """The cone of fresh models, with and without biases, operation by operation (Tyshchuk et al. 2023)."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -199,6 +199,12 @@ class Initialization(Experiment):
             return read_npy(file, mmap=False) if file.exists() else None
 
         return draw_initialization(self.finished_rows(), embeddings, folder=folder, prefix=prefix, group=group)
+
+    @classmethod
+    def sentences(cls, planned: "Sequence[Initialization]") -> list[str]:
+        from clip_geometry.experiments.tyshchuk2023.initialization.figures import tell
+
+        return tell([row for each in planned for row in each.finished_rows()])
 
     def label(self) -> str:
         return ", ".join(self.models)

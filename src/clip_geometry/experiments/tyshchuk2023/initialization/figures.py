@@ -287,6 +287,35 @@ def draw_initialization(
     return save_drawings(drawn, folder, prefix=prefix, group=group)
 
 
+def tell(rows: Sequence[Row]) -> list[str]:
+    """How narrow the cones of untrained models are, what the biases have to do with them, and how near theory comes."""
+    if not rows:
+        return []
+    table, found = table_of(rows), []
+    finals = table[table.cosine & table.layer.isna()]
+    plain = finals[~finals.zero]
+    for zero, shown in ((False, plain), (True, finals[finals.zero])):
+        ranges = []
+        for modality, of_modality in shown.groupby("modality", sort=False):
+            towers = [
+                (short_name(model) + (f", {_title('', mode).strip(', ')}" if mode else ""), Spread(list(values)))
+                for (model, mode), values in of_modality.groupby(["model", "mode"], sort=False).value
+            ]
+            towers.sort(key=lambda tower: tower[1].mean)
+            ranges.append((modality, [(name, f"{spread}", spread.mean) for name, spread in towers]))
+        if ranges:
+            nulls = [row["null_value"] for row in shown.row if row.get("null_value") is not None]
+            seeds = shown.seed.nunique()
+            found.append(
+                WORDS("cones", zero and not plain.empty, zero, ranges, max(map(abs, nulls), default=None), seeds)
+            )
+    layered = table[table.layer.notna() & ~table.zero]
+    error = (layered.value - layered.predicted)[layered.operation == "mlp"].abs().max()
+    if not np.isnan(error):
+        found.append(WORDS("theory", error))
+    return found
+
+
 def table_of(rows: Iterable[Row]) -> Frame:
     """One line per result row: its tower, seed, biases, layer and numbers."""
     return pd.DataFrame(

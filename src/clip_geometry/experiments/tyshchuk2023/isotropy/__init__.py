@@ -1,7 +1,7 @@
 """I1 and I2 in every convention, including bases unrelated to the data (Tyshchuk et al. 2023, Table 1, Figures 2-4)."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,6 +54,29 @@ class Isotropy(GeometryExperiment):
         if self.drawn is not self.sets:
             facts["pipeline of the figures"] = pipeline_words([str(step) for step in self.drawn.steps])
         return facts
+
+    @classmethod
+    def sentences(cls, planned: "Sequence[Isotropy]") -> list[str]:
+        """I1 of the first pipeline as defined and as published, beside random bases; then of the other pipelines."""
+        from clip_geometry.report.numbers import plus_minus
+        from clip_geometry.report.words import Words
+
+        words = Words(Path(__file__).with_name("words.j2"))
+        found = []
+        for each in planned:
+            rows = {(row["measure"], row["at"]["modality"]): row for row in each.finished_rows()}
+            rows = {key: row for key, row in rows.items() if row.get("value") is not None}
+            told = {key: plus_minus(row["value"], row.get("standard_error")) for key, row in rows.items()}
+            found.append((" → ".join(map(str, each.sets.steps)), rows, told, list(each.sets.rows)))
+        _, rows, told, sets = found[0]
+        named = [[(name, modality) in told for modality in sets] for name in ("isotropy_i1", "isotropy_i1[random]")]
+        if not all(map(all, named)):
+            return []
+        sentences = [words("defined", told, sets, rows)]
+        if all(("isotropy_i2[mean]", modality) in told for modality in sets):
+            sentences.append(words("means", told, sets))
+        others = [(name, told) for name, _, told, _ in found[1:] if all(("isotropy_i1", each) in told for each in sets)]
+        return sentences + ([words("others", others, sets)] if others else [])
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
         """Figures 2-4 are the main directions of the images alone."""

@@ -38,6 +38,7 @@ class LinearProbe(ProbeExperiment):
     Config = LinearProbeConfig
     summary = "accuracy of logistic regression on labeled images after maps"
     drawn: ClassVar = {"linear_probe.top_1": "top 1", "linear_probe.top_5": "top 5"}
+    in_brief: ClassVar = {"linear_probe.top_1": "accuracy of a linear probe"}
 
     def rows(self, each: MapConfig) -> list[Row]:
         config, fitted = self.config, self.fitted(each)

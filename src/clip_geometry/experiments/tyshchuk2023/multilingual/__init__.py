@@ -18,6 +18,7 @@ from clip_geometry.experiments.kit.base import (
     Model,
     RunConfig,
     Steps,
+    distinct_labels,
     experiments,
 )
 from clip_geometry.experiments.kit.languages import LanguageSets
@@ -152,7 +153,9 @@ class Multilingual(Experiment):
     def sentences(cls, planned: "Sequence[Multilingual]") -> list[str]:
         from clip_geometry.experiments.tyshchuk2023.multilingual.figures import tell
 
-        return tell(planned[0].finished_rows()) if len(planned) == 1 else []
+        labels = distinct_labels([each.label() for each in planned]) if len(planned) > 1 else [""]
+        said = [tell(each.finished_rows(), label) for each, label in zip(planned, labels, strict=True)]
+        return [sentence for of_kind in zip(*said, strict=False) for sentence in of_kind]
 
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
         from clip_geometry.experiments.tyshchuk2023.multilingual.figures import draw_languages

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from clip_geometry.experiments.kit.languages import spoken
 from clip_geometry.report.figures import MAX_VECTOR_POINTS
 from clip_geometry.report.gallery import Drawing, FigureEntry, save_drawings
-from clip_geometry.report.numbers import brief, plus_minus
+from clip_geometry.report.numbers import brief, differ, plus_minus
 from clip_geometry.report.style import (
     COLORS,
     DASHED,
@@ -105,17 +105,25 @@ def _with_error(row: Row) -> str:
     return plus_minus(row["value"], row["standard_error"])
 
 
-def tell(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """How far translations lie from each other, and whether languages form clusters: the sentences of one run."""
+def tell(rows: Sequence[Mapping[str, Any]], label: str = "") -> list[str]:
+    """How far translations lie from each other, and whether languages form clusters: the sentences of one run, after
+    its label if there are several."""
     ratios = {row["at"]["language"]: row for row in rows if row["measure"] == "language_distance.ratio"}
-    silhouettes = [row["value"] for row in rows if row["measure"] == "language_silhouette"]
+    silhouettes = [row for row in rows if row["measure"] == "language_silhouette"]
     said = []
     if ratios:
         source = spoken(next(iter(ratios.values()))["at"]["source"])
-        said.append(WORDS("distances", source, [f"{brief(r['value'])} ({spoken(name)})" for name, r in ratios.items()]))
+        told = [f"{_told(row)} ({spoken(name)})" for name, row in ratios.items()]
+        apart = [spoken(name) for name, row in ratios.items() if row["value"] > 1 or not differ(row, {"value": 1.0})]
+        said.append(WORDS("distances", source, told, apart, label))
     if silhouettes:
-        said.append(WORDS("silhouette", silhouettes[-1], silhouettes[-1] > CLUSTERS))
+        said.append(WORDS("silhouette", _told(silhouettes[-1]), silhouettes[-1]["value"] > CLUSTERS, label))
     return said
+
+
+def _told(row: Mapping[str, Any]) -> str:
+    error = row.get("standard_error")
+    return plus_minus(row["value"], error) if error else brief(row["value"])
 
 
 def umap_plane(sets: Sets, *, seed: int = 0) -> list[tuple[str, NDArray[np.float64]]]:

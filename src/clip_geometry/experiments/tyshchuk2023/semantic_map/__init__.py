@@ -180,6 +180,12 @@ class SemanticMap(Experiment):
             "seeds of t-SNE": f"{self.config.seed} to {self.config.seed + self.config.repeats - 1}",
         }
 
+    @classmethod
+    def sentences(cls, planned: "Sequence[SemanticMap]") -> list[str]:
+        from clip_geometry.experiments.tyshchuk2023.semantic_map.figures import tell
+
+        return tell(planned[0].finished_rows()) if len(planned) == 1 else []
+
     def figures(self, folder: Path, *, prefix: str = "", group: str = "") -> "list[FigureEntry]":
         from clip_geometry.experiments.tyshchuk2023.semantic_map.figures import OneFrame, draw_semantic_map
 

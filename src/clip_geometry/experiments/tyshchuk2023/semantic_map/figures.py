@@ -24,6 +24,7 @@ from clip_geometry.experiments.tyshchuk2023.semantic_map.marks import (
     window_of,
 )
 from clip_geometry.report.gallery import Drawing, FigureEntry, save_drawings
+from clip_geometry.report.numbers import differ, plus_minus
 from clip_geometry.report.style import NEUTRAL, WIDTH
 from clip_geometry.report.words import Words
 
@@ -105,6 +106,32 @@ def draw_semantic_map(
         caption = WORDS(macro, len(points), modality, f"{each.perplexity:g}", marks, *own)
         drawn[name] = Drawing(title, figure, caption, wide=figure.get_figwidth() > WIDTH)
     return save_drawings(drawn, folder, origin=origin, prefix=prefix, group=group)
+
+
+def tell(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Whether both maps agree more than with shuffled pairs, how faithful they are, and what neighbors they share."""
+    found = {(row["measure"].removeprefix("semantic_map."), row["at"]["modality"]): row for row in rows}
+    found = {key: row for key, row in found.items() if row["value"] is not None}
+    said = []
+    if ("disparity", "both") in found:
+        own, shuffled = found["disparity", "both"], found.get(("disparity_shuffled", "both"))
+        chance = None if shuffled is None else not differ(own, shuffled) or own["value"] > shuffled["value"]
+        said.append(WORDS("agreement", _told(own), None if shuffled is None else _told(shuffled), chance))
+    faithful = {place: _told(row) for (name, place), row in found.items() if name == "trustworthiness"}
+    if faithful:
+        said.append(WORDS("faithful", faithful))
+    on_maps = next(
+        (row for row in rows if row["measure"] == "semantic_map.mutual_knn" and row["value"] is not None), None
+    )
+    before = next((row for row in rows if row["measure"] == "mutual_knn" and row["value"] is not None), None)
+    if on_maps is not None:
+        null = None if before is None else before.get("null_value")
+        said.append(WORDS("shared", _told(on_maps), None if before is None else _told(before), null))
+    return said
+
+
+def _told(row: Mapping[str, Any]) -> str:
+    return plus_minus(row["value"], row.get("standard_error"))
 
 
 def _of_texts(picture: Picture, pairs: tuple[NDArray, NDArray]) -> Picture:

@@ -18,6 +18,7 @@ class ZeroShot(ProbeExperiment):
         "zero_shot[dot].top_1": "inner product",
         "zero_shot[neg_distance].top_1": "distance",
     }
+    in_brief: ClassVar = {"zero_shot.top_1": "zero-shot accuracy"}
 
     def rows(self, each: MapConfig) -> list[Row]:
         self.labeled("test")

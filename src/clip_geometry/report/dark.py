@@ -1,0 +1,59 @@
+"""Dark mode of figures: a style sheet within the SVG that applies where the reader's screen is dark."""
+
+import colorsys
+import re
+
+PAPER, INK = "#1b1e23", "#e3e5e8"  # what white and black become; template.css has the same card
+CONTRAST = 4.5  # of a color to the dark paper, that of WCAG AA for text
+GREY = 0.12  # chroma, up to which a color is a grey: an ink, a line of the grid, white
+AS_DRAWN = "on-color"  # a gid of texts that lie on a color of their own, as in a heat map, begins with it
+
+_PAINT = re.compile(r"(fill|stroke): (#[0-9a-f]{6})")
+
+
+def with_dark_mode(svg: str) -> str:
+    """The SVG with a style sheet for dark screens: greys are inverted, and colors too dark to be seen are lightened.
+
+    Colors within bitmaps stay, and so do those of texts whose gid begins with AS_DRAWN.
+    """
+    rules = {}
+    for kind, color in sorted(set(_PAINT.findall(svg))):
+        if (dark := dark_color(color)) != color:
+            chosen = f'[style*="{kind}: {color}"]:not([id^="{AS_DRAWN}"] *)'
+            rules.setdefault(f"{kind}:{dark}!important", []).append(chosen)
+    sheet = "".join(f"{','.join(chosen)}{{{paint}}}" for paint, chosen in rules.items())
+    # what has no paint of its own is black
+    sheet = f"@media screen and (prefers-color-scheme:dark){{svg{{fill:{INK}}}{sheet}}}"
+    head, defs, rest = svg.partition("<defs>")
+    return f"{head}<style>{sheet}</style>{defs}{rest}" if defs else svg
+
+
+def dark_color(color: str) -> str:
+    """The color for a dark screen of `#rrggbb`; the same where it can be seen there."""
+    red, green, blue = (int(color[k : k + 2], 16) / 255 for k in (1, 3, 5))
+    hue, lightness, saturation = colorsys.rgb_to_hls(red, green, blue)
+    if max(red, green, blue) - min(red, green, blue) <= GREY:
+        dark, light = (int(of[1:3], 16) / 255 for of in (PAPER, INK))
+        return _hex(hue, light + (dark - light) * lightness, min(saturation, 0.12)) if lightness < 1 else PAPER
+    shown, share = color, 0.0
+    while contrast(shown) < CONTRAST:  # mixed with white, which keeps the hue
+        share += 0.02
+        shown = "#" + "".join(f"{round(255 * (part + share * (1 - part))):02x}" for part in (red, green, blue))
+    return shown
+
+
+def contrast(color: str, paper: str = PAPER) -> float:
+    """Contrast of two colors by WCAG 2, from 1 to 21."""
+    lighter, darker = sorted((_luminance(each) + 0.05 for each in (color, paper)), reverse=True)
+    return lighter / darker
+
+
+def _luminance(color: str) -> float:
+    parts = (int(color[k : k + 2], 16) / 255 for k in (1, 3, 5))
+    linear = (each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in parts)
+    return sum(weight * each for weight, each in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def _hex(hue: float, lightness: float, saturation: float) -> str:
+    parts = colorsys.hls_to_rgb(hue, min(lightness, 1.0), saturation)
+    return "#" + "".join(f"{round(255 * part):02x}" for part in parts)
