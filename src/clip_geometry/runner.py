@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from clip_geometry.config import Config, digest, expand_sweep, read_yaml, validate
+from clip_geometry.config import Config, digest, expand_sweep, find_config, read_yaml, validate
 from clip_geometry.experiments.kit.base import Experiment, RunFolder, experiments
 from clip_geometry.files import exclusive, remove_temporaries, write_atomically, write_json
 from clip_geometry.geometry import measures
@@ -31,13 +31,13 @@ class PageConfig(Config):
     description: str = ""
 
 
-def resolve(path: Path, overrides: Mapping[str, Any], *, smoke: bool) -> dict[str, Any]:
+def resolve(path: str | Path, overrides: Mapping[str, Any], *, smoke: bool) -> dict[str, Any]:
     """Applies the `smoke:` section, if asked for, and then the overrides to the config in a file.
 
     Returns:
         The config as one mapping; if it has `parts`, each of them is a whole config.
     """
-    values = read_yaml(path)
+    values = read_yaml(find_config(path))
     small = values.pop("smoke", None)
     if smoke and not isinstance(small, dict):
         raise InputError(f"{path} has no section 'smoke' (dotted keys and their small values)")
@@ -68,7 +68,7 @@ def plan_parts(values: Mapping[str, Any], context: str) -> list[list[tuple[type[
 
 
 def run(
-    path: Path,
+    path: str | Path,
     overrides: Mapping[str, Any],
     *,
     smoke: bool = False,
@@ -82,7 +82,7 @@ def run(
     and provenance.yaml.
 
     Args:
-        path: A YAML config.
+        path: A YAML config, or the name of one of the package, such as "quickstart".
         overrides: New values by dotted key, e.g. {"pairs.size": 100}.
         smoke: Apply the config's section `smoke`: small models, few items.
         runs: Folder of all runs.

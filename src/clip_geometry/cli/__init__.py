@@ -57,7 +57,7 @@ def _global(
 
 @app.command("run")
 def run_command(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="a YAML file, see configs/")],
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="a YAML file, or a name of list configs")],
     overrides: Overrides = None,
     smoke: Annotated[bool, typer.Option("--smoke", help="run the small version of the config, in seconds")] = False,
     runs: Annotated[Path, typer.Option(help="folder of all runs")] = Path("runs"),
@@ -393,7 +393,7 @@ def list_command(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="measures|evaluators|models|datasets|formats|tasks|transforms|repairs|checks|experiments"
+            metavar="measures|evaluators|models|datasets|formats|tasks|transforms|repairs|checks|experiments|configs"
         ),
     ],
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="explain this one in full")] = None,
