@@ -131,11 +131,17 @@ def run(
         write_atomically(workspace.folder / "provenance.yaml", yaml.safe_dump(provenance, sort_keys=False).encode())
         parts = [[kind(config, workspace) for kind, config in part] for part in planned]
         results = Results(workspace.folder / "results.jsonl")
-        cells = {cell.key: cell for part in parts for experiment in part for cell in experiment.cells()}
+        cells, places = {}, {}
+        for part in parts:
+            for k, experiment in enumerate(part, start=1):
+                place = [experiment.config.title] * (len(parts) > 1) + [f"{k} of {len(part)} runs"] * (len(part) > 1)
+                for cell in experiment.cells():
+                    cells[cell.key], places[cell.key] = cell, f" ({', '.join(place)})" if place else ""
         finished = results.finished() & cells.keys()
         with progress("cells", total=len(cells), done=len(finished)) as advance:
             for key, cell in cells.items():
                 if key not in finished:
+                    advance.now(cell.what + places[key])
                     results.append(key, cell.compute())  # written when the cell is done
                     advance(1)
         write_json(workspace.folder / CELLS, {"finished": list(cells)})
@@ -144,11 +150,16 @@ def run(
         folder, several = workspace.folder, len(parts) > 1
         drawn_in = [folder / "figures" / (f"part-{k}" if several else "") for k in range(1, len(parts) + 1)]
         own = {name: each for experiment in chain(*parts) for name, each in experiment.explanations.items()}
+        sections = []
+        with progress("sections of the report", total=len(parts)) as advance:
+            for part, where in zip(parts, drawn_in, strict=True):
+                sections.append(_section(part, results.read(), where))
+                advance(1)
         return write_report(
             folder / "report.html",
             title=page.title or page.name,
             intro=page.description,
-            sections=[_section(part, results.read(), where) for part, where in zip(parts, drawn_in, strict=True)],
+            sections=sections,
             explanations={**measures, **own},
             command=command or shlex.join(["clip-geometry", "run", "config.yaml"]),
             config=text,

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from clip_geometry.cli.early import check_config, check_embeddings, check_measures, check_pipeline, check_repairs
-from clip_geometry.progress import note
+from clip_geometry.progress import Settings, note
 from clip_geometry.registry import MOST, InputError, printable, shortened, shown
 
 app = typer.Typer(
@@ -50,6 +50,7 @@ def _check_choice(everything: bool, measures: str | None) -> None:
 @app.callback()
 def _global(
     version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True)] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="show throughput; may be given anywhere")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="show tracebacks of errors; may be given anywhere")] = False,
 ) -> None:
     pass
@@ -456,8 +457,12 @@ def _complain(message: str) -> None:
 
 
 def _run() -> None:
-    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
-    debug = len(arguments) < len(sys.argv) - 1
+    anywhere = {"--debug", "-v", "--verbose"}
+    arguments = [argument for argument in sys.argv[1:] if argument not in anywhere]
+    given = anywhere.intersection(sys.argv[1:])
+    debug = "--debug" in given
+    command = next((argument for argument in arguments if not argument.startswith("-")), "")
+    Settings.verbose, Settings.resumes = bool(given - {"--debug"}), command in ("embed", "run")
     try:
         status = app(args=arguments, prog_name="clip-geometry", standalone_mode=False)
     except InputError as error:
@@ -482,15 +487,14 @@ def _run() -> None:
             if not debug:
                 _complain_of_memory(error)
             raise
-        command = getattr(getattr(error, "ctx", None), "command_path", "clip-geometry")
+        path = getattr(getattr(error, "ctx", None), "command_path", "clip-geometry")
         if "\n" in usage():  # the help, where no command was given
             print(usage())
         else:
-            _complain(f"{usage().rstrip('.')} (see {command} --help)")
+            _complain(f"{usage().rstrip('.')} (see {path} --help)")
         raise SystemExit(2) from None
     if status == INTERRUPTED:  # typer's way of Ctrl-C
-        command = next((argument for argument in arguments if not argument.startswith("-")), "")
-        resumes = f"; the same {command} command continues" if command in ("embed", "run") else ""
+        resumes = f"; the same {command} command continues" if Settings.resumes else ""
         _complain(f"interrupted{resumes}")
     raise SystemExit(status)  # None, as a command gives, is success
 
