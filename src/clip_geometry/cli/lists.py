@@ -211,6 +211,8 @@ def blocks_of(what: str) -> Iterator[Block]:
 def shipped_lists() -> str:
     """The text of lists.json, from which lists and wrong names are answered without importing the registries."""
     from clip_geometry.config import shipped_configs
+    from clip_geometry.encoders import encoders
+    from clip_geometry.encoders.hub import MODELS
     from clip_geometry.experiments.kit.base import experiments
     from clip_geometry.geometry import measures
     from clip_geometry.repairs import repairs
@@ -222,6 +224,7 @@ def shipped_lists() -> str:
         "repair": list(repairs),
         "experiment": list(experiments),
         "config": list(shipped_configs()),
+        "model": [*MODELS, "scenes-clip/fresh", *(f"{name}:" for name in encoders if name != "scenes-clip")],
     }
     shipped_ones = [what for what in LISTS if what != "models"]
     index = {what: index_of(what) for what in shipped_ones}
