@@ -67,7 +67,8 @@ def duration(seconds: float) -> str:
 class Meter:
     """How far some work is and how long the rest takes; an instance is called with the number of units just done.
 
-    The rate counts only what this process did.
+    The rate counts only what this process did. What the first unit takes longer than the others is taken for a start,
+    such as the loading of a model, which does not come again; so one unit tells nothing, unless it is long itself.
 
     Args:
         what: The work.
@@ -83,10 +84,13 @@ class Meter:
         self.begin = self.last = clock()
         self.unit, self.announced, self.printed = "", False, False
         self.besides: dict[int, float] = {}  # number of units done → seconds of other work before the next one
+        self.first: tuple[int, float] | None = None  # the units of the first call, and their seconds
         self.again = 0.0  # how often such work is expected for each of the other units
 
     def __call__(self, count: int) -> None:
         self.done += count
+        if self.first is None and count:
+            self.first = count, self.own()
         left = self.left()
         longest = self.clock() - self.begin >= INTERVAL and left is not None and left > LONG
         if longest and not any(each.announced for each in (self, *Meter.running)):
@@ -110,13 +114,20 @@ class Meter:
         self.besides[self.done] = self.besides.get(self.done, 0.0) + seconds
         self.again = again
 
+    def own(self) -> float:
+        """Seconds of the units themselves."""
+        return self.clock() - self.begin - sum(self.besides.values())
+
     def left(self) -> float | None:
-        """Seconds for the rest, None where nothing is done yet."""
-        if self.done == self.before:
+        """Seconds for the rest, None where too little is done to tell."""
+        if self.first is None:
             return None
-        beside = sum(self.besides.values())
-        of_unit = (self.clock() - self.begin - beside) / (self.done - self.before)
-        return (self.total - self.done) * (of_unit + self.again * beside / max(len(self.besides), 1))
+        (count, seconds), own, done = self.first, self.own(), self.done - self.before
+        if done == count and seconds < LONG:
+            return None
+        of_unit = own / done if done == count else min(own / done, (own - seconds) / (done - count))
+        beside = sum(self.besides.values()) / max(len(self.besides), 1)
+        return (self.total - self.done) * (of_unit + self.again * beside)
 
     def words(self) -> str:
         """`about 12 s left`, with the rate if asked for; "" where neither is known."""
