@@ -134,7 +134,7 @@ class Meter:
         left, words = self.left(), []
         if left is not None and self.done < self.total:
             words.append(f"about {duration(left)} left")
-        if Settings.verbose:
+        if Settings.verbose and self.done > self.before:
             words.append(f"{(self.done - self.before) / max(self.clock() - self.begin, 1e-9):.1f}/s")
         return ", ".join(words)
 
@@ -202,10 +202,14 @@ def _display() -> "rich.progress.Progress":
     from rich.table import Column
     from rich.text import Text
 
+    console = Console(stderr=True)
+
     class Words(ProgressColumn):
         def render(self, task: Task) -> Text:
             meter: Meter = task.fields["meter"]
-            unit = f"now {meter.unit}" if meter.unit and meter.done < meter.total else ""
+            most = max(console.width - 75, 24)  # what the other columns leave
+            name = meter.unit if len(meter.unit) <= most else f"{meter.unit[: most - 1]}…"
+            unit = f"now {name}" if name and meter.done < meter.total else ""
             return Text("; ".join(filter(None, (meter.words(), unit))))
 
     return Progress(
@@ -213,7 +217,7 @@ def _display() -> "rich.progress.Progress":
         BarColumn(bar_width=20),
         TextColumn("{task.completed} of {task.total}", markup=False),
         Words(table_column=Column(no_wrap=True, overflow="ellipsis")),
-        console=Console(stderr=True),
+        console=console,
     )
 
 
