@@ -1,0 +1,128 @@
+"""A page in headless Chromium, and what is wrong with it: text that is clipped, spills, breaks or is too small, errors
+of scripts, requests to a network, and what axe-core calls serious."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+WIDTHS = (1400, 1040, 390)  # a wide screen, half of one, a phone
+SMALLEST_TEXT = 11  # px
+SERIOUS = ("serious", "critical")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync"]  # fmt: skip
+
+FAULTS = r"""
+(smallest) => {
+  const found = [], slack = 1.5;
+  const named = (e) => e.tagName.toLowerCase() + (e.id ? "#" + e.id : "")
+    + (typeof e.className === "string" && e.className ? "." + e.className.trim().split(/\s+/).join(".") : "");
+  const said = (e) => `<${named(e)}> "${(e.textContent || "").trim().replace(/\s+/g, " ").slice(0, 50)}"`;
+  const style = (e) => getComputedStyle(e);
+  const shown = (e) => e.checkVisibility({visibilityProperty: true, opacityProperty: true})
+    && e.getBoundingClientRect().width > 1 && e.getBoundingClientRect().height > 1;
+  const screen = document.documentElement.clientWidth;
+  if (document.documentElement.scrollWidth > screen + slack)
+    found.push(`the page is ${document.documentElement.scrollWidth} px wide on a screen of ${screen}`);
+  // what may be wider than its place: whatever is in a box that scrolls, is drawn by a script, or is placed freely
+  const free = (e) => ["absolute", "fixed", "sticky"].includes(style(e).position);
+  for (const e of document.body.querySelectorAll("*")) {
+    if (!shown(e) || e.closest("svg svg, svg *, [data-drawn]")) continue;
+    const box = e.getBoundingClientRect();
+    for (let up = e.parentElement; up; up = up.parentElement) {
+      const flow = style(up).overflowX, outer = up.getBoundingClientRect();
+      if (free(e) || free(up) || flow === "auto" || flow === "scroll") break;
+      if (flow !== "visible" && box.right > outer.right + slack) {
+        found.push(`${said(e)} is clipped by <${named(up)}>`);
+        break;
+      }
+      if (up === e.parentElement && style(up).display !== "inline" && style(up).display !== "contents"
+          && box.right > outer.right + slack && box.width > 0) {
+        found.push(`${said(e)} is ${Math.round(box.right - outer.right)} px wider than <${named(up)}>`);
+        break;
+      }
+    }
+  }
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let node; (node = texts.nextNode()); ) {
+    const e = node.parentElement;
+    if (!node.data.trim() || !e || !shown(e) || e.closest("script, style, noscript, svg, [data-drawn]")) continue;
+    const size = parseFloat(style(e).fontSize);
+    if (size < smallest - 0.01) found.push(`${said(e)} is ${size.toFixed(1)} px high`);
+    if (!e.closest("table") || e.closest("pre")) continue;
+    for (const match of node.data.matchAll(/[\p{L}\p{N}_]{2,}/gu)) {
+      const range = document.createRange();
+      range.setStart(node, match.index);
+      range.setEnd(node, match.index + match[0].length);
+      const tops = [...range.getClientRects()].filter((r) => r.width > 0.5).map((r) => r.top);
+      if (tops.length > 1 && Math.max(...tops) - Math.min(...tops) > 4)
+        found.push(`the word "${match[0]}" of a table is broken in ${said(e)}`);
+    }
+  }
+  return [...new Set(found)];
+}
+"""
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """A browser of playwright, which starts Debian's Chromium; skips where there is none."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine")
+    with playwright.sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        try:
+            yield started
+        finally:
+            started.close()
+
+
+@contextmanager
+def opened(browser: Any, address: Path | str, *, width: int = 1400, height: int = 900, dark: bool = False):
+    """The page of a file (or an address), loaded; its `errors` are those of scripts and requests to a network."""
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light", reduced_motion="reduce"
+    )
+    page = context.new_page()
+    page.errors = []
+    page.on("console", lambda said: page.errors.append(f"console: {said.text}") if said.type == "error" else None)
+    page.on("pageerror", lambda error: page.errors.append(f"script: {error}"))
+    page.on("request", lambda asked: page.errors.append(f"request: {asked.url[:120]}") if _outside(asked.url) else None)
+    try:
+        page.goto(address if isinstance(address, str) else address.resolve().as_uri())
+        yield page
+    finally:
+        context.close()
+
+
+def _outside(url: str) -> bool:
+    return not url.startswith(("file:", "data:", "blob:", "about:", "http://127.0.0.1", "http://localhost"))
+
+
+def faults_of(page: Any, *, axe: bool = True) -> list[str]:
+    """What is wrong with an opened page, a line each; empty where nothing is."""
+    found = [*page.errors, *page.evaluate(FAULTS, SMALLEST_TEXT)]
+    if axe:
+        from axe_playwright_python.sync_playwright import Axe
+
+        for violation in Axe().run(page).response["violations"]:
+            if violation["impact"] in SERIOUS:
+                places = [" ".join(map(str, node["target"])) for node in violation["nodes"]]
+                found.append(f"axe: {violation['id']}, {violation['help']}: {len(places)} × {places[0]}")
+    return found
+
+
+def faults_at_every_width(browser: Any, address: Path | str, *, axe_at: tuple[int, ...] = WIDTHS) -> list[str]:
+    """The faults of a page on each screen, light and dark."""
+    found = []
+    for width in WIDTHS:
+        for dark in (False, True):
+            with opened(browser, address, width=width, dark=dark) as page:
+                seen = faults_of(page, axe=width in axe_at)
+                found += [f"{width} px {'dark' if dark else 'light'}: {fault}" for fault in seen]
+    return found
