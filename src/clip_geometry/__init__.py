@@ -35,6 +35,7 @@ _HOME = {
     "clip_geometry.measuring.comparison": ["Change", "Comparison", "compare"],
     "clip_geometry.measurement": ["Estimate", "Measurement", "measure"],
     "clip_geometry.measuring.sets": ["MeasuredSets", "measure_sets"],
+    "clip_geometry.explorer": ["Exploration", "explore"],
     "clip_geometry.formats": ["export_clip_retrieval", "export_parquet", "read_any", "read_embeddings"],
     "clip_geometry.formats.writers": ["export"],
     "clip_geometry.geometry.checked_silhouette": ["checked_silhouette"],

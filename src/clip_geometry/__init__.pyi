@@ -33,6 +33,8 @@ from clip_geometry.evaluators import retrieval as retrieval
 from clip_geometry.evaluators import two_sided_retrieval as two_sided_retrieval
 from clip_geometry.evaluators import two_sided_scores as two_sided_scores
 from clip_geometry.evaluators import zero_shot as zero_shot
+from clip_geometry.explorer import Exploration as Exploration
+from clip_geometry.explorer import explore as explore
 from clip_geometry.formats import export_clip_retrieval as export_clip_retrieval
 from clip_geometry.formats import export_parquet as export_parquet
 from clip_geometry.formats import read_any as read_any

@@ -103,6 +103,8 @@ LIGHT = [
     ["fit", "centre", "lists.json", "-o", "map.safetensors"],
     ["fit", "center", "missing.npy", "-o", "map.safetensors"],
     ["diagnose", "lists.json", "--repairs", "zscor"],
+    ["explore", "nowhere.npy", "-o", "e.html"],
+    ["explore", "lists.json", "-o", "e.html", "--repairs", "center,whitn(3)"],
     ["run", "missing.yaml"],
     ["run", "unknown.yaml"],
 ]

@@ -19,6 +19,7 @@ from clip_geometry.cli.early import (
     check_measures,
     check_pipeline,
     check_repairs,
+    check_shown_repairs,
     shipped,
 )
 from clip_geometry.progress import Settings, note
@@ -518,6 +519,60 @@ def diagnose_command(
         figure_file=figure,
         write=write,
         write_repair=repair,
+    )
+
+
+@app.command("explore")
+def explore_command(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="IMAGE [TEXT]...", help="embeddings: files, or a folder with one for each modality"),
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", help="the new .html file to write")] = ...,  # pyright: ignore
+    labels: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="one label per row; MODALITY=FILE, once for each, tells sets apart"),
+    ] = None,
+    repairs: Annotated[
+        str | None, typer.Option(help="names (list repairs) or steps of a pipeline, e.g. center,whiten(32)[pooled]")
+    ] = None,
+    pipeline: Annotated[str | None, typer.Option(help="steps before everything, e.g. center[each]")] = None,
+    limit: Annotated[int, typer.Option(help="points; of more rows, a random sample", min=10, max=100_000)] = 100_000,
+    data: Annotated[
+        str | None, typer.Option(help="data set of the rows, a name or a path, for images and texts")
+    ] = None,
+    captions: Annotated[Path | None, typer.Option(help="a file with one caption for each text")] = None,
+    images: Annotated[Path | None, typer.Option(help="folder of the images, by id or in order of their names")] = None,
+    no_umap: Annotated[bool, typer.Option("--no-umap", help="principal components only, which is faster")] = False,
+    title: Annotated[str | None, typer.Option(help="of the page")] = None,
+    seed: Annotated[int, typer.Option(help="seed of samples, fits and UMAP", min=0, max=2**32 - 1)] = 0,
+) -> None:
+    """Writes an HTML page that shows embeddings as points.
+
+    It has repairs on a slider, and the neighbors of each point. It needs no network and no server. Stores of embed bring captions and thumbnails where their data set can be read.
+    """
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"{shown(out)} is no .html file, which the explorer is; add the ending")
+    check_embeddings(*paths, captions, images)
+    check_pipeline(pipeline)
+    check_shown_repairs(repairs)
+
+    from clip_geometry.cli.explore_files import explore_files
+
+    explore_files(
+        paths,
+        out,
+        repairs=repairs,
+        command=shlex.join(["clip-geometry", *sys.argv[1:]]),
+        labels=labels or [],
+        pipeline=pipeline or "",
+        limit=limit,
+        data=data,
+        captions=captions,
+        images=images,
+        umap=not no_umap,
+        title=title,
+        seed=seed,
     )
 
 

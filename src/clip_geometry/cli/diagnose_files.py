@@ -51,7 +51,7 @@ def diagnose_files(
         bar = _Bar(claims)
         found = diagnose(
             *paths,
-            labels=_labels(labels),
+            labels=labels_of(labels),
             other=other,
             relevant=relevant,
             repairs=repairs,
@@ -130,7 +130,7 @@ def _print_repairs(out: Any, compared: RepairComparison) -> None:
         say(out, f"{name} was left out: {why}", style="dim", indent="  ")
 
 
-def _labels(given: Sequence[str]) -> Any:
+def labels_of(given: Sequence[str]) -> Any:
     """One path for all sets of its length, or MODALITY=PATH for each."""
     if not given:
         return None

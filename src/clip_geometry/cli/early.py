@@ -33,7 +33,7 @@ def check_embeddings(*paths: Path | None) -> None:
 
 def check_pipeline(steps: str | None) -> None:
     """Checks the names of the steps of a pipeline."""
-    for step in _parts(steps or ""):
+    for step in parts(steps or ""):
         name = re.split(r"[(\[]", step, maxsplit=1)[0].strip()
         if re.fullmatch(r"\w+", name):  # the parser explains anything else better
             _require("pipeline step", name, "transforms")
@@ -41,15 +41,23 @@ def check_pipeline(steps: str | None) -> None:
 
 def check_measures(given: str | None) -> None:
     """Checks names of measures and of evaluators; evaluators themselves check the names of their numbers."""
-    for name in map(str.strip, _parts(given or "")):
+    for name in map(str.strip, parts(given or "")):
         if name.partition(".")[0] not in shipped()["names"]["measure"]:
             _require("measure", name, "measures")
 
 
 def check_repairs(given: str | None) -> None:
     """Checks names of repairs."""
-    for name in map(str.strip, _parts(given or "")):
+    for name in map(str.strip, parts(given or "")):
         _require("repair", name, "repairs")
+
+
+def check_shown_repairs(given: str | None) -> None:
+    """Checks names of repairs, which may be steps of a pipeline, too."""
+    for name in map(str.strip, parts(given or "")):
+        step = re.split(r"[(\[]", name, maxsplit=1)[0]
+        if step not in shipped()["names"]["pipeline step"]:
+            _require("repair", name, "repairs")
 
 
 def check_config(config: Path, overrides: Sequence[str]) -> None:
@@ -75,7 +83,7 @@ def _require(kind: str, name: str, listed: str) -> None:
         raise unknown(kind, name, known, f"clip-geometry list {listed}")
 
 
-def _parts(text: str) -> list[str]:
+def parts(text: str) -> list[str]:
     """Splits at commas outside of brackets."""
     depth, parts = 0, [""]
     for character in text:

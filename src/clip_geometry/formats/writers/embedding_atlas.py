@@ -5,13 +5,10 @@ https://apple.github.io/embedding-atlas/tool.html
 """
 
 import shlex
-import warnings
-from functools import reduce
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from pydantic import Field
 
 from clip_geometry.files import writing
@@ -26,8 +23,7 @@ from clip_geometry.formats.writers.base import (
     record_batches,
     writers,
 )
-from clip_geometry.geometry import Moments
-from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.planes import UMAP_ROWS, principal_plane, umap_plane
 from clip_geometry.progress import note
 from clip_geometry.reading import require_memory
 from clip_geometry.registry import InputError, shown
@@ -67,7 +63,7 @@ class EmbeddingAtlas(Writer):
             note("embedding-atlas cannot read float16: rows are written in float32, exactly")
         table, says = item_table(sets, without=[VECTORS, X, Y, NEIGHBORS]), ["--vector", VECTORS]
         if options.projection is not None:
-            plane = _pca(sets) if options.projection == "pca" else _umap(_rows(sets, n, d))
+            plane = _plane(sets, n, d, options.projection)
             table = table.append_column(X, pa.array(plane[:, 0])).append_column(Y, pa.array(plane[:, 1]))
             says = ["--x", X, "--y", Y]
         if options.neighbors is not None:
@@ -81,36 +77,18 @@ class EmbeddingAtlas(Writer):
         return {out.name: f"{n} rows, {dtype}: embedding-atlas {shlex.join([str(out), *says])}"}
 
 
+def _plane(sets: Sets, n: int, d: int, projection: str) -> np.ndarray:
+    if projection == "pca":
+        return principal_plane([side.vectors for side in sets.values()]).points
+    if n > UMAP_ROWS:
+        note(f"UMAP is fitted on {UMAP_ROWS:,} of {n:,} rows; the others are placed by their nearest rows")
+    return umap_plane(_rows(sets, n, d))
+
+
 def _rows(sets: Sets, n: int, d: int) -> np.ndarray:
     """All rows, in memory."""
     require_memory(n * d * 8, "the map of these rows")
     return np.concatenate([block.astype(np.float32, copy=False) for side in sets.values() for block in blocks(side)])
-
-
-def _pca(sets: Sets) -> np.ndarray:
-    """The first two principal components of all rows; in one dimension, the second is 0."""
-    rows = [side.vectors for side in sets.values()]
-    moments = [Moments.of(x if isinstance(x, StreamedRows) else StreamedRows.of(x)) for x in rows]
-    total = reduce(Moments.__add__, moments)
-    axes = torch.linalg.eigh(total.M2)[1].flip(1)[:, :2].numpy()
-    axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])  # of either sign, one
-    mean = total.mean.numpy()
-    plane = np.concatenate([(block - mean) @ axes for side in sets.values() for block in blocks(side)])
-    return plane if plane.shape[1] == 2 else np.column_stack([plane, np.zeros(len(plane))])
-
-
-def _umap(rows: np.ndarray) -> np.ndarray:
-    if len(rows) < 4:
-        raise InputError(f"there are {len(rows)} rows; UMAP needs at least 4, so use projection=pca")
-    threads, start = torch.get_num_threads(), "spectral" if len(rows) > 15 else "random"
-    try:
-        with warnings.catch_warnings(action="ignore"):  # of its dependencies, and that a seed means one thread
-            from umap import UMAP
-
-            umap = UMAP(metric="cosine", n_neighbors=min(15, len(rows) - 1), init=start, random_state=0, n_jobs=1)
-            return np.asarray(umap.fit_transform(rows), np.float64)
-    finally:  # numba sets the number of threads of the OpenMP that torch shares with it
-        torch.set_num_threads(threads)
 
 
 def _neighbors(rows: np.ndarray, k: int) -> Any:

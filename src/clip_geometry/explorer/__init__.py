@@ -1,0 +1,191 @@
+"""Embeddings as an HTML file to look into: points, repairs on a slider, neighbors before and after."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clip_geometry.explorer.illustrations import Illustrations, illustrate
+from clip_geometry.explorer.page import plotly_script, render
+from clip_geometry.explorer.points import MOST_FIT, Points, choose_points, joined
+from clip_geometry.explorer.states import State, states_of
+from clip_geometry.files import claimed, write_atomically
+from clip_geometry.geometry._core.arguments import seed_number, whole_number
+from clip_geometry.measurement.given import given_sets
+from clip_geometry.modalities import plural
+from clip_geometry.planes import UMAP_ROWS
+from clip_geometry.progress import Progress, quiet
+
+__all__ = ["Exploration", "explore"]
+
+LIMIT = 100_000  # points, at most
+WORK = 5 * 10**8  # products of a query and a point for each map, at most: 22,000 points are all queries
+LIST_BYTES = 16_000_000  # of all neighbors on the page
+
+
+@dataclass(frozen=True, eq=False)
+class Exploration:
+    """What the explorer shows.
+
+    Attributes:
+        points: The rows that are shown, at unit length, and what is known of them.
+        queries: (q,) numbers of the points whose neighbors were computed.
+        states: The stops of the slider: no repair first, then a repair each, with plane, neighbors and numbers.
+        failed: Repair → why it was left out.
+        illustrations: Captions and thumbnails.
+        title: Of the page.
+        notes: What the reader of the page has to know, in sentences.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> image, text = np.random.default_rng(0).normal(size=(2, 50, 8))
+        >>> found = cg.explore(image + 1, text - 1, repairs=["center"], umap=False)
+        >>> {state.name: round(state.numbers["own_share"], 2) for state in found.states}
+        {'none': 1.0, 'center': 0.51}
+        >>> found.to_html()[:15]
+        '<!doctype html>'
+    """
+
+    points: Points
+    queries: np.ndarray
+    states: Sequence[State]
+    failed: Mapping[str, str]
+    illustrations: Illustrations
+    title: str
+    notes: Sequence[str]
+
+    def to_html(self, command: str = "") -> str:
+        """Return the page; `command` is what it says it was made by.
+
+        Raises:
+            InputError: plotly is not installed.
+        """
+        return render(
+            self.points,
+            self.queries,
+            self.states,
+            self.illustrations,
+            title=self.title,
+            notes=self.notes,
+            command=command,
+        )
+
+    def save(self, path: str | Path) -> Path:
+        """Write the page to a new .html file, whole or not at all, and return its path.
+
+        Raises:
+            InputError: The file exists or cannot be written, or plotly is not installed.
+        """
+        with claimed(Path(path)) as target:
+            write_atomically(target, self.to_html().encode())
+            return target
+
+
+def explore(
+    image: Any,
+    text: Any = None,
+    *more: Any,
+    labels: Any = None,
+    ids: Any = None,
+    repairs: Sequence[str] | None = None,
+    pipeline: str = "",
+    limit: int = LIMIT,
+    data: Any = None,
+    captions: str | Path | None = None,
+    images: str | Path | None = None,
+    umap: bool = True,
+    title: str | None = None,
+    seed: int = 0,
+    progress: Progress = quiet,
+) -> Exploration:
+    """Prepare an HTML file that shows embeddings as points, with repairs on a slider and the neighbors of each point.
+
+    Rows are made unit length. The repairs are fitted on half of the items, at most 2,000; numbers are those of the
+    other items as queries.
+
+    Args:
+        image: The first set, or all sets; sets, `labels` and `ids` are those of `measure`.
+        text: The second set.
+        more: Further sets.
+        labels: One label per row.
+        ids: The item of each row.
+        repairs: Names of repairs, or steps of a pipeline such as "whiten(32)[pooled]"; by default the maps and the
+            posterior, of more than 20,000 points fewer of them. Repairs that rank whole lists cannot be shown.
+        pipeline: Steps before everything, such as "center[each]".
+        limit: Number of points, at most 100,000; of more rows, a random sample is shown.
+        data: The data set of the rows, its name or path, for captions and thumbnails; stores name their own.
+        captions: A file with one caption for each text.
+        images: A folder of the images, by item id or in the order of their names.
+        umap: Whether UMAP is drawn beside the principal components.
+        title: Of the page; by default the model and the data set, where they are known, or the name of the folder.
+        seed: Of samples, of the half that repairs are fitted on and of UMAP.
+        progress: Called as in `cg.embed`.
+
+    Returns:
+        An `Exploration`, whose `save` writes the file.
+
+    Raises:
+        InputError: The sets are not as described, or a repair is unknown.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> image, text = np.random.default_rng(0).normal(size=(2, 50, 8))
+        >>> found = cg.explore(image + 1, text - 1, repairs=["center"], umap=False)
+        >>> found.states[1].neighbors.numbers.shape  # ten of its own modality and ten of the other
+        (100, 20)
+        >>> found.save("explore.html").name
+        'explore.html'
+    """
+    seed, limit = seed_number(seed), whole_number(limit, "limit", least=10, most=LIMIT)
+    plotly_script()  # before an hour of work
+    sets = given_sets(image, text, *more, labels=labels, ids=ids)
+    points = choose_points(sets, pipeline=pipeline, limit=limit, seed=seed)
+    stops = 6 if repairs is None else len(repairs) + 1
+    most = min(WORK // len(points), LIST_BYTES // (stops * 20 * 6))
+    queries = points.sample(max(most, 100), seed)
+    illustrations = illustrate(points, queries, data=data, captions=captions, images=images, progress=progress)
+    states, failed = states_of(points, queries, repairs, umap=umap and len(points) >= 4, seed=seed, progress=progress)
+    notes = _notes(points, queries, states, failed, illustrations)
+    return Exploration(
+        points, queries, states, failed, illustrations, title or _title(points, image if text is None else None), notes
+    )
+
+
+def _title(points: Points, source: Any) -> str:
+    origins = [each.provenance for each in points.sets.values()]
+    model = next((str(each["model"]) for each in origins if each.get("model")), None)
+    dataset = next((str(each["dataset"]) for each in origins if each.get("dataset")), None)
+    if model and dataset:
+        return f"{dataset} through {model}"
+    return Path(source).name if isinstance(source, str | Path) and Path(source).name else "Embeddings"
+
+
+def _notes(
+    points: Points,
+    queries: np.ndarray,
+    states: Sequence[State],
+    failed: Mapping[str, str],
+    illustrations: Illustrations,
+) -> list[str]:
+    """What the reader has to know: samples, fits, what was left out."""
+    notes = list(points.notes)
+    if len(queries) < len(points):
+        notes.append(
+            f"Neighbors among all {len(points):,} points were computed for {len(queries):,} of them. A click on "
+            "another point selects the nearest of these on the plane, and hubness counts their lists only."
+        )
+    fitted = joined(f"{len(rows):,} {plural(name)}" for name, rows in points.fit.items())
+    if len(states) > 1:
+        notes.append(
+            f"Repairs are fitted on a random half of the items, at most {MOST_FIT:,}: {fitted}. The numbers are means "
+            "over the other points as queries, in an index of all points that are shown."
+        )
+    notes.append("Rows have unit length, and neighbors are those of the highest cosine, or of the repair's score.")
+    notes.append("The signs of principal components are chosen so that they agree along the slider.")
+    if any(state.umap is not None for state in states):
+        sampled = f", fitted on {UMAP_ROWS:,} points; the others lie between their nearest" * (len(points) > UMAP_ROWS)
+        notes.append(f"UMAP is by the cosine with 15 neighbors, with a seed{sampled}.")
+    notes += [f"{name} was left out: {why}." for name, why in failed.items()]
+    return [*notes, *illustrations.notes]

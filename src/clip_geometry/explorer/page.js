@@ -1,0 +1,397 @@
+"use strict";
+(async () => {
+  const $ = (id) => document.getElementById(id);
+  const meta = JSON.parse($("meta").textContent);
+  const {modalities, states, planes, width, n} = meta;
+  const NOTHING = 0xffffffff;
+  const dark = matchMedia("(prefers-color-scheme: dark)"), still = matchMedia("(prefers-reduced-motion: reduce)");
+  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const colorOf = (m) => dark.matches ? modalities[m].dark : modalities[m].color;
+  const of = (p) => { let m = 0; while (p >= modalities[m].start + modalities[m].size) m++; return m; };
+  const now = {state: 0, plane: "pca", color: "modality", only: null, hidden: new Set(), point: null, list: "mixed"};
+
+  // --- what the file carries, unpacked when it is asked for
+
+  const known = new Map();
+  const once = (name, make) => known.has(name) ? known.get(name) : known.set(name, make()).get(name);
+  const loaded = new Promise((done) => document.readyState === "loading"
+    ? document.addEventListener("DOMContentLoaded", done, {once: true}) : done());
+  const bytes = async (name) => {
+    if (!$(name)) await loaded;
+    const text = $(name).textContent;
+    let packed;
+    if (Uint8Array.fromBase64) packed = Uint8Array.fromBase64(text);
+    else {
+      const raw = atob(text);
+      packed = new Uint8Array(raw.length);
+      for (let k = 0; k < raw.length; k++) packed[k] = raw.charCodeAt(k);
+    }
+    $(name).textContent = "";
+    return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
+  };
+  const numbers = (name, Kind) => once(name, async () => new Kind(await bytes(name)));
+  const strings = (name) => once(name, async () => JSON.parse(new TextDecoder().decode(await bytes(name))));
+
+  // coordinates are 16-bit steps between two bounds: the x of all points, then their y
+  const coordinates = (state, plane) => {
+    const at = states[state].plane, from = planes[at][plane] ? at : 0, bounds = planes[from][plane];
+    return once(`points ${plane} ${from}`, async () => {
+      const steps = await numbers(`${plane}-${from}`, Uint16Array), out = [new Float32Array(n), new Float32Array(n)];
+      for (const a of [0, 1]) {
+        const [low, high] = bounds[a], step = (high - low) / 65535;
+        for (let k = 0; k < n; k++) out[a][k] = low + step * steps[a * n + k];
+      }
+      return {xy: out, bounds, from};
+    });
+  };
+
+  // thumbnails lie one after the other; each becomes a blob when it is first shown
+  const thumbnail = async (p) => {
+    if (!meta.thumbnails) return null;
+    const [where, offsets, all] = await Promise.all([
+      once("place of thumbnails", async () => new Map([...await numbers("thumb-points", Uint32Array)].map((q, k) => [q, k]))),
+      numbers("thumb-offsets", Uint32Array), numbers("thumbs", Uint8Array)]);
+    if (!where.has(p)) return null;
+    const k = where.get(p);
+    return once(`thumbnail ${p}`, () =>
+      URL.createObjectURL(new Blob([all.subarray(offsets[k], offsets[k + 1])], {type: "image/webp"})));
+  };
+  const saying = async (p) => {
+    const [ids, texts] = await Promise.all([strings("ids"), strings("texts")]), {label} = meta.colors;
+    const code = !texts[p] && label ? (await numbers("label", Uint16Array))[p] : null;
+    const named = label && label.names[code];
+    return {id: ids[p], text: texts[p] || (named && !/^\d+$/.test(named) ? named : "")};
+  };
+
+  // --- elements
+
+  const make = (tag, more = {}, ...inside) => {
+    const e = document.createElement(tag);
+    for (const [name, value] of Object.entries(more))
+      name in e && name !== "list" ? e[name] = value : e.setAttribute(name, value);
+    e.append(...inside.filter((each) => each !== null && each !== undefined));
+    return e;
+  };
+  const mark = (m) => {
+    const e = make("span", {className: `mark ${modalities[m].symbol}`, title: modalities[m].name});
+    e.style.setProperty("--mark", colorOf(m));
+    return e;
+  };
+  const picture = async (p) => {
+    const source = await thumbnail(p);
+    return source && make("img", {src: source, alt: ""});
+  };
+
+  const share = (value) => `${(100 * value).toFixed(!value || value >= 0.0995 ? 0 : value < 0.001 ? 2 : 1)}%`;
+  const written = ({kind}, value) => kind === "share" ? share(value) : value.toFixed(3);
+
+  // --- the plot
+
+  const size = n <= 2500 ? 7 : n <= 12000 ? 5 : 3, opacity = n <= 2500 ? 0.75 : n <= 12000 ? 0.6 : 0.45;
+  const plot = $("plot"), rings = modalities.length + 1, chosen = modalities.length + 2;
+  const part = (array, m) => array.subarray(modalities[m].start, modalities[m].start + modalities[m].size);
+  const fitting = ({bounds}) => bounds.map(([low, high]) => {
+    const room = 0.06 * (high - low || 1);
+    return [low - room, high + room];
+  });
+  const axis = (title, range) => ({
+    title: {text: title, standoff: 6, font: {size: 12.5, color: css("--soft")}}, range: [...range], showticklabels: false,
+    ticks: "", zeroline: false, gridcolor: css("--line"), automargin: false});
+  const titles = (at) => now.plane === "umap" ? ["UMAP 1", "UMAP 2"]
+    : [0, 1].map((a) => `PC ${a + 1}: ${share(planes[at.from].shares[a])} of the variance`);
+  const layout = (at) => {
+    const [x, y] = fitting(at), [a, b] = titles(at);
+    return {
+      margin: {l: 34, r: 8, t: 8, b: 34}, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false,
+      hovermode: "closest", hoverdistance: 12, dragmode: "pan", font: {family: css("--sans"), color: css("--ink")},
+      xaxis: axis(a, x), yaxis: {...axis(b, y), scaleanchor: "x"}};
+  };
+
+  const PALETTE = meta.palette;
+  const coloring = async () => {
+    if (now.color === "modality") return modalities.map((_, m) => ({color: colorOf(m), opacity}));
+    if (now.color === "hubness") {
+      const counts = await numbers(`counts-${now.state}`, Uint16Array);
+      const top = Math.log1p(Math.max(...states.map((each) => each.most)));
+      return modalities.map((_, m) => ({
+        color: Float32Array.from(part(counts, m), Math.log1p), cmin: 0, cmax: top, showscale: false, opacity,
+        colorscale: hubScale()}));
+    }
+    const {names, shown} = meta.colors[now.color], codes = await numbers(now.color, Uint16Array);
+    const place = new Float32Array(names.length + 1);  // 0 is gray
+    if (now.only !== null) place[now.only] = 1; else shown.forEach((code, k) => { place[code] = k + 1; });
+    const colors = now.only !== null ? [css("--faint"), css("--link")] : [css("--faint"), ...PALETTE.slice(0, shown.length)];
+    const scale = colors.flatMap((color, k) => [[k / colors.length, color], [(k + 1) / colors.length, color]]);
+    return modalities.map((_, m) => ({
+      color: Float32Array.from(part(codes, m), (code) => place[code]), cmin: -0.5, cmax: colors.length - 0.5, opacity,
+      colorscale: scale, showscale: false}));
+  };
+  const hubScale = () => dark.matches
+    ? [[0, "#2b3a55"], [0.4, "#5b6470"], [0.7, "#b5a04a"], [1, "#ffee58"]]
+    : [[0, "#ccd5e0"], [0.4, "#8c9bb5"], [0.7, "#3f5591"], [1, "#00153d"]];
+
+  let at = await coordinates(0, "pca");
+  const colors = await coloring();
+  await Plotly.newPlot(plot, [
+    ...modalities.map(({symbol, name}, m) => ({
+      type: "scattergl", mode: "markers", name, x: part(at.xy[0], m), y: part(at.xy[1], m), hoverinfo: "none",
+      marker: {size: symbol === "circle" ? size : size + 1, symbol, ...colors[m]}})),
+    {type: "scattergl", mode: "lines", x: [], y: [], hoverinfo: "skip", line: {width: 1, color: css("--soft")}},
+    {type: "scattergl", mode: "markers", x: [], y: [], hoverinfo: "skip",
+      marker: {size: size + 8, symbol: "circle-open", color: css("--ink"), line: {width: 1.5}}},
+    {type: "scattergl", mode: "markers", x: [], y: [], hoverinfo: "skip",
+      marker: {size: size + 12, symbol: "circle-open", color: css("--ink"), line: {width: 3}}}],
+    layout(at), {displayModeBar: false, responsive: true, scrollZoom: true, doubleClick: false});
+  performance.mark("drawn");
+  document.documentElement.dataset.drawn = "";
+
+  const several = modalities.map((_, m) => m);
+  let turn = 0;  // a newer move ends an older one
+  const move = async () => {
+    const mine = ++turn, next = await coordinates(now.state, now.plane);
+    if (mine !== turn) return;
+    const before = at, same = before.xy === next.xy;
+    at = next;
+    if (!same) {
+      const frames = n > 12000 || still.matches ? 1 : 14, [[x0, x1], [y0, y1]] = fitting(next);
+      const ranges = [plot.layout.xaxis.range, plot.layout.yaxis.range].map((each) => [...each]);
+      for (let f = 1; f <= frames; f++) {
+        const t = f / frames, s = t * t * (3 - 2 * t);
+        const xy = f === frames ? next.xy
+          : [0, 1].map((a) => before.xy[a].map((value, k) => value + s * (next.xy[a][k] - value)));
+        const between = (range, [low, high]) => range.map((value, k) => value + s * ([low, high][k] - value));
+        const [a, b] = titles(next);
+        await Plotly.update(plot, {x: several.map((m) => part(xy[0], m)), y: several.map((m) => part(xy[1], m))},
+          {"xaxis.range": between(ranges[0], [x0, x1]), "yaxis.range": between(ranges[1], [y0, y1]),
+            "xaxis.title.text": a, "yaxis.title.text": b}, several);
+        if (frames > 1) await new Promise(requestAnimationFrame);
+        if (mine !== turn) { at = {...next, xy}; return; }
+      }
+    }
+    await lines();
+  };
+  const paint = async () => {
+    const colors = await coloring();
+    await Plotly.restyle(plot, Object.fromEntries(["color", "cmin", "cmax", "colorscale", "opacity"].map(
+      (key) => [`marker.${key}`, several.map((m) => colors[m][key] === undefined ? null : colors[m][key])])), several);
+  };
+  const lines = async () => {
+    const ends = now.point === null ? [] : (await lists(now.point, now.state)).map(([p]) => p);
+    const [x, y] = at.xy, p = now.point;
+    await Plotly.restyle(plot, {
+      x: [ends.flatMap((q) => [x[p], x[q], null]), ends.map((q) => x[q]), p === null ? [] : [x[p]]],
+      y: [ends.flatMap((q) => [y[p], y[q], null]), ends.map((q) => y[q]), p === null ? [] : [y[p]]],
+    }, [rings - 1, rings, chosen]);
+  };
+
+  // --- numbers of the repair
+
+  const tell = () => {
+    const state = states[now.state], none = states[0];
+    $("name").textContent = state.name;
+    $("summary").textContent = state.summary;
+    $("slider").value = now.state;
+    $("slider").setAttribute("aria-valuetext", state.name);
+    document.querySelectorAll(".ticks span").forEach((e, k) => e.classList.toggle("now", k === now.state));
+    $("numbers").replaceChildren(...meta.numbers.filter(({key}) => key in none.numbers).map((each) => {
+      const {key, title} = each, chance = meta.chances[key];
+      const was = now.state ? make("span", {className: "was"}, `${written(each, none.numbers[key])} → `) : null;
+      return make("div", {}, make("dt", {}, title), make("dd", {}, was, written(each, state.numbers[key]),
+        make("small", {}, chance === undefined ? "\u00a0" : `by chance ${written(each, chance)}`)));
+    }));
+    $("reading").textContent = now.plane === "umap"
+      ? `UMAP keeps neighbors, not distances: gaps and sizes of clusters say nothing.${planes[state.plane].umap ? "" : " It is drawn of the rows without a repair, whatever the slider says."}`
+      : state.plane === 0 && now.state ? `${state.name} changes scores, not rows: the points stay, their neighbors change.`
+        : "Principal components of all modalities together. What they leave out is not seen here.";
+  };
+
+  const legend = () => {
+    const toggle = (m) => {
+      now.hidden.has(m) ? now.hidden.delete(m) : now.hidden.add(m);
+      Plotly.restyle(plot, {visible: !now.hidden.has(m)}, [m]);
+      legend();
+    };
+    const items = modalities.map(({plural}, m) => make("button", {
+      type: "button", "aria-pressed": String(!now.hidden.has(m)), title: `show or hide ${plural}`, onclick: () => toggle(m)},
+    now.color === "modality" ? mark(m) : null, plural));
+    if (now.color === "hubness") {
+      const most = Math.max(...states.map((each) => each.most)), scale = make("span", {className: "scale"});
+      scale.style.background = `linear-gradient(to right, ${hubScale().map(([at, color]) => `${color} ${100 * at}%`)})`;
+      items.push(make("span", {className: "ends"}, "in no list"), scale, make("span", {className: "ends"}, `in ${most.toLocaleString("en")} of ${meta.queries.toLocaleString("en")} lists`));
+    } else if (now.color !== "modality") {
+      const {names, shown, sizes} = meta.colors[now.color];
+      const choose = (code) => { now.only = now.only === code ? null : code; $("only").value = now.only ?? ""; paint(); legend(); };
+      for (const [k, code] of shown.entries()) {
+        const dot = make("span", {className: "mark"});
+        dot.style.setProperty("--mark", now.only === null ? PALETTE[k] : now.only === code ? css("--link") : css("--faint"));
+        items.push(make("button", {type: "button", "aria-pressed": String(now.only === null || now.only === code),
+          title: `show ${names[code]} alone`, onclick: () => choose(code)}, dot, `${names[code]} (${sizes[k].toLocaleString("en")})`));
+      }
+      if (names.length > shown.length) items.push(make("span", {className: "ends"}, `${names.length - shown.length} more in gray`));
+    }
+    $("legend").replaceChildren(...items.map((each) => make("li", {}, each)));
+  };
+
+  // --- the neighbors of a point
+
+  const places = () => once("places", async () => new Map([...await numbers("queries", Uint32Array)].map((p, k) => [p, k])));
+  const lists = async (p, state) => {
+    const [where, near, scores] = await Promise.all(
+      [places(), numbers(`near-${state}`, Uint32Array), numbers(`scores-${state}`, Uint16Array)]);
+    const row = where.get(p), [low, high] = states[state].scores, own = of(p), found = [];
+    for (let k = row * width; k < (row + 1) * width && found.length < meta.k; k++) {
+      const q = near[k];
+      if (q === NOTHING) break;
+      if (now.list !== "mixed" && (now.list === "own") !== (of(q) === own)) continue;
+      found.push([q, low + (high - low) * scores[k] / 65535]);
+    }
+    return found;
+  };
+
+  const column = async (p, state, keys, title) => {
+    const rows = await lists(p, state), own = of(p);
+    const isPair = (q) => keys[p] >= 0 && keys[q] === keys[p] && of(q) !== own;
+    const items = await Promise.all(rows.map(async ([q, score], k) => {
+      const [{id, text}, image] = await Promise.all([saying(q), picture(q)]), pair = isPair(q);
+      const name = pair ? make("strong", {}, meta.keyed_by === "pairs" ? "its own pair" : "same label") : null;
+      return make("li", {className: pair ? "pair" : ""}, make("button", {type: "button", onclick: () => select(q), title: id},
+        make("span", {className: "rank"}, String(k + 1)),
+        make("span", {className: "of"}, mark(of(q)), image),
+        make("span", {}, make("span", {className: "said"}, text || id), name, name ? " " : null,
+          make("span", {className: "score"}, score.toFixed(Math.abs(score) < 10 ? 3 : 1).replace("-", "\u2212")))));
+    }));
+    const others = rows.filter(([q]) => of(q) !== own).length, other = modalities.length === 2 ? modalities[1 - own].plural : "of another modality";
+    const facts = now.list === "mixed" && modalities.length > 1 ? `: ${others} of ${rows.length} are ${other}` : "";
+    const missed = now.list !== "own" && meta.keyed_by === "pairs" && keys[p] >= 0 && !rows.some(([q]) => isPair(q));
+    return make("section", {"data-state": states[state].name}, make("h3", {}, title + facts),
+      make("p", {}, `by the ${states[state].plane || !state ? "cosine" : "score"}${missed ? "; its own pair is not among them" : ""}`),
+      make("ol", {}, ...items));
+  };
+
+  let asked = 0;
+  const describe = async () => {
+    const p = now.point;
+    if (p === null) return;
+    const mine = ++asked, m = of(p);
+    const [{id, text}, image, keys, counts, held] = await Promise.all([
+      saying(p), picture(p), numbers("keys", Int32Array), numbers(`counts-${now.state}`, Uint16Array), numbers("held", Uint8Array)]);
+    const facts = [];
+    for (const [name, {names}] of Object.entries(meta.colors)) {
+      const code = (await numbers(name, Uint16Array))[p];
+      if (code < names.length) facts.push(`${name} ${names[code]}`);
+    }
+    const pick = make("fieldset", {}, make("legend", {}, "Neighbors in"), ...(modalities.length > 1 ? [["mixed", "the mixed index"],
+      ["own", "its modality"], ["across", "the others"]] : [["mixed", "the index"]]).map(([value, said]) => make("label", {},
+      make("input", {type: "radio", name: "list", value, checked: now.list === value,
+        onchange: () => { now.list = value; describe(); lines(); }}), said)));
+    const before = await column(p, 0, keys, now.state ? "Before" : "Without a repair");
+    const after = now.state ? await column(p, now.state, keys, `After ${states[now.state].name}`) : null;
+    if (mine !== asked) return;
+    const focused = document.activeElement, inside = $("panel").contains(focused), again = inside && focused.name === "list";
+    $("panel").replaceChildren(
+      make("div", {className: "chosen"}, image, make("div", {}, make("p", {className: "what"}, mark(m), " ", text || id),
+        make("p", {}, [modalities[m].name, text ? id : null, ...facts].filter(Boolean).join(" · ")),
+        make("p", {}, `Among the first ${meta.k} of ${counts[p].toLocaleString("en")} lists${now.state ? ` after ${states[now.state].name}` : ""}. ${held[p]
+          ? "No repair was fitted on it." : "Repairs were fitted on it."}`),
+        now.instead ? make("p", {}, "The nearest point on this plane whose neighbors were computed.") : null)),
+      pick, make("div", {className: after ? "lists" : "lists one"}, before, after, now.state || states.length < 2 ? null
+        : make("p", {}, "Move the slider to see its neighbors after a repair.")));
+    if (inside) (again ? $("panel").querySelector(`input[value="${now.list}"]`) : $("panel")).focus({preventScroll: true});
+  };
+  const select = async (p) => {
+    const where = await places();
+    now.instead = !where.has(p);
+    if (now.instead) {  // the nearest of those with neighbors
+      const [x, y] = at.xy, here = of(p);
+      let least = Infinity, best = null;
+      for (const q of where.keys()) {
+        const d = (x[q] - x[p]) ** 2 + (y[q] - y[p]) ** 2;
+        if (d < least && of(q) === here) [least, best] = [d, q];
+      }
+      p = best ?? [...where.keys()][0];
+    }
+    now.point = p;
+    await Promise.all([describe(), lines()]);
+  };
+
+  // --- what the reader does
+
+  const go = async (state) => {
+    now.state = state;
+    tell();
+    await Promise.all([move(), now.color === "hubness" ? paint() : null, describe()]);
+  };
+  $("slider").addEventListener("input", (event) => go(Number(event.target.value)));
+  $("planes").append(...[["pca", "PCA"], ["umap", "UMAP"]].filter(([value]) => planes[0][value]).map(([value, said]) =>
+    make("label", {}, make("input", {type: "radio", name: "plane", value, checked: value === "pca",
+      onchange: () => { now.plane = value; tell(); move(); }}), said)));
+  $("color").append(...["modality", ...Object.keys(meta.colors), "hubness"].map((name) => make("option", {value: name}, name)));
+  $("color").addEventListener("change", (event) => {
+    now.color = event.target.value;
+    now.only = null;
+    const more = meta.colors[now.color];
+    $("only-label").hidden = !more || more.names.length <= more.shown.length;
+    if (more) $("only").replaceChildren(make("option", {value: ""}, "the largest"), ...[...more.names.keys()]
+      .sort((a, b) => more.names[a].localeCompare(more.names[b])).map((code) => make("option", {value: code}, more.names[code])));
+    paint();
+    legend();
+  });
+  $("only").addEventListener("change", (event) => {
+    now.only = event.target.value === "" ? null : Number(event.target.value);
+    paint();
+    legend();
+  });
+  $("reset").addEventListener("click", () => {
+    const [x, y] = fitting(at);
+    Plotly.relayout(plot, {"xaxis.range": x, "yaxis.range": y});
+  });
+  $("any").addEventListener("click", async () => {
+    const queries = [...(await places()).keys()];
+    select(queries[Math.floor(Math.random() * queries.length)]);
+  });
+  let typed = 0;
+  $("search").addEventListener("input", async (event) => {
+    const mine = ++typed, words = event.target.value.trim().toLowerCase();
+    if (!words) { $("results").hidden = true; return; }
+    const [ids, texts] = await Promise.all([strings("ids"), strings("texts")]), found = [];
+    for (let p = 0; p < n && found.length < 8; p++)
+      if ((texts[p] || "").toLowerCase().includes(words) || ids[p].toLowerCase().includes(words)) found.push(p);
+    if (mine !== typed) return;
+    $("results").hidden = false;
+    $("results").replaceChildren(...(found.length ? found.map((p) => make("li", {}, make("button", {type: "button",
+      onclick: () => { $("results").hidden = true; select(p); }}, mark(of(p)), ` ${texts[p] || ids[p]}`)))
+      : [make("li", {}, "nothing found")]));
+  });
+  document.addEventListener("keydown", (event) => { if (event.key === "Escape") $("results").hidden = true; });
+  document.addEventListener("click", (event) => { if (!event.target.closest(".search")) $("results").hidden = true; });
+
+  const pointOf = ({curveNumber, pointNumber}) => curveNumber < modalities.length ? modalities[curveNumber].start + pointNumber : null;
+  plot.on("plotly_click", ({points}) => { const p = pointOf(points[0]); if (p !== null) select(p); });
+  let hovered = null;
+  plot.on("plotly_hover", async ({points, event}) => {
+    const p = hovered = pointOf(points[0]);
+    if (p === null) return;
+    const [{id, text}, image] = await Promise.all([saying(p), picture(p)]);
+    if (hovered !== p) return;
+    const tip = $("tip"), box = plot.getBoundingClientRect();
+    tip.replaceChildren(...[image, make("div", {}, mark(of(p)), " ", text || id)].filter(Boolean));
+    tip.hidden = false;
+    const x = event.clientX - box.left, y = event.clientY - box.top;
+    tip.style.left = `${Math.max(4, Math.min(x + 14, box.width - tip.offsetWidth - 4))}px`;
+    tip.style.top = `${Math.max(4, y + 14 + tip.offsetHeight > box.height ? y - tip.offsetHeight - 10 : y + 14)}px`;
+  });
+  plot.on("plotly_unhover", () => { hovered = null; $("tip").hidden = true; });
+  dark.addEventListener("change", async () => {
+    const ranges = [plot.layout.xaxis.range, plot.layout.yaxis.range].map((each) => [...each]), fresh = layout(at);
+    [fresh.xaxis.range, fresh.yaxis.range] = ranges;
+    await Plotly.relayout(plot, fresh);
+    await Plotly.restyle(plot, {"marker.color": css("--ink")}, [rings, chosen]);
+    await Plotly.restyle(plot, {"line.color": css("--soft")}, [rings - 1]);
+    await paint();
+    legend();
+    describe();
+  });
+  tell();
+  legend();
+  window.explorer = {now, select, go, lists};  // for tests and for the console
+})();

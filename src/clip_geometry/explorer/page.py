@@ -1,0 +1,245 @@
+"""The page: one HTML file with plotly.js, the points as packed numbers, and a script that unpacks what is looked at."""
+
+import base64
+import gzip
+import json
+from collections.abc import Sequence
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from clip_geometry.explorer.illustrations import Illustrations
+from clip_geometry.explorer.neighbors import K
+from clip_geometry.explorer.points import Points, joined
+from clip_geometry.explorer.states import State, chances
+from clip_geometry.geometry._core.values import is_missing
+from clip_geometry.modalities import plural
+from clip_geometry.registry import InputError
+from clip_geometry.report.style import COLOR, COLORS
+
+DARK = {"image": "#56B4E9", "text": "#F08A4B"}  # as the report's, on a dark ground
+SYMBOLS = ("circle", "triangle-up", "square", "diamond")
+SHOWN_LABELS = 10  # with a color of their own; the palette has as many
+TEXT_BYTES = 5_000_000  # of all captions, like all ids; longer ones are cut
+LENGTHS = (300, 160, 100, 60, 40, 24)
+NUMBERS = (
+    ("modality_gap", "Modality gap, the distance of the means", "distance"),
+    ("own_share", "Own modality in the top ten of the mixed index", "share"),
+    ("r_at_1", "{} is first in the mixed index", "share"),
+    ("hit_at_10", "{} is in the top ten of the mixed index", "share"),
+    ("cross_r_at_1", "{} is first among the other modalities", "share"),
+    ("neighbors", "Neighbors within a modality that stay", "share"),
+)
+
+
+def plotly_script() -> str:
+    """The text of plotly.js.
+
+    Raises:
+        InputError: plotly is not installed.
+    """
+    found = find_spec("plotly")
+    if found is None or found.origin is None:
+        raise InputError('the explorer needs plotly, which is not installed: pip install "clip-geometry[explore]"')
+    return (Path(found.origin).parent / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
+
+
+def render(
+    points: Points,
+    queries: np.ndarray,
+    states: Sequence[State],
+    illustrations: Illustrations,
+    *,
+    title: str,
+    notes: Sequence[str],
+    command: str = "",
+) -> str:
+    """Return the page as HTML."""
+    drawn = [state for state in states if state.pca is not None]
+    place = {state.name: k for k, state in enumerate(drawn)}
+    packed: dict[str, bytes] = {}
+    planes = [_packed_plane(state, k, packed) for k, state in enumerate(drawn)]
+    columns = _colors(points, packed)
+    partner = "The pair" if points.keyed_by == "pairs" else "One of its label"
+    meta = {
+        "n": len(points),
+        "k": K,
+        "width": states[0].neighbors.numbers.shape[1],
+        "queries": len(queries),
+        "modalities": _modalities(points),
+        "planes": planes,
+        "states": [
+            _packed_state(state, k, place[state.drawn_as], len(points), packed) for k, state in enumerate(states)
+        ],
+        "numbers": [
+            {
+                "key": key,
+                "title": said.format(partner),
+                "kind": kind,
+            }
+            for key, said, kind in NUMBERS
+        ],
+        "chances": chances(points),
+        "colors": columns,
+        "palette": COLORS[1:],
+        "keyed_by": points.keyed_by,
+        "thumbnails": len(illustrations.thumbnails),
+    }
+    packed |= {
+        "queries": queries.astype("<u4").tobytes(),
+        "keys": points.keys.astype("<i4").tobytes(),
+        "held": points.held_out.astype("u1").tobytes(),
+        "ids": _json(_cut(_ids(points), end=True)).encode(),
+        "texts": _json(_cut(illustrations.texts)).encode(),
+    }
+    if illustrations.thumbnails:
+        files = list(illustrations.thumbnails.values())
+        packed |= {
+            "thumb-points": np.array(list(illustrations.thumbnails), dtype="<u4").tobytes(),
+            "thumb-offsets": np.cumsum([0, *map(len, files)]).astype("<u4").tobytes(),
+            "thumbs": b"".join(files),
+        }
+    encoded = {
+        name: Markup(base64.b64encode(gzip.compress(data, 6, mtime=0)).decode()) for name, data in packed.items()
+    }
+    first = {name: encoded.pop(name) for name in ("pca-0",)}
+    sizes = joined(f"{len(each):,} {plural(name)}" for name, each in points.sets.items())
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    return environment.get_template("page.html").render(
+        title=title,
+        intro=f"{sizes[0].upper()}{sizes[1:]}, each a point. The slider repairs the rows or their scores; a click on a "
+        "point shows its neighbors before and after.",
+        alt=f"Scatter plot of {sizes}",
+        states=states,
+        notes=notes,
+        command=command,
+        version=version("clip-geometry"),
+        meta=Markup(_json(meta)),
+        first=first,
+        rest=encoded,
+        plotly=Markup(plotly_script()),
+        script=Markup((Path(__file__).parent / "page.js").read_text(encoding="utf-8")),
+    )
+
+
+def _packed_plane(state: State, number: int, packed: dict[str, bytes]) -> dict[str, Any]:
+    assert state.pca is not None
+    found: dict[str, Any] = {"name": state.name, "shares": state.pca.shares, "umap": None}
+    for name, plane in (("pca", state.pca.points), ("umap", state.umap)):
+        if plane is not None:
+            low, high = plane.min(0), plane.max(0)
+            steps = np.rint((plane - low) / np.where(high > low, high - low, 1) * 65535)
+            packed[f"{name}-{number}"] = steps.T.astype("<u2").tobytes()
+            found[name] = np.stack([low, high], axis=1).tolist()
+    return found
+
+
+def _packed_state(state: State, number: int, plane: int, n: int, packed: dict[str, bytes]) -> dict[str, Any]:
+    numbers, scores = state.neighbors.numbers, state.neighbors.scores
+    there = numbers >= 0
+    low, high = (float(scores[there].min()), float(scores[there].max())) if there.any() else (0.0, 1.0)
+    steps = np.where(there, np.rint((scores - low) / ((high - low) or 1) * 65535), 0)
+    counts = state.neighbors.counts(n)
+    packed[f"near-{number}"] = np.where(there, numbers, 2**32 - 1).astype("<u4").tobytes()
+    packed[f"scores-{number}"] = steps.astype("<u2").tobytes()
+    packed[f"counts-{number}"] = np.minimum(counts, 65535).astype("<u2").tobytes()
+    return {
+        "name": state.name,
+        "summary": state.summary,
+        "plane": plane,
+        "numbers": state.numbers,
+        "scores": [low, high],
+        "most": int(counts.max()),
+    }
+
+
+def _modalities(points: Points) -> list[dict[str, Any]]:
+    found = []
+    for k, (name, each) in enumerate(points.sets.items()):
+        color = COLOR.get(name) or COLORS[1 + k % (len(COLORS) - 1)]
+        found.append(
+            {
+                "name": name,
+                "plural": plural(name),
+                "start": points.starts[name],
+                "size": len(each),
+                "color": color,
+                "dark": DARK.get(name, color),
+                "symbol": SYMBOLS[k % len(SYMBOLS)],
+            }
+        )
+    return found
+
+
+def _colors(points: Points, packed: dict[str, bytes]) -> dict[str, Any]:
+    """The columns that points can be colored by: labels, and the language where there are several."""
+    columns = {
+        "label": [value for each in points.sets.values() for value in _labels(each)],
+        "language": [value for each in points.sets.values() for value in _languages(each)],
+    }
+    found = {}
+    for name, values in columns.items():
+        names = list(dict.fromkeys(value for value in values if value is not None))
+        if len(names) < 2 or len(names) > 60_000:
+            continue
+        code = {each: k for k, each in enumerate(names)}
+        codes = np.array([code.get(value, 65535) if value is not None else 65535 for value in values])
+        sizes = np.bincount(codes[codes < 65535], minlength=len(names))
+        largest = np.argsort(-sizes, kind="stable")[:SHOWN_LABELS]
+        packed[name] = np.where(codes == 65535, len(names), codes).astype("<u2").tobytes()
+        found[name] = {"names": names, "shown": largest.tolist(), "sizes": sizes[largest].tolist()}
+    return found
+
+
+def _labels(each: Any) -> list[str | None]:
+    if each.labels is None:
+        return [None] * len(each)
+    names = each.provenance.get("class_names")
+    found = []
+    for label in each.labels.tolist():
+        if is_missing(label) or label == "":
+            found.append(None)
+        elif names and isinstance(label, int) and 0 <= label < len(names):
+            found.append(str(names[label]))
+        else:
+            found.append(str(int(label) if isinstance(label, float) and label.is_integer() else label))
+    return found
+
+
+def _languages(each: Any) -> list[str | None]:
+    column = each.metadata.get("language")
+    if column is not None:
+        return [None if is_missing(value) else str(value) for value in column.tolist()]
+    return [each.language] * len(each)
+
+
+def _ids(points: Points) -> list[str]:
+    """The id of each point: that of its item, or the modality with the number of the row."""
+    found = []
+    for name, each in points.sets.items():
+        ids = [str(k) for k in range(len(each))] if each.item_id is None else [str(value) for value in each.item_id]
+        numbered = each.item_id is None or all(value.isdecimal() for value in ids)
+        found += [f"{name} {value}" for value in ids] if numbered else ids
+    return found
+
+
+def _cut(texts: Sequence[str], *, end: bool = False) -> list[str]:
+    """The texts, cut to the largest length of LENGTHS with which all take at most TEXT_BYTES."""
+    for length in LENGTHS:
+        cut = [text if len(text) <= length else f"…{text[-length:]}" if end else f"{text[:length]}…" for text in texts]
+        if length == LENGTHS[-1] or sum(map(len, cut)) <= TEXT_BYTES:
+            return cut
+    return list(texts)
+
+
+def _json(value: Any) -> str:
+    """JSON that no HTML parser takes for the end of a script."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")

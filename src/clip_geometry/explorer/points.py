@@ -1,0 +1,178 @@
+"""Which rows are shown, as unit rows, with what is known of them: items, labels, which are held out from the fits."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from clip_geometry.diagnosis.index import MixedIndex
+from clip_geometry.embeddings import Embeddings, pair_of
+from clip_geometry.modalities import plural
+from clip_geometry.reading import require_memory
+from clip_geometry.registry import InputError
+from clip_geometry.repairs.base import LOGIT_SCALE
+from clip_geometry.transforms import Normalize, Pipeline
+
+MOST_FIT = 2000  # items that repairs are fitted on
+BLOCK = 16_384
+ROW = "row of the set"  # a column of the metadata: the number that a shown row had before sampling
+
+
+@dataclass(frozen=True, eq=False)
+class Points:
+    """The points of the page, those of one modality after those of another.
+
+    Attributes:
+        index: The shown rows after the pipeline, at unit length, in float32, and what is relevant to what.
+        fit: Modality → numbers of the rows that repairs are fitted on.
+        held_out: (n,) mask of the points that no repair is fitted on, so that numbers can be read off them.
+        given: Modality → number of rows before sampling.
+        notes: What was left out, in sentences.
+    """
+
+    index: MixedIndex
+    fit: Mapping[str, np.ndarray]
+    held_out: np.ndarray
+    given: Mapping[str, int]
+    notes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.sets.values()))
+
+    @property
+    def sets(self) -> Mapping[str, Embeddings]:
+        return self.index.sets
+
+    @property
+    def rows(self) -> dict[str, np.ndarray]:
+        return {name: each.vectors for name, each in self.sets.items()}
+
+    @cached_property
+    def starts(self) -> dict[str, int]:
+        """Modality → the number of its first point."""
+        sizes = [len(each) for each in self.sets.values()]
+        return dict(zip(self.sets, np.cumsum([0, *sizes]).tolist(), strict=False))
+
+    @cached_property
+    def modality(self) -> np.ndarray:
+        """(n,) the modality of each point, as its place among the modalities."""
+        return np.repeat(np.arange(len(self.sets)), [len(each) for each in self.sets.values()])
+
+    @cached_property
+    def keys(self) -> np.ndarray:
+        """(n,) equal for points that belong together, of one item or else of one label; −1 for those of none."""
+        groups = self.index.groups.values()
+        if all(group is not None for group in groups):
+            return np.concatenate(list(groups))  # pyright: ignore[reportCallIssue, reportArgumentType]
+        if self.index.codes:
+            return np.concatenate(list(self.index.codes.values()))
+        return np.full(len(self), -1)
+
+    @property
+    def keyed_by(self) -> str | None:
+        """What `keys` are: "pairs", "labels" or None."""
+        if len(self.sets) < 2 or not (self.keys >= 0).any():
+            return None
+        return "pairs" if all(group is not None for group in self.index.groups.values()) else "labels"
+
+    def sample(self, most: int, seed: int) -> np.ndarray:
+        """Numbers of at most so many points, ascending, whole items where possible."""
+        if len(self) <= most:
+            return np.arange(len(self))
+        rows = self.index.sampled(max(1, most * len(self.index.items) // len(self)), seed)
+        chosen = np.concatenate([self.starts[name] + numbers for name, numbers in rows.items()])
+        if len(chosen) > most:
+            chosen = np.random.default_rng(seed).choice(chosen, most, replace=False)
+        return np.sort(chosen)
+
+
+def choose_points(sets: Mapping[str, Embeddings], *, pipeline: str, limit: int, seed: int) -> Points:
+    """Choose at most `limit` rows at random, whole items where possible, without rows that have no direction.
+
+    Raises:
+        InputError: Modalities differ in their dimension, or have fewer than 2 rows with a direction.
+    """
+    for name, each in sets.items():
+        if len(each) < 2:
+            raise InputError(f"there is {len(each) or 'no'} {name} row; expected at least 2")
+    if len({each.dim for each in sets.values()}) > 1:
+        given = " and ".join(f"{name} rows {each.dim}" for name, each in sets.items())
+        raise InputError(f"{given} dimensions; one plane needs rows of one dimension, from one model")
+    if all(each.item_id is None for each in sets.values()) and len({len(each) for each in sets.values()}) == 1:
+        sets = {name: replace(each, item_id=np.arange(len(each))) for name, each in sets.items()}
+    whole = _index(sets)
+    total, notes = sum(map(len, sets.values())), []
+    rows = whole.all_rows
+    if total > limit:
+        rows = whole.sampled(max(2, limit * len(whole.items) // total), seed)
+        if (drawn := sum(map(len, rows.values()))) > limit:
+            generator, share = np.random.default_rng(seed), limit / drawn
+            rows = {
+                name: np.sort(generator.choice(numbers, max(2, int(share * len(numbers))), replace=False))
+                for name, numbers in rows.items()
+            }
+    dim = next(iter(sets.values())).dim
+    require_memory(3 * 8 * dim * sum(map(len, rows.values())), "the points, with their rows before and after a repair,")
+    numbers, vectors = {}, {}
+    for name, chosen in rows.items():
+        numbers[name], vectors[name] = _valid(sets[name], chosen)
+        if lost := len(chosen) - len(numbers[name]):
+            notes.append(f"{lost:,} {plural(name)} have zeros only, NaN or infinity, and are left out.")
+        if len(numbers[name]) < 2:
+            raise InputError(f"fewer than 2 of the {name} rows have a direction; nothing can be shown")
+    if total > limit:
+        shown = " and ".join(
+            f"{len(chosen):,} of {len(sets[name]):,} {plural(name)}" for name, chosen in numbers.items()
+        )
+        notes.insert(0, f"A random sample is shown, {shown} (seed {seed}).")
+    shown_sets = {name: each.take(numbers[name], vectors=vectors[name]) for name, each in whole.sets.items()}
+    shown_sets = {
+        name: replace(each, metadata={**each.metadata, ROW: numbers[name]}) for name, each in shown_sets.items()
+    }
+    prepared = Pipeline(pipeline).fit_transform(vectors, pair_of(shown_sets))[1]
+    unit = {name: _unit(x) for name, x in prepared.items()}
+    index = MixedIndex(
+        {name: replace(each, vectors=unit[name]) for name, each in shown_sets.items()},
+        whole.by,
+        {name: None if group is None else group[numbers[name]] for name, group in whole.groups.items()},
+        {name: codes[numbers[name]] for name, codes in whole.codes.items()},
+        whole.logit_scale,
+    )
+    split = next(index.splits(1, seed=seed, most_fit=MOST_FIT, most_searched=total, most_queries=1))
+    held_out = np.concatenate(
+        [
+            np.ones(len(each), bool) if index.groups[name] is None else ~np.isin(np.arange(len(each)), split.fit[name])
+            for name, each in index.sets.items()
+        ]
+    )
+    return Points(index, split.fit, held_out, {name: len(each) for name, each in whole.sets.items()}, tuple(notes))
+
+
+def joined(parts: Iterable[str]) -> str:
+    """Return "a, b and c"."""
+    *before, last = parts
+    return f"{', '.join(before)} and {last}" if before else last
+
+
+def _index(sets: Mapping[str, Embeddings]) -> MixedIndex:
+    said = (dict(each.provenance.get("encoder") or {}).get("logit_scale") for each in sets.values())
+    scale = float(next((value for value in said if value), LOGIT_SCALE))
+    try:
+        return MixedIndex.of(sets, logit_scale=scale)
+    except InputError:  # labels that the modalities do not share are still colors
+        plain = {name: replace(each, labels=None) for name, each in sets.items()}
+        return replace(MixedIndex.of(plain, logit_scale=scale), sets={name: sets[name] for name in sorted(sets)})
+
+
+def _valid(side: Embeddings, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The chosen rows that have a direction, and their numbers."""
+    rows = np.asarray(side.vectors[chosen], dtype=np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        fine = np.isfinite(rows).all(1) & (np.abs(rows).max(1) > 0)
+    return chosen[fine], rows[fine]
+
+
+def _unit(rows: np.ndarray) -> np.ndarray:
+    parts = [Normalize().apply(rows[start : start + BLOCK]) for start in range(0, len(rows), BLOCK)]
+    return np.concatenate(parts).astype(np.float32)

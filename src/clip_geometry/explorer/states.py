@@ -1,0 +1,176 @@
+"""The stops of the slider: no repair, then one repair after the other, each with its plane, neighbors and numbers."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from clip_geometry.explorer.neighbors import K, Neighbors, best_items, merged, rescored, search_numbers
+from clip_geometry.explorer.points import Points
+from clip_geometry.geometry import modality_gap, null_value
+from clip_geometry.planes import PrincipalPlane, principal_plane, umap_plane
+from clip_geometry.progress import Progress
+from clip_geometry.registry import InputError
+from clip_geometry.repairs import InnerProduct, Repair, repairs
+from clip_geometry.repairs.calibration import Calibrated
+from clip_geometry.repairs.maps import Mapped, SeparateMeans
+from clip_geometry.transforms import RankWarning, transforms
+
+NONE = "none"
+BY_DEFAULT = (NONE, "center", "whiten", "procrustes", "least_squares", "posterior")
+OF_MANY = (NONE, "center", "procrustes", "posterior")
+MANY = 20_000  # points above which fewer repairs are shown by default
+UMAP_OF_ALL = 5000  # points up to which UMAP is drawn after every map, and not of the rows without a repair alone
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """A stop of the slider.
+
+    Attributes:
+        name: Of the repair; "none" for the rows without one.
+        summary: What the repair does, in a line.
+        drawn_as: The state whose planes are shown: its own name, or "none" where the repair changes scores only.
+        pca: The first two principal components of the rows; None where `drawn_as` is another state.
+        umap: (n, 2), or None where it was not computed.
+        neighbors: Of the queries.
+        numbers: Name → value on held-out queries.
+    """
+
+    name: str
+    summary: str
+    drawn_as: str
+    pca: PrincipalPlane | None
+    umap: np.ndarray | None
+    neighbors: Neighbors
+    numbers: Mapping[str, float]
+
+
+def states_of(
+    points: Points, queries: np.ndarray, names: Sequence[str] | None, *, umap: bool, seed: int, progress: Progress
+) -> tuple[list[State], dict[str, str]]:
+    """Return the states, "none" first, and repair → why it was left out.
+
+    Args:
+        points: What is shown.
+        queries: The points whose neighbors are computed, ascending.
+        names: Repairs, or steps of a pipeline such as whiten(32)[pooled]; None for a choice.
+        umap: Whether UMAP is computed, which takes most of the time of small sets.
+        seed: Of UMAP.
+        progress: As of `cg.embed`.
+
+    Raises:
+        InputError: A repair is unknown, or one that was asked for cannot be fitted.
+    """
+    wanted = (BY_DEFAULT if len(points) <= MANY else OF_MANY) if names is None else names
+    fitted, failed = {}, {}
+    for repair in [make(name) for name in dict.fromkeys((NONE, *wanted))]:
+        try:
+            with warnings.catch_warnings(), np.errstate(all="ignore"):  # equal rows, which the repair then refuses
+                warnings.simplefilter("ignore", RankWarning)  # what too few rows do to a map, the numbers show
+                fitted[repair.name] = repair.fit(points.index.known(points.fit))
+            _require_listed(repair)
+        except InputError as error:
+            if names is not None:
+                raise
+            fitted.pop(repair.name, None)
+            failed[repair.name] = str(error)
+    maps = {name: isinstance(each, Mapped | SeparateMeans) for name, each in fitted.items()}
+    searched = [name for name, each in fitted.items() if not _is_calibration(each)]
+    best, found = {}, {}
+    with progress("neighbors", len(searched) * len(queries) * len(points.sets)) as advance:
+        for name, repair in fitted.items():
+            found[name] = (
+                rescored(repair, best) if name not in searched else best_items(repair, points, queries, advance)
+            )
+            best = best or found[name]
+    rows = {name: _rows(fitted[name], points) for name, is_map in maps.items() if is_map and name != NONE}
+    rows = {NONE: points.rows} | rows
+    planes, drawn = {}, {}
+    with progress("planes", len(rows) * (1 + umap)) as advance:
+        for name, each in rows.items():
+            planes[name] = principal_plane(list(each.values()), None if name == NONE else planes[NONE].points)
+            advance(1)
+            if umap and (name == NONE or len(points) <= UMAP_OF_ALL):
+                drawn[name] = umap_plane(np.concatenate(list(each.values())), seed=seed, start=drawn.get(NONE))
+            if umap:
+                advance(1)
+    states = []
+    for name, repair in fitted.items():
+        lists = merged(points, queries, found[name])
+        before = lists if name == NONE else states[0].neighbors
+        numbers = _gap(rows.get(name, points.rows)) | search_numbers(points, queries, lists, before)
+        as_drawn = name if maps[name] else NONE
+        states.append(State(name, _summary(repair), as_drawn, planes.get(name), drawn.get(name), lists, numbers))
+    return states, failed
+
+
+def make(name: str) -> Repair:
+    """Return a registered repair, or one step of a pipeline as a repair."""
+    if name not in repairs and name.partition("[")[0].partition("(")[0] in transforms:
+        return Mapped(name)
+    return repairs[name].make()
+
+
+def _require_listed(repair: Repair) -> None:
+    if not (isinstance(repair, InnerProduct) or _is_calibration(repair)):
+        raise InputError(
+            f"{repair.name} ranks items by the whole list and has no score of its own; the explorer shows repairs that "
+            "are an inner product or a curve of the cosine"
+        )
+
+
+def _is_calibration(repair: Repair) -> bool:
+    """Whether only the scores of each kind change, so that the order within a modality stays."""
+    return isinstance(repair, Calibrated) and not repair.centered
+
+
+def _rows(repair: Repair, points: Points) -> dict[str, np.ndarray]:
+    """The rows after the map, as they are drawn."""
+    assert isinstance(repair, InnerProduct)
+    view = repair.views_[0]
+    return {name: view.items[name](x).astype(np.float32) for name, x in points.rows.items()}
+
+
+def _summary(repair: Repair) -> str:
+    if repair.name == NONE:
+        return "the rows as they are, compared by the cosine"
+    return (
+        repairs[repair.name].summary if repair.name in repairs else "a step of a pipeline, fitted on half of the items"
+    )
+
+
+def _gap(rows: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """The modality gap, the mean over all couples of modalities."""
+    couples = [float(modality_gap(rows[one], rows[other])) for one, other in combinations(rows, 2)]
+    return {"modality_gap": float(np.mean(couples))} if couples else {}
+
+
+def chances(points: Points) -> dict[str, float]:
+    """Number → what rows without structure, or a list in random order, would give."""
+    sizes = np.array([len(each) for each in points.sets.values()])
+    n, dim = int(sizes.sum()), next(iter(points.sets.values())).dim
+    found = {"neighbors": float(np.mean(np.minimum(1, K / np.maximum(sizes - 1, 1))))}
+    if len(sizes) > 1:
+        nulls = [null_value("modality_gap", int(a), dim, n_text=int(b)) for a, b in combinations(sizes, 2)]
+        found |= {"modality_gap": float(np.mean(nulls)), "own_share": float(np.mean((sizes - 1) / (n - 1)))}
+    if points.keyed_by is not None:
+        found |= _chances_of_partners(points, sizes)
+    return found
+
+
+def _chances_of_partners(points: Points, sizes: np.ndarray) -> dict[str, float]:
+    """Of lists in random order; a point has as many partners as there are points of its key in other modalities."""
+    n, values = len(points), []
+    places = np.unique(points.keys, return_inverse=True)[1]
+    whole = np.bincount(places)
+    for place, size in enumerate(sizes):
+        mine = (points.modality == place) & (points.keys >= 0)
+        partners = (whole - np.bincount(places[mine], minlength=len(whole)))[places[mine]]
+        if len(partners := partners[partners > 0]):
+            missed = np.prod([np.maximum(n - 1 - partners - k, 0) / (n - 1 - k) for k in range(min(K, n - 1))], axis=0)
+            values.append([(partners / (n - 1)).mean(), (1 - missed).mean(), (partners / (n - size)).mean()])
+    means = np.mean(values, axis=0).tolist() if values else []
+    return dict(zip(("r_at_1", "hit_at_10", "cross_r_at_1"), means, strict=False))
