@@ -549,7 +549,8 @@ def explore_command(
 ) -> None:
     """Writes an HTML page that shows embeddings as points.
 
-    It has repairs on a slider, and the neighbors of each point. It needs no network and no server. Stores of embed bring captions and thumbnails where their data set can be read.
+    It has repairs on a slider, and the neighbors of each point. It needs no network and no server. Stores of embed
+    bring captions and thumbnails where their data set can be read.
     """
     if out.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{shown(out)} is no .html file, which the explorer is; add the ending")
