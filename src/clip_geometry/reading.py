@@ -54,6 +54,15 @@ def first_line(error: BaseException) -> str:
     return text if len(text) <= 160 else f"{text[:160]}…"
 
 
+HTTP_CLIENTS = ("http", "httpx", "httpx2", "aiohttp", "urllib3", "requests", "huggingface_hub", "datasets")
+
+
+def is_not_fetched(error: Exception) -> bool:
+    """Whether a library says that it could not fetch something: an OSError, or an error of its HTTP client, such as
+    that of a connection that broke off, which is none."""
+    return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in HTTP_CLIENTS
+
+
 def damaged(path: Path, kind: str, error: BaseException | str) -> InputError:
     """The error for a file that its library cannot read."""
     if isinstance(error, Exception) and memory.is_out_of_memory(error):

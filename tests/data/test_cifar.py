@@ -3,12 +3,15 @@ import json
 import os
 import pickle
 import re
+import subprocess
+import sys
 import tarfile
+import time
 from collections import Counter
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from clip_geometry.data import cifar, load_dataset, resolve_dataset
+from clip_geometry.files import LOCK
 from clip_geometry.registry import InputError
 
 
@@ -300,7 +304,7 @@ def test_otherwise_it_is_downloaded_once(request, home, archive, name, layout, i
     expected = _multiset(_load(request.getfixturevalue(layout), name))
     assert _multiset(load_dataset(resolve_dataset(name))) == expected
     folder = home / ".cache/clip-geometry" / name
-    assert [entry.name for entry in folder.iterdir()] == [inside]
+    assert {entry.name for entry in folder.iterdir()} == {inside, LOCK}
     archive.unlink()
     assert len(load_dataset(resolve_dataset(name)).sides) == 1
 
@@ -313,6 +317,62 @@ def test_no_network_and_a_wrong_archive_are_one_sentence(home, archive):
     with pytest.raises(InputError, match=r"could not be downloaded from .*give a folder that holds it with path="):
         load_dataset(resolve_dataset("cifar100"))
     assert not (home / ".cache/clip-geometry/cifar100/cifar-100-python").exists()
+
+
+class _BreakingOff(_Quiet):
+    """Sends half of a file, and then nothing; the connection stays open while `hangs`."""
+
+    hangs: Event | None = None
+
+    def copyfile(self, source, outputfile):
+        content = source.read()
+        outputfile.write(content[: len(content) // 2])
+        outputfile.flush()
+        if self.hangs is not None:
+            self.hangs.wait(60)
+
+
+@pytest.fixture
+def breaking(archive, monkeypatch):
+    """The archive from a server that breaks off halfway."""
+    from torchvision.datasets import CIFAR10, CIFAR100
+
+    handler, whole = type("Handler", (_BreakingOff,), {}), CIFAR100.url
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(archive.parent))) as server:
+        for published in (CIFAR10, CIFAR100):
+            monkeypatch.setattr(published, "url", f"http://127.0.0.1:{server.server_port}/{archive.name}")
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield handler, whole
+        server.shutdown()
+
+
+def test_a_download_that_breaks_off_leaves_nothing(home, breaking, cifar_python):
+    with pytest.raises(InputError, match=r"CIFAR-100 could not be downloaded from http[^\n]*; give a folder"):
+        load_dataset(resolve_dataset("cifar100"))
+    assert [entry.name for entry in (home / ".cache/clip-geometry/cifar100").iterdir()] == [LOCK]
+
+
+def test_what_a_killed_download_left_is_removed_by_the_next(home, breaking, monkeypatch):
+    from torchvision.datasets import CIFAR100
+
+    handler, whole = breaking
+    handler.hangs = Event()
+    code = (
+        "from torchvision.datasets import CIFAR100 as C; from clip_geometry.data import load_dataset, resolve_dataset\n"
+        f"C.url, C.tgz_md5 = {CIFAR100.url!r}, {CIFAR100.tgz_md5!r}; load_dataset(resolve_dataset('cifar100'))"
+    )
+    folder = home / ".cache/clip-geometry/cifar100"
+    with subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "HOME": str(home)}) as process:
+        until = time.monotonic() + 60
+        while not any(folder.glob("tmp*/*.gz")) and time.monotonic() < until:
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.kill()
+    handler.hangs.set()
+    assert {entry.name[:3] for entry in folder.iterdir()} == {"tmp", LOCK[:3]}
+    monkeypatch.setattr(CIFAR100, "url", whole)
+    load_dataset(resolve_dataset("cifar100"))
+    assert {entry.name for entry in folder.iterdir()} == {"cifar-100-python", LOCK}
 
 
 # pickles

@@ -20,9 +20,13 @@ from clip_geometry.data.base import Dataset, DatasetEntry, KnownSplits, Side, da
 from clip_geometry.data.images import load_image
 from clip_geometry.data.prompts import class_prompts
 from clip_geometry.data.tables import readable_parquet
+from clip_geometry.files import exclusive
 from clip_geometry.paths import existing_folder
-from clip_geometry.reading import first_line, parse_json
+from clip_geometry.progress import note
+from clip_geometry.reading import first_line, is_not_fetched, parse_json
 from clip_geometry.registry import InputError, shown
+
+PART = "tmp"  # the beginning of the name of a folder that is being filled
 
 
 class CifarConfig(KnownSplits):
@@ -157,7 +161,11 @@ def russian_names() -> dict[str, str]:
 
 
 def download(config: CifarConfig, folder: Path) -> None:
-    """Download the original archive, check torchvision's checksum and unpack it in `folder`."""
+    """Download the original archive, check torchvision's checksum and unpack it in `folder`.
+
+    The files appear there when all are whole. What a killed process has left is removed.
+    """
+    import shutil
     from tempfile import TemporaryDirectory
 
     from torchvision import datasets as published
@@ -166,11 +174,18 @@ def download(config: CifarConfig, folder: Path) -> None:
     source = getattr(published, config.name.upper())
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=folder) as part:
-            download_and_extract_archive(source.url, part, filename=source.filename, md5=source.tgz_md5)
-            if not (folder / config.PICKLES).is_dir():  # another process may have been faster
+        with exclusive(folder, lambda: note(f"another process downloads {config.TITLE}: waiting")):
+            if (folder / config.PICKLES).is_dir():  # it was faster
+                return
+            for left in folder.glob(f"{PART}*"):
+                shutil.rmtree(left)
+            note(f"downloading {config.TITLE}, 170 MB, from {source.url} to {folder}")
+            with TemporaryDirectory(dir=folder, prefix=PART) as part:
+                download_and_extract_archive(source.url, part, filename=source.filename, md5=source.tgz_md5)
                 (Path(part) / config.PICKLES).rename(folder / config.PICKLES)
-    except (OSError, RuntimeError) as error:  # no network, another checksum, no room
+    except Exception as error:  # no network, another checksum, no room
+        if not (is_not_fetched(error) or isinstance(error, RuntimeError)):
+            raise
         raise InputError(
             f"{config.TITLE} could not be downloaded from {source.url} to {folder} ({error}); "
             "give a folder that holds it with path=… or CLIP_GEOMETRY_DATA"

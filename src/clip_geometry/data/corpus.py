@@ -23,7 +23,7 @@ from clip_geometry.data.base import (
 )
 from clip_geometry.data.tables import SUFFIXES, Table, read_lines, read_table
 from clip_geometry.paths import existing_file
-from clip_geometry.reading import first_line
+from clip_geometry.reading import first_line, is_not_fetched
 from clip_geometry.registry import InputError, did_you_mean
 
 TEXTS = (".txt", ".tokens")
@@ -255,7 +255,6 @@ class WikiText2Config(HubCorpusConfig):
 
 def load_from_hub(config: HubCorpusConfig) -> Dataset:
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError
 
     if config.path is not None:
         path = existing_file(config.path, f"a table ({' '.join(SUFFIXES)}) with the column {config.COLUMN!r}")
@@ -263,7 +262,9 @@ def load_from_hub(config: HubCorpusConfig) -> Dataset:
         file = config.FILE.format(config.split)
         try:
             path = Path(hf_hub_download(config.REPOSITORY, file, repo_type="dataset", revision=config.REVISION))
-        except (HfHubHTTPError, OSError, ValueError) as error:
+        except Exception as error:
+            if not (is_not_fetched(error) or isinstance(error, ValueError)):
+                raise
             raise InputError(
                 f"{config.name}, split {config.split}, could not be fetched from huggingface.co and is not in its "
                 f"cache ({type(error).__name__}: {first_line(error)}); download {file} of {config.REPOSITORY} "

@@ -12,6 +12,7 @@ from clip_geometry.config import digest
 from clip_geometry.encoders.base import EncoderConfig
 from clip_geometry.files import sha256_of
 from clip_geometry.paths import expanded
+from clip_geometry.reading import first_line, is_not_fetched
 from clip_geometry.registry import InputError, did_you_mean, shown
 
 TOKENIZER_FILES = ("*.json", "*.txt", "*.model")
@@ -72,7 +73,7 @@ def folder(name: str, patterns: Sequence[str]) -> Path:
     if path.is_dir():
         return plain(path)
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+    from huggingface_hub.errors import RepositoryNotFoundError
 
     try:
         return plain(Path(snapshot_download(name, allow_patterns=list(patterns))))
@@ -81,10 +82,13 @@ def folder(name: str, patterns: Sequence[str]) -> Path:
             f"there is no model {shown(name)} on the Hugging Face hub that this machine may read; check the name or "
             "log in"
         ) from None
-    except (HfHubHTTPError, OSError, HFValidationError) as error:
+    except Exception as error:
+        if not is_not_fetched(error):
+            raise
+        why = "no network?" if isinstance(error, OSError) else first_line(error)[:60]
         raise InputError(
             f"{' or '.join(patterns)} of {shown(name)} could not be fetched from huggingface.co and is not in the "
-            f"local cache ({type(error).__name__}: no network?); give a local file or folder instead ("
+            f"local cache ({type(error).__name__}: {why}); give a local file or folder instead ("
             "open_clip:NAME@PATH, local-dir:PATH, hf-clip:PATH, ruclip:PATH, mclip:PATH, sentence:PATH, "
             "hf-text:PATH, hidden-states:PATH, timm:NAME@PATH)"
         ) from None

@@ -13,7 +13,7 @@ from clip_geometry.config import Config, digest, validate
 from clip_geometry.data import path_of
 from clip_geometry.data.base import is_unicode, known_split
 from clip_geometry.data.tables import Table
-from clip_geometry.reading import first_line
+from clip_geometry.reading import first_line, is_not_fetched
 from clip_geometry.registry import InputError, Registry, did_you_mean
 
 
@@ -237,7 +237,9 @@ def hub_table(repository: str, subset: str | None, split: str, instead: str) -> 
         ) from None
     try:
         rows = load_dataset(repository, subset, split=split)
-    except (OSError, ValueError) as error:  # no network, no such data set or split, not in the cache
+    except Exception as error:  # no network, no such data set or split, not in the cache
+        if not (is_not_fetched(error) or isinstance(error, ValueError)):
+            raise
         raise InputError(
             f"{what}, could not be fetched from huggingface.co ({type(error).__name__}: {first_line(error)}); {instead}"
         ) from None
