@@ -1,4 +1,4 @@
-"""The code of docs/live.md runs as it stands, and leaves its curves where it says: real event files and runs."""
+"""The code of docs/howto/training.md runs as it stands, and leaves its curves where it says: real event files and runs."""
 
 import re
 import warnings
@@ -12,7 +12,7 @@ pytest.importorskip("torchmetrics", reason="torchmetrics is not installed")
 
 from clip_geometry.integrations import CollapseWarning
 
-PAGE = Path(__file__).parents[2] / "docs" / "live.md"
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "training.md"
 CORE = {
     "modality_gap", "relative_modality_gap", "alignment", "retrieval.image_to_text.r_at_1",
     "retrieval.text_to_image.r_at_1", "invalid_rows", "collapse",

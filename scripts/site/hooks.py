@@ -1,0 +1,70 @@
+"""The site's hook for mkdocs: adds the pages and figures that are made at build time and never committed."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import api
+import figures
+import measure_pages
+import torch
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).parents[2]
+MADE: dict[str, str] = {}  # path of a page below docs/ → its markdown
+
+
+def on_config(config):
+    """Make the pages, and replace the folders of `nav` by their pages."""
+    torch.set_num_threads(1)  # many small computations: threads only wait for each other
+    MADE.clear()
+    MADE.update(measure_pages.pages())
+    MADE.update(api.pages())
+    config.nav = [_expanded(entry) for entry in config.nav]
+    return config
+
+
+def _expanded(entry):
+    """A section of `nav`, with each name that ends in / replaced by the pages of this folder."""
+    if not isinstance(entry, dict):
+        return entry
+    ((title, inside),) = entry.items()
+    if isinstance(inside, str):
+        return {title: _pages_in(inside)} if inside.endswith("/") else entry
+    found = []
+    for each in inside:
+        found += _pages_in(each) if isinstance(each, str) and each.endswith("/") else [_expanded(each)]
+    return {title: found}
+
+
+def _pages_in(folder):
+    if folder == "measures/":
+        return measure_pages.nav()
+    made = [path for path in MADE if path.startswith(folder)]
+    return made or sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs" / folder).glob("*.md"))
+
+
+def on_files(files, config):
+    """Add the pages, and the figures of findings where they are drawn."""
+    for path, text in MADE.items():
+        files.append(File.generated(config, path, content=text))
+    if (ROOT / "scripts" / "site" / "findings.py").exists():
+        import findings
+
+        with tempfile.TemporaryDirectory() as folder:
+            findings.draw_all(Path(folder))
+            for path in sorted(Path(folder).iterdir()):
+                files.append(File.generated(config, f"findings/{path.name}", content=path.read_bytes()))
+    return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Put figures in place of `<!-- figure: NAME -->`, and links to their pages into the index of measures."""
+    if page.file.src_uri == "measures.md":
+        markdown = measure_pages.linked(markdown)
+    return figures.placed(markdown)
+
+
+def on_post_build(config):
+    """Leave nothing behind that a reader does not open."""
+    shutil.rmtree(Path(config.site_dir) / "notebooks", ignore_errors=True)
