@@ -60,9 +60,17 @@ def on_files(files, config):
 
 def on_page_markdown(markdown, page, config, files):
     """Put figures in place of `<!-- figure: NAME -->`, and links to their pages into the index of measures."""
+    if page.file.src_uri == "index.md":
+        page.meta["hide"] = ["navigation", "toc"]
     if page.file.src_uri == "measures.md":
         markdown = measure_pages.linked(markdown)
     return figures.placed(markdown)
+
+
+def on_post_page(output, page, config):
+    """Name the search dialog, which the theme leaves without a name, for screen readers."""
+    dialog = 'data-md-component="search" role="dialog"'
+    return output.replace(dialog, f'{dialog} aria-label="Search"')
 
 
 def on_post_build(config):

@@ -298,6 +298,12 @@ def test_an_own_alarm_takes_its_thresholds(writer, capsys):
     assert capsys.readouterr().out.startswith("collapse at step 15: effective_rank/image is 1, ")
 
 
+def test_istar_is_a_penalty_with_a_gradient():
+    names = run("Change the geometry while training", 0)
+    names["penalty"].backward()
+    assert 0 < names["states"].grad.abs().max() < 1
+
+
 def test_every_block_has_a_test():
     tests = Path(__file__).read_text(encoding="utf-8")
     named = {(section, int(k)) for section, k in re.findall(r'run\(\s*"([^"]+)",?\s*(\d)?', tests) if k}

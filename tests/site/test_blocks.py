@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
-OWN_TESTS = {"howto/training.md", "howto/sklearn.md", "howto/add_measure.md"}  # run by test_docs, test_sklearn, here
+OWN_TESTS = {"howto/training.md", "howto/sklearn.md", "howto/add_measure.md"}  # tests of their own
 NOT_RUN = 12  # blocks; fewer is better
 NUMBER = r"[-−+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
 UNITS = 3  # of the last digit: another processor moved a rank of near ties by 1.7
@@ -168,6 +168,20 @@ def test_the_blocks_of_a_page_run(page, prepared, tmp_path):
     if page != "start.md":  # which makes these files
         shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
     run_page(PAGES[page], tmp_path)
+
+
+def test_the_measure_of_the_page_works_with_its_registration(tmp_path):
+    """In a process of its own, whose registry has one measure more."""
+    (code,) = (block.code for block in PAGES["howto/add_measure.md"] if block.language == "python")
+    (tmp_path / "offset.py").write_text(code, encoding="utf-8")
+    said = run_sh(
+        "python -m doctest offset.py\n"
+        "python -c \"import offset, numpy as np, clip_geometry as cg\n"
+        "x = np.random.default_rng(0).normal(size=(200, 8)) + 1\n"
+        "print(round(cg.measure(x, measures=['offset_share'], pipeline=None)['offset_share'].value, 2))\"",
+        tmp_path,
+    )
+    assert compared("0.50", said) is None
 
 
 @pytest.mark.slow
