@@ -93,7 +93,7 @@ def test_importing_the_package_is_light():
 
 
 def test_the_shipped_models_are_the_only_binaries():
-    """And one picture for the README; whatever else is tracked has come in by mistake."""
+    """Whatever else is tracked has come in by mistake."""
     if not (ROOT / ".git").exists() or shutil.which("git") is None:
         pytest.skip("no git checkout")
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
@@ -102,4 +102,4 @@ def test_the_shipped_models_are_the_only_binaries():
     files = [ROOT / name for name in listed.stdout.split("\0") if name]
     binary = {path.relative_to(ROOT).as_posix() for path in files if path.is_file() and b"\0" in path.read_bytes()}
     models = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("src/clip_geometry/assets/*/*.safetensors")}
-    assert binary == models | {"docs/report.png"} and len(models) == 2
+    assert binary == models and len(models) == 2
