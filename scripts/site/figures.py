@@ -3,7 +3,6 @@
 import re
 from functools import cache
 
-import numpy as np
 import svg
 
 import clip_geometry as cg
@@ -12,26 +11,6 @@ import clip_geometry as cg
 def placed(markdown: str) -> str:
     """The page with its figures."""
     return re.sub(r"<!-- figure: (\w+) -->", lambda found: FIGURES[found[1]](), markdown)
-
-
-@cache
-def home() -> str:
-    """Drawn scenes and their captions in the plane of their largest variance, before training and after."""
-    drawn = []
-    for title, model in (("before training", "scenes-clip/fresh"), ("after training", "local-dir:shipped/scenes-trained")):
-        sets = cg.embed(model, cg.load_dataset(cg.resolve_dataset("scenes", size=250)))
-        rows = {name: np.asarray(each.vectors, dtype=float) for name, each in sets.items()}
-        rows = {name: each / np.linalg.norm(each, axis=1, keepdims=True) for name, each in rows.items()}
-        together = np.concatenate(list(rows.values()))
-        axes = np.linalg.svd(together - together.mean(0), full_matrices=False)[2][:2]
-        plane = {kind: rows[name] @ axes.T for name, kind in (("image", "image"), ("text", "captions"))}
-        gap = float(cg.modality_gap(rows["image"], rows["text"]))
-        null = cg.null_value("modality_gap", *rows["image"].shape)
-        recall = cg.retrieval(rows["image"], rows["text"])["image_to_text.r_at_1"]
-        note = f"gap {gap:.2f} (noise: {null:.2f}), R@1 {100 * recall:.0f}%"
-        said = f"{title}: images and captions in one plane; modality {note}"
-        drawn.append(svg.scatter(title, plane, note, said=said))
-    return svg.panels(drawn)
 
 
 @cache
@@ -55,4 +34,4 @@ def null() -> str:
     return svg.panels([svg.panel(208, title, inside, said=f"{title}: {said}")])
 
 
-FIGURES = {"home": home, "null": null}
+FIGURES = {"null": null}

@@ -71,20 +71,3 @@ def moves(title: str, base: float, null: float | None, values: dict[str, float |
     note = f"line: as drawn{', dashed: null value ' + short(null) if null is not None else ''}"
     drawn.append(label(LEFT, bottom + 14, note, kind="quiet"))
     return panel(bottom + 20, title, drawn, said=f"{title}: as drawn {short(base)}; {said}.")
-
-
-def scatter(title: str, sets: dict[str, Iterable[tuple[float, float]]], note: str, *, said: str) -> str:
-    """Points of several sets in one plane, equal units on both axes."""
-    rows = {name: list(points) for name, points in sets.items()}
-    xs, ys = zip(*(point for points in rows.values() for point in points), strict=True)
-    size = 250
-    unit = size / max(max(xs) - min(xs), max(ys) - min(ys))
-    left = (WIDTH - unit * (max(xs) - min(xs))) / 2
-    drawn = [
-        dot(left + unit * (x - min(xs)), 30 + unit * (max(ys) - y), name, radius=2.5)
-        for name, points in rows.items()
-        for x, y in points
-    ]
-    bottom = 30 + unit * (max(ys) - min(ys))
-    drawn.append(label(0, bottom + 24, note))
-    return panel(bottom + 32, title, drawn, said=said)
