@@ -1,19 +1,21 @@
 """Write the documentation pages that are made: docs/measures.md and docs/formats.md from their registries,
-docs/performance.md from benchmarks/results/, docs/reproduction.md from the ledger and docs/reproduction/; the lists of
-the command line; and the type stub of the package, whose names are lazy.
+docs/performance.md from benchmarks/results/, docs/papers/ from the ledger and docs/reproduction/, docs/findings/ from
+scripts/site/findings/ and the records; the lists of the command line; and the type stub of the package, whose names are
+lazy.
 
 python scripts/build_docs.py
 """
 
 import argparse
 import json
+import runpy
 from pathlib import Path
 
 from clip_geometry import _HOME
 from clip_geometry.cli.lists import shipped_lists
 from clip_geometry.formats import formats
 from clip_geometry.ledger import read_recorded
-from clip_geometry.ledger.tables import reproduction_page
+from clip_geometry.ledger.pages import paper_pages
 from clip_geometry.report.explained import measures_page
 from clip_geometry.report.words import render
 
@@ -22,6 +24,8 @@ ROOT = Path(__file__).parents[1]
 
 def pages() -> dict[Path, str]:
     results = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
+    papers = paper_pages(read_recorded(ROOT / "docs" / "reproduction"))
+    findings = runpy.run_path(str(ROOT / "scripts" / "site" / "findings.py"))
     outputs = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in results}
     return {
         Path("src/clip_geometry/cli/lists.json"): shipped_lists(),
@@ -29,7 +33,8 @@ def pages() -> dict[Path, str]:
         Path("docs/measures.md"): measures_page(),
         Path("docs/formats.md"): render(ROOT / "scripts" / "formats.md.j2", formats=formats),
         Path("docs/performance.md"): render(ROOT / "benchmarks" / "performance.md.j2", outputs=outputs),
-        Path("docs/reproduction.md"): reproduction_page(read_recorded(ROOT / "docs" / "reproduction")),
+        **{Path("docs/papers") / name: page for name, page in papers.items()},
+        **{Path("docs/findings") / name: page for name, page in findings["pages"]().items()},
     }
 
 

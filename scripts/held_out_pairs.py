@@ -1,9 +1,11 @@
 """The effect of a map on retrieval of held-out image-text pairs, over random splits.
 
-python scripts/held_out_pairs.py FOLDER --fit 400 --held-out 100     # a folder with image.npy and text.npy
+python scripts/held_out_pairs.py FOLDER --fit 400 --held-out 100     # a folder with image.npy and text.npy, or a store
+python scripts/held_out_pairs.py FOLDER --json FILE                  # appends the numbers to FILE
 """
 
 import argparse
+import json
 from pathlib import Path
 
 import numpy as np
@@ -24,11 +26,26 @@ def main() -> None:
     parser.add_argument("--held-out", type=int, default=250, help="number of held-out pairs")
     parser.add_argument("--splits", type=int, default=20, help="number of random splits (seeds 0, 1, …)")
     parser.add_argument("--pipeline", default="normalize,procrustes[text-to-image]")
+    parser.add_argument("--json", type=Path, help="file to append the means and standard deviations over splits to")
     options = parser.parse_args()
-    image, text = (np.load(options.folder / f"{modality}.npy") for modality in ("image", "text"))
+    if (options.folder / "image.npy").exists():
+        image, text = (np.load(options.folder / f"{modality}.npy") for modality in ("image", "text"))
+    else:
+        image, text = (cg.read_store(options.folder)[modality].vectors for modality in ("image", "text"))
     for title, found in shares(image, text, options.fit, options.held_out, options.splits, options.pipeline).items():
         before, after = (f"{100 * each.mean():.1f} ± {100 * each.std(ddof=1):.1f} %" for each in found)
         print(f"{title}: {before} before, {after} after")
+        if options.json is not None:
+            numbers = {key: {"mean": each.mean(), "deviation": each.std(ddof=1)}
+                       for key, each in zip(("before", "after"), found, strict=True)}  # fmt: skip
+            setup = {key: getattr(options, key) for key in ("pipeline", "fit", "held_out", "splits")}
+            with options.json.open("a", encoding="utf-8") as file:
+                file.write(
+                    json.dumps(
+                        {"run": "held_out_pairs", "rows": options.folder.name, **setup, "number": title, **numbers}
+                    )
+                    + "\n"
+                )
 
 
 def shares(

@@ -1,16 +1,19 @@
 """Record a finished run for the docs; run build_docs.py afterwards.
 
-Writes the records that have published numbers to docs/reproduction/, or all records of a train_clip run to
-docs/training/.
+Writes the records that have published numbers to docs/reproduction/, all records of a train_clip run to docs/training/,
+or those that fulfill selectors (src/clip_geometry/ledger/comparing.py) to docs/findings/records/.
 
 python scripts/record_run.py runs/tyshchuk2023-zero_shot-0123456789 [--label vit-b-32]
 python scripts/record_run.py runs/train_scenes_arms-0123456789 --training
+python scripts/record_run.py runs/mixed_index-0123456789 --where '{measure: mixed_index.own_share}'
 """
 
 import argparse
 from pathlib import Path
 
-from clip_geometry.ledger import record_run, record_training
+import yaml
+
+from clip_geometry.ledger import record_run, record_training, record_where
 from clip_geometry.registry import InputError
 
 ROOT = Path(__file__).parents[1]
@@ -21,10 +24,15 @@ def main() -> None:
     parser.add_argument("run", type=Path, help="folder of a finished run")
     parser.add_argument("--label", default="", help="distinguishes it from other recorded runs of this config")
     parser.add_argument("--training", action="store_true", help="the run is of train_clip")
+    parser.add_argument("--where", type=yaml.safe_load, help="selectors of records for an article, as YAML")
     given = parser.parse_args()
-    record, folder = (record_training, "training") if given.training else (record_run, "reproduction")
     try:
-        print(record(given.run, ROOT / "docs" / folder, label=given.label))
+        if given.where is not None:
+            where = {key: tuple(value) if isinstance(value, list) else value for key, value in given.where.items()}
+            print(record_where(given.run, ROOT / "docs/findings/records", where, label=given.label))
+        else:
+            record, folder = (record_training, "training") if given.training else (record_run, "reproduction")
+            print(record(given.run, ROOT / "docs" / folder, label=given.label))
     except InputError as error:
         parser.error(str(error))
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import api
 import figures
+import findings
 import measure_pages
 import torch
 from mkdocs.structure.files import File
@@ -40,21 +41,19 @@ def _expanded(entry):
 def _pages_in(folder):
     if folder == "measures/":
         return measure_pages.nav()
-    made = [path for path in MADE if path.startswith(folder)]
-    return made or sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs" / folder).glob("*.md"))
+    on_disk = sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs" / folder).glob("*.md"))
+    found = [path for path in MADE if path.startswith(folder)] or on_disk
+    return sorted(found, key=lambda path: (not path.endswith("index.md"), found.index(path)))
 
 
 def on_files(files, config):
-    """Add the pages, and the figures of findings where they are drawn."""
+    """Add the pages, and the figures of the findings."""
     for path, text in MADE.items():
         files.append(File.generated(config, path, content=text))
-    if (ROOT / "scripts" / "site" / "findings.py").exists():
-        import findings
-
-        with tempfile.TemporaryDirectory() as folder:
-            findings.draw_all(Path(folder))
-            for path in sorted(Path(folder).iterdir()):
-                files.append(File.generated(config, f"findings/{path.name}", content=path.read_bytes()))
+    with tempfile.TemporaryDirectory() as folder:
+        findings.draw_all(Path(folder))
+        for path in sorted(Path(folder).glob("*.svg")):
+            files.append(File.generated(config, f"figures/findings/{path.name}", content=path.read_bytes()))
     return files
 
 

@@ -90,7 +90,7 @@ def test_only_the_row_of_the_map_on_the_test_split():
 def test_variants_stand_beside_one_number_in_the_order_of_the_ledger():
     found = line([row("zero_shot[neg_distance].top_1", 0.2), row("zero_shot[dot].top_1", 0.3), row()])
     assert [ours.value for ours in found.ours] == pytest.approx([63.09, 30, 20])
-    assert [bool(ours.variant.cause) for ours in found.ours] == [False, True, True]
+    assert [ours.variant.aside for ours in found.ours] == [False, True, True]
 
 
 def test_definition_and_what_was_published():

@@ -101,7 +101,7 @@ def test_copies_of_the_data_are_a_proxy(stem, task, path):
     number = f"table3_glue_correlations.minilm.{task}.r" if stem == "glue" else f"correlations.{task}"
     changes = {"task": task} if stem == "glue" else {}
     copy, original = lines(stem, **changes)[number], lines(stem, path=path, **changes)[number]
-    assert copy.ours[0].unlike == ("data_options.path",) and "copy" in " ".join(copy.entry.causes)
+    assert copy.ours[0].unlike == ("data_options.path",) and "copy" in copy.entry.rule.differs["data_options.path"]
     assert original.comparable
 
 

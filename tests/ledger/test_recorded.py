@@ -5,7 +5,7 @@ import pytest
 import yaml
 
 from clip_geometry.files import write_json
-from clip_geometry.ledger import compare, read_recorded, record_run, record_training
+from clip_geometry.ledger import compare, read_recorded, record_run, record_training, record_where
 from clip_geometry.registry import InputError
 from clip_geometry.results import CELLS, Results
 
@@ -79,6 +79,14 @@ def test_a_run_of_which_the_ledger_knows_nothing_is_refused(run, tmp_path):
     (run / "config.yaml").write_text("name: quickstart")
     with pytest.raises(InputError, match="quickstart, of which the ledger selects no row"):
         record_run(run, tmp_path / "docs")
+
+
+def test_rows_of_an_article_are_those_that_fulfill_selectors(run, tmp_path):
+    path = record_where(run, tmp_path / "docs", {"at.row": "Whitening-*"}, label="x")
+    (line,) = path.read_text().splitlines()
+    assert path.name == f"{NAME}.x.jsonl" and json.loads(line)["at"]["row"] == "Whitening-999"
+    with pytest.raises(InputError, match="nothing to record"):
+        record_where(run, tmp_path / "docs", {"measure": "none"})
 
 
 def test_no_run_folder(tmp_path):

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]
 MAIN = (
     *("index", "start", "howto/broken_index", "howto/isotropy", "howto/compare", "howto/training", "measures"),
-    *("measures/isoscore", "measures/retrieval", "null_value", "papers", "api/transforms", "glossary", "performance"),
+    *("measures/isoscore", "measures/retrieval", "null_value", "papers/index", "papers/tyshchuk2023", "api/transforms", "glossary", "performance"),
 )
 SECONDS = 240  # of a build
 

@@ -20,11 +20,19 @@ Where = dict[str, Scalar | tuple[Scalar, ...]]
 
 
 class Variant(Config):
-    """One of several of our rows beside the same number. label: distinguishes it from the others."""
+    """One of several of our rows beside the same number.
+
+    Args:
+        label: Distinguishes it from the others.
+        where: Selectors, beside those of the rule.
+        cause: Why it differs, in a few words.
+        aside: It is not what was published and stands in the row of the variant that is.
+    """
 
     label: str
     where: Where = Field(default_factory=dict)
     cause: str = ""
+    aside: bool = False
 
 
 class Rule(Config):
@@ -35,7 +43,9 @@ class Rule(Config):
         reason: Why nothing here computes it, one sentence.
         where: Selectors of result rows, see `comparing`.
         same: Selectors that a row with the paper's own model and data fulfills; any other row is a proxy.
-        cause: Why ours differs, one sentence.
+        differs: What to say where a row does not fulfill one of `same`; {} stands for our value.
+        cause: Why ours differs, in a few words: it stands beside the number.
+        note: The long explanation, below the table.
         needs: What the paper's own setup needs.
         arguments: Arguments of `clip-geometry run` for the paper's own setup, null if nothing here can run it.
         unit: The printed unit.
@@ -48,7 +58,9 @@ class Rule(Config):
     reason: str = ""
     where: Where = Field(default_factory=dict)
     same: Where = Field(default_factory=dict)
+    differs: dict[str, str] = Field(default_factory=dict)
     cause: str = ""
+    note: str = ""
     needs: str = ""
     arguments: str | None = ""
     unit: Literal["", "percent"] | None = None
@@ -62,24 +74,64 @@ class Section(Rule):
         title: Its heading.
         match: The fields of a result row that hold the labels of a number, null for a label that is no field.
         positions: Names of the positions in a list.
+        names: Labels in words, for readers; a label without an entry is shown as it is.
         labels: What a label adds to the rule, or replaces.
     """
 
     title: str
     match: tuple[str | None, ...] = ()
     positions: tuple[str, ...] = ()
+    names: dict[str, str] = Field(default_factory=dict)
     labels: dict[str, Rule] = Field(default_factory=dict)
 
 
 class Finding(Config):
-    """A statement about the numbers of a paper. evidence: tests, commands and sources."""
+    """A statement about the numbers of a paper.
+
+    Args:
+        title: The statement.
+        text: What it rests on.
+        evidence: Tests, commands and sources.
+        article: Its page in docs/findings, without the ending, "" where it has none.
+    """
 
     title: str
     text: str
     evidence: tuple[str, ...] = Field(min_length=1)
+    article: str = ""
+
+
+class Claim(Config):
+    """A claim of a paper, which the numbers that it names decide (`claims.judge`), or a test.
+
+    Args:
+        text: The claim, one sentence.
+        numbers: Paths of published numbers, `SECTION.LABEL.…`, each with the label of a variant after "@" where ours
+            has several.
+        where: Selects the setup of ours that is compared, as in `Rule`; all numbers are of the same setup.
+        says: The claim beyond the sizes: the numbers are in the published order, only the first is compared with each
+            of the others, they rise, or they are all above or below a bound.
+        bound: That of `above` and `below`.
+        decimals: Compare at this precision instead of the printed one.
+        holds: For a claim that is no number: whether the test named in `run` shows it or refutes it.
+        run: The command or test, if not that of the rows.
+    """
+
+    text: str
+    numbers: tuple[str, ...] = ()
+    where: Where = Field(default_factory=dict)
+    says: Literal["", "order", "first lowest", "first highest", "rises", "above", "below"] = ""
+    bound: float = 0.0
+    decimals: int | None = None
+    holds: bool | None = None
+    run: str = ""
 
 
 class Ledger(Config):
+    """A paper: the question that it asks, its main claims, what its numbers turn out to be, the rules of its tables."""
+
+    asks: str = ""
+    claims: tuple[Claim, ...] = ()
     findings: tuple[Finding, ...] = ()
     sections: dict[str, Section]
 
@@ -97,26 +149,37 @@ def read_ledger(path: Path) -> Ledger:
 def combined(rules: Sequence[Rule]) -> Rule:
     """Merge rules, the more specific ones last: selectors add up, everything else is replaced.
 
-    A reason replaces a config, and a config replaces a reason. `Entry.causes` collects the causes.
+    A reason replaces a config, and a config replaces a reason. `Entry` collects causes and notes.
     """
     values: dict[str, Any] = {}
     for rule in rules:
         given = {key: getattr(rule, key) for key in Rule.model_fields if key in rule.model_fields_set}
         if {"config", "reason"} & given.keys():
             values |= {"config": (), "reason": ""}
-        both = {key: {**values.get(key, {}), **given.get(key, {})} for key in ("where", "same")}
+        both = {key: {**values.get(key, {}), **given.get(key, {})} for key in ("where", "same", "differs")}
         values |= given | both
     return Rule(**values)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A published number and the rule for it. title: of its section. causes: of its section and its labels."""
+    """A published number and the rule for it.
+
+    Args:
+        published: The number.
+        title: That of its section.
+        label: The number in words: "CLIP, I1 of texts".
+        rule: Its rule.
+        causes: Those of its section and of its labels.
+        notes: Likewise.
+    """
 
     published: Published
     title: str
+    label: str
     rule: Rule
-    causes: tuple[str, ...]
+    causes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def runs(self) -> tuple[str, ...]:
@@ -161,7 +224,7 @@ def entries(paper: str, file: Path | None = None) -> tuple[Entry, ...]:
     for leaf in leaves:
         section = ledger.sections.get(leaf.section)
         if section is None:
-            found.append(Entry(leaf, leaf.section, Rule(), ()))
+            found.append(Entry(leaf, leaf.section, ", ".join(leaf.keys) or leaf.section, Rule()))
             continue
         if section.positions and leaf.keys:
             names = dict(zip(map(str, range(len(section.positions))), section.positions, strict=True))
@@ -170,7 +233,9 @@ def entries(paper: str, file: Path | None = None) -> tuple[Entry, ...]:
         rules = [section, *(section.labels[key] for key in reversed(leaf.keys) if key in section.labels)]
         by_label: Where = {field: key for field, key in zip(section.match, leaf.keys, strict=False) if field}
         rule = combined([Rule(where=by_label), *rules])
-        entry = Entry(leaf, section.title, rule, tuple(each.cause for each in rules if each.cause))
+        label = ", ".join(section.names.get(key, key) for key in leaf.keys) or section.title
+        causes, notes = (tuple(filter(None, (getattr(each, name) for each in rules))) for name in ("cause", "note"))
+        entry = Entry(leaf, section.title, label, rule, causes, notes)
         if bool(rule.config) == bool(rule.reason):
             raise InputError(f"ledger {file.name}: {leaf.path} needs either a config or a reason")
         if rule.config and not all("measure" in variant.where for variant in entry.variants):
@@ -178,12 +243,20 @@ def entries(paper: str, file: Path | None = None) -> tuple[Entry, ...]:
         found.append(entry)
     for name, section in ledger.sections.items():
         labels = {key for entry in found if entry.published.section == name for key in entry.published.keys}
-        _require_known(file, f"label of {name}", section.labels, labels)
+        _require_known(file, f"label of {name}", (*section.labels, *section.names), labels)
     return tuple(found)
 
 
 def findings(paper: str) -> tuple[Finding, ...]:
     return read_ledger(ledger_file(paper)).findings if has_ledger(paper) else ()
+
+
+def claims(paper: str) -> tuple[Claim, ...]:
+    return read_ledger(ledger_file(paper)).claims if has_ledger(paper) else ()
+
+
+def asks(paper: str) -> str:
+    return read_ledger(ledger_file(paper)).asks if has_ledger(paper) else ""
 
 
 def has_ledger(paper: str) -> bool:

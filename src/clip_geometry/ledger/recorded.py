@@ -1,5 +1,5 @@
 """Recorded rows of runs: those beside published numbers in docs/reproduction/<run>.jsonl, trainings in
-docs/training/<run>.jsonl."""
+docs/training/<run>.jsonl, those of an article in docs/findings/records/<run>.jsonl."""
 
 import json
 import re
@@ -10,7 +10,8 @@ from typing import Any
 
 from clip_geometry.config import read_yaml
 from clip_geometry.files import read_json
-from clip_geometry.ledger.comparing import selected
+from clip_geometry.ledger.comparing import flat, matches, selected
+from clip_geometry.ledger.entries import Where
 from clip_geometry.registry import InputError
 from clip_geometry.results import CELLS, Row, read_rows
 
@@ -40,6 +41,18 @@ def record_run(run: Path, folder: Path, *, label: str = "") -> Path:
     rows = selected(_finished(run), name)
     if not rows:
         raise InputError(f"{run} is a run of {name}, of which the ledger selects no row; nothing to record")
+    return _write([_compact(row, KEPT) for row in rows], run, folder, name, label)
+
+
+def record_where(run: Path, folder: Path, where: Where, *, label: str = "") -> Path:
+    """Write the rows of a run that fulfill selectors (see `comparing`).
+
+    Args and return value are otherwise those of `record_run`. Raises InputError also where no row fulfills them.
+    """
+    name = _name(run)
+    rows = [row for row in _finished(run) if row["value"] is not None and matches(flat(row), where)]
+    if not rows:
+        raise InputError(f"no row of {run} fulfills {dict(where)}; nothing to record")
     return _write([_compact(row, KEPT) for row in rows], run, folder, name, label)
 
 

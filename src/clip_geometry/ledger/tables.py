@@ -1,57 +1,42 @@
-"""Published beside ours, as tables of text: for docs/reproduction.md and for the report of a run."""
+"""Published beside ours, as tables of text: for the pages in docs/papers/ and for the report of a run."""
 
-import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any
 
-from clip_geometry.ledger.comparing import Line, Ours, compare
-from clip_geometry.ledger.entries import entries, findings, has_ledger
-from clip_geometry.ledger.published import papers
+from clip_geometry.config import read_yaml
+from clip_geometry.ledger.comparing import Line, Ours, compare, fits, flat
+from clip_geometry.ledger.entries import Rule
 from clip_geometry.report.numbers import MISSING, fixed, plus_minus
 from clip_geometry.report.origin import option_words, pipeline_words, with_options
-from clip_geometry.report.words import render
 from clip_geometry.results import ORIGIN, Row
 
-UNLIKE = {
-    "dataset": "data",
-    "data_options.path": "data",
-    "data_options.prompt": "prompt",
-    "data_options.window": "sentences instead of windows",
-    "data_options.captions_per_image": "captions per image",
-    "at.seeds": "number of seeds",
-    "seeds": "number of seeds",
-    "model_options.layer": "layer",
-    "at.batch": "batch",
-    "at.sample": "sample",
-    "at.measure_every": "states",
-    "n": "number of rows",
-    "fitted_on": "fitted on",
-}  # names of fields that differ from the paper's setup
+NAMES = Path(__file__).with_name("names.yaml")
+# What differs is said in this order: what decides how far a number can be trusted, then what it is a number of.
+ORDER = ("updates", "seeds", "at.seeds", "n", "at.sample", "at.probes", "model", "dataset", "fitted_on", "split")
 MOST_DECIMALS = 4  # of a difference, however many are printed
-# keys of `at` that the published labels already state
+# keys of `at` that the published labels or the differences already state
 LABELS = (
-    "row", "split", "modality", "source", "language", "classifier.seed", "layer", "of", "with",
-    "method", "lambda", "training.seed", "metric",
+    "row", "split", "modality", "source", "language", "classifier.seed", "layer", "of", "with", "estimator", "zeta",
+    "method", "lambda", "training.seed", "metric", "seeds", "rows", "components", "sample", "probes",
 )  # fmt: skip
 SAME_ROWS = (*ORIGIN, "at", "n", "d")
-NOT_RUN = "not run here"
 
 
 @dataclass(frozen=True)
 class Cells:
     """One row of a table. first: whether it is the first of its published number. cause: what differs from the paper's
-    setup, and the numbers of the table's causes."""
+    setup, settings first, and why the number differs, in a few words."""
 
     label: str
     published: str
     ours: str = MISSING
     difference: str = MISSING
+    cause: str = ""
     how: str = ""
     size: str = ""
     setup: str = ""
-    cause: str = ""
     first: bool = True
 
 
@@ -61,36 +46,45 @@ class Table:
 
     Args:
         title: Its heading.
-        rows: Its rows.
-        setups: Letter → model, data and run of ours.
-        causes: Sentences, numbered from 1.
-        missing: What the paper's own setups need, where they were not run.
+        rows: Its rows, of the numbers that ours stand beside.
+        setups: Letter → model, data and run of ours; one legend for all tables of a page.
+        notes: Long explanations, each in the first table that it belongs to.
+        missing: What the paper's own setups need, where they were not run → the numbers with nothing of ours beside;
+            in the first table that needs it, and wherever such numbers are.
+        reasons: Why nothing here computes a number → these numbers.
     """
 
     title: str
     rows: list[Cells] = field(default_factory=list)
     setups: dict[str, str] = field(default_factory=dict)
-    causes: list[str] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    missing: dict[str, list[str]] = field(default_factory=dict)
+    reasons: dict[str, list[str]] = field(default_factory=dict)
 
 
 def tables(lines: Iterable[Line]) -> list[Table]:
-    """One for each section of a paper, in the order of the lines."""
+    """One for each section of a paper, in the order of the lines, with one legend of setups."""
     found: dict[tuple[str, str], Table] = {}
+    setups: dict[str, str] = {}
+    said: set[str] = set()
     for line in lines:
         entry = line.entry
-        table = found.setdefault((entry.published.paper, entry.published.section), Table(entry.title))
-        causes, text = table.causes, entry.published.text
-        label = " · ".join(entry.published.keys) or entry.published.section
+        table = found.setdefault((entry.published.paper, entry.published.section), Table(entry.title, setups=setups))
         needs = [f"it needs {entry.rule.needs}"] if entry.rule.needs else []
         wanted = ": ".join(needs + ([f"`{entry.command}`"] if entry.command else []))
-        if not line.comparable and wanted and wanted not in table.missing:
-            table.missing.append(wanted)
-        if not line.ours:
-            cause = _numbers(causes, [entry.rule.reason]) if entry.rule.reason else NOT_RUN
-            table.rows.append(Cells(label, text, cause=cause))
-        above = (None, *line.ours)
-        table.rows += [_cells(table, line, label, *each) for each in zip(line.ours, above, strict=False)]
+        number = (
+            [] if line.ours else [" ".join((*([entry.label] if entry.published.keys else []), entry.published.text))]
+        )
+        if entry.rule.reason:
+            table.reasons.setdefault(entry.rule.reason, []).extend(number)
+        elif not line.comparable and (number or wanted not in said):
+            table.missing.setdefault(wanted, []).extend(number)
+        if line.ours:
+            table.notes += [note for note in entry.notes if note not in said]
+            said.update(entry.notes)
+        said.add(wanted)
+        shown, asides = _apart(line)
+        table.rows += [_cells(table, line, ours, shown[:k], asides[k]) for k, ours in enumerate(shown)]
     return list(found.values())
 
 
@@ -99,49 +93,77 @@ def beside(rows: Sequence[Row], run: str) -> list[Table]:
     return tables(line for line in compare(rows, run) if line.ours)
 
 
-def reproduction_page(recorded: Mapping[str, Sequence[Row]]) -> str:
-    """docs/reproduction.md: every published number, ours, the difference and the cause.
-
-    Args:
-        recorded: Name of a run → its recorded rows.
-    """
-    about: list[Mapping[str, Any]] = []
-    for paper in papers().values():
-        # a line for every published number, with all that was recorded for it
-        lines = []
-        for entry in entries(paper.name) if has_ledger(paper.name) else ():
-            found = [line for run in entry.runs for line in compare(recorded.get(run, ()), run, [entry])]
-            lines.append(Line(entry, tuple(ours for line in found for ours in line.ours)))
-        own = sum(line.comparable for line in lines)
-        others = sum(bool(line.ours) for line in lines) - own
-        reasons = sum(bool(line.entry.rule.reason) for line in lines)
-        about.append(
-            {
-                "title": paper.title,
-                "reference": paper.reference,
-                "has_ledger": has_ledger(paper.name),
-                "counts": (len(lines), own, others, reasons, len(lines) - own - others - reasons),
-                "findings": findings(paper.name),
-                "tables": tables(lines),
-            }
-        )
-    return render(
-        Path(__file__).with_name("reproduction.md.j2"),
-        papers=about,
-        wrapped=lambda text: textwrap.fill(
-            text,
-            120,
-            subsequent_indent="  " if text.startswith(("- ", "  ")) else "",
-            break_long_words=False,
-            break_on_hyphens=False,
-        ),
-        cited=lambda evidence: ", ".join(f"`{each}`" if each.startswith("tests/") else each for each in evidence),
-    )
-
-
-def _cells(table: Table, line: Line, label: str, ours: Ours, above: Ours | None) -> Cells:
+def value_text(ours: Ours) -> str:
+    """A value of ours with its error; counts as they are."""
     counted = ours.error is None and float(ours.value).is_integer() and abs(ours.value) >= 10
-    value = f"{ours.value:.0f}" if counted else plus_minus(ours.value, ours.error)
+    return f"{ours.value:.0f}" if counted else plus_minus(ours.value, ours.error)
+
+
+def setup_words(row: Row) -> str:
+    """`CLIP ViT-B/16, 500 COCO pairs`."""
+    fields = flat(row)
+    return ", ".join(in_words(name, fields) for name in ("model", "dataset") if fields.get(name))
+
+
+def in_words(key: str, fields: dict) -> str:
+    """A field of a flat row in words: numbers with commas, known names as names.yaml has them."""
+    value = fields.get(key)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{value:,}"
+    asked = [str(value)]
+    if key == "fitted_on":
+        return in_words("dataset", {"dataset": str(value).partition("/")[0]})
+    if key == "dataset" and "data_options.path" in fields:
+        asked.insert(0, f"{value}:{fields['data_options.path']}")
+    words = [word for name in asked for wanted, word in _names().get(key, {}).items() if fits(name, wanted)]
+    return next(iter(words), "none" if value is None else str(value))
+
+
+def differences(ours: Ours, rule: Rule) -> str:
+    """What differs from the paper's setup, in words, settings first.
+
+    Other data have other options, another split and another prompt: none of these is a difference of its own then.
+    """
+    fields = flat(ours.row)
+    told = [
+        key
+        for key in ours.unlike
+        if not ("dataset" in ours.unlike and (key.startswith("data_options.") or key == "split"))
+    ]
+    told.sort(key=lambda key: ORDER.index(key) if key in ORDER else len(ORDER))
+    phrases = [rule.differs.get(key, f"another {key}").format(in_words(key, fields)) for key in told]
+    return "; ".join(dict.fromkeys(phrases))
+
+
+def _apart(line: Line) -> tuple[list[Ours], list[list[Ours]]]:
+    """The values with a row of their own, and for each the variants that stand aside in it: those of the same rows that
+    follow it in the ledger, or precede it where it is the first."""
+    labels = [variant.label for variant in line.entry.variants]
+    shown = [ours for ours in line.ours if not ours.variant.aside]
+    asides: list[list[Ours]] = [[] for _ in shown]
+    for ours in line.ours:
+        if ours.variant.aside:
+            hosts = [k for k, each in enumerate(shown) if _same_rows(each, ours)]
+            place = labels.index(ours.variant.label)
+            before = [k for k in hosts if labels.index(shown[k].variant.label) < place]
+            if hosts:
+                asides[(before or hosts[:1])[-1]].append(ours)
+            else:
+                shown, asides = [*shown, ours], [*asides, []]
+    return shown, asides
+
+
+def _same_rows(one: Ours, other: Ours) -> bool:
+    return all(one.row.get(key) == other.row.get(key) for key in SAME_ROWS)
+
+
+@cache
+def _names() -> dict[str, dict[str, str]]:
+    return read_yaml(NAMES)
+
+
+def _cells(table: Table, line: Line, ours: Ours, above: Sequence[Ours], asides: Sequence[Ours]) -> Cells:
+    value = value_text(ours)
     printed = min(line.entry.published.decimals, MOST_DECIMALS)
     decimals = max(len(value.partition(" ")[0].partition(".")[2]), printed)
     difference = MISSING
@@ -151,70 +173,57 @@ def _cells(table: Table, line: Line, label: str, ours: Ours, above: Ours | None)
     if (exact := line.difference(ours)) is not None and (ours.comparable or not (untrained or other_classes)):
         text = fixed(exact, decimals)
         difference = text if text.startswith("−") or not float(text) else f"+{text}"
-    causes = _numbers(table.causes, [*line.entry.causes, *filter(None, [ours.variant.cause])])
     letters = {setup: letter for letter, setup in table.setups.items()}
     if (setup := _setup(ours)) not in letters:  # A, B, …, Z, A2, B2, …
         round_, place = divmod(len(letters), 26)
         letters[setup] = chr(ord("A") + place) + (str(round_ + 1) if round_ else "")
         table.setups[letters[setup]] = setup
+    # said once for a number and a setup
+    repeated = any(_setup(each) == setup and each.unlike == ours.unlike for each in above)
+    unlike = "" if repeated else differences(ours, line.entry.rule)
+    causes = () if repeated else line.entry.causes
     return Cells(
-        label=label,
+        label=line.entry.label,
         published=line.entry.published.text,
         ours=value,
         difference=difference + (" ✓" if line.agrees(ours) else ""),
-        how=_how(ours, above),
+        cause="; ".join(filter(None, (unlike, *causes, ours.variant.cause))),
+        how=_how(line, ours, above[-1] if above else None, asides),
         size=" × ".join(str(ours.row[key]) for key in ("n", "d") if ours.row.get(key) is not None),
         setup=letters[setup],
-        cause="; ".join(filter(None, (_unlike(ours), causes))),
-        first=above is None,
+        first=not above,
     )
 
 
-def _unlike(ours: Ours) -> str:
-    """What differs from the paper's setup. Other data have other options, another split and as many rows as they have,
-    and a training with other settings has other states: none of these is a cause of its own then."""
-    other_data = "dataset" in ours.unlike
-    told = [
-        key
-        for key in ours.unlike
-        if not (other_data and (key.startswith("data_options.") or key in ("split", "n")))
-        and not (key == "n" and len(ours.unlike) > 1)
-    ]
-    return ", ".join(dict.fromkeys(UNLIKE.get(key, key) for key in told))
-
-
-def _how(ours: Ours, above: Ours | None) -> str:
+def _how(line: Line, ours: Ours, above: Ours | None, asides: Sequence[Ours]) -> str:
     """The variant, the pipeline, what it was fitted on, and what else distinguishes the row; only the variant if the
-    line above is of the same rows."""
+    line above is of the same rows. The variants aside follow in parentheses."""
     row = ours.row
-    if above is not None and ours.variant.label and all(row.get(key) == above.row.get(key) for key in SAME_ROWS):
-        return ours.variant.label
+    others = ", ".join(f"{each.variant.label} {value_text(each)}" for each in asides)
+    others = f" ({others})" if others else ""
+    if above is not None and ours.variant.label and _same_rows(ours, above):
+        return ours.variant.label + others
     rest = {key: value for key, value in (row.get("at") or {}).items() if key not in LABELS}
-    fitted = f"fitted on {row['fitted_on']}" if row.get("fitted_on") else ""
-    seeds = f"mean of {ours.seeds} seeds ± their standard deviation" if ours.seeds > 1 else ""
+    # the step in brackets says which modalities it was fitted on
+    fitted = f"fitted on {str(row['fitted_on']).rpartition(':')[0] or row['fitted_on']}" if row.get("fitted_on") else ""
+    seeds = f"mean ± standard deviation of {ours.seeds} seeds" if ours.seeds > 1 else ""
     null = f"null {fixed(row['null_value'], 3)}" if row.get("null_value") is not None else ""
-    steps = pipeline_words(row["pipeline"]) if "pipeline" in row else ""
-    return "; ".join(filter(None, (ours.variant.label, steps, fitted, option_words(rest), seeds, null)))
+    # raw rows are named where a number may be of others
+    steps = (
+        pipeline_words(row.get("pipeline") or ()) if row.get("pipeline") or "pipeline" in line.entry.rule.where else ""
+    )
+    return "; ".join(filter(None, (ours.variant.label, steps, fitted, option_words(rest), seeds, null))) + others
 
 
 def _setup(ours: Ours) -> str:
-    row = ours.row
+    row, fields = ours.row, flat(ours.row)
     options = {
         key: value for key, value in (row.get("model_options") or {}).items() if ours.seeds == 1 or key != "seed"
     }
-    model = with_options(str(row["model"]), options) if row.get("model") else ""  # drawn clouds have none
-    data = with_options(str(row.get("dataset") or "data that are not named"), row.get("data_options"))
+    model = with_options(in_words("model", fields), options) if row.get("model") else ""  # drawn clouds have none
+    data = with_options(in_words("dataset", fields) if row.get("dataset") else "data that are not named",
+                        row.get("data_options"))  # fmt: skip
     where = ", ".join(filter(None, (" on ".join(filter(None, (model, data))), row.get("split"))))
     command = f"`{row['command']}`" if row.get("command") else ""
     when = ", ".join(filter(None, (row.get("date"), row.get("version") and f"clip-geometry {row['version']}")))
     return "; ".join(filter(None, (where, command, when)))
-
-
-def _numbers(known: list[str], causes: Iterable[str]) -> str:
-    """Their numbers among the causes of the table; new ones are added."""
-    places = []
-    for cause in causes:
-        if cause not in known:
-            known.append(cause)
-        places.append(str(known.index(cause) + 1))
-    return ", ".join(places)

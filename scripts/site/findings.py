@@ -1,0 +1,599 @@
+"""The articles in docs/findings/: their numbers, computed from the shipped records, their pages and their figures.
+
+An article has a template in scripts/site/findings/, a function that computes its numbers, and one that draws its figure
+from the same numbers. `python scripts/build_docs.py` writes the pages; the build of the site draws the figures:
+
+python scripts/site/findings.py FOLDER     # FOLDER/NAME.svg and NAME.png
+"""
+
+import argparse
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from statistics import fmean, stdev
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+import clip_geometry as cg
+from clip_geometry.ledger import published, read_recorded
+from clip_geometry.ledger.comparing import flat, matches
+from clip_geometry.report.numbers import plus_minus
+from clip_geometry.report.style import DOTTED, IMAGE, INK, MARKER, MATCHING, NEUTRAL, SECOND, TEXT, save_figure, styled
+from clip_geometry.report.words import render
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+TEMPLATES = Path(__file__).with_suffix("")
+WIDTH = 5.6  # inches: the text column of the site
+COLORS = {"image": IMAGE, "text": TEXT}
+Numbers = SimpleNamespace
+
+
+class Number(NamedTuple):
+    """A value with its standard error, or its standard deviation over seeds or splits."""
+
+    value: float
+    error: float | None = None
+
+    def __str__(self) -> str:
+        return plus_minus(self.value, self.error)
+
+    @property
+    def percent(self) -> str:
+        return f"{Number(100 * self.value, None if self.error is None else 100 * self.error)}%"
+
+
+# --- records ---
+
+
+@cache
+def rows_of(folder: str) -> tuple[Mapping[str, Any], ...]:
+    """All recorded rows below docs/."""
+    return tuple(row for rows in read_recorded(DOCS / folder).values() for row in rows)
+
+
+def found(folder: str, run: str, **where: Any) -> Iterator[Mapping[str, Any]]:
+    """The rows of a run that fulfill selectors, whose dots are written as two underscores."""
+    selectors = {key.replace("__", "."): value for key, value in where.items()}
+    return (row for row in rows_of(folder) if row["run"] == run and matches(flat(row), selectors))
+
+
+def number(folder: str, run: str, **where: Any) -> Number:
+    """The one row that fulfills selectors."""
+    (row,) = found(folder, run, **where)
+    return Number(row["value"], row.get("standard_error"))
+
+
+def over(values: Sequence[float]) -> Number:
+    """Mean and standard deviation."""
+    return Number(fmean(values), stdev(values))
+
+
+def printed(path: str) -> float:
+    """A number of the first paper."""
+    (value,) = [each.value for each in published("tyshchuk2023") if each.path == path]
+    assert value is not None
+    return value
+
+
+# --- figures ---
+
+
+def panels(count: int = 1, height: float = 2.6, **options: Any) -> tuple[Figure, list[Axes]]:
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    return figure, list(figure.subplots(1, count, squeeze=False, **options)[0])
+
+
+def named(axes: Axes, names: Sequence[str]) -> None:
+    """Names along y, the first on top."""
+    axes.set(yticks=range(len(names)), ylim=(len(names) - 0.5, -0.5))
+    axes.set_yticklabels(names)
+
+
+def dots(axes: Axes, values: Sequence[Number], at: Sequence[float], **style: Any) -> None:
+    style = {"fmt": "o", "markersize": 5, "elinewidth": 1} | style
+    axes.errorbar([v.value for v in values], at, xerr=[v.error or 0 for v in values], **style)
+
+
+def curve(axes: Axes, x: Sequence[float], values: Sequence[Number], **style: Any) -> None:
+    style = {"marker": "o", "markersize": 4, "elinewidth": 1} | style
+    axes.errorbar(x, [v.value for v in values], yerr=[v.error or 0 for v in values], **style)
+
+
+# --- the published I1 and I2 ---
+
+KINDS = {"definition": "", "signs": "[canonical]", "rows": "[rows]", "random": "[random]", "mean": "[mean]"}
+
+
+def isotropy_numbers() -> Numbers:
+    def of(measure: str, kind: str, modality: str) -> Number:
+        return number("reproduction", "tyshchuk2023-isotropy_coco500", measure=f"isotropy_{measure}{KINDS[kind]}",
+                      at__modality=modality, pipeline="normalize")  # fmt: skip
+
+    kinds = {"i1": ("definition", "signs", "rows", "random"), "i2": ("definition", "signs", "rows", "random", "mean")}
+    ours = {m: {k: {s: of(m, k, s) for s in COLORS} for k in kinds[m]} for m in kinds}
+    theirs = {m: {s: printed(f"table1_isotropy.CLIP.{m}_{s}") for s in COLORS} for m in kinds}
+    return Numbers(ours=ours, theirs=theirs)
+
+
+@styled
+def isotropy_figure(numbers: Numbers) -> Figure:
+    figure, (left, right) = panels(2)
+    names = {
+        "definition": "eigenvectors (definition)", "signs": "the same, one sign each",
+        "rows": "rows of their matrix", "random": "random bases", "mean": "length of the mean / √d",
+    }  # fmt: skip
+    for axes, measure in ((left, "i1"), (right, "i2")):
+        shown = list(names)
+        named(axes, [names[kind] for kind in shown])
+        for place, (side, color) in enumerate(COLORS.items()):
+            places = [k + 0.12 * (2 * place - 1) for k, kind in enumerate(shown) if kind in numbers.ours[measure]]
+            values = [numbers.ours[measure][kind][side] for kind in shown if kind in numbers.ours[measure]]
+            dots(axes, values, places, fmt=MARKER[side], color=color, label=f"{side}s, ours")
+            style = {"color": color, "linestyle": DOTTED, "zorder": 1}
+            axes.axvline(numbers.theirs[measure][side], label=f"{side}s, published", **style)
+        axes.set_xlabel({"i1": "I1 (1 is isotropic)", "i2": "I2 (0 is isotropic)"}[measure])
+    left.set_xlim(0, 1)
+    right.set_xlim(0, 0.06)
+    right.set_yticklabels([])
+    figure.legend(*left.get_legend_handles_labels(), loc="outside upper left", ncols=4)
+    return figure
+
+
+# --- Procrustes and new classes ---
+
+
+def procrustes_numbers() -> Numbers:
+    def of(half: str, row: str, run: str = "tyshchuk2023-cifar10") -> Number:
+        # of all draws of the known classes
+        return number("reproduction", run, measure=f"class_generalization.{half}", at__row=row, at__draw=None)
+
+    maps = {"raw": "CLIP", "lapack": "Procrustes, LAPACK", "identity": "Procrustes", "lstsq": "LSTSQ"}
+    return Numbers(
+        ours={key: {half: of(half, row) for half in ("known", "new")} for key, row in maps.items()},
+        scenes=of("new", "Procrustes, LAPACK", "tyshchuk2023-trained"),
+        theirs={half: printed(f"table4_generalization.Procrustes.{half}") for half in ("known", "new")},
+        theirs_raw=printed("table4_generalization.CLIP.new"),
+    )
+
+
+@styled
+def procrustes_figure(numbers: Numbers) -> Figure:
+    figure, (axes,) = panels(height=2.1)
+    names = {"raw": "no map", "lapack": "Procrustes, completed by LAPACK",
+             "identity": "Procrustes, nearest to the identity", "lstsq": "least squares"}  # fmt: skip
+    named(axes, list(names.values()))
+    for half, color, marker in (("known", NEUTRAL, "s"), ("new", TEXT, "o")):
+        shift = -0.12 if half == "known" else 0.12
+        values = [Number(100 * v.value, 100 * (v.error or 0)) for v in (numbers.ours[key][half] for key in names)]
+        dots(axes, values, [k + shift for k in range(len(names))], fmt=marker, color=color, label=f"{half} classes")
+    axes.axvline(10, color=INK, linestyle=DOTTED, label="chance")
+    axes.set(xlim=(-3, 100), xlabel="accuracy on CIFAR-10, percent")
+    figure.legend(loc="outside upper left", ncols=3)
+    return figure
+
+
+# --- centering and neighbors ---
+
+REPAIRS = {"none": "none", "center": "centering", "whiten": "whitening", "procrustes": "Procrustes",
+           "zscore": "z-score", "posterior": "posterior"}  # fmt: skip
+
+
+def centering_numbers() -> Numbers:
+    def of(repair: str, name: str, modality: str, dataset: str) -> Number:
+        return number("findings/records", "mixed_index", measure=f"mixed_index.{name}", dataset=dataset,
+                      at__repair=repair, at__modality=modality)  # fmt: skip
+
+    names = ("r_at_1", "own_share", "cross_r_at_1", "neighbors")
+    sets = {"coco": "coco500-clip-vit-b16", "scenes": "scenes"}
+    return Numbers(**{
+        key: {side: {repair: {name: of(repair, name, side, data) for name in names} for repair in REPAIRS}
+              for side in COLORS}
+        for key, data in sets.items()
+    })  # fmt: skip
+
+
+@styled
+def centering_figure(numbers: Numbers) -> Figure:
+    figure, (axes,) = panels(height=2.9)
+    for side, color in COLORS.items():
+        found = {key: numbers.coco[side][key] for key in REPAIRS}
+        x = [100 * each["own_share"].value for each in found.values()]
+        y = [100 * each["r_at_1"].value for each in found.values()]
+        axes.errorbar(
+            x, y, xerr=[100 * (each["own_share"].error or 0) for each in found.values()],
+            yerr=[100 * (each["r_at_1"].error or 0) for each in found.values()],
+            fmt=MARKER[side], color=color, markersize=5, elinewidth=1, label=f"{side} queries",
+        )  # fmt: skip
+    shifts = {"none": (0, 6), "center": (-4, 6), "whiten": (0, -14), "procrustes": (0, 9), "zscore": (0, -14),
+              "posterior": (8, 4)}  # fmt: skip
+    for key, name in REPAIRS.items():
+        each = numbers.coco["image"][key]
+        place = 100 * each["own_share"].value, 100 * each["r_at_1"].value
+        align = "right" if key == "center" else "left" if key == "posterior" else "center"
+        axes.annotate(name, place, shifts[key], textcoords="offset points", ha=align, fontsize=7.5, color=INK)
+    ceiling = 100 * numbers.coco["image"]["none"]["cross_r_at_1"].value
+    axes.axhline(ceiling, color=IMAGE, linestyle=DOTTED, label="image queries among captions only")
+    axes.axvline(50, color=NEUTRAL, linestyle=DOTTED)
+    axes.set(xlim=(30, 103), ylim=(-11, 72), xlabel="own modality in the top ten, percent (50: an even mix)",
+             ylabel="partner found first, percent")  # fmt: skip
+    figure.legend(loc="outside upper left", ncols=3)
+    return figure
+
+
+# --- few pairs ---
+
+PROCRUSTES, CENTER = "normalize,procrustes[text-to-image]", "normalize,center[each]"
+RECALL, SHARE = "R@1 of image queries, index of texts", "images among the ten rows nearest to an image"
+
+
+def few_pairs_numbers() -> Numbers:
+    def of(pipeline: str, name: str, when: str = "after", data: str = "coco500-clip-vit-b16") -> dict[int, Number]:
+        rows = [row for row in rows_of("findings/records") if row["run"] == "held_out_pairs" and row["rows"] == data]
+        chosen = [row for row in rows if (row["pipeline"], row["number"]) == (pipeline, name)]
+        return {row["fit"]: Number(row[when]["mean"], row[when]["deviation"]) for row in chosen}
+
+    return Numbers(
+        fits=sorted(of(PROCRUSTES, RECALL)),
+        raw=of(PROCRUSTES, RECALL, "before"),
+        procrustes=of(PROCRUSTES, RECALL), procrustes_share=of(PROCRUSTES, SHARE),
+        center=of(CENTER, RECALL), center_share=of(CENTER, SHARE),
+        scenes=of(PROCRUSTES, RECALL, data="scenes"), scenes_raw=of(PROCRUSTES, RECALL, "before", "scenes"),
+    )  # fmt: skip
+
+
+@styled
+def few_pairs_figure(numbers: Numbers) -> Figure:
+    figure, both = panels(2, height=2.4)
+    fits = numbers.fits
+    curves = {
+        "no map": (None, INK, "s"),
+        "centering": ("center", MATCHING, "^"),
+        "Procrustes": ("procrustes", TEXT, "o"),
+    }
+    for axes, share in zip(both, (False, True), strict=True):
+        for name, (key, color, marker) in curves.items():
+            if not key:
+                values = [Number(1.0) if share else numbers.raw[fit] for fit in fits]
+            else:
+                values = [getattr(numbers, key + "_share" if share else key)[fit] for fit in fits]
+            style = {"color": color, "marker": marker, "linestyle": "-" if key else DOTTED}
+            curve(axes, fits, [Number(100 * v.value, 100 * (v.error or 0)) for v in values], label=name, **style)
+        axes.set(xscale="log", xticks=fits, ylim=(0, 105), xlabel="pairs that the map was fitted on")
+        axes.set_xticklabels(fits)
+        axes.minorticks_off()
+    both[0].set_ylabel("R@1 among captions, percent")
+    both[1].set_ylabel("images in the top ten, percent")
+    figure.legend(*both[0].get_legend_handles_labels(), loc="outside upper left", ncols=3)
+    return figure
+
+
+# --- the gap and the temperature ---
+
+ARMS = {"clip": "CLIP's loss", "fixed_temperature": "CLIP's loss, temperature fixed", "istar": "CLIP's loss + I-STAR",
+        "cosreg": "CLIP's loss + CosReg", "siglip": "SigLIP"}  # fmt: skip
+
+
+def temperature_numbers() -> Numbers:
+    def of(arm: str, measure: str) -> list[float]:
+        return [row["value"] for row in found("training", "train_scenes_arms", measure=measure, at__arm=arm,
+                                              at__modality="both")]  # fmt: skip
+
+    return Numbers(
+        gaps={arm: over(of(arm, "modality_gap")) for arm in (*ARMS, "classes")},
+        temperatures={arm: over(of(arm, "train_clip.temperature")) for arm in ARMS},
+        points={
+            arm: list(zip(of(arm, "train_clip.temperature"), of(arm, "modality_gap"), strict=True)) for arm in ARMS
+        },
+        first=over([row["trajectory"][0] for row in found("training", "train_scenes_arms", measure="modality_gap",
+                                                          at__arm="clip")]),
+        names=ARMS,
+    )  # fmt: skip
+
+
+@styled
+def temperature_figure(numbers: Numbers) -> Figure:
+    figure, (axes,) = panels(height=2.6)
+    styles = {
+        "clip": (IMAGE, "o"), "fixed_temperature": (IMAGE, "s"), "istar": (SECOND, "^"), "cosreg": (MATCHING, "D"),
+        "siglip": (TEXT, "v"),
+    }  # fmt: skip
+    for arm, name in ARMS.items():
+        color, marker = styles[arm]
+        x, y = zip(*numbers.points[arm], strict=True)
+        axes.plot(
+            x, y, marker, color=color, markersize=5.5, label=name, markerfacecolor="none" if marker == "s" else color
+        )
+    clip, fixed = (numbers.temperatures[a].value for a in ("clip", "fixed_temperature"))
+    ends = [numbers.gaps[a].value for a in ("clip", "fixed_temperature")]
+    axes.plot([clip, fixed], ends, color=IMAGE, linestyle=DOTTED, linewidth=1, zorder=1)
+    axes.set(xscale="log", ylim=(0, 0.72), xlim=(0.018, 0.085), xlabel="temperature at the end", ylabel="modality gap")
+    axes.set_xticks([0.02, 0.03, 0.05, 0.07], ["0.02", "0.03", "0.05", "0.07"])
+    axes.minorticks_off()
+    figure.legend(loc="outside upper left", ncols=3)
+    return figure
+
+
+# --- IsoScore of few rows ---
+
+CLOUDS = ("Gaussian", "heavy-tailed")
+
+
+def isoscore_numbers() -> Numbers:
+    d = 128
+    spectrum = np.arange(1, d + 1) ** -0.5  # of the heavy-tailed cloud, see configs/rudman2024/stability.yaml
+    ratio = spectrum.sum() ** 2 / (spectrum**2).sum()
+    truth = {"Gaussian": 1.0, "heavy-tailed": float((ratio - 1) / (d - 1))}
+
+    def of(cloud: str, estimator: str) -> dict[int, Number]:
+        rows = found("findings/records", "rudman2024-stability", dataset=cloud, at__estimator=estimator)
+        return {row["n"]: Number(truth[cloud] + row["value"], row["standard_error"]) for row in rows}
+
+    return Numbers(
+        truth=truth,
+        plain={cloud: of(cloud, "isoscore") for cloud in CLOUDS},
+        unbiased={cloud: of(cloud, "isoscore[unbiased]") for cloud in CLOUDS},
+        star=Number(1 + number("reproduction", "rudman2024-stability", at__zeta=0.2).value),
+        null={n: cg.null_value("isoscore", n, 512) for n in (300, 500, 5000)},
+        unbiased_null=cg.null_value("isoscore[unbiased]", 300, 512),
+    )
+
+
+@styled
+def isoscore_figure(numbers: Numbers) -> Figure:
+    figure, (axes,) = panels(height=2.6)
+    for cloud, color, marker in zip(CLOUDS, (IMAGE, TEXT), ("o", "^"), strict=True):
+        for key, line in (("unbiased", "-"), ("plain", (0, (4, 1.5)))):
+            values = {n: v for n, v in getattr(numbers, key)[cloud].items() if n >= 16}
+            curve(axes, list(values), list(values.values()), color=color, marker=marker, linestyle=line,
+                  label=f"{cloud}, {key}", markerfacecolor=color if key == "unbiased" else "white")  # fmt: skip
+        axes.axhline(numbers.truth[cloud], color=color, linestyle=DOTTED, linewidth=1, zorder=1)
+    axes.axvline(128, color=NEUTRAL, linewidth=0.8, zorder=0)
+    axes.annotate("n = d", (128, 0.03), (3, 0), textcoords="offset points", fontsize=7.5, color=NEUTRAL)
+    axes.set(xscale="log", ylim=(0, 1.1), xlabel="rows n, in 128 dimensions", ylabel="IsoScore (dotted: true)")
+    axes.set_xticks([16, 32, 64, 128, 256, 512, 1024, 2048], ["16", "32", "64", "128", "256", "512", "1,024", "2,048"])
+    axes.minorticks_off()
+    figure.legend(loc="outside upper left", ncols=2)
+    return figure
+
+
+# --- the cone before training ---
+
+
+def cone_numbers() -> Numbers:
+    run = "tyshchuk2023-initialization"
+
+    def seeds(**where: Any) -> Number:
+        return over([row["value"] for row in found("findings/records", run, **where)])
+
+    layers = range(1, 13)
+    stream = {
+        side: [seeds(at__modality=side, at__operation="embedding")]
+        + [seeds(at__modality=side, at__operation="mlp residual", at__layer=layer) for layer in layers]
+        for side in COLORS
+    }
+    ends = {
+        bias: {side: seeds(at__modality=side, at__operation="projection", model_options__zero_bias=bias == "zero")
+               for side in COLORS}
+        for bias in ("initial", "zero")
+    }  # fmt: skip
+    trained = {
+        side: [row["trajectory"] for row in found("training", "train_scenes_arms", measure="average_cosine",
+                                                  at__arm="clip", at__modality=side)]
+        for side in COLORS
+    }  # fmt: skip
+    return Numbers(
+        stream=stream, ends=ends,
+        before={side: over([each[0] for each in courses]) for side, courses in trained.items()},
+        after={side: over([each[-1] for each in courses]) for side, courses in trained.items()},
+    )  # fmt: skip
+
+
+@styled
+def cone_figure(numbers: Numbers) -> Figure:
+    figure, (axes,) = panels(height=2.6)
+    for side, color in COLORS.items():
+        curve(axes, range(13), numbers.stream[side], color=color, marker=MARKER[side], label=f"{side} tower")
+        for bias, fill in (("initial", color), ("zero", "white")):
+            label = f"{side} embeddings, {'biases zero' if bias == 'zero' else 'as initialized'}"
+            x = 13.6 + (0.5 if bias == "zero" else 0) + (0.2 if side == "text" else 0)
+            curve(axes, [x], [numbers.ends[bias][side]], color=color, marker="s" if bias == "initial" else "D",
+                  markerfacecolor=fill, linestyle="none", label=label)  # fmt: skip
+    axes.set(ylim=(0, 1.05), xlabel="block of an untrained ViT-B/32 (0: input of the first)", ylabel="average cosine")
+    axes.set_xticks([0, 2, 4, 6, 8, 10, 12, 14], ["0", "2", "4", "6", "8", "10", "12", "out"])
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper left", ncols=2)
+    return figure
+
+
+# --- labels at random ---
+
+TASKS = {"cola": "CoLA", "mrpc": "MRPC", "rte": "RTE", "wnli": "WNLI"}
+
+
+def shuffled_numbers() -> Numbers:
+    rows = {task: next(found("reproduction", "mickus2024-glue", measure="classify.pearson", dataset=task))
+            for task in TASKS}  # fmt: skip
+    paper = {each.path: each.value for each in published("mickus2024")}
+    return Numbers(
+        own={task: row["value"] for task, row in rows.items()},
+        shuffled={task: row["null_value"] for task, row in rows.items()},
+        theirs={task: paper[f"table3_glue_correlations.minilm.{task}.0"] for task in TASKS},
+        names=TASKS,
+        largest=max(abs(row["value"] - row["null_value"]) for row in rows.values()),
+    )
+
+
+@styled
+def shuffled_figure(numbers: Numbers) -> Figure:
+    figure, (axes,) = panels(height=2.0)
+    named(axes, list(TASKS.values()))
+    styles = {"theirs": ("published", INK, "|", 10), "own": ("ours, the task's labels", IMAGE, "o", 5),
+              "shuffled": ("ours, labels dealt at random", TEXT, "^", 5)}  # fmt: skip
+    for place, (key, (name, color, marker, size)) in enumerate(styles.items()):
+        values = [getattr(numbers, key)[task] for task in TASKS]
+        places = [k + 0.16 * (place - 1) for k in range(len(TASKS))]
+        axes.plot(values, places, marker, color=color, markersize=size, label=name)
+    axes.set(xlim=(-1, -0.8), xlabel="Pearson r of silhouette and IsoScore over the states of a training")
+    figure.legend(loc="outside upper left", ncols=3)
+    return figure
+
+
+# --- the convention of the intrinsic dimension ---
+
+
+def dimension_numbers() -> Numbers:
+    def of(run: str, measure: str, **where: Any) -> Number:
+        return number("reproduction", run, measure=measure, **where)
+
+    contextual = {"data_options__window": 512}
+    return Numbers(
+        words={name: of("cai2021-static", measure) for name, measure in
+               (("published", "lid[cai2021-cosine]"), ("standard", "lid[cosine]"))},
+        layers={name: of("cai2021-contextual", measure, **contextual) for name, measure in
+                (("published", "lid[cai2021-cosine]"), ("standard", "lid[cosine]"))},
+        known=known_dimensions(),
+    )  # fmt: skip
+
+
+def known_dimensions(n: int = 1000, seeds: int = 5) -> dict[int, dict[str, Number]]:
+    """Both conventions on Gaussian rows of k dimensions, turned into 64: dimension → convention → estimate."""
+    result: dict[int, dict[str, Number]] = {}
+    for k in (2, 4, 8, 16):
+        estimates: dict[str, list[float]] = {"published": [], "standard": []}
+        for seed in range(seeds):
+            rng = np.random.default_rng(seed)
+            rows = rng.normal(size=(n, k)) @ np.linalg.qr(rng.normal(size=(64, k)))[0].T
+            for name, measure in (("published", "lid[cai2021]"), ("standard", "lid")):
+                estimates[name].append(float(cg.measures[measure](rows)))
+        result[k] = {name: over(values) for name, values in estimates.items()}
+    return result
+
+
+@styled
+def dimension_figure(numbers: Numbers) -> Figure:
+    figure, (left, right) = panels(2, height=2.4)
+    styles = {"standard": (IMAGE, "o"), "published": (TEXT, "^")}
+    for name, (color, marker) in styles.items():
+        dims = list(numbers.known)
+        curve(
+            left, dims, [numbers.known[k][name] for k in dims], color=color, marker=marker, label=f"{name} convention"
+        )
+        dots(right, [numbers.layers[name], numbers.words[name]], [0, 1], fmt=marker, color=color)
+    left.plot([2, 16], [2, 16], color=NEUTRAL, linestyle=DOTTED, label="true")
+    left.set(xlabel="true dimension of a Gaussian", ylabel="estimate", xlim=(0, 17), ylim=(0, 17),
+             yticks=(0, 5, 10, 15))  # fmt: skip
+    named(right, ["MiniLM, words\nin context", "word2vec,\n1,000 words"])
+    right.set(xlim=(0, 23), xlabel="estimate")
+    figure.legend(*left.get_legend_handles_labels(), loc="outside upper left", ncols=3)
+    return figure
+
+
+# --- least squares from prompts ---
+
+FITTED = {
+    "zero-shot": "no map (zero-shot)",
+    "least squares from the prompts": "least squares, the prompts",
+    "least squares from prompts of other classes": "least squares, wrong prompts",
+    "least squares from noise": "least squares, noise",
+    "nearest class mean": "nearest class mean",
+}
+
+
+def least_squares_numbers() -> Numbers:
+    numbers = {row["number"]: Number(row["mean"], row["deviation"]) for row in found("findings/records", "class_means")}
+    table = "table3_zero_shot_cifar100"
+    return Numbers(found=numbers, theirs=printed(f"{table}.LSTSQ on CIFAR train"), theirs_raw=printed(f"{table}.CLIP"))
+
+
+@styled
+def least_squares_figure(numbers: Numbers) -> Figure:
+    figure, (axes,) = panels(height=2.0)
+    named(axes, list(FITTED.values()))
+    values = [Number(100 * each.value, 100 * (each.error or 0)) for each in (numbers.found[key] for key in FITTED)]
+    for k, value in enumerate(values):
+        color = NEUTRAL if k == 0 else TEXT if k < 4 else IMAGE
+        dots(axes, [value], [k], color=color, fmt="o" if k else "s")
+    axes.axvline(values[-1].value, color=IMAGE, linestyle=DOTTED, zorder=1)
+    axes.set(xlim=(85, 93), xlabel="accuracy on CIFAR-10, percent")
+    return figure
+
+
+# --- articles ---
+
+
+class Article(NamedTuple):
+    numbers: Callable[[], Numbers]
+    draw: Callable[[Numbers], Figure]
+
+
+ARTICLES = {
+    "published-isotropy": Article(isotropy_numbers, isotropy_figure),
+    "centering-and-neighbors": Article(centering_numbers, centering_figure),
+    "few-pairs": Article(few_pairs_numbers, few_pairs_figure),
+    "cone-before-training": Article(cone_numbers, cone_figure),
+    "gap-and-temperature": Article(temperature_numbers, temperature_figure),
+    "isoscore-of-few-rows": Article(isoscore_numbers, isoscore_figure),
+    "procrustes-and-new-classes": Article(procrustes_numbers, procrustes_figure),
+    "least-squares-and-prompts": Article(least_squares_numbers, least_squares_figure),
+    "clusters-of-random-labels": Article(shuffled_numbers, shuffled_figure),
+    "intrinsic-dimension": Article(dimension_numbers, dimension_figure),
+}
+
+
+@cache
+def numbers_of(name: str) -> Numbers:
+    return ARTICLES[name].numbers()
+
+
+def pages() -> dict[str, str]:
+    """Name of a page in docs/findings/ → its text: the articles, and the index with the claim of each."""
+    found = {}
+    listed = []
+    for name in ARTICLES:
+        page = render(TEMPLATES / f"{name}.md.j2", n=numbers_of(name), minus=lambda x: str(x).replace("-", "−"))
+        title, claim = page.strip().split("\n\n")[:2]
+        found[f"{name}.md"] = wrapped(page)
+        listed.append({"name": name, "title": title.removeprefix("# "), "claim": claim})
+    return found | {"index.md": wrapped(render(TEMPLATES / "index.md.j2", articles=listed))}
+
+
+def wrapped(page: str) -> str:
+    """Paragraphs and list items filled to 120 columns; headings and images stay lines."""
+    parts = [part.strip() for part in page.strip().split("\n\n")]
+    return (
+        "\n\n".join(
+            part
+            if part.startswith(("#", "!"))
+            else textwrap.fill(
+                " ".join(part.split()),
+                120,
+                subsequent_indent="  " if part.startswith("- ") else "",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            for part in parts
+        )
+        + "\n"
+    )
+
+
+def draw_all(folder: Path) -> None:
+    """Write folder/NAME.svg (and .png) for every article."""
+    for name, article in ARTICLES.items():
+        save_figure(article.draw(numbers_of(name)), folder, name)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    draw_all(parser.parse_args().folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""The pages in docs/papers/: the claims of a paper with a verdict, what its numbers turn out to be, and all numbers."""
+
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from clip_geometry.ledger.claims import VERDICTS, Judged, judge
+from clip_geometry.ledger.comparing import Line, compare
+from clip_geometry.ledger.entries import asks, claims, entries, findings, has_ledger
+from clip_geometry.ledger.published import papers
+from clip_geometry.ledger.tables import tables
+from clip_geometry.report.words import render
+from clip_geometry.results import Row
+
+HERE = Path(__file__).parent
+
+
+def all_lines(paper: str, recorded: Mapping[str, Sequence[Row]]) -> list[Line]:
+    """A line for every published number, with all that was recorded for it, from every run."""
+    lines = []
+    for entry in entries(paper):
+        found = [line for run in entry.runs for line in compare(recorded.get(run, ()), run, [entry])]
+        lines.append(Line(entry, tuple(ours for line in found for ours in line.ours)))
+    return lines
+
+
+def paper_pages(recorded: Mapping[str, Sequence[Row]]) -> dict[str, str]:
+    """Name of a page in docs/papers/ → its text: a page for each paper, and the index.
+
+    Args:
+        recorded: Name of a run → its recorded rows.
+    """
+    about: list[dict[str, Any]] = []
+    for paper in filter(lambda paper: has_ledger(paper.name), papers().values()):
+        lines = all_lines(paper.name, recorded)
+        by_path = {line.entry.published.path: line for line in lines}
+        own = sum(line.comparable for line in lines)
+        others = sum(bool(line.ours) for line in lines) - own
+        reasons = sum(bool(line.entry.rule.reason) for line in lines)
+        judged = [judge(claim, by_path) for claim in claims(paper.name)]
+        counted = Counter(each.verdict for each in judged)
+        about.append(
+            {
+                "paper": paper,
+                "asks": asks(paper.name),
+                "counts": (len(lines), own, others, reasons, len(lines) - own - others - reasons),
+                "claims": judged,
+                "verdicts": {verdict: counted[verdict] for verdict in VERDICTS if counted[verdict]},
+                "findings": findings(paper.name),
+                "tables": tables(lines),
+            }
+        )
+    shared = {"wrapped": _wrapped, "meaning": VERDICTS, "cited": _cited, "counted": _counted, "run_words": _run_words}
+    pages = {each["paper"].name: render(HERE / "paper.md.j2", **each, **shared) for each in about}
+    return {f"{name}.md": page for name, page in pages.items()} | {
+        "index.md": render(HERE / "papers.md.j2", papers=about, **shared)
+    }
+
+
+def _wrapped(text: str) -> str:
+    """Filled to 120 columns; the lines of a list item are indented."""
+    indent = "  " if text.startswith("- ") else ""
+    return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def anchor(title: str) -> str:
+    """Of a heading, as GitHub and Python-Markdown make it."""
+    return re.sub(r"[^\w\s-]", "", title.lower()).replace(" ", "-")
+
+
+def _run_words(judged: Judged) -> str:
+    """What runs the numbers of a claim, short enough for a table: the config, and where its options are."""
+    if judged.run.startswith("tests/"):
+        return f"`pytest {judged.run.partition('::')[0]}`"
+    _, _, command = judged.run.partition("configs/")
+    config, _, options = command.partition(" ")
+    name = f"`{Path(config).stem}`" if config else ""
+    where = anchor(judged.table) if judged.verdict == "not run here" else "setups"
+    return ", ".join(filter(None, (name + f" ([options](#{where}))" * bool(options), judged.needs)))
+
+
+def _cited(evidence: Sequence[str]) -> str:
+    return ", ".join(f"`{each}`" if each.startswith(("tests/", "clip-geometry run")) else each for each in evidence)
+
+
+def _counted(verdicts: Mapping[str, int]) -> str:
+    """`reproduced 3, undecided 2`."""
+    return ", ".join(f"{verdict} {count}" for verdict, count in verdicts.items())
