@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from clip_geometry.config import read_yaml
+from clip_geometry.config import find_config, read_yaml, shipped_configs
+from clip_geometry.registry import InputError
 from clip_geometry.runner import plan, resolve
 
 ROOT = Path(__file__).parents[1]
@@ -57,3 +58,44 @@ def test_an_experiment_has_a_script(path):
 def test_a_script_is_a_short_story_of_public_calls(path):
     text = path.read_text()
     assert len(text.splitlines()) <= 40 and text.startswith('"""') and f"python scripts/{path.parent.name}/" in text
+
+
+# --- by name
+
+
+def test_every_config_has_its_name():
+    assert shipped_configs() == {name_of(path): path for path in CONFIGS}
+
+
+@pytest.mark.parametrize(
+    "given", ["tyshchuk2023/isotropy", "tyshchuk2023/isotropy.yaml", "configs/tyshchuk2023/isotropy.yaml"]
+)
+def test_a_name_is_found_in_any_folder(given, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert find_config(given) == ROOT / "configs/tyshchuk2023/isotropy.yaml"
+
+
+def test_an_existing_file_is_taken_and_a_folder_is_not(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quickstart").mkdir()
+    assert find_config("quickstart") == ROOT / "configs/quickstart.yaml"
+    (tmp_path / "quickstart.yaml").write_text("name: mine")
+    assert find_config("quickstart.yaml") == Path("quickstart.yaml")
+    (tmp_path / "quickstart").rmdir()
+    (tmp_path / "quickstart").write_text("name: mine, too")
+    assert find_config("quickstart") == Path("quickstart")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("quickstrat", r"quickstrat does not exist and is not the name of a config; did you mean 'quickstart'\?"),
+        ("isotropy", r"; did you mean 'tyshchuk2023/isotropy' or "),
+        ("mine.yaml", r"mine.yaml does not exist .*; clip-geometry list configs names all [0-9]+"),
+        (".", r"\. is a directory; a YAML config file or the name of a config was expected"),
+    ],
+)
+def test_what_is_neither_a_file_nor_a_name_is_one_sentence(given, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=message):
+        find_config(given)

@@ -32,6 +32,8 @@ OWN = (  # made for the package; every other file that is no module has to be in
     "__init__.pyi",
     "py.typed",
     "cli/lists.json",
+    "cli/examples.txt",
+    "cli/templates/*.yaml",
     "assets/*/README.md",
     "assets/*/*config.json",
     "assets/*/base/config.json",

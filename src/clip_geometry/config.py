@@ -10,6 +10,7 @@ from typing import Any, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from clip_geometry import reading
+from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, did_you_mean, listed, printable, shown
 
 
@@ -73,6 +74,44 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InputError(f"{shown(path)} holds {type(values).__name__}; a YAML mapping was expected")
     return values
+
+
+def shipped_configs() -> dict[str, Path]:
+    """The configs of the package: name, such as `tyshchuk2023/isotropy`, → file."""
+    package = Path(__file__).parent
+    folder = package / "configs"  # of a wheel
+    if not folder.is_dir():
+        folder = package.parents[1] / "configs"  # of a checkout, which has them beside src/
+    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.yaml"))}
+
+
+def find_config(given: str | Path) -> Path:
+    """The file of a config, given as a path or as the name of one of the package.
+
+    An existing file is taken whatever its name; a folder is not, so that `quickstart` is the config of the package
+    beside a folder of that name, too. Names may end in .yaml and begin with configs/, as in a checkout.
+
+    Args:
+        given: A path or a name.
+
+    Raises:
+        InputError: It is neither.
+
+    Example:
+        >>> find_config("quickstart").name
+        'quickstart.yaml'
+    """
+    path = expanded(given)
+    name = Path(given).as_posix().removeprefix("configs/").removesuffix(".yaml")
+    known = shipped_configs()
+    if path.exists() and not path.is_dir():
+        return path
+    if name in known:
+        return known[name]
+    if path.is_dir():
+        raise InputError(f"{shown(path)} is a directory; a YAML config file or the name of a config was expected")
+    near = did_you_mean(name, known, listed_by="clip-geometry list configs")
+    raise InputError(f"{shown(path)} does not exist and is not the name of a config{near}")
 
 
 def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from clip_geometry.config import Config, digest, expand_sweep, read_yaml, validate
+from clip_geometry.config import Config, digest, expand_sweep, find_config, read_yaml, validate
 from clip_geometry.experiments.kit.base import Experiment, RunFolder, experiments
 from clip_geometry.files import exclusive, remove_temporaries, write_atomically, write_json
 from clip_geometry.geometry import measures
@@ -31,13 +31,13 @@ class PageConfig(Config):
     description: str = ""
 
 
-def resolve(path: Path, overrides: Mapping[str, Any], *, smoke: bool) -> dict[str, Any]:
+def resolve(path: str | Path, overrides: Mapping[str, Any], *, smoke: bool) -> dict[str, Any]:
     """Applies the `smoke:` section, if asked for, and then the overrides to the config in a file.
 
     Returns:
         The config as one mapping; if it has `parts`, each of them is a whole config.
     """
-    values = read_yaml(path)
+    values = read_yaml(find_config(path))
     small = values.pop("smoke", None)
     if smoke and not isinstance(small, dict):
         raise InputError(f"{path} has no section 'smoke' (dotted keys and their small values)")
@@ -68,7 +68,7 @@ def plan_parts(values: Mapping[str, Any], context: str) -> list[list[tuple[type[
 
 
 def run(
-    path: Path,
+    path: str | Path,
     overrides: Mapping[str, Any],
     *,
     smoke: bool = False,
@@ -82,7 +82,7 @@ def run(
     and provenance.yaml.
 
     Args:
-        path: A YAML config.
+        path: A YAML config, or the name of one of the package, such as "quickstart".
         overrides: New values by dotted key, e.g. {"pairs.size": 100}.
         smoke: Apply the config's section `smoke`: small models, few items.
         runs: Folder of all runs.
@@ -131,11 +131,17 @@ def run(
         write_atomically(workspace.folder / "provenance.yaml", yaml.safe_dump(provenance, sort_keys=False).encode())
         parts = [[kind(config, workspace) for kind, config in part] for part in planned]
         results = Results(workspace.folder / "results.jsonl")
-        cells = {cell.key: cell for part in parts for experiment in part for cell in experiment.cells()}
+        cells, places = {}, {}
+        for part in parts:
+            for k, experiment in enumerate(part, start=1):
+                place = [experiment.config.title] * (len(parts) > 1) + [f"{k} of {len(part)} runs"] * (len(part) > 1)
+                for cell in experiment.cells():
+                    cells[cell.key], places[cell.key] = cell, f" ({', '.join(place)})" if place else ""
         finished = results.finished() & cells.keys()
         with progress("cells", total=len(cells), done=len(finished)) as advance:
             for key, cell in cells.items():
                 if key not in finished:
+                    advance.now(cell.what + places[key])
                     results.append(key, cell.compute())  # written when the cell is done
                     advance(1)
         write_json(workspace.folder / CELLS, {"finished": list(cells)})
@@ -144,11 +150,16 @@ def run(
         folder, several = workspace.folder, len(parts) > 1
         drawn_in = [folder / "figures" / (f"part-{k}" if several else "") for k in range(1, len(parts) + 1)]
         own = {name: each for experiment in chain(*parts) for name, each in experiment.explanations.items()}
+        sections = []
+        with progress("sections of the report", total=len(parts)) as advance:
+            for part, where in zip(parts, drawn_in, strict=True):
+                sections.append(_section(part, results.read(), where))
+                advance(1)
         return write_report(
             folder / "report.html",
             title=page.title or page.name,
             intro=page.description,
-            sections=[_section(part, results.read(), where) for part, where in zip(parts, drawn_in, strict=True)],
+            sections=sections,
             explanations={**measures, **own},
             command=command or shlex.join(["clip-geometry", "run", "config.yaml"]),
             config=text,

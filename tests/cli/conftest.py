@@ -4,6 +4,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from clip_geometry import progress
 from clip_geometry.cli import main
 
 
@@ -19,6 +20,7 @@ def cli(capsys, monkeypatch, tmp_path):
     """Runs the command line in this process, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setattr(progress, "INTERVAL", 600.0)  # a loaded machine must not add lines of progress
 
     def run(*arguments) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["clip-geometry", *map(str, arguments)])

@@ -63,6 +63,7 @@ def test_an_unknown_name_has_three_near_ones(refused):
         ("checks", ["shifted_pairs"]),
         ("datasets", ["cifar100", "folder", "captions", "coco", "scenes"]),
         ("experiments", ["geometry"]),
+        ("configs", ["quickstart", "tyshchuk2023/isotropy", "On Isotropy of Multimodal Embeddings"]),
         ("models", ["open_clip:", "hf-clip:", "scenes-clip/fresh", "ViT-B-32"]),
     ],
 )
@@ -71,6 +72,18 @@ def test_the_other_lists(cli, what, names):
     assert outcome.status == 0
     for name in names:
         assert name in outcome.out
+
+
+def test_a_config_is_listed_with_what_it_takes(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    lines = cli("list", "configs").out.splitlines()
+    at = next(k for k, line in enumerate(lines) if "tyshchuk2023/isotropy_coco500 " in line)
+    assert lines[at].endswith("I1 and I2, and what they see, on real embeddings")
+    assert lines[at + 1].strip() == "a minute on two CPU cores; needs $CLIP_GEOMETRY_DATA"
+    entry = re.sub(r"\s+", " ", cli("list", "configs", "quickstart").out)
+    assert entry.startswith("quickstart: What a small CLIP has learned")
+    for word in ("What it shows: what a CLIP learns", "Time: ", "Expected: modality gap"):
+        assert word in entry
 
 
 def test_the_shipped_lists_are_those_of_the_registries():

@@ -227,7 +227,7 @@ def test_progress_counts_what_is_there_and_what_is_done(loader, tmp_path):
         yield lambda count: seen[-1].append(count)
 
     run(tmp_path, progress=record)
-    assert seen == [["image", 40, 16, *[4] * 6], ["text", 40, 16, *[4] * 6]]
+    assert seen == [[f"embedding fake ({side})", 40, 16, *[4] * 6] for side in ("image", "text")]
 
 
 def test_metadata_is_an_ordinary_parquet_table(loader, tmp_path):

@@ -22,7 +22,7 @@ from clip_geometry.embedding.reading import read_store
 from clip_geometry.embedding.store import Store
 from clip_geometry.embedding.throughput import PARTS, Throughput, throughput_line
 from clip_geometry.encoders import load_encoder, resolve_encoder
-from clip_geometry.progress import quiet
+from clip_geometry.progress import Settings, quiet
 from clip_geometry.registry import InputError
 from support.embed_fakes import fake_dataset, run
 from support.engine_fakes import die_once
@@ -237,7 +237,8 @@ def test_writing_is_counted_as_worked_and_the_last_shard_as_waited_for(loader, t
     assert spent["worked"] >= 0.3 and 0.1 <= spent["waited"] < spent["worked"] - 0.15
 
 
-def test_the_parts_of_the_time_add_up(loader, tmp_path, capsys):
+def test_the_parts_of_the_time_add_up(loader, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Settings, "verbose", True)
     loader(on_batch=lambda: time.sleep(0.01))
     facts = run(tmp_path)["run"]
     lines = capsys.readouterr().err

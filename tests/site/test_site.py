@@ -27,10 +27,12 @@ SECONDS = 240  # of a build
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The folder of the site."""
+    """The folder of the site: the one that CI has built, or built here."""
+    if built := os.environ.get("CLIP_GEOMETRY_SITE"):
+        return Path(built)
     pytest.importorskip("mkdocstrings", reason="the extra docs is not installed")
     folder = tmp_path_factory.mktemp("site")
-    began = time.process_time(), time.perf_counter()
+    began = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder],
         cwd=ROOT,
@@ -38,9 +40,9 @@ def site(tmp_path_factory):
         capture_output=True,
         text=True,
     )
-    print(f"site built in {time.perf_counter() - began[1]:.0f} s")
     assert done.returncode == 0, done.stderr[-3000:]
-    assert time.perf_counter() - began[1] < SECONDS * (1 + os.getloadavg()[0] / (os.cpu_count() or 1))
+    busy = os.getloadavg()[0] / (os.cpu_count() or 1)
+    assert time.perf_counter() - began < SECONDS * max(1, busy)
     return folder
 
 

@@ -10,26 +10,74 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from clip_geometry.cli.early import check_config, check_embeddings, check_measures, check_pipeline, check_repairs
-from clip_geometry.progress import note
+from clip_geometry.cli import completion
+from clip_geometry.cli.early import (
+    check_config,
+    check_embeddings,
+    check_measures,
+    check_pipeline,
+    check_repairs,
+    shipped,
+)
+from clip_geometry.progress import Settings, note
 from clip_geometry.registry import MOST, InputError, printable, shortened, shown
+
+
+def examples() -> dict[str, str]:
+    """Examples of each command, and of the whole under its own name, as they end the help."""
+    text = Path(__file__).with_name("examples.txt").read_text(encoding="utf-8")
+    blocks = (block.partition("\n") for block in text.strip().split("\n\n"))
+    return {name: lines for name, _, lines in blocks}
+
+
+class _WithExamples(TyperGroup):
+    """Commands whose help ends with examples, line by line."""
+
+    def __init__(self, **given: Any):
+        super().__init__(**given)
+        found = examples()
+        for name, command in (("clip-geometry", self), *self.commands.items()):
+            if name in found:
+                command.epilog = f"\b\nExamples:\n{found[name]}"  # \b keeps lines as they are
+
 
 app = typer.Typer(
     name="clip-geometry",
+    cls=_WithExamples,
     help="Measures, explains and changes the geometry of multimodal (CLIP) embeddings.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 INTERRUPTED = 130
-Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", show_default=False)]
-EngineName = Annotated[str, typer.Option("--engine", help="local, or ray: processes on this machine or a cluster")]
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", show_default=False)]
+EngineName = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        help="local, or ray: processes on this machine or a cluster",
+        autocompletion=completion.one_of("local", "ray"),
+    ),
+]
+Steps = Annotated[
+    str | None,
+    typer.Option(
+        help="steps before measuring, e.g. normalize,center[pooled]", autocompletion=completion.several("pipeline step")
+    ),
+]
+MeasureNames = Annotated[
+    str | None,
+    typer.Option(help="names, e.g. isoscore,silhouette[cosine]", autocompletion=completion.several("measure")),
+]
 Address = Annotated[str | None, typer.Option(help="address of a Ray cluster; auto on one of its machines")]
-Modality = Annotated[str | None, typer.Option("--as", help="modality of the rows: image or text")]
+Modality = Annotated[
+    str | None,
+    typer.Option("--as", help="modality of the rows: image or text", autocompletion=completion.one_of("image", "text")),
+]
 NoNormalize = Annotated[bool, typer.Option("--no-normalize", help="leave the rows the lengths that the map gives")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …; auto uses a GPU if there is one")]
 
@@ -50,6 +98,7 @@ def _check_choice(everything: bool, measures: str | None) -> None:
 @app.callback()
 def _global(
     version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True)] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="show throughput; may be given anywhere")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="show tracebacks of errors; may be given anywhere")] = False,
 ) -> None:
     pass
@@ -57,13 +106,19 @@ def _global(
 
 @app.command("run")
 def run_command(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="a YAML file, see configs/")],
+    config: Annotated[
+        Path,
+        typer.Argument(metavar="CONFIG", help="a YAML file, or a name: list configs", autocompletion=completion.config),
+    ],
     overrides: Overrides = None,
     smoke: Annotated[bool, typer.Option("--smoke", help="run the small version of the config, in seconds")] = False,
     runs: Annotated[Path, typer.Option(help="folder of all runs")] = Path("runs"),
     device: Device = "auto",
 ) -> None:
-    """Runs a config and writes results.jsonl, figures and report.html; run again, it resumes."""
+    """Runs a config and writes a report; run again, it resumes.
+
+    The folder runs/NAME-HASH has config.yaml, results.jsonl, figures and report.html.
+    """
     check_config(config, overrides or [])
 
     from clip_geometry.config import parse_overrides
@@ -77,6 +132,27 @@ def run_command(
     print(printable(f"report: {report}"))
 
 
+@app.command("init")
+def init_command(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="diagnose|measure|train",
+            help="what the config is for",
+            autocompletion=completion.one_of("diagnose", "measure", "train"),
+        ),
+    ],
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="the new file", show_default="WHAT.yaml")] = None,
+) -> None:
+    """Writes a commented config to start from.
+
+    It runs as it is, and says which lines to change for your own data.
+    """
+    from clip_geometry.cli.init import write_template
+
+    write_template(what, out)
+
+
 @app.command()
 def measure(
     paths: Annotated[
@@ -84,9 +160,9 @@ def measure(
         typer.Argument(metavar="IMAGE [TEXT]...", help="embeddings: files, or a folder with one for each modality"),
     ],
     labels: Annotated[Path | None, typer.Option(help="one label per row: .npy, .txt, .csv, .parquet, .json")] = None,
-    pipeline: Annotated[str | None, typer.Option(help="steps before measuring, e.g. normalize,center[pooled]")] = None,
+    pipeline: Steps = None,
     raw: Annotated[bool, typer.Option("--raw", help="use the rows as given, without a pipeline")] = False,
-    measures: Annotated[str | None, typer.Option(help="names, e.g. isoscore,silhouette[cosine]")] = None,
+    measures: MeasureNames = None,
     everything: Annotated[bool, typer.Option("--all", help="take all default measures, not only the core")] = False,
     by: Annotated[str | None, typer.Option(help="measure each value of this column: label, language, …")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="also write the records to this new file")] = None,
@@ -103,7 +179,10 @@ def measure(
     engine: EngineName = "local",
     address: Address = None,
 ) -> None:
-    """Measures embeddings: a verdict and a core table in seconds. Rows are made unit length first unless --raw."""
+    """Measures embeddings: a verdict and a table in seconds.
+
+    Rows are made unit length first unless --raw.
+    """
     _check_choice(everything, measures)
     if raw and pipeline is not None:
         raise InputError("--raw and --pipeline were both given; --raw is the empty pipeline")
@@ -134,8 +213,18 @@ def measure(
 
 @app.command("embed")
 def embed_command(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="e.g. open_clip:ViT-B-32/fresh; see list models")],
-    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="a name or a path; see list datasets")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="e.g. open_clip:ViT-B-32/fresh; see list models", autocompletion=completion.model
+        ),
+    ],
+    dataset: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATASET", help="a name or a path; see list datasets", autocompletion=completion.dataset
+        ),
+    ],
     overrides: Overrides = None,
     out: Annotated[Path, typer.Option("-o", "--out", help="the folder to write")] = ...,  # pyright: ignore
     split: Annotated[str | None, typer.Option(help="split of the data set")] = None,
@@ -155,7 +244,7 @@ def embed_command(
     engine: EngineName = "local",
     address: Address = None,
 ) -> None:
-    """Embeds a data set into a store; run again, it computes only what is missing.
+    """Embeds a data set; run again, it computes what is missing.
 
     Several languages are modalities of their own: each has a store in OUT, the first one with the images.
 
@@ -187,12 +276,21 @@ def embed_command(
 
 @app.command("fit")
 def fit_command(
-    pipeline: Annotated[str, typer.Argument(metavar="PIPELINE", help="e.g. normalize,whiten(128); list transforms")],
+    pipeline: Annotated[
+        str,
+        typer.Argument(
+            metavar="PIPELINE",
+            help="e.g. normalize,whiten(128); list transforms",
+            autocompletion=completion.several("pipeline step"),
+        ),
+    ],
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="embeddings: a file or a folder")],
-    target: Annotated[Path | None, typer.Argument(metavar="[TARGET]", help="what SOURCE is mapped onto")] = None,
+    target: Annotated[Path | None, typer.Argument(metavar="TARGET", help="what SOURCE is mapped onto")] = None,
     out: Annotated[Path, typer.Option("-o", "--out", help="the .safetensors file to write")] = ...,  # pyright: ignore
 ) -> None:
-    """Fits a pipeline to embeddings and writes it as a map, for apply and for programs without this package.
+    """Fits a pipeline to embeddings and writes it as a map.
+
+    The map is for apply, and for programs without this package.
 
     A single set gives one map for all modalities. For a folder with images and texts, steps say what they are fitted
     on, as in measure: whiten(128)[pooled], procrustes[text-to-image]. With a TARGET, procrustes and least_squares map
@@ -216,7 +314,9 @@ def apply_command(
     modality: Modality = None,
     no_normalize: NoNormalize = False,
 ) -> None:
-    """Applies a map to embeddings: OUT/image.parquet and OUT/text.parquet, with ids, labels and the map's origin.
+    """Applies a map to embeddings and writes the result.
+
+    OUT/image.parquet and OUT/text.parquet have the ids, the labels and the map's origin.
 
     Rows are made unit length after the map. Of .npy files it writes .npy files: OUT/image.npy and OUT/text.npy. A saved
     repair is applied too where it changes the rows only.
@@ -233,15 +333,23 @@ def ship_command(
     sources: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[FOLDER | IMAGE TEXT...]", help="embeddings, for faiss; a saved model, for sentence-transformers"
+            metavar="FOLDER | IMAGE TEXT", help="embeddings, for faiss; a saved model, for sentence-transformers"
         ),
     ] = None,
     out: Annotated[Path, typer.Option("-o", "--out", help="the new folder to write")] = ...,  # pyright: ignore
-    to: Annotated[str, typer.Option(help="faiss, onnx, sentence-transformers, numpy or javascript")] = ...,  # pyright: ignore
+    to: Annotated[
+        str,
+        typer.Option(
+            help="faiss, onnx, sentence-transformers, numpy or javascript",
+            autocompletion=completion.one_of("faiss", "onnx", "sentence-transformers", "numpy", "javascript"),
+        ),
+    ] = ...,  # pyright: ignore
     modality: Modality = None,
     no_normalize: NoNormalize = False,
 ) -> None:
-    """Writes a map or a repair for other programs, which then need no clip-geometry.
+    """Writes a map or a repair as an index, a model or a script.
+
+    Other programs then need no clip-geometry.
 
     faiss: an index of the rows given, and transforms of raw queries. onnx: models of raw rows. sentence-transformers: a
     copy of the encoder in FOLDER that gives repaired rows. numpy, javascript: a short script with its constants.
@@ -257,10 +365,18 @@ def export_command(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="embeddings: a file or a folder")],
     options: Overrides = None,
     out: Annotated[Path, typer.Option("-o", "--out", help="the new folder or file to write")] = ...,  # pyright: ignore
-    to: Annotated[str, typer.Option(help="clip-retrieval, parquet, embedding-atlas, datasets, faiss or lancedb")] = ...,  # pyright: ignore
+    to: Annotated[
+        str,
+        typer.Option(
+            help="clip-retrieval, parquet, embedding-atlas, datasets, faiss or lancedb",
+            autocompletion=completion.one_of(
+                "clip-retrieval", "parquet", "embedding-atlas", "datasets", "faiss", "lancedb"
+            ),
+        ),
+    ] = ...,  # pyright: ignore
     normalize: Annotated[bool, typer.Option("--normalize", help="make rows unit length first")] = False,
 ) -> None:
-    """Writes embeddings for another program: an index, a table or a folder of it.
+    """Writes embeddings for another program.
 
     clip-retrieval and datasets have one row per pair, so that an image with five captions appears five times; the
     others have all rows, with a column for their modality. For embedding-atlas, projection=pca or umap and neighbors=15
@@ -276,11 +392,18 @@ def export_command(
 
 @app.command("export-model")
 def export_model_command(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="a name, see list models, or the folder of a model")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="a name, see list models, or the folder of a model", autocompletion=completion.model
+        ),
+    ],
     out: Annotated[Path, typer.Option("-o", "--out", help="the new folder to write")] = ...,  # pyright: ignore
     license: Annotated[str | None, typer.Option(help="of the weights, for the model card: mit, apache-2.0, …")] = None,
 ) -> None:
-    """Writes a model as a folder that transformers and sentence-transformers load, with a model card.
+    """Writes a model as a folder that transformers loads.
+
+    It has a model card, and sentence-transformers loads it, too.
 
     A CLIP of open_clip becomes a CLIPModel, or a VisionTextDualEncoderModel where timm has its image tower; a text
     tower of Multilingual-CLIP a SentenceTransformer. Rows are compared with the model's own first.
@@ -299,7 +422,7 @@ def compare_command(
         list[str] | None, typer.Option(help="steps before measuring; once for all, or once for each column")
     ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="use the rows as given; --pipeline raw for one column")] = False,
-    measures: Annotated[str | None, typer.Option(help="names, e.g. isoscore,silhouette[cosine]")] = None,
+    measures: MeasureNames = None,
     everything: Annotated[bool, typer.Option("--all", help="take all default measures, not only the core")] = False,
     labels: Annotated[Path | None, typer.Option(help="one label per row: .npy, .txt, .csv, .parquet, .json")] = None,
     csv: Annotated[Path | None, typer.Option(help="also write the table to this file, with all digits")] = None,
@@ -310,7 +433,9 @@ def compare_command(
         int | None, typer.Option(help="jackknife blocks behind ±; 0 for no standard errors", min=0, show_default="20")
     ] = None,
 ) -> None:
-    """Says whether a change helped: each number of B less that of A, with its standard error.
+    """Says whether a change helped, number by number.
+
+    Each number of B less that of A, with its standard error.
 
     Of one path, pipelines are compared: compare coco500 --pipeline normalize --pipeline normalize,center[each]. Where
     the items are the same, the error is paired.
@@ -350,15 +475,23 @@ def diagnose_command(
     ] = None,
     other: Annotated[Path | None, typer.Option(help="another split, in which copies of these rows are leakage")] = None,
     relevant: Annotated[str | None, typer.Option(help="labels or pairs: what a query should find")] = None,
-    repairs: Annotated[str | None, typer.Option(help="names (list repairs); '' compares none")] = None,
+    repairs: Annotated[
+        str | None,
+        typer.Option(help="names (list repairs); '' compares none", autocompletion=completion.several("repair")),
+    ] = None,
     splits: Annotated[int, typer.Option(help="random halves that repairs are compared on", min=1, max=1000)] = 10,
     seed: Annotated[int, typer.Option(help="seed of samples and splits", min=0, max=2**32 - 1)] = 0,
     json_file: Annotated[Path | None, typer.Option("--json", help="also write everything to this new file")] = None,
     figure: Annotated[Path | None, typer.Option(help="also draw what repairs find and cost: .png, .svg, .pdf")] = None,
     write: Annotated[Path | None, typer.Option(help="save the recommended repair to this .safetensors file")] = None,
-    repair: Annotated[str | None, typer.Option(help="save this repair instead of the recommended one")] = None,
+    repair: Annotated[
+        str | None,
+        typer.Option(
+            help="save this repair instead of the recommended one", autocompletion=completion.several("repair")
+        ),
+    ] = None,
 ) -> None:
-    """Says whether an index is broken, which repair of its mixed search helps, and what that costs.
+    """Says whether an index is broken, and which repair helps.
 
     Seventeen checks look for faults: shuffled pairs, copies, mixed models, lost precision, …. Repairs are fitted on
     random halves of the items and tried on the others.
@@ -393,12 +526,16 @@ def list_command(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="measures|evaluators|models|datasets|formats|tasks|transforms|repairs|checks|experiments"
+            metavar="measures|evaluators|models|datasets|formats|tasks|transforms|repairs|checks|experiments|configs",
+            autocompletion=lambda incomplete: [*shipped()["index"], "models"],
         ),
     ],
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="explain this one in full")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="explain this one in full", autocompletion=completion.listed_name),
+    ] = None,
 ) -> None:
-    """Lists what is available, a line each, or explains one of it."""
+    """Lists what is available, or explains one of it."""
     from clip_geometry.cli.lists import print_list
 
     print_list(what, name)
@@ -456,8 +593,12 @@ def _complain(message: str) -> None:
 
 
 def _run() -> None:
-    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
-    debug = len(arguments) < len(sys.argv) - 1
+    anywhere = {"--debug", "-v", "--verbose"}
+    arguments = [argument for argument in sys.argv[1:] if argument not in anywhere]
+    given = anywhere.intersection(sys.argv[1:])
+    debug = "--debug" in given
+    command = next((argument for argument in arguments if not argument.startswith("-")), "")
+    Settings.verbose, Settings.resumes = bool(given - {"--debug"}), command in ("embed", "run")
     try:
         status = app(args=arguments, prog_name="clip-geometry", standalone_mode=False)
     except InputError as error:
@@ -482,15 +623,14 @@ def _run() -> None:
             if not debug:
                 _complain_of_memory(error)
             raise
-        command = getattr(getattr(error, "ctx", None), "command_path", "clip-geometry")
+        path = getattr(getattr(error, "ctx", None), "command_path", "clip-geometry")
         if "\n" in usage():  # the help, where no command was given
             print(usage())
         else:
-            _complain(f"{usage().rstrip('.')} (see {command} --help)")
+            _complain(f"{usage().rstrip('.')} (see {path} --help)")
         raise SystemExit(2) from None
     if status == INTERRUPTED:  # typer's way of Ctrl-C
-        command = next((argument for argument in arguments if not argument.startswith("-")), "")
-        resumes = f"; the same {command} command continues" if command in ("embed", "run") else ""
+        resumes = f"; the same {command} command continues" if Settings.resumes else ""
         _complain(f"interrupted{resumes}")
     raise SystemExit(status)  # None, as a command gives, is success
 

@@ -96,8 +96,9 @@ class _Bar:
 
     def __call__(self, done: int, total: int) -> None:
         if self.advance is None:
-            self.advance = self.stack.enter_context(progress("repairs", total))
-        self.advance(1)
+            self.advance = self.stack.enter_context(progress("fits of repairs", total, done))
+        else:
+            self.advance(1)
 
 
 def print_diagnosis(found: Diagnosis) -> None:

@@ -53,10 +53,11 @@ def check_repairs(given: str | None) -> None:
 
 
 def check_config(config: Path, overrides: Sequence[str]) -> None:
-    """Checks the file and the names of its experiments, unless an override, smoke or sweep may replace them."""
-    from clip_geometry.config import read_yaml
+    """Checks that the config exists, and the names of its experiments, unless an override, smoke or sweep may replace
+    them."""
+    from clip_geometry.config import find_config, read_yaml
 
-    values: Any = read_yaml(config)
+    values: Any = read_yaml(find_config(config))
     if any("experiment" in str(key) for key in (*overrides, values.get("smoke"), values.get("sweep"))):
         return
     parts = values.get("parts")

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 WIDEST = 100  # of text that is easy to read
 LISTS = (
     *("measures", "evaluators", "models", "datasets", "formats", "tasks", "transforms", "repairs", "checks"),
-    "experiments",
+    *("experiments", "configs"),
 )
 Block = tuple[str, ...]  # a head, "name: what it is", and what is said below it
 Line = tuple[str, str, str, str]  # group, name, what it is, its variants
@@ -76,6 +76,14 @@ def _print_index(out: Console, what: str) -> None:
 
 def index_of(what: str) -> list[Line]:
     """The lines of one of the LISTS; a measure and its variants, an evaluator and its numbers are one."""
+    if what == "configs":
+        from clip_geometry.ledger import papers
+
+        titles = {name: f"{paper.title} ({name})" for name, paper in papers().items()}
+        return [
+            (titles.get(name.partition("/")[0], ""), name, values["title"], _before_running(head, values))
+            for name, head, values in _configs()
+        ]
     if what not in ("measures", "evaluators"):
         return [("", name, says, "") for name, _, says in (head.partition(": ") for head, *_ in blocks_of(what))]
     found: dict[str, list[Measure]] = {}
@@ -86,6 +94,27 @@ def index_of(what: str) -> list[Line]:
         variants = dict.fromkeys(re.findall(r"\[.*?\]", " ".join(each.name for each in members)))
         lines.append((members[0].group, name, members[0].brief or members[0].title, " ".join(variants)))
     return lines
+
+
+def _configs() -> Iterator[tuple[str, list[str], dict[str, Any]]]:
+    """Name, paragraphs of the comment at its head, and values of each config; those of no paper first."""
+    from clip_geometry.config import read_yaml, shipped_configs
+
+    for name, path in sorted(shipped_configs().items(), key=lambda each: ("/" in each[0], each[0])):
+        comment = re.match(r"(#.*\n)*", path.read_text(encoding="utf-8"))
+        assert comment is not None
+        paragraphs = re.split(r"\n# (?=\S)", comment[0].removeprefix("# "))
+        yield name, [re.sub(r"\s*\n#\s*", " ", each).strip() for each in paragraphs], read_yaml(path)
+
+
+def _before_running(head: Sequence[str], values: Mapping[str, Any]) -> str:
+    """How long it takes, and what else has to be known before: a download, the data folder."""
+    time = next(each for each in head if each.startswith("Time: ")).removeprefix("Time: ")
+    first = re.match(r"(\([^)]*\)|[^.,;:(]|[.,](?! |$))*", time)
+    about = [first[0] if first else "", *(["no download"] if "no download" in time else [])]
+    if "$CLIP_GEOMETRY_DATA" in json.dumps(values):
+        about.append("needs $CLIP_GEOMETRY_DATA")
+    return "; ".join(about)
 
 
 def _members(what: str) -> "list[Measure]":
@@ -169,6 +198,9 @@ def blocks_of(what: str) -> Iterator[Block]:
 
             for name, check in checks.items():
                 yield f"{name}: {check.title}", f"reports: {check.threshold}"
+        case "configs":
+            for name, head, values in _configs():
+                yield f"{name}: {values['title']}", *head
         case "experiments":
             from clip_geometry.experiments.kit.base import experiments
 
@@ -178,6 +210,9 @@ def blocks_of(what: str) -> Iterator[Block]:
 
 def shipped_lists() -> str:
     """The text of lists.json, from which lists and wrong names are answered without importing the registries."""
+    from clip_geometry.config import shipped_configs
+    from clip_geometry.encoders import encoders
+    from clip_geometry.encoders.hub import MODELS
     from clip_geometry.experiments.kit.base import experiments
     from clip_geometry.geometry import measures
     from clip_geometry.repairs import repairs
@@ -188,6 +223,8 @@ def shipped_lists() -> str:
         "pipeline step": list(transforms),
         "repair": list(repairs),
         "experiment": list(experiments),
+        "config": list(shipped_configs()),
+        "model": [*MODELS, "scenes-clip/fresh", *(f"{name}:" for name in encoders if name != "scenes-clip")],
     }
     shipped_ones = [what for what in LISTS if what != "models"]
     index = {what: index_of(what) for what in shipped_ones}

@@ -283,7 +283,8 @@ class _Job:
         records = [record for record in self.store.records(side.modality) if record["start"] not in starts]
         skipped = [item for record in records for item in record["skipped"]]
         if missing:
-            bar = self.progress(side.modality, items, items - sum(shard.stop - shard.start for shard in missing))
+            what = f"embedding {self.maker.dataset.config.name} ({side.modality})"
+            bar = self.progress(what, items, items - sum(shard.stop - shard.start for shard in missing))
             with closing(engine.shards(self.maker, side, missing, bar)) as computed:
                 for record in computed:
                     records.append(record)

@@ -1,6 +1,5 @@
 """Records of sets: all of their rows, or each group of them, measured through one pipeline."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -13,7 +12,7 @@ from clip_geometry.geometry.uncertainty import BLOCKS
 from clip_geometry.measuring.scaling import add_scaling
 from clip_geometry.measuring.sets import CORE, MeasuredSets, measure_sets, named
 from clip_geometry.measuring.splitting import split_by
-from clip_geometry.progress import Advance, progress, quiet
+from clip_geometry.progress import Advance, progress
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, lines_of
 from clip_geometry.transforms import Step
@@ -54,7 +53,7 @@ def records_by(
     scaling: bool = False,
     full_size: int | None = None,
 ) -> list[Record]:
-    """The records of the sets, or of the rows of each value of a column, with a bar of progress on a terminal.
+    """The records of the sets, or of the rows of each value of a column.
 
     names, optional: as of `names_to_measure`. None of blocks means their default number. scaling, full_size: as of
     `add_scaling`; a full size is one of all rows, so that it does not go with a column.
@@ -63,8 +62,7 @@ def records_by(
         raise InputError("a full size and groups of rows were both given; measure each group as a set of its own")
     parts = [({}, sets)] if column is None else [({column: value}, part) for value, part in split_by(sets, column)]
     count = len(parts) * len(names)
-    terminal = sys.stderr is not None and sys.stderr.isatty()
-    with (progress if terminal else quiet)("measures", count) as advance:
+    with progress("measures", count) as advance:
         return [
             record
             for at, part in parts

@@ -17,7 +17,7 @@ from clip_geometry.embedding.supply import Supply, supply
 from clip_geometry.embedding.throughput import Throughput, throughput_line
 from clip_geometry.encoders.base import Encoder, EncoderConfig
 from clip_geometry.geometry._core.streamed import StreamedRows
-from clip_geometry.progress import Advance, note
+from clip_geometry.progress import Advance, detail
 
 Record = dict[str, Any]
 Bar = AbstractContextManager[Advance]  # of progress; called with the number of finished items
@@ -122,7 +122,7 @@ class LocalEngine:
                 yield from records
             records = finished()
         self.spent[side.modality] = {**facts, "compile": maker.throughput.compile, **given.spent.facts()}
-        note(throughput_line(side.modality, self.spent[side.modality]))
+        detail(throughput_line(side.modality, self.spent[side.modality]))
         yield from records
 
     def stream(self, rows: StreamedRows) -> StreamedRows:

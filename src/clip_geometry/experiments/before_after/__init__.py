@@ -104,7 +104,7 @@ class BeforeAfter(MapsExperiment):
             }
             of = model and model.model_dump(mode="json")
             define = {"map": each.model_dump(mode="json"), "model": of, "data": data, **settings}
-            yield Cell(define, partial(self._rows_of, each, model))
+            yield Cell(define, partial(self._rows_of, each, model), each.row)
 
     def rows(self, each: MapConfig) -> list[Row]:
         return self._rows_of(each, self.config.model)

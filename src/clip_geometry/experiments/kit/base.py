@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -19,6 +19,7 @@ from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders import encoder_revision, resolve_encoder
 from clip_geometry.encoders.base import EncoderConfig
 from clip_geometry.experiments.kit.stored import StoredConfig, StoredProbe, read_stored, stored_revision
+from clip_geometry.progress import progress
 from clip_geometry.registry import InputError, Registry, homes_in
 from clip_geometry.results import Results, Row
 from clip_geometry.transforms import parse_pipeline
@@ -147,7 +148,8 @@ class RunFolder:
         store = self.folder.parent / "embeddings" / name
         key = f"{store} {limit}"
         if key not in self._sets:
-            embed(model, dataset, store, limit=limit, batch_size=batch_size, device=self.device)
+            bar = partial(progress, shared=True)
+            embed(model, dataset, store, limit=limit, batch_size=batch_size, device=self.device, progress=bar)
             self._sets[key] = read_store(store, limit=limit)
         return self._sets[key]
 
@@ -179,10 +181,12 @@ class Cell:
     Args:
         define: Everything that its numbers depend on.
         compute: Computes its rows.
+        what: What a person calls it, while it is computed.
     """
 
     define: Mapping[str, Any]
     compute: Callable[[], Sequence[Row]]
+    what: str = ""
 
     @cached_property
     def key(self) -> str:

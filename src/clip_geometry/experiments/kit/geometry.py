@@ -74,7 +74,7 @@ class GeometryExperiment(Experiment):
         config, shared = self.config, self.settings()
         asked = config.measures is not None
         for measure in named(config.measures) if asked else by_group():
-            yield Cell({"measure": measure.name, **shared}, partial(self._rows, measure, asked))
+            yield Cell({"measure": measure.name, **shared}, partial(self._rows, measure, asked), measure.name)
 
     def settings(self) -> dict[str, Any]:
         """What the numbers of every cell depend on."""

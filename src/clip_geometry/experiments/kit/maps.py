@@ -153,7 +153,8 @@ class MapsExperiment(Experiment):
                 for role in roles
                 if (source := config.sources.get(role)) is not None
             }
-            yield Cell({"map": each.model_dump(mode="json"), "data": data, **settings}, partial(self.rows, each))
+            define = {"map": each.model_dump(mode="json"), "data": data, **settings}
+            yield Cell(define, partial(self.rows, each), each.row)
 
     @abstractmethod
     def rows(self, each: MapConfig) -> list[Row]:

@@ -69,7 +69,7 @@ class LanguageZeroShot(Experiment):
         for language, prompt in config.prompts.items():
             texts = revisions(self._text_model, config.prompted(language))
             define = {"language": language, "prompt": prompt, "texts": texts, **shared}
-            yield Cell(define, partial(self._rows, language))
+            yield Cell(define, partial(self._rows, language), language)
 
     @property
     def _text_model(self) -> Any:

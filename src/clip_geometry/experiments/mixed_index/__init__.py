@@ -70,7 +70,7 @@ class MixedIndex(Experiment):
         config = self.config
         settings = config.model_dump(mode="json", serialize_as_any=True, exclude={"name", "title", "description"})
         define = {"measure": "mixed_index", **settings, **self.workspace.revisions(config.model, config.rows)}
-        yield Cell(define, self._rows)
+        yield Cell(define, self._rows, "repairs")
 
     def _rows(self) -> list[Row]:
         from clip_geometry.diagnosis import diagnose
@@ -82,7 +82,7 @@ class MixedIndex(Experiment):
         config = self.config
         sets = self.workspace.embeddings(config.model, config.rows, limit=config.limit, batch_size=config.batch_size)
         names = config.repairs or tuple(repairs)  # named: faults are reported, and do not keep repairs from comparison
-        with progress("repairs", config.splits * len({"none", *names})) as advance:
+        with progress("fits of repairs", config.splits * len({"none", *names})) as advance:
             found = diagnose(
                 sets,
                 relevant=config.relevant,

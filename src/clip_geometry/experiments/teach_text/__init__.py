@@ -65,7 +65,7 @@ class TeachText(Experiment):
         define |= {"revisions": [self.workspace.revisions(config.teacher, data) for data in sets]}
         versions = library_versions()
         define |= {"versions": {name: versions[name] for name in ("clip-geometry", "torch", "transformers")}}
-        return Cell(define, self._rows)
+        return Cell(define, self._rows, "training")
 
     @property
     def model_folder(self) -> Path:

@@ -43,7 +43,7 @@ from clip_geometry.experiments.train_clip.training import (
     make_folder,
     save_weights,
 )
-from clip_geometry.progress import note
+from clip_geometry.progress import detail
 from clip_geometry.report.table import read_explanations
 from clip_geometry.results import Row
 from clip_geometry.versions import library_versions
@@ -82,7 +82,7 @@ class TrainClip(Experiment):
         define |= {"versions": {name: versions[name] for name in ("clip-geometry", "torch", "open_clip_torch")}}
         if self._precision != FULL:  # auto depends on the device
             define["precision"] = self._precision
-        return Cell(define, self._rows)
+        return Cell(define, self._rows, f"training {self.config.arm}")
 
     @cached_property
     def _device(self) -> torch.device:
@@ -149,8 +149,8 @@ class TrainClip(Experiment):
     def trained(self, callback: StateCallback, checkpoint: Checkpoint | None = None) -> ClipTrainer:
         """After its last step, resumed from the checkpoint if there is one."""
         trainer = self.trainer()
-        trainer.run(self.steps, callback, checkpoint=checkpoint, name=self.config.arm)
-        note(f"measuring took {trainer.measuring_share:.1%} of the training's time")
+        trainer.run(self.steps, callback, checkpoint=checkpoint, name=f"training {self.config.arm}")
+        detail(f"measuring took {trainer.measuring_share:.1%} of the training's time")
         return trainer
 
     @property

@@ -103,7 +103,10 @@ def load_pairs(
             write_json(place / "tokens.json", counted := {"truncated": truncated})
         if not (place / "pixels.npy").exists():
             header = {"descr": "|u1", "fortran_order": False, "shape": (len(image), *_bytes(image, 0, transform).shape)}
-            with progress("images", total=len(image)) as advance, writing(place / "pixels.npy") as file:
+            with (
+                progress("preparing images", total=len(image), shared=True) as advance,
+                writing(place / "pixels.npy") as file,
+            ):
                 np.lib.format.write_array_header_1_0(file, header)
                 for k in range(len(image)):
                     file.write(_bytes(image, k, transform).tobytes())
@@ -175,7 +178,7 @@ def require_apart(datasets: Mapping[str, Dataset]) -> None:
 def _tokens(text: Side, tokenize: Callable[[Sequence[str]], Tokens]) -> tuple[np.ndarray, int]:
     """(token ids of all captions, how many captions are cut)."""
     parts, truncated = [], 0
-    with progress("captions", total=len(text)) as advance:
+    with progress("preparing captions", total=len(text), shared=True) as advance:
         for start in range(0, len(text), CHUNK):
             texts = [str(text.load(k)) for k in range(start, min(start + CHUNK, len(text)))]
             tokens = tokenize(texts)

@@ -41,9 +41,12 @@ class Contextual(Experiment):
 
     def cells(self) -> Iterator[Cell]:
         for layer in self.config.places:
-            yield Cell({"of": "a layer", "layer": layer, **self._shared}, partial(self._layer_rows, layer))
+            define = {"of": "a layer", "layer": layer, **self._shared}
+            yield Cell(define, partial(self._layer_rows, layer), f"layer {layer}")
         if self._in_context:
-            yield Cell({"of": "layers", "layers": self._in_context, **self._shared}, self._mean_rows)
+            yield Cell(
+                {"of": "layers", "layers": self._in_context, **self._shared}, self._mean_rows, "mean of the layers"
+            )
 
     @cached_property
     def _shared(self) -> dict[str, Any]:

@@ -63,9 +63,10 @@ class Classify(Experiment):
         for of in ("a seed", f"a seed, {SHUFFLED}") if config.shuffled else ("a seed",):
             for seed in config.seeds:
                 define = {"measure": "classify", "of": of, "classifier_seed": seed, **self._shared}
-                yield Cell(define, partial(self._seed_rows, digest(define), seed, shuffled=of != "a seed"))
+                what = f"seed {seed}{of.removeprefix('a seed')}"
+                yield Cell(define, partial(self._seed_rows, digest(define), seed, shuffled=of != "a seed"), what)
         define = {"measure": "classify", "of": "all seeds", "seeds": list(config.seeds), **self._shared}
-        yield Cell(define | ({"null": SHUFFLED} if config.shuffled else {}), self._pooled_rows)
+        yield Cell(define | ({"null": SHUFFLED} if config.shuffled else {}), self._pooled_rows, "all seeds")
 
     @cached_property
     def _shared(self) -> dict[str, Any]:

@@ -71,9 +71,9 @@ class Finetune(Experiment):
         for method in self.config.each_method:
             for seed in self.config.seeds:
                 define = {"measure": "finetune", "method": str(method), "training_seed": seed, **self._shared}
-                yield Cell(define, partial(self._training_rows, digest(define), method, seed))
+                yield Cell(define, partial(self._training_rows, digest(define), method, seed), f"{method}, seed {seed}")
         define = {"measure": "finetune", "of": "all seeds", "methods": list(self.config.methods), **self._shared}
-        yield Cell({**define, "seeds": list(self.config.seeds)}, self._pooled_rows)
+        yield Cell({**define, "seeds": list(self.config.seeds)}, self._pooled_rows, "all seeds")
 
     @cached_property
     def _shared(self) -> dict[str, Any]:

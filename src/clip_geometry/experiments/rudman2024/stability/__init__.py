@@ -94,7 +94,7 @@ class Stability(Experiment):
         for cloud in config.clouds:
             for n in config.sizes:
                 define = {"measure": "stability", "cloud": cloud.model_dump(mode="json"), "n": n, **shared}
-                yield Cell(define, lambda cloud=cloud, n=n: self._rows(Cloud(cloud, config.d), n))
+                yield Cell(define, lambda cloud=cloud, n=n: self._rows(Cloud(cloud, config.d), n), f"{n} rows")
 
     def _rows(self, cloud: Cloud, n: int) -> list[Row]:
         config = self.config

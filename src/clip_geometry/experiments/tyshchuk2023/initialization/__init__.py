@@ -119,7 +119,8 @@ class Initialization(Experiment):
         }
         own = model.model_dump(mode="json", exclude_defaults=True, exclude={"model", "fresh"})
         # the file of its embeddings has the name of the cell
-        cell = Cell(define, lambda: self._rows(cell.key, built, own | dict(options), modality, data))
+        what = ", ".join([f"{model.model} ({modality})", *(f"{key} {value}" for key, value in options.items())])
+        cell = Cell(define, lambda: self._rows(cell.key, built, own | dict(options), modality, data), what)
         return cell
 
     def _rows(

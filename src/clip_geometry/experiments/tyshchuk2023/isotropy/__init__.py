@@ -37,7 +37,8 @@ class Isotropy(GeometryExperiment):
     def cells(self) -> Iterator[Cell]:
         yield from super().cells()
         bases = self.config.random_bases
-        yield Cell({"measure": "random bases", "bases": bases, **self.settings()}, partial(self._unrelated, bases))
+        define = {"measure": "random bases", "bases": bases, **self.settings()}
+        yield Cell(define, partial(self._unrelated, bases), f"{bases} random bases")
 
     @cached_property
     def drawn(self) -> MeasuredSets:

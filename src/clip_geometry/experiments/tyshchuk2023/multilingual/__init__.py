@@ -117,10 +117,12 @@ class Multilingual(Experiment):
         shared = settings | {"revisions": [self.workspace.revisions(config.model, data) for data in datasets]}
         together = [None] if len(config.pairs) > 1 else []
         for language in config.pairs:
-            yield Cell({"measure": "distance", "of": language, **shared}, partial(self._distances, language))
+            define = {"measure": "distance", "of": language, **shared}
+            yield Cell(define, partial(self._distances, language), f"distances of {language}")
         for language in (*config.pairs, *together):
             define = {"measure": "silhouette", "of": language, **shared}
-            yield Cell(define, lambda language=language: self._rows(self.sets.silhouette_rows(language)))
+            rows = lambda language=language: self._rows(self.sets.silhouette_rows(language))  # noqa: E731
+            yield Cell(define, rows, f"silhouette of {language or 'all together'}")
 
     def _distances(self, language: str) -> list[Row]:
         if language not in self._measured:  # the figure needs them again

@@ -120,6 +120,7 @@ class SemanticMap(Experiment):
             yield Cell(
                 {"measure": "semantic_map", "of": place, **shared},
                 lambda compute=compute: [{**self.sets.context(), **row} for row in compute()],
+                "agreement of the maps" if place == "both" else f"maps of the {place} rows",
             )
 
     def _map_rows(self, modality: str) -> list[Row]:

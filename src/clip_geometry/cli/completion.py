@@ -1,0 +1,67 @@
+"""Completion of names in a shell, from lists.json: nothing is imported that is slow.
+
+Each function takes what is typed so far, whose parameter typer knows by its name, and gives what it may become.
+"""
+
+import importlib.util
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import typer
+
+from clip_geometry.cli.early import shipped
+
+Complete = Callable[[str], list[str]]
+
+
+def names_of(what: str) -> list[str]:
+    """The names in one of the lists, without what a pipeline step takes in parentheses."""
+    return [name.partition("(")[0] for _, name, _, _ in shipped()["index"].get(what, ())]
+
+
+def several(kind: str) -> Complete:
+    """Completes the last of several comma-separated names of lists.json."""
+
+    def complete(incomplete: str) -> list[str]:
+        before, comma, _ = incomplete.rpartition(",")
+        return [before + comma + name for name in shipped()["names"][kind]]
+
+    return complete
+
+
+def config(incomplete: str) -> list[str]:
+    """Names of the package's configs, and YAML files."""
+    return [*shipped()["names"]["config"], *_files(incomplete, (".yaml", ".yml"))]
+
+
+def model(incomplete: str) -> list[str]:
+    """The models of the package, the beginnings of other names, and open_clip's architectures."""
+    spec = importlib.util.find_spec("open_clip")
+    places = [] if spec is None else spec.submodule_search_locations or []
+    found = sorted(path.stem for place in places for path in Path(place, "model_configs").glob("*.json"))
+    return [*shipped()["names"]["model"], *(f"open_clip:{name}/fresh" for name in found)]
+
+
+def dataset(incomplete: str) -> list[str]:
+    """Names of data sets, and files and folders."""
+    return [*names_of("datasets"), *_files(incomplete, None)]
+
+
+def listed_name(ctx: typer.Context, incomplete: str) -> list[str]:
+    """A name in the list that was given before it."""
+    return names_of(str(ctx.params.get("what")))
+
+
+def one_of(*names: str) -> Complete:
+    return lambda incomplete: list(names)
+
+
+def _files(incomplete: str, suffixes: Iterable[str] | None) -> list[str]:
+    """Folders, and the files with one of the suffixes (None: all), that begin with what is typed."""
+    folder = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
+    try:
+        found = sorted(folder.iterdir())
+    except OSError:
+        return []
+    wanted = (each for each in found if each.is_dir() or suffixes is None or each.suffix in suffixes)
+    return [f"{each}/" if each.is_dir() else str(each) for each in wanted if not each.name.startswith(".")]
