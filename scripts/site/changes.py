@@ -125,7 +125,7 @@ def sees(measure: Measure, what: str) -> bool:
         return "labels" in takes or "train_y" in takes
     if what == "pair":
         return takes in (("image", "text"), ("source", "target"))
-    return not what or len(takes) > 1 and takes[0] not in ("x", "train_x") or "languages" in takes
+    return not what or (len(takes) > 1 and takes[0] not in ("x", "train_x")) or "languages" in takes
 
 
 def value(measure: Measure, world: Drawn) -> float | None:

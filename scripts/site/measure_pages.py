@@ -8,7 +8,7 @@ import changes
 import svg
 
 import clip_geometry as cg
-from clip_geometry.geometry import GROUPS, Measure, measures
+from clip_geometry.geometry import GROUPS, Measure
 from clip_geometry.report.explained import by_page, facts, place
 from clip_geometry.report.numbers import bound
 from clip_geometry.report.words import render

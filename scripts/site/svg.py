@@ -14,9 +14,7 @@ def short(value: float) -> str:
 def panel(height: float, title: str, inside: Iterable[str], *, said: str) -> str:
     """One drawing with its title, and what it says for those who do not see it."""
     head = f'<text class="title" x="0" y="14">{escape(title)}</text>'
-    return (
-        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(said)}">{head}{"".join(inside)}</svg>'
-    )
+    return f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(said)}">{head}{"".join(inside)}</svg>'
 
 
 def panels(drawn: Sequence[str]) -> str:

@@ -1,7 +1,6 @@
 """`embed` with the user's own model and data, nothing registered: kinds of both, a store's key, refusals."""
 
 import functools
-from pathlib import Path
 
 import numpy as np
 import open_clip

@@ -1,4 +1,4 @@
-"""The code of docs/howto/training.md runs as it stands, and leaves its curves where it says: real event files and runs."""
+"""The code of docs/howto/training.md runs, and leaves its curves where it says: real event files and runs."""
 
 import re
 import warnings

@@ -185,7 +185,7 @@ def test_the_measure_of_the_page_works_with_its_registration(tmp_path):
     (tmp_path / "offset.py").write_text(code, encoding="utf-8")
     said = run_sh(
         "python -m doctest offset.py\n"
-        "python -c \"import offset, numpy as np, clip_geometry as cg\n"
+        'python -c "import offset, numpy as np, clip_geometry as cg\n'
         "x = np.random.default_rng(0).normal(size=(200, 8)) + 1\n"
         "print(round(cg.measure(x, measures=['offset_share'], pipeline=None)['offset_share'].value, 2))\"",
         tmp_path,
@@ -240,7 +240,7 @@ def test_an_output_is_compared_in_words_and_numbers(said, found, same):
 
 def test_a_block_that_fails_or_prints_something_else_is_found(tmp_path):
     page = "```python\nprint(1.25)\n```\n\n```text\n1.35\n```\n"
-    with pytest.raises(AssertionError, match="line 1: the page says 1.35"):
+    with pytest.raises(AssertionError, match=r"line 1: the page says 1\.35"):
         run_page(blocks(page), tmp_path)
     with pytest.raises(AssertionError, match="no-such-command"):
         run_page(blocks("```sh\npip install x\nno-such-command\n```\n"), tmp_path)

@@ -9,18 +9,27 @@ import time
 from pathlib import Path
 
 import pytest
-from support.browser import chromium, faults_at_every_width, opened
 
 import clip_geometry
 from clip_geometry import integrations
 from clip_geometry.report.explained import by_page
+from support.browser import chromium, faults_at_every_width, opened
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
 MAIN = (
     *("index", "start", "howto/broken_index", "howto/isotropy", "howto/compare", "howto/training", "measures"),
-    *("measures/isoscore", "measures/retrieval", "null_value", "papers/index", "papers/tyshchuk2023", "api/transforms", "glossary", "performance"),
+    *(
+        "measures/isoscore",
+        "measures/retrieval",
+        "null_value",
+        "papers/index",
+        "papers/tyshchuk2023",
+        "api/transforms",
+        "glossary",
+        "performance",
+    ),
 )
 SECONDS = 240  # of a build
 
