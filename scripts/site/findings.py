@@ -4,9 +4,21 @@ An article has a template in scripts/site/findings/, a function that computes it
 from the same numbers. `python scripts/build_docs.py` writes the pages; the build of the site draws the figures:
 
 python scripts/site/findings.py FOLDER     # FOLDER/NAME.svg and NAME.png
+
+docs/findings/records/ has rows of three runs, written by scripts/record_run.py RUN --where SELECTORS:
+- configs/mixed_index.yaml: {measure: [mixed_index.own_share, mixed_index.cross_r_at_1, mixed_index.r_at_1,
+  mixed_index.neighbors], dataset: [coco500-clip-vit-b16, scenes], at.modality: [image, text],
+  at.repair: [none, center, whiten, procrustes, zscore, posterior]}
+- configs/tyshchuk2023/initialization.yaml with the options that the rows name: {measure: average_cosine,
+  model_options.zero_bias: false, at.operation: [embedding, attention residual, mlp residual, projection]}, and with
+  --label zero_bias {measure: average_cosine, model_options.zero_bias: true, at.operation: projection}
+- configs/rudman2024/stability.yaml: {measure: stability.bias, dataset: [Gaussian, heavy-tailed],
+  at.estimator: [isoscore, "isoscore[unbiased]"]}
+and the output of scripts/held_out_pairs.py and scripts/class_means.py with --json.
 """
 
 import argparse
+import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
@@ -52,15 +64,15 @@ class Number(NamedTuple):
 
 
 @cache
-def rows_of(folder: str) -> tuple[Mapping[str, Any], ...]:
-    """All recorded rows below docs/."""
-    return tuple(row for rows in read_recorded(DOCS / folder).values() for row in rows)
+def rows_of(folder: str) -> dict[str, list[tuple[Mapping[str, Any], Mapping[str, Any]]]]:
+    """Name of a run → its recorded rows in a folder of docs/, each with its flat form."""
+    return {run: [(row, flat(row)) for row in rows] for run, rows in read_recorded(DOCS / folder).items()}
 
 
 def found(folder: str, run: str, **where: Any) -> Iterator[Mapping[str, Any]]:
     """The rows of a run that fulfill selectors, whose dots are written as two underscores."""
     selectors = {key.replace("__", "."): value for key, value in where.items()}
-    return (row for row in rows_of(folder) if row["run"] == run and matches(flat(row), selectors))
+    return (row for row, fields in rows_of(folder)[run] if matches(fields, selectors))
 
 
 def number(folder: str, run: str, **where: Any) -> Number:
@@ -211,7 +223,7 @@ def centering_figure(numbers: Numbers) -> Figure:
             fmt=MARKER[side], color=color, markersize=5, elinewidth=1, label=f"{side} queries",
         )  # fmt: skip
     shifts = {"none": (0, 6), "center": (-4, 6), "whiten": (0, -14), "procrustes": (0, 9), "zscore": (0, -14),
-              "posterior": (8, 4)}  # fmt: skip
+              "posterior": (9, -3)}  # fmt: skip
     for key, name in REPAIRS.items():
         each = numbers.coco["image"][key]
         place = 100 * each["own_share"].value, 100 * each["r_at_1"].value
@@ -220,8 +232,8 @@ def centering_figure(numbers: Numbers) -> Figure:
     ceiling = 100 * numbers.coco["image"]["none"]["cross_r_at_1"].value
     axes.axhline(ceiling, color=IMAGE, linestyle=DOTTED, label="image queries among captions only")
     axes.axvline(50, color=NEUTRAL, linestyle=DOTTED)
-    axes.set(xlim=(30, 103), ylim=(-11, 72), xlabel="own modality in the top ten, percent (50: an even mix)",
-             ylabel="partner found first, percent")  # fmt: skip
+    axes.set(xlim=(30, 103), yticks=range(0, 80, 10), ylim=(-11, 72), ylabel="partner found first, percent")
+    axes.set_xlabel("own modality in the top ten, percent (50: an even mix)")
     figure.legend(loc="outside upper left", ncols=3)
     return figure
 
@@ -234,8 +246,8 @@ RECALL, SHARE = "R@1 of image queries, index of texts", "images among the ten ro
 
 def few_pairs_numbers() -> Numbers:
     def of(pipeline: str, name: str, when: str = "after", data: str = "coco500-clip-vit-b16") -> dict[int, Number]:
-        rows = [row for row in rows_of("findings/records") if row["run"] == "held_out_pairs" and row["rows"] == data]
-        chosen = [row for row in rows if (row["pipeline"], row["number"]) == (pipeline, name)]
+        rows = found("findings/records", "held_out_pairs", rows=data, number=name)
+        chosen = [row for row in rows if row["pipeline"] == pipeline]  # a text here, not a list of steps
         return {row["fit"]: Number(row[when]["mean"], row[when]["deviation"]) for row in chosen}
 
     return Numbers(
@@ -339,7 +351,7 @@ def isoscore_numbers() -> Numbers:
         plain={cloud: of(cloud, "isoscore") for cloud in CLOUDS},
         unbiased={cloud: of(cloud, "isoscore[unbiased]") for cloud in CLOUDS},
         star=Number(1 + number("reproduction", "rudman2024-stability", at__zeta=0.2).value),
-        null={n: cg.null_value("isoscore", n, 512) for n in (300, 500, 5000)},
+        null={n: cg.null_value("isoscore", n, 512) for n in (300, 500, 2000)},
         unbiased_null=cg.null_value("isoscore[unbiased]", 300, 512),
     )
 
@@ -439,7 +451,11 @@ def shuffled_figure(numbers: Numbers) -> Figure:
         values = [getattr(numbers, key)[task] for task in TASKS]
         places = [k + 0.16 * (place - 1) for k in range(len(TASKS))]
         axes.plot(values, places, marker, color=color, markersize=size, label=name)
-    axes.set(xlim=(-1, -0.8), xlabel="Pearson r of silhouette and IsoScore over the states of a training")
+    axes.set(
+        xlim=(-1, -0.8),
+        xticks=(-1, -0.95, -0.9, -0.85, -0.8),
+        xlabel="Pearson r of silhouette and IsoScore over the states of a training",
+    )
     figure.legend(loc="outside upper left", ncols=3)
     return figure
 
@@ -564,14 +580,14 @@ def pages() -> dict[str, str]:
 
 
 def wrapped(page: str) -> str:
-    """Paragraphs and list items filled to 120 columns; headings and images stay lines."""
+    """Paragraphs and list items filled to 120 columns, without breaks in a number; headings and images stay lines."""
     parts = [part.strip() for part in page.strip().split("\n\n")]
     return (
         "\n\n".join(
             part
             if part.startswith(("#", "!"))
             else textwrap.fill(
-                " ".join(part.split()),
+                re.sub(r"\s+", " ", part).replace(" ± ", "\u00a0±\u00a0"),
                 120,
                 subsequent_indent="  " if part.startswith("- ") else "",
                 break_long_words=False,
@@ -583,16 +599,18 @@ def wrapped(page: str) -> str:
     )
 
 
-def draw_all(folder: Path) -> None:
-    """Write folder/NAME.svg (and .png) for every article."""
+def draw_all(folder: Path, *, png: bool = False) -> None:
+    """Write folder/NAME.svg for every article, and NAME.png if asked for."""
     for name, article in ARTICLES.items():
-        save_figure(article.draw(numbers_of(name)), folder, name)
+        bitmap, _ = save_figure(article.draw(numbers_of(name)), folder, name)
+        if not png:
+            bitmap.unlink()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    draw_all(parser.parse_args().folder)
+    draw_all(parser.parse_args().folder, png=True)
 
 
 if __name__ == "__main__":

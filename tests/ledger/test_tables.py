@@ -1,7 +1,11 @@
+import html
+import re
+
 import pytest
 
 from clip_geometry.ledger.entries import all_entries
 from clip_geometry.ledger.tables import beside
+from clip_geometry.report.page import Section, render_report
 
 PROMPT = "low-resolution photo of a {_}"
 ZERO_SHOT, ISOTROPY = "tyshchuk2023-zero_shot", "tyshchuk2023-isotropy"
@@ -145,3 +149,20 @@ def test_many_setups_have_letters(places):
 def test_what_differs_is_named_and_not_what_follows_from_it(changes, words):
     ((table),) = beside([accuracy(0.5, **{"model": "open_clip:ViT-B-32-quickgelu/openai", **changes})], ZERO_SHOT)
     assert table.rows[0].cause == words
+
+
+def test_the_report_shows_causes_notes_needs_and_one_legend():
+    rows = [accuracy(0.5, command="clip-geometry run x"), accuracy(0.4, "PCA-90 on text prompts")]
+    shown = beside(rows, ZERO_SHOT)
+    section = Section(facts={}, rows=[], figures=[], beside=shown)
+    page = render_report(title="t", intro="", sections=[section], explanations={})
+    text = " ".join(html.unescape(re.sub(r"<[^>]*>", " ", page)).split())
+    for words in (
+        "PCA-90 on the prompts 62.6",
+        "a small untrained CLIP instead of ViT-B/32; the notebook prints it for the training images",
+        "keep the underscores of the class names",
+        "The paper's own setup was not run here; it needs OpenAI's ViT-B/32",
+        "A : a small untrained CLIP (seed 0) on CIFAR-100",
+    ):
+        assert words in text, words
+    assert text.count("Setups") == 1

@@ -12,24 +12,30 @@ from clip_geometry.ledger import findings, papers
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 SITE = runpy.run_path(str(ROOT / "scripts" / "site" / "findings.py"))
-ARTICLES, PAGES, numbers_of = SITE["ARTICLES"], SITE["pages"](), SITE["numbers_of"]
+ARTICLES, numbers_of = SITE["ARTICLES"], SITE["numbers_of"]
+NAMES = [f"{name}.md" for name in (*ARTICLES, "index")]
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_the_page_in_docs_is_what_the_records_say(page):
+@pytest.fixture(scope="module")
+def pages():
+    return SITE["pages"]()
+
+
+@pytest.mark.parametrize("page", NAMES)
+def test_the_page_in_docs_is_what_the_records_say(pages, page):
     """After changing a template or a record: python scripts/build_docs.py."""
-    assert (DOCS / "findings" / page).read_text(encoding="utf-8") == PAGES[page]
+    assert (DOCS / "findings" / page).read_text(encoding="utf-8") == pages[page]
 
 
-def test_there_are_ten_articles_and_no_other_page():
+def test_there_are_ten_articles_and_no_other_page(pages):
     assert len(ARTICLES) == 10
-    assert {path.name for path in (DOCS / "findings").glob("*.md")} == set(PAGES)
-    assert {path.name for path in SITE["TEMPLATES"].iterdir()} == {f"{page}.j2" for page in PAGES}
+    assert {path.name for path in (DOCS / "findings").glob("*.md")} == set(pages) == set(NAMES)
+    assert {path.name for path in SITE["TEMPLATES"].iterdir()} == {f"{page}.j2" for page in NAMES}
 
 
 @pytest.mark.parametrize("name", ARTICLES)
-def test_an_article_has_a_claim_a_figure_what_follows_and_its_limits(name):
-    page = PAGES[f"{name}.md"]
+def test_an_article_has_a_claim_a_figure_what_follows_and_its_limits(pages, name):
+    page = pages[f"{name}.md"]
     title, claim, figure, *_ = page.split("\n\n")
     assert title.startswith("# ") and re.search(r"\d", claim) and claim.endswith(".") and len(claim.split()) < 60
     # one sentence: a full stop within it belongs to a number
@@ -40,19 +46,19 @@ def test_an_article_has_a_claim_a_figure_what_follows_and_its_limits(name):
     assert all(len(line) <= 120 for line in page.splitlines() if not line.startswith(("!", "#")))
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_links_configs_and_scripts_exist(page):
-    text = PAGES[page]
+@pytest.mark.parametrize("page", NAMES)
+def test_links_configs_and_scripts_exist(pages, page):
+    text = pages[page]
     for target in re.findall(r"(?<!\!)\[[^\]]*\]\(([^)#]+)", text):
         assert (DOCS / "findings" / target).exists(), target
     for path in re.findall(r"\b(?:configs|scripts)/[\w/]+\.(?:yaml|py)", text):
         assert (ROOT / path).exists(), path
 
 
-def test_the_index_has_the_claim_of_each_and_findings_of_the_papers_refer_to_articles():
-    index = " ".join(PAGES["index.md"].split())
+def test_the_index_has_the_claim_of_each_and_findings_of_the_papers_refer_to_articles(pages):
+    index = " ".join(pages["index.md"].split())
     for name in ARTICLES:
-        title, claim, *_ = PAGES[f"{name}.md"].split("\n\n")
+        title, claim, *_ = pages[f"{name}.md"].split("\n\n")
         assert f"[{title.removeprefix('# ')}]({name}.md). {' '.join(claim.split())}" in index
     linked = {finding.article for paper in papers() for finding in findings(paper)} - {""}
     assert linked <= set(ARTICLES) and len(linked) >= 6

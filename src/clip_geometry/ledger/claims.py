@@ -9,6 +9,7 @@ from clip_geometry.ledger.comparing import Line, Ours, flat, matches
 from clip_geometry.ledger.entries import Claim, Entry
 from clip_geometry.ledger.tables import in_words, setup_words, value_text
 from clip_geometry.registry import InputError
+from clip_geometry.report.numbers import fixed
 
 ERRORS = 2  # standard errors within which a difference says nothing
 
@@ -144,8 +145,7 @@ def _is_within(line: Line, ours: Ours) -> bool:
 
 def _printed(entry: Entry, decimals: int | None) -> str:
     value = entry.published.value
-    text = entry.published.text if decimals is None or value is None else f"{value:.{decimals}f}"
-    return text.replace("-", "−") if value is not None else text
+    return entry.published.shown if decimals is None or value is None else fixed(value, decimals)
 
 
 def _setups(ours: Sequence[Ours]) -> str:

@@ -53,17 +53,28 @@ def paper_pages(recorded: Mapping[str, Sequence[Row]]) -> dict[str, str]:
                 "tables": tables(lines),
             }
         )
-    shared = {"wrapped": _wrapped, "meaning": VERDICTS, "cited": _cited, "counted": _counted, "run_words": _run_words}
-    pages = {each["paper"].name: render(HERE / "paper.md.j2", **each, **shared) for each in about}
-    return {f"{name}.md": page for name, page in pages.items()} | {
-        "index.md": render(HERE / "papers.md.j2", papers=about, **shared)
+    shared = {
+        "wrapped": _wrapped,
+        "meaning": VERDICTS,
+        "cited": _cited,
+        "escaped": _escaped,
+        "counted": _counted,
+        "run_words": _run_words,
     }
+    pages = {each["paper"].name: render(HERE / "paper.md.j2", **each, **shared) for each in about}
+    pages["index"] = render(HERE / "papers.md.j2", papers=about, **shared)
+    return {f"{name}.md": page for name, page in pages.items()}
 
 
 def _wrapped(text: str) -> str:
     """Filled to 120 columns; the lines of a list item are indented."""
     indent = "  " if text.startswith("- ") else ""
-    return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return textwrap.fill(_escaped(text), 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def _escaped(text: str) -> str:
+    """Two of these stars in a paragraph would be emphasis."""
+    return text.replace("IsoScore*", r"IsoScore\*")
 
 
 def anchor(title: str) -> str:
@@ -83,7 +94,9 @@ def _run_words(judged: Judged) -> str:
 
 
 def _cited(evidence: Sequence[str]) -> str:
-    return ", ".join(f"`{each}`" if each.startswith(("tests/", "clip-geometry run")) else each for each in evidence)
+    """Tests and bare commands as code."""
+    code = re.compile(r"tests/|clip-geometry run (?!.*, [a-z]+ )")
+    return ", ".join(f"`{each}`" if code.match(each) else each for each in evidence)
 
 
 def _counted(verdicts: Mapping[str, int]) -> str:

@@ -46,6 +46,11 @@ class Published:
         return ".".join((self.section, *self.keys))
 
     @property
+    def shown(self) -> str:
+        """As printed, a number with a typographic minus."""
+        return self.text if self.value is None else self.text.replace("-", "−")
+
+    @property
     def decimals(self) -> int:
         """Printed decimals: 2 of 66.40."""
         return len(self.text.partition(".")[2])

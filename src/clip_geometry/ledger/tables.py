@@ -73,7 +73,7 @@ def tables(lines: Iterable[Line]) -> list[Table]:
         needs = [f"it needs {entry.rule.needs}"] if entry.rule.needs else []
         wanted = ": ".join(needs + ([f"`{entry.command}`"] if entry.command else []))
         number = (
-            [] if line.ours else [" ".join((*([entry.label] if entry.published.keys else []), entry.published.text))]
+            [] if line.ours else [" ".join((*([entry.label] if entry.published.keys else []), entry.published.shown))]
         )
         if entry.rule.reason:
             table.reasons.setdefault(entry.rule.reason, []).extend(number)
@@ -184,7 +184,7 @@ def _cells(table: Table, line: Line, ours: Ours, above: Sequence[Ours], asides: 
     causes = () if repeated else line.entry.causes
     return Cells(
         label=line.entry.label,
-        published=line.entry.published.text,
+        published=line.entry.published.shown,
         ours=value,
         difference=difference + (" ✓" if line.agrees(ours) else ""),
         cause="; ".join(filter(None, (unlike, *causes, ours.variant.cause))),
