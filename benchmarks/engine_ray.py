@@ -1,5 +1,5 @@
 """The Ray engine with one process per processor of this machine, against one process: embedding, and passes over rows
-on disk. The cost of a million rows is the slope between two sizes; docs/scaling.md derives it.
+on disk. The cost of a million rows is the slope between two sizes; docs/howto/cluster.md derives it.
 
 The clock starts when the cluster runs and its processes have already made the same passes. Starting actors, their
 libraries and the model is included; the two sizes separate that cost.

@@ -202,6 +202,7 @@ PAGE = """# Planted faults
 How often the checks of `clip-geometry diagnose` name a fault that was planted, and how often they accuse a clean
 folder. This page was written by
 
+<!-- not run: takes minutes -->
 ```sh
 {command} --page docs/diagnose_faults.md
 ```

@@ -1,7 +1,6 @@
 """`embed` with the user's own model and data, nothing registered: kinds of both, a store's key, refusals."""
 
 import functools
-from pathlib import Path
 
 import numpy as np
 import open_clip
@@ -204,15 +203,6 @@ def test_a_registered_model_and_data_may_be_named(tmp_path):
     assert by_name["image"].item_id.tolist() == ["a.png"] and "source" not in by_name["image"].provenance
     given = embed(config, {"image": [tmp_path / "a.png"], "text": ["a red circle"]}, device="cpu")
     assert np.array_equal(given["image"].vectors, by_name["image"].vectors) and len(given["text"]) == 1
-
-
-def test_the_guide_runs(tmp_path, monkeypatch):
-    guide = (Path(__file__).parents[2] / "docs" / "guide.md").read_text(encoding="utf-8")
-    code = guide.partition("### Your own model")[2].partition("```python\n")[2].partition("```")[0]
-    monkeypatch.chdir(tmp_path)
-    exec(compile(code, "guide.md", "exec"), {"__name__": "guide"})
-    stored = cg.read_store("store")
-    assert (stored["image"].vectors.shape, stored["text"].vectors.shape) == ((8, 96), (16, 16))
 
 
 # --- kinds of data

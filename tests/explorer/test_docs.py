@@ -1,4 +1,4 @@
-"""The commands and the code of docs/explore.md run as they stand."""
+"""The commands and the code of docs/howto/explore.md run as they stand."""
 
 import re
 import shlex
@@ -8,7 +8,7 @@ import pytest
 
 from clip_geometry.cli import main
 
-PAGE = (Path(__file__).parents[2] / "docs" / "explore.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "explore.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The code of docs/live.md runs as it stands, and leaves its curves where it says: real event files and runs."""
+"""The code of docs/howto/training.md runs, and leaves its curves where it says: real event files and runs."""
 
 import re
 import warnings
@@ -12,7 +12,7 @@ pytest.importorskip("torchmetrics", reason="torchmetrics is not installed")
 
 from clip_geometry.integrations import CollapseWarning
 
-PAGE = Path(__file__).parents[2] / "docs" / "live.md"
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "training.md"
 CORE = {
     "modality_gap", "relative_modality_gap", "alignment", "retrieval.image_to_text.r_at_1",
     "retrieval.text_to_image.r_at_1", "invalid_rows", "collapse",
@@ -296,6 +296,12 @@ def test_an_own_alarm_takes_its_thresholds(writer, capsys):
         for step, (image, text) in enumerate(rows):
             monitor.step(step, image=image, text=text)
     assert capsys.readouterr().out.startswith("collapse at step 15: effective_rank/image is 1, ")
+
+
+def test_istar_is_a_penalty_with_a_gradient():
+    names = run("Change the geometry while training", 0)
+    names["penalty"].backward()
+    assert 0 < names["states"].grad.abs().max() < 1
 
 
 def test_every_block_has_a_test():

@@ -480,9 +480,9 @@ def test_a_sampled_silhouette_is_that_of_all_rows():
 
 
 def test_the_page_in_the_documentation_runs():
-    text = (Path(__file__).parents[2] / "docs" / "sklearn.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "howto" / "sklearn.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", text, re.S)
-    test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, "docs/sklearn.md", None, 0)
+    test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, "docs/howto/sklearn.md", None, 0)
     said = []
     failed, tried = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(test, out=said.append)
     assert tried > 30 and not failed, "".join(said)

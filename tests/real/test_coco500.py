@@ -127,8 +127,8 @@ def test_the_readme_says_what_procrustes_does_to_held_out_pairs(coco500):
     """Five of the twenty splits of README's command. The size of the index decides, not the number of fitted pairs."""
     shares = runpy.run_path(str(ROOT / "scripts" / "held_out_pairs.py"))["shares"]
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    guide = " ".join((ROOT / "docs" / "guide.md").read_text(encoding="utf-8").split())
-    for page in (readme, guide):
+    commands = " ".join((ROOT / "docs" / "commands.md").read_text(encoding="utf-8").split())
+    for page in (readme, commands):
         assert "68 ± 2% in an index of 250 pairs and 56 ± 3% in one of 100" in page
         assert "R@1 falls from 64 to 20% and from 74 to 34%" in page
     for fit, held_out, percent in ((250, 250, (64, 20, 68)), (400, 100, (74, 34, 56)), (250, 100, (75, 33, 56))):

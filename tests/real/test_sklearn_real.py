@@ -1,4 +1,4 @@
-"""The search on real embeddings in docs/sklearn.md: its code, run, gives its table."""
+"""The search on real embeddings in docs/howto/sklearn.md: its code, run, gives its table."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ from clip_geometry.integrations.sklearn import PipelineTransformer, scorer
 
 @pytest.mark.slow
 def test_the_search_on_coco500(coco500, tmp_path, monkeypatch):
-    page = (Path(__file__).parents[2] / "docs" / "sklearn.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "sklearn.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```py\n(.*?)```", page, re.S)
     table = re.findall(r"^\| .* \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", page, re.M)
     (tmp_path / "coco500").mkdir()

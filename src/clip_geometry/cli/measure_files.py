@@ -183,7 +183,7 @@ def _print_sizes(out: Console, records: list[Record], columns: Sequence[str]) ->
     n = f"n = {items.pop()} items; " if len(items) == 1 else ""
     say(out, f"value by size: {n}below n the mean over random subsets, through the pipeline of all items", style="dim")
     if full:
-        held = "an interval meant to hold 95%, which held 93% at 4 n and 88% at 8 n in trials (docs/guide.md)"
+        held = "an interval meant to hold 95%, which held 93% at 4 n and 88% at 8 n in trials (docs/null_value.md)"
         say(out, f"at {full}: what a fit of the trend predicts, with {held}", style="dim")
     for note, names in notes.items():
         say(out, f"at {full}, nothing is expected of {', '.join(names)}: {note}", style="dim")

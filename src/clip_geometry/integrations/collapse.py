@@ -76,7 +76,7 @@ class Threshold:
         return value < share * baseline if self.falls else value > share * baseline
 
 
-# docs/live.md has the trainings behind these numbers
+# docs/howto/training.md has the trainings behind these numbers
 THRESHOLDS = (
     Threshold("effective_rank", enter=0.65, leave=0.8, least=3.0),
     Threshold("isoscore", enter=0.65, leave=0.8),

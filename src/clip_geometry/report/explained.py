@@ -44,18 +44,19 @@ def place(measure: Measure) -> str:
     return f"{where}.{function.__name__}({arguments}{options}){number if measure.attribute else ''}"
 
 
+def by_page() -> dict[str, list[Measure]]:
+    """Name → its measures, in the order in which they are read: a measure with its variants, an evaluator with all of
+    its numbers."""
+    pages: dict[str, list[Measure]] = {}
+    for measure in [*by_group(all=True), *filter(attrgetter("evaluator"), measures.values())]:
+        pages.setdefault((measure.evaluator or measure.name).partition("[")[0], []).append(measure)
+    return pages
+
+
 def measures_page() -> str:
-    """docs/measures.md."""
-    groups: dict[str, list[Measure]] = {}
-    for measure in by_group(all=True):
-        groups.setdefault(measure.group, []).append(measure)
-    numbers: dict[str, list[Measure]] = {}
-    for measure in filter(attrgetter("evaluator"), measures.values()):
-        numbers.setdefault(str(measure.evaluator), []).append(measure)
-    return render(
-        Path(__file__).with_name("measures.md.j2"),
-        measures=groups,
-        evaluators=numbers,
-        facts=facts,
-        place=place,
-    )
+    """docs/measures.md: an index, a line for each of `by_page`."""
+    groups: dict[str, dict[str, list[Measure]]] = {}
+    for name, members in by_page().items():
+        group = "evaluators" if members[0].evaluator else members[0].group
+        groups.setdefault(group, {})[name] = members
+    return render(Path(__file__).with_name("measures.md.j2"), groups=groups, bound=bound)

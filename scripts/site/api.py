@@ -1,0 +1,47 @@
+"""The API reference: a page per topic with every public name, whose docstrings mkdocstrings renders."""
+
+from clip_geometry import _HOME
+from clip_geometry.integrations import _HOME as INTEGRATIONS
+
+# topic → the modules whose public names it has; a module that is on no page is an error
+TOPICS = {
+    "Measure and compare": (
+        "measurement",
+        "measuring.comparison",
+        "measuring.sets",
+        "results",
+        "registry",
+    ),
+    "Measures as functions": ("geometry", "geometry.checked_silhouette", "geometry.sampled_silhouette"),
+    "Evaluators": ("evaluators",),
+    "Diagnose and repair": ("diagnosis", "diagnosis.comparison", "diagnosis.index", "diagnosis.search", "repairs"),
+    "Transforms": ("transforms",),
+    "Embed, read and export": (
+        *("data", "encoders", "embedding.loop", "embedding.engines", "embedding.reading", "embeddings"),
+        *("formats", "formats.writers", "shipping.models"),
+    ),
+    "Losses and runs": ("losses", "runner"),
+}
+
+
+def pages() -> dict[str, str]:
+    """Path of a page → its markdown."""
+    homes = {module.removeprefix("clip_geometry."): names for module, names in _HOME.items()}
+    if missing := homes.keys() - {module for modules in TOPICS.values() for module in modules}:
+        raise ValueError(f"scripts/site/api.py names no topic for {', '.join(sorted(missing))}")
+    made = {}
+    for topic, modules in TOPICS.items():
+        names = sorted((name for module in modules for name in homes[module]), key=str.lower)
+        made[_path(topic)] = _page(topic, "import clip_geometry as cg", {f"clip_geometry.{name}" for name in names})
+    inside = {f"clip_geometry.integrations.{module}.{name}" for module, names in INTEGRATIONS.items() for name in names}
+    made[_path("Integrations")] = _page("Integrations", "from clip_geometry.integrations import …", inside)
+    return made
+
+
+def _path(topic: str) -> str:
+    return f"api/{topic.lower().replace(',', '').replace(' ', '_')}.md"
+
+
+def _page(topic: str, how: str, names: set[str]) -> str:
+    ordered = sorted(names, key=lambda name: name.rpartition(".")[2].lower())
+    return "\n".join([f"# {topic}", "", f"`{how}`", "", *(f"::: {name}\n" for name in ordered)])
