@@ -3,13 +3,14 @@
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import Integer
 from clip_geometry.geometry._core.kinds import arrays_in_kind, in_kind
 from clip_geometry.geometry._core.neighbors import as_rows_with_neighbors, nearest
-from clip_geometry.geometry._core.rows import Labels, Rows, as_codes, as_two_sets, require_spread
+from clip_geometry.geometry._core.rows import Labels, Matrix, Rows, as_codes, as_two_matrices, require_spread
+from clip_geometry.geometry._core.streamed import StreamedRows, cat
 from clip_geometry.geometry.measure import Measure, add_measure
 
 K = 90  # neighbors; the perplexity is a third of them, as in the reference implementations
@@ -101,10 +102,13 @@ def ilisi(image: Rows, text: Rows, *, k: Integer = K) -> Float[Tensor, ""]:
     return torch.quantile(torch.as_tensor(lisi(both, modality, k=k)), 0.5) - 1
 
 
-def pooled(image: Rows, text: Rows, k: Integer) -> tuple[Float[Tensor, "n d"], Tensor]:
+def pooled(image: Rows, text: Rows, k: Integer) -> tuple[Float[Matrix, "n d"], Int[Tensor, " n"]]:
     """The rows of both, and 0 for those of image, 1 for those of text; at least k + 1 and not all equal."""
-    image, text = as_two_sets(image, text, ("image", "text"))
-    both = torch.cat([image, text])
+    image, text = as_two_matrices(image, text, ("image", "text"))
+    if isinstance(image, StreamedRows) and isinstance(text, StreamedRows):
+        both = cat([image, text])
+    else:
+        both = torch.cat([image[:], text[:]])
     as_rows_with_neighbors(both, k, name="the union of image and text")
     require_spread(both, name="the union of image and text")
     return both, (torch.arange(len(both), device=both.device) >= len(image)).long()
@@ -163,7 +167,9 @@ add_measure(
         at_gaussian=None,
         invariances=("rotation", "translation", "scale", "swap"),
         least_n=46,
+        streams=True,
         quadratic=True,
+        smooth=False,
         by_default=False,
         reference="Korsunsky et al. 2019, doi:10.1038/s41592-019-0619-0; scaled as in Luecken et al. 2022, "
         "doi:10.1038/s41592-021-01336-8",
@@ -191,7 +197,9 @@ add_measure(
         at_gaussian=None,
         invariances=("rotation", "translation", "scale"),
         least_n=91,
+        streams=True,
         quadratic=True,
+        smooth=False,
         by_default=False,
         reference="Korsunsky et al. 2019, doi:10.1038/s41592-019-0619-0; scaled as in Luecken et al. 2022, "
         "doi:10.1038/s41592-021-01336-8",

@@ -1,5 +1,7 @@
 """Whether two modalities share their neighborhoods: scores of single-cell biology with the modality as the batch."""
 
+from typing import TYPE_CHECKING, Any, TypeAlias
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -12,6 +14,11 @@ from clip_geometry.geometry.lisi import pooled
 from clip_geometry.geometry.measure import Measure, add_measure
 from clip_geometry.geometry.silhouette import silhouette_samples
 from clip_geometry.registry import InputError
+
+if TYPE_CHECKING:
+    OfBoth: TypeAlias = tuple[Labels, Labels]  # of the images and of the texts
+else:  # labels of one set are our sentence, not a type checker's
+    OfBoth = Any
 
 
 @in_kind
@@ -53,9 +60,7 @@ def kbet(image: Rows, text: Rows, *, k: Integer = 50, alpha: Number = 0.05) -> F
 
 @in_kind
 @torch.no_grad()
-def graph_connectivity(
-    image: Rows, text: Rows, labels: tuple[Labels, Labels] | None = None, *, k: Integer = 15
-) -> Float[Tensor, ""]:
+def graph_connectivity(image: Rows, text: Rows, labels: OfBoth | None = None, *, k: Integer = 15) -> Float[Tensor, ""]:
     """Share of the rows in the largest connected component of the graph of nearest neighbors, averaged over classes.
 
     Two rows are joined where one is among the k nearest of the other, Euclidean, in both modalities together. Each
@@ -105,7 +110,7 @@ def _components(i: Int[Tensor, " e"], j: Int[Tensor, " e"], n: int) -> Int[Tenso
 
 
 @in_kind
-def batch_asw(image: Rows, text: Rows, labels: tuple[Labels, Labels] | None = None) -> Float[Tensor, ""]:
+def batch_asw(image: Rows, text: Rows, labels: OfBoth | None = None) -> Float[Tensor, ""]:
     """Average silhouette width with the modality as the batch: the mean of 1 − |s_i|, averaged over classes.
 
     s_i is the Euclidean silhouette of a row among the rows of its class, with its modality as the label; without labels
@@ -143,7 +148,7 @@ def batch_asw(image: Rows, text: Rows, labels: tuple[Labels, Labels] | None = No
     return torch.stack(means).mean()
 
 
-def _classes(labels: tuple[Labels, Labels] | None, modality: Int[Tensor, " n"]) -> tuple[Int[Tensor, " n"], int]:
+def _classes(labels: OfBoth | None, modality: Int[Tensor, " n"]) -> tuple[Int[Tensor, " n"], int]:
     """The class of each row of both sets, and how many there are."""
     if labels is None:
         return torch.zeros_like(modality), 1
@@ -181,6 +186,8 @@ add_measure(
         formula="mean_i [p(χ²_i) ≥ 0.05], χ² of the modalities among the k = 50 nearest rows, the row itself included",
         at_gaussian=0.94,
         least_n=25,
+        streams=True,
+        smooth=False,
         reference="Büttner et al. 2019, doi:10.1038/s41592-018-0254-1; scib-metrics",
         **_SHARED,
     )
@@ -199,6 +206,7 @@ add_measure(
         formula="largest component/(n + m) of the graph that joins each row with its k = 15 nearest, Euclidean",
         at_gaussian=1,
         least_n=8,
+        streams=True,
         smooth=False,
         reference="Luecken et al. 2022, doi:10.1038/s41592-021-01336-8 (scib)",
         **_SHARED,

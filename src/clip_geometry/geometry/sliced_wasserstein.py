@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from clip_geometry.geometry._core.arguments import Flag, Integer, flag, seed_number, whole_number
+from clip_geometry.geometry._core.arguments import DRAWS, Flag, Integer, flag, seed_number, whole_number
 from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.rows import Rows, as_two_sets, mean_row, total
 from clip_geometry.geometry.measure import Measure, add_measure, variant
@@ -89,15 +89,15 @@ def _parts(
     image: Rows, text: Rows, directions: Integer, seed: Integer
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""], Float[Tensor, ""]]:
     """The means' part of the squared distance, the rest, and the mean square of all entries."""
-    count, seed = whole_number(directions, "directions"), seed_number(seed)
+    count, seed = whole_number(directions, "directions", most=DRAWS), seed_number(seed)
     image, text = as_two_sets(image, text, ("image", "text"))
     means = mean_row(image), mean_row(text)
     x, y = image.double() - means[0], text.double() - means[1]
     axes = random_directions(x.shape[1], count, seed).to(x.device)
     parts = axes.split(max(1, PROJECTED // (len(x) + len(y))), dim=1)
     rest = total(_squared_wasserstein(x @ part, y @ part).sum() for part in parts) / count
-    size = sum((rows.square().mean() + mean.square().mean()) / 2 for rows, mean in zip((x, y), means, strict=True))
-    return (means[0] - means[1]).square().mean(), rest, size
+    squares = [rows.square().mean() + mean.square().mean() for rows, mean in ((x, means[0]), (y, means[1]))]
+    return (means[0] - means[1]).square().mean(), rest, torch.stack(squares).mean()
 
 
 @lru_cache(maxsize=4)  # the jackknife asks for them again and again
