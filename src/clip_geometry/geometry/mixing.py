@@ -180,9 +180,10 @@ add_measure(
         summary="The share of rows whose 50 nearest hold images and texts as all rows do, by a χ² test.",
         reading="About 0.95 where the modalities are mixed as at random; 0 where every neighborhood leans to one of "
         "them.",
-        caveat="It is strict: a slight lean of all neighborhoods rejects them all, so that repairs which help a search "
-        "still have 0. Neighborhoods overlap, so it is a rate and no p-value. scib takes it within each cell type, on "
-        "diffusion distances; here all rows are taken together.",
+        caveat="It is strict: a slight lean of all neighborhoods rejects them all, so that repairs which help a "
+        "search still have 0. Neighborhoods overlap, so it is a rate and no p-value, and 50 rows reach less far in a "
+        "larger set: compare equal n. scib takes it within each cell type, on diffusion distances; here all rows are "
+        "taken together.",
         formula="mean_i [p(χ²_i) ≥ 0.05], χ² of the modalities among the k = 50 nearest rows, the row itself included",
         at_gaussian=0.94,
         least_n=25,
@@ -201,8 +202,8 @@ add_measure(
         summary="The share of all rows in the largest connected component of the graph of the 15 nearest neighbors.",
         reading="1 means that one can walk from any row to any other over near rows; 0.5, of equal sizes, that each "
         "modality is an island.",
-        caveat="One edge joins two islands, so that it is 1 long before the modalities are mixed. scib takes it within "
-        "each cell type; with labels, the function does.",
+        caveat="One edge joins two islands, so that it is 1 long before the modalities are mixed. 15 rows reach less "
+        "far in a larger set: compare equal n. scib takes it within each cell type; with labels, the function does.",
         formula="largest component/(n + m) of the graph that joins each row with its k = 15 nearest, Euclidean",
         at_gaussian=1,
         least_n=8,
@@ -221,8 +222,8 @@ add_measure(
         summary="One less the mean size of the silhouettes of all rows with the modality as their label.",
         reading="1 means that the modalities are mixed, lower that they are apart.",
         caveat="Without labels it says what `modality_silhouette` says, turned around; but sizes do not cancel, so "
-        "that a modality inside of the other, which has silhouettes of both signs, lowers it. In high dimensions fully "
-        "separate modalities still have 0.75.",
+        "that a modality inside of the other, which has silhouettes of both signs, lowers it, and so does noise, the "
+        "less the larger n. In high dimensions fully separate modalities still have 0.75.",
         formula="mean_i (1 − |s_i|), s_i the Euclidean silhouette of row i, label = modality",
         at_gaussian=1,
         reference="Luecken et al. 2022, doi:10.1038/s41592-021-01336-8 (scib)",

@@ -174,7 +174,8 @@ add_measure(
         "differ about their means, and centering leaves most of it.",
         caveat="CLIP has 0.98, and centering still leaves neighborhoods of one modality: a small remainder of the "
         "whole gap may be large beside the distances of neighbors. Read `ilisi` after centering, too. It speaks of "
-        "distributions, not of pairs. Of two samples of one distribution it is a share of noise, near a third.",
+        "distributions, not of pairs. Sampling adds to the remainder: compare equal n. Of two samples of one "
+        "distribution it is a share of noise, near a third.",
         formula="(‖mean(x) − mean(y)‖²/d)/SW₂²(x, y)",
         range=(0, 1),
         direction="higher is more of a shift",
