@@ -178,7 +178,7 @@ add_measure(
         "distribution it is a share of noise, near a third.",
         formula="(‖mean(x) − mean(y)‖²/d)/SW₂²(x, y)",
         range=(0, 1),
-        direction="higher is more of a shift",
+        direction="higher is more like a shift",
         at_gaussian=None,  # 0/0
         invariances=("translation", "scale", "swap"),
         by_default=False,
