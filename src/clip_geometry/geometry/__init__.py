@@ -11,17 +11,23 @@ from clip_geometry.geometry.cone import Cone, cone
 from clip_geometry.geometry.conformity import conformity, conformity_std
 from clip_geometry.geometry.cosine import average_cosine, matching_cosine, min_pairwise_cosine, random_cosine
 from clip_geometry.geometry.dimension import local_intrinsic_dimension, two_nn
+from clip_geometry.geometry.energy import energy_distance
 from clip_geometry.geometry.gap import modality_gap, modality_silhouette, relative_modality_gap
 from clip_geometry.geometry.hubness import hubness
+from clip_geometry.geometry.hubs import Hubs, cross_hubs, hubs
 from clip_geometry.geometry.isoscore import isoscore, isoscore_star, participation_ratio
+from clip_geometry.geometry.lisi import clisi, ilisi, lisi
 from clip_geometry.geometry.measure import GROUPS, INVARIANCES, Measure, add_measure, by_group, measures, variant
+from clip_geometry.geometry.mixing import batch_asw, graph_connectivity, kbet
 from clip_geometry.geometry.null import null_value
 from clip_geometry.geometry.partition import PartitionIsotropy, partition_isotropy, partition_over
 from clip_geometry.geometry.silhouette import silhouette, silhouette_samples
+from clip_geometry.geometry.sliced_wasserstein import gap_shift_share, sliced_wasserstein
+from clip_geometry.geometry.spectral import spectral_discrepancy
 from clip_geometry.geometry.spread import coordinate_spread, coordinate_std, effective_rank, singular_values
 from clip_geometry.geometry.type_cosine import inter_type_cosine, intra_type_cosine
 from clip_geometry.geometry.uncertainty import PermutationTest, permutation_test, standard_error
-from clip_geometry.geometry.uniformity import alignment, uniformity
+from clip_geometry.geometry.uniformity import alignment, cross_uniformity, uniformity
 from clip_geometry.registry import import_all
 
 import_all(__name__)  # a new file registers its measures by being there
@@ -30,6 +36,7 @@ __all__ = [
     "GROUPS",
     "INVARIANCES",
     "Cone",
+    "Hubs",
     "Measure",
     "Moments",
     "PartitionIsotropy",
@@ -37,19 +44,30 @@ __all__ = [
     "add_measure",
     "alignment",
     "average_cosine",
+    "batch_asw",
     "by_group",
+    "clisi",
     "cone",
     "conformity",
     "conformity_std",
     "coordinate_spread",
     "coordinate_std",
+    "cross_hubs",
+    "cross_uniformity",
     "effective_rank",
+    "energy_distance",
+    "gap_shift_share",
+    "graph_connectivity",
     "hubness",
+    "hubs",
+    "ilisi",
     "inter_type_cosine",
     "intra_type_cosine",
     "isoscore",
     "isoscore_star",
+    "kbet",
     "linear_cka",
+    "lisi",
     "local_intrinsic_dimension",
     "matching_cosine",
     "measures",
@@ -69,6 +87,8 @@ __all__ = [
     "silhouette",
     "silhouette_samples",
     "singular_values",
+    "sliced_wasserstein",
+    "spectral_discrepancy",
     "standard_error",
     "two_nn",
     "uniformity",

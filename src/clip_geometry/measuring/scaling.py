@@ -69,6 +69,7 @@ _INVERSE = Trend(lambda v: 1 / v, lambda y: 1 / y if y > 0 else np.inf, lambda v
 _EXTREME = "an extreme follows the rarest rows, which a sample lacks"
 _LIMIT = "it levels off, and isoscore[unbiased] estimates where"
 _SCALE = "sets of another size show another scale of the rows, whose trend need not go on"
+_SAMPLING = "the size of the sample adds a part that falls with n to one that stays"
 # part of a measure's name → the trends to try, or why there is none
 TRENDS: Mapping[str, Sequence[Trend] | str] = {
     ".same_modality_at_": (_LOGIT, _EVENT),
@@ -85,6 +86,17 @@ TRENDS: Mapping[str, Sequence[Trend] | str] = {
     "two_nn": _SCALE,
     "lid": _SCALE,
     "hubness": _SCALE,
+    "robin_hood": _SCALE,
+    "antihub_share": _SCALE,
+    "lisi": _SCALE,
+    "kbet": _SCALE,
+    "graph_connectivity": _SCALE,
+    "batch_asw": _SAMPLING,
+    "energy_distance": _SAMPLING,
+    "sliced_wasserstein": _SAMPLING,
+    "gap_shift_share": _SAMPLING,
+    "gromov_wasserstein": _SAMPLING,
+    "spectral_discrepancy": _SAMPLING,
     "retrieval[two_sided]": "how many items are relevant to a query may grow with the set, and the number follows it",
 }
 

@@ -17,7 +17,8 @@ from support.clouds import MEASURES, arguments, cone, labels_for
 
 # of neighbors, which are looked for without a gradient, and a sample
 WITHOUT_GRADIENT = {"hubness", "mutual_knn", "two_nn", *(name for name in measures if name.startswith("lid"))}
-WITHOUT_GRADIENT |= {"silhouette[sampled]"}
+WITHOUT_GRADIENT |= {"silhouette[sampled]", "ilisi", "clisi", "kbet", "graph_connectivity"}
+WITHOUT_GRADIENT |= {name for name in measures if name.startswith(("robin_hood", "antihub_share"))}
 X = cone(60, 6, np.random.default_rng(0))
 LABELS = labels_for(X)
 TENSOR = torch.from_numpy(X)
