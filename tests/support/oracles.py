@@ -9,6 +9,7 @@ from scipy.special import logsumexp
 from sklearn.metrics import silhouette_score
 
 from support.oracles_agreement import AGREEMENT_ORACLES
+from support.oracles_classes import CLASS_ORACLES
 from support.oracles_dimension import DIMENSION_ORACLES
 from support.oracles_directional import DIRECTIONAL_ORACLES
 from support.oracles_neighbors import NEIGHBOR_ORACLES
@@ -162,6 +163,7 @@ ORACLES = {
     **AGREEMENT_ORACLES,
     **DIMENSION_ORACLES,
     **DIRECTIONAL_ORACLES,
+    **CLASS_ORACLES,
     **NEIGHBOR_ORACLES,
     **OBJECTIVE_ORACLES,
 }

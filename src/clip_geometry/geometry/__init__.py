@@ -9,6 +9,7 @@ from clip_geometry.geometry._core.moments import Moments
 from clip_geometry.geometry.abid import abid
 from clip_geometry.geometry.agreement import linear_cka, mutual_knn
 from clip_geometry.geometry.calibration import NullCalibrated, null_calibrated
+from clip_geometry.geometry.collapse import NeuralCollapse, neural_collapse
 from clip_geometry.geometry.concentration import vmf_concentration
 from clip_geometry.geometry.cone import Cone, cone
 from clip_geometry.geometry.conformity import conformity, conformity_std
@@ -20,8 +21,11 @@ from clip_geometry.geometry.hubness import hubness
 from clip_geometry.geometry.imbalance import information_imbalance
 from clip_geometry.geometry.isoscore import isoscore, isoscore_star, participation_ratio
 from clip_geometry.geometry.isotropy_tests import IsotropyTest, bingham_test, rayleigh_test, sphericity_test
+from clip_geometry.geometry.lidar import lidar, pair_lidar
+from clip_geometry.geometry.likelihood import whitened_log_likelihood
 from clip_geometry.geometry.measure import GROUPS, INVARIANCES, Measure, add_measure, by_group, measures, variant
 from clip_geometry.geometry.neighbor_agreement import cknna, cycle_knn
+from clip_geometry.geometry.normality import sliced_normality
 from clip_geometry.geometry.null import null_value
 from clip_geometry.geometry.partition import PartitionIsotropy, partition_isotropy, partition_over
 from clip_geometry.geometry.rsa import rsa
@@ -42,6 +46,7 @@ __all__ = [
     "IsotropyTest",
     "Measure",
     "Moments",
+    "NeuralCollapse",
     "NullCalibrated",
     "PartitionIsotropy",
     "PermutationTest",
@@ -68,6 +73,7 @@ __all__ = [
     "intra_type_cosine",
     "isoscore",
     "isoscore_star",
+    "lidar",
     "linear_cka",
     "local_intrinsic_dimension",
     "matching_cosine",
@@ -77,9 +83,11 @@ __all__ = [
     "modality_silhouette",
     "mutual_knn",
     "nesum",
+    "neural_collapse",
     "null_calibrated",
     "null_value",
     "objectives",
+    "pair_lidar",
     "participation_ratio",
     "partition_isotropy",
     "partition_over",
@@ -92,10 +100,12 @@ __all__ = [
     "silhouette",
     "silhouette_samples",
     "singular_values",
+    "sliced_normality",
     "sphericity_test",
     "standard_error",
     "two_nn",
     "uniformity",
     "variant",
     "vmf_concentration",
+    "whitened_log_likelihood",
 ]

@@ -122,7 +122,6 @@ add_measure(
         invariances=("rotation", "translation", "scale"),
         least_n=3,
         least_d=2,
-        by_default=False,
         reference="Agrawal et al. 2022, NeurIPS, α-ReQ; weights of Stringer et al. 2019, doi:10.1038/s41586-019-1346-5",
     )
 )
