@@ -41,6 +41,7 @@ from clip_geometry.formats.writers import export as export
 from clip_geometry.geometry import IsotropyTest as IsotropyTest
 from clip_geometry.geometry import Measure as Measure
 from clip_geometry.geometry import Moments as Moments
+from clip_geometry.geometry import NeuralCollapse as NeuralCollapse
 from clip_geometry.geometry import NullCalibrated as NullCalibrated
 from clip_geometry.geometry import PermutationTest as PermutationTest
 from clip_geometry.geometry import abid as abid
@@ -65,6 +66,7 @@ from clip_geometry.geometry import inter_type_cosine as inter_type_cosine
 from clip_geometry.geometry import intra_type_cosine as intra_type_cosine
 from clip_geometry.geometry import isoscore as isoscore
 from clip_geometry.geometry import isoscore_star as isoscore_star
+from clip_geometry.geometry import lidar as lidar
 from clip_geometry.geometry import linear_cka as linear_cka
 from clip_geometry.geometry import local_intrinsic_dimension as local_intrinsic_dimension
 from clip_geometry.geometry import matching_cosine as matching_cosine
@@ -74,9 +76,11 @@ from clip_geometry.geometry import modality_gap as modality_gap
 from clip_geometry.geometry import modality_silhouette as modality_silhouette
 from clip_geometry.geometry import mutual_knn as mutual_knn
 from clip_geometry.geometry import nesum as nesum
+from clip_geometry.geometry import neural_collapse as neural_collapse
 from clip_geometry.geometry import null_calibrated as null_calibrated
 from clip_geometry.geometry import null_value as null_value
 from clip_geometry.geometry import objectives as objectives
+from clip_geometry.geometry import pair_lidar as pair_lidar
 from clip_geometry.geometry import participation_ratio as participation_ratio
 from clip_geometry.geometry import partition_isotropy as partition_isotropy
 from clip_geometry.geometry import partition_over as partition_over
@@ -88,16 +92,19 @@ from clip_geometry.geometry import rsa as rsa
 from clip_geometry.geometry import silhouette as silhouette
 from clip_geometry.geometry import silhouette_samples as silhouette_samples
 from clip_geometry.geometry import singular_values as singular_values
+from clip_geometry.geometry import sliced_normality as sliced_normality
 from clip_geometry.geometry import sphericity_test as sphericity_test
 from clip_geometry.geometry import standard_error as standard_error
 from clip_geometry.geometry import two_nn as two_nn
 from clip_geometry.geometry import uniformity as uniformity
 from clip_geometry.geometry import variant as variant
 from clip_geometry.geometry import vmf_concentration as vmf_concentration
+from clip_geometry.geometry import whitened_log_likelihood as whitened_log_likelihood
 from clip_geometry.geometry.checked_silhouette import checked_silhouette as checked_silhouette
 from clip_geometry.geometry.sampled_silhouette import sampled_silhouette as sampled_silhouette
 from clip_geometry.losses import CosReg as CosReg
 from clip_geometry.losses import IStar as IStar
+from clip_geometry.losses import SIGReg as SIGReg
 from clip_geometry.measurement import Estimate as Estimate
 from clip_geometry.measurement import Measurement as Measurement
 from clip_geometry.measurement import measure as measure
