@@ -88,8 +88,8 @@ add_measure(
         function=vmf_concentration,
         takes="rows",
         summary="The concentration κ of the von Mises-Fisher distribution that fits the directions best.",
-        reading="0 means no preferred direction; κ near d means that the mean direction carries about two fifths of a "
-        "unit row's length, much larger values a narrow cone.",
+        reading="0 means no preferred direction; κ = d means that the mean unit row is about 0.6 long, much larger "
+        "values a narrow cone.",
         caveat="Directions with several modes, or spread unequally about their mean, have a κ but no such "
         "distribution. Noise has about d/√n: compare with the null value, and sets of equal d only.",
         formula="κ with I_{d/2}(κ)/I_{d/2−1}(κ) = ‖mean unit row‖",

@@ -127,7 +127,7 @@ _GRIDE = Measure(
     summary="The dimension of the data, from the distances of each row to its 8th and 16th nearest rows.",
     reading="Far below d, the rows lie near a surface of few dimensions. Equal values over the scales (gride[2], "
     "gride[32]) say that it is the data's own, falling ones that noise fills the smallest.",
-    caveat="Biased low by boundaries and in high dimensions: 4000 rows of noise in 512 dimensions give 122, so compare "
+    caveat="Biased low by boundaries and in high dimensions: 4000 rows of noise in 512 dimensions give 108, so compare "
     "with the null value of equal n.",
     formula="argmax_d Σ_i log[d (μ_i^d − 1)^{k − 1}/μ_i^{(2k − 1)d + 1}], μ_i = r_2k/r_k, k = 8",
     range=(0, float("inf")),

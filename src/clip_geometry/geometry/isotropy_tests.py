@@ -69,8 +69,8 @@ def bingham_test(x: Rows) -> IsotropyTest:
 
     n tr T² − (n − 1)/d − 1, T the mean of u uᵀ over the unit rows, which has mean 0 and variance
     4(n − 1)(d − 1)/(nd²(d + 2)) where directions are uniform; p as in `rayleigh_test`, the classical
-    χ² of (d − 1)(d + 2)/2 degrees of freedom as n grows. It does not see a common mean of few dimensions' worth, nor
-    the Rayleigh test a preferred axis. Source: Bingham 1974; Mardia & Jupp 2000, section 10.7. O(nd min(n, d)).
+    χ² of (d − 1)(d + 2)/2 degrees of freedom as n grows. An axis that rows follow in both senses, which the Rayleigh
+    test does not see, is found here. Source: Bingham 1974; Mardia & Jupp 2000, section 10.7. O(nd min(n, d)).
 
     Args:
         x: Rows, (n, d), n ≥ 3, d ≥ 2, none zero.

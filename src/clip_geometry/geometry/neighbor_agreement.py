@@ -144,6 +144,7 @@ add_measure(
         one_space=False,
         quadratic=True,
         smooth=False,
+        by_default=False,
         reference="Huh et al. 2024, arXiv:2405.07987",
     )
 )
