@@ -7,7 +7,7 @@ from torch import Tensor
 
 from clip_geometry.geometry._core.distinct import SAME_DIRECTION
 from clip_geometry.geometry._core.kinds import in_kind
-from clip_geometry.geometry._core.rows import Rows, as_rows, mean_row, unit_rows
+from clip_geometry.geometry._core.rows import Rows, as_matrix, blocks, mean_row, total, unit_rows
 from clip_geometry.geometry.measure import Measure, add_measure
 from clip_geometry.registry import InputError
 
@@ -37,14 +37,14 @@ def vmf_concentration(x: Rows) -> Float[Tensor, ""]:
         >>> round(cg.vmf_concentration(x), 2), round(cg.vmf_concentration(x + 1), 2)
         (0.54, 10.15)
     """
-    unit = unit_rows(as_rows(x, least_d=2))
+    unit = unit_rows(as_matrix(x, least_d=2))
     d, mean = unit.shape[1], mean_row(unit)
     length = mean.norm()
     if length == 0:
         return d * mean.sum()  # 0, and the slope of κ at 0
     lack = 1 - length  # exact for wide cones; of narrow ones from the rows' distances to the mean direction
     if length > 0.5:
-        lack = (unit - mean / length).square().sum(1).mean() / 2
+        lack = total((block - mean / length).square().sum() for block in blocks(unit)) / (2 * len(unit))
     if lack <= SAME_DIRECTION**2:
         raise InputError(f"all {len(unit)} rows have one direction, whose concentration is infinite")
     r, q = float(length.detach()), float(lack.detach())
@@ -82,6 +82,7 @@ add_measure(
     Measure(
         name="vmf_concentration",
         depends_on_n=True,
+        streams=True,
         title="Concentration (von Mises-Fisher κ)",
         brief="how concentrated directions are about their mean",
         group="cone",

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from clip_geometry.geometry._core.kinds import Value, in_kind
 from clip_geometry.geometry._core.moments import as_moments
-from clip_geometry.geometry._core.rows import Rows, as_rows, mean_row, unit_rows
+from clip_geometry.geometry._core.rows import Rows, as_matrix, as_rows, mean_row, unit_rows
 from clip_geometry.geometry.measure import Measure, add_measure
 
 
@@ -57,7 +57,7 @@ def rayleigh_test(x: Rows) -> IsotropyTest:
         >>> round(noise.p_value, 2), round(shifted.z, 1)
         (0.89, 12.1)
     """
-    unit = unit_rows(as_rows(x, least=3, least_d=2))
+    unit = unit_rows(as_matrix(x, least=3, least_d=2))
     n, d = unit.shape
     # three different pairs of rows have third moments together only around a triangle, where it is 1/d²
     return _test(n * mean_row(unit).square().sum() - 1, 2 * (n - 1) / (n * d), 8 * (n - 1) * (n - 2) / (n * d) ** 2)
@@ -158,6 +158,7 @@ _CAVEAT = "It says whether there is an effect, not how large it is: it grows wit
 add_measure(
     Measure(
         name="rayleigh",
+        streams=True,
         title="Rayleigh test (z)",
         brief="whether directions have a mean beyond chance",
         function=rayleigh_test,
