@@ -66,7 +66,8 @@ add_measure(
         summary="The dimension of the neighborhoods of 50 rows, from the angles at which a row sees its neighbors.",
         reading="Directions to neighbors that are spread over δ dimensions give δ, at most k.",
         caveat="Neighbors have to lie all around a row. In many dimensions, of few rows, they lie on the inner side of "
-        "it, and the angles of noise are those of about four dimensions, whatever d: compare with the null value.",
+        "it, and the angles of noise are those of about four dimensions, whatever d: compare with the null "
+        "value of equal n.",
         formula="mean_i 1/mean_{j,l} cos²(x_j − x_i, x_l − x_i) over the k = 50 nearest rows of i",
         range=(1, 50),
         direction="higher uses more dimensions",

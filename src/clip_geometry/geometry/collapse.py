@@ -147,7 +147,7 @@ add_measure(
         summary="The spread of rows about their class means, relative to that of the class means, in their directions.",
         reading="0 means that every row is its class mean; noise has about n/d, of many dimensions.",
         caveat="The direction in which class means differ least weighs most, so that two classes that are close raise "
-        "it as much as all others being wide. Training until rows collapse often costs transfer.",
+        "it as much as all others being wide; it grows with n until class means are sure.",
         formula="tr(Σ_W Σ_B⁺)/C, Σ_W within and Σ_B between classes, C classes",
         range=(0, float("inf")),
         **_SHARED,
@@ -160,7 +160,7 @@ add_measure(
         summary="How unequally far the class means lie from their center: standard deviation over mean.",
         reading="0 means that all class means are equally far, as the corners of a simplex are.",
         caveat="Class means of noise in many dimensions are about equally far, too, and those of two classes always "
-        "are: read it beside nc1.",
+        "are: read it beside nc1, at equal n.",
         formula="std_c ‖μ_c − μ‖/mean_c ‖μ_c − μ‖, μ the mean of the class means",
         range=(0, float("inf")),
         **_SHARED,
@@ -173,7 +173,7 @@ add_measure(
         summary="How far the cosines between class means, seen from their center, are from those of a simplex.",
         reading="0 means that all pairs of classes are as far apart as C classes can be, −1/(C − 1).",
         caveat="Class means of noise in many dimensions form a simplex as well, and those of two classes always do: "
-        "read it beside nc1. Classes that resemble each other should not be equally far.",
+        "read it beside nc1, at equal n. Classes that resemble each other should not be equally far.",
         formula="mean_{c<c'} |cos(μ_c − μ, μ_c' − μ) + 1/(C − 1)|",
         range=(0, 2),
         **_SHARED,

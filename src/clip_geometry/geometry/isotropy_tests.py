@@ -3,7 +3,6 @@
 Each statistic has its exact mean and variance under isotropy and a χ² shape, so that none needs n > d.
 """
 
-from fractions import Fraction
 from typing import Any, NamedTuple
 
 import torch
@@ -125,12 +124,13 @@ def sphericity_test(x: Rows) -> IsotropyTest:
     products = as_moments(x.double() / x.abs().amax().clamp(min=1e-300)).M2  # whose squares stay in range
     n, d = len(x) - 1, x.shape[1]
     size = n * d
-    mean = Fraction(n + d + 1, size + 2)  # moments of the trace of a Wishart matrix, and of its square's
+    # from moments of the trace of a Wishart matrix and of its square; whole numbers, of which the small rest is exact
     square = 4 * size * (2 * n**2 + 2 * d**2 + 5 * (n * d + n + d + 1)) + (size * (n + d + 1)) ** 2
-    variance = Fraction(square, size * (size + 2) * (size + 4) * (size + 6)) - mean**2
+    fourth = size * (size + 2) * (size + 4) * (size + 6)
+    variance = (square * (size + 2) ** 2 - fourth * (n + d + 1) ** 2) / (fourth * (size + 2) ** 2)
     degrees = min(n, d) * (min(n, d) + 1) / 2 - 1
-    third = float(variance) ** 1.5 * (8 / degrees) ** 0.5
-    return _test(products.square().sum() / products.trace().square() - float(mean), float(variance), third)
+    excess = products.square().sum() / products.trace().square() - (n + d + 1) / (size + 2)
+    return _test(excess, variance, variance**1.5 * (8 / degrees) ** 0.5)
 
 
 def _test(excess: Float[Tensor, ""], variance: float, third: float) -> IsotropyTest:

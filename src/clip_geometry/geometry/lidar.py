@@ -99,7 +99,7 @@ _LIDAR = Measure(
     reading="C − 1 means that every class has a direction of its own, 1 that all lie along a line. Among encoders it "
     "was found to predict the accuracy of linear probes.",
     caveat="It counts directions and not how well they separate: noise has many. Classes of few rows in many "
-    "dimensions have spreads within that are not seen, and δ decides there.",
+    "dimensions have spreads within that are not seen, and δ decides there: compare equal n only.",
     formula="exp(−Σ p log p), p the normalized eigenvalues of (Σ_W + δ tr(Σ_W)/d)^{−1/2} Σ_B (…)^{−1/2}, δ = 1e-4",
     range=(1, "d"),
     direction="higher uses more directions",
@@ -124,7 +124,7 @@ add_measure(
         summary="How many directions tell the items apart beyond what separates an image from its own text.",
         reading="One direction that an image shares with its text, and that tells items apart, counts one.",
         caveat="It counts directions and not how well they separate: 500 pairs of an untrained CLIP have 117, of a "
-        "trained one 34. The gap lies within the pairs and is divided out, as one direction.",
+        "trained one 34. The gap lies within the pairs and is divided out, as one direction. It depends on n.",
         invariances=("rotation", "translation", "scale", "swap"),
         least_n=2,
     ),
