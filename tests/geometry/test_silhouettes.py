@@ -57,7 +57,7 @@ def test_copies_are_at_no_distance():
     [
         ([], "there are no labellings; expected at least one"),
         ([[0, 0, 1, 1], [0, 0, 0, 0]], "all 4 labels are equal"),
-        ([[0, 1, 2, 3]], "each of the 4 rows has a label of its own; a silhouette needs a class of two"),
+        ([[0, 1, 2, 3]], "each of the 4 rows has a label of its own; expected a class of two rows"),
         ([[0, 1]], "2 labels for 4 rows"),
     ],
 )

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.spatial.distance import pdist
 
-from clip_geometry.geometry import alignment, matching_cosine, uniformity
+from clip_geometry.geometry import alignment, cross_uniformity, matching_cosine, standard_error, uniformity
 from clip_geometry.registry import InputError
 from support.clouds import cone
 from support.oracles_neighbors import uniformity as definition
@@ -102,3 +102,30 @@ def test_gradients_of_copies_are_finite():
 def test_gradients_of_alignment():
     x, y = (torch.from_numpy(cone(6, 3, np.random.default_rng(seed))) for seed in (0, 1))
     assert torch.autograd.gradcheck(lambda rows: alignment(rows, y), (x.requires_grad_(),))
+
+
+@pytest.mark.parametrize("block_size", [1, 7, 1024])
+def test_cross_modal_uniformity_leaves_matching_pairs_out(block_size):
+    rng = np.random.default_rng(0)
+    x, y = 0.3 * cone(30, 4, rng), 0.3 * cone(30, 4, rng)
+    potentials = np.exp(-2 * ((x[:, None] - y[None]) ** 2).sum(-1))
+    expected = np.log(potentials[~np.eye(30, dtype=bool)].mean())
+    assert cross_uniformity(x, y, block_size=block_size) == pytest.approx(expected, rel=1e-12)
+    assert cross_uniformity(x, x) == pytest.approx(uniformity(x), rel=1e-12)
+
+
+def test_the_authors_sum_is_ours_and_a_constant():
+    """log mean_i Σ_{j≠i} exp(−2‖x_i − y_j‖²) is larger by log(n − 1)."""
+    rng = np.random.default_rng(0)
+    x, y = cone(20, 4, rng), cone(20, 4, rng)
+    sums = [sum(np.exp(-2 * ((a - b) ** 2).sum()) for j, b in enumerate(y) if j != i) for i, a in enumerate(x)]
+    assert cross_uniformity(x, y) == pytest.approx(np.log(np.mean(sums)) - np.log(19), rel=1e-9)
+
+
+def test_gradient_and_error_of_the_cross_modal_one():
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(2, 6, 3, dtype=torch.float64, generator=generator).requires_grad_()
+    assert torch.autograd.gradcheck(cross_uniformity, (x, y))
+    x, y = np.random.default_rng(0).normal(size=(2, 50, 4)) / 2
+    expected = standard_error(cross_uniformity, x, y)
+    assert standard_error("cross_uniformity", x, y) == pytest.approx(expected, rel=1e-9)

@@ -8,6 +8,11 @@ from scipy.spatial.distance import cdist, pdist
 from scipy.special import logsumexp
 from sklearn.metrics import silhouette_score
 
+from support.oracles_agreement import AGREEMENT_ORACLES
+from support.oracles_classes import CLASS_ORACLES
+from support.oracles_dimension import DIMENSION_ORACLES
+from support.oracles_directional import DIRECTIONAL_ORACLES
+from support.oracles_modalities import MODALITY_ORACLES
 from support.oracles_neighbors import NEIGHBOR_ORACLES
 from support.oracles_objectives import OBJECTIVE_ORACLES
 
@@ -156,6 +161,11 @@ ORACLES = {
     "modality_silhouette[sqeuclidean]": lambda x, y: modality_silhouette(x, y, "sqeuclidean"),
     "modality_silhouette[cosine]": lambda x, y: modality_silhouette(x, y, "cosine"),
     "relative_modality_gap": relative_modality_gap,
+    **MODALITY_ORACLES,
+    **AGREEMENT_ORACLES,
+    **DIMENSION_ORACLES,
+    **DIRECTIONAL_ORACLES,
+    **CLASS_ORACLES,
     **NEIGHBOR_ORACLES,
     **OBJECTIVE_ORACLES,
 }

@@ -6,22 +6,41 @@ rows; numpy arrays, lists and tables give floats, and arrays where there is a nu
 
 from clip_geometry.geometry import objectives, random_network
 from clip_geometry.geometry._core.moments import Moments
+from clip_geometry.geometry.abid import abid
 from clip_geometry.geometry.agreement import linear_cka, mutual_knn
+from clip_geometry.geometry.calibration import NullCalibrated, null_calibrated
+from clip_geometry.geometry.collapse import NeuralCollapse, neural_collapse
+from clip_geometry.geometry.concentration import vmf_concentration
 from clip_geometry.geometry.cone import Cone, cone
 from clip_geometry.geometry.conformity import conformity, conformity_std
 from clip_geometry.geometry.cosine import average_cosine, matching_cosine, min_pairwise_cosine, random_cosine
 from clip_geometry.geometry.dimension import local_intrinsic_dimension, two_nn
+from clip_geometry.geometry.energy import energy_distance
 from clip_geometry.geometry.gap import modality_gap, modality_silhouette, relative_modality_gap
+from clip_geometry.geometry.gride import gride, gride_scales
 from clip_geometry.geometry.hubness import hubness
+from clip_geometry.geometry.hubs import Hubs, cross_hubs, hubs
+from clip_geometry.geometry.imbalance import information_imbalance
 from clip_geometry.geometry.isoscore import isoscore, isoscore_star, participation_ratio
+from clip_geometry.geometry.isotropy_tests import IsotropyTest, bingham_test, rayleigh_test, sphericity_test
+from clip_geometry.geometry.lidar import lidar, pair_lidar
+from clip_geometry.geometry.likelihood import whitened_log_likelihood
+from clip_geometry.geometry.lisi import clisi, ilisi, lisi
 from clip_geometry.geometry.measure import GROUPS, INVARIANCES, Measure, add_measure, by_group, measures, variant
+from clip_geometry.geometry.mixing import batch_asw, graph_connectivity, kbet
+from clip_geometry.geometry.neighbor_agreement import cknna, cycle_knn
+from clip_geometry.geometry.normality import sliced_normality
 from clip_geometry.geometry.null import null_value
 from clip_geometry.geometry.partition import PartitionIsotropy, partition_isotropy, partition_over
+from clip_geometry.geometry.rsa import rsa
 from clip_geometry.geometry.silhouette import silhouette, silhouette_samples
+from clip_geometry.geometry.sliced_wasserstein import gap_shift_share, sliced_wasserstein
+from clip_geometry.geometry.spectral import spectral_discrepancy
+from clip_geometry.geometry.spectrum import alpha_req, nesum
 from clip_geometry.geometry.spread import coordinate_spread, coordinate_std, effective_rank, singular_values
 from clip_geometry.geometry.type_cosine import inter_type_cosine, intra_type_cosine
 from clip_geometry.geometry.uncertainty import PermutationTest, permutation_test, standard_error
-from clip_geometry.geometry.uniformity import alignment, uniformity
+from clip_geometry.geometry.uniformity import alignment, cross_uniformity, uniformity
 from clip_geometry.registry import import_all
 
 import_all(__name__)  # a new file registers its measures by being there
@@ -30,26 +49,50 @@ __all__ = [
     "GROUPS",
     "INVARIANCES",
     "Cone",
+    "Hubs",
+    "IsotropyTest",
     "Measure",
     "Moments",
+    "NeuralCollapse",
+    "NullCalibrated",
     "PartitionIsotropy",
     "PermutationTest",
+    "abid",
     "add_measure",
     "alignment",
+    "alpha_req",
     "average_cosine",
+    "batch_asw",
+    "bingham_test",
     "by_group",
+    "cknna",
+    "clisi",
     "cone",
     "conformity",
     "conformity_std",
     "coordinate_spread",
     "coordinate_std",
+    "cross_hubs",
+    "cross_uniformity",
+    "cycle_knn",
     "effective_rank",
+    "energy_distance",
+    "gap_shift_share",
+    "graph_connectivity",
+    "gride",
+    "gride_scales",
     "hubness",
+    "hubs",
+    "ilisi",
+    "information_imbalance",
     "inter_type_cosine",
     "intra_type_cosine",
     "isoscore",
     "isoscore_star",
+    "kbet",
+    "lidar",
     "linear_cka",
+    "lisi",
     "local_intrinsic_dimension",
     "matching_cosine",
     "measures",
@@ -57,20 +100,32 @@ __all__ = [
     "modality_gap",
     "modality_silhouette",
     "mutual_knn",
+    "nesum",
+    "neural_collapse",
+    "null_calibrated",
     "null_value",
     "objectives",
+    "pair_lidar",
     "participation_ratio",
     "partition_isotropy",
     "partition_over",
     "permutation_test",
     "random_cosine",
     "random_network",
+    "rayleigh_test",
     "relative_modality_gap",
+    "rsa",
     "silhouette",
     "silhouette_samples",
     "singular_values",
+    "sliced_normality",
+    "sliced_wasserstein",
+    "spectral_discrepancy",
+    "sphericity_test",
     "standard_error",
     "two_nn",
     "uniformity",
     "variant",
+    "vmf_concentration",
+    "whitened_log_likelihood",
 ]

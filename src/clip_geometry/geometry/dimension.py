@@ -149,7 +149,7 @@ def _with_kept(x: Float[Matrix, "n d"], metric: Metric):
     return rows, distinct_rows(rows, tolerance=SAME_DIRECTION)
 
 
-def _duplicates(metric: Metric) -> Callable[..., str | None]:
+def duplicates(metric: Metric) -> Callable[..., str | None]:
     """The remark of a measure that drops duplicates."""
 
     def remark(x: Rows, **_) -> str | None:
@@ -182,7 +182,7 @@ _TWO_NN = Measure(
     unit="dimensions",
     invariances=("rotation", "translation", "scale"),
     least_n=3,
-    remark=_duplicates("euclidean"),
+    remark=duplicates("euclidean"),
     quadratic=True,
     smooth=False,
     reference="Facco et al. 2017, doi:10.1038/s41598-017-11873-y",
@@ -207,7 +207,7 @@ _LID = Measure(
     unit="dimensions",
     invariances=("rotation", "translation", "scale"),
     least_n=101,
-    remark=_duplicates("euclidean"),
+    remark=duplicates("euclidean"),
     quadratic=True,
     smooth=False,
     reference="Levina & Bickel 2004; MacKay & Ghahramani 2005",
@@ -215,7 +215,7 @@ _LID = Measure(
 _DIRECTIONS = {
     "least_d": 2,
     "invariances": ("rotation", "scale", "row scale"),
-    "remark": _duplicates("cosine"),
+    "remark": duplicates("cosine"),
     "by_default": False,
 }
 _CAI = {

@@ -106,7 +106,7 @@ def as_classes(labels: Labels, x: Float[Matrix, "n d"]) -> tuple[Int[Tensor, " n
     """as_codes where x is; an InputError where each row has a label of its own."""
     codes, k = as_codes(labels, len(x))
     if k == len(x):
-        raise InputError(f"each of the {k} rows has a label of its own; a silhouette needs a class of two")
+        raise InputError(f"each of the {k} rows has a label of its own; expected a class of two rows")
     return codes.to(x.device), k
 
 

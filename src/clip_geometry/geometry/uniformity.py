@@ -11,8 +11,7 @@ from clip_geometry.geometry._core.arguments import Integer, Number, block_number
 from clip_geometry.geometry._core.distances import squared_distances
 from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.left_out import LeftOut
-from clip_geometry.geometry._core.rows import Rows, as_aligned_matrices, as_matrix, blocks, mean_row, total
-from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.geometry._core.rows import Rows, about, as_aligned_matrices, as_matrix, blocks, mean_row, total
 from clip_geometry.geometry.measure import Measure, add_measure
 
 
@@ -69,9 +68,7 @@ def uniformity(x: Rows, *, t: Number = 2.0, block_size: Integer = 1024) -> Float
     """
     t, block_size = positive_number(t, "t"), block_number(block_size)
     x = as_matrix(x)
-    mean = mean_row(x)  # near rows far from the origin would cancel in products
-    streamed = isinstance(x, StreamedRows)
-    rows = x.map(lambda block, _: block.double() - mean, len(mean)) if streamed else x.double() - mean
+    rows = about(x, mean_row(x))
     sums = []
     for first, block in zip(range(0, len(rows), block_size), rows.split(block_size), strict=True):
         for start in range(first, len(rows), block_size):
@@ -96,6 +93,66 @@ def _left_out(rows: LeftOut, *, t: float = 2.0) -> Iterator[Tensor]:
         if len(left) > 1:
             sums[i, i] = _sums(t * squared_distances(left, left)[*torch.triu_indices(len(left), len(left), offset=1)])
     for block in range(rows.blocks):
+        kept = [each for pair, each in sums.items() if block not in pair]
+        yield _log_mean(_Sums(*(torch.stack(each) for each in zip(*kept, strict=True))))
+
+
+@in_kind
+def cross_uniformity(x: Rows, y: Rows, *, t: Number = 2.0, block_size: Integer = 1024) -> Float[Tensor, ""]:
+    """Cross-modal uniformity: log mean_{i≠j} exp(−t‖x_i − y_j‖²) over pairs that do not match, rows as given.
+
+    At most 0, where all rows of both sets coincide; lower is more uniform. On unit rows at least −4t, and about −2t for
+    many rows of high dimension spread evenly. O(n²d), in blocks, never an n × n matrix. Source: Fahim et al.
+    2024, after their cross-modal uniformity loss.
+
+    Args:
+        x: Rows, (n, d), n ≥ 2.
+        y: Rows, (n, d), aligned with x.
+        t: Inverse temperature, positive and finite.
+        block_size: Rows per block.
+
+    Returns:
+        The logarithm, a float (for tensors a 0-d float64 tensor).
+
+    Raises:
+        InputError: The numbers of rows or the dimensions differ, or t is not positive and finite.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> rows = np.random.default_rng(0).normal(size=(2, 100, 8))
+        >>> image, text = rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+        >>> round(cg.cross_uniformity(image, text), 3)
+        -3.088
+    """
+    t, block_size = positive_number(t, "t"), block_number(block_size)
+    x, y = as_aligned_matrices(x, y, ("image", "text"))
+    middle = (mean_row(x) + mean_row(y)) / 2
+    x, y = about(x, middle), about(y, middle)
+    sums = []
+    for first, block in zip(range(0, len(x), block_size), x.split(block_size), strict=True):
+        for start in range(0, len(y), block_size):
+            squares = squared_distances(block, y[start : start + block_size])
+            if start == first:
+                squares = squares[~torch.eye(len(block), dtype=torch.bool, device=block.device)]
+            if squares.numel():  # one pair has no others
+                sums.append(_sums(t * squares.flatten()))
+    return _log_mean(_Sums(*(torch.stack(each) for each in zip(*sums, strict=True))))
+
+
+def _cross_left_out(image: LeftOut, text: LeftOut, *, t: float = 2.0) -> Iterator[Tensor]:
+    """cross_uniformity without each block, from the sums over every two blocks. Both sets lose the same rows."""
+    middle = (mean_row(image.rows) + mean_row(text.rows)) / 2
+    x, y = image.rows.double() - middle, text.rows.double() - middle
+    sums = {}
+    for i in image.block_of.unique().tolist():
+        for j in image.block_of.unique().tolist():
+            left, right = image.block_of == i, image.block_of == j
+            squares = squared_distances(x[left], y[right])
+            if i == j:
+                squares = squares[~torch.eye(len(squares), dtype=torch.bool, device=x.device)]
+            if squares.numel():
+                sums[i, j] = _sums(t * squares.flatten())
+    for block in range(image.blocks):
         kept = [each for pair, each in sums.items() if block not in pair]
         yield _log_mean(_Sums(*(torch.stack(each) for each in zip(*kept, strict=True))))
 
@@ -173,5 +230,30 @@ add_measure(
         invariances=("rotation", "translation"),
         quadratic=True,
         reference="Wang & Isola 2020, arXiv:2005.10242",
+    )
+)
+add_measure(
+    Measure(
+        name="cross_uniformity",
+        streams=True,
+        title="Cross-modal uniformity",
+        brief="how evenly other items' texts lie around an image",
+        group="spread",
+        function=cross_uniformity,
+        left_out=_cross_left_out,
+        takes="distinct pairs",
+        summary="The logarithm of the mean Gaussian potential exp(−2 × squared distance) of images and texts of other "
+        "items.",
+        reading="0 where all rows coincide; unit rows that fill a sphere of many dimensions together tend to −4.",
+        caveat="A gap lowers it, as if the rows were spread: CLIP's modalities have −1.8 each and −3.3 across, and "
+        "after centering −1.8 across. Read it beside the uniformity of each modality. It depends on the scale of the "
+        "rows: compare unit rows only.",
+        formula="log mean_{i≠j} exp(−t‖x_i − y_j‖²), t = 2",
+        range=(-float("inf"), 0),
+        direction="lower is more uniform",
+        at_gaussian=None,
+        invariances=("rotation", "translation", "swap"),
+        quadratic=True,
+        reference="after Fahim et al. 2024, arXiv:2405.18570",
     )
 )

@@ -69,6 +69,10 @@ _INVERSE = Trend(lambda v: 1 / v, lambda y: 1 / y if y > 0 else np.inf, lambda v
 _EXTREME = "an extreme follows the rarest rows, which a sample lacks"
 _LIMIT = "it levels off, and isoscore[unbiased] estimates where"
 _SCALE = "sets of another size show another scale of the rows, whose trend need not go on"
+_SAMPLING = "the size of the sample adds a part that falls with n to one that stays"
+_SPECTRUM = "it is bound by n until n is far above d, and follows no simple trend"
+_KNN = "its trend bends: on known sets the interval of a line missed the true value in a third of cases"
+_TEST = "a test's statistic grows with n wherever there is an effect, and stays where there is none"
 # part of a measure's name → the trends to try, or why there is none
 TRENDS: Mapping[str, Sequence[Trend] | str] = {
     ".same_modality_at_": (_LOGIT, _EVENT),
@@ -80,11 +84,36 @@ TRENDS: Mapping[str, Sequence[Trend] | str] = {
     "min_pairwise_cosine": _EXTREME,
     "isoscore": _LIMIT,
     "objective_isotropy": _LIMIT,
-    "effective_rank": "it is bound by n until n is far above d, and follows no simple trend",
-    "mutual_knn": "its trend bends: on known sets the interval of a line missed the true value in a third of cases",
+    "effective_rank": _SPECTRUM,
+    "mutual_knn": _KNN,
+    "cycle_knn": _KNN,
+    "cknna": _KNN,
+    "alpha_req": _SPECTRUM,
+    "nesum": _SPECTRUM,
+    "lidar": _SPECTRUM,
+    "nc1": _SPECTRUM,
+    "nc2_": _SPECTRUM,
+    "vmf_concentration": "chance adds d/√n to it where directions are uniform, and less and less where they are not",
+    "rayleigh": _TEST,
+    "bingham": _TEST,
+    "sphericity": _TEST,
+    "sliced_normality": _TEST,
+    "gride": _SCALE,
+    "abid": _SCALE,
     "two_nn": _SCALE,
     "lid": _SCALE,
     "hubness": _SCALE,
+    "robin_hood": _SCALE,
+    "antihub_share": _SCALE,
+    "lisi": _SCALE,
+    "kbet": _SCALE,
+    "graph_connectivity": _SCALE,
+    "batch_asw": _SAMPLING,
+    "energy_distance": _SAMPLING,
+    "sliced_wasserstein": _SAMPLING,
+    "gap_shift_share": _SAMPLING,
+    "gromov_wasserstein": _SAMPLING,
+    "spectral_discrepancy": _SAMPLING,
     "retrieval[two_sided]": "how many items are relevant to a query may grow with the set, and the number follows it",
 }
 

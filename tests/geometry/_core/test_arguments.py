@@ -85,6 +85,18 @@ def fitted(make, *arguments):
 # every function that takes settings, and what it takes beside them
 CALLS = {
     "uniformity": (cg.uniformity, (X,)),
+    "cross_uniformity": (cg.cross_uniformity, (X, Y)),
+    "energy_distance": (cg.energy_distance, (X, Y)),
+    "sliced_wasserstein": (cg.sliced_wasserstein, (X, Y)),
+    "gap_shift_share": (cg.gap_shift_share, (X, Y)),
+    "gromov_wasserstein": (cg.gromov_wasserstein, (X, Y)),
+    "lisi": (cg.lisi, (X, LABELS)),
+    "ilisi": (cg.ilisi, (X, Y)),
+    "clisi": (cg.clisi, (X, LABELS)),
+    "kbet": (cg.kbet, (X, Y)),
+    "graph_connectivity": (cg.graph_connectivity, (X, Y)),
+    "hubs": (cg.hubs, (X,)),
+    "cross_hubs": (cg.cross_hubs, (X, Y)),
     "min_pairwise_cosine": (cg.min_pairwise_cosine, (X,)),
     "hubness": (cg.hubness, (X,)),
     "two_nn": (cg.two_nn, (X,)),

@@ -25,7 +25,7 @@ class LeftOut:
 
     def __init__(self, rows: Float[Tensor, "n d"], block_of: Int[Tensor, " n"], blocks: int, *, sums: bool = False):
         self.rows, self.block_of, self.blocks, self.sums = rows, block_of, blocks, sums
-        self._squares: dict[int, Tensor] = {}
+        self._squares: dict[tuple[int, bool], Tensor] = {}  # by block and center
         self._differences: dict[LeftOut, Tensor] = {}
 
     def __len__(self) -> int:
@@ -118,17 +118,17 @@ class LeftOut:
         rounding are 0.
         """
         squares, vectors = torch.linalg.eigh(self._product(self._plain, self._plain_product, block, center=False))
-        self._squares[block] = squares = _without_rounding(squares, len(self.rows))
+        self._squares[block, False] = squares = _without_rounding(squares, len(self.rows))
         return squares, vectors
 
     def squared_singular_values(self, block: int, *, center: bool) -> Float[Tensor, " r"]:
         """Of a subset, ascending; those below rounding are 0."""
-        if not center and block in self._squares:
-            return self._squares[block]
-        rows, product = (self._centered, self._centered_product) if center else (self._plain, self._plain_product)
-        require_spread(self.without(block))
-        squares = torch.linalg.eigvalsh(self._product(rows, product, block, center=center))
-        return _without_rounding(squares, len(self.rows))
+        if (block, center) not in self._squares:
+            rows, product = (self._centered, self._centered_product) if center else (self._plain, self._plain_product)
+            require_spread(self.without(block))
+            squares = torch.linalg.eigvalsh(self._product(rows, product, block, center=center))
+            self._squares[block, center] = _without_rounding(squares, len(self.rows))
+        return self._squares[block, center]
 
     @cached_property
     def _plain(self) -> Float[Tensor, "n d"]:

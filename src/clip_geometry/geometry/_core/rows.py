@@ -149,6 +149,13 @@ def mean_row(x: Float[Matrix, "n d"]) -> Float[Tensor, " d"]:
     return mean + torch.stack([(block - mean).sum(0) for block in blocks(x)]).sum(0) / len(x)
 
 
+def about(x: Float[Matrix, "n d"], center: Float[Tensor, " d"]) -> Float[Matrix, "n d"]:
+    """The rows less `center`, in float64: products of rows far from the origin would cancel."""
+    if isinstance(x, StreamedRows):
+        return x.map(lambda block, _: block.double() - center, len(center))
+    return x.double() - center
+
+
 def _streamed_mean(x: StreamedRows) -> Float[Tensor, " d"]:
     """In one pass, about the first row: exact, too, where all rows are equal."""
     if "mean" not in x.known:

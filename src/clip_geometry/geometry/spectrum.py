@@ -1,0 +1,151 @@
+"""The shape of the eigenspectrum: how fast the variances along the principal directions fall."""
+
+from collections.abc import Iterator
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from clip_geometry.geometry._core.arguments import Integer, whole_number
+from clip_geometry.geometry._core.kinds import in_kind
+from clip_geometry.geometry._core.left_out import LeftOut
+from clip_geometry.geometry._core.moments import RowsOrMoments, as_moments
+from clip_geometry.geometry._core.rows import Rows, as_matrix, require_spread
+from clip_geometry.geometry.measure import Measure, add_measure
+from clip_geometry.geometry.spread import singular_values
+from clip_geometry.registry import InputError
+
+ROUNDING = 1e-12  # of the largest singular value: smaller ones are made of last digits
+
+
+@in_kind
+def alpha_req(x: Rows, *, first: Integer = 1, last: Integer | None = None) -> Float[Tensor, ""]:
+    """α-ReQ: exponent α of the power law λ_j ~ j^{−α} of the covariance's eigenvalues (Agrawal et al. 2022).
+
+    Minus the slope of log λ_j on log j over the ranks j = `first` … `last`, each weighted by 1/j, so that equal
+    stretches of log j count alike, as the authors fit it. 0 where all directions carry as much; values near 1 were
+    found to go with good transfer, larger ones mean that few directions carry nearly all. At least 0.
+
+    Args:
+        x: Rows, (n, d), n ≥ 3, d ≥ 2.
+        first: First rank. The authors' fits take ranks 12 to 100.
+        last: Last rank; None for all. Eigenvalues that are zero up to rounding are left out.
+
+    Returns:
+        α, a float (for tensors a 0-d float64 tensor).
+
+    Raises:
+        InputError: All rows are equal, or fewer than two eigenvalues are left.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(2000, 8)) / np.arange(1, 9)  # variances 1/j²
+        >>> round(cg.alpha_req(x), 2)
+        1.98
+    """
+    first = whole_number(first, "first")
+    last = None if last is None else whole_number(last, "last", least=first + 1)
+    x = as_matrix(x, least=3, least_d=2)
+    require_spread(x)
+    return _slope(singular_values(x, center=True)[: len(x) - 1], first, last)
+
+
+def _slope(values: Float[Tensor, " k"], first: int = 1, last: int | None = None) -> Float[Tensor, ""]:
+    """From the singular values, descending."""
+    count = int((values > ROUNDING * values[0]).sum())
+    logs = 2 * values[first - 1 : min(count, last or count)].log()
+    if len(logs) < 2:
+        raise InputError(f"{count} eigenvalues are not zero; alpha_req needs two from rank {first} on")
+    ranks = torch.arange(first, first + len(logs), dtype=torch.float64, device=logs.device)
+    weights, ranks = 1 / ranks, ranks.log()
+    ranks = ranks - (weights * ranks).sum() / weights.sum()
+    return -(weights * ranks * logs).sum() / (weights * ranks.square()).sum()
+
+
+def _slope_left_out(rows: LeftOut) -> Iterator[Tensor]:
+    """alpha_req without each block."""
+    for block in range(rows.blocks):
+        yield _slope(rows.squared_singular_values(block, center=True).sqrt().flip(0))
+
+
+@in_kind
+def nesum(x: RowsOrMoments) -> Float[Tensor, ""]:
+    """NESum: the eigenvalues of the covariance in units of the largest, summed (He & Ozay 2022).
+
+    Σ_j λ_j/λ_1, also known as the stable rank of the centered rows. In [1, min(n − 1, d)]; higher is more isotropic.
+
+    Args:
+        x: Rows, (n, d), or `Moments`; n ≥ 2.
+
+    Returns:
+        The sum, a float (for tensors a 0-d float64 tensor).
+
+    Raises:
+        InputError: All rows are equal.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> x = np.random.default_rng(0).normal(size=(100, 8))
+        >>> round(cg.nesum(x), 2)
+        5.14
+    """
+    products = as_moments(x).M2
+    return products.trace() / torch.linalg.eigvalsh(products)[-1]
+
+
+def _nesum_left_out(rows: LeftOut) -> Iterator[Tensor]:
+    for block in range(rows.blocks):
+        values = rows.squared_singular_values(block, center=True)
+        yield values.sum() / values[-1]
+
+
+add_measure(
+    Measure(
+        name="alpha_req",
+        depends_on_n=True,
+        streams=True,
+        title="Eigenspectrum decay (α-ReQ)",
+        brief="how fast the variances along directions fall",
+        group="isotropy",
+        function=alpha_req,
+        left_out=_slope_left_out,
+        takes="rows",
+        summary="The exponent of the power law by which the variances along the principal directions fall.",
+        reading="0 means equal variances, 1 that the j-th direction has 1/j of the first; the larger, the fewer "
+        "directions carry the rows. Trained encoders of good transfer were found near 1.",
+        caveat="A power law is fitted whether or not there is one. All ranks count here; published values take a "
+        "middle range. The smallest of n − 1 eigenvalues are far too small where n is near d: compare equal n only.",
+        formula="−slope of log λ_j on log j with weights 1/j, λ the eigenvalues of the covariance",
+        range=(0, float("inf")),
+        direction="lower is more isotropic",
+        at_gaussian=0,
+        invariances=("rotation", "translation", "scale"),
+        least_n=3,
+        least_d=2,
+        reference="Agrawal et al. 2022, NeurIPS, α-ReQ; weights of Stringer et al. 2019, doi:10.1038/s41586-019-1346-5",
+    )
+)
+add_measure(
+    Measure(
+        name="nesum",
+        depends_on_n=True,
+        streams=True,
+        title="Normalized eigenvalue sum (NESum)",
+        brief="total variance in units of the largest direction's",
+        group="isotropy",
+        function=nesum,
+        left_out=_nesum_left_out,
+        takes="rows",
+        summary="The total variance over that of the direction of largest variance.",
+        reading="At d all directions carry the same variance, at 1 one carries all.",
+        caveat="The largest direction alone decides, so that one outlier among directions, or among rows, lowers it "
+        "although all others are even. Noise of n rows stays well below d unless n is much larger.",
+        formula="Σ_j λ_j/λ_1, λ the eigenvalues of the covariance",
+        range=(1, "d"),
+        direction="higher is more isotropic",
+        at_gaussian=None,  # tends to d, but by as little as 1/√n
+        unit="dimensions",
+        invariances=("rotation", "translation", "scale"),
+        reference="He & Ozay 2022, ICML, PMLR 162:8602",
+    )
+)

@@ -1,0 +1,82 @@
+import numpy as np
+import pytest
+import torch
+
+from clip_geometry.geometry import Moments, alpha_req, nesum, null_value, standard_error
+from clip_geometry.registry import InputError
+from support.clouds import rotation
+
+SEEDS = range(3)
+
+
+def with_variances(variances, n, rng):
+    """Rows whose covariance has exactly these eigenvalues."""
+    d = len(variances)
+    basis = np.linalg.qr(np.column_stack([np.ones(n), rng.normal(size=(n, d))]))[0][:, 1:]
+    return basis * np.sqrt(variances) @ rotation(d, rng) + rng.normal(size=d)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("alpha", [0.4, 1.0, 2.5])
+def test_a_power_law_has_its_exponent_over_any_ranks(seed, alpha):
+    x = with_variances(np.arange(1, 31.0) ** -alpha, 80, np.random.default_rng(seed))
+    assert alpha_req(x) == pytest.approx(alpha, rel=1e-9)
+    assert alpha_req(x, first=5, last=20) == pytest.approx(alpha, rel=1e-9)
+
+
+def test_only_the_chosen_ranks_count():
+    variances = np.arange(1, 31.0) ** -1
+    variances[[0, 29]] = 5, 1e-3
+    x = with_variances(variances, 80, np.random.default_rng(0))
+    assert alpha_req(x, first=2, last=29) == pytest.approx(1, rel=1e-9)
+    assert alpha_req(x) > 1.1
+    assert alpha_req(x, first=2, last=1000) == alpha_req(x, first=2)
+
+
+def test_agrees_with_the_authors_fit():
+    """stringer_get_powerlaw of the α-ReQ code, whose ranks count from 0, in other words."""
+    values = np.sort(np.random.default_rng(0).gamma(1, size=40))[::-1]
+    ranks = np.arange(11, 31)
+    y, at = np.log(values[ranks]), ranks + 1
+    x = np.stack([-np.log(at), np.ones(20)], axis=1)
+    w = 1 / at[:, None]
+    expected = np.linalg.solve(x.T @ (x * w), (w * x).T @ y)[0]
+    rows = with_variances(values, 90, np.random.default_rng(1))
+    assert alpha_req(rows, first=12, last=31) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nesum_of_known_variances(seed):
+    variances = np.array([4.0, 3, 3, 1, 0.5])
+    x = with_variances(variances, 30, np.random.default_rng(seed))
+    assert nesum(x) == pytest.approx(11.5 / 4, rel=1e-12)
+    assert float(nesum(Moments.of(torch.from_numpy(x)))) == pytest.approx(11.5 / 4, rel=1e-12)
+
+
+def test_noise_of_many_rows_comes_near_d():
+    assert null_value("nesum", 400_000, 3) == pytest.approx(3, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["alpha_req", "nesum"])
+@pytest.mark.parametrize("n", [30, 60])
+def test_jackknife_from_shared_work_is_that_of_each_subset(name, n):
+    x = np.random.default_rng(0).normal(size=(n, 40)) / np.arange(1, 41)
+    function = {"alpha_req": alpha_req, "nesum": nesum}[name]
+    assert standard_error(name, x, blocks=6) == pytest.approx(standard_error(function, x, blocks=6), rel=1e-6)
+
+
+@pytest.mark.parametrize("function", [alpha_req, nesum])
+def test_gradients(function):
+    x = torch.from_numpy(with_variances(np.array([4.0, 3, 2, 1]), 9, np.random.default_rng(0)))
+    assert torch.autograd.gradcheck(function, (x.requires_grad_(),))
+
+
+def test_too_few_eigenvalues():
+    line = np.outer(np.arange(6.0), [1.0, 2.0, 3.0])
+    with pytest.raises(InputError, match="1 eigenvalues are not zero; alpha_req needs two from rank 1 on"):
+        alpha_req(line)
+    with pytest.raises(InputError, match="last = 3; expected a whole number from 4"):
+        alpha_req(np.random.default_rng(0).normal(size=(9, 8)), first=3, last=3)
+    for function in (alpha_req, nesum):
+        with pytest.raises(InputError, match="all 5 rows of x are equal"):
+            function(np.ones((5, 3)))

@@ -1,0 +1,163 @@
+"""Definitions of the measures of two modalities as distributions, of their mixing, and of hubs: from other libraries,
+or in plain loops written from the papers' formulas."""
+
+import mpmath
+import numpy as np
+import ot
+from scipy.optimize import brentq
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+from scipy.stats import chisquare
+from sklearn.metrics import silhouette_samples
+
+from clip_geometry.geometry.sliced_wasserstein import random_directions
+from support.oracles_neighbors import neighbors, unit
+
+
+def pairwise(x, y):
+    return np.array([np.sqrt(((y - row) ** 2).sum(1)) for row in x])
+
+
+def energy_distance(x, y, center=False):
+    if center:
+        x, y = x - x.mean(0), y - y.mean(0)
+    return 2 * pairwise(x, y).mean() - pairwise(x, x).mean() - pairwise(y, y).mean()
+
+
+def sliced_squares(x, y):
+    """‖difference of the means‖²/d, and POT's squared distance about the means along our directions."""
+    axes = random_directions(x.shape[1], 512, 0).numpy()
+    rest = ot.sliced_wasserstein_distance(x - x.mean(0), y - y.mean(0), projections=axes, p=2) ** 2
+    return ((x.mean(0) - y.mean(0)) ** 2).mean(), rest
+
+
+def cross_uniformity(x, y, t=2):
+    with mpmath.workdps(40):
+        squares = [((a - b) ** 2).sum() for i, a in enumerate(x) for j, b in enumerate(y) if i != j]
+        return float(mpmath.log(mpmath.fsum(mpmath.exp(-t * mpmath.mpf(float(s))) for s in squares) / len(squares)))
+
+
+def spectral_discrepancy(x, y):
+    shares = []
+    for rows in (x, y):
+        values = np.zeros(max(x.shape[1], y.shape[1]))
+        values[: rows.shape[1]] = np.linalg.eigvalsh(np.atleast_2d(np.cov(rows.T)))[::-1]
+        shares.append(values / values.sum())
+    return np.abs(shares[0] - shares[1]).sum() / 2
+
+
+def gromov_wasserstein(x, y):
+    c, d = pairwise(x, x), pairwise(y, y)
+    unit_of = max(c.max(), d.max())
+    c, d = c / unit_of, d / unit_of
+    squared = ot.gromov.gromov_wasserstein2(c, d, tol_rel=1e-14, tol_abs=1e-14)
+    return squared / ((c**2).mean() + (d**2).mean())
+
+
+def lisi(x, labels, k=90):
+    """Korsunsky et al. 2019, one row after the other, with Brent's method in place of their bisection."""
+    labels, found, values = np.asarray(labels), neighbors(x, k), []
+    for row, near in zip(x, found, strict=True):
+        r = np.sqrt(((x[near] - row) ** 2).sum(1))
+        values.append(1 / simpson(r, labels[near], k / 3))
+    return np.array(values)
+
+
+def simpson(r, labels, perplexity):
+    gaps = (r - r.min()) / max((r - r.min()).max(), 1e-300)
+
+    def weights(log_beta):
+        p = np.exp(-np.exp(log_beta) * gaps)
+        return p / p.sum()
+
+    def excess(log_beta):
+        p = weights(log_beta)
+        return -(p * np.log(np.where(p > 0, p, 1))).sum() - np.log(perplexity)
+
+    if (gaps == 0).sum() >= perplexity:
+        p = (gaps == 0) / (gaps == 0).sum()
+    else:
+        p = weights(brentq(excess, -5, 60, xtol=1e-15, rtol=1e-15))
+    return sum(p[labels == label].sum() ** 2 for label in set(labels.tolist()))
+
+
+def together(x, y):
+    return np.concatenate([x, y]), np.repeat([0, 1], [len(x), len(y)])
+
+
+def clisi(x, labels):
+    count = len(set(np.asarray(labels).tolist()))
+    return (count - np.median(lisi(x, labels))) / (count - 1)
+
+
+def kbet(x, y, k=50):
+    both, modality = together(x, y)
+    expected = k * np.bincount(modality) / len(both)
+    accepted = []
+    for i, near in enumerate(neighbors(both, k - 1)):
+        counts = np.bincount(modality[[i, *near]], minlength=2)
+        accepted.append(chisquare(counts, expected).pvalue >= 0.05)
+    return np.mean(accepted)
+
+
+def graph_connectivity(x, y, labels=None, k=15):
+    both, _ = together(x, y)
+    labels = np.zeros(len(both)) if labels is None else np.concatenate(labels)
+    near = neighbors(both, k)
+    edges = (np.ones(near.size), (np.repeat(np.arange(len(both)), k), near.ravel()))
+    graph = coo_matrix(edges, shape=(len(both), len(both))).tocsr()
+    shares = []
+    for label in np.unique(labels):
+        mine = labels == label
+        _, component = connected_components(graph[mine][:, mine], directed=False)
+        shares.append(np.bincount(component).max() / mine.sum())
+    return np.mean(shares)
+
+
+def batch_asw(x, y, labels=None):
+    both, modality = together(x, y)
+    labels = np.zeros(len(both)) if labels is None else np.concatenate(labels)
+    means = []
+    for label in np.unique(labels):
+        mine = labels == label
+        if 1 < len(set(modality[mine])) < mine.sum():
+            distances = pairwise(both[mine], both[mine])
+            means.append(np.mean(1 - np.abs(silhouette_samples(distances, modality[mine], metric="precomputed"))))
+    return np.mean(means)
+
+
+def occurrences(x, queries=None, k=10):
+    if queries is None:
+        found = neighbors(unit(x), k)
+    else:
+        found = np.argsort(pairwise(unit(queries), unit(x)), axis=1, kind="stable")[:, :k]
+    return np.array([(found == i).sum() for i in range(len(x))])
+
+
+def robin_hood(counts):
+    """The largest distance of the Lorenz curve from equality."""
+    lorenz = np.concatenate([[0], np.sort(counts).cumsum() / counts.sum()])
+    return (np.linspace(0, 1, len(lorenz)) - lorenz).max()
+
+
+MODALITY_ORACLES = {
+    "energy_distance": energy_distance,
+    "energy_distance[centered]": lambda x, y: energy_distance(x, y, center=True),
+    "sliced_wasserstein": lambda x, y: np.sqrt(sum(sliced_squares(x, y))),
+    "sliced_wasserstein[centered]": lambda x, y: np.sqrt(sliced_squares(x, y)[1]),
+    "gap_shift_share": lambda x, y: sliced_squares(x, y)[0] / sum(sliced_squares(x, y)),
+    "cross_uniformity": cross_uniformity,
+    "spectral_discrepancy": spectral_discrepancy,
+    "gromov_wasserstein": gromov_wasserstein,
+    "ilisi": lambda x, y: np.median(lisi(*together(x, y))) - 1,
+    "clisi": clisi,
+    "kbet": kbet,
+    "graph_connectivity": graph_connectivity,
+    "batch_asw": batch_asw,
+    "robin_hood": lambda x: robin_hood(occurrences(x)),
+    "robin_hood[image_to_text]": lambda x, y: robin_hood(occurrences(y, x)),
+    "robin_hood[text_to_image]": lambda x, y: robin_hood(occurrences(x, y)),
+    "antihub_share": lambda x: np.mean(occurrences(x) == 0),
+    "antihub_share[image_to_text]": lambda x, y: np.mean(occurrences(y, x) == 0),
+    "antihub_share[text_to_image]": lambda x, y: np.mean(occurrences(x, y) == 0),
+}
