@@ -57,7 +57,7 @@ class Isotropy(GeometryExperiment):
         return facts
 
     @classmethod
-    def sentences(cls, planned: "Sequence[Isotropy]") -> list[str]:
+    def sentences(cls, planned: Sequence[Any]) -> list[str]:
         """I1 of the first pipeline as defined and as published, beside random bases; then of the other pipelines."""
         from clip_geometry.report.numbers import plus_minus
         from clip_geometry.report.words import Words
