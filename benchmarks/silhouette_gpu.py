@@ -89,7 +89,7 @@ def rate(kind, size):
 def alone(products, size, device, matrix_size):
     """Ours, its share of the matrix rate, and its error."""
     from clip_geometry import silhouette
-    from clip_geometry.geometry.checked_silhouette import checked_silhouette
+    from clip_geometry.geometry.clusters.checked_silhouette import checked_silhouette
 
     rows, labels = setup(device, **size)
     silhouette(rows[: size["n"] // 50 + 20], labels[: size["n"] // 50 + 20], products=products)  # compiles

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 import clip_geometry as cg
-from clip_geometry.geometry.adjusted_cosine import adjusted_type_cosines
-from clip_geometry.geometry.sampled_dimension import neighborhoods
+from clip_geometry.geometry.clusters.adjusted_cosine import adjusted_type_cosines
+from clip_geometry.geometry.dimension.sampled import neighborhoods
 
 
 def main() -> None:

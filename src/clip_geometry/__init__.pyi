@@ -117,8 +117,8 @@ from clip_geometry.geometry import uniformity as uniformity
 from clip_geometry.geometry import variant as variant
 from clip_geometry.geometry import vmf_concentration as vmf_concentration
 from clip_geometry.geometry import whitened_log_likelihood as whitened_log_likelihood
-from clip_geometry.geometry.checked_silhouette import checked_silhouette as checked_silhouette
-from clip_geometry.geometry.sampled_silhouette import sampled_silhouette as sampled_silhouette
+from clip_geometry.geometry.clusters.checked_silhouette import checked_silhouette as checked_silhouette
+from clip_geometry.geometry.clusters.sampled_silhouette import sampled_silhouette as sampled_silhouette
 from clip_geometry.losses import CosReg as CosReg
 from clip_geometry.losses import IStar as IStar
 from clip_geometry.losses import SIGReg as SIGReg

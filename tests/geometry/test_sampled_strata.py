@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from clip_geometry.geometry.sampled_silhouette import in_proportion, random_ranks, strata
+from clip_geometry.geometry.clusters.sampled_silhouette import in_proportion, random_ranks, strata
 
 SIZES = {"even": [10] * 7, "uneven": [500, 1, 1, 80, 3, 3, 1, 200], "one large": [1000, 1], "tiny": [1] * 30 + [2]}
 

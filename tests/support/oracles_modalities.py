@@ -10,7 +10,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.stats import chisquare
 from sklearn.metrics import silhouette_samples
 
-from clip_geometry.geometry.sliced_wasserstein import random_directions
+from clip_geometry.geometry.distributions.sliced_wasserstein import random_directions
 from support.oracles_neighbors import neighbors, unit
 
 

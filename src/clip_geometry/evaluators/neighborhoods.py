@@ -11,7 +11,7 @@ from clip_geometry.evaluators.top import top
 from clip_geometry.geometry._core.arguments import Integer, whole_number
 from clip_geometry.geometry._core.kinds import as_given, in_kind
 from clip_geometry.geometry._core.rows import Rows
-from clip_geometry.geometry.agreement import shared_neighbors
+from clip_geometry.geometry.agreement.similarity import shared_neighbors
 from clip_geometry.registry import InputError, shown
 
 

@@ -20,14 +20,14 @@ from clip_geometry.geometry._core.rows import (
     total,
 )
 from clip_geometry.geometry._core.streamed import StreamedRows, cat
+from clip_geometry.geometry.clusters.silhouette import Metric, from_means, silhouette
+from clip_geometry.geometry.clusters.silhouettes import silhouette_left_out
 from clip_geometry.geometry.cosine import (
     distances_from_sums,
     mean_cosine_distance,
     unit_differences,
 )
 from clip_geometry.geometry.measure import Measure, add_measure, variant
-from clip_geometry.geometry.silhouette import Metric, from_means, silhouette
-from clip_geometry.geometry.silhouettes import silhouette_left_out
 from clip_geometry.registry import InputError
 
 if TYPE_CHECKING:

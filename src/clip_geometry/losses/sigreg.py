@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from clip_geometry.geometry._core.arguments import Integer, seed_number, whole_number
-from clip_geometry.geometry.normality import epps_pulley, random_directions
+from clip_geometry.geometry.distributions.normality import epps_pulley, random_directions
 from clip_geometry.losses.hidden import Hidden, Layers, weight
 
 

@@ -7,11 +7,11 @@ import torch
 
 import clip_geometry as cg
 from clip_geometry.geometry._core.arguments import flag, members, positive_number, seed_number, whole_number
-from clip_geometry.geometry.adjusted_cosine import adjusted_type_cosines
+from clip_geometry.geometry.clusters.adjusted_cosine import adjusted_type_cosines
+from clip_geometry.geometry.clusters.silhouettes import silhouettes
+from clip_geometry.geometry.dimension.sampled import neighborhoods
 from clip_geometry.geometry.measure import measures
 from clip_geometry.geometry.random_network import kernel, layer_norm, linear
-from clip_geometry.geometry.sampled_dimension import neighborhoods
-from clip_geometry.geometry.silhouettes import silhouettes
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import transforms
 

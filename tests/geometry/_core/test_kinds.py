@@ -10,9 +10,9 @@ from clip_geometry.geometry import measures, variant
 from clip_geometry.geometry._core.kinds import as_given
 from clip_geometry.geometry._core.moments import Moments
 from clip_geometry.geometry._core.streamed import StreamedRows
-from clip_geometry.geometry.adjusted_cosine import adjusted_type_cosines
-from clip_geometry.geometry.sampled_dimension import neighborhoods
-from clip_geometry.geometry.silhouettes import silhouettes
+from clip_geometry.geometry.clusters.adjusted_cosine import adjusted_type_cosines
+from clip_geometry.geometry.clusters.silhouettes import silhouettes
+from clip_geometry.geometry.dimension.sampled import neighborhoods
 from support.clouds import MEASURES, arguments, cone, labels_for
 
 # of neighbors, which are looked for without a gradient, and a sample

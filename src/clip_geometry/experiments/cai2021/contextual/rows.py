@@ -12,11 +12,11 @@ from torch import Tensor
 
 from clip_geometry.experiments.cai2021.contextual.config import ContextualConfig
 from clip_geometry.geometry import average_cosine, inter_type_cosine, intra_type_cosine, isoscore
-from clip_geometry.geometry.adjusted_cosine import adjusted_type_cosines
-from clip_geometry.geometry.dimension import Estimator, Metric
-from clip_geometry.geometry.sampled_dimension import Neighborhoods, neighborhoods
-from clip_geometry.geometry.silhouettes import silhouettes
-from clip_geometry.geometry.type_cosine import skipped_types
+from clip_geometry.geometry.clusters.adjusted_cosine import adjusted_type_cosines
+from clip_geometry.geometry.clusters.silhouettes import silhouettes
+from clip_geometry.geometry.clusters.type_cosine import skipped_types
+from clip_geometry.geometry.dimension.nearest import Estimator, Metric
+from clip_geometry.geometry.dimension.sampled import Neighborhoods, neighborhoods
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Row
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from clip_geometry.geometry import silhouette, silhouette_samples
-from clip_geometry.geometry.checked_silhouette import checked_silhouette
+from clip_geometry.geometry.clusters.checked_silhouette import checked_silhouette
 from clip_geometry.registry import InputError
 
 

@@ -8,7 +8,7 @@ from clip_geometry.geometry._core.arguments import Integer
 from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.neighbors import as_rows_with_neighbors, nearest
 from clip_geometry.geometry._core.rows import Rows, as_rows
-from clip_geometry.geometry.dimension import different_rows, duplicates
+from clip_geometry.geometry.dimension.nearest import different_rows, duplicates
 from clip_geometry.geometry.measure import Measure, add_measure
 
 ENTRIES = 2**21  # of the differences to neighbors that are taken at a time

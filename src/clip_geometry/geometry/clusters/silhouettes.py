@@ -17,7 +17,7 @@ from clip_geometry.geometry._core.distances import distances, single_is_exact
 from clip_geometry.geometry._core.kinds import arrays_in_kind
 from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.rows import Labels, Rows, as_rows
-from clip_geometry.geometry.silhouette import as_classes, from_means
+from clip_geometry.geometry.clusters.silhouette import as_classes, from_means
 from clip_geometry.registry import InputError, shown
 
 BLOCK = 1024  # rows: 8 MB of float64 distances

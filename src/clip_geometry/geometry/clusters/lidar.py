@@ -7,9 +7,9 @@ from torch import Tensor
 from clip_geometry.geometry._core.arguments import Number, positive_number
 from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.rows import Labels, Rows, as_aligned, as_rows
-from clip_geometry.geometry.collapse import ROUNDING, ClassMeans
+from clip_geometry.geometry.clusters.collapse import ROUNDING, ClassMeans
+from clip_geometry.geometry.clusters.silhouette import as_classes
 from clip_geometry.geometry.measure import Measure, add_measure, variant
-from clip_geometry.geometry.silhouette import as_classes
 from clip_geometry.registry import InputError
 
 

@@ -8,8 +8,8 @@ from torch import Tensor
 from clip_geometry.geometry._core.arguments import Flag, flag, one_of
 from clip_geometry.geometry._core.kinds import Value, Values, in_kind
 from clip_geometry.geometry._core.rows import Labels, Rows, as_codes, as_rows, mean_row
+from clip_geometry.geometry.clusters.type_cosine import inter_type_cosine, intra_type_cosine
 from clip_geometry.geometry.cosine import average_cosine
-from clip_geometry.geometry.type_cosine import inter_type_cosine, intra_type_cosine
 from clip_geometry.registry import InputError
 
 ROUNDING = 1e-12  # of the mean's length: what subtracting it leaves of a row that is the mean

@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import silhouette_score
 
 from clip_geometry.geometry import silhouette
-from clip_geometry.geometry.silhouettes import silhouettes
+from clip_geometry.geometry.clusters.silhouettes import silhouettes
 from clip_geometry.registry import InputError
 from support.clouds import cone
 

@@ -138,7 +138,7 @@ def from_means(
 
 
 def _left_out(rows: LeftOut, labels: Labels) -> Iterator[Tensor]:
-    from clip_geometry.geometry.silhouettes import silhouette_left_out  # which is built on this module
+    from clip_geometry.geometry.clusters.silhouettes import silhouette_left_out  # which is built on this module
 
     return silhouette_left_out(rows, labels)
 

@@ -15,8 +15,8 @@ from clip_geometry.geometry._core.arguments import Integer, seed_number, whole_n
 from clip_geometry.geometry._core.kinds import Value, in_kind
 from clip_geometry.geometry._core.row_sums import sums_of_distances
 from clip_geometry.geometry._core.rows import Labels, Matrix, Rows, as_matrix
+from clip_geometry.geometry.clusters.silhouette import as_classes, from_means
 from clip_geometry.geometry.measure import add_measure, measures, variant
-from clip_geometry.geometry.silhouette import as_classes, from_means
 
 ROWS = 4096
 GROUPS = 20  # of references; the error's own relative error is about 1/√(2 · 19) = 16 %

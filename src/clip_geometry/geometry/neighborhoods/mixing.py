@@ -10,9 +10,9 @@ from clip_geometry.geometry._core.arguments import Integer, Number, real_number,
 from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.neighbors import nearest
 from clip_geometry.geometry._core.rows import Labels, Rows, as_codes, as_two_sets, as_values
-from clip_geometry.geometry.lisi import pooled
+from clip_geometry.geometry.clusters.silhouette import silhouette_samples
 from clip_geometry.geometry.measure import Measure, add_measure
-from clip_geometry.geometry.silhouette import silhouette_samples
+from clip_geometry.geometry.neighborhoods.lisi import pooled
 from clip_geometry.registry import InputError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from clip_geometry.geometry import inter_type_cosine, intra_type_cosine
-from clip_geometry.geometry.adjusted_cosine import AdjustedCosines, adjusted_type_cosines
+from clip_geometry.geometry.clusters.adjusted_cosine import AdjustedCosines, adjusted_type_cosines
 from clip_geometry.registry import InputError
 from support.clouds import cone
 

@@ -12,7 +12,7 @@ from clip_geometry.geometry._core.arguments import Integer, Number, one_of, seed
 from clip_geometry.geometry._core.kinds import Value, Values, as_given, in_kind
 from clip_geometry.geometry._core.neighbors import as_rows_with_neighbors, nearest
 from clip_geometry.geometry._core.rows import Rows
-from clip_geometry.geometry.dimension import (
+from clip_geometry.geometry.dimension.nearest import (
     ESTIMATORS,
     METRICS,
     Estimator,

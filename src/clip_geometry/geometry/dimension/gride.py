@@ -11,7 +11,7 @@ from clip_geometry.geometry._core.arguments import Integer, members, whole_numbe
 from clip_geometry.geometry._core.kinds import Value, in_kind
 from clip_geometry.geometry._core.neighbors import nearest
 from clip_geometry.geometry._core.rows import Rows, as_matrix
-from clip_geometry.geometry.dimension import different_rows, duplicates
+from clip_geometry.geometry.dimension.nearest import different_rows, duplicates
 from clip_geometry.geometry.measure import Measure, add_measure, variant
 from clip_geometry.registry import InputError, shown
 

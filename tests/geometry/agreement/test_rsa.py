@@ -47,7 +47,7 @@ def test_no_order_is_an_error():
 
 
 def test_too_many_pairs_for_memory(monkeypatch):
-    monkeypatch.setattr(sys.modules["clip_geometry.geometry.rsa"], "memory", lambda: 1000)
+    monkeypatch.setattr(sys.modules["clip_geometry.geometry.agreement.rsa"], "memory", lambda: 1000)
     x = torch.randn(20, 4)
     with pytest.raises(InputError, match="the 190 pairs of 20 rows do not fit into memory"):
         rsa(x, x)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from clip_geometry.geometry import local_intrinsic_dimension, two_nn
-from clip_geometry.geometry.sampled_dimension import neighborhoods
+from clip_geometry.geometry.dimension.sampled import neighborhoods
 from clip_geometry.registry import InputError
 
 ESTIMATORS = ("mackay", "levina-bickel", "cai2021")

@@ -10,7 +10,7 @@ from clip_geometry.geometry._core.kinds import Value, in_kind
 from clip_geometry.geometry._core.row_sums import sums_of_distances
 from clip_geometry.geometry._core.rows import Labels, Rows, as_rows
 from clip_geometry.geometry._kernels.fused_distances import Products
-from clip_geometry.geometry.silhouette import as_classes, from_means, silhouette_samples
+from clip_geometry.geometry.clusters.silhouette import as_classes, from_means, silhouette_samples
 
 CHECKED = 64
 

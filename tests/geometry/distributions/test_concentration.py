@@ -5,7 +5,7 @@ import torch
 from scipy.stats import vonmises_fisher
 
 from clip_geometry.geometry import vmf_concentration
-from clip_geometry.geometry.concentration import _bessel_ratio
+from clip_geometry.geometry.distributions.concentration import _bessel_ratio
 from clip_geometry.registry import InputError
 
 SEEDS = range(3)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from clip_geometry.geometry import sliced_normality
-from clip_geometry.geometry.normality import epps_pulley
+from clip_geometry.geometry.distributions.normality import epps_pulley
 
 SEEDS = range(3)
 GAUSSIAN = math.sqrt(2 * math.pi) * (1 - 1 / math.sqrt(3))

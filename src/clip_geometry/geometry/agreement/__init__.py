@@ -1,0 +1,1 @@
+"""Whether two spaces agree about the same items: similarities, neighbors, ranks, information."""

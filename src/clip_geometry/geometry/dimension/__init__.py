@@ -1,0 +1,1 @@
+"""Intrinsic dimension from the distances and angles of neighbors."""

@@ -1,0 +1,1 @@
+"""Rows as a distribution: distances of two, tests and fits of one."""

@@ -1,0 +1,1 @@
+"""Who is whose neighbor: hubs, and how modalities and classes mix."""
