@@ -12,9 +12,18 @@ TOPICS = {
         "results",
         "registry",
     ),
-    "Measures as functions": ("geometry", "geometry.checked_silhouette", "geometry.sampled_silhouette"),
+    "Measures as functions": (
+        *("geometry", "geometry.clusters.checked_silhouette", "geometry.clusters.sampled_silhouette"),
+    ),
     "Evaluators": ("evaluators",),
-    "Diagnose and repair": ("diagnosis", "diagnosis.comparison", "diagnosis.index", "diagnosis.search", "repairs"),
+    "Diagnose, repair and explore": (
+        "explorer",
+        "diagnosis",
+        "diagnosis.comparison",
+        "diagnosis.index",
+        "diagnosis.search",
+        "repairs",
+    ),
     "Transforms": ("transforms",),
     "Embed, read and export": (
         *("data", "encoders", "embedding.loop", "embedding.engines", "embedding.reading", "embeddings"),

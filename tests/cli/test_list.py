@@ -49,7 +49,7 @@ def test_list_measures_name_is_the_whole_entry(cli):
 def test_an_unknown_name_has_three_near_ones(refused):
     near = "'isoscore' or 'isoscore[unbiased]' or 'isoscore[package]'? (clip-geometry list measures names all)"
     assert refused("list", "measures", "isoscor") == f"unknown measure 'isoscor'; did you mean {near}"
-    assert "did you mean 'modality_gap' or 'modality_gap[cosine]' or 'relative_modality_gap'?" in refused(
+    assert "did you mean 'gap_shift_share' or 'modality_gap' or 'modality_gap[cosine]'?" in refused(
         "list", "measures", "gap"
     )
     assert "unknown transform 'whitn'; did you mean 'whiten(k)'" in refused("list", "transforms", "whitn")

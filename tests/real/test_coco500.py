@@ -123,8 +123,8 @@ def test_null_values_show_the_bias_of_small_samples(coco500):
 
 
 @pytest.mark.filterwarnings("ignore:procrustes was fitted on pairs of rank")
-def test_the_readme_says_what_procrustes_does_to_held_out_pairs(coco500):
-    """Five of the twenty splits of README's command. The size of the index decides, not the number of fitted pairs."""
+def test_the_commands_page_says_what_procrustes_does_to_held_out_pairs(coco500):
+    """Five of the twenty splits of the page's command. The size of the index decides, not the number of fitted pairs."""
     shares = runpy.run_path(str(ROOT / "scripts" / "held_out_pairs.py"))["shares"]
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     commands = " ".join((ROOT / "docs" / "commands.md").read_text(encoding="utf-8").split())

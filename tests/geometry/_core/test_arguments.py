@@ -8,6 +8,7 @@ import torch
 import clip_geometry as cg
 from clip_geometry.geometry._core.arguments import flag, members, positive_number, seed_number, whole_number
 from clip_geometry.geometry.clusters.adjusted_cosine import adjusted_type_cosines
+from clip_geometry.geometry.clusters.lidar import pair_lidar
 from clip_geometry.geometry.clusters.silhouettes import silhouettes
 from clip_geometry.geometry.dimension.sampled import neighborhoods
 from clip_geometry.geometry.measure import measures
@@ -97,6 +98,18 @@ CALLS = {
     "graph_connectivity": (cg.graph_connectivity, (X, Y)),
     "hubs": (cg.hubs, (X,)),
     "cross_hubs": (cg.cross_hubs, (X, Y)),
+    "abid": (cg.abid, (X,)),
+    "gride": (cg.gride, (X,)),
+    "gride_scales": (cg.gride_scales, (X,)),
+    "alpha_req": (cg.alpha_req, (X,)),
+    "sliced_normality": (cg.sliced_normality, (X,)),
+    "whitened_log_likelihood": (cg.whitened_log_likelihood, (X,)),
+    "lidar": (cg.lidar, (X, LABELS)),
+    "pair_lidar": (pair_lidar, (X, Y)),
+    "cknna": (cg.cknna, (X, Y)),
+    "cycle_knn": (cg.cycle_knn, (X, Y)),
+    "information_imbalance": (cg.information_imbalance, (X, Y)),
+    "null_calibrated": (cg.null_calibrated, ("mutual_knn", X, Y)),
     "min_pairwise_cosine": (cg.min_pairwise_cosine, (X,)),
     "hubness": (cg.hubness, (X,)),
     "two_nn": (cg.two_nn, (X,)),
@@ -141,11 +154,13 @@ CALLS = {
     "least_squares": fitted(cg.LeastSquares),
     "IStar": (cg.IStar, ()),
     "CosReg": (cg.CosReg, ()),
+    "SIGReg": (cg.SIGReg, ()),
 }
 REQUIRED = {
     "pca": {"k": 2},
     "cluster_center": {"k": 2},
     "IStar": {"lambda_": 1.0},
+    "SIGReg": {"lambda_": 1.0},
     "linear": {"fan_in": 1, "weight": 1.0},
 }
 WRONG = (

@@ -6,7 +6,7 @@ import torch
 from sklearn.metrics import silhouette_samples as sklearn_samples
 
 from clip_geometry.geometry import measures, silhouette, silhouette_samples
-from clip_geometry.geometry import sampled_silhouette as module
+from clip_geometry.geometry.clusters import sampled_silhouette as module
 from clip_geometry.geometry.clusters.sampled_silhouette import sampled_silhouette
 from clip_geometry.registry import InputError
 from support.clouds import cone

@@ -1,6 +1,5 @@
 """GRIDE: intrinsic dimension at a scale, from the ratio of the distances to the k-th and the 2k-th neighbor."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -48,7 +47,7 @@ def gride(x: Rows, *, k: Integer = 8) -> Float[Tensor, ""]:
     return _dimension((distances[:, -1] / distances[:, k - 1]).log(), k)
 
 
-def gride_scales(x: Rows, *, scales: Iterable[int] = SCALES) -> dict[int, Value]:
+def gride_scales(x: Rows, *, scales: Any = SCALES) -> dict[int, Value]:
     """`gride` over several scales, from one search of neighbors.
 
     A dimension that stays the same over the scales is one of the data; one that falls with k is that of noise, or of
