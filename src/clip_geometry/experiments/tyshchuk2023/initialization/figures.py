@@ -25,6 +25,7 @@ Frame = Any  # a pandas.DataFrame, whose selections a type checker takes for arr
 
 MILLION = 1e6
 SWEEP = 6  # models from which on they are drawn against their size rather than one by one
+PAPER = {"ViT-B-32": 5, "RN50": 6, "RN101": 7}  # the figures of Tyshchuk et al. 2023
 BIASES = {False: "as initialized", True: "zero biases"}
 # which operations make up a line, and how far before the end of their block they are drawn
 STREAM = {
@@ -282,8 +283,10 @@ def draw_initialization(
             drawn[f"layers_{k}"] = Drawing(title, layer_curves(panels), _layers_caption(own))
         first = own[own.seed == finals[finals.model == model].seed.iloc[0]]
         if planes := _planes(first[first.cosine & first.layer.isna()], embeddings):
-            title, caption = f"With and without biases: {name}", _biases_caption(planes, _origin(first))
-            drawn[f"biases_{k}"] = Drawing(title, bias_planes(planes), caption)
+            title = f"With and without biases: {name}" + (
+                f" (figure {PAPER[name]} of the paper)" if name in PAPER else ""
+            )
+            drawn[f"biases_{k}"] = Drawing(title, bias_planes(planes), _biases_caption(planes, _origin(first)))
     return save_drawings(drawn, folder, prefix=prefix, group=group)
 
 
