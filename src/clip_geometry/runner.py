@@ -164,6 +164,7 @@ def run(
             command=command or shlex.join(["clip-geometry", "run", "config.yaml"]),
             config=text,
             versions=library_versions(),
+            smoke=smoke,
         )
 
 

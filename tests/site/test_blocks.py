@@ -185,12 +185,14 @@ def test_the_measure_of_the_page_works_with_its_registration(tmp_path):
     (tmp_path / "offset.py").write_text(code, encoding="utf-8")
     said = run_sh(
         "python -m doctest offset.py\n"
+        'python -c "import offset, numpy as np, torch; x = np.ones((3, 2)); '
+        'print(type(offset.offset_share(x)).__name__, type(offset.offset_share(torch.tensor(x))).__name__)"\n'
         'python -c "import offset, numpy as np, clip_geometry as cg\n'
         "x = np.random.default_rng(0).normal(size=(200, 8)) + 1\n"
         "print(round(cg.measure(x, measures=['offset_share'], pipeline=None)['offset_share'].value, 2))\"",
         tmp_path,
     )
-    assert compared("0.50", said) is None
+    assert compared("float Tensor\n0.50", said) is None
 
 
 @pytest.mark.slow

@@ -69,6 +69,7 @@ def render_report(
     config: str = "",
     versions: Mapping[str, str] | None = None,
     folder: Path | None = None,
+    smoke: bool = False,
 ) -> str:
     """Render the page.
 
@@ -81,6 +82,7 @@ def render_report(
         config: YAML text.
         versions: Package → version.
         folder: Where the page will be; files below it are linked, others only named.
+        smoke: Whether it is of the small version of a config, which a banner says.
     """
 
     def beside(file: Path) -> Markup:
@@ -136,6 +138,7 @@ def render_report(
         command=command,
         config=config,
         versions=dict(versions or {}),
+        smoke=smoke,
         script=SCRIPT,
         script_hash=base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode(),
     )

@@ -59,7 +59,7 @@ class Isotropy(GeometryExperiment):
     @classmethod
     def sentences(cls, planned: Sequence[Any]) -> list[str]:
         """I1 of the first pipeline as defined and as published, beside random bases; then of the other pipelines."""
-        from clip_geometry.report.numbers import plus_minus
+        from clip_geometry.report.numbers import fixed, plus_minus
         from clip_geometry.report.words import Words
 
         words = Words(Path(__file__).with_name("words.j2"))
@@ -73,7 +73,12 @@ class Isotropy(GeometryExperiment):
         named = [[(name, modality) in told for modality in sets] for name in ("isotropy_i1", "isotropy_i1[random]")]
         if not all(map(all, named)):
             return []
-        sentences = [words("defined", told, sets, rows)]
+        own = [rows["isotropy_i1", modality] for modality in sets]
+        nulls = [row.get("null_value") for row in own]
+        known = None not in nulls
+        state = _state(own) if known else "as follows"
+        shown = list(dict.fromkeys(fixed(null, 2) for null in nulls)) if known else []
+        sentences = [words("defined", told, sets, rows, shown, state)]
         if all(("isotropy_i2[mean]", modality) in told for modality in sets):
             sentences.append(words("means", told, sets))
         others = [(name, told) for name, _, told, _ in found[1:] if all(("isotropy_i1", each) in told for each in sets)]
@@ -119,3 +124,11 @@ class Isotropy(GeometryExperiment):
 
 
 experiments.add("isotropy", Isotropy)
+
+
+def _state(rows: Sequence[Row]) -> str:
+    """How I1 compares with its null value, of the set that is nearest to it."""
+    if all(row["value"] < row["null_value"] / 2 for row in rows):
+        return "far from isotropic"
+    below = all(row["value"] + 2 * (row.get("standard_error") or 0) < row["null_value"] for row in rows)
+    return "less isotropic than noise" if below else "not all less isotropic than noise"
