@@ -53,6 +53,7 @@ OWN = (  # made for the package; every other file that is no module has to be in
     "report/*.j2",
     "shipping/models/*.j2",
     "report/template.css",
+    "report/script.js",
 )
 LISTED = dict(
     re.findall(r"^\| `([^`]+)` \|.*\| `([^`]+)` \|$", (ROOT / "licenses" / "README.md").read_text("utf-8"), re.M)

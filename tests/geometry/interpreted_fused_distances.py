@@ -5,7 +5,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from geometry.test_silhouette import CLOUDS, classes_of
 from sklearn.metrics import silhouette_samples as sklearn_samples
 from triton.runtime import interpreter
 
@@ -14,6 +13,7 @@ from clip_geometry.geometry._kernels import fused_distances
 from clip_geometry.geometry._kernels.fused_distances import Tiles, fused_mean_distances
 from clip_geometry.geometry.clusters.checked_silhouette import checked_silhouette
 from clip_geometry.registry import InputError
+from geometry.clusters.test_silhouette import CLOUDS, classes_of
 from support.oracles import silhouette as oracle
 
 # of a distance: float32 sums of d products; rows rounded to 11 bits; to 8

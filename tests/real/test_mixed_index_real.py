@@ -21,7 +21,8 @@ from clip_geometry.formats import read_sides
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-PAGE = Path(__file__).parents[2] / "docs" / "mixed_index.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = (DOCS / "mixed_index.md", DOCS / "howto" / "broken_index.md")
 NUMBER = re.compile(r"[−+]?\d+(?:\.\d+)?")
 OF_CLASS = {
     "airplane": "airplane jet_plane fighter_jet seaplane",
@@ -40,8 +41,9 @@ SPLITS = {"seed": 0, "most_fit": 1000, "most_searched": 2500, "most_queries": 50
 
 
 def section(title):
-    """The text of the page below a heading."""
-    (found,) = re.findall(rf"^## {title}\n(.*?)(?=^## |\Z)", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    """The text of the pages below a heading."""
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    (found,) = re.findall(rf"^## {title}\n(.*?)(?=^#+ |\Z)", text, re.M | re.S)
     return found
 
 

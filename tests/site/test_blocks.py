@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
-OWN_TESTS = {"howto/training.md", "howto/sklearn.md", "howto/add_measure.md"}  # tests of their own
+OWN_TESTS = {"howto/training.md", "howto/sklearn.md", "howto/add_measure.md", "howto/explore.md"}  # tests of their own
 NOT_RUN = 14  # blocks; fewer is better
 NUMBER = r"[-−+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
 UNITS = 3  # of the last digit: another processor moved a rank of near ties by 1.7

@@ -173,7 +173,7 @@ add_measure(
         reading="1 means that one modality is the other, shifted, so that centering closes the gap; towards 0 they "
         "differ about their means, and centering leaves most of it.",
         caveat="CLIP has 0.98, and centering still leaves neighborhoods of one modality: a small remainder of the "
-        "whole gap may be large beside the distances of neighbors. Read `ilisi` after centering, too. It speaks of "
+        "whole gap may be large beside the distances of neighbors. Read ilisi after centering, too. It speaks of "
         "distributions, not of pairs. Sampling adds to the remainder: compare equal n. Of two samples of one "
         "distribution it is a share of noise, near a third.",
         formula="(‖mean(x) − mean(y)‖²/d)/SW₂²(x, y)",

@@ -221,7 +221,7 @@ add_measure(
         function=batch_asw,
         summary="One less the mean size of the silhouettes of all rows with the modality as their label.",
         reading="1 means that the modalities are mixed, lower that they are apart.",
-        caveat="Without labels it says what `modality_silhouette` says, turned around; but sizes do not cancel, so "
+        caveat="Without labels it says what modality_silhouette says, turned around; but sizes do not cancel, so "
         "that a modality inside of the other, which has silhouettes of both signs, lowers it, and so does noise, the "
         "less the larger n. In high dimensions fully separate modalities still have 0.75.",
         formula="mean_i (1 − |s_i|), s_i the Euclidean silhouette of row i, label = modality",
