@@ -49,7 +49,8 @@ class ClassMeans(NamedTuple):
 
     @classmethod
     def of(cls, x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int) -> "ClassMeans":
-        rows = x.double() / x.abs().amax().clamp(min=1e-300)
+        rows = x.double()
+        rows = rows / rows.abs().amax().clamp(min=1e-300)
         rows = rows - mean_row(rows)
         codes = codes.to(x.device)
         counts = torch.bincount(codes, minlength=k).double()

@@ -74,12 +74,10 @@ def pair_lidar(x: Rows, y: Rows, *, delta: Number = 1e-4) -> Float[Tensor, ""]:
 
 
 def _effective_rank(classes: ClassMeans, delta: float) -> Float[Tensor, ""]:
-    largest, longest = classes.within.abs().amax(), classes.means.norm(dim=1).amax()
-    if largest == 0:
+    within = (classes.weights[:, None] * classes.within).T @ classes.within
+    size, longest = within.trace() / len(within), classes.means.norm(dim=1).amax()
+    if size == 0:
         raise InputError(f"all rows are the means of their {len(classes.means)} classes; lidar is undefined there")
-    scaled = classes.within / largest  # whose squares do not underflow
-    within = (classes.weights[:, None] * scaled).T @ scaled
-    size = within.trace() / len(within)
     if longest <= ROUNDING * classes.within.norm(dim=1).amax():
         raise InputError(f"the means of the {len(classes.means)} classes are all equal; lidar is undefined there")
     root = torch.linalg.cholesky(
