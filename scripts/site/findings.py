@@ -304,6 +304,9 @@ def temperature_numbers() -> Numbers:
         },
         first=over([row["trajectory"][0] for row in found("training", "train_scenes_arms", measure="modality_gap",
                                                           at__arm="clip")]),
+        accuracies={arm: over([row["value"] for row in found("training", "train_scenes_arms", measure="zero_shot.top_1",
+                                                             at__arm=arm, at__classes="seen", at__pictures="tested")])
+                    for arm in ("clip", "fixed_temperature")},
         names=ARMS,
     )  # fmt: skip
 

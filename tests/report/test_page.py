@@ -435,3 +435,8 @@ def test_the_chromium_check_notices_a_broken_figure(tmp_path):
     title, log = in_chromium(page, tmp_path / "profile", 800)
     assert title == '{"figures":1,"drawn":0,"errors":["a resource did not load"],"wide":0}'
     assert "CONSOLE" in log
+
+
+def test_a_smoke_run_says_so(figures):
+    assert "Smoke run." in render_report(**content(figures), smoke=True)
+    assert "Smoke run." not in render_report(**content(figures))

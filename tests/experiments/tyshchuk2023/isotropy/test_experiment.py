@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from clip_geometry.config import validate
-from clip_geometry.experiments.tyshchuk2023.isotropy import Isotropy, IsotropyConfig
+from clip_geometry.experiments.tyshchuk2023.isotropy import Isotropy, IsotropyConfig, _state
 from clip_geometry.report import gallery
 from clip_geometry.runner import RunFolder
 
@@ -68,3 +68,17 @@ def test_texts_alone_and_a_single_step_are_drawn_as_they_are(drawn):
     assert "points:text" in gids(figures["singular_directions"])
     assert planned.drawn is planned.sets and "pipeline of the figures" not in planned.facts()
     assert "pipeline normalize;" in captions["singular_directions"]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ((0.2, 0.4), "far from isotropic"),
+        ((0.2, 0.5), "less isotropic than noise"),
+        ((0.2, 0.87), "not all less isotropic than noise"),
+        ((0.95, 0.95), "not all less isotropic than noise"),
+    ],
+)
+def test_i1_is_judged_by_its_null_value_and_its_error(values, said):
+    """The null value is 0.9; with an error of 0.02, 0.87 is within two errors of it."""
+    assert _state([{"value": value, "standard_error": 0.02, "null_value": 0.9} for value in values]) == said

@@ -127,7 +127,7 @@ experiments.add("isotropy", Isotropy)
 
 
 def _state(rows: Sequence[Row]) -> str:
-    """How I1 compares with its null value, of the set that is nearest to it."""
+    """How I1 compares with its null value in all sets: below half of it, below by more than two errors, or neither."""
     if all(row["value"] < row["null_value"] / 2 for row in rows):
         return "far from isotropic"
     below = all(row["value"] + 2 * (row.get("standard_error") or 0) < row["null_value"] for row in rows)
