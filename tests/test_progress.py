@@ -253,3 +253,12 @@ def test_a_pass_that_has_just_ended_is_told_as_whole(capsys, clock):
         "image: pass 2, 3.0 of 4.0 GB, about 3 s left in it",
         "image: pass 2, 4.0 of 4.0 GB",
     ]
+
+
+def test_the_command_line_leaves_the_settings_as_they_were(monkeypatch, tmp_path):
+    from clip_geometry.cli import main
+
+    monkeypatch.setattr(sys, "argv", ["clip-geometry", "-v", "run", str(tmp_path / "none.yaml")])
+    with pytest.raises(SystemExit):
+        main()
+    assert (Settings.verbose, Settings.resumes) == (False, False)

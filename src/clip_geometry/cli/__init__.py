@@ -620,6 +620,7 @@ def main() -> None:
         try:
             _run()
         finally:
+            Settings.verbose = Settings.resumes = False  # for who calls main() and goes on
             try:
                 sys.stdout.flush()  # before Python does so at exit, where an error could no longer be reported
             except OSError as error:
