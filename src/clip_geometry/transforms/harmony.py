@@ -112,7 +112,7 @@ class Harmony(JointTransform):
             moved = x - np.einsum("nk,nm,kmd->nd", state.r, of, offsets, optimize=True)
             unit = Normalize().apply(moved)
             before, objective = objective, state.value
-            if (before - objective) / abs(before) < HARMONIZED:
+            if before - objective <= HARMONIZED * abs(before):
                 break
         centroids, penalties, offsets = (np.stack(each) for each in zip(*learned, strict=True))
         return Harmonized(moved, centroids, penalties, offsets)
@@ -173,7 +173,7 @@ class _Clusters:
             values.append(self.objective(unit))
             if len(values) > WINDOW + 1:
                 old, new = sum(values[-WINDOW - 1 : -1]), sum(values[-WINDOW:])
-                if abs(old - new) / abs(old) < CLUSTERED:
+                if abs(old - new) <= CLUSTERED * abs(old):
                     break
         self.value = values[-1]
 
