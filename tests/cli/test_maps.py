@@ -278,7 +278,7 @@ def test_warnings_of_others_look_as_they_do(cli, sets, monkeypatch):
         (["procrustes[text-to-image]", "image.npy"], "but only image.npy was given: give the TARGET too"),
         (
             ["combat", "image.npy"],
-            "combat corrects modalities towards each other, but only image.npy was given: give the",
+            "combat corrects modalities towards each other, but only image.npy",
         ),
         (["harmony", "other.npy", "image.npy"], "it is not clear which modalities other.npy and image.npy hold"),
         (["procrustes", "both.npz"], "write procrustes[text-to-image] or procrustes[image-to-text]"),

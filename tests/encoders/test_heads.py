@@ -54,3 +54,9 @@ def test_isoclip_of_stored_embeddings_is_the_authors_of_pooled_features(images, 
 def test_towers_without_a_linear_head(name, message):
     with pytest.raises(InputError, match=message):
         load(name).heads()
+
+
+def test_other_families_do_not_hand_them_out(hf_clip_folder):
+    encoder = load_encoder(resolve_encoder(f"hf-clip:{hf_clip_folder}"), device="cpu")
+    with pytest.raises(InputError, match=r"the projection heads of hf-clip:.* are not read; those of open_clip models"):
+        encoder.heads()
