@@ -17,12 +17,18 @@ from clip_geometry.registry import InputError
 from clip_geometry.transforms import (
     PCA,
     AllButTheTop,
+    AnisoAlign,
     Center,
     ClusterCenter,
+    ComBat,
     Compose,
+    Harmony,
+    IsoCLIP,
     LeastSquares,
+    MutualNeighbors,
     Normalize,
     Procrustes,
+    ReAlign,
     Scale,
     Whiten,
     transforms,
@@ -41,10 +47,18 @@ CASES = {
     "cluster_center": ClusterCenter(3),
     "procrustes": Procrustes(),
     "least_squares": LeastSquares(),
+    "realign": ReAlign(),
+    "realign affine": ReAlign(centroid=False),
+    "aniso_align": AnisoAlign(2),
+    "mutual_neighbors": MutualNeighbors(3),
+    "combat": ComBat(),
+    "harmony": Harmony(k=3),
+    "isoclip": IsoCLIP(1, 1),
     "compose": Compose([Normalize(), Whiten(4), Procrustes(completion="lapack")]),
 }
 WIDTH = {"whiten": 3, "pca": 2, "pca uncentred": 2, "compose": 4}
-AFFINE = [name for name in CASES if name not in ("normalize", "cluster_center", "compose")]
+NOT_AFFINE = ["normalize", "cluster_center", "compose", "realign", "aniso_align", "mutual_neighbors", "harmony"]
+AFFINE = [name for name in CASES if name not in NOT_AFFINE]
 
 
 @pytest.fixture
@@ -122,7 +136,7 @@ def test_weights_are_the_map(case, x):
     assert np.allclose(other @ weights + shift, fitted.transform(other), rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("case", ["normalize", "cluster_center", "compose"])
+@pytest.mark.parametrize("case", NOT_AFFINE)
 def test_what_is_not_affine_says_so(case, x):
     with pytest.raises(InputError, match="cannot be written as"):
         clone(CASES[case]).fit(x, target_for(case, x)).weights()
