@@ -4,9 +4,10 @@ from clip_geometry.transforms.base import RankWarning, Transform, register, tran
 from clip_geometry.transforms.chain import Affine, Compose
 from clip_geometry.transforms.cluster_center import ClusterCenter
 from clip_geometry.transforms.elementary import Center, Normalize, Scale
-from clip_geometry.transforms.paired import LeastSquares, PairedTransform, Procrustes
+from clip_geometry.transforms.paired import LeastSquares, Procrustes
 from clip_geometry.transforms.pipeline import ANY, FittedPipeline, Pipeline, Prepared, prepare
 from clip_geometry.transforms.principal import PCA, AllButTheTop, Whiten
+from clip_geometry.transforms.sets import JointTransform, OntoTransform, PairedTransform
 from clip_geometry.transforms.step import Step, parse_pipeline
 
 __all__ = [
@@ -18,8 +19,10 @@ __all__ = [
     "ClusterCenter",
     "Compose",
     "FittedPipeline",
+    "JointTransform",
     "LeastSquares",
     "Normalize",
+    "OntoTransform",
     "PairedTransform",
     "Pipeline",
     "Prepared",
