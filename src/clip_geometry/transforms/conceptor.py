@@ -32,7 +32,7 @@ class Conceptor(Transform):
         >>> x = np.random.default_rng(0).normal(size=(500, 3)) * [9, 3, 0.1]
         >>> damped = Conceptor(1.0).fit(x)
         >>> np.diag(damped.conceptor_).round(2)
-        array([0.99, 0.9 , 0.01])
+        array([0.99, 0.89, 0.01])
         >>> np.allclose(damped.transform(x) + (~damped).transform(x), x)
         True
     """

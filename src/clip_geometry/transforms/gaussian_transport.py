@@ -7,11 +7,11 @@ import numpy as np
 from clip_geometry.geometry._core.arguments import real_number
 from clip_geometry.geometry._core.triangle import triangle
 from clip_geometry.transforms.base import RankWarning, Rows, in_torch, mean_of, register
-from clip_geometry.transforms.sets import OntoTransform
+from clip_geometry.transforms.sets import CenteredTransform
 
 
 @register
-class GaussianTransport(OntoTransform):
+class GaussianTransport(CenteredTransform):
     """The affine map that carries the source's mean and covariance to the target's and moves rows least (Bures, Monge).
 
     x ↦ μ_t + (x − μ_s) A with A = S^(−1/2) (S^(1/2) T S^(1/2))^(1/2) S^(−1/2) for covariances S and T (divided by n);
@@ -43,9 +43,6 @@ class GaussianTransport(OntoTransform):
     name = "gaussian_transport"
     summary = "carries mean and covariance of one modality to the other's, moving rows least; of unaligned rows"
     formula = "μ_t + (w − μ_s) A, A = S^(−1/2) (S^(1/2) T S^(1/2))^(1/2) S^(−1/2)"
-    W_: np.ndarray
-    source_mean_: np.ndarray
-    target_mean_: np.ndarray
     rank_: int
 
     def __init__(self, ridge: float = 0.0):
@@ -75,12 +72,6 @@ class GaussianTransport(OntoTransform):
                 RankWarning,
                 stacklevel=3,
             )
-
-    def _map(self, x: np.ndarray) -> np.ndarray:
-        return (x - self.source_mean_) @ self.W_ + self.target_mean_
-
-    def weights(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.W_, self.target_mean_ - self.source_mean_ @ self.W_
 
 
 def _variances(x: Rows) -> tuple[np.ndarray, np.ndarray]:

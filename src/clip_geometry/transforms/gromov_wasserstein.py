@@ -8,14 +8,15 @@ import torch
 from clip_geometry.geometry._core.arguments import one_of, positive_number, whole_number
 from clip_geometry.registry import InputError
 from clip_geometry.transforms.base import Rows, register
-from clip_geometry.transforms.sets import OntoTransform, in_memory
-from clip_geometry.transforms.sinkhorn import potentials, squared_distances, warn_of_margins
+from clip_geometry.transforms.paired import rotation
+from clip_geometry.transforms.sets import CenteredTransform, in_memory
+from clip_geometry.transforms.sinkhorn import potentials, squared_distances, warn
 
 INNER = 1000  # iterations of Sinkhorn in each step, at most
 
 
 @register
-class GromovWasserstein(OntoTransform):
+class GromovWasserstein(CenteredTransform):
     """The affine map that fits the transport plan under which distances within the source are those within the target.
 
     The plan P with uniform margins minimizes Σ (D_ik − E_jl)² P_ij P_kl + ε Σ P log P for the distances D within the
@@ -34,7 +35,7 @@ class GromovWasserstein(OntoTransform):
         iterations: Steps at most; fewer, if the plan changes by less than 1e-9.
 
     Attributes:
-        W_: (d, e).
+        W_: (d, e). Directions that the rows leave free are mapped to zero, with a RankWarning.
         source_mean_, target_mean_: (d,), (e,).
 
     Example:
@@ -51,9 +52,6 @@ class GromovWasserstein(OntoTransform):
     summary = "the affine map of one modality onto another that keeps distances best; of unaligned rows, any dimensions"
     formula = "(w − μ_s) W + μ_t, W fitted on P = argmin Σ (D_ik − E_jl)² P_ij P_kl + ε Σ P log P"
     one_space = False
-    W_: np.ndarray
-    source_mean_: np.ndarray
-    target_mean_: np.ndarray
 
     def __init__(self, epsilon: float = 0.01, form: Literal["rotation", "linear"] = "rotation", iterations: int = 500):
         self.epsilon = epsilon
@@ -66,46 +64,41 @@ class GromovWasserstein(OntoTransform):
         whole_number(self.iterations, f"iterations of {self.name}")
 
     def _learn(self, source: Rows, target: Rows) -> None:
-        in_memory(self, source)
-        in_memory(self, target)
-        x, y = np.asarray(source), np.asarray(target)
+        x, y = in_memory(self, source), in_memory(self, target)
         self.source_mean_, self.target_mean_ = x.mean(0), y.mean(0)
         x, y = x - self.source_mean_, y - self.target_mean_
-        if not x.any() or not y.any():
-            raise InputError(f"{self.name} compares distances within each set, but all rows of one set are equal")
+        for which, rows in (("source", x), ("target", y)):
+            if not rows.any():
+                given = "1 sample" if len(rows) == 1 else f"{len(rows)} equal rows"
+                raise InputError(f"{self.name} compares distances within each set, but the {which} has {given}")
         plan = coupling(x, y, float(self.epsilon), int(self.iterations), self.name)
-        product = x.T @ plan @ y
+        matched = len(x) * plan @ y  # the barycentric projection
         if self.form == "linear":
-            self.W_ = np.linalg.pinv(x.T @ x / len(x), hermitian=True) @ product
-            return
-        u, _, vt = np.linalg.svd(product, full_matrices=False)
-        self.W_ = np.sqrt(np.square(y).sum(1).mean() / np.square(x).sum(1).mean()) * u @ vt
-
-    def _map(self, x: np.ndarray) -> np.ndarray:
-        return (x - self.source_mean_) @ self.W_ + self.target_mean_
-
-    @property
-    def _n_features_out(self) -> int:
-        return self.W_.shape[1]
-
-    def weights(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.W_, self.target_mean_ - self.source_mean_ @ self.W_
+            self.W_, _, rank, _ = np.linalg.lstsq(x, matched)
+        else:
+            self.W_, rank = rotation(x, matched)
+            self.W_ *= np.sqrt(np.square(y).sum(1).mean() / np.square(x).sum(1).mean())
+        self._warn_of_rank(int(rank))
 
 
 def coupling(x: np.ndarray, y: np.ndarray, epsilon: float, iterations: int, name: str = "the plan") -> np.ndarray:
     """Return the entropic Gromov-Wasserstein plan P, (n, m), of centered rows."""
     d, e = (torch.from_numpy(_relative_distances(rows)) for rows in (x, y))
     n, m = len(d), len(e)
-    plan, f, off = torch.full((n, m), 1 / (n * m), dtype=torch.float64), None, np.inf
+    plan, f, change = torch.full((n, m), 1 / (n * m), dtype=torch.float64), None, np.inf
     # half the gradient of Σ (D_ik − E_jl)² P_ij P_kl is D² p + (E² q)ᵀ − 2 D P E
     constant = d.square().mean(1)[:, None] + e.square().mean(1)
     for _ in range(iterations):
         costs = 2 * (constant - 2 * d @ plan @ e) / epsilon
-        f, g, off = potentials(costs, INNER, f)
+        f, g, _ = potentials(costs, INNER, f)
         before, plan = plan, torch.exp(f[:, None] + g - costs)
-        if float((plan - before).norm()) < 1e-9:
+        if (change := float((plan - before).norm())) < 1e-9:
             break
-    warn_of_margins(name, off, INNER, "epsilon")
+    else:
+        warn(
+            f"{name}: after {iterations} iterations the plan still changes by {change:.1g}; give more iterations or a "
+            "larger epsilon"
+        )
     return plan.numpy()
 
 

@@ -8,18 +8,19 @@ from clip_geometry.geometry._core.arguments import SEEDS, whole_number
 from clip_geometry.geometry._core.rows import BLOCK
 from clip_geometry.registry import InputError
 from clip_geometry.transforms.base import Rows, register
-from clip_geometry.transforms.sets import OntoTransform, in_memory
+from clip_geometry.transforms.paired import rotation
+from clip_geometry.transforms.sets import CenteredTransform, in_memory
 
 
 @register
-class MiniVec2Vec(OntoTransform):
+class MiniVec2Vec(CenteredTransform):
     """Turn one model's space onto another's without any pair, by mini-vec2vec (Dar 2025, arXiv:2510.02348).
 
     Rows are centered and made unit length. k-means anchors of both sets are matched by a quadratic assignment of their
-    centered products, in several runs; the cosines of a row to all anchors describe it alike in both spaces. Each source
-    row is paired with the mean of the target rows of most similar description, and Procrustes gives W. Two refinements
-    follow, each of which averages W with a new one: on sampled source rows and the mean of the target rows nearest to
-    them, and on k-means centers of the source and those that k-means of the target finds from them.
+    centered products, in several runs; the cosines of a row to all anchors describe it alike in both spaces. Each
+    source row is paired with the mean of the target rows of most similar description, and Procrustes gives W. Two
+    refinements follow, each of which averages W with a new one: on sampled source rows and the mean of the target rows
+    nearest to them, and on k-means centers of the source and those that k-means of the target finds from them.
 
     The authors' map is of centered unit rows, unit(w − μ_s) W. This one returns them to the target's place by its mean
     and mean length, so that it is affine: (w − μ_s) s W + μ_t. It takes tens of thousands of rows of each set: the two
@@ -35,7 +36,7 @@ class MiniVec2Vec(OntoTransform):
         seed: Of all of this.
 
     Attributes:
-        W_: (d, e), times the ratio s of the root mean square lengths about the means.
+        W_: (d, e), s W with the ratio s of the root mean square lengths about the means.
         source_mean_, target_mean_: (d,), (e,).
 
     Example:
@@ -54,9 +55,6 @@ class MiniVec2Vec(OntoTransform):
     summary = "turns one model's space onto another's by rows of different items: anchors, assignment, Procrustes"
     formula = "(w − μ_s) s W + μ_t, W = Procrustes of rows and the mean of their matches"
     one_space = False
-    W_: np.ndarray
-    source_mean_: np.ndarray
-    target_mean_: np.ndarray
 
     def __init__(
         self,
@@ -85,14 +83,13 @@ class MiniVec2Vec(OntoTransform):
         whole_number(self.seed, f"seed of {self.name}", least=0, most=SEEDS)
 
     def _learn(self, source: Rows, target: Rows) -> None:
-        in_memory(self, source)
-        in_memory(self, target)
-        x, y = np.asarray(source), np.asarray(target)
+        x, y = in_memory(self, source), in_memory(self, target)
         for name, rows in (("source", x), ("target", y)):
             if len(rows) <= self.anchors:
+                given = "1 sample" if len(rows) == 1 else f"{len(rows)} rows"
                 raise InputError(
-                    f"{self.name} takes {self.anchors} anchors of each set, but the {name} has {len(rows)} rows; it "
-                    "needs many more rows than anchors"
+                    f"{self.name} takes {self.anchors} anchors of each set, but the {name} has {given}; it needs "
+                    "many more rows than anchors"
                 )
         self.source_mean_, self.target_mean_ = x.mean(0), y.mean(0)
         x, y = x - self.source_mean_, y - self.target_mean_
@@ -102,31 +99,27 @@ class MiniVec2Vec(OntoTransform):
         x, y = unit_or_zero(x), unit_or_zero(y)
         rng = np.random.default_rng(int(self.seed))
         matched = [self._matched_anchors(x, y, rng) for _ in range(self.runs)]
-        first, second = (np.concatenate(each) for each in zip(*matched, strict=True))
+        first, second = (np.concatenate([each[which] for each in matched]) for which in (0, 1))
         described = [unit_or_zero(rows @ unit_or_zero(each).T) for rows, each in ((x, first), (y, second))]
-        turn = rotation(x, self._matches(*described, y))
+        turn, rank = rotation(x, self._matches(*described, y))
+        self._warn_of_rank(rank)
         for _ in range(self.steps):
             some = x[rng.permutation(len(x))[:1000]]
-            turn = (turn + rotation(some, self._matches(unit_or_zero(some @ turn), y, y))) / 2
+            turn = (turn + rotation(some, self._matches(unit_or_zero(some @ turn), y, y))[0]) / 2
         if clusters := min(int(self.clusters), len(x), len(y)):
             centers = k_means(x, clusters, rng)
-            turn = (turn + rotation(centers, k_means(y, clusters, rng, start=centers @ turn))) / 2
+            turn = (turn + rotation(centers, k_means(y, clusters, rng, start=centers @ turn))[0]) / 2
         self.W_ = lengths[1] / lengths[0] * turn
 
-    def _matched_anchors(
-        self, x: np.ndarray, y: np.ndarray, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _matched_anchors(self, x: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Return k-means centers of a sample of each set, in the order in which they are matched."""
         from scipy.optimize import quadratic_assignment
 
         centers = [k_means(rows[rng.permutation(len(rows))[:10_000]], int(self.anchors), rng) for rows in (x, y)]
         kernels = [(each - each.mean(0)) @ (each - each.mean(0)).T for each in centers]
-        best = None
-        for _ in range(self.tries):
-            found = quadratic_assignment(*kernels, method="2opt", options={"maximize": True, "rng": rng})
-            if best is None or found.fun > best.fun:
-                best = found
-        return centers[0], centers[1][best.col_ind]
+        options = {"maximize": True, "rng": rng}
+        found = [quadratic_assignment(*kernels, method="2opt", options=options) for _ in range(self.tries)]
+        return centers[0], centers[1][max(found, key=lambda each: each.fun).col_ind]
 
     def _matches(self, queries: np.ndarray, rows: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return for each query the mean of the target rows whose unit `rows` are nearest to it."""
@@ -136,16 +129,6 @@ class MiniVec2Vec(OntoTransform):
             near = np.argpartition(-products, k - 1, axis=1)[:, :k]
             found.append(y[near].mean(1))
         return np.concatenate(found)
-
-    def _map(self, x: np.ndarray) -> np.ndarray:
-        return (x - self.source_mean_) @ self.W_ + self.target_mean_
-
-    @property
-    def _n_features_out(self) -> int:
-        return self.W_.shape[1]
-
-    def weights(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.W_, self.target_mean_ - self.source_mean_ @ self.W_
 
 
 def k_means(x: np.ndarray, k: int, rng: np.random.Generator, start: np.ndarray | None = None) -> np.ndarray:
@@ -157,16 +140,10 @@ def k_means(x: np.ndarray, k: int, rng: np.random.Generator, start: np.ndarray |
         found = KMeans(
             k,
             init="k-means++" if start is None else start,  # pyright: ignore[reportArgumentType]
-            n_init=1,
+            n_init=1,  # pyright: ignore[reportArgumentType]
             random_state=int(rng.integers(SEEDS)),
         ).fit(x)
     return found.cluster_centers_
-
-
-def rotation(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the W of orthonormal rows or columns that minimizes ‖x W − y‖, (d, e)."""
-    u, _, vt = np.linalg.svd(x.T @ y, full_matrices=False)
-    return u @ vt
 
 
 def unit_or_zero(x: np.ndarray) -> np.ndarray:

@@ -9,28 +9,10 @@ from torch import Tensor
 
 from clip_geometry.geometry._core.arguments import positive_number, whole_number
 from clip_geometry.geometry._core.rows import BLOCK
-from clip_geometry.registry import InputError
 from clip_geometry.transforms.base import Rows, register
 from clip_geometry.transforms.sets import OntoTransform, in_memory
 
 TOLERANCE = 1e-9  # of the margins of a plan
-
-
-class ConvergenceWarning(UserWarning):
-    """A transport plan did not converge; the message says how far its margins are off.
-
-    Example:
-        >>> import warnings
-        >>> import numpy as np
-        >>> from clip_geometry import Sinkhorn
-        >>> from clip_geometry.transforms.sinkhorn import ConvergenceWarning
-        >>> x = np.random.default_rng(0).normal(size=(20, 3))
-        >>> with warnings.catch_warnings(record=True) as caught:
-        ...     warnings.simplefilter("always")
-        ...     _ = Sinkhorn(0.01, iterations=1).fit(x, 2 * x)
-        >>> caught[0].category is ConvergenceWarning
-        True
-    """
 
 
 @register
@@ -49,8 +31,8 @@ class Sinkhorn(OntoTransform):
 
     Args:
         epsilon: ε over the mean of C less the squared distance of the means.
-        iterations: At most; if the margins are off by more than 1e-9 (in L1) after these, a ConvergenceWarning is
-            issued.
+        iterations: At most; if the margins of P are then off by more than 1e-9 in L1, scikit-learn's
+            ConvergenceWarning says so.
 
     Attributes:
         target_: (m, e) the target rows.
@@ -86,42 +68,47 @@ class Sinkhorn(OntoTransform):
         whole_number(self.iterations, f"iterations of {self.name}")
 
     def _learn(self, source: Rows, target: Rows) -> None:
-        in_memory(self, source)
-        in_memory(self, target)
-        x, y = np.asarray(source), np.asarray(target)
+        x, y = in_memory(self, source), in_memory(self, target)
         self.source_mean_, self.target_mean_, self.target_ = x.mean(0), y.mean(0), y.copy()
         x, y = x - self.source_mean_, y - self.target_mean_  # a shift changes no plan, and far rows would cancel
         spread = float(np.square(x).sum(1).mean() + np.square(y).sum(1).mean())
         self.epsilon_ = float(self.epsilon) * (spread or 1.0)  # two points: every ε gives the same plan
         costs = torch.from_numpy(squared_distances(x, y))
         _, g, off = potentials(costs / self.epsilon_, int(self.iterations))
-        warn_of_margins(self.name, off, int(self.iterations), "epsilon")
+        if off > TOLERANCE:
+            warn(
+                f"{self.name}: after {self.iterations} iterations the margins of the plan are still off by {off:.1g}; "
+                "give more iterations or a larger epsilon"
+            )
         self.potential_ = g.numpy()
 
     def _map(self, x: np.ndarray) -> np.ndarray:
         y, mapped = self.target_ - self.target_mean_, []
         for start in range(0, len(x), BLOCK):
-            logits = self.potential_ - squared_distances(x[start : start + BLOCK] - self.source_mean_, y) / self.epsilon_
+            logits = (
+                self.potential_ - squared_distances(x[start : start + BLOCK] - self.source_mean_, y) / self.epsilon_
+            )
             weights = np.exp(logits - logits.max(1, keepdims=True))
             mapped.append(weights @ y / weights.sum(1, keepdims=True) + self.target_mean_)
         return np.concatenate(mapped)
 
 
 def potentials(
-    costs: Float[Tensor, "n m"], iterations: int, f: Float[Tensor, " n"] | None = None
+    costs: Float[Tensor, "n m"], iterations: int, start: Float[Tensor, " n"] | None = None
 ) -> tuple[Float[Tensor, " n"], Float[Tensor, " m"], float]:
     """Return f and g such that exp(f_i + g_j − c_ij) has uniform margins, by Sinkhorn's iterations in the log domain.
 
     Args:
         costs: Over ε.
-        iterations: At most; fewer, where the margins of the rows are right to TOLERANCE. Those of the columns are exact.
-        f: To start from.
+        iterations: At most; it stops when the margins of the rows are right to TOLERANCE. Those of the columns are.
+        start: Of f.
 
     Returns:
         f, g, and by how much the margins are off in L1.
     """
     n, m = costs.shape
-    f, g, off = costs.new_zeros(n) if f is None else f, costs.new_zeros(m), np.inf
+    f = costs.new_zeros(n) if start is None else start
+    g, off = costs.new_zeros(m), np.inf
     for _ in range(iterations):
         g = -np.log(m) - (f[:, None] - costs).logsumexp(0)
         new = -np.log(n) - (g - costs).logsumexp(1)
@@ -132,15 +119,11 @@ def potentials(
     return f, g, off
 
 
-def warn_of_margins(name: str, off: float, iterations: int, parameter: str) -> None:
-    """Warn that a plan did not converge."""
-    if off > TOLERANCE:
-        warnings.warn(
-            f"{name}: after {iterations} iterations the margins of the transport plan are still off by {off:.1g}; give "
-            f"more iterations or a larger {parameter}",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
+def warn(message: str) -> None:
+    """Warn that iterations ended before they converged."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    warnings.warn(message, ConvergenceWarning, stacklevel=4)
 
 
 def squared_distances(x: np.ndarray, y: np.ndarray) -> np.ndarray:
