@@ -20,10 +20,15 @@ from clip_geometry.transforms import (
     Center,
     ClusterCenter,
     Compose,
+    Conceptor,
+    GaussianTransport,
+    GromovWasserstein,
     LeastSquares,
+    MiniVec2Vec,
     Normalize,
     Procrustes,
     Scale,
+    Sinkhorn,
     Whiten,
     transforms,
 )
@@ -41,10 +46,15 @@ CASES = {
     "cluster_center": ClusterCenter(3),
     "procrustes": Procrustes(),
     "least_squares": LeastSquares(),
+    "conceptor": Conceptor(0.5),
+    "sinkhorn": Sinkhorn(0.3),
+    "gaussian_transport": GaussianTransport(0.1),
+    "gromov_wasserstein": GromovWasserstein(0.3),
+    "mini_vec2vec": MiniVec2Vec(anchors=3, runs=2, tries=2, neighbors=5, steps=2, clusters=4),
     "compose": Compose([Normalize(), Whiten(4), Procrustes(completion="lapack")]),
 }
 WIDTH = {"whiten": 3, "pca": 2, "pca uncentred": 2, "compose": 4}
-AFFINE = [name for name in CASES if name not in ("normalize", "cluster_center", "compose")]
+AFFINE = [name for name in CASES if name not in ("normalize", "cluster_center", "sinkhorn", "compose")]
 
 
 @pytest.fixture
@@ -122,7 +132,7 @@ def test_weights_are_the_map(case, x):
     assert np.allclose(other @ weights + shift, fitted.transform(other), rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("case", ["normalize", "cluster_center", "compose"])
+@pytest.mark.parametrize("case", ["normalize", "cluster_center", "sinkhorn", "compose"])
 def test_what_is_not_affine_says_so(case, x):
     with pytest.raises(InputError, match="cannot be written as"):
         clone(CASES[case]).fit(x, target_for(case, x)).weights()
@@ -167,6 +177,12 @@ def test_bad_rows(case, x, message):
         (Procrustes("nearest"), "completion of procrustes 'nearest' is unknown; known are 'identity', 'lapack'"),
         (LeastSquares(1.0), r"rcond of least_squares = 1\.0; expected a number from 0 to below 1"),
         (LeastSquares("small"), "rcond of least_squares = 'small'; expected a number"),
+        (Conceptor(-1), "alpha of conceptor = -1; expected a positive, finite number"),
+        (Sinkhorn(0.0), r"epsilon of sinkhorn = 0\.0; expected a positive, finite number"),
+        (Sinkhorn(iterations=0), "iterations of sinkhorn = 0; expected a whole number from 1 on"),
+        (GaussianTransport(-0.1), r"ridge of gaussian_transport = -0\.1; expected a number from 0 on"),
+        (GromovWasserstein(form="turn"), "form of gromov_wasserstein 'turn' is unknown; known are 'rotation', 'linear'"),
+        (MiniVec2Vec(anchors=1), "anchors of mini_vec2vec = 1; expected a whole number from 2 on"),
         (Scale(0), "factor of scale = 0; expected a positive, finite number"),
         (Scale(True), "factor of scale = True; expected a positive, finite number"),
         (Scale(float("inf")), "factor of scale = inf; expected a positive, finite number"),

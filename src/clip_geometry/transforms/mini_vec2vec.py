@@ -118,7 +118,7 @@ class MiniVec2Vec(CenteredTransform):
         centers = [k_means(rows[rng.permutation(len(rows))[:10_000]], int(self.anchors), rng) for rows in (x, y)]
         kernels = [(each - each.mean(0)) @ (each - each.mean(0)).T for each in centers]
         options = {"maximize": True, "rng": rng}
-        found = [quadratic_assignment(*kernels, method="2opt", options=options) for _ in range(self.tries)]
+        found = [quadratic_assignment(*kernels, "2opt", options) for _ in range(self.tries)]  # pyright: ignore
         return centers[0], centers[1][max(found, key=lambda each: each.fun).col_ind]
 
     def _matches(self, queries: np.ndarray, rows: np.ndarray, y: np.ndarray) -> np.ndarray:
