@@ -120,6 +120,7 @@ _HOME = {
         "vmf_concentration",
         "whitened_log_likelihood",
     ],
+    "clip_geometry.index_map": ["IndexMap", "map_index"],
     "clip_geometry.losses": ["CosReg", "IStar", "SIGReg"],
     "clip_geometry.registry": ["InputError"],
     "clip_geometry.repairs": ["Known", "Repair", "make_repair"],

@@ -150,7 +150,6 @@ def test_weights_are_the_map(case, x):
     assert np.allclose(other @ weights + shift, fitted.transform(other), rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("case", ["normalize", "cluster_center", "sinkhorn", "compose"])
 @pytest.mark.parametrize("case", NOT_AFFINE)
 def test_what_is_not_affine_says_so(case, x):
     with pytest.raises(InputError, match="cannot be written as"):

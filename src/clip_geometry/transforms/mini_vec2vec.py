@@ -100,8 +100,8 @@ class MiniVec2Vec(CenteredTransform):
         rng = np.random.default_rng(int(self.seed))
         matched = [self._matched_anchors(x, y, rng) for _ in range(self.runs)]
         first, second = (np.concatenate([each[which] for each in matched]) for which in (0, 1))
-        described = [unit_or_zero(rows @ unit_or_zero(each).T) for rows, each in ((x, first), (y, second))]
-        turn, rank = rotation(x, self._matches(*described, y))
+        x_described, y_described = (unit_or_zero(a @ unit_or_zero(b).T) for a, b in ((x, first), (y, second)))
+        turn, rank = rotation(x, self._matches(x_described, y_described, y))
         self._warn_of_rank(rank)
         for _ in range(self.steps):
             some = x[rng.permutation(len(x))[:1000]]
@@ -118,7 +118,8 @@ class MiniVec2Vec(CenteredTransform):
         centers = [k_means(rows[rng.permutation(len(rows))[:10_000]], int(self.anchors), rng) for rows in (x, y)]
         kernels = [(each - each.mean(0)) @ (each - each.mean(0)).T for each in centers]
         options = {"maximize": True, "rng": rng}
-        found = [quadratic_assignment(*kernels, "2opt", options) for _ in range(self.tries)]  # pyright: ignore
+        first, second = kernels
+        found = [quadratic_assignment(first, second, method="2opt", options=options) for _ in range(self.tries)]
         return centers[0], centers[1][max(found, key=lambda each: each.fun).col_ind]
 
     def _matches(self, queries: np.ndarray, rows: np.ndarray, y: np.ndarray) -> np.ndarray:

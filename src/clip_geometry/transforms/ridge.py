@@ -3,7 +3,6 @@
 import numpy as np
 
 from clip_geometry.geometry._core.arguments import positive_number, whole_number
-from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.registry import InputError
 from clip_geometry.transforms.base import Rows, as_blocks, mean_of, register
 from clip_geometry.transforms.sets import CenteredTransform, PairedTransform
@@ -14,8 +13,8 @@ class Ridge(CenteredTransform, PairedTransform):
     """Ridge regression with intercept: μ_t + (w − μ_s) W, W = argmin ‖XW − Y‖² + λ‖W‖² for centered pairs X and Y.
 
     λ is `alpha` times the mean over the d dimensions of ‖X_k‖², so that it scales with the rows: W = (XᵀX + λI)⁻¹ XᵀY.
-    Where there are few pairs, `least_squares` fits their noise; alpha from 0.01 to 1 mostly does better on others. With
-    a `rank` r, W is reduced-rank regression (Izenman 1975): W projected on the r principal axes of what it fits.
+    Where there are few pairs, `least_squares` fits their noise; alpha from 0.01 to 1 mostly does better on others. A
+    `rank` r gives reduced-rank ridge regression (Mukherjee & Zhu 2011): W on the r principal axes of what it fits.
 
     Args:
         alpha: λ, relative.
