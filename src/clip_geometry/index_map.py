@@ -17,8 +17,8 @@ from clip_geometry.transforms.base import as_matrix
 from clip_geometry.transforms.sets import PairedTransform
 
 CANDIDATES = ("procrustes", "ridge(0.001)", "ridge(0.01)", "ridge(0.1)", "ridge(1)", "ridge(0.01, rank=64)")
-FOLDS = 10
-LEAST = 100  # re-embedded rows, ten a fold
+LEAST = 200  # re-embedded rows
+MANY = 1000  # from which on 10 folds are enough; of fewer, a fold is a larger part of what a map is fitted on
 ENOUGH = 200  # neighbors of queries among the re-embedded rows, from which the share that is kept is estimated
 GROUPS = 20  # of the jackknife
 Z = 1.96
@@ -137,7 +137,7 @@ def map_index(
 
     Args:
         old: (N, d) all rows of the index.
-        new: (s, e) rows of the new model, s ≥ 100.
+        new: (s, e) rows of the new model, s ≥ 200.
         rows: (s,) the numbers of these items in `old`, a random sample of them; the first ones of an ordered index are
             none.
         queries: (q, e) queries of the new model, such as texts for an index of images. By default, queries are like the
@@ -160,7 +160,7 @@ def map_index(
     numbers = _numbers(rows, old, new)
     k = whole_number(k, "k", most=len(old) // 4, of=f", a quarter of the {len(old)} rows of the index")
     rng = np.random.default_rng(seed_number(seed))
-    folds = rng.permutation(len(new)) % FOLDS
+    folds = rng.permutation(len(new)) % (10 if len(new) >= MANY else 20)
     own = folds if queries is None else np.full(len(asked), -1)
     fit = _Fits(unit.apply(as_matrix(old[numbers], name="old")), new)
     tried = [_tried(steps, fit, asked, folds, own, k) for steps in _steps(candidates, old, new)]
@@ -258,9 +258,9 @@ def _steps(candidates: Sequence[str], old: np.ndarray, new: np.ndarray) -> list[
 def _tried(steps: str, fit: _Fits, asked: np.ndarray, folds: np.ndarray, own: np.ndarray, k: int) -> Candidate:
     """Recall among each fifth of the pairs after a map fitted on the others."""
     k, found = max(1, min(k, len(folds) // 50)), []
-    for fifth in range(FOLDS // 2):
-        x = folds // 2 == fifth
-        q = own // 2 == fifth if own.max() >= 0 else np.full(len(own), True)
+    for fifth in range(5):
+        x = folds % 5 == fifth
+        q = own % 5 == fifth if own.max() >= 0 else np.full(len(own), True)
         mapped, true = asked[q] @ fit(steps, ~x)(fit.old[x]).T, asked[q] @ fit.new[x].T
         if own.max() >= 0:
             np.fill_diagonal(mapped, -np.inf)
