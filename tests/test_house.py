@@ -27,7 +27,7 @@ LAYERS = [
     {"measuring"},
     {"formats"},
     {"embedding"},
-    {"repairs"},
+    {"repairs", "index_map"},
     {"evaluators", "references", "encoders", "data", "tasks"},
     {"embeddings", "results"},
     {"planes", "transforms", "losses", "files", "progress", "versions"},

@@ -28,14 +28,20 @@ from clip_geometry.transforms import (
     ClusterCenter,
     ComBat,
     Compose,
+    Conceptor,
+    GaussianTransport,
+    GromovWasserstein,
     Harmony,
     IsoCLIP,
     LeastSquares,
+    MiniVec2Vec,
     MutualNeighbors,
     Normalize,
     Procrustes,
     ReAlign,
+    Ridge,
     Scale,
+    Sinkhorn,
     Whiten,
     transforms,
 )
@@ -82,6 +88,21 @@ class HarmonyOntoRows(OntoRows, Harmony): ...
 class IsoCLIPOntoRows(OntoRows, IsoCLIP): ...
 
 
+class SinkhornOntoRows(OntoRows, Sinkhorn): ...
+
+
+class GaussianTransportOntoRows(OntoRows, GaussianTransport): ...
+
+
+class GromovWassersteinOntoRows(OntoRows, GromovWasserstein): ...
+
+
+class MiniVec2VecOntoRows(OntoRows, MiniVec2Vec): ...
+
+
+class RidgeOntoRows(OntoRows, Ridge): ...
+
+
 # the checks have data sets of one column and of one row, of which there is one direction, or none
 ALONE = [
     Normalize(),
@@ -93,6 +114,7 @@ ALONE = [
     AllButTheTop(1),
     ClusterCenter(1),
     ClusterCenter(2),
+    Conceptor(),
     Compose([Normalize(), Center()]),
     Compose([Scale(2.5), Whiten(1)]),
 ]
@@ -107,6 +129,11 @@ ONTO_ROWS = [
     ComBatOntoRows(),
     HarmonyOntoRows(k=1),
     IsoCLIPOntoRows(0, 0),
+    SinkhornOntoRows(1.0),
+    GaussianTransportOntoRows(),
+    GromovWassersteinOntoRows(1.0),
+    MiniVec2VecOntoRows(anchors=2, runs=1, tries=1, neighbors=2, steps=1, clusters=2),
+    RidgeOntoRows(),
 ]
 PAIRED = [Procrustes(), LeastSquares()]
 

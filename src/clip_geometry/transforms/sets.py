@@ -1,5 +1,6 @@
 """Bases of the transforms fitted on several sets: one mapped onto another, or all of them corrected together."""
 
+import warnings
 from collections.abc import Sequence
 from copy import copy
 from typing import Any, ClassVar, Self
@@ -9,7 +10,7 @@ import numpy as np
 from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.memory import memory
 from clip_geometry.registry import InputError
-from clip_geometry.transforms.base import Rows, Transform, as_learnable
+from clip_geometry.transforms.base import RankWarning, Rows, Transform, as_learnable
 
 
 class OntoTransform(Transform):
@@ -70,6 +71,39 @@ class PairedTransform(OntoTransform):
 
     def weights(self) -> tuple[np.ndarray, np.ndarray]:
         return self.W_, np.zeros(self.W_.shape[1])
+
+
+class CenteredTransform(OntoTransform):
+    """Base of the affine maps that carry the mean of one set to the other's: x ↦ (x − μ_s) W + μ_t.
+
+    Attributes:
+        W_: (d, e).
+        source_mean_, target_mean_: (d,), (e,).
+    """
+
+    W_: np.ndarray
+    source_mean_: np.ndarray
+    target_mean_: np.ndarray
+
+    def _warn_of_rank(self, rank: int) -> None:
+        """Warn that the rows leave directions free, if they do."""
+        if rank < (full := min(len(self.source_mean_), len(self.target_mean_))):
+            warnings.warn(
+                f"{self.name} was fitted on rows of rank {rank} in dimension {full}, which leave part of the map free; "
+                "that part is zero",
+                RankWarning,
+                stacklevel=4,
+            )
+
+    def _map(self, x: np.ndarray) -> np.ndarray:
+        return (x - self.source_mean_) @ self.W_ + self.target_mean_
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.W_.shape[1]
+
+    def weights(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.W_, self.target_mean_ - self.source_mean_ @ self.W_
 
 
 class JointTransform(Transform):

@@ -1,0 +1,331 @@
+"""`cg.map_index`: an index of an old model's embeddings serves a new model, with the recall that this will have."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from clip_geometry.geometry._core.arguments import seed_number, whole_number
+from clip_geometry.geometry._core.rows import BLOCK
+from clip_geometry.registry import InputError
+from clip_geometry.transforms import ANY, FittedPipeline, Normalize, Pipeline, RankWarning, parse_pipeline, transforms
+from clip_geometry.transforms.base import as_matrix
+from clip_geometry.transforms.sets import PairedTransform
+
+CANDIDATES = ("procrustes", "ridge(0.001)", "ridge(0.01)", "ridge(0.1)", "ridge(1)", "ridge(0.01, rank=64)")
+LEAST = 200  # re-embedded rows
+MANY = 1000  # from which on 10 folds are enough; of fewer, a fold is a larger part of what a map is fitted on
+ENOUGH = 200  # neighbors of queries among the re-embedded rows, from which the share that is kept is estimated
+GROUPS = 20  # of the jackknife
+Z = 1.96
+
+
+class Candidate(NamedTuple):
+    """A map that was tried.
+
+    Args:
+        steps: As in a pipeline; "none" leaves the old rows as they are.
+        recall: Recall at k among a fifth of the re-embedded rows, which it was not fitted on.
+        standard_error: Of that, over queries.
+    """
+
+    steps: str
+    recall: float
+    standard_error: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class IndexMap:
+    """A map of old rows to a new model, and how well the mapped index will do.
+
+    Attributes:
+        fitted: The map, a pipeline for rows of any modality: `fitted.transform({"any": old})`.
+        recall: Predicted recall at k against the index of the new model's rows of all items.
+        standard_error: Of the prediction.
+        interval: 95%.
+        k, size: Of the search and of the index.
+        rows: How many were re-embedded.
+        candidates: All maps that were tried, the best one first.
+        neighbors: The number of neighbors of queries among the re-embedded rows that the prediction rests on.
+        depth: The rank in the index up to which these are: k, or more where there would be few of them.
+
+    Example:
+        >>> import numpy as np, clip_geometry as cg
+        >>> rng = np.random.default_rng(0)
+        >>> items = rng.normal(size=(2000, 8))  # and two models of them
+        >>> old, new = items @ rng.normal(size=(8, 16)), items @ rng.normal(size=(8, 12))
+        >>> rows = rng.permutation(2000)[:400]  # re-embedded
+        >>> found = cg.map_index(old, new[rows], rows)
+        >>> found.candidates[0].steps, round(found.recall, 1)
+        ('ridge(alpha=0.001)', 0.8)
+    """
+
+    fitted: FittedPipeline
+    recall: float
+    standard_error: float
+    interval: tuple[float, float]
+    k: int
+    size: int
+    rows: int
+    candidates: Sequence[Candidate]
+    neighbors: int
+    depth: int
+
+    def transform(self, old: np.ndarray) -> np.ndarray:
+        """Return old rows as rows of the new model, of unit length."""
+        return self.fitted.transform({ANY: old})[ANY]
+
+    def save(self, path: str | Path) -> None:
+        """Write the map as .safetensors, for `apply`, `ship` and other programs."""
+        self.fitted.save(path)
+
+    @property
+    def verdict(self) -> list[str]:
+        """The answer in a few sentences."""
+        best, *others = self.candidates
+        low, high = self.interval
+        said = [
+            f"After {best.steps}, the index of {self.size} old rows has a predicted recall at {self.k} of "
+            f"{self.recall:.3f} ± {self.standard_error:.3f} (95% interval {low:.3f} to {high:.3f}) against that of all "
+            f"rows re-embedded; {self.rows} were."
+        ]
+        if self.depth > self.k:
+            said.append(
+                f"So few neighbors are among the re-embedded rows that it is extrapolated from ranks {self.depth} to "
+                f"{8 * self.depth}; more rows make it surer."
+            )
+        if ties := [each.steps for each in others if best.recall - each.recall < 2 * each.standard_error]:
+            said.append(f"{' and '.join(ties)} did about as well on rows they were not fitted on.")
+        return said
+
+    def __repr__(self) -> str:
+        lines = [
+            f"{each.steps:<24}{each.recall:.3f} ± {each.standard_error:.3f}  recall at {self.k} of {self.rows // 5}"
+            for each in self.candidates
+        ]
+        return "\n".join([*self.verdict, "", *lines])
+
+
+def map_index(
+    old: Any,
+    new: Any,
+    rows: Any,
+    *,
+    queries: Any = None,
+    k: int = 10,
+    candidates: Sequence[str] = CANDIDATES,
+    seed: int = 0,
+) -> IndexMap:
+    """Fit a map that lets an index of old embeddings serve a new model, and predict its recall.
+
+    Of the index, a random sample of about 1,000 items is re-embedded by the new model. Several maps are fitted on these
+    pairs and compared by recall on pairs that they were not fitted on (adapters as of Vejendla 2025, arXiv:2509.23471),
+    and the best one is fitted on all. Rows are made unit length before and after it, and neighbors are those by cosine.
+
+    Recall is the share of the k nearest items of a query in the index re-embedded as a whole that are among the k
+    nearest in the mapped index. It is predicted before that index exists: of a mapped row, its rank among all items is
+    known, and of a re-embedded row its true cosine with the query. Those of the k nearest that happen to be among the
+    re-embedded rows are recognized by a cosine above the k-th of the whole index, which is estimated for each query
+    from its nearest re-embedded rows and its k-th mapped cosine, so that on average a share k/N of the rows is above
+    it. Maps are fitted on rows that belong to neither the query nor the item. If the re-embedded rows have fewer than
+    200 such neighbors, recall at greater depths is extrapolated to k (linear in the logarithm of the depth, on the
+    logit scale). The interval is ± 1.96 standard errors of a jackknife over items and queries.
+
+    Args:
+        old: (N, d) all rows of the index.
+        new: (s, e) rows of the new model, s ≥ 200.
+        rows: (s,) the numbers of these items in `old`, a random sample of them; the first ones of an ordered index are
+            none.
+        queries: (q, e) queries of the new model, such as texts for an index of images. By default, queries are like the
+            items, and the re-embedded rows are used, each without itself.
+        k: Neighbors.
+        candidates: Pipeline steps without a direction.
+        seed: Of folds and groups.
+
+    Raises:
+        InputError: Too few rows, rows that are not numbers of different rows of `old`, or a k that is not below N.
+    """
+    old, unit = np.asarray(old), Normalize()
+    asked = new = unit.apply(as_matrix(new, name="new"))
+    if queries is not None:
+        asked = unit.apply(as_matrix(queries, name="queries"))
+        if asked.shape[1] != new.shape[1]:
+            raise InputError(
+                f"queries have dimension {asked.shape[1]} and new rows {new.shape[1]}; both are of the new model"
+            )
+    numbers = _numbers(rows, old, new)
+    k = whole_number(k, "k", most=len(old) // 4, of=f", a quarter of the {len(old)} rows of the index")
+    rng = np.random.default_rng(seed_number(seed))
+    folds = rng.permutation(len(new)) % (10 if len(new) >= MANY else 20)
+    own = folds if queries is None else np.full(len(asked), -1)
+    fit = _Fits(unit.apply(as_matrix(old[numbers], name="old")), new)
+    tried = [_tried(steps, fit, asked, folds, own, k) for steps in _steps(candidates, old, new)]
+    tried.sort(key=lambda each: -each.recall)
+    best = tried[0].steps
+
+    mapped = np.empty((len(asked), len(new)))  # cosines of queries and mapped items, neither of which was fitted on
+    for a, b in combinations_with_replacement(np.unique([own.min(), *folds]), 2):
+        map_of = fit(best, ~np.isin(folds, (a, b)))
+        for first, second in ((a, b), (b, a)):
+            if (q := own == first).any() and (x := folds == second).any():
+                mapped[np.ix_(q, x)] = asked[q] @ map_of(fit.old[x]).T
+    true, depths = asked @ new.T, _depths(k, len(old), mapped.size)
+    thresholds = np.empty((len(asked), len(depths)))
+    for fold in np.unique(own):
+        q = own == fold
+        thresholds[q] = _kth(asked[q], old, fit(best, folds != fold), depths, numbers[q] if queries is None else None)
+    if queries is None:
+        np.fill_diagonal(mapped, -np.inf)
+        np.fill_diagonal(true, -np.inf)
+
+    def predict(q: np.ndarray, x: np.ndarray) -> float:
+        cosines = mapped[np.ix_(q, x)], true[np.ix_(q, x)]
+        return _at(k, depths, [_kept(*cosines, thresholds[q, c], each / len(old)) for c, each in enumerate(depths)])
+
+    groups = rng.permutation(len(new)) % GROUPS
+    asking = groups if queries is None else rng.permutation(len(asked)) % GROUPS
+    recall = predict(np.arange(len(asked)), np.arange(len(new)))
+    others = np.array(
+        [predict(*(np.flatnonzero(each != group) for each in (asking, groups))) for group in range(GROUPS)]
+    )
+    error = float(np.sqrt((GROUPS - 1) * np.square(others - others.mean()).mean()))
+    return IndexMap(
+        fitted=fit.pipeline(best),
+        recall=recall,
+        standard_error=error,
+        interval=(max(0.0, recall - Z * error), min(1.0, recall + Z * error)),
+        k=k,
+        size=len(old),
+        rows=len(new),
+        candidates=tried,
+        neighbors=round(depths[0] * mapped.size / len(old)),
+        depth=depths[0],
+    )
+
+
+@dataclass(frozen=True)
+class _Fits:
+    """Maps fitted on the pairs, or on some of them."""
+
+    old: np.ndarray
+    new: np.ndarray
+
+    def pipeline(self, steps: str, some: np.ndarray | slice = slice(None)) -> FittedPipeline:
+        old, new = self.old[some], self.new[some]
+        if steps == "none":
+            return Pipeline("normalize").fit({ANY: old}, origin="old")
+        fitted = Pipeline(f"normalize,{steps}[old-to-new],normalize").fit({"old": old, "new": new}, origin="pairs")
+        return replace(fitted, chains={ANY: fitted.chains["old"]}, dimensions={ANY: fitted.dimensions["old"]})
+
+    def __call__(self, steps: str, some: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RankWarning)  # of the final fit it is issued
+            fitted = self.pipeline(steps, some)
+        return lambda x: fitted.transform({ANY: x})[ANY]
+
+
+def _numbers(rows: Any, old: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """Return `rows` as numbers of different rows of `old`, one for each of `new`."""
+    if old.ndim != 2:
+        raise InputError(f"old has shape {old.shape}; expected a matrix (N, d), all rows of the index")
+    numbers = np.asarray(rows)
+    if numbers.shape != (len(new),) or numbers.dtype.kind not in "iu":
+        raise InputError(f"rows are no {len(new)} whole numbers; expected for each new row the number of its old row")
+    if len(np.unique(numbers)) < len(new) or numbers.min() < 0 or numbers.max() >= len(old):
+        raise InputError(f"rows are not numbers of different rows of the index, from 0 to {len(old) - 1}")
+    if len(new) < LEAST:
+        raise InputError(f"{len(new)} rows were re-embedded; expected at least {LEAST}, better 1,000")
+    return numbers
+
+
+def _steps(candidates: Sequence[str], old: np.ndarray, new: np.ndarray) -> list[str]:
+    """Return the candidates that fit the dimensions, "none" among them, checked."""
+    same = old.shape[1] == new.shape[1]
+    fitting = ["none"] if same else []
+    for step in parse_pipeline(list(candidates)):
+        if not issubclass(kind := transforms[step.name], PairedTransform) or step.scope:
+            raise InputError(f"candidate {step} is no map fitted on pairs, without a direction, such as ridge(0.1)")
+        rank = dict(step.parameters).get("rank") or 0
+        if (same or not kind.one_space) and rank < min(old.shape[1], new.shape[1], len(new) // 2):
+            fitting.append(str(step))
+    return fitting
+
+
+def _tried(steps: str, fit: _Fits, asked: np.ndarray, folds: np.ndarray, own: np.ndarray, k: int) -> Candidate:
+    """Recall among each fifth of the pairs after a map fitted on the others."""
+    k, found = max(1, min(k, len(folds) // 50)), []
+    for fifth in range(5):
+        x = folds % 5 == fifth
+        q = own % 5 == fifth if own.max() >= 0 else np.full(len(own), True)
+        mapped, true = asked[q] @ fit(steps, ~x)(fit.old[x]).T, asked[q] @ fit.new[x].T
+        if own.max() >= 0:
+            np.fill_diagonal(mapped, -np.inf)
+            np.fill_diagonal(true, -np.inf)
+        near = [np.argpartition(-cosines, k - 1, axis=1)[:, :k] for cosines in (mapped, true)]
+        found.append((near[0][:, :, None] == near[1][:, None]).any(2).mean(1))
+    each = np.concatenate(found)
+    return Candidate(steps, float(each.mean()), float(each.std(ddof=1) / np.sqrt(len(each))))
+
+
+def _depths(k: int, size: int, cells: int) -> list[int]:
+    """Return k, or where it has too few neighbors among the re-embedded rows, four depths to extrapolate from."""
+    depth = k
+    while cells * depth < ENOUGH * size and depth * 32 <= size:
+        depth *= 2
+    return [k] if depth == k else [depth << doublings for doublings in range(4)]
+
+
+def _kth(
+    queries: np.ndarray,
+    old: np.ndarray,
+    map_of: Callable[[np.ndarray], np.ndarray],
+    depths: Sequence[int],
+    itself: np.ndarray | None,
+) -> np.ndarray:
+    """Return the cosines that the `depths` nearest rows of the whole mapped index are above, (q, number of depths)."""
+    most, best = max(depths) + 1, np.empty((len(queries), 0))
+    for start in range(0, len(old), BLOCK):
+        cosines = queries @ map_of(as_matrix(old[start : start + BLOCK], name="old")).T
+        if itself is not None:
+            here = np.flatnonzero((start <= itself) & (itself < start + BLOCK))
+            cosines[here, itself[here] - start] = -np.inf
+        best = np.concatenate([best, cosines], axis=1)
+        if best.shape[1] > most:
+            best = -np.partition(-best, most - 1, axis=1)[:, :most]
+    best = -np.sort(-best, axis=1)
+    return np.stack([(best[:, depth - 1] + best[:, depth]) / 2 for depth in depths], axis=1)
+
+
+def _kept(mapped: np.ndarray, true: np.ndarray, threshold: np.ndarray, share: float) -> float:
+    """Estimate recall at `share` · N from cosines of queries and re-embedded rows.
+
+    Args:
+        mapped, true: (q, s) cosines with rows after the map and with the new model's rows.
+        threshold: (q,) the mapped cosine at rank share · N of the whole index.
+        share: Of the index that is near.
+    """
+    nearest = min(max(5, round(2 * share * mapped.shape[1])), mapped.shape[1] - 1)
+    tops = [-np.sort(np.partition(-each, nearest - 1, axis=1)[:, :nearest], axis=1) for each in (mapped, true)]
+    means = [each.mean(1) for each in tops]
+    centered = [each - mean[:, None] for each, mean in zip(tops, means, strict=True)]
+    slope = (centered[0] * centered[1]).sum() / (np.square(centered[0]).sum() or 1)
+    expected = means[1] + slope * (threshold - means[0])  # the true cosine at that rank, up to a constant
+    count = max(1, round(share * mapped.size))
+    above = []
+    for cosines, limit in ((mapped, threshold), (true, expected)):
+        leads = cosines - limit[:, None]
+        above.append(leads >= np.partition(leads, leads.size - count, axis=None)[leads.size - count])
+    return float((above[0] & above[1]).sum() / count)
+
+
+def _at(k: int, depths: Sequence[int], kept: Sequence[float]) -> float:
+    """Return the recall at k from that at the depths."""
+    if len(depths) == 1:
+        return kept[0]
+    share = np.clip(kept, 0.005, 0.995)
+    start = np.polyfit(np.log(depths) - np.log(k), np.log(share / (1 - share)), 1)[1]
+    return float(1 / (1 + np.exp(-start)))
