@@ -59,7 +59,8 @@ def gap_shift_share(
     """Share of the gap that is a shift of the means: ‖mean(image) − mean(text)‖²/d over `sliced_wasserstein`².
 
     In [0, 1]: 1 where one set is the other, shifted; 0 where the means agree. One minus it is the distributional
-    remainder, which centering leaves. After the split into centroid and distribution gap of arXiv:2604.00279.
+    remainder, which centering leaves. The split is that of Liu et al. 2026 into centroid and distribution gap, after
+    the abstract; the distance behind it is ours.
 
     Args:
         image: Rows, (n, d), n ≥ 2.
@@ -157,7 +158,7 @@ add_measure(
         "depends on the draw of the directions and on n: read it beside the null value.",
         formula="√ mean_θ W₂²(⟨θ, x − mean(x)⟩, ⟨θ, y − mean(y)⟩), 512 directions θ",
         options={"center": True},
-        reference="Bonneel et al. 2015, doi:10.1007/s10851-014-0506-3; centering after arXiv:2604.00279",
+        reference="Bonneel et al. 2015, doi:10.1007/s10851-014-0506-3; centering after arXiv:2604.00279 (abstract)",
     ),
 )
 add_measure(
@@ -182,6 +183,6 @@ add_measure(
         at_gaussian=None,  # 0/0
         invariances=("translation", "scale", "swap"),
         by_default=False,
-        reference="after arXiv:2604.00279 (centroid and distribution gap)",
+        reference="this page; centroid and distribution gap after the abstract of Liu et al. 2026, arXiv:2604.00279",
     )
 )
