@@ -39,7 +39,7 @@ def intra_modal_figure(rows: Sequence[Row]) -> Figure:
     chance = [numbers["native"]["null_value"] for numbers in found.values()]
     axes.plot(chance, range(len(found)), "|", markersize=14, color=NEUTRAL, label="chance", gid="chance")
     name_lines(axes, [f"{name} queries" for name in found])
-    axes.set(xlim=(0, 1.03), xlabel="mean average precision among the rows of the query's modality")
+    axes.set(xlim=(0, 1.03), xlabel="mean average precision within the modality")
     legend_above(figure, axes, columns=3)
     return figure
 
