@@ -113,6 +113,8 @@ def test_what_cannot_be_inverted(encoder):
         invert(encoder, targets(encoder), "text", Inversion(template="the photo of {}"))
     with pytest.raises(InputError, match="no single token for each of 50 pseudo-words"):
         invert(encoder, targets(encoder), "text", Inversion(pseudo_tokens=50))
+    with pytest.raises(InputError, match="rows have dimension 5 and features of scenes-clip/fresh have 512"):
+        invert(encoder, torch.ones(2, 5), "text")
     pooled = loaded("scenes-clip/fresh", features="pooled")
     with pytest.raises(InputError, match="cannot be inverted; expected a model of open_clip with features=projected"):
         invert(pooled, targets(encoder), "text", Inversion())

@@ -15,6 +15,7 @@ from clip_geometry.config import Config
 from clip_geometry.encoders.base import Encoder
 from clip_geometry.encoders.open_clip.encoder import OpenClipEncoder
 from clip_geometry.encoders.runtime import inference
+from clip_geometry.geometry._core.rows import as_rows
 from clip_geometry.registry import InputError, shown
 
 PLACE = "the"  # a word that tokenizers have as one token; its embeddings are replaced
@@ -22,7 +23,7 @@ START = 0.02  # standard deviation of pseudo-tokens before the first step
 
 
 class Inversion(Config):
-    """How pseudo-tokens are found.
+    """How `invert` finds pseudo-tokens.
 
     Args:
         pseudo_tokens: Their number. The paper takes 1, and 4 of images for ViT-L/14.
@@ -31,6 +32,11 @@ class Inversion(Config):
         weight_decay: Weight decay.
         template: Prompt of pseudo-words, with a place for them; images have none.
         batch_size: Rows at a time; they do not depend on each other.
+
+    Example:
+        >>> import clip_geometry as cg
+        >>> cg.Inversion(steps=1000).lr
+        0.02
     """
 
     pseudo_tokens: int = Field(default=1, ge=1)
@@ -47,6 +53,11 @@ class Inverted(NamedTuple):
     Args:
         rows: Features of the pseudo-tokens, in the modality inverted into.
         cosines: Of each with the row that it stands for.
+
+    Example:
+        >>> import clip_geometry as cg
+        >>> cg.Inverted._fields
+        ('rows', 'cosines')
     """
 
     rows: Float[Tensor, "n d"]
@@ -54,7 +65,7 @@ class Inverted(NamedTuple):
 
 
 def invert(
-    encoder: Encoder, rows: Float[Tensor, "n d"], into: Literal["text", "image"], how: Inversion, *, seed: int = 0
+    encoder: Encoder, rows: Any, into: Literal["text", "image"], how: Inversion | None = None, *, seed: int = 0
 ) -> Inverted:
     """Find the features of one modality that match rows of the other most closely, by optimizing pseudo-tokens.
 
@@ -64,21 +75,33 @@ def invert(
 
     Args:
         encoder: A model of open_clip with features=projected.
-        rows: Rows to invert, of the other modality.
+        rows: Rows of the other modality, (n, d), as the encoder gives them; an array or a tensor.
         into: "text" or "image".
-        how: Settings.
+        how: Settings; None for the paper's: one pseudo-token, 150 steps into texts and 1000 into images.
         seed: Of the pseudo-tokens before the first step.
 
     Returns:
         An `Inverted`, on the CPU.
 
     Raises:
-        InputError: The model is none of open_clip, or its tower has no place for pseudo-tokens.
+        InputError: The model is none of open_clip, its tower has no place for pseudo-tokens, or rows are of another
+            dimension.
+
+    Example:
+        >>> import clip_geometry as cg
+        >>> encoder = cg.load_encoder(cg.resolve_encoder("scenes-clip/fresh"), "cpu")
+        >>> red = encoder.text_features(encoder.tokenize(["a red circle"]))
+        >>> before, after = (cg.invert(encoder, red, "image", cg.Inversion(steps=k)).cosines for k in (1, 20))
+        >>> bool(after > before)
+        True
     """
+    how = Inversion(steps=1000 if into == "image" else 150) if how is None else how
     name = encoder.config.model
     if not isinstance(encoder, OpenClipEncoder) or encoder.config.features != "projected":
         raise InputError(f"{name} cannot be inverted; expected a model of open_clip with features=projected")
-    model, count = encoder.model, how.pseudo_tokens
+    model, count, rows = encoder.model, how.pseudo_tokens, as_rows(torch.as_tensor(rows), name="rows", least=1).float()
+    if rows.shape[1] != (d := encoder.architecture["embed_dim"]):
+        raise InputError(f"rows have dimension {rows.shape[1]} and features of {name} have {d}")
     if into == "text":
         stem, ids, places = _pseudo_words(encoder, how)
         given, encode, width = ids.to(encoder.device), model.encode_text, stem.weight.shape[1]
@@ -95,7 +118,7 @@ def invert(
     drawn = START * torch.randn(len(rows), count, width, generator=torch.Generator().manual_seed(seed))
     found, cosines = [], []
     with inference(), torch.enable_grad():
-        for start, targets in zip(drawn.split(how.batch_size), rows.float().split(how.batch_size), strict=True):
+        for start, targets in zip(drawn.split(how.batch_size), rows.split(how.batch_size), strict=True):
             batch = given.expand(len(start), *given.shape[1:])
 
             def features(tokens: Tensor, batch: Tensor = batch) -> Tensor:
@@ -123,7 +146,10 @@ def _optimized(
 
 @contextmanager
 def _replacing(module: nn.Module, change: Callable[[Tensor], Tensor]):
-    handle = module.register_forward_hook(lambda _module, _given, output: change(output))
+    def hook(_module: nn.Module, _given: Any, output: Any) -> Any:
+        return change(output)
+
+    handle = module.register_forward_hook(hook)
     try:
         yield
     finally:
