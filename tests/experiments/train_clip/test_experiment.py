@@ -191,7 +191,7 @@ def test_a_measure_that_is_not_defined_is_nan(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arm", ["siglip", "fixed_temperature", "istar", "cosreg", "classes"])
+@pytest.mark.parametrize("arm", ["siglip", "fixed_temperature", "istar", "cosreg", "sigreg", "classes"])
 def test_all_arms_run(tmp_path, arm):
     measured = {"name": "scenes", "split": "test", "size": 12}
     _, rows = ran(tmp_path, arm=arm, steps=2, measurements=2, measured=measured, batch_norm="batch")
@@ -289,10 +289,10 @@ def test_measured_steps_are_first_powers_of_two_then_even(steps, measurements):
             {"architecture": {**RESNET, "text_cfg": {"hf_tokenizer_name": "x"}}},
             "hf_tokenizer_name is 'x'; captions are tokenized by scenes-clip",
         ),
-        ({"penalty": 2.0}, "penalty is the weight of the penalty of istar and cosreg; the arm clip has none"),
+        ({"penalty": 2.0}, "penalty is the weight of the penalty of istar, cosreg and sigreg; the arm clip has none"),
         (
             {"arm": "siglip", "tower": "image"},
-            "tower is where the penalty of istar and cosreg is taken; the arm siglip",
+            "tower is where the penalty of istar, cosreg and sigreg is taken; the arm siglip",
         ),
         ({"arm": "cosreg", "zeta": 0.5}, "zeta is the shrinkage of istar; the arm cosreg has none"),
         (

@@ -12,6 +12,7 @@ from clip_geometry.experiments.train_clip.config import ObjectiveConfig
 from clip_geometry.experiments.train_clip.measuring import StateCallback
 from clip_geometry.experiments.train_clip.training import Objective
 from clip_geometry.geometry import average_cosine, isoscore
+from clip_geometry.losses import SIGReg
 from clip_geometry.registry import InputError
 from support.train_clip import planned
 
@@ -70,6 +71,10 @@ def test_penalties_are_of_the_unit_rows_of_a_tower(tower):
     loss, total = objective("cosreg", tower=tower, penalty=3.0)(image, text, labels, Scale())
     expected = sum(3.0 * float(average_cosine(each)) * 19 / 20 for each in units)
     assert float(total - loss) == pytest.approx(expected, abs=2e-5)
+    gaussian = SIGReg(0.1, seed=3).eval()  # of the seed
+    loss, total = objective("sigreg", tower=tower, penalty=0.1)(image, text, labels, Scale())
+    expected = sum(float(gaussian(image.shape[1] ** 0.5 * each)) for each in units)
+    assert float(total - loss) == pytest.approx(expected, rel=1e-3)
 
 
 def test_classes_are_told_by_one_layer_from_pictures_and_captions():

@@ -10,9 +10,9 @@ from clip_geometry.experiments.kit.base import Data, RunConfig
 from clip_geometry.experiments.kit.clip_training import LR, OptimizerConfig, with_a_place
 from clip_geometry.registry import InputError, did_you_mean
 
-Arm = Literal["clip", "siglip", "fixed_temperature", "istar", "cosreg", "classes"]
-CLIP, SIGLIP, FIXED, ISTAR, COSREG, CLASSES = ARMS = get_args(Arm)
-PENALTIES = (ISTAR, COSREG)
+Arm = Literal["clip", "siglip", "fixed_temperature", "istar", "cosreg", "sigreg", "classes"]
+CLIP, SIGLIP, FIXED, ISTAR, COSREG, SIGREG, CLASSES = ARMS = get_args(Arm)
+PENALTIES = {ISTAR: "I-STAR", COSREG: "CosReg", SIGREG: "SIGReg"}  # their names
 SIGLIP_LR = 2e-3  # 1000 steps of siglip on scenes with 8e-3 end at an accuracy of 0.12, with 2e-3 at 0.95
 SECTIONS = ("embed_dim", "vision_cfg", "text_cfg")
 TEXT = {
@@ -73,8 +73,8 @@ def architecture(given: Any) -> dict[str, Any]:
 
 
 _OF_ARMS = {
-    "penalty": (PENALTIES, "the weight of the penalty of istar and cosreg"),
-    "tower": (PENALTIES, "where the penalty of istar and cosreg is taken"),
+    "penalty": (tuple(PENALTIES), "the weight of the penalty of istar, cosreg and sigreg"),
+    "tower": (tuple(PENALTIES), "where the penalty of istar, cosreg and sigreg is taken"),
     "zeta": ((ISTAR,), "the shrinkage of istar"),
     "temperature": ((CLIP, FIXED, *PENALTIES), "that of ClipLoss at the start"),
 }
@@ -85,9 +85,10 @@ class ObjectiveConfig(Config):
 
     Args:
         arm: the objective. clip: open_clip's ClipLoss; siglip: its SigLipLoss; fixed_temperature: ClipLoss whose
-            temperature is not trained; istar, cosreg: ClipLoss plus `penalty` times 1 − IsoScore* (C_0 averaged over
-            batches) or the average cosine of the unit rows of `tower`; classes: cross-entropy of one linear layer on
-            the embeddings of images and of captions, whose target is the class of the image.
+            temperature is not trained; istar, cosreg, sigreg: ClipLoss plus `penalty` times 1 − IsoScore* (C_0 averaged
+            over batches), the average cosine, or the Epps-Pulley statistic along random directions (LeJEPA weighs it by
+            0.02 to 0.05) of the unit rows of `tower`, for sigreg times √d; classes: cross-entropy of one linear layer
+            on the embeddings of images and of captions, whose target is the class of the image.
         temperature: of ClipLoss at the start, within the bounds of training. SigLipLoss starts at its paper's
             temperature of 0.1 and bias of −10.
         penalty: weight of the penalty.
@@ -164,7 +165,7 @@ def arm_words(config: TrainClipConfig) -> str:
     if config.arm in PENALTIES:
         towers = "both towers" if config.tower == "both" else f"{config.tower} tower"
         weight = f"{config.penalty:g}".replace("-", "−")
-        return f"ClipLoss + {'I-STAR' if config.arm == ISTAR else 'CosReg'}, λ = {weight}, {towers}"
+        return f"ClipLoss + {PENALTIES[config.arm]}, λ = {weight}, {towers}"
     named = {CLIP: "ClipLoss", SIGLIP: "SigLIP loss", CLASSES: "class labels"}
     return named.get(config.arm, f"temperature fixed at {config.temperature:g}")
 

@@ -17,10 +17,10 @@ from clip_geometry.encoders.base import Encoder
 from clip_geometry.encoders.open_clip.source import CONFIG_FILE, HUB_WEIGHTS
 from clip_geometry.experiments.kit.clip_training import OptimizerConfig, copy_tokenizer, save_half
 from clip_geometry.experiments.kit.training import ORDER, Trainer, learning_rate
-from clip_geometry.experiments.train_clip.config import CLASSES, COSREG, FIXED, ISTAR, SIGLIP, ObjectiveConfig
+from clip_geometry.experiments.train_clip.config import CLASSES, COSREG, FIXED, ISTAR, SIGLIP, SIGREG, ObjectiveConfig
 from clip_geometry.experiments.train_clip.data import Pairs, Prompts
 from clip_geometry.files import write_atomically
-from clip_geometry.losses import CosReg, IStar
+from clip_geometry.losses import CosReg, IStar, SIGReg
 from clip_geometry.reading import first_line
 from clip_geometry.registry import InputError
 
@@ -74,6 +74,8 @@ class Objective(nn.Module):
                 self.penalties[tower] = IStar(config.penalty, zeta=config.zeta, momentum=MOMENTUM)
             elif config.arm == COSREG:
                 self.penalties[tower] = CosReg(config.penalty)
+            elif config.arm == SIGREG:
+                self.penalties[tower] = SIGReg(config.penalty, seed=seed)
         if config.arm == CLASSES:
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(seed)
@@ -85,7 +87,10 @@ class Objective(nn.Module):
         """(the loss of the pairs or classes, the same with what a penalty adds)."""
         loss = self.loss(image, text, labels, model)
         rows = {"image": image, "text": text}
-        added = [penalty(functional.normalize(rows[tower], dim=-1)) for tower, penalty in self.penalties.items()]
+        length = image.shape[1] ** 0.5 if self.config.arm == SIGREG else 1  # that of standard Gaussian rows
+        added = [
+            penalty(length * functional.normalize(rows[tower], dim=-1)) for tower, penalty in self.penalties.items()
+        ]
         return loss, loss + sum(added)
 
     def loss(
