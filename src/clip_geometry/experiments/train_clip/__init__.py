@@ -27,12 +27,15 @@ from clip_geometry.experiments.train_clip.data import (
     require_apart,
 )
 from clip_geometry.experiments.train_clip.measuring import (
+    NAMES,
+    PIPELINE,
     StateCallback,
     change_rows,
     context,
     encode,
     loss_row,
     state_rows,
+    task_values,
     tested_rows,
     zero_shot_values,
 )
@@ -74,8 +77,10 @@ class TrainClip(Experiment):
     @cached_property
     def _cell(self) -> Cell:
         left_out = {"name", "title", "description"}
+        # cells computed before there were these keys keep their names
         if not self.config.class_captions or self.config.training_prompts is None:
-            left_out |= {"training_prompts"}  # cells computed before there was this key keep their names
+            left_out |= {"training_prompts"}
+        left_out |= {name for name in ("caption_noise", "measures", "tasks") if not getattr(self.config, name)}
         define = self.config.model_dump(mode="json", serialize_as_any=True, exclude=left_out)
         define |= {f"{name}_revision": dataset.revision for name, dataset in self._datasets.items()}
         versions = library_versions()
@@ -144,6 +149,7 @@ class TrainClip(Experiment):
             seed=config.seed,
             device=self._device,
             prompts=self.training_prompts,
+            caption_noise=config.caption_noise,
         )
 
     def trained(self, callback: StateCallback, checkpoint: Checkpoint | None = None) -> ClipTrainer:
@@ -175,7 +181,8 @@ class TrainClip(Experiment):
     def _rows(self) -> list[Row]:
         config, measured = self.config, self.pairs("measured")
         checkpoint = Checkpoint.of(self.workspace.folder, self._cell.key)
-        callback = StateCallback(measured, self.prompts, batch_norm=config.batch_norm)
+        names = config.measures or NAMES
+        callback = StateCallback(measured, self.prompts, names, batch_norm=config.batch_norm)
         trainer = self.trained(callback, checkpoint)
         rows = list(state_rows(config, measured, self.prompts.seen, trainer.trajectory, self.steps))
         rows += [loss_row(config, trainer.losses, self.steps), *change_rows(config, curves_of(rows)[0])]
@@ -195,11 +202,18 @@ class TrainClip(Experiment):
         if data is None:
             return []
         tested = self.pairs("tested")
-        image, _, classes = encode(trainer, tested, self.prompts)
-        values = zero_shot_values(image, classes, tested.labels, self.prompts.seen)
+        image, text, classes = encode(trainer, tested, self.prompts)
+        seen = self.prompts.seen
+        rows = list(tested_rows(config, tested, seen, zero_shot_values(image, classes, tested.labels, seen)))
+        if config.tasks:
+            measured = self.pairs("measured")
+            fit = (*encode(trainer, measured, self.prompts)[:2], measured.labels)
+            for pipeline, place, value in task_values(fit, (image, text, tested.labels), classes, seen):
+                fitted = None if pipeline == PIPELINE and "probe" not in place.measure else "measured"
+                rows += tested_rows(config, tested, seen, {place: value}, pipeline=list(pipeline), fitted_on=fitted)
         origin = self._context(data, tested)
         origin["model_options"].pop("batch_norm", None)  # it is as users load it
-        return [{**origin, **row} for row in tested_rows(config, tested, self.prompts.seen, values)]
+        return [{**origin, **row} for row in rows]
 
     # --- the report
 
