@@ -22,7 +22,8 @@ from clip_geometry.experiments.kit.clip_training import ZERO_SHOT
 from clip_geometry.registry import InputError
 
 CONFIDENCE = 0.95
-FACTORS = ("objective", "dimension", "noise")
+FACTORS = ("objective", "dimension", "noise", "class_captions")
+CLASS_CAPTIONS = 0.75  # of the grid; another share is for tests of that factor only
 OBJECTIVES = {"clip": "ClipLoss", "siglip": "SigLIP"}
 GAPS = (
     "modality_gap both last", "relative_modality_gap both last", "modality_silhouette both last",
@@ -48,6 +49,7 @@ class Training:
     objective: str
     dimension: int
     noise: float
+    class_captions: float
     seed: int
     values: Mapping[str, float] = field(repr=False)
 
@@ -68,7 +70,7 @@ class ClaimTest(Config):
     high: str | float = ""
     low: str | float = ""
     within: tuple[str, ...] = ()
-    where: dict[str, str | float] = {}
+    where: dict[str, str | float] = Field(default_factory=dict)
 
 
 class Claim(Config):
@@ -142,8 +144,14 @@ def trainings(rows: Iterable[Mapping[str, Any]]) -> list[Training]:
         values |= {key: math.fsum(v * n for v, n in each) / sum(n for _, n in each) for key, each in right.items()}
         objective = OBJECTIVES.get(at["arm"], f"ClipLoss at {at.get('temperature', 0.07):g}")
         dimension = next(row["d"] for row in cell if row["measure"] == ZERO_SHOT)
-        found.append(Training(objective, dimension, at.get("caption_noise", 0.0), cell[0]["seed"], values))
+        noise, class_captions = at.get("caption_noise", 0.0), at.get("class_captions", CLASS_CAPTIONS)
+        found.append(Training(objective, dimension, noise, class_captions, cell[0]["seed"], values))
     return found
+
+
+def in_grid(found: Sequence[Training]) -> list[Training]:
+    """The trainings of the grid, without those that vary the share of class captions."""
+    return [each for each in found if each.class_captions == CLASS_CAPTIONS]
 
 
 # --- tests
@@ -151,7 +159,7 @@ def trainings(rows: Iterable[Mapping[str, Any]]) -> list[Training]:
 
 def effects(test: ClaimTest, found: Sequence[Training]) -> dict[int, float]:
     """The number of a test for each seed. Raises InputError where no training can give it."""
-    result = {}
+    result, found = {}, found if test.factor == "class_captions" else in_grid(found)
     for seed in sorted({each.seed for each in found}):
         of_seed = [
             each
@@ -294,6 +302,7 @@ class Predicted:
 
 def predict(found: Sequence[Training], measure: str, task: str, *, draws: int = DRAWS, seed: int = 0) -> Predicted:
     """R² of a straight line, leaving one setting out with all of its seeds; below 0 if worse than the mean."""
+    found = in_grid(found)
     settings = sorted({each.setting for each in found})
     groups = np.array([settings.index(each.setting) for each in found])
     x, y = (np.array([each.values[key] for each in found]) for key in (measure, task))
@@ -320,7 +329,7 @@ def _sums(x: Values, y: Values) -> Values:
 
 
 def _r2(sums: Values) -> float:
-    """1 − errors of the lines over errors of the means, both fitted on the settings that differ from the one left out."""
+    """1 − errors of the lines over errors of the means, both fitted on the settings other than the one left out."""
     errors = base = 0.0
     for own in sums:
         others = sums[~(sums == own).all(axis=1)].sum(axis=0)  # copies of a drawn setting are left out, too

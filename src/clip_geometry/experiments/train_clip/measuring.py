@@ -187,14 +187,18 @@ def task_values(
     for pipeline in (PIPELINE, (*PIPELINE, "center")):
         rows = [functional.normalize(each, dim=-1) for each in (test[0], test[1], classes)]
         if "center" in pipeline:
-            image, text = (functional.normalize(each, dim=-1).mean(0) for each in fit[:2])
-            rows = [rows[0] - image, rows[1] - text, rows[2] - text]
+            means = [functional.normalize(each, dim=-1).mean(0) for each in fit[:2]]
+            rows = [rows[0] - means[0], rows[1] - means[1], rows[2] - means[1]]
             for place, value in zero_shot_values(rows[0], rows[2], test[2], seen).items():
                 yield pipeline, place, value
-        for index, name in (("cross", "retrieval"), ("mixed", "retrieval[mixed]")):
-            found = retrieval(rows[0].numpy(), rows[1].numpy(), k=RANK, index=index)
+        image, text = (each.numpy() for each in rows[:2])
+        found = {
+            "retrieval": retrieval(image, text, k=RANK),
+            "retrieval[mixed]": retrieval(image, text, k=RANK, index="mixed"),
+        }
+        for name, scores in found.items():
             for direction in ("image_to_text", "text_to_image"):
-                yield pipeline, Place(f"{name}.{direction}.r_at_{RANK}"), float(found[f"{direction}.r_at_{RANK}"])
+                yield pipeline, Place(f"{name}.{direction}.r_at_{RANK}"), float(scores[f"{direction}.r_at_{RANK}"])
 
 
 # --- records
@@ -223,12 +227,9 @@ def at_arm(config: TrainClipConfig) -> Row:
     at: Row = {"arm": config.arm}
     if config.arm in PENALTIES:
         at |= {"penalty": config.penalty, "tower": config.tower}
-    defaults = type(config).model_fields
-    return at | {
-        name: value
-        for name in ("temperature", "caption_noise")
-        if (value := getattr(config, name)) != defaults[name].default
-    }
+    named = ("temperature", "caption_noise", *(["class_captions"] if config.tasks else []))
+    values = {name: getattr(config, name) for name in named}
+    return at | {name: value for name, value in values.items() if value != type(config).model_fields[name].default}
 
 
 def state_rows(
