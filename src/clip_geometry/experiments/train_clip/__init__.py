@@ -231,6 +231,7 @@ class TrainClip(Experiment):
             "tested on": None if config.tested is None else data_words(config.tested),
             "prompts": " | ".join(config.prompts),
             "class prompts among training captions": f"{config.class_captions:.0%}",
+            "images with the caption of another": f"{config.caption_noise:.0%}" if config.caption_noise else None,
             "these prompts": " | ".join(config.training_prompts or config.prompts) if config.class_captions else None,
             "AdamW": f"{config.steps} steps of batches of {config.batch_size}, lr {config.lr:g}, warm-up "
             f"{config.warmup:g}, then a cosine, decay {config.weight_decay:g}, gradients up to norm "
@@ -249,6 +250,10 @@ class TrainClip(Experiment):
         from clip_geometry.experiments.train_clip.figures import arms_sentences
 
         rows = [each.finished_rows() for each in planned]
+        if all(each.config.tasks for each in planned):
+            from clip_geometry.experiments.train_clip.interventions import summary
+
+            return summary(row for of in rows for row in of)
         if len(planned) == 1:
             told = cls.sentences_of(rows[0])
         else:
@@ -279,7 +284,9 @@ class TrainClip(Experiment):
 
     @classmethod
     def together(cls, planned: "Sequence[TrainClip]", folder: Path) -> "list[FigureEntry]":
-        """All trainings side by side."""
+        """All trainings side by side; those of a grid with tasks are compared by the claims about them."""
+        if all(each.config.tasks for each in planned):
+            return []
         labels = [each.label() for each in planned]
         if len(set(labels)) < len(labels):
             labels = [f"{label} {k}" for k, label in enumerate(labels, start=1)]

@@ -5,7 +5,9 @@ over the seeds, since trainings of one seed share their first weights and the or
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import groupby
@@ -19,11 +21,12 @@ from scipy import stats
 
 from clip_geometry.config import Config, read_yaml, validate
 from clip_geometry.experiments.kit.clip_training import ZERO_SHOT
+from clip_geometry.experiments.train_clip.figures import words
 from clip_geometry.registry import InputError
 
+VERDICTS = ("holds", "does not hold", "tie")
 CONFIDENCE = 0.95
 FACTORS = ("objective", "dimension", "noise", "class_captions")
-CLASS_CAPTIONS = 0.75  # of the grid; another share is for tests of that factor only
 OBJECTIVES = {"clip": "ClipLoss", "siglip": "SigLIP"}
 GAPS = (
     "modality_gap both last", "relative_modality_gap both last", "modality_silhouette both last",
@@ -144,14 +147,15 @@ def trainings(rows: Iterable[Mapping[str, Any]]) -> list[Training]:
         values |= {key: math.fsum(v * n for v, n in each) / sum(n for _, n in each) for key, each in right.items()}
         objective = OBJECTIVES.get(at["arm"], f"ClipLoss at {at.get('temperature', 0.07):g}")
         dimension = next(row["d"] for row in cell if row["measure"] == ZERO_SHOT)
-        noise, class_captions = at.get("caption_noise", 0.0), at.get("class_captions", CLASS_CAPTIONS)
+        noise, class_captions = at.get("caption_noise", 0.0), at.get("class_captions", 0.0)
         found.append(Training(objective, dimension, noise, class_captions, cell[0]["seed"], values))
     return found
 
 
 def in_grid(found: Sequence[Training]) -> list[Training]:
-    """The trainings of the grid, without those that vary the share of class captions."""
-    return [each for each in found if each.class_captions == CLASS_CAPTIONS]
+    """The trainings with the share of class captions that most have; others are for tests of that factor only."""
+    shares = Counter(each.class_captions for each in found)
+    return [each for each in found if each.class_captions == shares.most_common(1)[0][0]]
 
 
 # --- tests
@@ -166,10 +170,15 @@ def effects(test: ClaimTest, found: Sequence[Training]) -> dict[int, float]:
             for each in found
             if each.seed == seed and all(getattr(each, name) == value for name, value in test.where.items())
         ]
-        value = _KINDS[test.kind](test, of_seed)
+        try:
+            value = _KINDS[test.kind](test, of_seed)
+        except KeyError as missing:
+            raise InputError(f"a training of seed {seed} has no number {missing}") from None
         if not math.isfinite(value):
             raise InputError(f"seed {seed} has no trainings that decide {test.kind} of {test.of}")
         result[seed] = value
+    if not result:
+        raise InputError(f"there are no trainings that decide {test.kind} of {test.of}")
     return result
 
 
@@ -207,7 +216,9 @@ def _relation(test: ClaimTest, found: Sequence[Training], of: str = "") -> float
 
 def _spearman(x: Values, y: Values) -> float:
     """0 where one of them is constant: it orders nothing."""
-    return 0.0 if not np.ptp(x) or not np.ptp(y) else float(stats.spearmanr(x, y).statistic)
+    if not np.ptp(x) or not np.ptp(y):
+        return 0.0
+    return float(np.corrcoef(stats.rankdata(x), stats.rankdata(y))[0, 1])
 
 
 def _stronger(test: ClaimTest, found: Sequence[Training]) -> float:
@@ -282,6 +293,16 @@ def holm(judged: Sequence[Judged]) -> set[str]:
             break
         kept.add(each.claim.name)
     return {each.claim.name for each in judged if each.verdict == "holds"} & kept
+
+
+def summary(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A sentence for each verdict, with the claims that these rows decide."""
+    found, judged = trainings(rows), []
+    for claim in claims():
+        with suppress(InputError):
+            judged.append(judge(claim, found))
+    named = {kind: [each.claim.name for each in judged if each.verdict == kind] for kind in VERDICTS}
+    return [words("judged", kind, names) for kind, names in named.items() if names]
 
 
 # --- which measure of the gap predicts which task

@@ -95,7 +95,8 @@ class StateCallback:
     """
 
     def __init__(self, pairs: Pairs, prompts: Prompts, names: Sequence[str] = NAMES, *, batch_norm: str = "eval"):
-        self.pairs, self.prompts, self.names, self.batch_norm = pairs, prompts, names, batch_norm
+        self.pairs, self.prompts, self.batch_norm = pairs, prompts, batch_norm
+        self.names = {name: None if name == GAP_DIMENSIONS else known(name) for name in names}
 
     def __call__(self, trainer: ClipTrainer) -> dict[Place, float]:
         image, text, classes = encode(trainer, self.pairs, self.prompts, batch_norm=self.batch_norm)
@@ -115,11 +116,10 @@ class StateCallback:
         }
         measured = MeasuredSets(sets, parse_pipeline(PIPELINE), blocks=0)
         found = {}
-        for name in self.names:
-            if name == GAP_DIMENSIONS:
+        for name, measure in self.names.items():
+            if measure is None:
                 found[Place(name)] = gap_dimensions(image, text)
                 continue
-            measure = known(name)
             for modality in ("both",) if measure.inputs.across else ("image", "text"):
                 try:
                     with warnings.catch_warnings():
