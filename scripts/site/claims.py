@@ -17,8 +17,11 @@ from matplotlib.figure import Figure
 
 from clip_geometry.config import read_yaml
 from clip_geometry.experiments.train_clip.interventions import (
+    CONFIDENCE,
+    FACTORS,
     GAPS,
     TASKS,
+    Claim,
     Judged,
     Predicted,
     Training,
@@ -38,7 +41,11 @@ from clip_geometry.results import read_rows
 RUN = "train_claims"
 TEMPLATE = Path(__file__).with_name("claims.md.j2")
 DIGITS = 5
-OBJECTIVES = ("ClipLoss", "SigLIP", "ClipLoss at 0.02", "ClipLoss at 0.2")
+STEPS = 256  # of a training
+OBJECTIVES = {
+    "ClipLoss": "ClipLoss,\nlearned", "SigLIP": "SigLIP,\nlearned", "ClipLoss at 0.02": "ClipLoss\nat 0.02",
+    "ClipLoss at 0.2": "ClipLoss\nat 0.2",
+}  # fmt: skip
 ZERO_SHOT, GAP = "zero_shot.top_1 both tested", "modality_gap both last"
 SHORT = {
     "modality_gap": "distance of the means", "relative_modality_gap": "relative gap",
@@ -49,7 +56,9 @@ SHORT = {
     "gap_shift_share": "share that centering removes", "spectral_discrepancy": "spectral discrepancy",
     "ilisi": "iLISI", "kbet": "kBET", "alignment": "alignment", "cross_uniformity": "cross-modal uniformity",
     "cka": "CKA",
-    "zero_shot.top_1": "zero-shot", "linear_probe.top_1": "linear probe",
+    "average_cosine": "average cosine", "train_clip.gap_dimensions": "share of columns that carry the gap",
+    "uniformity": "uniformity", "silhouette": "class silhouette", "isoscore": "IsoScore", "hubness": "hubness",
+    "effective_rank": "effective rank", "zero_shot.top_1": "zero-shot", "linear_probe.top_1": "linear probe",
     "retrieval.image_to_text.r_at_10": "image → text", "retrieval.text_to_image.r_at_10": "text → image",
     "retrieval[mixed].image_to_text.r_at_10": "image → mixed", "retrieval[mixed].text_to_image.r_at_10": "text → mixed",
 }  # fmt: skip
@@ -110,7 +119,40 @@ def page() -> str:
         tasks=TASKS,
         temperature=numbers_of("gap-and-temperature"),
     )
-    return wrapped(render(TEMPLATE, n=numbers, effect=effect, r2=r2, short=short, mean=mean, fixed=fixed))
+    accuracies = [mean(ZERO_SHOT, **dict(zip(FACTORS, each, strict=True))).value for each in settings()]
+    words = {"effect": effect, "r2": r2, "short": short, "tested": tested, "without": without, "steps": STEPS}
+    words["expected"] = fixed(len(judged()) * (1 - CONFIDENCE) / 2, 1)
+    words["accuracy"] = [fixed(end(accuracies), 2) for end in (min, max)]
+    return wrapped(render(TEMPLATE, n=numbers, **words))
+
+
+def settings() -> list[tuple[object, ...]]:
+    return sorted({each.setting for each in in_grid(recorded())})
+
+
+def tested(claim: Claim) -> str:
+    """`distance of the means: ClipLoss at 0.2 − ClipLoss at 0.02; below 0 by 0.02`."""
+    test = claim.test
+    what = {
+        "level": short(test.of),
+        "change": f"{short(test.of)}, centered − as it is",
+        "contrast": f"{short(test.of)}: {test.high} − {test.low}",
+        "relation": f"ρ of {short(test.of)} and {short(test.with_)}",
+        "stronger": f"|ρ| with {short(test.with_)}: {short(test.of)} − {short(test.than)}",
+    }[test.kind]
+    state = ", before training" if test.of.endswith("first") else ""
+    if claim.expects == "equal":
+        return f"{what}{state}; within ±{claim.smallest:g}"
+    return f"{what}{state}; {claim.expects} {claim.bound:g}{f' by {claim.smallest:g}' if claim.smallest else ''}"
+
+
+def without(each: Judged) -> str:
+    """`no: tie without 2`."""
+    other = {seed: verdict for seed, verdict in each.without.items() if verdict != each.verdict}
+    return "no: " + ", ".join(
+        f"{verdict} without {' or '.join(str(seed) for seed, v in other.items() if v == verdict)}"
+        for verdict in dict.fromkeys(other.values())
+    )
 
 
 def effect(each: Judged) -> str:
@@ -149,9 +191,9 @@ def settings_figure() -> Figure:
                 at, [v.value for v in values], yerr=[v.error or 0 for v in values], linestyle="none", elinewidth=1,
                 marker="o" if dimension == 16 else "^", markersize=4.5, color=TEXT if noise else IMAGE,
                 markerfacecolor="white" if dimension == 16 else None,
-                label=f"{dimension} columns, {noise:.0%} swapped captions",
+                label=f"{dimension} columns, {'30%' if noise else 'no'} swapped captions",
             )  # fmt: skip
-        axis.set_xticks(range(len(OBJECTIVES)), [each.replace(" at ", "\nat ") for each in OBJECTIVES])
+        axis.set_xticks(range(len(OBJECTIVES)), list(OBJECTIVES.values()))
         axis.set(ylabel=label, ylim=(0, None))
         axis.grid(visible=False, axis="x")
     axes[1].axhline(1 / 80, color=INK, linewidth=0.8, linestyle=(0, (1, 1.5)))

@@ -322,45 +322,40 @@ class Predicted:
 
 
 def predict(found: Sequence[Training], measure: str, task: str, *, draws: int = DRAWS, seed: int = 0) -> Predicted:
-    """R² of a straight line, leaving one setting out with all of its seeds; below 0 if worse than the mean."""
-    found = in_grid(found)
-    settings = sorted({each.setting for each in found})
-    groups = np.array([settings.index(each.setting) for each in found])
-    x, y = (np.array([each.values[key] for each in found]) for key in (measure, task))
-    sums = np.array([_sums(x[groups == k], y[groups == k]) for k in range(len(settings))])
-    rng = np.random.default_rng(seed)
-    drawn = [_r2(sums[rng.integers(len(settings), size=len(settings))]) for _ in range(draws)]
-    nulls = []
-    for _ in range(draws):
-        mixed = rng.permutation(len(settings))
-        shuffled = [_sums(_cut(x[groups == mixed[k]], y[groups == k]), y[groups == k]) for k in range(len(settings))]
-        nulls.append(_r2(np.array(shuffled)))
-    low, high = np.nanquantile(drawn, ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2))
-    return Predicted(measure, task, _r2(sums), float(low), float(high), float(np.quantile(nulls, CONFIDENCE)))
-
-
-def _cut(x: Values, y: Values) -> Values:
-    """As many values as y has: seeds of a setting may be missing."""
-    return np.resize(x, len(y))
+    """R² of a straight line, leaving one setting out with all of its seeds; below 0 if worse than the mean. Of the
+    seeds that every setting has."""
+    by_setting: dict[tuple[Any, ...], dict[int, Mapping[str, float]]] = {}
+    for each in in_grid(found):
+        by_setting.setdefault(each.setting, {})[each.seed] = each.values
+    seeds = sorted(set.intersection(*(set(each) for each in by_setting.values())))
+    x, y = (np.array([[each[s][key] for s in seeds] for each in by_setting.values()]) for key in (measure, task))
+    rng, once = np.random.default_rng(seed), np.ones(len(x))
+    drawn = rng.multinomial(len(x), once / len(x), size=draws).astype(float)
+    low, high = np.nanquantile(_r2(_sums(x, y), drawn), ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2))
+    mixed = rng.permuted(np.tile(np.arange(len(x)), (draws, 1)), axis=1)
+    null = np.quantile(_r2(_sums(x[mixed], np.broadcast_to(y, (draws, *y.shape))), once), CONFIDENCE)
+    return Predicted(measure, task, float(_r2(_sums(x, y), once)), float(low), float(high), float(null))
 
 
 def _sums(x: Values, y: Values) -> Values:
-    """What a line and its errors need of the rows of a setting."""
-    return np.array([len(x), x.sum(), y.sum(), x @ x, x @ y, y @ y])
+    """(…, settings, 6): what a line and its errors need of the (…, settings, seeds) rows."""
+    parts = (np.ones_like(x), x, y, x * x, x * y, y * y)
+    return np.stack([each.sum(-1) for each in parts], axis=-1)
 
 
-def _r2(sums: Values) -> float:
-    """1 − errors of the lines over errors of the means, both fitted on the settings other than the one left out."""
-    errors = base = 0.0
-    for own in sums:
-        others = sums[~(sums == own).all(axis=1)].sum(axis=0)  # copies of a drawn setting are left out, too
-        n, sx, sy, sxx, sxy, _ = others
-        if not n:
-            return math.nan
+def _r2(sums: Values, counts: Values) -> Values:
+    """1 − errors of the lines over errors of the means, both fitted on all settings but one.
+
+    Args:
+        sums: (…, settings, 6).
+        counts: (…, settings), how often each setting was drawn; it is left out as often.
+    """
+    weighted = sums * counts[..., None]
+    n, sx, sy, sxx, sxy, _ = np.moveaxis(weighted.sum(-2, keepdims=True) - weighted, -1, 0)
+    k, x, y, xx, xy, yy = np.moveaxis(weighted, -1, 0)
+    with np.errstate(divide="ignore", invalid="ignore"):  # one setting alone is drawn: not a number
         spread = sxx - sx**2 / n
-        slope = (sxy - sx * sy / n) / spread if spread > 1e-12 * max(sxx, 1e-300) else 0.0
+        slope = np.where(spread > 1e-12 * sxx, (sxy - sx * sy / n) / spread, 0.0)
         start, mean = (sy - slope * sx) / n, sy / n
-        k, x, y, xx, xy, yy = own
-        errors += yy - 2 * (start * y + slope * xy) + k * start**2 + 2 * start * slope * x + slope**2 * xx
-        base += yy - 2 * mean * y + k * mean**2
-    return float(1 - errors / base) if base > 0 else math.nan
+        errors = yy - 2 * (start * y + slope * xy) + k * start**2 + 2 * start * slope * x + slope**2 * xx
+        return 1 - errors.sum(-1) / (yy - 2 * mean * y + k * mean**2).sum(-1)
