@@ -116,6 +116,10 @@ class TrainClipConfig(RunConfig, OptimizerConfig, ObjectiveConfig):
         training_prompts: of the captions in training that name the class only; null for those of `prompts`. A wording
             that does not occur among them is read worse.
         measured_pictures: use only the first N images of `measured`, null for all.
+        caption_noise: share of the training images whose caption is that of another image, the same one in every epoch.
+        measures: of the states, null for those of the figures.
+        tasks: also score retrieval, a linear probe and zero-shot accuracy on `tested` at the end, as the rows are and
+            centered with the means of `measured`, on whose labels the probe is fitted.
         measurements: measure about this many states, the first of them in powers of two, the rest evenly spaced.
         batch_norm: of measured states. eval: the running statistics, which are the identity at first and lag for some
             steps; batch: those of the measured images. The saved model is always tested with its running ones.
@@ -129,6 +133,9 @@ class TrainClipConfig(RunConfig, OptimizerConfig, ObjectiveConfig):
     lr: float = Field(default_factory=lambda values: SIGLIP_LR if values["arm"] == SIGLIP else LR, gt=0)
     prompts: tuple[str, ...] = Field(default=("a picture of a {}.",), min_length=1)
     training_prompts: tuple[str, ...] | None = Field(default=None, min_length=1)
+    caption_noise: float = Field(default=0.0, ge=0, le=1)
+    measures: tuple[str, ...] | None = Field(default=None, min_length=1)
+    tasks: bool = False
     measured_pictures: int | None = Field(default=512, ge=2)
     measurements: int = Field(default=40, ge=2)
     batch_norm: Literal["eval", "batch"] = "eval"
@@ -143,6 +150,8 @@ class TrainClipConfig(RunConfig, OptimizerConfig, ObjectiveConfig):
         for name, (arms, what) in _OF_ARMS.items():
             if self.arm not in arms and getattr(self, name) != ObjectiveConfig.model_fields[name].default:
                 raise InputError(f"{name} is {what}; the arm {self.arm} has none")
+        if self.tasks and self.tested is None:
+            raise InputError("tasks are scored on `tested`, which this config lacks")
         return self
 
     @property

@@ -137,10 +137,11 @@ class ClipTrainer(Trainer):
         seed: of batches, captions and dropout.
         device: where.
         prompts: for captions that name the class.
+        caption_noise: share of the images with the captions of another.
     """
 
     Place = Place
-    CAPTION, DROPOUT = 1, 2
+    CAPTION, DROPOUT, NOISE = 1, 2, 3
 
     def __init__(
         self,
@@ -154,6 +155,7 @@ class ClipTrainer(Trainer):
         seed: int,
         device: torch.device,
         prompts: Prompts | None = None,
+        caption_noise: float = 0.0,
     ):
         if len(pairs) < config.batch_size:
             raise InputError(
@@ -170,6 +172,9 @@ class ClipTrainer(Trainer):
             precision=config.precision,
             clip=config.clip,
         )
+        random, self.captioned = self.stream(self.NOISE), np.arange(len(pairs))
+        swapped = random.permutation(len(pairs))[: round(caption_noise * len(pairs))]
+        self.captioned[swapped] = np.roll(swapped, 1)  # a cycle: none keeps its own, if there are two
         self.mean, self.std = (255 * each.to(device).view(1, 3, 1, 1) for each in (mean, std))
         model.logit_scale.requires_grad_(objective.config.arm not in (FIXED, CLASSES))
         trained = [each for module in (model, objective) for each in module.parameters() if each.requires_grad]
@@ -204,7 +209,7 @@ class ClipTrainer(Trainer):
     def captions(self, rows: np.ndarray, number: int) -> Tensor:
         """(b, t) tokens: a random caption of each image, or with probability `class_captions` one that names its
         class."""
-        random = self.stream(self.CAPTION, number)
+        random, rows = self.stream(self.CAPTION, number), self.captioned[rows]
         tokens = self.pairs.captions(rows, random.integers(2**31, size=len(rows)))
         chosen = np.flatnonzero(random.random(len(rows)) < self.config.class_captions)
         if len(chosen) and self.prompts is not None:
