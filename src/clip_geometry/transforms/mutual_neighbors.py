@@ -1,5 +1,7 @@
 """Mutual-nearest-neighbor correction: each row moved by the differences of nearby pairs of mutual neighbors."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from clip_geometry.geometry._core.arguments import positive_number, whole_number
@@ -78,7 +80,7 @@ class MutualNeighbors(OntoTransform):
             moved.append(np.exp(logits - _log_sum(logits)) @ self.vectors_)
         return x + np.concatenate(moved)
 
-    def _exponents(self, x: np.ndarray):
+    def _exponents(self, x: np.ndarray) -> Iterator[np.ndarray]:
         """Yield −‖w − l‖²/sigma of blocks of rows, (b, p)."""
         from scipy.spatial.distance import cdist
 
