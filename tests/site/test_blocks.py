@@ -1,5 +1,6 @@
 """Every `sh` and `python` block of the README and of docs/ runs, page by page, and prints what the page says.
 
+Blocks of nothing but `clip-geometry` commands run in this process, except those of the start page with the wheel.
 The blocks of a page run in order in one folder, which begins with the files that docs/start.md makes below
 `<!-- preparation -->`. A `text` block right after a block is its output: words are compared exactly, numbers within
 three units of their last printed digit, and … stands for anything. Blocks of `>>>` are doctests. Lines that begin with
@@ -12,6 +13,7 @@ import doctest
 import io
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -22,6 +24,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from clip_geometry.cli import main
 
 ROOT = Path(__file__).parents[2]
 OWN_TESTS = {"howto/training.md", "howto/sklearn.md", "howto/add_measure.md", "howto/explore.md"}  # tests of their own
@@ -114,6 +118,25 @@ def run_sh(code: str, folder: Path, **environment: str) -> str:
     return done.stdout
 
 
+def run_commands(code: str, folder: Path) -> str | None:
+    """What `run_sh` gives, in this process, which has imported torch; None where a line is more than a command."""
+    lines = [shlex.split(line, comments=True) for line in re.sub(r"\\\n\s*", " ", code).splitlines()]
+    lines = [line for line in lines if line]
+    if re.search(r"[|<>&;$`*~]|--engine", code) or any(line[0] != "clip-geometry" for line in lines):
+        return None
+    out = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        patch.chdir(folder)
+        patch.setenv("COLUMNS", "100")
+        for line in lines:
+            patch.setattr(sys, "argv", line)
+            with pytest.raises(SystemExit) as ended:
+                main()
+            assert not ended.value.code, line
+    return out.getvalue()
+
+
 def run_python(code: str, names: dict) -> str:
     """Runs a block; what it prints, or how a doctest fails."""
     out = io.StringIO()
@@ -147,7 +170,8 @@ def run_page(each: list[Block], folder: Path, **environment: str) -> None:
             if block.comment == "needs coco500":
                 shutil.copytree(coco500(), folder / "coco500", dirs_exist_ok=True)
         if block.language == "sh":
-            printed = run_sh(block.code, folder, **environment)
+            printed = None if environment else run_commands(block.code, folder)
+            printed = run_sh(block.code, folder, **environment) if printed is None else printed
         else:
             with contextlib.chdir(folder):
                 printed = run_python(block.code, names)
