@@ -26,8 +26,8 @@ def test_the_page_in_docs_is_what_the_records_say(site):
     """After changing the template, the claims or a record: python scripts/build_docs.py."""
     page = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
     assert page == site["page"]()
-    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| ") and "**" in line.split(" | ")[-2]]
-    assert len(rows) == len(claims()) and all(len(row) == 6 for row in rows)
+    rows = [row for line in page.splitlines() if len(row := line.split(" | ")) == 6 and "**" in row[-2]]
+    assert len(rows) == len(claims())
     assert {re.sub(r"[*\\]", "", row[-2]) for row in rows} == {"holds", "does not hold", "tie"}
     for path in re.findall(r"\b(?:configs|scripts|src|docs)/[\w/.]+\.(?:yaml|py|jsonl)", page):
         assert (ROOT / path).exists(), path
