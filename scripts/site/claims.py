@@ -46,6 +46,10 @@ OBJECTIVES = {
     "ClipLoss": "ClipLoss,\nlearned", "SigLIP": "SigLIP,\nlearned", "ClipLoss at 0.02": "ClipLoss\nat 0.02",
     "ClipLoss at 0.2": "ClipLoss\nat 0.2",
 }  # fmt: skip
+FACTOR = {
+    "objective": "{} − {}", "dimension": "{:g} − {:g} columns", "noise": "{:.0%} − {:.0%} swapped captions",
+    "class_captions": "{:.0%} − {:.0%} class captions",
+}  # fmt: skip
 ZERO_SHOT, GAP = "zero_shot.top_1 both tested", "modality_gap both last"
 SHORT = {
     "modality_gap": "distance of the means", "relative_modality_gap": "relative gap",
@@ -97,7 +101,7 @@ def predicted() -> dict[tuple[str, str], Predicted]:
 
 
 def short(key: str) -> str:
-    return SHORT[key.split()[0]]
+    return SHORT[key.split()[0]] if key else ""
 
 
 # --- the page
@@ -122,6 +126,11 @@ def page() -> str:
     accuracies = [mean(ZERO_SHOT, **dict(zip(FACTORS, each, strict=True))).value for each in settings()]
     words = {"effect": effect, "r2": r2, "short": short, "tested": tested, "without": without, "steps": STEPS}
     words["expected"] = fixed(len(judged()) * (1 - CONFIDENCE) / 2, 1)
+    probe = "modality_separability.logistic_regression.cross_validated both last"
+    mixed = {"objective": "ClipLoss at 0.2", "noise": 0.0}
+    others = [each.values[probe] for each in in_grid(recorded()) if not mixed.items() <= vars(each).items()]
+    words["apart"] = (over(others), mean(probe, **mixed))
+    words["ilisi"] = "ilisi both last"
     words["accuracy"] = [fixed(end(accuracies), 2) for end in (min, max)]
     return wrapped(render(TEMPLATE, n=numbers, **words))
 
@@ -136,9 +145,9 @@ def tested(claim: Claim) -> str:
     what = {
         "level": short(test.of),
         "change": f"{short(test.of)}, centered − as it is",
-        "contrast": f"{short(test.of)}: {test.high} − {test.low}",
+        "contrast": f"{short(test.of)}: {FACTOR[test.factor].format(test.high, test.low)}" if test.factor else "",
         "relation": f"ρ of {short(test.of)} and {short(test.with_)}",
-        "stronger": f"|ρ| with {short(test.with_)}: {short(test.of)} − {short(test.than)}",
+        "stronger": f"size of ρ with {short(test.with_)}: {short(test.of)} − {short(test.than)}",
     }[test.kind]
     state = ", before training" if test.of.endswith("first") else ""
     if claim.expects == "equal":
