@@ -147,14 +147,10 @@ from clip_geometry.transforms import Center as Center
 from clip_geometry.transforms import ClusterCenter as ClusterCenter
 from clip_geometry.transforms import ComBat as ComBat
 from clip_geometry.transforms import Compose as Compose
-from clip_geometry.transforms import Conceptor as Conceptor
 from clip_geometry.transforms import FittedPipeline as FittedPipeline
-from clip_geometry.transforms import GaussianTransport as GaussianTransport
-from clip_geometry.transforms import GromovWasserstein as GromovWasserstein
 from clip_geometry.transforms import Harmony as Harmony
 from clip_geometry.transforms import IsoCLIP as IsoCLIP
 from clip_geometry.transforms import LeastSquares as LeastSquares
-from clip_geometry.transforms import MiniVec2Vec as MiniVec2Vec
 from clip_geometry.transforms import MutualNeighbors as MutualNeighbors
 from clip_geometry.transforms import Normalize as Normalize
 from clip_geometry.transforms import PCA as PCA
@@ -162,9 +158,7 @@ from clip_geometry.transforms import Pipeline as Pipeline
 from clip_geometry.transforms import Procrustes as Procrustes
 from clip_geometry.transforms import RankWarning as RankWarning
 from clip_geometry.transforms import ReAlign as ReAlign
-from clip_geometry.transforms import Ridge as Ridge
 from clip_geometry.transforms import Scale as Scale
-from clip_geometry.transforms import Sinkhorn as Sinkhorn
 from clip_geometry.transforms import Whiten as Whiten
 from clip_geometry.transforms import parse_pipeline as parse_pipeline
 from clip_geometry.transforms import prepare as prepare

@@ -5,7 +5,17 @@ import torch
 from clip_geometry.evaluators.class_generalization import class_generalization
 from clip_geometry.evaluators.zero_shot import zero_shot
 from clip_geometry.registry import InputError
-from clip_geometry.transforms import Center, Compose, LeastSquares, Normalize, Pipeline, Procrustes, Whiten
+from clip_geometry.transforms import (
+    Center,
+    Compose,
+    Harmony,
+    LeastSquares,
+    Normalize,
+    Pipeline,
+    Procrustes,
+    ReAlign,
+    Whiten,
+)
 from support import oracles_evaluators as oracles
 
 K, D = 8, 6
@@ -139,6 +149,22 @@ def test_a_pipeline_of_one_paired_step_is_that_map():
         by_pipeline = class_generalization(pipeline, *data, known=range(4))
     with pytest.warns(match="rank"):
         assert by_pipeline == class_generalization(LeastSquares(), *data, known=range(4))
+
+
+def test_a_map_without_pairs_is_fitted_on_one_text_of_each_known_class():
+    data = task()
+    fit_x, fit_labels, image, labels, text = data
+    found = class_generalization(ReAlign(), *data, known=range(4))
+    moved = ReAlign().fit(text[:4], fit_x[fit_labels < 4]).transform(text)
+    assert found["all"] == share_right(image, labels, moved)
+    assert found == class_generalization(Pipeline("realign[text-to-image]"), *data, known=range(4))
+
+
+@pytest.mark.parametrize("transform", [Harmony(), Compose([Normalize(), Harmony()])])
+def test_a_map_of_several_sets_is_a_pipeline(transform):
+    with pytest.raises(InputError, match="corrects images and texts: give a Pipeline that has it"):
+        class_generalization(transform, *task(), known=range(4))
+    assert 0 < class_generalization(Pipeline("harmony(k=3)"), *task(), known=range(4))["all"] <= 1
 
 
 def test_a_pipeline_is_fitted_on_images_and_texts_of_known_classes_and_moves_both():

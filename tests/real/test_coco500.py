@@ -1,6 +1,7 @@
 """Real CLIP embeddings (ViT-B/16, 500 COCO pairs): the numbers of the specification, papers/README A.1."""
 
 import json
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -133,6 +134,19 @@ def test_the_commands_page_says_what_procrustes_does_to_held_out_pairs(coco500):
         found = shares(*coco500, fit, held_out, 5, "normalize,procrustes[text-to-image]")
         (before, after), _, (_, own) = found.values()
         assert [100 * each.mean() for each in (before, after, own)] == pytest.approx(percent, abs=4)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:procrustes was fitted on pairs of rank")
+def test_the_commands_page_says_what_other_maps_do_to_held_out_pairs(coco500):
+    shares = runpy.run_path(str(ROOT / "scripts" / "held_out_pairs.py"))["shares"]
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (nothing|`\S+`) \| ([\d.]+) ± \S+ \| ([\d.]+) ± \S+ \| ([\d.]+) ± \S+ \|$", page, re.M)
+    assert len(rows) == 9
+    for step, *said in rows:
+        found = shares(*coco500, 250, 250, 5, "normalize," + step.strip("`").replace("nothing", ""))
+        after = [100 * after.mean() for _, after in found.values()]
+        assert after == pytest.approx([float(each) for each in said], abs=0.5), step
 
 
 @pytest.mark.slow

@@ -50,12 +50,6 @@ def test_embeddings_of_white_features_stand_for_the_heads():
         assert np.allclose(of_heads.weights()[0], of_rows.weights()[0], atol=1e-9)
 
 
-def test_heads_of_a_model(tmp_path):
-    """An open_clip model hands them out: pooled features times a head are the projected features."""
-    names = "open_clip:RN50/fresh", "open_clip:ViT-B-32/fresh"
-    assert len(names) == 2
-
-
 def test_as_a_map_of_embeddings():
     rng = np.random.default_rng(0)
     heads = {"image": rng.normal(size=(12, 6)), "text": rng.normal(size=(9, 6))}

@@ -70,10 +70,10 @@ def test_one_row_and_equal_rows():
     assert np.allclose(MutualNeighbors(3).fit(flat, target * [1, 1, 0]).transform(flat)[:, 2], 0)
 
 
-def test_no_mutual_neighbors():
-    """With ties: of equal rows the first is near, and each side finds another one."""
-    source, target = np.zeros((4, 2)), np.array([[1.0, 0], [1, 0], [1, 0]])
-    assert len(MutualNeighbors(1).fit(source, target).rows_) == 1  # the first of each
+def test_equally_near_rows_have_mutual_neighbors():
+    """The first of each: among rows that are as near, the lowest number is taken."""
+    fitted = MutualNeighbors(1).fit(np.zeros((4, 2)), np.tile([1.0, 0], (3, 1)))
+    assert (fitted.rows_.tolist(), fitted.vectors_.tolist()) == ([[0, 0]], [[1, 0]])
 
 
 @pytest.mark.parametrize(

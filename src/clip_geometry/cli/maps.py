@@ -152,7 +152,7 @@ def _one_side(steps: tuple[Step, ...], source: Path) -> tuple[tuple[Step, ...], 
     for step in steps:
         kind = transforms[step.name]
         if kind.onto or kind.joint:
-            does = "maps one set onto another" if kind.onto else "corrects modalities towards each other"
+            does = "corrects modalities towards each other" if kind.joint else "maps one set onto another"
             raise InputError(f"{step} {does}, but only {shown(source)} was given: give the TARGET too")
         if step.scope not in (None, *SCOPES, modality):
             raise InputError(

@@ -150,6 +150,10 @@ class Encoder(ABC):
         """Compiles the towers by torch.compile."""
         raise InputError(f"{self.config.model} is not made to be compiled; leave compile out")
 
+    def heads(self) -> Mapping[str, np.ndarray]:
+        """Modality → (width, d) linear projection, pooled features f ↦ f A, as `IsoCLIP` is fitted on it."""
+        raise InputError(f"the projection heads of {self.config.model} are not read; those of open_clip models are")
+
     def image_rows(self, pixels: Tensor) -> Rows:
         return Rows(self.image_features(pixels))
 

@@ -88,3 +88,19 @@ register(
     "Tyshchuk et al. 2023",
     pipeline="least_squares[text-to-image]",
 )
+register(
+    "realign",
+    Mapped,
+    "texts moved onto the mean and the total variance of images; needs no pairs",
+    "cos(μ_x + s(q − μ_y), x)",
+    "Yu et al. 2026, arXiv:2602.07026",
+    pipeline="realign(centroid=false)[text-to-image]",
+)
+register(
+    "combat",
+    Mapped,
+    "means and variances of modalities adjusted column by column; needs no pairs",
+    "cos((q − l_a)/s_a + α, (x − l_m)/s_m + α)",
+    "Johnson et al. 2007",
+    pipeline="combat",
+)

@@ -113,6 +113,12 @@ class Compose(Transform):
         return any(getattr(step, "onto", False) or getattr(step, "joint", False) for step in steps)
 
     @property
+    def joint(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether one of the steps is fitted on several sets at once."""
+        steps = self.steps if isinstance(self.steps, list | tuple) else ()
+        return any(getattr(step, "joint", False) for step in steps)
+
+    @property
     def paired(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Whether one of the steps is fitted on two aligned sets."""
         steps = self.steps if isinstance(self.steps, list | tuple) else ()

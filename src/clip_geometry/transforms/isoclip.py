@@ -16,12 +16,12 @@ class IsoCLIP(JointTransform):
     With heads A, (width, d), of images, which make features f into embeddings w = f A, and B of texts: A Bᵀ = U S Vᵀ,
     and features are projected onto the columns of U (of V for texts) but for the first `top` and the last `bottom`,
     f U Uᵀ A. As U lies in the range of A, this is a linear map of the embeddings, w ↦ w A⁺ U Uᵀ A, exact for stored
-    rows of any length. It is meant for search within a modality; the authors do not use it across.
+    rows but for their length. It is meant for search within a modality; the authors do not use it across.
 
-    Fit it on the heads, and apply it to embeddings: `encoder.heads()` of an open_clip model returns them by modality,
-    `Pipeline("isoclip(150, 50)").fit(heads, origin="heads of MODEL")`. A and B enter by AᵀA and BᵀB alone, so that it
-    can be fitted on embeddings, too, whose second moments are n AᵀA if features are white. They are not, and this is
-    no method of the paper. Directions without data are not counted. Reads streamed rows.
+    Fit it on the heads, and apply it to embeddings: `load_encoder(…).heads()` of an open_clip model returns them by
+    modality, `Pipeline("isoclip(150, 50)").fit(heads, origin="heads of MODEL")`. A and B enter by AᵀA and BᵀB alone, so
+    that it can be fitted on embeddings, too, whose second moments are n AᵀA if features are white. They are not, and
+    this is no method of the paper. Directions that only one side has are not counted. Reads streamed rows.
 
     Args:
         top: Number of largest singular directions to leave out; the authors' code has 150 by default.

@@ -1,11 +1,12 @@
 """Mutual-nearest-neighbor correction: each row moved by the differences of nearby pairs of mutual neighbors."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from clip_geometry.geometry._core.arguments import positive_number, whole_number
 from clip_geometry.geometry._core.neighbors import nearest
 from clip_geometry.geometry._core.rows import BLOCK
-from clip_geometry.registry import InputError
 from clip_geometry.transforms.base import Rows, in_torch, register
 from clip_geometry.transforms.sets import OntoTransform, in_memory
 
@@ -57,13 +58,16 @@ class MutualNeighbors(OntoTransform):
 
     def _learn(self, source: Rows, target: Rows) -> None:
         source, target = in_memory(self, source), in_memory(self, target)
-        pairs = np.zeros((len(source), len(target)), dtype=np.uint8)  # who is near whom, counted from both sides
-        for near, x, y in ((pairs, source, target), (pairs.T, target, source)):
-            _, indices = nearest(in_torch(x), min(int(self.k), len(y)), y=in_torch(y))
-            np.add.at(near, (np.arange(len(x))[:, None], indices.numpy()), 1)
-        i, j = np.nonzero(pairs == 2)
-        if len(i) == 0:
-            raise InputError(f"{self.name}({self.k}) found no mutual neighbors; take a larger k")
+        near, back = (
+            nearest(in_torch(x), min(int(self.k), len(y)), y=in_torch(y))[1].numpy()
+            for x, y in ((source, target), (target, source))
+        )
+        pairs = (
+            np.arange(len(source))[:, None] * len(target) + near,
+            back * len(target) + np.arange(len(target))[:, None],
+        )
+        # never empty: of the nearest pairs of all, the one of lowest numbers is mutual
+        i, j = np.divmod(np.intersect1d(*pairs, assume_unique=True), len(target))
         chosen, starts, counts = np.unique(i, return_index=True, return_counts=True)
         self.rows_ = source[chosen]
         self.vectors_ = np.add.reduceat(target[j] - source[i], starts) / counts[:, None]
@@ -76,7 +80,7 @@ class MutualNeighbors(OntoTransform):
             moved.append(np.exp(logits - _log_sum(logits)) @ self.vectors_)
         return x + np.concatenate(moved)
 
-    def _exponents(self, x: np.ndarray):
+    def _exponents(self, x: np.ndarray) -> Iterator[np.ndarray]:
         """Yield −‖w − l‖²/sigma of blocks of rows, (b, p)."""
         from scipy.spatial.distance import cdist
 

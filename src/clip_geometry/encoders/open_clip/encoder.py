@@ -9,7 +9,9 @@ text towers: the pooler's result. Towers without a projection (SigLIP's images) 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from jaxtyping import Float
 from PIL import Image
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -76,6 +78,18 @@ def pooled(tower: nn.Module, place: Projection, inputs: Tensor) -> Tensor:
     finally:
         handle.remove()
     return seen[0]
+
+
+def linear_head(tower: Any, place: Projection | None, what: str) -> Float[Tensor, "width d"]:
+    """The tower's final projection A, pooled features f ↦ f A; with a bias as last row, for f followed by 1."""
+    if place is None:
+        raise InputError(f"{what} ends without a projection, so it has no head")
+    linear = tower.attnpool.c_proj if hasattr(tower, "attnpool") else place
+    if isinstance(linear, nn.Linear):
+        return linear.weight.T if linear.bias is None else torch.cat([linear.weight.T, linear.bias[None]])
+    if isinstance(linear, nn.Module):
+        raise InputError(f"{what} ends in a {type(linear).__name__}, which is no linear projection, so it has no head")
+    return tower.get_parameter(next(iter(linear)))
 
 
 def count_truncated(tokenizer: Any, texts: Sequence[str], ids: Tensor, context_length: int) -> int:
@@ -160,6 +174,20 @@ class OpenClipEncoder(Encoder):
             else:
                 rows = pooled(self._towers[modality], place, inputs)
             return rows.float().cpu()
+
+    def heads(self) -> dict[str, np.ndarray]:
+        """Return the linear projection of each tower, modality → (width, d) float64, as `IsoCLIP` is fitted on it.
+
+        Pooled features f become embeddings f A. Of a projection with a bias, the bias is the last row of A.
+
+        Raises:
+            InputError: A tower ends without a projection, or in one that is not linear.
+        """
+        found = {}
+        for modality, tower in self._towers.items():
+            head = linear_head(tower, self._projections[modality], f"the {modality} tower of {self.config.model}")
+            found[modality] = head.detach().double().cpu().numpy()
+        return found
 
     def describe(self) -> Mapping[str, Any]:
         dim = {modality: pooled_width(p) if p is not None else None for modality, p in self._projections.items()}
