@@ -1,7 +1,7 @@
 """Write the documentation pages that are made: docs/measures.md and docs/formats.md from their registries,
-docs/performance.md from benchmarks/results/, docs/papers/ from the ledger and docs/reproduction/, docs/findings/ from
-scripts/site/findings/ and the records; the lists of the command line; and the type stub of the package, whose names are
-lazy.
+docs/performance.md from benchmarks/results/, docs/claims.md from docs/training/, docs/papers/ from the ledger and
+docs/reproduction/, docs/findings/ from scripts/site/findings/ and the records; the lists of the command line; and the
+type stub of the package, whose names are lazy.
 
 python scripts/build_docs.py
 """
@@ -9,6 +9,7 @@ python scripts/build_docs.py
 import argparse
 import json
 import runpy
+import sys
 from pathlib import Path
 
 from clip_geometry import _HOME
@@ -25,7 +26,9 @@ ROOT = Path(__file__).parents[1]
 def pages() -> dict[Path, str]:
     results = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
     papers = paper_pages(read_recorded(ROOT / "docs" / "reproduction"))
-    findings = runpy.run_path(str(ROOT / "scripts" / "site" / "findings.py"))
+    site = ROOT / "scripts" / "site"
+    sys.path.insert(0, str(site))  # claims.py imports findings.py
+    findings, claims = (runpy.run_path(str(site / f"{name}.py")) for name in ("findings", "claims"))
     outputs = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in results}
     return {
         Path("src/clip_geometry/cli/lists.json"): shipped_lists(),
@@ -33,6 +36,7 @@ def pages() -> dict[Path, str]:
         Path("docs/measures.md"): measures_page(),
         Path("docs/formats.md"): render(ROOT / "scripts" / "formats.md.j2", formats=formats),
         Path("docs/performance.md"): render(ROOT / "benchmarks" / "performance.md.j2", outputs=outputs),
+        Path("docs/claims.md"): claims["page"](),
         **{Path("docs/papers") / name: page for name, page in papers.items()},
         **{Path("docs/findings") / name: page for name, page in findings["pages"]().items()},
     }

@@ -121,6 +121,11 @@ def test_sweep_is_the_grid():
         {"k": 1, "s": {"t": 0}},
         {"k": 2, "s": {"t": 3}},
     ]
+    together = expand_sweep({"sweep": {"k, s.t": [[1, 3], [2, None]], "l": [0, 1]}})
+    assert together == [{"k": k, "s": {"t": t}, "l": i} for k, t in ((1, 3), (2, None)) for i in (0, 1)]
+    for value in (1, [1], [1, 2, 3]):
+        with pytest.raises(InputError, match=r"the sweep over 'k, s\.t' has .*; expected a list of 2 values"):
+            expand_sweep({"sweep": {"k, s.t": [value]}})
     for sweep in ({"k": 1}, {"k": []}, [1]):
         with pytest.raises(InputError, match="'sweep' must map dotted keys to non-empty lists"):
             expand_sweep({"sweep": sweep})

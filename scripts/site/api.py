@@ -26,7 +26,8 @@ TOPICS = {
     ),
     "Transforms": ("transforms",),
     "Embed, read and export": (
-        *("data", "encoders", "embedding.loop", "embedding.engines", "embedding.reading", "embeddings"),
+        *("data", "encoders", "encoders.open_clip.inversion"),
+        *("embedding.loop", "embedding.engines", "embedding.reading", "embeddings"),
         *("formats", "formats.writers", "shipping.models"),
     ),
     "Losses and runs": ("losses", "runner"),

@@ -583,12 +583,12 @@ def pages() -> dict[str, str]:
 
 
 def wrapped(page: str) -> str:
-    """Paragraphs and list items filled to 120 columns, without breaks in a number; headings and images stay lines."""
+    """Paragraphs and list items filled to 120 columns, without breaks in a number; other parts stay as they are."""
     parts = [part.strip() for part in page.strip().split("\n\n")]
     return (
         "\n\n".join(
             part
-            if part.startswith(("#", "!"))
+            if part.startswith(("#", "!", "|"))
             else textwrap.fill(
                 re.sub(r"\s+", " ", part).replace(" ± ", "\u00a0±\u00a0"),
                 120,

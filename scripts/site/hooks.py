@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 
 import api
+import claims
 import figures
 import findings
 import measure_pages
@@ -52,6 +53,7 @@ def on_files(files, config):
         files.append(File.generated(config, path, content=text))
     with tempfile.TemporaryDirectory() as folder:
         findings.draw_all(Path(folder))
+        claims.draw_all(Path(folder))
         for path in sorted(Path(folder).glob("*.svg")):
             files.append(File.generated(config, f"figures/findings/{path.name}", content=path.read_bytes()))
     return files

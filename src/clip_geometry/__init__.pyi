@@ -18,6 +18,9 @@ from clip_geometry.embeddings import pair as pair
 from clip_geometry.encoders import load_encoder as load_encoder
 from clip_geometry.encoders import paired_image_model as paired_image_model
 from clip_geometry.encoders import resolve_encoder as resolve_encoder
+from clip_geometry.encoders.open_clip.inversion import Inversion as Inversion
+from clip_geometry.encoders.open_clip.inversion import Inverted as Inverted
+from clip_geometry.encoders.open_clip.inversion import invert as invert
 from clip_geometry.evaluators import Relevance as Relevance
 from clip_geometry.evaluators import class_generalization as class_generalization
 from clip_geometry.evaluators import contrastive_loss as contrastive_loss
@@ -119,6 +122,8 @@ from clip_geometry.geometry import vmf_concentration as vmf_concentration
 from clip_geometry.geometry import whitened_log_likelihood as whitened_log_likelihood
 from clip_geometry.geometry.clusters.checked_silhouette import checked_silhouette as checked_silhouette
 from clip_geometry.geometry.clusters.sampled_silhouette import sampled_silhouette as sampled_silhouette
+from clip_geometry.index_map import IndexMap as IndexMap
+from clip_geometry.index_map import map_index as map_index
 from clip_geometry.losses import CosReg as CosReg
 from clip_geometry.losses import IStar as IStar
 from clip_geometry.losses import SIGReg as SIGReg
@@ -147,10 +152,14 @@ from clip_geometry.transforms import Center as Center
 from clip_geometry.transforms import ClusterCenter as ClusterCenter
 from clip_geometry.transforms import ComBat as ComBat
 from clip_geometry.transforms import Compose as Compose
+from clip_geometry.transforms import Conceptor as Conceptor
 from clip_geometry.transforms import FittedPipeline as FittedPipeline
+from clip_geometry.transforms import GaussianTransport as GaussianTransport
+from clip_geometry.transforms import GromovWasserstein as GromovWasserstein
 from clip_geometry.transforms import Harmony as Harmony
 from clip_geometry.transforms import IsoCLIP as IsoCLIP
 from clip_geometry.transforms import LeastSquares as LeastSquares
+from clip_geometry.transforms import MiniVec2Vec as MiniVec2Vec
 from clip_geometry.transforms import MutualNeighbors as MutualNeighbors
 from clip_geometry.transforms import Normalize as Normalize
 from clip_geometry.transforms import PCA as PCA
@@ -158,7 +167,9 @@ from clip_geometry.transforms import Pipeline as Pipeline
 from clip_geometry.transforms import Procrustes as Procrustes
 from clip_geometry.transforms import RankWarning as RankWarning
 from clip_geometry.transforms import ReAlign as ReAlign
+from clip_geometry.transforms import Ridge as Ridge
 from clip_geometry.transforms import Scale as Scale
+from clip_geometry.transforms import Sinkhorn as Sinkhorn
 from clip_geometry.transforms import Whiten as Whiten
 from clip_geometry.transforms import parse_pipeline as parse_pipeline
 from clip_geometry.transforms import prepare as prepare

@@ -151,14 +151,15 @@ def expand_sweep(values: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Expands the section `sweep:` into several configs.
 
     It maps dotted keys to lists, whose grid is run (the first key varies slowest), or lists the points one by one, each
-    a mapping of dotted keys to values; equal points are run once.
+    a mapping of dotted keys to values; equal points are run once. Keys that vary together are one key of the grid,
+    joined by ", ", with lists of as many values.
     """
     values = dict(values)
     sweep = values.pop("sweep", None) or {}
     if isinstance(sweep, list) and all(isinstance(point, dict) for point in sweep):
         points = sweep
     elif isinstance(sweep, dict) and all(isinstance(options, list) and options for options in sweep.values()):
-        points = [dict(zip(sweep, point, strict=True)) for point in itertools.product(*sweep.values())]
+        points = [_unjoined(zip(sweep, point, strict=True)) for point in itertools.product(*sweep.values())]
     else:
         raise InputError(
             "section 'sweep' must map dotted keys to non-empty lists, or be a list of such mappings to values"
@@ -167,6 +168,18 @@ def expand_sweep(values: Mapping[str, Any]) -> list[dict[str, Any]]:
     for point in points:
         if (config := override(values, point)) not in found:
             found.append(config)
+    return found
+
+
+def _unjoined(point: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """A point of a grid with each of the keys that vary together on its own."""
+    found: dict[str, Any] = {}
+    for key, value in point:
+        names = key.split(", ")
+        values = value if len(names) > 1 else [value]
+        if not isinstance(values, list) or len(values) != len(names):
+            raise InputError(f"the sweep over {key!r} has {value!r}; expected a list of {len(names)} values")
+        found |= zip(names, values, strict=True)
     return found
 
 

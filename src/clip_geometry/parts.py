@@ -109,7 +109,7 @@ def _without_swept(values: Values, changes: Values) -> dict[str, Any]:
         return {
             key: value
             for key, value in swept.items()
-            if not any(key == change or key.startswith(f"{change}.") for change in changes)
+            if not any(change in key.split(", ") or key.startswith(f"{change}.") for change in changes)
         }
 
     match values.get("sweep"):

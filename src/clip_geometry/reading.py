@@ -17,7 +17,7 @@ import re
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tokenize import TokenError
@@ -409,10 +409,3 @@ def read_checkpoint(path: str | Path, what: str = "a checkpoint file", *, mmap: 
             f"{shown(path)} cannot be read as a checkpoint of tensors: it is damaged, no PyTorch file, a TorchScript "
             "archive, or pickles other objects, which is refused; save tensors, or a model's state_dict()"
         ) from None
-
-
-def checked_facts(metadata: Mapping[str, str], key: str, source: str, schema: Any) -> Any:
-    """Parses the JSON in the metadata of a safetensors or parquet file under `key`."""
-    if key not in metadata:
-        raise InputError(f"{source} has no {key!r} in its metadata: it is another kind of file")
-    return parse_json(metadata[key], source, schema)

@@ -11,7 +11,8 @@ import pytest
 from PIL import Image
 from typer.main import get_command
 
-from clip_geometry.cli import app, completion, examples
+from clip_geometry.cli import app, completion
+from clip_geometry.cli.commands import examples
 
 COMMANDS = get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue]
 

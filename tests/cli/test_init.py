@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from clip_geometry.cli.init import TEMPLATES
+from clip_geometry.cli.commands.runs import TEMPLATES
 from clip_geometry.config import read_yaml
 from clip_geometry.runner import plan, resolve
 

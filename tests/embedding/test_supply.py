@@ -335,6 +335,7 @@ def test_an_interrupt_while_the_workers_begin_is_not_lost():
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.slow
 def test_spawned_workers_read_the_same():
     """As on systems where forking is unsafe: what they are given is pickled, and has no model in it."""
     transform = image_transform_v2(PreprocessCfg(size=4), is_train=False)

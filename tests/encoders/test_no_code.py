@@ -201,6 +201,7 @@ def test_code_of_a_model_is_refused_in_one_sentence(folders, tmp_path, nothing_r
         load(f"hf-text:{folder}")
 
 
+@pytest.mark.slow
 def test_nothing_is_asked_on_the_terminal(folders, tmp_path):
     """All traps in one process, as the command line would meet them."""
     models, canaries = [], []

@@ -61,7 +61,7 @@ def test_top_ten_of_inner_products(tmp_path, halves, name, to):
         return
     write_shipment(shipment(repair, index), to, tmp_path / to)
     for query, q in index.items():
-        q = q[:: 3 if to == "javascript" else 1]
+        q = q[:: 12 if to == "javascript" else 1]
         assert_same_top(SEARCHES[to](tmp_path / to, query, q, index), ours(repair, query, q, index), scale_of(repair))
 
 
@@ -81,7 +81,7 @@ def test_top_ten_of_a_saved_pipeline(tmp_path, halves, to):
     repair = SavedPipeline(Pipeline(MAP).fit(known))
     write_shipment(shipment(repair, index), to, tmp_path / to)
     for query, q in index.items():
-        q = q[:: 3 if to == "javascript" else 1]
+        q = q[:: 12 if to == "javascript" else 1]
         assert_same_top(SEARCHES[to](tmp_path / to, query, q, index), ours(repair, query, q, index), 1.0)
 
 

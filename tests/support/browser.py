@@ -110,7 +110,8 @@ def faults_of(page: Any, *, axe: bool = True) -> list[str]:
     if axe:
         from axe_playwright_python.sync_playwright import Axe
 
-        for violation in Axe().run(page).response["violations"]:
+        seen = Axe().run(page, options={"resultTypes": ["violations"]})  # a third of the time of all results
+        for violation in seen.response["violations"]:
             if violation["impact"] in SERIOUS:
                 places = [" ".join(map(str, node["target"])) for node in violation["nodes"]]
                 found.append(f"axe: {violation['id']}, {violation['help']}: {len(places)} × {places[0]}")

@@ -3,6 +3,7 @@
 import numpy as np
 
 from clip_geometry.geometry import measures
+from clip_geometry.geometry.measure import LABELS
 
 # those of geometry/; what evaluators and reference implementations register is tested with them
 MEASURES = {
@@ -61,15 +62,29 @@ def labels_for(rows):
     return np.arange(len(rows)) * 7 % 11 % 4
 
 
+def class_texts(x, labels, rng):
+    """One row per class, near its mean as far as the spread of the rows allows."""
+    means = np.array([x[labels == label].mean(0) for label in range(labels.max() + 1)])
+    return means + 0.5 * x.std() * rng.normal(size=means.shape)
+
+
+def row_places(measure):
+    """Which of the arguments are rows."""
+    return [place for place, name in enumerate(measure.inputs.arguments) if name not in LABELS]
+
+
 def size_for(measure):
     """Rows of the clouds: enough for the measure in the smallest of them, which has a seventh."""
     return 60 if measure.least_n <= 8 else 8 * measure.least_n
 
 
 def arguments(measure, cloud, seed=0):
-    """What the measure takes, from a named cloud: rows; rows and labels; or two sets."""
+    """What the measure takes, from a named cloud: rows; rows and labels; two sets; or rows, labels and class texts."""
     rng = np.random.default_rng([seed, list(CLOUDS).index(cloud)])
     x = CLOUDS[cloud](size_for(measure), rng)
+    if measure.takes == "classes":
+        labels = labels_for(x)
+        return x, labels, class_texts(x, labels, rng)
     if measure.inputs.across:
         shift = 0.7 * x.std() * rng.normal(size=x.shape[1])
         return x, 0.4 * x[::-1] + 0.6 * x + shift

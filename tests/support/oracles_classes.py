@@ -3,6 +3,7 @@
 import numpy as np
 import scipy.linalg
 import torch
+from scipy.spatial.distance import cdist
 
 
 def scatters(x, labels):
@@ -31,6 +32,19 @@ def nc2_angle(x, labels):
     return np.abs(cosines[np.triu_indices(len(means), 1)] + 1 / (len(means) - 1)).mean()
 
 
+def nc3(x, labels, text):
+    """‖W/‖W‖ − M/‖M‖‖ of Papyan et al. 2020, of a classifier whose rows sum to zero."""
+    means, text = scatters(x, labels)[2], text[sorted(set(labels.tolist()))]
+    text = text - text.mean(0)
+    return np.linalg.norm(means / np.linalg.norm(means) - text / np.linalg.norm(text))
+
+
+def nc4(x, labels, text):
+    classes = sorted(set(labels.tolist()))
+    nearest = cdist(x, [x[labels == label].mean(0) for label in classes]).argmin(1)
+    return (nearest != cdist(x, text[classes], "cosine").argmin(1)).mean()
+
+
 def lidar(x, labels, delta=1e-4):
     x = x / np.abs(x).max()
     within, between, _ = scatters(x, labels)
@@ -55,6 +69,8 @@ CLASS_ORACLES = {
     "nc1": nc1,
     "nc2_norm": nc2_norm,
     "nc2_angle": nc2_angle,
+    "nc3": nc3,
+    "nc4": nc4,
     "lidar": lidar,
     "lidar[pairs]": lambda x, y: lidar(np.concatenate([x, y]), np.tile(np.arange(len(x)), 2)),
     "sliced_normality": sliced_normality,

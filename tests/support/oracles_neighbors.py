@@ -22,11 +22,11 @@ def neighbors(x, k):
 
 
 def without_copies(x, tolerance):
-    kept = []
-    for row in x:
-        if all(np.sqrt(((row - other) ** 2).sum()) > tolerance for other in kept):
-            kept.append(row)
-    return np.array(kept)
+    kept = x[:1]
+    for row in x[1:]:
+        if np.sqrt(((row - kept) ** 2).sum(1)).min() > tolerance:
+            kept = np.concatenate([kept, row[None]])
+    return kept
 
 
 def two_nn(x, discard=0.1):
@@ -45,10 +45,10 @@ def lid(x, metric="euclidean", estimator="mackay", k=100):
         r = np.sort(row)[:k]
         if estimator == "cai2021":
             measured = r**2 if metric == "euclidean" else r**2 / 2  # 1 − cos
-            inverses.append(np.mean([np.log(measured[-1] / each) for each in measured]))
+            inverses.append(np.mean(np.log(measured[-1] / measured)))
         else:
-            inverses.append(np.mean([np.log(r[-1] / each) for each in r[:-1]]))
-    return 1 / np.mean(inverses) if estimator == "mackay" else np.mean([1 / inverse for inverse in inverses])
+            inverses.append(np.mean(np.log(r[-1] / r[:-1])))
+    return 1 / np.mean(inverses) if estimator == "mackay" else np.mean(1 / np.array(inverses))
 
 
 def hubness(x, k=10):

@@ -55,22 +55,20 @@ def embed_named(
         part = only or ("text" if stores else None)  # the images are those of the first language
         stores[folder] = items if part is None else items.only(part)
     for folder, items in stores.items():
-        _tell(folder, embed(config, items, folder, throughput=throughput, **settings), export, settings.get("limit"))
+        manifest = embed(config, items, folder, throughput=throughput, **settings)
+        limit = settings.get("limit")
+        for modality, side in manifest["sides"].items():
+            print(f"{modality}: {side['n']} × {side['d']}{left_out(side)}")
+        print(printable(f"store: {folder}"))
+        sides = read_store(folder, limit=limit)
+        if any(len(sides[modality]) < side["n"] for modality, side in manifest["sides"].items()):
+            print(f"the store holds more than --limit {limit}, which is a view of it: measure reads all of it")
+        if export is not None:
+            from clip_geometry import formats
 
-
-def _tell(out: Path, manifest: Mapping[str, Any], export: str | None, limit: int | None) -> None:
-    for modality, side in manifest["sides"].items():
-        print(f"{modality}: {side['n']} × {side['d']}{left_out(side)}")
-    print(printable(f"store: {out}"))
-    sides = read_store(out, limit=limit)
-    if any(len(sides[modality]) < side["n"] for modality, side in manifest["sides"].items()):
-        print(f"the store holds more than --limit {limit}, which is a view of it: measure reads all of it")
-    if export is not None:
-        from clip_geometry import formats
-
-        write = formats.export_clip_retrieval if export == "clip-retrieval" else formats.export_parquet
-        write(sides, out / "export" / export)
-        print(printable(f"{export}: {out / 'export' / export}"))
+            write = formats.export_clip_retrieval if export == "clip-retrieval" else formats.export_parquet
+            write(sides, folder / "export" / export)
+            print(printable(f"{export}: {folder / 'export' / export}"))
 
 
 def left_out(side: Mapping[str, Any]) -> str:

@@ -195,7 +195,7 @@ def _read_collection(folder: Path) -> Sides:
             payload = point.get("payload")
             payloads[row] = payload if isinstance(payload, dict) else {}
             for name, vector in _by_name(point["vector"]).items():
-                if not _is_vector(vector):
+                if not (isinstance(vector, list) and bool(vector) and set(map(type, vector)) <= {float, int}):
                     left.add(name)
                     continue
                 if sizes.setdefault(name, len(vector)) != len(vector):
@@ -228,10 +228,6 @@ def _read_collection(folder: Path) -> Sides:
 
 def _by_name(vector: Any) -> dict[str, Any]:
     return {str(name): each for name, each in vector.items()} if isinstance(vector, dict) else {UNNAMED: vector}
-
-
-def _is_vector(vector: Any) -> bool:
-    return isinstance(vector, list) and bool(vector) and set(map(type, vector)) <= {float, int}
 
 
 @contextmanager

@@ -103,7 +103,7 @@ def cross_uniformity(x: Rows, y: Rows, *, t: Number = 2.0, block_size: Integer =
 
     At most 0, where all rows of both sets coincide; lower is more uniform. On unit rows at least −4t, and about −2t for
     many rows of high dimension spread evenly. O(n²d), in blocks, never an n × n matrix. Source: Fahim et al.
-    2024, after their cross-modal uniformity loss.
+    2024, as their code computes it (`cross_encoder_uniform_loss` of github.com/abrar-fahim/contrastive-gap, t = 2).
 
     Args:
         x: Rows, (n, d), n ≥ 2.
@@ -254,6 +254,6 @@ add_measure(
         at_gaussian=None,
         invariances=("rotation", "translation", "swap"),
         quadratic=True,
-        reference="after Fahim et al. 2024, arXiv:2405.18570",
+        reference="Fahim et al. 2024, arXiv:2405.18570",
     )
 )

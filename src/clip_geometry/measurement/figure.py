@@ -78,7 +78,7 @@ def _draw_panels(part: SubFigure, panels: Mapping[str, list[Record]]) -> None:
             error_dots(axes, [record], [k], **style)
             if record.null_value is not None:
                 axes.plot(record.null_value, k, "|", color=NEUTRAL, markersize=9, markeredgewidth=1.6)
-        name_lines(axes, [_line_name(record) for record in rows])
+        name_lines(axes, [" · ".join(str(value) for value in record.at.values()) for record in rows])
         axes.set_title(panel_title(measure), loc="left", fontsize=7.5, color=INK)
         axes.xaxis.set_major_locator(MaxNLocator(3, min_n_ticks=2))
         axes.margins(x=0.12)
@@ -95,8 +95,3 @@ def _draw_panels(part: SubFigure, panels: Mapping[str, list[Record]]) -> None:
 
 def _set(record: Record) -> str:
     return str(record.at.get("modality", ""))
-
-
-def _line_name(record: Record) -> str:
-    """`image`, or with the value of `by` before it: `cat · image`."""
-    return " · ".join(str(value) for value in record.at.values())

@@ -96,7 +96,11 @@ def footnotes(records: Sequence[Record]) -> list[str]:
         lines.append(f"±: standard error{many}")
     lines += [roles] if (roles := roles_of(records)) else []
     lines += [NULL] if any(record.null_value is not None for record in computed) else []
-    remarks = dict.fromkeys((each, _group(record)) for record in records for each in record.get("remarks", ()))
+    remarks = dict.fromkeys(
+        (each, " ".join(str(value) for key, value in record.at.items() if key != "modality"))
+        for record in records
+        for each in record.get("remarks", ())
+    )
     lines += [f"remark{f' on {group}' if group else ''}: {each}" for each, group in remarks]
     notes: dict[tuple[str, str], dict[str, None]] = {}
     for record in records:
@@ -111,10 +115,6 @@ def about(name: str) -> str:
     """How a measure is read, in one paragraph."""
     found = explain(name, measures)
     return "" if found is None else f"{found.title}: {found.summary} {found.reading} ({facts(found)})"
-
-
-def _group(record: Record) -> str:
-    return " ".join(str(value) for key, value in record.at.items() if key != "modality")
 
 
 def _computed(records: Sequence[Record]) -> list[Record]:

@@ -93,6 +93,8 @@ TRENDS: Mapping[str, Sequence[Trend] | str] = {
     "lidar": _SPECTRUM,
     "nc1": _SPECTRUM,
     "nc2_": _SPECTRUM,
+    "nc3": _SAMPLING,
+    "nc4": _SAMPLING,
     "vmf_concentration": "chance adds d/√n to it where directions are uniform, and less and less where they are not",
     "rayleigh": _TEST,
     "bingham": _TEST,

@@ -128,7 +128,17 @@ def _fitted(facts: _Facts, tensors: Mapping[str, np.ndarray]) -> Repair:
     repair.name = facts.name
     for attribute in attributes_of(kind):
         setattr(repair, attribute, _learned(attribute, facts, tensors))
-    _try(repair)
+    # score two rows of each modality, so that parts that do not fit each other are found now
+    learned, dimensions = vars(repair), {}
+    if "views_" in learned:
+        dimensions = {modality: len(each.W) for modality, each in learned["views_"][0].items.items()}
+    elif "queries_" in learned:
+        dimensions = {modality: rows.shape[1] for modality, rows in learned["queries_"].items()}
+    rows = {modality: np.linspace(1, 2, 2 * d).reshape(2, d) for modality, d in dimensions.items()}
+    for modality, q in rows.items():
+        for item, scores in repair.mixed(modality, q, rows).items():
+            if scores.shape != (2, 2) or not np.isfinite(scores).all():
+                raise InputError(f"it has no scores of {item} items for {modality} queries")
     return repair
 
 
@@ -152,17 +162,3 @@ def _affine(facts: _Map, name: str, tensors: Mapping[str, np.ndarray]) -> Affine
     if b.shape != weights.shape[1:]:
         raise InputError(f"{name} has W {weights.shape} and b {b.shape}")
     return Affine(weights, b, renormalise=facts.renormalise, unit_rows_in=facts.unit_rows_in)
-
-
-def _try(repair: Repair) -> None:
-    """Score two rows of each modality, so that parts that do not fit each other are found now."""
-    learned, dimensions = vars(repair), {}
-    if "views_" in learned:
-        dimensions = {modality: len(each.W) for modality, each in learned["views_"][0].items.items()}
-    elif "queries_" in learned:
-        dimensions = {modality: rows.shape[1] for modality, rows in learned["queries_"].items()}
-    rows = {modality: np.linspace(1, 2, 2 * d).reshape(2, d) for modality, d in dimensions.items()}
-    for modality, q in rows.items():
-        for item, scores in repair.mixed(modality, q, rows).items():
-            if scores.shape != (2, 2) or not np.isfinite(scores).all():
-                raise InputError(f"it has no scores of {item} items for {modality} queries")

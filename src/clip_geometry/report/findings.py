@@ -128,7 +128,10 @@ def before_and_after(before: Iterable[Row], after: Iterable[Row], when: tuple[st
         "pairs_then": [own, image],
         "cones_then": [image, text],
         "classes_then": [two("silhouette", "image")],
-        "dimensions_then": [pair and [_short(each) for each in pair] for pair in directions],
+        "dimensions_then": [
+            pair and [(each["text"] if "±" in each["text"] else _count(each["value"])) for each in pair]
+            for pair in directions
+        ],
     }
     more = {
         "gap_then": {"null": both[1].get("modality_gap", key="null_value")},
@@ -184,10 +187,6 @@ def _dimensions(values: Values) -> str | None:
 def _known(nulls: Sequence[str | None]) -> Sequence[str | None]:
     """The null values, none unless all are known."""
     return [] if None in nulls else nulls
-
-
-def _short(count: Mapping[str, Any]) -> str:
-    return count["text"] if "±" in count["text"] else _count(count["value"])
 
 
 def _count(ratio: float) -> str:

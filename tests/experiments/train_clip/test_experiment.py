@@ -23,6 +23,7 @@ from clip_geometry.experiments.train_clip.measuring import (
     StateCallback,
     change_rows,
     encode,
+    gap_dimensions,
     zero_shot_values,
 )
 from clip_geometry.experiments.train_clip.training import save_weights
@@ -191,7 +192,7 @@ def test_a_measure_that_is_not_defined_is_nan(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arm", ["siglip", "fixed_temperature", "istar", "cosreg", "classes"])
+@pytest.mark.parametrize("arm", ["siglip", "fixed_temperature", "istar", "cosreg", "sigreg", "classes"])
 def test_all_arms_run(tmp_path, arm):
     measured = {"name": "scenes", "split": "test", "size": 12}
     _, rows = ran(tmp_path, arm=arm, steps=2, measurements=2, measured=measured, batch_norm="batch")
@@ -269,6 +270,24 @@ def test_measured_steps_are_first_powers_of_two_then_even(steps, measurements):
         assert found[:6] == [0, 1, 2, 4, 8, found[5]] and len(found) > 0.7 * measurements
 
 
+def test_two_measured_steps_are_the_ends():
+    assert measured_steps(200, 2) == [0, 200] and measured_steps(1, 2) == [0, 1]
+
+
+def test_the_gap_is_carried_by_one_coordinate_or_by_all():
+    image, text = torch.eye(8)[:2], torch.eye(8)[2:4]
+    rows = torch.zeros(2, 8).index_fill(1, torch.tensor([0]), 1.0)
+    assert gap_dimensions(rows, -rows) == pytest.approx(3 / 10)
+    assert gap_dimensions(image, text) == pytest.approx(4 * 3 / 10)
+    draws = [gap_dimensions(*torch.randn(2, 1, 64, generator=torch.Generator().manual_seed(k))) for k in range(300)]
+    assert np.mean(draws) == pytest.approx(1, abs=0.05)
+
+
+def test_an_unknown_measure_is_said_before_the_training():
+    with pytest.raises(InputError, match="unknown measure 'modality_gapp'"):
+        StateCallback(None, None, ["modality_gapp"])  # pyright: ignore[reportArgumentType]
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -289,10 +308,10 @@ def test_measured_steps_are_first_powers_of_two_then_even(steps, measurements):
             {"architecture": {**RESNET, "text_cfg": {"hf_tokenizer_name": "x"}}},
             "hf_tokenizer_name is 'x'; captions are tokenized by scenes-clip",
         ),
-        ({"penalty": 2.0}, "penalty is the weight of the penalty of istar and cosreg; the arm clip has none"),
+        ({"penalty": 2.0}, "penalty is the weight of the penalty of istar, cosreg and sigreg; the arm clip has none"),
         (
             {"arm": "siglip", "tower": "image"},
-            "tower is where the penalty of istar and cosreg is taken; the arm siglip",
+            "tower is where the penalty of istar, cosreg and sigreg is taken; the arm siglip",
         ),
         ({"arm": "cosreg", "zeta": 0.5}, "zeta is the shrinkage of istar; the arm cosreg has none"),
         (
@@ -300,6 +319,8 @@ def test_measured_steps_are_first_powers_of_two_then_even(steps, measurements):
             "temperature is that of ClipLoss at the start; the arm siglip has none",
         ),
         ({"temperature": 0.001}, "key 'temperature' is 0.001: input should be greater than or equal to 0.01"),
+        ({"tasks": True}, "tasks are scored on `tested`, which this config lacks"),
+        ({"caption_noise": 1.5}, "key 'caption_noise' is 1.5: input should be less than or equal to 1"),
         ({"prompts": ["a thing"]}, "prompt 'a thing' contains {} 0 times; expected once"),
         ({"arm": "clipp"}, "key 'arm'"),
     ],

@@ -12,6 +12,7 @@ from clip_geometry.experiments.train_clip.config import ObjectiveConfig
 from clip_geometry.experiments.train_clip.measuring import StateCallback
 from clip_geometry.experiments.train_clip.training import Objective
 from clip_geometry.geometry import average_cosine, isoscore
+from clip_geometry.losses import SIGReg
 from clip_geometry.registry import InputError
 from support.train_clip import planned
 
@@ -70,6 +71,10 @@ def test_penalties_are_of_the_unit_rows_of_a_tower(tower):
     loss, total = objective("cosreg", tower=tower, penalty=3.0)(image, text, labels, Scale())
     expected = sum(3.0 * float(average_cosine(each)) * 19 / 20 for each in units)
     assert float(total - loss) == pytest.approx(expected, abs=2e-5)
+    gaussian = SIGReg(0.1, seed=3).eval()  # of the seed
+    loss, total = objective("sigreg", tower=tower, penalty=0.1)(image, text, labels, Scale())
+    expected = sum(float(gaussian(image.shape[1] ** 0.5 * each)) for each in units)
+    assert float(total - loss) == pytest.approx(expected, rel=1e-3)
 
 
 def test_classes_are_told_by_one_layer_from_pictures_and_captions():
@@ -133,6 +138,23 @@ def test_captions_are_those_of_the_pictures_or_of_their_classes(tmp_path):
     assert found == training.captions(rows, 0).tolist() != training.captions(rows, 1).tolist()
 
 
+@pytest.mark.parametrize("class_captions", [0.0, 1.0])
+def test_noise_gives_images_the_captions_of_others(tmp_path, class_captions):
+    training = planned(tmp_path, caption_noise=0.4, class_captions=class_captions).trainer()
+    swapped = np.flatnonzero(training.captioned != np.arange(50))
+    assert len(swapped) == 20 and sorted(training.captioned) == list(range(50))
+    rows, others = training.batch(0), training.captioned[training.batch(0)]
+    clean = planned(tmp_path, class_captions=class_captions).trainer()
+    assert np.array_equal(clean.captioned, np.arange(50))
+    found, own = training.captions(rows, 0).tolist(), clean.captions(rows, 0).tolist()
+    assert found == clean.captions(others, 0).tolist() and [found[k] for k in range(16) if rows[k] == others[k]] == [
+        own[k] for k in range(16) if rows[k] == others[k]
+    ]
+    assert found != own
+    other = planned(tmp_path, caption_noise=0.4, seed=1).trainer()
+    assert not np.array_equal(other.captioned, training.captioned)
+
+
 def test_prompts_of_the_training_may_be_others_than_those_of_zero_shot(tmp_path):
     wordings = ["one {} here", "{}", "see the {}."]
     experiment = planned(tmp_path, class_captions=1.0, prompts=["a {}."], training_prompts=wordings)
@@ -150,6 +172,12 @@ def test_a_key_that_came_later_leaves_the_cells_of_before_their_names(tmp_path):
     assert "training_prompts" not in plain.define and plain.key == without.key
     (one,), (other,) = (planned(tmp_path, class_captions=0.5, **more).cells() for more in ({}, PROMPTED))
     assert "training_prompts" not in one.define and one.key != other.key
+
+
+@pytest.mark.parametrize("more", [{"caption_noise": 0.1}, {"measures": ["modality_gap"]}])
+def test_noise_and_chosen_measures_are_other_cells(tmp_path, more):
+    (plain,), (other,) = (planned(tmp_path, **each).cells() for each in ({}, more))
+    assert not {"caption_noise", "measures", "tasks"} & plain.define.keys() and plain.key != other.key
 
 
 def test_more_pictures_in_a_batch_than_there_are_is_said(tmp_path):

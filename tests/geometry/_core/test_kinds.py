@@ -13,12 +13,12 @@ from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.geometry.clusters.adjusted_cosine import adjusted_type_cosines
 from clip_geometry.geometry.clusters.silhouettes import silhouettes
 from clip_geometry.geometry.dimension.sampled import neighborhoods
-from support.clouds import MEASURES, arguments, cone, labels_for
+from support.clouds import MEASURES, arguments, cone, labels_for, row_places
 
 # of neighbors, which are looked for without a gradient, and a sample
 WITHOUT_GRADIENT = {"hubness", "mutual_knn", "cycle_knn", "information_imbalance", "two_nn", "silhouette[sampled]"}
 WITHOUT_GRADIENT |= {name for name in measures if name.split("[")[0] in ("lid", "gride")}
-WITHOUT_GRADIENT |= {"rsa"}  # ranks
+WITHOUT_GRADIENT |= {"rsa", "nc4"}  # ranks, decisions
 WITHOUT_GRADIENT |= {"ilisi", "clisi", "kbet", "graph_connectivity"}
 WITHOUT_GRADIENT |= {name for name in measures if name.startswith(("robin_hood", "antihub_share"))}
 X = cone(60, 6, np.random.default_rng(0))
@@ -67,9 +67,27 @@ def test_lists_and_tables_are_arrays_and_labels_do_not_decide(name):
         for dtype in (torch.long, torch.float64):
             found = measure(sets[0], torch.as_tensor(sets[1], dtype=dtype))
             assert type(found) is float and found == value
-    if measure.inputs.across:
-        for one_tensor in ((torch.from_numpy(sets[0].copy()), sets[1]), (sets[0], torch.from_numpy(sets[1].copy()))):
+    if len(places := row_places(measure)) > 1:
+        for place in places:
+            one_tensor = [torch.from_numpy(part.copy()) if k == place else part for k, part in enumerate(sets)]
             assert isinstance(measure(*one_tensor), torch.Tensor)
+
+
+@pytest.mark.parametrize("name", [name for name in MEASURES if name not in WITHOUT_GRADIENT])
+def test_gradients_are_those_of_differences(name):
+    """Along a random direction of all rows, where no extreme and no neighbor changes on the way."""
+    measure, sets = measures[name], arguments(measures[name], "plain")
+    rng, places, step = np.random.default_rng(1), row_places(measure), 1e-6
+    along = {place: rng.normal(size=sets[place].shape) for place in places}
+    rows = {place: torch.from_numpy(sets[place].copy()).requires_grad_() for place in places}
+    measure(*(rows.get(place, part) for place, part in enumerate(sets))).backward()
+    slope = sum(float((rows[place].grad * torch.from_numpy(along[place])).sum()) for place in places)
+    forward, backward = (
+        measure(*(part + sign * step * along[k] if k in along else part for k, part in enumerate(sets)))
+        for sign in (1, -1)
+    )
+    assert slope != 0
+    assert (forward - backward) / (2 * step) == pytest.approx(slope, rel=1e-4, abs=1e-7 * abs(forward))
 
 
 VECTORS = {

@@ -57,7 +57,10 @@ def with_a_place(prompts: Iterable[str]) -> tuple[str, ...]:
 
 
 def measured_steps(steps: int, measurements: int) -> list[int]:
-    """About this many steps: 0, 1, 2, 4, 8, … as long as these are closer than the even steps, even ones, the last."""
+    """About this many steps: 0, 1, 2, 4, 8, … as long as these are closer than the even steps, even ones, the last. Two
+    are the first and the last."""
+    if measurements == 2:
+        return [0, steps]
     best: list[int] = []
     for even in range(1, measurements):
         width = max(1, steps // even)

@@ -27,12 +27,15 @@ from clip_geometry.experiments.train_clip.data import (
     require_apart,
 )
 from clip_geometry.experiments.train_clip.measuring import (
+    NAMES,
+    PIPELINE,
     StateCallback,
     change_rows,
     context,
     encode,
     loss_row,
     state_rows,
+    task_values,
     tested_rows,
     zero_shot_values,
 )
@@ -74,8 +77,10 @@ class TrainClip(Experiment):
     @cached_property
     def _cell(self) -> Cell:
         left_out = {"name", "title", "description"}
+        # cells computed before there were these keys keep their names
         if not self.config.class_captions or self.config.training_prompts is None:
-            left_out |= {"training_prompts"}  # cells computed before there was this key keep their names
+            left_out |= {"training_prompts"}
+        left_out |= {name for name in ("caption_noise", "measures", "tasks") if not getattr(self.config, name)}
         define = self.config.model_dump(mode="json", serialize_as_any=True, exclude=left_out)
         define |= {f"{name}_revision": dataset.revision for name, dataset in self._datasets.items()}
         versions = library_versions()
@@ -144,6 +149,7 @@ class TrainClip(Experiment):
             seed=config.seed,
             device=self._device,
             prompts=self.training_prompts,
+            caption_noise=config.caption_noise,
         )
 
     def trained(self, callback: StateCallback, checkpoint: Checkpoint | None = None) -> ClipTrainer:
@@ -175,7 +181,8 @@ class TrainClip(Experiment):
     def _rows(self) -> list[Row]:
         config, measured = self.config, self.pairs("measured")
         checkpoint = Checkpoint.of(self.workspace.folder, self._cell.key)
-        callback = StateCallback(measured, self.prompts, batch_norm=config.batch_norm)
+        names = config.measures or NAMES
+        callback = StateCallback(measured, self.prompts, names, batch_norm=config.batch_norm)
         trainer = self.trained(callback, checkpoint)
         rows = list(state_rows(config, measured, self.prompts.seen, trainer.trajectory, self.steps))
         rows += [loss_row(config, trainer.losses, self.steps), *change_rows(config, curves_of(rows)[0])]
@@ -195,11 +202,18 @@ class TrainClip(Experiment):
         if data is None:
             return []
         tested = self.pairs("tested")
-        image, _, classes = encode(trainer, tested, self.prompts)
-        values = zero_shot_values(image, classes, tested.labels, self.prompts.seen)
+        image, text, classes = encode(trainer, tested, self.prompts)
+        seen = self.prompts.seen
+        rows = list(tested_rows(config, tested, seen, zero_shot_values(image, classes, tested.labels, seen)))
+        if config.tasks:
+            measured = self.pairs("measured")
+            fit = (*encode(trainer, measured, self.prompts)[:2], measured.labels)
+            for pipeline, place, value in task_values(fit, (image, text, tested.labels), classes, seen):
+                fitted = None if pipeline == PIPELINE and "probe" not in place.measure else "measured"
+                rows += tested_rows(config, tested, seen, {place: value}, pipeline=list(pipeline), fitted_on=fitted)
         origin = self._context(data, tested)
         origin["model_options"].pop("batch_norm", None)  # it is as users load it
-        return [{**origin, **row} for row in tested_rows(config, tested, self.prompts.seen, values)]
+        return [{**origin, **row} for row in rows]
 
     # --- the report
 
@@ -217,6 +231,7 @@ class TrainClip(Experiment):
             "tested on": None if config.tested is None else data_words(config.tested),
             "prompts": " | ".join(config.prompts),
             "class prompts among training captions": f"{config.class_captions:.0%}",
+            "images with the caption of another": f"{config.caption_noise:.0%}" if config.caption_noise else None,
             "these prompts": " | ".join(config.training_prompts or config.prompts) if config.class_captions else None,
             "AdamW": f"{config.steps} steps of batches of {config.batch_size}, lr {config.lr:g}, warm-up "
             f"{config.warmup:g}, then a cosine, decay {config.weight_decay:g}, gradients up to norm "
@@ -235,6 +250,10 @@ class TrainClip(Experiment):
         from clip_geometry.experiments.train_clip.figures import arms_sentences
 
         rows = [each.finished_rows() for each in planned]
+        if all(each.config.tasks for each in planned):
+            from clip_geometry.experiments.train_clip.interventions import summary
+
+            return summary(row for of in rows for row in of)
         if len(planned) == 1:
             told = cls.sentences_of(rows[0])
         else:
@@ -265,7 +284,9 @@ class TrainClip(Experiment):
 
     @classmethod
     def together(cls, planned: "Sequence[TrainClip]", folder: Path) -> "list[FigureEntry]":
-        """All trainings side by side."""
+        """All trainings side by side; those of a grid with tasks are compared by the claims about them."""
+        if all(each.config.tasks for each in planned):
+            return []
         labels = [each.label() for each in planned]
         if len(set(labels)) < len(labels):
             labels = [f"{label} {k}" for k, label in enumerate(labels, start=1)]

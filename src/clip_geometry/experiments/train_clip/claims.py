@@ -15,6 +15,7 @@ ARMS = {
     "fixed_temperature": "fixed temperature",
     "istar": "I-STAR",
     "cosreg": "CosReg",
+    "sigreg": "SIGReg",
     "classes": "class labels",
 }
 MODALITIES = ("image", "text")

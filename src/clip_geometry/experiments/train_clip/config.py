@@ -10,9 +10,9 @@ from clip_geometry.experiments.kit.base import Data, RunConfig
 from clip_geometry.experiments.kit.clip_training import LR, OptimizerConfig, with_a_place
 from clip_geometry.registry import InputError, did_you_mean
 
-Arm = Literal["clip", "siglip", "fixed_temperature", "istar", "cosreg", "classes"]
-CLIP, SIGLIP, FIXED, ISTAR, COSREG, CLASSES = ARMS = get_args(Arm)
-PENALTIES = (ISTAR, COSREG)
+Arm = Literal["clip", "siglip", "fixed_temperature", "istar", "cosreg", "sigreg", "classes"]
+CLIP, SIGLIP, FIXED, ISTAR, COSREG, SIGREG, CLASSES = ARMS = get_args(Arm)
+PENALTIES = {ISTAR: "I-STAR", COSREG: "CosReg", SIGREG: "SIGReg"}  # their names
 SIGLIP_LR = 2e-3  # 1000 steps of siglip on scenes with 8e-3 end at an accuracy of 0.12, with 2e-3 at 0.95
 SECTIONS = ("embed_dim", "vision_cfg", "text_cfg")
 TEXT = {
@@ -73,8 +73,8 @@ def architecture(given: Any) -> dict[str, Any]:
 
 
 _OF_ARMS = {
-    "penalty": (PENALTIES, "the weight of the penalty of istar and cosreg"),
-    "tower": (PENALTIES, "where the penalty of istar and cosreg is taken"),
+    "penalty": (tuple(PENALTIES), "the weight of the penalty of istar, cosreg and sigreg"),
+    "tower": (tuple(PENALTIES), "where the penalty of istar, cosreg and sigreg is taken"),
     "zeta": ((ISTAR,), "the shrinkage of istar"),
     "temperature": ((CLIP, FIXED, *PENALTIES), "that of ClipLoss at the start"),
 }
@@ -85,9 +85,10 @@ class ObjectiveConfig(Config):
 
     Args:
         arm: the objective. clip: open_clip's ClipLoss; siglip: its SigLipLoss; fixed_temperature: ClipLoss whose
-            temperature is not trained; istar, cosreg: ClipLoss plus `penalty` times 1 − IsoScore* (C_0 averaged over
-            batches) or the average cosine of the unit rows of `tower`; classes: cross-entropy of one linear layer on
-            the embeddings of images and of captions, whose target is the class of the image.
+            temperature is not trained; istar, cosreg, sigreg: ClipLoss plus `penalty` times 1 − IsoScore* (C_0 averaged
+            over batches), the average cosine, or the Epps-Pulley statistic along random directions (LeJEPA weighs it by
+            0.02 to 0.05) of the unit rows of `tower`, for sigreg times √d; classes: cross-entropy of one linear layer
+            on the embeddings of images and of captions, whose target is the class of the image.
         temperature: of ClipLoss at the start, within the bounds of training. SigLipLoss starts at its paper's
             temperature of 0.1 and bias of −10.
         penalty: weight of the penalty.
@@ -115,6 +116,10 @@ class TrainClipConfig(RunConfig, OptimizerConfig, ObjectiveConfig):
         training_prompts: of the captions in training that name the class only; null for those of `prompts`. A wording
             that does not occur among them is read worse.
         measured_pictures: use only the first N images of `measured`, null for all.
+        caption_noise: share of the training images whose caption is that of another image, the same one in every epoch.
+        measures: of the states, null for those of the figures.
+        tasks: also score retrieval, a linear probe and zero-shot accuracy on `tested` at the end, as the rows are and
+            centered with the means of `measured`, on whose labels the probe is fitted.
         measurements: measure about this many states, the first of them in powers of two, the rest evenly spaced.
         batch_norm: of measured states. eval: the running statistics, which are the identity at first and lag for some
             steps; batch: those of the measured images. The saved model is always tested with its running ones.
@@ -128,6 +133,9 @@ class TrainClipConfig(RunConfig, OptimizerConfig, ObjectiveConfig):
     lr: float = Field(default_factory=lambda values: SIGLIP_LR if values["arm"] == SIGLIP else LR, gt=0)
     prompts: tuple[str, ...] = Field(default=("a picture of a {}.",), min_length=1)
     training_prompts: tuple[str, ...] | None = Field(default=None, min_length=1)
+    caption_noise: float = Field(default=0.0, ge=0, le=1)
+    measures: tuple[str, ...] | None = Field(default=None, min_length=1)
+    tasks: bool = False
     measured_pictures: int | None = Field(default=512, ge=2)
     measurements: int = Field(default=40, ge=2)
     batch_norm: Literal["eval", "batch"] = "eval"
@@ -142,6 +150,8 @@ class TrainClipConfig(RunConfig, OptimizerConfig, ObjectiveConfig):
         for name, (arms, what) in _OF_ARMS.items():
             if self.arm not in arms and getattr(self, name) != ObjectiveConfig.model_fields[name].default:
                 raise InputError(f"{name} is {what}; the arm {self.arm} has none")
+        if self.tasks and self.tested is None:
+            raise InputError("tasks are scored on `tested`, which this config lacks")
         return self
 
     @property
@@ -164,7 +174,7 @@ def arm_words(config: TrainClipConfig) -> str:
     if config.arm in PENALTIES:
         towers = "both towers" if config.tower == "both" else f"{config.tower} tower"
         weight = f"{config.penalty:g}".replace("-", "−")
-        return f"ClipLoss + {'I-STAR' if config.arm == ISTAR else 'CosReg'}, λ = {weight}, {towers}"
+        return f"ClipLoss + {PENALTIES[config.arm]}, λ = {weight}, {towers}"
     named = {CLIP: "ClipLoss", SIGLIP: "SigLIP loss", CLASSES: "class labels"}
     return named.get(config.arm, f"temperature fixed at {config.temperature:g}")
 

@@ -228,7 +228,18 @@ def prompt_tokens(
 
 
 def channel_statistics(dataset: Dataset) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation of each channel over the first images, in 0..1, to three decimals."""
+    """Mean and standard deviation of each channel over the first images, in 0..1, to three decimals. Drawn or decoded
+    once for all trainings of a process."""
+    key = digest({"data": dataset.config.model_dump(mode="json"), "revision": dataset.revision})
+    if key not in _STATISTICS:
+        _STATISTICS[key] = _channel_statistics(dataset)
+    return _STATISTICS[key]
+
+
+_STATISTICS: dict[str, tuple[list[float], list[float]]] = {}
+
+
+def _channel_statistics(dataset: Dataset) -> tuple[list[float], list[float]]:
     image, _ = _sides(dataset)
     sums, squares, n = np.zeros(3), np.zeros(3), 0
     for k in range(min(SAMPLE, len(image))):

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from clip_geometry.data.base import DatasetConfig
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders.runtime import inference
-from clip_geometry.evaluators import ensemble
+from clip_geometry.evaluators import ensemble, linear_probe, retrieval
 from clip_geometry.experiments.kit import trajectories
 from clip_geometry.experiments.kit.clip_training import ZERO_SHOT, zero_shot_by_class
 from clip_geometry.experiments.kit.training import FULL
@@ -32,6 +33,9 @@ from clip_geometry.versions import library_versions
 PIPELINE = ("normalize",)
 SEPARABILITY = "modality_separability.logistic_regression.cross_validated"
 LOSS, TEMPERATURE, ACCURACY = "train_clip.loss", "train_clip.temperature", "train_clip.accuracy"
+GAP_DIMENSIONS = "train_clip.gap_dimensions"
+PROBE_C = 100.0  # unit rows need more than the default of 1
+RANK = 10  # of retrieval
 NAMES = (
     "modality_gap", "relative_modality_gap", "modality_silhouette", "alignment", SEPARABILITY,
     "silhouette", "isoscore", "isoscore[unbiased]", "isotropy_i1", "isotropy_i2", "average_cosine",
@@ -91,7 +95,8 @@ class StateCallback:
     """
 
     def __init__(self, pairs: Pairs, prompts: Prompts, names: Sequence[str] = NAMES, *, batch_norm: str = "eval"):
-        self.pairs, self.prompts, self.names, self.batch_norm = pairs, prompts, names, batch_norm
+        self.pairs, self.prompts, self.batch_norm = pairs, prompts, batch_norm
+        self.names = {name: None if name == GAP_DIMENSIONS else known(name) for name in names}
 
     def __call__(self, trainer: ClipTrainer) -> dict[Place, float]:
         image, text, classes = encode(trainer, self.pairs, self.prompts, batch_norm=self.batch_norm)
@@ -111,8 +116,10 @@ class StateCallback:
         }
         measured = MeasuredSets(sets, parse_pipeline(PIPELINE), blocks=0)
         found = {}
-        for name in self.names:
-            measure = known(name)
+        for name, measure in self.names.items():
+            if measure is None:
+                found[Place(name)] = gap_dimensions(image, text)
+                continue
             for modality in ("both",) if measure.inputs.across else ("image", "text"):
                 try:
                     with warnings.catch_warnings():
@@ -142,6 +149,14 @@ class StateCallback:
         return found
 
 
+def gap_dimensions(image: Tensor, text: Tensor) -> float:
+    """Number of coordinates that carry the gap δ between the means of unit rows, over the number that a random
+    direction has: (Σδ²)²/Σδ⁴ · 3/(d + 2). About 1 for a random direction, least for one coordinate, 3/(d + 2)."""
+    means = (functional.normalize(rows.double(), dim=-1).mean(0) for rows in (image, text))
+    squares = torch.sub(*means).square()
+    return float(squares.sum() ** 2 / squares.square().sum() * 3 / (len(squares) + 2))
+
+
 def known(name: str) -> Measure:
     """The measure or the evaluator's number; separability without most of the draws behind its null value."""
     found = measures[name]
@@ -152,6 +167,38 @@ def zero_shot_values(image: Tensor, classes: Tensor, labels: np.ndarray, seen: n
     """Accuracy on the images of classes seen in training, and of held-out ones, if any."""
     found = zero_shot_by_class(image, classes, labels, seen)
     return {Place(ZERO_SHOT, "both", name): value for name, value in found.items()}
+
+
+def task_values(
+    fit: tuple[Tensor, Tensor, np.ndarray], test: tuple[Tensor, Tensor, np.ndarray], classes: Tensor, seen: np.ndarray
+) -> Iterator[tuple[tuple[str, ...], Place, float]]:
+    """(pipeline, place, value) of each task on `test`, with the rows as they are and centered with the means of `fit`.
+
+    Args:
+        fit: images, captions and labels that the means and the probe are fitted on.
+        test: other images, captions and labels.
+        classes: a row for each class.
+        seen: classes in training.
+    """
+    known_class = np.isin(test[2], fit[2])
+    train, tested = (functional.normalize(each[0], dim=-1).numpy() for each in (fit, test))
+    probe = linear_probe(train, fit[2], tested[known_class], test[2][known_class], C=PROBE_C, solver="torch")
+    yield PIPELINE, Place("linear_probe.top_1", "image"), float(probe["top_1"])
+    for pipeline in (PIPELINE, (*PIPELINE, "center")):
+        rows = [functional.normalize(each, dim=-1) for each in (test[0], test[1], classes)]
+        if "center" in pipeline:
+            means = [functional.normalize(each, dim=-1).mean(0) for each in fit[:2]]
+            rows = [rows[0] - means[0], rows[1] - means[1], rows[2] - means[1]]
+            for place, value in zero_shot_values(rows[0], rows[2], test[2], seen).items():
+                yield pipeline, place, value
+        image, text = (each.numpy() for each in rows[:2])
+        found = {
+            "retrieval": retrieval(image, text, k=RANK),
+            "retrieval[mixed]": retrieval(image, text, k=RANK, index="mixed"),
+        }
+        for name, scores in found.items():
+            for direction in ("image_to_text", "text_to_image"):
+                yield pipeline, Place(f"{name}.{direction}.r_at_{RANK}"), float(scores[f"{direction}.r_at_{RANK}"])
 
 
 # --- records
@@ -176,10 +223,13 @@ def context(config: TrainClipConfig, data: DatasetConfig, trained_in: str) -> Ro
 
 
 def at_arm(config: TrainClipConfig) -> Row:
-    """For the `at` of rows: the arm, and the weight and tower of its penalty."""
-    if config.arm not in PENALTIES:
-        return {"arm": config.arm}
-    return {"arm": config.arm, "penalty": config.penalty, "tower": config.tower}
+    """For the `at` of rows: the arm, the weight and tower of its penalty, and what else differs from the default."""
+    at: Row = {"arm": config.arm}
+    if config.arm in PENALTIES:
+        at |= {"penalty": config.penalty, "tower": config.tower}
+    named = ("temperature", "caption_noise", *(["class_captions"] if config.tasks else []))
+    values = {name: getattr(config, name) for name in named}
+    return at | {name: value for name, value in values.items() if value != type(config).model_fields[name].default}
 
 
 def state_rows(
@@ -210,18 +260,20 @@ def _size(place: Place, pairs: Pairs, seen: np.ndarray, width: int) -> tuple[int
         return int((known_class if place.classes == "seen" else ~known_class).sum()), width
     if place.measure.startswith("train_clip."):
         return len(pairs), None
+    if place.measure.startswith(("retrieval", "linear_probe")):
+        return len(pairs), width
     return len(pairs) * (2 if known(place.measure).takes == "two sets" else 1), width
 
 
 def tested_rows(
-    config: TrainClipConfig, tested: Pairs, seen: np.ndarray, values: Mapping[Place, float]
+    config: TrainClipConfig, tested: Pairs, seen: np.ndarray, values: Mapping[Place, float], **more: Any
 ) -> Iterator[Record]:
-    """Zero-shot accuracy of the saved model, with its standard error."""
+    """Shares of the saved model, with their standard errors, and the null value of zero-shot accuracy."""
     for place, value in values.items():
         n, d = _size(place, tested, seen, config.architecture["embed_dim"])
         at = {**at_arm(config), "step": config.steps, **_where(place), "pictures": "tested"}
-        error, null = math.sqrt(value * (1 - value) / n), 1 / len(tested.class_names)
-        yield Record(place.measure, value, error, n=n, d=d, at=at, null_value=null)
+        null = {"null_value": 1 / len(tested.class_names)} if place.measure == ZERO_SHOT else {}
+        yield Record(place.measure, value, math.sqrt(value * (1 - value) / n), n=n, d=d, at=at, **null, **more)
 
 
 def loss_row(config: TrainClipConfig, losses: Sequence[float], steps: list[int]) -> Record:

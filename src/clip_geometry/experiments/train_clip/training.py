@@ -17,10 +17,10 @@ from clip_geometry.encoders.base import Encoder
 from clip_geometry.encoders.open_clip.source import CONFIG_FILE, HUB_WEIGHTS
 from clip_geometry.experiments.kit.clip_training import OptimizerConfig, copy_tokenizer, save_half
 from clip_geometry.experiments.kit.training import ORDER, Trainer, learning_rate
-from clip_geometry.experiments.train_clip.config import CLASSES, COSREG, FIXED, ISTAR, SIGLIP, ObjectiveConfig
+from clip_geometry.experiments.train_clip.config import CLASSES, COSREG, FIXED, ISTAR, SIGLIP, SIGREG, ObjectiveConfig
 from clip_geometry.experiments.train_clip.data import Pairs, Prompts
 from clip_geometry.files import write_atomically
-from clip_geometry.losses import CosReg, IStar
+from clip_geometry.losses import CosReg, IStar, SIGReg
 from clip_geometry.reading import first_line
 from clip_geometry.registry import InputError
 
@@ -74,6 +74,8 @@ class Objective(nn.Module):
                 self.penalties[tower] = IStar(config.penalty, zeta=config.zeta, momentum=MOMENTUM)
             elif config.arm == COSREG:
                 self.penalties[tower] = CosReg(config.penalty)
+            elif config.arm == SIGREG:
+                self.penalties[tower] = SIGReg(config.penalty, seed=seed)
         if config.arm == CLASSES:
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(seed)
@@ -85,7 +87,10 @@ class Objective(nn.Module):
         """(the loss of the pairs or classes, the same with what a penalty adds)."""
         loss = self.loss(image, text, labels, model)
         rows = {"image": image, "text": text}
-        added = [penalty(functional.normalize(rows[tower], dim=-1)) for tower, penalty in self.penalties.items()]
+        length = image.shape[1] ** 0.5 if self.config.arm == SIGREG else 1  # that of standard Gaussian rows
+        added = [
+            penalty(length * functional.normalize(rows[tower], dim=-1)) for tower, penalty in self.penalties.items()
+        ]
         return loss, loss + sum(added)
 
     def loss(
@@ -132,10 +137,11 @@ class ClipTrainer(Trainer):
         seed: of batches, captions and dropout.
         device: where.
         prompts: for captions that name the class.
+        caption_noise: share of the images with the captions of another.
     """
 
     Place = Place
-    CAPTION, DROPOUT = 1, 2
+    CAPTION, DROPOUT, NOISE = 1, 2, 3
 
     def __init__(
         self,
@@ -149,6 +155,7 @@ class ClipTrainer(Trainer):
         seed: int,
         device: torch.device,
         prompts: Prompts | None = None,
+        caption_noise: float = 0.0,
     ):
         if len(pairs) < config.batch_size:
             raise InputError(
@@ -165,6 +172,9 @@ class ClipTrainer(Trainer):
             precision=config.precision,
             clip=config.clip,
         )
+        random, self.captioned = self.stream(self.NOISE), np.arange(len(pairs))
+        swapped = random.permutation(len(pairs))[: round(caption_noise * len(pairs))]
+        self.captioned[swapped] = np.roll(swapped, 1)  # a cycle: none keeps its own, if there are two
         self.mean, self.std = (255 * each.to(device).view(1, 3, 1, 1) for each in (mean, std))
         model.logit_scale.requires_grad_(objective.config.arm not in (FIXED, CLASSES))
         trained = [each for module in (model, objective) for each in module.parameters() if each.requires_grad]
@@ -199,7 +209,7 @@ class ClipTrainer(Trainer):
     def captions(self, rows: np.ndarray, number: int) -> Tensor:
         """(b, t) tokens: a random caption of each image, or with probability `class_captions` one that names its
         class."""
-        random = self.stream(self.CAPTION, number)
+        random, rows = self.stream(self.CAPTION, number), self.captioned[rows]
         tokens = self.pairs.captions(rows, random.integers(2**31, size=len(rows)))
         chosen = np.flatnonzero(random.random(len(rows)) < self.config.class_captions)
         if len(chosen) and self.prompts is not None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -27,6 +28,7 @@ class LeftOut:
         self.rows, self.block_of, self.blocks, self.sums = rows, block_of, blocks, sums
         self._squares: dict[tuple[int, bool], Tensor] = {}  # by block and center
         self._differences: dict[LeftOut, Tensor] = {}
+        self.shared: dict[Any, Any] = {}  # what measures of one function family keep for each other
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -31,4 +31,4 @@ def _reduced(x: Float[Matrix, "n d"], mean: Float[Tensor, " d"] | float) -> Floa
 
 
 def _of(rows: Float[Tensor, "n d"]) -> Float[Tensor, "k d"]:
-    return torch.linalg.qr(rows, mode="r").R
+    return torch.linalg.qr(rows, mode="reduced" if rows.requires_grad else "r").R  # a gradient needs Q

@@ -51,8 +51,8 @@ def null_calibrated(
 
     Unrelated sets have a positive mutual_knn, so that values of different n and k do not compare. The second set is
     shuffled `draws` times. The threshold is the ⌈(1 − alpha)(draws + 1)⌉-th smallest of these values and the data's
-    own; the calibrated value is the excess over it, as a share of the largest possible one. Costs `draws` times the
-    measure.
+    own; the calibrated value is the excess over it, as a share of the largest possible one. It is Algorithm 1 of the
+    paper, as its package calibrated-similarity computes it. Costs `draws` times the measure.
 
     Args:
         measure: A measure of pairs of which higher agrees better and whose range has a finite upper bound, such as

@@ -63,8 +63,9 @@ def neural_collapse(x: Rows, labels: Labels, class_text: Rows | None = None) -> 
     """How far labeled rows have collapsed, NC1 to NC4 (Papyan et al. 2020). Every class counts alike.
 
     Σ_W is the mean over classes of their covariances, Σ_B that of the C class means about their center. NC3 and NC4
-    compare them with a classifier, here the texts of the classes. A vector added to all texts changes no decision and
-    is taken out of NC3. O(nd + C²d).
+    compare them with a classifier, here the texts of the classes. A vector added to all rows of a linear classifier
+    changes no decision and is taken out of NC3; the paper, whose figures show the square of NC3, has no such vector in
+    its classifiers. O(nd + C²d).
 
     Args:
         x: Rows, (n, d).
@@ -114,7 +115,8 @@ def neural_collapse(x: Rows, labels: Labels, class_text: Rows | None = None) -> 
 
 
 def _duality(means: Float[Tensor, "k d"], texts: Float[Tensor, "k d"]) -> Float[Tensor, ""]:
-    texts = texts.double() - mean_row(texts)
+    texts = texts.double() / texts.double().abs().amax().clamp(min=1e-300)
+    texts = texts - mean_row(texts)
     if texts.norm() == 0:
         raise InputError(f"the texts of the {len(texts)} classes are all equal; NC3 is undefined there")
     return (means / means.norm() - texts / texts.norm()).norm()
@@ -178,5 +180,38 @@ add_measure(
         formula="mean_{c<c'} |cos(μ_c − μ, μ_c' − μ) + 1/(C − 1)|",
         range=(0, 2),
         **_SHARED,
+    ),
+)
+_WITH_TEXTS: Any = {**_SHARED, "takes": "classes"}
+add_measure(
+    Measure(
+        name="nc3",
+        attribute="nc3",
+        title="Neural collapse NC3",
+        brief="how far class means are from the class texts",
+        summary="The distance of the class means of images and the class texts as two figures, each about its center "
+        "and of one size.",
+        reading="0 means that both are the same figure, so that a class text is the direction of its images; texts "
+        "that know nothing of the classes have about √2.",
+        caveat="It compares directions from two centers, so that the modality gap plays no part and a rotation of one "
+        "modality does: good classifiers may have more than 1. It depends on the prompt, and on n through the class "
+        "means. The paper does not center the classifier, and its figures show the square.",
+        formula="‖M/‖M‖_F − T/‖T‖_F‖_F, M the class means and T the class texts, each less the mean of its rows",
+        range=(0, 2),
+        **_WITH_TEXTS,
+    ),
+    Measure(
+        name="nc4",
+        attribute="nc4",
+        title="Neural collapse NC4",
+        brief="images whose class text is not their nearest mean",
+        summary="The share of images that zero-shot classification and the nearest class mean put into different "
+        "classes.",
+        reading="0 means that texts decide as class means do; 1 − 1/C is chance level for C classes.",
+        caveat="It asks for agreement, not for accuracy: both may err alike. Images belong to the class means they are "
+        "compared with, which makes them too near at small n: compare equal n only.",
+        formula="share of images with argmin_c ‖x_i − μ_c‖ ≠ argmax_c cos(x_i, t_c)",
+        range=(0, 1),
+        **(_WITH_TEXTS | {"invariances": ("rotation", "scale")}),
     ),
 )

@@ -119,6 +119,6 @@ add_measure(
         formula="2 mean‖x − y‖ − mean‖x − x'‖ − mean‖y − y'‖ over all pairs, x and y less their means",
         options={"center": True},
         left_out=None,  # every block left out moves the means
-        reference="Székely & Rizzo 2013, doi:10.1016/j.jspi.2013.03.018; centering after arXiv:2604.00279",
+        reference="Székely & Rizzo 2013, doi:10.1016/j.jspi.2013.03.018; centering after arXiv:2604.00279 (abstract)",
     ),
 )

@@ -19,10 +19,11 @@ def whitened_log_likelihood(x: Rows, fitted_on: Rows | None = None, *, k: Intege
     """Log-likelihood of each row under a Gaussian of the mean and covariance of a set (W-CLIP, Betser et al. 2025).
 
     −½(k log 2π + ‖v‖²) with v the row whitened: less the mean, along k principal directions, each of variance 1
-    (ddof 1) in the set. As in the paper it is the density of v, not of the row, from which it differs by the same
-    number for all rows. On the set itself ‖v‖² is k(n − 1)/n on average, whatever the rows: that mean says nothing, so
-    that it is no measure of a set; rows compare with each other, and other rows with the set. Rows outside of it vary
-    less along its leading directions, and more along its last ones, the more so the fewer rows it has. O((n + m)d²).
+    (ddof 1) in the set. As in the paper and its code it is the density of v, not of the row, from which it differs by
+    the same number for all rows; they whiten rows as encoders give them, not unit rows. On the set itself ‖v‖² is
+    k(n − 1)/n on average, whatever the rows: that mean says nothing, so that it is no measure of a set; rows compare
+    with each other, and other rows with the set. Rows outside of it vary less along its leading directions, and more
+    along its last ones, the more so the fewer rows it has. O((n + m)d²).
 
     Args:
         x: Rows, (n, d).

@@ -19,10 +19,11 @@ def sliced_normality(x: Rows, *, directions: Integer = 128, seed: Integer = 0) -
     """Epps-Pulley statistic of normality, averaged over random directions, of centered rows of unit mean variance.
 
     n ∫ |φ(t) − e^{−t²/2}|² e^{−t²/2} dt per direction, φ the empirical characteristic function of the rows' projections
-    on it, by the trapezoidal rule at 17 frequencies from −5 to 5 (SIGReg's sketch, Balestriero & LeCun 2025). The rows
-    are centered and divided by one number, their root mean square coordinate: unequal variances count as much as
-    another shape. At least 0; about 1.06 (√2π − √(2π/3)), less what centering takes, for isotropic Gaussian rows of any
-    n, and in proportion to n for others. O(n · directions · (d + 17)).
+    on it, by the trapezoidal rule at 17 frequencies from −5 to 5: SIGReg, Algorithm 1 of Balestriero & LeCun 2025, with
+    half as many directions by default, and of other rows. These are centered and divided by one number, their root mean
+    square coordinate: unequal variances count as much as another shape. At least 0; about 1.06 (√2π − √(2π/3)), less
+    what centering takes, for isotropic Gaussian rows of any n, and in proportion to n for others. O(n · directions ·
+    (d + 17)).
 
     Args:
         x: Rows, (n, d), n ≥ 2.

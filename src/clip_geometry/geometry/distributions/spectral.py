@@ -76,6 +76,6 @@ add_measure(
         invariances=("rotation", "translation", "scale", "swap"),
         one_space=False,
         by_default=False,
-        reference="this page; spectra of the modalities after arXiv:2505.03703",
+        reference="this page; spectra of the modalities after the abstract of Role et al. 2025, arXiv:2505.03703",
     )
 )

@@ -1,0 +1,240 @@
+"""The page docs/claims.md and its figures, from the recorded trainings of configs/train_claims.yaml.
+
+python scripts/site/claims.py RUN [RUN …]     # records finished runs in docs/training/train_claims.jsonl
+python scripts/build_docs.py                  # writes the page; the build of the site draws the figures
+"""
+
+import argparse
+import json
+from functools import cache
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+from findings import DOCS, INK, Number, numbers_of, over, panels, wrapped
+from matplotlib.figure import Figure
+
+from clip_geometry.config import read_yaml
+from clip_geometry.experiments.train_clip.interventions import (
+    CONFIDENCE,
+    FACTORS,
+    GAPS,
+    TASKS,
+    Claim,
+    Judged,
+    Predicted,
+    Training,
+    claims,
+    holm,
+    in_grid,
+    judge,
+    predict,
+    trainings,
+)
+from clip_geometry.ledger import read_recorded
+from clip_geometry.report.numbers import fixed
+from clip_geometry.report.style import IMAGE, TEXT, save_figure, styled
+from clip_geometry.report.words import render
+from clip_geometry.results import read_rows
+
+RUN = "train_claims"
+TEMPLATE = Path(__file__).with_name("claims.md.j2")
+DIGITS = 5
+STEPS = 256  # of a training
+OBJECTIVES = {
+    "ClipLoss": "ClipLoss,\nlearned", "SigLIP": "SigLIP,\nlearned", "ClipLoss at 0.02": "ClipLoss\nat 0.02",
+    "ClipLoss at 0.2": "ClipLoss\nat 0.2",
+}  # fmt: skip
+ZERO_SHOT, GAP = "zero_shot.top_1 both tested", "modality_gap both last"
+SHORT = {
+    "modality_gap": "distance of the means", "relative_modality_gap": "relative gap",
+    "modality_silhouette": "modality silhouette",
+    "modality_separability.logistic_regression.cross_validated": "linear separability",
+    "energy_distance": "energy distance", "energy_distance[centered]": "energy distance, centered",
+    "sliced_wasserstein": "sliced Wasserstein", "sliced_wasserstein[centered]": "sliced Wasserstein, centered",
+    "gap_shift_share": "share that centering removes", "spectral_discrepancy": "spectral discrepancy",
+    "ilisi": "iLISI", "kbet": "kBET", "alignment": "alignment", "cross_uniformity": "cross-modal uniformity",
+    "cka": "CKA",
+    "average_cosine": "average cosine", "train_clip.gap_dimensions": "share of columns that carry the gap",
+    "uniformity": "uniformity", "silhouette": "class silhouette", "isoscore": "IsoScore", "hubness": "hubness",
+    "effective_rank": "effective rank", "zero_shot.top_1": "zero-shot", "linear_probe.top_1": "linear probe",
+    "retrieval.image_to_text.r_at_10": "image → text", "retrieval.text_to_image.r_at_10": "text → image",
+    "retrieval[mixed].image_to_text.r_at_10": "image → mixed", "retrieval[mixed].text_to_image.r_at_10": "text → mixed",
+}  # fmt: skip
+
+
+def record(runs: list[Path]) -> Path:
+    """Write one row for each training of finished runs: its settings and its numbers."""
+    rows = []
+    for run in runs:
+        provenance = read_yaml(run / "provenance.yaml")
+        origin = {"run": RUN, "command": provenance["command"].split(" --runs ")[0],
+                  "version": provenance["versions"]["clip-geometry"]}  # fmt: skip
+        for each in trainings(read_rows(run)):
+            values = {key: float(f"{value:.{DIGITS}g}") for key, value in each.values.items()}
+            rows.append({**vars(each), "values": values, **origin})
+    path = DOCS / "training" / f"{RUN}.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@cache
+def recorded() -> tuple[Training, ...]:
+    fields = Training.__dataclass_fields__
+    rows = read_recorded(DOCS / "training")[RUN]
+    return tuple(Training(**{key: row[key] for key in fields}) for row in rows)
+
+
+@cache
+def judged() -> tuple[Judged, ...]:
+    return tuple(judge(claim, recorded()) for claim in claims())
+
+
+@cache
+def predicted() -> dict[tuple[str, str], Predicted]:
+    return {(gap, task): predict(recorded(), gap, task) for gap, task in product(GAPS, TASKS)}
+
+
+def short(key: str) -> str:
+    return SHORT[key.split()[0]]
+
+
+# --- the page
+
+
+def page() -> str:
+    together = holm(judged())
+    numbers = SimpleNamespace(
+        trainings=recorded(),
+        grid=in_grid(recorded()),
+        seeds=sorted({each.seed for each in recorded()}),
+        judged=judged(),
+        of={each.claim.name: each for each in judged()},
+        counts={v: sum(each.verdict == v for each in judged()) for v in ("holds", "does not hold", "tie")},
+        together=together,
+        fragile=[each for each in judged() if not each.survives],
+        predicted=predicted(),
+        gaps=GAPS,
+        tasks=TASKS,
+        temperature=numbers_of("gap-and-temperature"),
+    )
+    accuracies = [mean(ZERO_SHOT, **dict(zip(FACTORS, each, strict=True))).value for each in settings()]
+    words = {"effect": effect, "r2": r2, "short": short, "tested": tested, "without": without, "steps": STEPS}
+    words["expected"] = fixed(len(judged()) * (1 - CONFIDENCE) / 2, 1)
+    words["accuracy"] = [fixed(end(accuracies), 2) for end in (min, max)]
+    return wrapped(render(TEMPLATE, n=numbers, **words))
+
+
+def settings() -> list[tuple[object, ...]]:
+    return sorted({each.setting for each in in_grid(recorded())})
+
+
+def tested(claim: Claim) -> str:
+    """`distance of the means: ClipLoss at 0.2 − ClipLoss at 0.02; below 0 by 0.02`."""
+    test = claim.test
+    what = {
+        "level": short(test.of),
+        "change": f"{short(test.of)}, centered − as it is",
+        "contrast": f"{short(test.of)}: {test.high} − {test.low}",
+        "relation": f"ρ of {short(test.of)} and {short(test.with_)}",
+        "stronger": f"|ρ| with {short(test.with_)}: {short(test.of)} − {short(test.than)}",
+    }[test.kind]
+    state = ", before training" if test.of.endswith("first") else ""
+    if claim.expects == "equal":
+        return f"{what}{state}; within ±{claim.smallest:g}"
+    return f"{what}{state}; {claim.expects} {claim.bound:g}{f' by {claim.smallest:g}' if claim.smallest else ''}"
+
+
+def without(each: Judged) -> str:
+    """`no: tie without 2`."""
+    other = {seed: verdict for seed, verdict in each.without.items() if verdict != each.verdict}
+    return "no: " + ", ".join(
+        f"{verdict} without {' or '.join(str(seed) for seed, v in other.items() if v == verdict)}"
+        for verdict in dict.fromkeys(other.values())
+    )
+
+
+def effect(each: Judged) -> str:
+    """`0.31 [0.28, 0.34]`."""
+    decimals = 3 if max(abs(each.low), abs(each.high)) < 1 else 2
+    mean, low, high = (fixed(value, decimals) for value in (each.mean, each.low, each.high))
+    return f"{mean} [{low}, {high}]"
+
+
+def r2(each: Predicted) -> str:
+    """In bold where it is above its null value."""
+    text = f"{fixed(each.r2, 2)} [{fixed(max(each.low, -9.99), 2)}, {fixed(each.high, 2)}]"
+    return f"**{text}**" if each.low > max(each.null, 0) else text
+
+
+def mean(key: str, **where: object) -> Number:
+    """Mean and standard deviation over the trainings of the grid with these settings."""
+    chosen = [
+        each for each in in_grid(recorded()) if all(getattr(each, name) == value for name, value in where.items())
+    ]
+    return over([each.values[key] for each in chosen])
+
+
+# --- the figures
+
+
+@styled
+def settings_figure() -> Figure:
+    """Gap and zero-shot accuracy of every setting."""
+    figure, axes = panels(2, height=2.7)
+    for axis, (key, label) in zip(axes, ((GAP, "modality gap"), (ZERO_SHOT, "zero-shot accuracy")), strict=True):
+        for k, (dimension, noise) in enumerate(product((16, 128), (0.0, 0.3))):
+            values = [mean(key, objective=each, dimension=dimension, noise=noise) for each in OBJECTIVES]
+            at = np.arange(len(OBJECTIVES)) + 0.16 * (k - 1.5)
+            axis.errorbar(
+                at, [v.value for v in values], yerr=[v.error or 0 for v in values], linestyle="none", elinewidth=1,
+                marker="o" if dimension == 16 else "^", markersize=4.5, color=TEXT if noise else IMAGE,
+                markerfacecolor="white" if dimension == 16 else None,
+                label=f"{dimension} columns, {'30%' if noise else 'no'} swapped captions",
+            )  # fmt: skip
+        axis.set_xticks(range(len(OBJECTIVES)), list(OBJECTIVES.values()))
+        axis.set(ylabel=label, ylim=(0, None))
+        axis.grid(visible=False, axis="x")
+    axes[1].axhline(1 / 80, color=INK, linewidth=0.8, linestyle=(0, (1, 1.5)))
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
+    return figure
+
+
+@styled
+def prediction_figure() -> Figure:
+    """R² of every measure for every task."""
+    figure, (axes,) = panels(height=3.9)
+    values = np.array([[predicted()[gap, task].r2 for task in TASKS] for gap in GAPS])
+    order = np.argsort(-values.mean(1), kind="stable")
+    axes.imshow(values[order].clip(0, 1), cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    for (row, column), value in np.ndenumerate(values[order]):
+        each = predicted()[GAPS[order[row]], TASKS[column]]
+        weight = "bold" if each.low > max(each.null, 0) else "normal"
+        color = "white" if value > 0.6 else INK
+        axes.text(column, row, fixed(value, 2), ha="center", va="center", fontsize=7, color=color, fontweight=weight)
+    axes.set_xticks(range(len(TASKS)), [short(task).replace(" → ", "\n→ ") for task in TASKS])
+    axes.set_yticks(range(len(GAPS)), [short(GAPS[k]) for k in order])
+    axes.grid(visible=False)
+    axes.tick_params(length=0)
+    return figure
+
+
+FIGURES = {"claims-settings": settings_figure, "claims-prediction": prediction_figure}
+
+
+def draw_all(folder: Path) -> None:
+    """Write folder/NAME.svg for each figure."""
+    for name, draw in FIGURES.items():
+        bitmap, _ = save_figure(draw(), folder, name)
+        bitmap.unlink()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="+", help="folders of finished runs of configs/train_claims.yaml")
+    print(record(parser.parse_args().runs))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""A mixed index from the command line: what is wrong with it, and how it looks."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clip_geometry.cli import completion
+from clip_geometry.cli.early import (
+    check_embeddings,
+    check_pipeline,
+    check_repairs,
+    check_shown_repairs,
+    parts,
+)
+from clip_geometry.registry import InputError, shown
+
+
+def diagnose(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="IMAGE [TEXT]...", help="embeddings: files, or a folder with one for each modality"),
+    ],
+    labels: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="one label per row; MODALITY=FILE, once for each, tells sets apart"),
+    ] = None,
+    other: Annotated[Path | None, typer.Option(help="another split, in which copies of these rows are leakage")] = None,
+    relevant: Annotated[str | None, typer.Option(help="labels or pairs: what a query should find")] = None,
+    repairs: Annotated[
+        str | None,
+        typer.Option(help="names (list repairs); '' compares none", autocompletion=completion.several("repair")),
+    ] = None,
+    splits: Annotated[int, typer.Option(help="random halves that repairs are compared on", min=1, max=1000)] = 10,
+    seed: Annotated[int, typer.Option(help="seed of samples and splits", min=0, max=2**32 - 1)] = 0,
+    json_file: Annotated[Path | None, typer.Option("--json", help="also write everything to this new file")] = None,
+    figure: Annotated[Path | None, typer.Option(help="also draw what repairs find and cost: .png, .svg, .pdf")] = None,
+    write: Annotated[Path | None, typer.Option(help="save the recommended repair to this .safetensors file")] = None,
+    repair: Annotated[
+        str | None,
+        typer.Option(
+            help="save this repair instead of the recommended one", autocompletion=completion.several("repair")
+        ),
+    ] = None,
+) -> None:
+    """Says whether an index is broken, and which repair helps.
+
+    Seventeen checks look for faults: shuffled pairs, copies, mixed models, lost precision, …. Repairs are fitted on
+    random halves of the items and tried on the others.
+    """
+    if relevant not in (None, "labels", "pairs"):
+        raise InputError(f"--relevant {shown(relevant)} is unknown; expected labels or pairs")
+    if repair is not None and write is None:
+        raise InputError("--repair says which repair is saved, but there is no --write; give the file too")
+    check_embeddings(*paths, other)
+    check_repairs(repairs)
+    check_repairs(repair)
+
+    from clip_geometry.cli.diagnose_files import diagnose_files
+
+    diagnose_files(
+        paths,
+        labels=labels or [],
+        other=other,
+        relevant=relevant,
+        names=repairs,
+        splits=splits,
+        seed=seed,
+        json_file=json_file,
+        figure_file=figure,
+        write=write,
+        write_repair=repair,
+    )
+
+
+def explore(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="IMAGE [TEXT]...", help="embeddings: files, or a folder with one for each modality"),
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", help="the new .html file to write")] = ...,  # pyright: ignore
+    labels: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="one label per row; MODALITY=FILE, once for each, tells sets apart"),
+    ] = None,
+    repairs: Annotated[
+        str | None, typer.Option(help="names (list repairs) or steps of a pipeline, e.g. center,whiten(32)[pooled]")
+    ] = None,
+    pipeline: Annotated[str | None, typer.Option(help="steps before everything, e.g. center[each]")] = None,
+    limit: Annotated[int, typer.Option(help="points; of more rows, a random sample", min=10, max=100_000)] = 100_000,
+    data: Annotated[
+        str | None, typer.Option(help="data set of the rows, a name or a path, for images and texts")
+    ] = None,
+    captions: Annotated[Path | None, typer.Option(help="a file with one caption for each text")] = None,
+    images: Annotated[Path | None, typer.Option(help="folder of the images, by id or in order of their names")] = None,
+    no_umap: Annotated[bool, typer.Option("--no-umap", help="principal components only, which is faster")] = False,
+    title: Annotated[str | None, typer.Option(help="of the page")] = None,
+    seed: Annotated[int, typer.Option(help="seed of samples, fits and UMAP", min=0, max=2**32 - 1)] = 0,
+) -> None:
+    """Writes an HTML page that shows embeddings as points.
+
+    It has repairs on a slider, and the neighbors of each point. It needs no network and no server. Stores of embed
+    bring captions and thumbnails where their data set can be read.
+    """
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"{shown(out)} is no .html file, which the explorer is; add the ending")
+    check_embeddings(*paths, captions, images)
+    check_pipeline(pipeline)
+    check_shown_repairs(repairs)
+
+    from clip_geometry.cli.diagnose_files import labels_of
+    from clip_geometry.cli.tables import console, say
+    from clip_geometry.explorer import explore as explore_sets
+    from clip_geometry.files import claimed, write_atomically
+    from clip_geometry.progress import progress
+
+    with claimed(out) as target:
+        found = explore_sets(
+            *paths,
+            repairs=None if repairs is None else [part.strip() for part in parts(repairs)],
+            labels=labels_of(labels or []),
+            pipeline=pipeline or "",
+            limit=limit,
+            data=data,
+            captions=captions,
+            images=images,
+            umap=not no_umap,
+            title=title,
+            seed=seed,
+            progress=progress,
+        )
+        page = found.to_html(shlex.join(["clip-geometry", *sys.argv[1:]])).encode()
+        write_atomically(target, page)
+    where = console()
+    for note in found.notes:
+        say(where, f"· {note}", indent="  ")
+    say(where, f"explorer: {out} ({len(page) / 1e6:.1f} MB; opens in a browser, without a network)")

@@ -1,0 +1,93 @@
+"""Maps from the command line: fitted, applied, shipped."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clip_geometry.cli import completion
+from clip_geometry.cli.commands.options import Modality, NoNormalize
+from clip_geometry.cli.early import check_embeddings, check_pipeline
+
+
+def fit(
+    pipeline: Annotated[
+        str,
+        typer.Argument(
+            metavar="PIPELINE",
+            help="e.g. normalize,whiten(128); list transforms",
+            autocompletion=completion.several("pipeline step"),
+        ),
+    ],
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="embeddings: a file or a folder")],
+    target: Annotated[Path | None, typer.Argument(metavar="TARGET", help="what SOURCE is mapped onto")] = None,
+    out: Annotated[Path, typer.Option("-o", "--out", help="the .safetensors file to write")] = ...,  # pyright: ignore
+) -> None:
+    """Fits a pipeline to embeddings and writes it as a map.
+
+    The map is for apply, and for programs without this package.
+
+    A single set gives one map for all modalities. For a folder with images and texts, steps say what they are fitted
+    on, as in measure: whiten(128)[pooled], procrustes[text-to-image]. With a TARGET, procrustes and least_squares map
+    SOURCE onto it; rows are paired by item_id, or by position without one.
+    """
+    check_pipeline(pipeline)
+    check_embeddings(source, target)
+
+    from clip_geometry.cli.maps import fit_map
+    from clip_geometry.files import claimed
+
+    with claimed(out) as mine:
+        fit_map(pipeline, source, target, mine)
+
+
+def apply(
+    map_file: Annotated[Path, typer.Argument(metavar="MAP", help="a .safetensors file that fit wrote")],
+    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="embeddings: a folder or a file")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="the new folder to write")] = ...,  # pyright: ignore
+    modality: Modality = None,
+    no_normalize: NoNormalize = False,
+) -> None:
+    """Applies a map to embeddings and writes the result.
+
+    OUT/image.parquet and OUT/text.parquet have the ids, the labels and the map's origin.
+
+    Rows are made unit length after the map. Of .npy files it writes .npy files: OUT/image.npy and OUT/text.npy. A saved
+    repair is applied too where it changes the rows only.
+    """
+    from clip_geometry.cli.maps import apply_map
+    from clip_geometry.paths import expanded
+
+    apply_map(map_file, source, expanded(out), modality, normalize=not no_normalize)
+
+
+def ship(
+    map_file: Annotated[Path, typer.Argument(metavar="MAP", help="a map that fit wrote, or a saved repair")],
+    sources: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="FOLDER | IMAGE TEXT", help="embeddings, for faiss; a saved model, for sentence-transformers"
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option("-o", "--out", help="the new folder to write")] = ...,  # pyright: ignore
+    to: Annotated[
+        str,
+        typer.Option(
+            help="faiss, onnx, sentence-transformers, numpy or javascript",
+            autocompletion=completion.one_of("faiss", "onnx", "sentence-transformers", "numpy", "javascript"),
+        ),
+    ] = ...,  # pyright: ignore
+    modality: Modality = None,
+    no_normalize: NoNormalize = False,
+) -> None:
+    """Writes a map or a repair as an index, a model or a script.
+
+    Other programs then need no clip-geometry.
+
+    faiss: an index of the rows given, and transforms of raw queries. onnx: models of raw rows. sentence-transformers: a
+    copy of the encoder in FOLDER that gives repaired rows. numpy, javascript: a short script with its constants.
+    """
+    from clip_geometry.cli.maps import ship_map
+    from clip_geometry.paths import expanded
+
+    ship_map(map_file, sources or (), expanded(out), to, modality, normalize=not no_normalize)

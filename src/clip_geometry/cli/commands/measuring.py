@@ -1,0 +1,122 @@
+"""Numbers of embeddings from the command line, of one set and of several next to each other."""
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clip_geometry.cli.commands.options import Address, EngineName, MeasureNames, Steps
+from clip_geometry.cli.early import check_embeddings, check_measures, check_pipeline
+from clip_geometry.registry import InputError
+
+
+def _check_choice(everything: bool, measures: str | None) -> None:
+    if everything and measures is not None:
+        raise InputError("--all and --measures were both given; --measures takes the named ones only")
+
+
+def measure(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="IMAGE [TEXT]...", help="embeddings: files, or a folder with one for each modality"),
+    ],
+    labels: Annotated[Path | None, typer.Option(help="one label per row: .npy, .txt, .csv, .parquet, .json")] = None,
+    pipeline: Steps = None,
+    raw: Annotated[bool, typer.Option("--raw", help="use the rows as given, without a pipeline")] = False,
+    measures: MeasureNames = None,
+    everything: Annotated[bool, typer.Option("--all", help="take all default measures, not only the core")] = False,
+    by: Annotated[str | None, typer.Option(help="measure each value of this column: label, language, …")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="also write the records to this new file")] = None,
+    seed: Annotated[int, typer.Option(help="seed of null values and jackknife", min=0, max=2**63 - 1)] = 0,
+    blocks: Annotated[
+        int | None, typer.Option(help="jackknife blocks behind ±; 0 for no standard errors", min=0, show_default="20")
+    ] = None,
+    scaling: Annotated[
+        bool, typer.Option("--scaling", help="also measure what depends on n at n/2, n/4 and n/8 items")
+    ] = False,
+    full_size: Annotated[
+        int | None, typer.Option(help="items of the set that this is a sample of: what to expect there", min=3)
+    ] = None,
+    engine: EngineName = "local",
+    address: Address = None,
+) -> None:
+    """Measures embeddings: a verdict and a table in seconds.
+
+    Rows are made unit length first unless --raw.
+    """
+    _check_choice(everything, measures)
+    if raw and pipeline is not None:
+        raise InputError("--raw and --pipeline were both given; --raw is the empty pipeline")
+    check_pipeline(pipeline)
+    check_measures(measures)
+    check_embeddings(*paths)
+
+    from clip_geometry.cli.measure_files import measure_files
+    from clip_geometry.files import claimed
+
+    with nullcontext() if json_file is None else claimed(json_file) as target:
+        measure_files(
+            paths,
+            labels=labels,
+            steps="" if raw else pipeline,
+            names=measures,
+            everything=everything,
+            by=by,
+            json_file=target,
+            seed=seed,
+            blocks=blocks,
+            engine=engine,
+            address=address,
+            scaling=scaling,
+            full_size=full_size,
+        )
+
+
+def compare(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="A B...", help="embeddings, run folders or files of measure --json")
+    ],
+    pipeline: Annotated[
+        list[str] | None, typer.Option(help="steps before measuring; once for all, or once for each column")
+    ] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="use the rows as given; --pipeline raw for one column")] = False,
+    measures: MeasureNames = None,
+    everything: Annotated[bool, typer.Option("--all", help="take all default measures, not only the core")] = False,
+    labels: Annotated[Path | None, typer.Option(help="one label per row: .npy, .txt, .csv, .parquet, .json")] = None,
+    csv: Annotated[Path | None, typer.Option(help="also write the table to this file, with all digits")] = None,
+    latex: Annotated[Path | None, typer.Option(help="also write the table to this .tex file")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="also write the table to this file")] = None,
+    seed: Annotated[int, typer.Option(help="seed of blocks, null values and sign flips", min=0, max=2**63 - 1)] = 0,
+    blocks: Annotated[
+        int | None, typer.Option(help="jackknife blocks behind ±; 0 for no standard errors", min=0, show_default="20")
+    ] = None,
+) -> None:
+    """Says whether a change helped, number by number.
+
+    Each number of B less that of A, with its standard error.
+
+    Of one path, pipelines are compared: compare coco500 --pipeline normalize --pipeline normalize,center[each]. Where
+    the items are the same, the error is paired.
+    """
+    _check_choice(everything, measures)
+    if raw and pipeline:
+        raise InputError("--raw and --pipeline were both given; --pipeline raw is the empty pipeline of one column")
+    for steps in pipeline or ():
+        check_pipeline("" if steps == "raw" else steps)
+    check_measures(measures)
+
+    from clip_geometry.cli.comparison import compare_paths
+
+    compare_paths(
+        paths,
+        ["raw"] if raw else pipeline or [],
+        measures=measures,
+        everything=everything,
+        labels=labels,
+        seed=seed,
+        blocks=blocks,
+        csv=csv,
+        latex=latex,
+        json_file=json_file,
+    )

@@ -1,0 +1,34 @@
+"""Options that several commands have."""
+
+from typing import Annotated
+
+import typer
+
+from clip_geometry.cli import completion
+
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", show_default=False)]
+EngineName = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        help="local, or ray: processes on this machine or a cluster",
+        autocompletion=completion.one_of("local", "ray"),
+    ),
+]
+Steps = Annotated[
+    str | None,
+    typer.Option(
+        help="steps before measuring, e.g. normalize,center[pooled]", autocompletion=completion.several("pipeline step")
+    ),
+]
+MeasureNames = Annotated[
+    str | None,
+    typer.Option(help="names, e.g. isoscore,silhouette[cosine]", autocompletion=completion.several("measure")),
+]
+Address = Annotated[str | None, typer.Option(help="address of a Ray cluster; auto on one of its machines")]
+Modality = Annotated[
+    str | None,
+    typer.Option("--as", help="modality of the rows: image or text", autocompletion=completion.one_of("image", "text")),
+]
+NoNormalize = Annotated[bool, typer.Option("--no-normalize", help="leave the rows the lengths that the map gives")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …; auto uses a GPU if there is one")]

@@ -1,0 +1,130 @@
+"""Embeddings and models from the command line: computed, and written for other programs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clip_geometry.cli import completion
+from clip_geometry.cli.commands.options import Address, Device, EngineName, Overrides
+from clip_geometry.cli.early import check_embeddings
+from clip_geometry.registry import InputError, printable
+
+
+def embed(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="e.g. open_clip:ViT-B-32/fresh; see list models", autocompletion=completion.model
+        ),
+    ],
+    dataset: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATASET", help="a name or a path; see list datasets", autocompletion=completion.dataset
+        ),
+    ],
+    overrides: Overrides = None,
+    out: Annotated[Path, typer.Option("-o", "--out", help="the folder to write")] = ...,  # pyright: ignore
+    split: Annotated[str | None, typer.Option(help="split of the data set")] = None,
+    prompt: Annotated[str | None, typer.Option(help='class names as prompts, e.g. "a photo of a {}"')] = None,
+    language: Annotated[
+        str | None, typer.Option(help="of the captions; several (en,de,fr) are a store each, OUT/en, …")
+    ] = None,
+    only: Annotated[str | None, typer.Option(help="embed one side only: image or text")] = None,
+    limit: Annotated[int | None, typer.Option(help="use only the first N items", min=1)] = None,
+    batch_size: Annotated[int, typer.Option(min=1)] = 64,
+    shard_size: Annotated[int | None, typer.Option(help="items per shard", min=1)] = None,
+    device: Device = "auto",
+    precision: Annotated[str | None, typer.Option(help="fp32 (default), bf16 or fp16")] = None,
+    features: Annotated[str | None, typer.Option(help="projected (default) or pooled")] = None,
+    export: Annotated[str | None, typer.Option(help="clip-retrieval or parquet, into OUT/export/")] = None,
+    max_corrupt: Annotated[float, typer.Option(help="share of images that may fail to decode", min=0, max=1)] = 0.01,
+    engine: EngineName = "local",
+    address: Address = None,
+) -> None:
+    """Embeds a data set; run again, it computes what is missing.
+
+    Several languages are modalities of their own: each has a store in OUT, the first one with the images.
+
+    KEY=VALUE sets any other field of the encoder's or the data set's config: seed=1 zero_bias=true. Where both
+    have a field, the encoder's is set; data.seed=1 sets the data set's.
+    """
+    from clip_geometry.cli.embed_named import embed_named
+
+    data_options = {"split": split, "prompt": prompt, "language": language}
+    model_options = {"precision": precision, "features": features}
+    embed_named(
+        model,
+        dataset,
+        out,
+        model_options={key: value for key, value in model_options.items() if value is not None},
+        data_options={key: value for key, value in data_options.items() if value is not None},
+        overrides=overrides or [],
+        export=export,
+        only=only,
+        limit=limit,
+        batch_size=batch_size,
+        shard_size=shard_size,
+        device=device,
+        max_corrupt=max_corrupt,
+        engine=engine,
+        address=address,
+    )
+
+
+def export(
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="embeddings: a file or a folder")],
+    options: Overrides = None,
+    out: Annotated[Path, typer.Option("-o", "--out", help="the new folder or file to write")] = ...,  # pyright: ignore
+    to: Annotated[
+        str,
+        typer.Option(
+            help="clip-retrieval, parquet, embedding-atlas, datasets, faiss or lancedb",
+            autocompletion=completion.one_of(
+                "clip-retrieval", "parquet", "embedding-atlas", "datasets", "faiss", "lancedb"
+            ),
+        ),
+    ] = ...,  # pyright: ignore
+    normalize: Annotated[bool, typer.Option("--normalize", help="make rows unit length first")] = False,
+) -> None:
+    """Writes embeddings for another program.
+
+    clip-retrieval and datasets have one row per pair, so that an image with five captions appears five times; the
+    others have all rows, with a column for their modality. For embedding-atlas, projection=pca or umap and neighbors=15
+    add what it would compute.
+    """
+    check_embeddings(source)
+
+    from clip_geometry.config import parse_overrides
+    from clip_geometry.formats.writers import export as export_embeddings
+    from clip_geometry.paths import expanded
+
+    asked, out = parse_overrides(options or []), expanded(out)
+    if own := {"to", "normalize", "out", "source"} & asked.keys():
+        raise InputError(f"{min(own)}=… is no option of a format; give --{min(own)} instead")
+    for name, says in export_embeddings(source, out, to=to, normalize=normalize, **asked).items():
+        print(printable(f"{name}: {says}"))
+    print(printable(f"{to}: {out}"))
+
+
+def export_model(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="a name, see list models, or the folder of a model", autocompletion=completion.model
+        ),
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", help="the new folder to write")] = ...,  # pyright: ignore
+    license: Annotated[str | None, typer.Option(help="of the weights, for the model card: mit, apache-2.0, …")] = None,
+) -> None:
+    """Writes a model as a folder that transformers loads.
+
+    It has a model card, and sentence-transformers loads it, too.
+
+    A CLIP of open_clip becomes a CLIPModel, or a VisionTextDualEncoderModel where timm has its image tower; a text
+    tower of Multilingual-CLIP a SentenceTransformer. Rows are compared with the model's own first.
+    """
+    from clip_geometry.shipping import models
+
+    print(printable(f"model: {models.export_model(model, out, license=license)}"))

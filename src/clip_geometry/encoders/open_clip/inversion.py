@@ -1,0 +1,203 @@
+"""Modality inversion: pseudo-tokens of one tower whose feature matches a row of the other (Mistretta et al. 2025)."""
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity
+
+from clip_geometry.config import Config
+from clip_geometry.encoders.base import Encoder
+from clip_geometry.encoders.open_clip.encoder import OpenClipEncoder
+from clip_geometry.encoders.runtime import inference
+from clip_geometry.geometry._core.rows import as_rows
+from clip_geometry.registry import InputError, shown
+
+PLACE = "the"  # a word that tokenizers have as one token; its embeddings are replaced
+START = 0.02  # standard deviation of pseudo-tokens before the first step
+
+
+class Inversion(Config):
+    """How `invert` finds pseudo-tokens.
+
+    Args:
+        pseudo_tokens: Their number. The paper takes 1, and 4 of images for ViT-L/14.
+        steps: Steps of AdamW. The paper takes 150 for texts (OTI) and 1000 for images (OVI).
+        lr: Learning rate.
+        weight_decay: Weight decay.
+        template: Prompt of pseudo-words, with a place for them; images have none.
+        batch_size: Rows at a time; they do not depend on each other.
+
+    Example:
+        >>> import clip_geometry as cg
+        >>> cg.Inversion(steps=1000).lr
+        0.02
+    """
+
+    pseudo_tokens: int = Field(default=1, ge=1)
+    steps: int = Field(default=150, ge=1)
+    lr: float = Field(default=0.02, gt=0)
+    weight_decay: float = Field(default=0.01, ge=0)
+    template: str = Field(default="a photo of {}", pattern=r"\{\}")
+    batch_size: int = Field(default=64, ge=1)
+
+
+class Inverted(NamedTuple):
+    """Result of `invert`.
+
+    Args:
+        rows: Features of the pseudo-tokens, in the modality inverted into.
+        cosines: Of each with the row that it stands for.
+
+    Example:
+        >>> import clip_geometry as cg
+        >>> cg.Inverted._fields
+        ('rows', 'cosines')
+    """
+
+    rows: Float[Tensor, "n d"]
+    cosines: Float[Tensor, " n"]
+
+
+def invert(
+    encoder: Encoder, rows: Any, into: Literal["text", "image"], how: Inversion | None = None, *, seed: int = 0
+) -> Inverted:
+    """Find the features of one modality that match rows of the other most closely, by optimizing pseudo-tokens.
+
+    Into texts (OTI): embeddings of pseudo-words in a prompt. Into images (OVI): pseudo-patches in place of the output
+    of the patch embedding, or of a convolutional tower's stem, each repeated for a run of patches. Minimizes 1 − cos by
+    AdamW, with all weights fixed.
+
+    Args:
+        encoder: A model of open_clip with features=projected.
+        rows: Rows of the other modality, (n, d), as the encoder gives them; an array or a tensor.
+        into: "text" or "image".
+        how: Settings; None for the paper's: one pseudo-token, 150 steps into texts and 1000 into images.
+        seed: Of the pseudo-tokens before the first step.
+
+    Returns:
+        An `Inverted`, on the CPU.
+
+    Raises:
+        InputError: The model is none of open_clip, its tower has no place for pseudo-tokens, or rows are of another
+            dimension.
+
+    Example:
+        >>> import clip_geometry as cg
+        >>> encoder = cg.load_encoder(cg.resolve_encoder("scenes-clip/fresh"), "cpu")
+        >>> red = encoder.text_features(encoder.tokenize(["a red circle"]))
+        >>> before, after = (cg.invert(encoder, red, "image", cg.Inversion(steps=k)).cosines for k in (1, 20))
+        >>> bool(after > before)
+        True
+    """
+    how = Inversion(steps=1000 if into == "image" else 150) if how is None else how
+    name = encoder.config.model
+    if not isinstance(encoder, OpenClipEncoder) or encoder.config.features != "projected":
+        raise InputError(f"{name} cannot be inverted; expected a model of open_clip with features=projected")
+    model, count, rows = encoder.model, how.pseudo_tokens, as_rows(torch.as_tensor(rows), name="rows", least=1).float()
+    if rows.shape[1] != (d := encoder.architecture["embed_dim"]):
+        raise InputError(f"rows have dimension {rows.shape[1]} and features of {name} have {d}")
+    if into == "text":
+        stem, ids, places = _pseudo_words(encoder, how)
+        given, encode, width = ids.to(encoder.device), model.encode_text, stem.weight.shape[1]
+
+        def replaced(output: Tensor, tokens: Tensor) -> Tensor:
+            return output.index_copy(1, places.to(output.device), tokens.to(output.dtype))
+    else:
+        stem, axis = _image_stem(model.visual, name)
+        size = model.visual.image_size
+        side = (size, size) if isinstance(size, int) else tuple(size)
+        weight = next(model.visual.parameters())
+        given, encode = torch.zeros(1, 3, *side, dtype=weight.dtype, device=weight.device), model.encode_image
+        width, replaced = _output(stem, encode, given).shape[axis], partial(_as_patches, axis=axis)
+    drawn = START * torch.randn(len(rows), count, width, generator=torch.Generator().manual_seed(seed))
+    found, cosines = [], []
+    with inference(), torch.enable_grad():
+        for start, targets in zip(drawn.split(how.batch_size), rows.split(how.batch_size), strict=True):
+            batch = given.expand(len(start), *given.shape[1:])
+
+            def features(tokens: Tensor, batch: Tensor = batch) -> Tensor:
+                with _replacing(stem, lambda output: replaced(output, tokens)):
+                    return encode(batch, normalize=False).float()
+
+            best = _optimized(features, start.to(encoder.device), targets.to(encoder.device), how)
+            found.append(best.cpu())
+            cosines.append(cosine_similarity(found[-1], targets.cpu()))
+    return Inverted(torch.cat(found), torch.cat(cosines))
+
+
+def _optimized(
+    features: Callable[[Tensor], Tensor], start: Float[Tensor, "b k c"], targets: Float[Tensor, "b d"], how: Inversion
+) -> Float[Tensor, "b d"]:
+    tokens = start.requires_grad_()
+    optimizer = torch.optim.AdamW([tokens], lr=how.lr, weight_decay=how.weight_decay)
+    for _ in range(how.steps):
+        loss = (1 - cosine_similarity(features(tokens), targets)).sum()
+        (tokens.grad,) = torch.autograd.grad(loss, tokens)  # of nothing else: the weights have no .grad
+        optimizer.step()
+    with torch.no_grad():
+        return features(tokens)
+
+
+@contextmanager
+def _replacing(module: nn.Module, change: Callable[[Tensor], Tensor]):
+    def hook(_module: nn.Module, _given: Any, output: Any) -> Any:
+        return change(output)
+
+    handle = module.register_forward_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _pseudo_words(encoder: OpenClipEncoder, how: Inversion) -> tuple[Any, Tensor, Tensor]:
+    """The token embedding, the tokens of the prompt, and the places of the pseudo-words in them."""
+    tower = getattr(encoder.model, "text", encoder.model)
+    embedding = getattr(tower, "token_embedding", None)
+    embedding = tower.transformer.get_input_embeddings() if embedding is None else embedding
+    two, prompt = (
+        encoder.tokenize([how.template.format(" ".join([PLACE] * count))]).inputs for count in (2, how.pseudo_tokens)
+    )
+    twice = (two[0, :-1] == two[0, 1:]).nonzero()
+    places = (prompt[0] == two[0, twice[0]]).nonzero()[:, 0] if len(twice) else prompt.new_empty(0)
+    if len(places) != how.pseudo_tokens:
+        raise InputError(
+            f"the tokenizer of {encoder.config.model} has no single token for each of {how.pseudo_tokens} pseudo-words "
+            f"in {shown(how.template)}; give a template without {PLACE!r}, or fewer pseudo_tokens"
+        )
+    return embedding, prompt, places
+
+
+def _image_stem(visual: Any, name: str) -> tuple[nn.Module, int]:
+    """The layer that pseudo-patches take the place of, and the axis of channels in its output."""
+    trunk = getattr(visual, "trunk", None)
+    # ModifiedResNet pools after the three convolutions of its stem
+    axes = {"avgpool": 1, "conv1": 1} if trunk is None else {"patch_embed": -1, "stem": 1}
+    for each, axis in axes.items():
+        if isinstance(stem := getattr(visual if trunk is None else trunk, each, None), nn.Module):
+            return stem, axis
+    raise InputError(f"the image tower of {name} has neither a patch embedding nor a stem for pseudo-patches")
+
+
+def _output(module: nn.Module, encode: Callable[..., Tensor], pixels: Tensor) -> Tensor:
+    seen: list[Any] = []
+    handle = module.register_forward_hook(lambda _module, _given, output: seen.append(output))
+    try:
+        with torch.no_grad():
+            encode(pixels)
+    finally:
+        handle.remove()
+    return seen[0]
+
+
+def _as_patches(output: Tensor, tokens: Float[Tensor, "b k c"], *, axis: int) -> Tensor:
+    """The tokens, each repeated for a run of patches, in the shape of the output: (b, c, h, w), (b, patches, c), …"""
+    patches = output.shape[1:].numel() // output.shape[axis]
+    repeated = tokens[:, torch.arange(patches, device=output.device) * tokens.shape[1] // patches].to(output.dtype)
+    return (repeated if axis == -1 else repeated.transpose(1, 2)).reshape(output.shape)

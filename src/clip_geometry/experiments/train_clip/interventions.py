@@ -1,0 +1,361 @@
+"""Published claims tested by trainings that differ in one thing, and which measure of the gap predicts which task.
+
+The unit is the seed: a test gives a number for each seed, over all settings of the grid, and the interval is Student's
+over the seeds, since trainings of one seed share their first weights and the order of their batches.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+from scipy import stats
+
+from clip_geometry.config import Config, read_yaml, validate
+from clip_geometry.experiments.kit.clip_training import ZERO_SHOT
+from clip_geometry.experiments.train_clip.figures import words
+from clip_geometry.registry import InputError
+
+VERDICTS = ("holds", "does not hold", "tie")
+CONFIDENCE = 0.95
+FACTORS = ("objective", "dimension", "noise", "class_captions")
+OBJECTIVES = {"clip": "ClipLoss", "siglip": "SigLIP"}
+GAPS = (
+    "modality_gap both last", "relative_modality_gap both last", "modality_silhouette both last",
+    "modality_separability.logistic_regression.cross_validated both last", "energy_distance both last",
+    "energy_distance[centered] both last", "sliced_wasserstein both last", "sliced_wasserstein[centered] both last",
+    "gap_shift_share both last", "spectral_discrepancy both last", "ilisi both last", "kbet both last",
+    "alignment both last", "cross_uniformity both last", "cka both last",
+)  # fmt: skip
+TASKS = (
+    "zero_shot.top_1 both tested", "linear_probe.top_1 image tested",
+    "retrieval.image_to_text.r_at_10 both tested", "retrieval.text_to_image.r_at_10 both tested",
+    "retrieval[mixed].image_to_text.r_at_10 both tested", "retrieval[mixed].text_to_image.r_at_10 both tested",
+)  # fmt: skip
+DRAWS = 1000  # of settings, behind an interval of R², and of shuffles behind its null value
+
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training of the grid: its settings, and "measure modality state" → number."""
+
+    objective: str
+    dimension: int
+    noise: float
+    class_captions: float
+    seed: int
+    values: Mapping[str, float] = field(repr=False)
+
+    @property
+    def setting(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in FACTORS)
+
+
+class ClaimTest(Config):
+    """What is computed for each seed; claims.yaml explains the kinds."""
+
+    kind: Literal["level", "change", "contrast", "relation", "stronger"]
+    of: str
+    less: str = ""
+    than: str = ""
+    with_: str = Field(default="", alias="with")
+    factor: str = ""
+    high: str | float = ""
+    low: str | float = ""
+    within: tuple[str, ...] = ()
+    where: dict[str, str | float] = Field(default_factory=dict)
+
+
+class Claim(Config):
+    """A published claim, with the test that decides it."""
+
+    name: str
+    says: str
+    source: str
+    test: ClaimTest
+    expects: Literal["above", "below", "equal"]
+    bound: float = 0.0
+    smallest: float = Field(ge=0)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim with its verdict.
+
+    Args:
+        claim: The claim.
+        effects: Seed → the number of the test.
+        mean: Over the seeds.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+        verdict: holds, does not hold or tie.
+        without: Seed → the verdict of the other seeds.
+        p: Of no effect in the claimed direction, or for "equal" of a difference that counts.
+    """
+
+    claim: Claim
+    effects: Mapping[int, float]
+    mean: float
+    low: float
+    high: float
+    verdict: str
+    without: Mapping[int, str]
+    p: float
+
+    @property
+    def survives(self) -> bool:
+        """Whether the verdict is the same without any one seed."""
+        return set(self.without.values()) <= {self.verdict}
+
+
+@cache
+def claims() -> tuple[Claim, ...]:
+    """The claims in claims.yaml."""
+    listed = read_yaml(Path(__file__).with_name("claims.yaml"))
+    return tuple(validate(Claim, {"name": name, **each}, f"claim {name}") for name, each in listed.items())
+
+
+# --- trainings, from the rows of a run
+
+
+def trainings(rows: Iterable[Mapping[str, Any]]) -> list[Training]:
+    """The trainings of a run whose config has `tasks`, cell by cell."""
+    found = []
+    for _, group in groupby(rows, key=lambda row: row["cell"]):
+        cell = list(group)
+        at, values = cell[0]["at"], {}
+        right: dict[str, list[tuple[float, int]]] = {}
+        for row in cell:
+            key = f"{row['measure']} {row['at'].get('modality', 'both')}"
+            if "trajectory" in row:
+                ends = zip(("first", "last"), (row["trajectory"][0], row["trajectory"][-1]), strict=True)
+                values |= {f"{key} {state}": value for state, value in ends if value is not None}
+            elif row["at"].get("pictures") == "tested":
+                state = "centered" if "center" in row["pipeline"] else "tested"
+                right.setdefault(f"{key} {state}", []).append((row["value"], row["n"]))
+        # accuracy on images of seen classes and of held-out ones, together
+        values |= {key: math.fsum(v * n for v, n in each) / sum(n for _, n in each) for key, each in right.items()}
+        objective = OBJECTIVES.get(at["arm"], f"ClipLoss at {at.get('temperature', 0.07):g}")
+        dimension = next(row["d"] for row in cell if row["measure"] == ZERO_SHOT)
+        noise, class_captions = at.get("caption_noise", 0.0), at.get("class_captions", 0.0)
+        found.append(Training(objective, dimension, noise, class_captions, cell[0]["seed"], values))
+    return found
+
+
+def in_grid(found: Sequence[Training]) -> list[Training]:
+    """The trainings with the share of class captions that most have; others are for tests of that factor only."""
+    shares = Counter(each.class_captions for each in found)
+    return [each for each in found if each.class_captions == shares.most_common(1)[0][0]]
+
+
+# --- tests
+
+
+def effects(test: ClaimTest, found: Sequence[Training]) -> dict[int, float]:
+    """The number of a test for each seed. Raises InputError where no training can give it."""
+    result, found = {}, found if test.factor == "class_captions" else in_grid(found)
+    for seed in sorted({each.seed for each in found}):
+        of_seed = [
+            each
+            for each in found
+            if each.seed == seed and all(getattr(each, name) == value for name, value in test.where.items())
+        ]
+        try:
+            value = _KINDS[test.kind](test, of_seed)
+        except KeyError as missing:
+            raise InputError(f"a training of seed {seed} has no number {missing}") from None
+        if not math.isfinite(value):
+            raise InputError(f"seed {seed} has no trainings that decide {test.kind} of {test.of}")
+        result[seed] = value
+    if not result:
+        raise InputError(f"there are no trainings that decide {test.kind} of {test.of}")
+    return result
+
+
+def _mean(values: Iterable[float]) -> float:
+    listed = list(values)
+    return math.fsum(listed) / len(listed) if listed else math.nan
+
+
+def _level(test: ClaimTest, found: Sequence[Training]) -> float:
+    return _mean(each.values[test.of] for each in found)
+
+
+def _change(test: ClaimTest, found: Sequence[Training]) -> float:
+    return _mean(each.values[test.of] - each.values[test.less] for each in found)
+
+
+def _contrast(test: ClaimTest, found: Sequence[Training]) -> float:
+    rest = [name for name in FACTORS if name != test.factor]
+
+    def level(wanted: Any) -> dict[tuple[Any, ...], float]:
+        chosen = (each for each in found if getattr(each, test.factor) == wanted)
+        return {tuple(getattr(each, name) for name in rest): each.values[test.of] for each in chosen}
+
+    high, low = level(test.high), level(test.low)
+    return _mean(high[key] - low[key] for key in high.keys() & low.keys())
+
+
+def _relation(test: ClaimTest, found: Sequence[Training], of: str = "") -> float:
+    strata: dict[tuple[Any, ...], list[tuple[float, float]]] = {}
+    for each in found:
+        key = tuple(getattr(each, name) for name in test.within)
+        strata.setdefault(key, []).append((each.values[of or test.of], each.values[test.with_]))
+    return _mean(_spearman(*np.transpose(pairs)) for pairs in strata.values())
+
+
+def _spearman(x: Values, y: Values) -> float:
+    """0 where one of them is constant: it orders nothing."""
+    if not np.ptp(x) or not np.ptp(y):
+        return 0.0
+    return float(np.corrcoef(stats.rankdata(x), stats.rankdata(y))[0, 1])
+
+
+def _stronger(test: ClaimTest, found: Sequence[Training]) -> float:
+    return abs(_relation(test, found)) - abs(_relation(test, found, test.than))
+
+
+_KINDS = {"level": _level, "change": _change, "contrast": _contrast, "relation": _relation, "stronger": _stronger}
+
+
+# --- verdicts
+
+
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """(mean, low, high): Student's interval of the mean, unbounded for one value."""
+    mean, n = _mean(values), len(values)
+    if n < 2:
+        return mean, -math.inf, math.inf
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) * float(np.std(values, ddof=1)) / math.sqrt(n)
+    return mean, mean - half, mean + half
+
+
+def verdict(claim: Claim, values: Sequence[float]) -> str:
+    """holds, does not hold or tie.
+
+    A claim of a direction holds if the interval lies beyond the bound on the claimed side and the mean by the smallest
+    difference that counts; it does not hold if the interval excludes such a difference. A claim of equality holds if
+    the interval lies within that difference, and does not hold if the interval lies outside of it.
+    """
+    mean, low, high = (each - claim.bound for each in interval(values))
+    if claim.expects == "equal":
+        if -claim.smallest < low and high < claim.smallest:
+            return "holds"
+        return "does not hold" if low >= claim.smallest or high <= -claim.smallest else "tie"
+    if claim.expects == "below":
+        mean, low, high = -mean, -high, -low
+    if low > 0 and mean >= claim.smallest:
+        return "holds"
+    return "does not hold" if high < claim.smallest or high < 0 else "tie"
+
+
+def p_value(claim: Claim, values: Sequence[float]) -> float:
+    """One-sided, of the claimed direction; for equality the larger of both one-sided tests against `smallest`."""
+    centered = np.asarray(values) - claim.bound
+    if claim.expects == "equal":
+        return max(_one_sided(claim.smallest - centered), _one_sided(claim.smallest + centered))
+    return _one_sided(-centered if claim.expects == "below" else centered)
+
+
+def _one_sided(values: Values) -> float:
+    """p of a mean of 0 or less."""
+    n = len(values)
+    error = float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else math.inf
+    if not error:
+        return float(values[0] <= 0)
+    return float(stats.t.sf(values.mean() / error, max(n - 1, 1)))
+
+
+def judge(claim: Claim, found: Sequence[Training]) -> Judged:
+    """Decide a claim, with all seeds and without each."""
+    by_seed = effects(claim.test, found)
+    values = list(by_seed.values())
+    without = {seed: verdict(claim, [v for other, v in by_seed.items() if other != seed]) for seed in by_seed}
+    mean, low, high = interval(values)
+    return Judged(claim, by_seed, mean, low, high, verdict(claim, values), without, p_value(claim, values))
+
+
+def holm(judged: Sequence[Judged]) -> set[str]:
+    """Names of the claims that hold also where all are tested together at 5% (Holm)."""
+    kept: set[str] = set()
+    for k, each in enumerate(sorted(judged, key=lambda each: each.p)):
+        if each.p > (1 - CONFIDENCE) / (len(judged) - k):
+            break
+        kept.add(each.claim.name)
+    return {each.claim.name for each in judged if each.verdict == "holds"} & kept
+
+
+def summary(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A sentence for each verdict, with the claims that these rows decide."""
+    found, judged = trainings(rows), []
+    for claim in claims():
+        with suppress(InputError):
+            judged.append(judge(claim, found))
+    named = {kind: [each.claim.name for each in judged if each.verdict == kind] for kind in VERDICTS}
+    return [words("judged", kind, names) for kind, names in named.items() if names]
+
+
+# --- which measure of the gap predicts which task
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """R² of a task from a measure, for settings that the line was not fitted on. low, high: 95% over draws of settings;
+    null: the 95% quantile where the settings of the measure are shuffled."""
+
+    measure: str
+    task: str
+    r2: float
+    low: float
+    high: float
+    null: float
+
+
+def predict(found: Sequence[Training], measure: str, task: str, *, draws: int = DRAWS, seed: int = 0) -> Predicted:
+    """R² of a straight line, leaving one setting out with all of its seeds; below 0 if worse than the mean. Of the
+    seeds that every setting has."""
+    by_setting: dict[tuple[Any, ...], dict[int, Mapping[str, float]]] = {}
+    for each in in_grid(found):
+        by_setting.setdefault(each.setting, {})[each.seed] = each.values
+    seeds = sorted(set.intersection(*(set(each) for each in by_setting.values())))
+    x, y = (np.array([[each[s][key] for s in seeds] for each in by_setting.values()]) for key in (measure, task))
+    rng, once = np.random.default_rng(seed), np.ones(len(x))
+    drawn = rng.multinomial(len(x), once / len(x), size=draws).astype(float)
+    low, high = np.nanquantile(_r2(_sums(x, y), drawn), ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2))
+    mixed = rng.permuted(np.tile(np.arange(len(x)), (draws, 1)), axis=1)
+    null = np.quantile(_r2(_sums(x[mixed], np.broadcast_to(y, (draws, *y.shape))), once), CONFIDENCE)
+    return Predicted(measure, task, float(_r2(_sums(x, y), once)), float(low), float(high), float(null))
+
+
+def _sums(x: Values, y: Values) -> Values:
+    """(…, settings, 6): what a line and its errors need of the (…, settings, seeds) rows."""
+    parts = (np.ones_like(x), x, y, x * x, x * y, y * y)
+    return np.stack([each.sum(-1) for each in parts], axis=-1)
+
+
+def _r2(sums: Values, counts: Values) -> Values:
+    """1 − errors of the lines over errors of the means, both fitted on all settings but one.
+
+    Args:
+        sums: (…, settings, 6).
+        counts: (…, settings), how often each setting was drawn; it is left out as often.
+    """
+    weighted = sums * counts[..., None]
+    n, sx, sy, sxx, sxy, _ = np.moveaxis(weighted.sum(-2, keepdims=True) - weighted, -1, 0)
+    k, x, y, xx, xy, yy = np.moveaxis(weighted, -1, 0)
+    with np.errstate(divide="ignore", invalid="ignore"):  # one setting alone is drawn: not a number
+        spread = sxx - sx**2 / n
+        slope = np.where(spread > 1e-12 * sxx, (sxy - sx * sy / n) / spread, 0.0)
+        start, mean = (sy - slope * sx) / n, sy / n
+        errors = yy - 2 * (start * y + slope * xy) + k * start**2 + 2 * start * slope * x + slope**2 * xx
+        return 1 - errors.sum(-1) / (yy - 2 * mean * y + k * mean**2).sum(-1)
