@@ -19,7 +19,7 @@ from clip_geometry.transforms.sets import PairedTransform
 CANDIDATES = ("procrustes", "ridge(0.001)", "ridge(0.01)", "ridge(0.1)", "ridge(1)", "ridge(0.01, rank=64)")
 LEAST = 200  # re-embedded rows
 MANY = 1000  # from which on 10 folds are enough; of fewer, a fold is a larger part of what a map is fitted on
-ENOUGH = 200  # neighbors of queries among the re-embedded rows, from which the share that is kept is estimated
+ENOUGH = 20  # neighbors of queries among the re-embedded rows, whose share that is kept is estimated
 GROUPS = 20  # of the jackknife
 Z = 1.96
 
@@ -51,7 +51,6 @@ class IndexMap:
         rows: How many were re-embedded.
         candidates: All maps that were tried, the best one first.
         neighbors: The number of neighbors of queries among the re-embedded rows that the prediction rests on.
-        depth: The rank in the index up to which these are: k, or more where there would be few of them.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -59,7 +58,7 @@ class IndexMap:
         >>> items = rng.normal(size=(2000, 8))  # and two models of them
         >>> old, new = items @ rng.normal(size=(8, 16)), items @ rng.normal(size=(8, 12))
         >>> rows = rng.permutation(2000)[:400]  # re-embedded
-        >>> found = cg.map_index(old, new[rows], rows)
+        >>> found = cg.map_index(old, new[rows], rows, candidates=["procrustes", "ridge(0.001)"])
         >>> found.candidates[0].steps, round(found.recall, 1)
         ('ridge(alpha=0.001)', 0.8)
     """
@@ -73,7 +72,6 @@ class IndexMap:
     rows: int
     candidates: Sequence[Candidate]
     neighbors: int
-    depth: int
 
     def transform(self, old: np.ndarray) -> np.ndarray:
         """Return old rows as rows of the new model, of unit length."""
@@ -93,18 +91,13 @@ class IndexMap:
             f"{self.recall:.3f} ± {self.standard_error:.3f} (95% interval {low:.3f} to {high:.3f}) against that of all "
             f"rows re-embedded; {self.rows} were."
         ]
-        if self.depth > self.k:
-            said.append(
-                f"So few neighbors are among the re-embedded rows that it is extrapolated from ranks {self.depth} to "
-                f"{8 * self.depth}; more rows make it surer."
-            )
         if ties := [each.steps for each in others if best.recall - each.recall < 2 * each.standard_error]:
             said.append(f"{' and '.join(ties)} did about as well on rows they were not fitted on.")
         return said
 
     def __repr__(self) -> str:
         lines = [
-            f"{each.steps:<24}{each.recall:.3f} ± {each.standard_error:.3f}  recall at {self.k} of {self.rows // 5}"
+            f"{each.steps:<28}{each.recall:.3f} ± {each.standard_error:.3f}  recall at {self.k} of {self.rows // 5}"
             for each in self.candidates
         ]
         return "\n".join([*self.verdict, "", *lines])
@@ -131,9 +124,9 @@ def map_index(
     known, and of a re-embedded row its true cosine with the query. Those of the k nearest that happen to be among the
     re-embedded rows are recognized by a cosine above the k-th of the whole index, which is estimated for each query
     from its nearest re-embedded rows and its k-th mapped cosine, so that on average a share k/N of the rows is above
-    it. Maps are fitted on rows that belong to neither the query nor the item. If the re-embedded rows have fewer than
-    200 such neighbors, recall at greater depths is extrapolated to k (linear in the logarithm of the depth, on the
-    logit scale). The interval is ± 1.96 standard errors of a jackknife over items and queries.
+    it. Maps are fitted on rows that belong to neither the query nor the item; the re-embedded rows themselves, whose
+    share of the index is small, count as items that were fitted on. The interval is ± 1.96 standard
+    errors of a jackknife over items and queries.
 
     Args:
         old: (N, d) all rows of the index.
@@ -159,6 +152,12 @@ def map_index(
             )
     numbers = _numbers(rows, old, new)
     k = whole_number(k, "k", most=len(old) // 4, of=f", a quarter of the {len(old)} rows of the index")
+    if (neighbors := len(asked) * len(new) * k / len(old)) < ENOUGH:
+        needed = len(new) * (ENOUGH / neighbors) ** (0.5 if queries is None else 1.0)
+        raise InputError(
+            f"only about {neighbors:.0f} of the {k} nearest items of the queries are among the {len(new)} re-embedded "
+            f"rows, too few to predict recall; re-embed {np.ceil(needed):.0f} rows or take a larger k"
+        )
     rng = np.random.default_rng(seed_number(seed))
     folds = rng.permutation(len(new)) % (10 if len(new) >= MANY else 20)
     own = folds if queries is None else np.full(len(asked), -1)
@@ -168,23 +167,26 @@ def map_index(
     best = tried[0].steps
 
     mapped = np.empty((len(asked), len(new)))  # cosines of queries and mapped items, neither of which was fitted on
-    for a, b in combinations_with_replacement(np.unique([own.min(), *folds]), 2):
-        map_of = fit(best, ~np.isin(folds, (a, b)))
-        for first, second in ((a, b), (b, a)):
-            if (q := own == first).any() and (x := folds == second).any():
+    for a, b in combinations_with_replacement(np.unique([*own, *folds]), 2):
+        blocks = [(own == first, folds == second) for first, second in {(a, b), (b, a)}]
+        if blocks := [(q, x) for q, x in blocks if q.any() and x.any()]:
+            map_of = fit(best, ~np.isin(folds, (a, b)))
+            for q, x in blocks:
                 mapped[np.ix_(q, x)] = asked[q] @ map_of(fit.old[x]).T
-    true, depths = asked @ new.T, _depths(k, len(old), mapped.size)
-    thresholds = np.empty((len(asked), len(depths)))
+    true, thresholds = asked @ new.T, np.empty(len(asked))
+    seen = mapped.copy()  # the same with items that were fitted on, as the re-embedded rows of the index are
     for fold in np.unique(own):
-        q = own == fold
-        thresholds[q] = _kth(asked[q], old, fit(best, folds != fold), depths, numbers[q] if queries is None else None)
+        q, map_of = own == fold, fit(best, folds != fold)
+        thresholds[q] = _kth(asked[q], old, map_of, k, numbers[q] if queries is None else None)
+        seen[np.ix_(q, folds != fold)] = asked[q] @ map_of(fit.old[folds != fold]).T
     if queries is None:
-        np.fill_diagonal(mapped, -np.inf)
-        np.fill_diagonal(true, -np.inf)
+        for cosines in (mapped, seen, true):
+            np.fill_diagonal(cosines, -np.inf)
+    share = len(new) / len(old)
 
     def predict(q: np.ndarray, x: np.ndarray) -> float:
-        cosines = mapped[np.ix_(q, x)], true[np.ix_(q, x)]
-        return _at(k, depths, [_kept(*cosines, thresholds[q, c], each / len(old)) for c, each in enumerate(depths)])
+        found = [_kept(each[np.ix_(q, x)], true[np.ix_(q, x)], thresholds[q], k / len(old)) for each in (mapped, seen)]
+        return (1 - share) * found[0] + share * found[1]
 
     groups = rng.permutation(len(new)) % GROUPS
     asking = groups if queries is None else rng.permutation(len(asked)) % GROUPS
@@ -192,7 +194,9 @@ def map_index(
     others = np.array(
         [predict(*(np.flatnonzero(each != group) for each in (asking, groups))) for group in range(GROUPS)]
     )
-    error = float(np.sqrt((GROUPS - 1) * np.square(others - others.mean()).mean()))
+    likely = (recall * neighbors + 2) / (neighbors + 4)  # of few neighbors, the jackknife may see none that is lost
+    least = np.sqrt(likely * (1 - likely) / (neighbors + 4))
+    error = max(float(np.sqrt((GROUPS - 1) * np.square(others - others.mean()).mean())), float(least))
     return IndexMap(
         fitted=fit.pipeline(best),
         recall=recall,
@@ -202,8 +206,7 @@ def map_index(
         size=len(old),
         rows=len(new),
         candidates=tried,
-        neighbors=round(depths[0] * mapped.size / len(old)),
-        depth=depths[0],
+        neighbors=round(neighbors),
     )
 
 
@@ -214,18 +217,24 @@ class _Fits:
     old: np.ndarray
     new: np.ndarray
 
-    def pipeline(self, steps: str, some: np.ndarray | slice = slice(None)) -> FittedPipeline:
-        old, new = self.old[some], self.new[some]
+    def pipeline(self, steps: str) -> FittedPipeline:
+        """Return the map fitted on all pairs, for rows of any length."""
+        sets = {"old": self.old, "new": self.new}
         if steps == "none":
-            return Pipeline("normalize").fit({ANY: old}, origin="old")
-        fitted = Pipeline(f"normalize,{steps}[old-to-new],normalize").fit({"old": old, "new": new}, origin="pairs")
+            return Pipeline("normalize").fit({ANY: self.old})
+        fitted = Pipeline(f"normalize,{steps}[old-to-new],normalize").fit(sets, origin="re-embedded rows")
         return replace(fitted, chains={ANY: fitted.chains["old"]}, dimensions={ANY: fitted.dimensions["old"]})
 
     def __call__(self, steps: str, some: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        """Return the same map as a function of unit rows, fitted on some of the pairs."""
+        unit = Normalize()
+        if steps == "none":
+            return unit.apply
+        (step,) = parse_pipeline(steps)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RankWarning)  # of the final fit it is issued
-            fitted = self.pipeline(steps, some)
-        return lambda x: fitted.transform({ANY: x})[ANY]
+            warnings.simplefilter("ignore", RankWarning)  # it is issued of the final fit
+            fitted = step.make().fit(self.old[some], self.new[some])
+        return lambda x: unit.apply(fitted.apply(x))
 
 
 def _numbers(rows: Any, old: np.ndarray, new: np.ndarray) -> np.ndarray:
@@ -271,33 +280,24 @@ def _tried(steps: str, fit: _Fits, asked: np.ndarray, folds: np.ndarray, own: np
     return Candidate(steps, float(each.mean()), float(each.std(ddof=1) / np.sqrt(len(each))))
 
 
-def _depths(k: int, size: int, cells: int) -> list[int]:
-    """Return k, or where it has too few neighbors among the re-embedded rows, four depths to extrapolate from."""
-    depth = k
-    while cells * depth < ENOUGH * size and depth * 32 <= size:
-        depth *= 2
-    return [k] if depth == k else [depth << doublings for doublings in range(4)]
-
-
 def _kth(
     queries: np.ndarray,
     old: np.ndarray,
     map_of: Callable[[np.ndarray], np.ndarray],
-    depths: Sequence[int],
+    k: int,
     itself: np.ndarray | None,
 ) -> np.ndarray:
-    """Return the cosines that the `depths` nearest rows of the whole mapped index are above, (q, number of depths)."""
-    most, best = max(depths) + 1, np.empty((len(queries), 0))
+    """Return the cosine that the k nearest rows of the whole mapped index are above, (q,)."""
+    best, unit = np.empty((len(queries), 0)), Normalize()
     for start in range(0, len(old), BLOCK):
-        cosines = queries @ map_of(as_matrix(old[start : start + BLOCK], name="old")).T
+        cosines = queries @ map_of(unit.apply(as_matrix(old[start : start + BLOCK], name="old"))).T
         if itself is not None:
             here = np.flatnonzero((start <= itself) & (itself < start + BLOCK))
             cosines[here, itself[here] - start] = -np.inf
         best = np.concatenate([best, cosines], axis=1)
-        if best.shape[1] > most:
-            best = -np.partition(-best, most - 1, axis=1)[:, :most]
-    best = -np.sort(-best, axis=1)
-    return np.stack([(best[:, depth - 1] + best[:, depth]) / 2 for depth in depths], axis=1)
+        best = -np.partition(-best, k, axis=1)[:, : k + 1] if best.shape[1] > k else best
+    best.sort(axis=1)
+    return (best[:, 0] + best[:, 1]) / 2
 
 
 def _kept(mapped: np.ndarray, true: np.ndarray, threshold: np.ndarray, share: float) -> float:
@@ -320,12 +320,3 @@ def _kept(mapped: np.ndarray, true: np.ndarray, threshold: np.ndarray, share: fl
         leads = cosines - limit[:, None]
         above.append(leads >= np.partition(leads, leads.size - count, axis=None)[leads.size - count])
     return float((above[0] & above[1]).sum() / count)
-
-
-def _at(k: int, depths: Sequence[int], kept: Sequence[float]) -> float:
-    """Return the recall at k from that at the depths."""
-    if len(depths) == 1:
-        return kept[0]
-    share = np.clip(kept, 0.005, 0.995)
-    start = np.polyfit(np.log(depths) - np.log(k), np.log(share / (1 - share)), 1)[1]
-    return float(1 / (1 + np.exp(-start)))
