@@ -11,6 +11,7 @@ from clip_geometry.initialization.rules import add, linear, mul, rule
 from clip_geometry.initialization.state import CHANNELS, State, lifted
 from clip_geometry.registry import InputError
 
+BRANCHES = 4
 DRAWS = 4  # of heads, over which the products of attention weights are averaged
 
 
@@ -20,12 +21,16 @@ class Logits(State):
     parts: tuple[State, State, float]
     bias: Tensor | None
     is_weights: bool
+    factor: float
 
 
-def _logits(query: State, key: State, scale: float, bias: Tensor | None, weights: bool = False) -> Logits:
-    shape = (*query.index.shape[:-1], key.index.shape[-2])
+def _logits(
+    query: State, key: State, scale: float, bias: Tensor | None, weights: bool = False, factor: float = 1.0,
+    shape: Any = None,
+) -> Logits:  # fmt: skip
+    shape = (*query.index.shape[:-1], key.index.shape[-2]) if shape is None else shape
     self = torch.zeros(()).expand(shape).as_subclass(Logits)
-    self.parts, self.bias, self.is_weights = (query, key, scale), bias, weights
+    self.parts, self.bias, self.is_weights, self.factor = (query, key, scale), bias, weights, factor
     self.index, self.function = torch.zeros((), dtype=torch.long).expand(shape), None
     return self
 
@@ -36,6 +41,11 @@ def attended(query: State, key: State, value: State, scale: float, bias: Tensor 
     # (groups, tokens) of each; heads have the sites of the first
     q, k, v = (_tokens(each) for each in (query, key, value))
     groups, n = q.shape
+    if bias is None:
+        q, k, v, back, bias = _distinct(q, k, v)
+    else:
+        back = torch.arange(n).expand(groups, n)
+    n = q.shape[1]
     heads = query.index.shape[-3] if query.index.ndim > 3 else 1
     width = query.index.shape[-1]
     generator = torch.Generator().manual_seed(0)
@@ -45,9 +55,10 @@ def attended(query: State, key: State, value: State, scale: float, bias: Tensor 
     if bias is not None:
         bias = bias.detach().to(kind) if bias.dtype != torch.bool else torch.zeros(bias.shape).masked_fill(
             ~bias, -math.inf).to(kind)
-        shape = (*query.index.shape[:-2], n, k.shape[1])
-        added = bias.expand(torch.broadcast_shapes(bias.shape, shape))
-        added = added.reshape(-1, heads, n, k.shape[1]) if len(shape) > 3 else added.reshape(-1, 1, n, k.shape[1])
+        shape = (*query.index.shape[:-2], n, k.shape[1]) if query.index.ndim > 3 else (groups, 1, n, k.shape[1])
+        if query.index.ndim == 3 and bias.ndim == 3:
+            bias = bias[:, None]
+        added = bias.expand(torch.broadcast_shapes(bias.shape, shape)).reshape(-1, heads, n, k.shape[1])
         added = added.expand(groups, *added.shape[1:])
     values = value.second[v.reshape(-1)][:, v.reshape(-1)].view(groups, v.shape[1], groups, v.shape[1])
     total = kind.new_zeros(groups, n, groups, n)
@@ -63,16 +74,35 @@ def attended(query: State, key: State, value: State, scale: float, bias: Tensor 
         half = torch.bmm(A, values.reshape(groups, v.shape[1], -1)).view(groups, n, groups, v.shape[1])
         half = half.permute(2, 3, 0, 1).reshape(groups, v.shape[1], -1)
         total += torch.bmm(A, half).view(groups, n, groups, n).permute(2, 3, 0, 1)
-        means += (A * value.mean[v][:, None, :]).sum(-1)
+        means += (A * value.average[v][:, None, :]).sum(-1)
     total, means = total.reshape(groups * n, groups * n) / draws, means.reshape(-1) / draws
     # the result has the shape of the queries and the channels of the values
     lead = list(query.index.shape[:-3])
-    sites = torch.arange(groups * n).view(*lead, 1, n, 1) if query.index.ndim > 3 else torch.arange(groups * n).view(groups, n, 1)
+    sites = back + n * torch.arange(groups)[:, None]
+    sites = sites.view(*lead, 1, -1, 1) if query.index.ndim > 3 else sites[..., None]
+    near = total.diagonal()[:, None].expand(-1, query.near.shape[1])  # positions near each other attend to the same
     if value.index.ndim > 3:
         channel = torch.arange(heads * value.index.shape[-1]).view(heads, 1, -1)
     else:
         channel = torch.arange(value.index.shape[-1])
-    return State.of(sites * CHANNELS + channel, (total + total.T) / 2, means)
+    return State.of(sites * CHANNELS + channel, (total + total.T) / 2, means, near)
+
+
+def _distinct(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+    """Queries and keys of distinct sites, the place of each query among them, and the logarithm of the keys' numbers."""
+    groups = len(q)
+    every = torch.arange(q.shape[1]).expand(groups, -1)
+    queries = [torch.unique(row, return_inverse=True) for row in q]
+    keys = [torch.unique(row, return_counts=True) for row in k]
+    if len({len(each[0]) for each in queries}) == 1 and len(queries[0][0]) < q.shape[1]:
+        q, every = torch.stack([each[0] for each in queries]), torch.stack([each[1] for each in queries])
+    bias = None
+    same_keys = len(k.unique()) == len(v.unique()) and torch.equal(k - k.amin(), v - v.amin())
+    if same_keys and len({len(each[0]) for each in keys}) == 1 and len(keys[0][0]) < k.shape[1]:
+        shift = v.amin() - k.amin()
+        k = torch.stack([each[0] for each in keys])
+        v, bias = k + shift, torch.stack([each[1] for each in keys]).double().log()[:, None, None]
+    return q, k, v, every, bias
 
 
 def _tokens(x: State) -> Tensor:
@@ -113,7 +143,8 @@ def matmul(x: Any, y: Any) -> State:
         query, key, scale = x.parts
         if not x.is_weights:
             raise InputError("there is no rule for attention without a softmax")
-        return attended(query, key, y, scale, x.bias)
+        found = attended(query, key, y, scale, x.bias)
+        return found if x.factor == 1 else mul(found, x.factor)
     if isinstance(x, State) and isinstance(y, State):
         turned = y.with_index(y.index.transpose(-2, -1))
         last = x.index.ndim - 1
@@ -134,35 +165,52 @@ def _logits_rule(name: str) -> Any:
             else:
                 return plain(x, *args, **kwargs)
         query, key, scale = x.parts
-        if name in ("dropout", "float", "to", "type_as", "contiguous"):
+        if name in KEPT:
             return x
+        if name in MOVED:
+            with torch._C.DisableTorchFunctionSubclass():
+                index = getattr(torch.Tensor, MOVED[name])(x.index, *args, **kwargs)
+                bias = x.bias
+                if bias is not None:
+                    bias = getattr(torch.Tensor, MOVED[name])(bias.expand(x.index.shape), *args, **kwargs)
+            return _logits(query, key, scale, bias, x.is_weights, x.factor, index.shape)
+        if name == "linear":  # heads mixed with one another: sums of independent ones
+            gain = args[0].detach().square().sum(1).mean().sqrt().item()
+            if x.is_weights:
+                return _logits(query, key, scale, x.bias, True, x.factor * gain, x.index.shape)
+            return _logits(query, key, scale * gain, None if x.bias is None else x.bias * gain, shape=x.index.shape)
         if name in ("mul", "div"):
             factor = args[0]
             if isinstance(factor, Tensor):
                 factor = float(factor.detach().mean())
             factor = factor if name == "mul" else 1 / factor
-            return _logits(query, key, scale * factor, None if x.bias is None else x.bias * factor)
+            return _logits(query, key, scale * factor, None if x.bias is None else x.bias * factor, shape=x.index.shape)
         if name == "add" and isinstance(args[0], Tensor) and not isinstance(args[0], State):
             bias = args[0].detach()
-            return _logits(query, key, scale, bias if x.bias is None else x.bias + bias)
+            return _logits(query, key, scale, bias if x.bias is None else x.bias + bias, shape=x.index.shape)
         raise InputError(f"there is no rule for {name} of attention logits")
 
     return apply
 
 
-for _name in ("mul", "div", "add", "dropout", "float", "to", "type_as", "contiguous"):
-    _function = _logits_rule(_name)
-    for _alias, _known in list(State.rules.items()):
-        if _known is State.rules[_name] and _alias.strip("_").lstrip("ir") in (_name, "true" + _name, "true_divide", "multiply"):
-            State.rules[_alias] = _function
-    State.rules[_name] = _function
+KEPT = ("dropout", "float", "to", "type_as", "contiguous")
+MOVED = {name: name for name in ("permute", "transpose", "unsqueeze", "squeeze", "flatten", "reshape", "unbind")}
+MOVED["view"] = "reshape"
+for _name in ("mul", "div", "add", "linear", *KEPT, *MOVED):
+    _before, _after = State.rules[_name], _logits_rule(_name)
+    State.rules.update({alias: _after for alias, known in State.rules.items() if known is _before})
 
 
 @rule("softmax")
 def softmax(x: State, dim: int = -1, *args: Any, **kwargs: Any) -> State:
+    if not isinstance(x, Logits) and dim % x.index.ndim in x.channel_dims and x.index.shape[dim] <= BRANCHES:
+        # over a few branches: fresh logits are small, and each has its equal share
+        share = 1 / x.index.shape[dim]
+        second = torch.full_like(x.second, share**2)
+        return State.of(x.index, second, torch.full_like(x.average, share), torch.full_like(x.near, share**2))
     if isinstance(x, Logits) and dim % x.index.ndim == x.index.ndim - 1:
         query, key, scale = x.parts
-        return _logits(query, key, scale, x.bias, weights=True)
+        return _logits(query, key, scale, x.bias, True, shape=x.index.shape)
     raise InputError("there is no rule for a softmax of anything but attention logits over the keys")
 
 

@@ -35,7 +35,8 @@ def activated(second: Tensor, mean: Tensor, near: Tensor, function: Function) ->
     coefficients = values @ hermite[:, :TERMS]
     left = (values.square() @ weights - coefficients.square().sum(1)).clamp(min=0).sqrt()
     coefficients = torch.cat([coefficients, left[:, None]], 1)
-    used = int((coefficients.square().sum(0) > 1e-10 * coefficients.square().sum()).nonzero().max()) + 1
+    size = coefficients.square().sum(0)
+    used = len(size) - int((size.flip(0) > 1e-10 * size.sum()).to(torch.uint8).argmax())
     product, product_near = torch.zeros_like(rho), torch.zeros_like(rho_near)
     for column in reversed(coefficients.T[:used]):  # Horner
         product = product * rho + torch.outer(column, column)

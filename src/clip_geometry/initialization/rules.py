@@ -59,7 +59,11 @@ for _name in (
     "to", "type_as", "float", "detach", "dropout", "dropout_", "feature_dropout", "dropout2d", "alpha_dropout", "type",
     "cpu", "requires_grad_", "double", "half", "bfloat16",
 ):  # fmt: skip
-    rules[_name] = lambda x, *args, **kwargs: x
+
+    def _unchanged(x: State, *args: Any, **kwargs: Any) -> State:
+        return x
+
+    rules[_name] = _unchanged
 
 
 def _plain(name: str) -> Callable[..., Any]:
@@ -96,7 +100,7 @@ def pad(x: State, sizes: Sequence[int], mode: str = "constant", value: float | N
         if dim not in x.channel_dims:
             channel = channel.amax(dim, keepdim=True)
     index = (index // CHANNELS) * CHANNELS + channel
-    return State.of(index, F.pad(x.second, (0, 1, 0, 1)), F.pad(x.mean, (0, 1)), F.pad(x.near, (0, 0, 0, 1)))
+    return State.of(index, F.pad(x.second, (0, 1, 0, 1)), F.pad(x.average, (0, 1)), F.pad(x.near, (0, 0, 0, 1)))
 
 
 @rule("cat", "concat", "concatenate")
@@ -121,7 +125,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> State:
     near = max(each.near.shape[1] for each in states)
     nears = [F.pad(each.near, (0, near - each.near.shape[1])) for each in states]
     second = torch.block_diag(*[each.second for each in states])
-    mean = torch.cat([each.mean for each in states])
+    mean = torch.cat([each.average for each in states])
     groups = torch.cat([torch.full((len(each.second),), k) for k, each in enumerate(states)])
     second = torch.where(groups[:, None] == groups[None], second, torch.outer(mean, mean))
     return State.of(torch.cat(indices, dim), second, mean, torch.cat(nears))
@@ -134,11 +138,32 @@ def _side_by_side(states: list[State], dim: int) -> State:
     for each in states:
         each = each.unmixed()
         share = each.index.shape[dim] / total
-        scaled = State.of(each.index.narrow(dim, 0, 1), each.second * share, each.mean * share, each.near * share)
+        index = each.index
+        for d in {dim, *each.channel_dims}:
+            index = index.narrow(d, 0, 1)
+        scaled = State.of(index, each.second * share, each.average * share, each.near * share)
         result = scaled if result is None else _sum(result, scaled, independent=False)
     assert result is not None
-    sites = result.index // CHANNELS
-    return State.of(new_index(sites, total, dim), result.second, result.mean, result.near)
+    start, channels = 0, []
+    for each in states:
+        channels.append(each.index % CHANNELS + start)
+        start += int(channels[-1].amax()) + 1
+    index = (result.index // CHANNELS) * CHANNELS + torch.cat(channels, dim)
+    return State.of(index, result.second, result.average, result.near)
+
+
+@rule("stack")
+def stack(tensors: Sequence[Tensor], dim: int = 0) -> State:
+    """Along a new dimension: of positions, or of channels where a model takes pairs of channels apart."""
+    states = [each if isinstance(each, State) else lifted(each, tensors[0]) for each in tensors]
+    dim = dim % (states[0].index.ndim + 1)
+    wide = [each.with_index(each.index.unsqueeze(dim)) for each in states]
+    first = [each.index.reshape(-1)[0] % CHANNELS for each in states]
+    if len(set(map(int, first))) == 1:
+        return cat(wide, dim)
+    found = _side_by_side([each.settled() for each in wide], dim)
+    sites = found.index // CHANNELS
+    return found.with_index(sites * CHANNELS + torch.cat([each.index % CHANNELS for each in wide], dim))
 
 
 # --- elementwise
@@ -146,7 +171,7 @@ def _side_by_side(states: list[State], dim: int) -> State:
 for _name in (
     "relu", "gelu", "silu", "sigmoid", "tanh", "hardswish", "hardsigmoid", "relu6", "leaky_relu", "elu", "mish", "softplus",
     "hardtanh", "selu", "celu", "clamp", "exp", "abs", "square", "neg", "pow", "sqrt", "rsqrt", "softsign", "threshold",
-    "log1p", "clip",
+    "log1p", "clip", "gelu_", "reciprocal",
 ):  # fmt: skip
 
     def _elementwise(x: State, *args: Any, _name: str = _name, **kwargs: Any) -> State:
@@ -161,7 +186,7 @@ for _name in (
 
 
 def _first(x: State, function: Callable[[Tensor], Tensor]) -> State:
-    return State.of(x.index, x.second, x.mean, x.near, function)
+    return State.of(x.index, x.second, x.average, x.near, function)
 
 
 def _scalar(value: Any) -> float | None:
@@ -178,13 +203,13 @@ def _scalar(value: Any) -> float | None:
 def _affine(x: State, factor: float, shift: float) -> State:
     if x.function is not None:
         return x.then(lambda z: factor * z + shift)
-    second = factor**2 * x.second + factor * shift * (x.mean[:, None] + x.mean[None]) + shift**2
-    near = factor**2 * x.near + 2 * factor * shift * x.mean[:, None] + shift**2
-    return State.of(x.index, second, factor * x.mean + shift, near)
+    second = factor**2 * x.second + factor * shift * (x.average[:, None] + x.average[None]) + shift**2
+    near = factor**2 * x.near + 2 * factor * shift * x.average[:, None] + shift**2
+    return State.of(x.index, second, factor * x.average + shift, near)
 
 
 def _is_zero(x: State) -> bool:
-    return x.function is None and not bool(x.second.diagonal().any())
+    return not bool(x.second.diagonal().any()) and not bool(x.settled().second.any())
 
 
 @rule("add", "iadd", "radd")
@@ -204,7 +229,7 @@ def add(x: Any, y: Any, *, alpha: float = 1) -> State:
         return y
     if x.second is y.second and same(x.index, y.index):
         f, g = x.function or (lambda z: z), y.function or (lambda z: z)
-        return State.of(x.index, x.second, x.mean, x.near, lambda z: f(z) + g(z))
+        return State.of(x.index, x.second, x.average, x.near, lambda z: f(z) + g(z))
     return _sum(x.settled(), y.settled())
 
 
@@ -212,7 +237,7 @@ def _sum(x: State, y: State, *, independent: bool = True) -> State:
     index, a, b = joined(x, y)
     second = x.second[a][:, a] + y.second[b][:, b]
     near = _near_sum(x.near[a], y.near[b])
-    mean_x, mean_y = x.mean[a], y.mean[b]
+    mean_x, mean_y = x.average[a], y.average[b]
     if independent:
         cross = torch.outer(mean_x, mean_y)
         second = second + cross + cross.T
@@ -245,7 +270,7 @@ def mul(x: Any, y: Any) -> State:
         y = lifted(y, x)
     if x.second is y.second and same(x.index, y.index):
         f, g = x.function or (lambda z: z), y.function or (lambda z: z)
-        return State.of(x.index, x.second, x.mean, x.near, lambda z: f(z) * g(z))
+        return State.of(x.index, x.second, x.average, x.near, lambda z: f(z) * g(z))
     x, y = x.settled(), y.settled()
     index, a, b = joined(x, y)
     near_x, near_y = x.near[a], y.near[b]
@@ -253,7 +278,7 @@ def mul(x: Any, y: Any) -> State:
     # a factor without near positions, such as a gate, is the same for all of them
     near_x = near_x if near_x.shape[1] == lags else x.second.diagonal()[a][:, None].expand(-1, lags)
     near_y = near_y if near_y.shape[1] == lags else y.second.diagonal()[b][:, None].expand(-1, lags)
-    return State.of(index, x.second[a][:, a] * y.second[b][:, b], x.mean[a] * y.mean[b], near_x * near_y)
+    return State.of(index, x.second[a][:, a] * y.second[b][:, b], x.average[a] * y.average[b], near_x * near_y)
 
 
 @rule("addcmul")
@@ -279,8 +304,12 @@ def rdiv(x: State, y: Any) -> State:
 # --- layers
 
 
+def mean_square(values: Tensor) -> float:
+    return float(values.detach().float().square().mean())
+
+
 def _gain(weight: Tensor, fan_in: int) -> float:
-    return fan_in * float(weight.detach().double().square().mean())
+    return fan_in * mean_square(weight)
 
 
 def _biased(x: State, bias: Tensor | None) -> State:
@@ -288,7 +317,7 @@ def _biased(x: State, bias: Tensor | None) -> State:
         return x
     bias = bias.detach().double()
     square, mean = float(bias.square().mean()), float(bias.mean())
-    return State.of(x.index, x.second + square, x.mean + mean, x.near + square)
+    return State.of(x.index, x.second + square, x.average + mean, x.near + square)
 
 
 @rule("linear")
@@ -317,7 +346,7 @@ def _over_positions(x: State, weight: Tensor, bias: Tensor | None, dim: int = -1
     for k, row in enumerate(rows):
         P[k].index_add_(1, row, weight)
     P = P.reshape(-1, len(x.second))
-    second, mean = P @ x.second @ P.T, P @ x.mean
+    second, mean = P @ x.second @ P.T, P @ x.average
     if bias is not None:
         b = bias.detach().to(second).repeat(len(rows))
         second = second + torch.outer(b, b) + torch.outer(mean, b) + torch.outer(b, mean)
@@ -496,7 +525,7 @@ def avg_pool2d(
         weight = weight / (taps.shape[1] if count_include_pad else weight.sum(1, keepdim=True))
         P = x.second.new_zeros(len(taps), outside + 1).scatter_add_(1, taps, weight)[:, :-1]
         found = torch.arange(len(P)).view(len(sites), 1, height, width)
-        return State.of(new_index(found, channels, 1), P @ x.second @ P.T, P @ x.mean)
+        return State.of(new_index(found, channels, 1), P @ x.second @ P.T, P @ x.average)
     second, near, found = window._coarse(x, sites, grid, height, width)
     taps = window.size[0] * window.size[1]
     lag = x.near[:, 0] if x.near.shape[1] else x.second.diagonal()
@@ -506,7 +535,7 @@ def avg_pool2d(
     second = second.clone()
     second.diagonal().copy_(torch.minimum(own, second.diagonal()))
     near = torch.minimum(near, own[:, None])
-    return State.of(new_index(found, channels, 1), second, x.mean[kept], near)
+    return State.of(new_index(found, channels, 1), second, x.average[kept], near)
 
 
 @rule("max_pool2d", "boolean_dispatch", "max_pool2d_with_indices")
@@ -517,7 +546,7 @@ def max_pool2d(
     """A rising function of Gaussian values has its largest value where they have: values of a window are taken for equally
     correlated, so that the largest is a shared part plus the largest of independent ones."""
     window = Window.of(kernel_size, stride, padding, dilation)
-    raw = State.of(x.unmixed().index if x.mixed_dims else x.index, x.second, x.mean, x.near)
+    raw = State.of(x.unmixed().index if x.mixed_dims else x.index, x.second, x.average, x.near)
     second, near, found = window.taken(raw, None, ceil_mode)
     sites = raw.sites[:, 0]
     grid = grid_of(sites)
@@ -526,13 +555,13 @@ def max_pool2d(
         taps = window.taps(sites, height, width, 0)
         inside = [tap for tap in taps]
         middle = taps[len(taps) // 2]
-        mean, diagonal = raw.mean[middle], raw.second.diagonal()[middle]
+        mean, diagonal = raw.average[middle], raw.second.diagonal()[middle]
         others = torch.stack([raw.second[middle, tap] for tap in inside if tap is not middle], 1).mean(1)
         second = raw.second[middle][:, middle]
         near = near[:, :0]
     else:
         kept = places_of(places_of(sites, grid), grid_of(found[:, 0])).reshape(-1)
-        mean, diagonal = raw.mean[kept], raw.second.diagonal()[kept]
+        mean, diagonal = raw.average[kept], raw.second.diagonal()[kept]
         lags = raw.near[kept]
         others = lags[:, : max(1, window.size[0] // 2)].mean(1) if lags.shape[1] else diagonal
     variance = (diagonal - mean.square()).clamp(min=1e-18)
@@ -574,20 +603,31 @@ def adaptive_avg_pool2d(x: State, output_size: Any) -> State:
     raise InputError(f"there is no rule for adaptive_avg_pool2d from {(height, width)} to {size}")
 
 
-@rule("mean", "sum")
+@rule("sum")
+def total(x: State, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> State:
+    dims = [d % x.index.ndim for d in ((dim,) if isinstance(dim, int) else dim)]
+    return _affine(mean(x, dims, keepdim), math.prod(x.index.shape[d] for d in dims), 0.0)
+
+
+@rule("mean")
 def mean(x: State, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> State:
+    """Over positions, or over one of several dimensions of channels, which are independent."""
     dims = sorted(d % x.index.ndim for d in ((dim,) if isinstance(dim, int) else dim))
-    if set(dims) & set(x.channel_dims):
-        raise InputError("there is no rule for a mean over channels")
     x = x.unmixed()
+    over = [d for d in dims if d in x.channel_dims]
+    if len(over) == len(x.channel_dims):
+        raise InputError("there is no rule for a mean over all channels")
     sites = x.sites
     kept = [d for d in range(sites.ndim) if d not in dims]
     rows = sites.permute(*kept, *dims).reshape(-1, math.prod(sites.shape[d] for d in dims))
     P = x.second.new_zeros(len(rows), len(x.second))
     P.scatter_add_(1, rows, torch.full_like(rows, 1.0, dtype=P.dtype) / rows.shape[1])
-    second, average = P @ x.second @ P.T, P @ x.mean
+    second, average = P @ x.second @ P.T, P @ x.average
     if x.near.shape[1]:  # positions of one cell are near each other rather than equal
         second.diagonal().add_(P.square() @ (x.near[:, -1] - x.second.diagonal()))
+    if over:
+        products = torch.outer(average, average)
+        second = products + (second - products) / math.prod(x.index.shape[d] for d in over)
     shape = [1 if d in dims else sites.shape[d] for d in range(sites.ndim)]
     channel = x.index
     for d in dims:
@@ -619,14 +659,21 @@ def rms_norm(x: State, normalized_shape: Any, weight: Tensor | None = None, eps:
 
 
 @rule("normalize")
-def normalize(x: State, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> State:
-    if dim % x.index.ndim not in x.channel_dims or p != 2:
-        raise InputError("there is no rule for normalize but by the norm over channels")
+def normalize(x: State, p: float = 2.0, dim: int = 1, eps: float = 1e-12, **kwargs: Any) -> State:
+    if p != 2:
+        raise InputError("there is no rule for normalize but by the Euclidean norm")
+    if dim % x.index.ndim not in x.channel_dims:  # by the norm over positions, as attention over channels has it
+        x = x.settled()
+        rows = x.sites.movedim(dim, -1).reshape(-1, x.sites.shape[dim])
+        scale = torch.ones(len(x.second), dtype=x.second.dtype)
+        for row in rows:
+            scale[row] = x.second.diagonal()[row].sum().sqrt().clamp(min=1e-18)
+        return State.of(x.index, x.second / torch.outer(scale, scale), x.average / scale)
     return _affine(_normalized(x.unmixed(), 0.0, centered=False), x.index.shape[dim] ** -0.5, 0.0)
 
 
 def _normalized(x: State, eps: float, *, centered: bool) -> State:
-    second, near, average = x.second, x.near, x.mean
+    second, near, average = x.second, x.near, x.average
     if centered:
         second, near = second - torch.outer(average, average), near - average.square()[:, None]
         average = torch.zeros_like(average)
@@ -638,9 +685,9 @@ def _scaled(x: State, weight: Tensor | None, bias: Tensor | None) -> State:
     """Factors and summands of a normalization, one for each channel."""
     if weight is not None:
         number = _scalar(weight)
-        square = float(weight.detach().double().square().mean())
+        square = mean_square(weight)
         if number is None:
-            x = State.of(x.index, square * x.second, float(weight.detach().mean()) * x.mean, square * x.near)
+            x = State.of(x.index, square * x.second, float(weight.detach().mean()) * x.average, square * x.near)
         elif number != 1:
             x = _affine(x, number, 0.0)
     if bias is not None and bool(bias.any()):
@@ -674,13 +721,13 @@ def group_norm(x: State, num_groups: int, weight: Tensor | None = None, bias: Te
     owner = torch.empty(n, dtype=torch.long)
     for k, row in enumerate(rows):
         owner[row] = k
-    average = (P @ x.mean)[owner]
+    average = (P @ x.average)[owner]
     second = (
-        x.second - torch.outer(x.mean, average) - torch.outer(average, x.mean) + torch.outer(average, average)
+        x.second - torch.outer(x.average, average) - torch.outer(average, x.average) + torch.outer(average, average)
     )
-    near = x.near - (2 * x.mean * average - average.square())[:, None]
+    near = x.near - (2 * x.average * average - average.square())[:, None]
     scale = ((P @ second.diagonal())[owner].clamp(min=0) + eps).sqrt().clamp(min=1e-18)
-    found = State.of(x.index, second / torch.outer(scale, scale), (x.mean - average) / scale, near / scale.square()[:, None])
+    found = State.of(x.index, second / torch.outer(scale, scale), (x.average - average) / scale, near / scale.square()[:, None])
     return _scaled(found, weight, bias)
 
 

@@ -19,14 +19,14 @@ class State(Tensor):
     site are draws of one random value, jointly Gaussian over the sites, to which `function` is yet to be applied.
 
     index: code of the site and channel of each element, of the state's shape; operations on shapes act on it alone.
-    second: (sites, sites), mean products over the channels. mean: (sites,), means over the channels.
+    second: (sites, sites), mean products over the channels. average: (sites,), means over the channels.
     near: (sites, lags), for maps that are larger than their grid of sites: mean products of positions 1, 2, 4, … apart.
     function: applied to every element.
     """
 
     index: Tensor
     second: Tensor
-    mean: Tensor
+    average: Tensor
     near: Tensor
     function: Function | None
     rules: ClassVar[dict[str, Callable[..., Any]]] = {}
@@ -38,7 +38,7 @@ class State(Tensor):
     ) -> Self:  # fmt: skip
         self = torch.zeros(()).expand(index.shape).as_subclass(cls)
         self.index, self.second = index, second
-        self.mean = second.new_zeros(len(second)) if mean is None else mean
+        self.average = second.new_zeros(len(second)) if mean is None else mean
         self.near = second.new_zeros(len(second), 0) if near is None else near
         self.function = function
         return self
@@ -55,20 +55,20 @@ class State(Tensor):
 
     def with_index(self, index: Tensor) -> "State":
         """The same values in another shape or selection."""
-        found = State.of(index, self.second, self.mean, self.near, self.function)
+        found = State.of(index, self.second, self.average, self.near, self.function)
         return found
 
     def then(self, function: Function) -> "State":
         """After an elementwise function."""
         before = self.function
         composed = function if before is None else lambda z: function(before(z))
-        return State.of(self.index, self.second, self.mean, self.near, composed)
+        return State.of(self.index, self.second, self.average, self.near, composed)
 
     def settled(self) -> "State":
         """With its function applied to the moments; from here on its values count as Gaussian again."""
         if self.function is None:
             return self
-        second, mean, near = activated(self.second, self.mean, self.near, self.function)
+        second, mean, near = activated(self.second, self.average, self.near, self.function)
         return State.of(self.index, second, mean, near)
 
     @property
@@ -124,7 +124,7 @@ class State(Tensor):
         second, mean = self.second.new_zeros(n, n), self.second.new_zeros(n)
         for column, weight in zip(columns.T, share, strict=True):
             second += weight * self.second[column][:, column]
-            mean += weight * self.mean[column]
+            mean += weight * self.average[column]
         shape = [1 if dim in channels else self.index.shape[dim] for dim in range(self.index.ndim)]
         index = torch.arange(n).view(shape) * CHANNELS + self.index % CHANNELS
         return State.of(index, second, mean)
