@@ -186,7 +186,7 @@ for _name in (
 
 
 def _first(x: State, function: Callable[[Tensor], Tensor]) -> State:
-    return State.of(x.index, x.second, x.average, x.near, function)
+    return State.of(x.index, x.second, x.average, x.near, function, x.gains)
 
 
 def _scalar(value: Any) -> float | None:
@@ -205,7 +205,7 @@ def _affine(x: State, factor: float, shift: float) -> State:
         return x.then(lambda z: factor * z + shift)
     second = factor**2 * x.second + factor * shift * (x.average[:, None] + x.average[None]) + shift**2
     near = factor**2 * x.near + 2 * factor * shift * x.average[:, None] + shift**2
-    return State.of(x.index, second, factor * x.average + shift, near)
+    return State.of(x.index, second, factor * x.average + shift, near, None, x.gains if shift == 0 else None)
 
 
 def _is_zero(x: State) -> bool:
@@ -229,7 +229,7 @@ def add(x: Any, y: Any, *, alpha: float = 1) -> State:
         return y
     if x.second is y.second and same(x.index, y.index):
         f, g = x.function or (lambda z: z), y.function or (lambda z: z)
-        return State.of(x.index, x.second, x.average, x.near, lambda z: f(z) + g(z))
+        return State.of(x.index, x.second, x.average, x.near, lambda z: f(z) + g(z), x.gains)
     return _sum(x.settled(), y.settled())
 
 
@@ -270,7 +270,7 @@ def mul(x: Any, y: Any) -> State:
         y = lifted(y, x)
     if x.second is y.second and same(x.index, y.index):
         f, g = x.function or (lambda z: z), y.function or (lambda z: z)
-        return State.of(x.index, x.second, x.average, x.near, lambda z: f(z) * g(z))
+        return State.of(x.index, x.second, x.average, x.near, lambda z: f(z) * g(z), x.gains)
     x, y = x.settled(), y.settled()
     index, a, b = joined(x, y)
     near_x, near_y = x.near[a], y.near[b]
@@ -369,7 +369,26 @@ def conv2d(
     second, near, sites = window.taken(x, lambda taps: 1.0)
     gain = _gain(weight, weight[0].numel())
     found = State.of(new_index(sites, len(weight), 1), gain * second, None, gain * near)
+    if weight.shape[1] == 1 and groups > 1 and bias is None:
+        found.gains = _depthwise_gains(found, near, weight.shape[2] * weight.shape[3])
     return _biased(found, bias)
+
+
+def _depthwise_gains(x: State, near: Tensor, taps: int) -> tuple[tuple[float, float], ...]:
+    """Each channel has few weights of its own, whose sum is the factor of a smooth map: its square is chi-squared."""
+    diagonal = x.second.diagonal()
+    if near.shape[1]:
+        correlation = float(x.near[:, 0].sum() / diagonal.sum()) if float(diagonal.sum()) else 0.0
+    else:
+        sites = x.sites[:, 0]
+        if sites.shape[2] < 2:
+            return ((1.0, 1.0),)
+        pairs = x.second[sites[:, :, :-1], sites[:, :, 1:]]
+        correlation = float(pairs.mean() / diagonal.mean()) if float(diagonal.sum()) else 0.0
+    shared = min(max(correlation, 0.0), 1.0) * (1 - 1 / taps) + 1 / taps
+    # nodes and weights of the quadrature of z² with five points
+    nodes = ((8 / 15, 0.0), (0.4441519, 1.8377223), (0.0225147, 8.1622777))
+    return tuple((weight, shared * square + 1 - shared) for weight, square in nodes)
 
 
 @rule("conv1d")
@@ -573,7 +592,7 @@ def max_pool2d(
     centered_near = (near - mean.square()[:, None]) * shrunk.square()[:, None]
     result = State.of(
         new_index(found, x.index.shape[1], 1), centered + torch.outer(new_mean, new_mean), new_mean,
-        centered_near + new_mean.square()[:, None], x.function,
+        centered_near + new_mean.square()[:, None], x.function, x.gains,
     )  # fmt: skip
     return result
 

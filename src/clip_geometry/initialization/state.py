@@ -22,6 +22,7 @@ class State(Tensor):
     second: (sites, sites), mean products over the channels. average: (sites,), means over the channels.
     near: (sites, lags), for maps that are larger than their grid of sites: mean products of positions 1, 2, 4, … apart.
     function: applied to every element.
+    gains: factors of the second moments that differ between channels, as (share of the channels, factor); None: all 1.
     """
 
     index: Tensor
@@ -29,18 +30,19 @@ class State(Tensor):
     average: Tensor
     near: Tensor
     function: Function | None
+    gains: tuple[tuple[float, float], ...] | None
     rules: ClassVar[dict[str, Callable[..., Any]]] = {}
 
     @classmethod
     def of(
         cls, index: Tensor, second: Tensor, mean: Tensor | None = None, near: Tensor | None = None,
-        function: Function | None = None,
+        function: Function | None = None, gains: tuple[tuple[float, float], ...] | None = None,
     ) -> Self:  # fmt: skip
         self = torch.zeros(()).expand(index.shape).as_subclass(cls)
         self.index, self.second = index, second
         self.average = second.new_zeros(len(second)) if mean is None else mean
         self.near = second.new_zeros(len(second), 0) if near is None else near
-        self.function = function
+        self.function, self.gains = function, gains
         return self
 
     @classmethod
@@ -55,21 +57,23 @@ class State(Tensor):
 
     def with_index(self, index: Tensor) -> "State":
         """The same values in another shape or selection."""
-        found = State.of(index, self.second, self.average, self.near, self.function)
-        return found
+        return State.of(index, self.second, self.average, self.near, self.function, self.gains)
 
     def then(self, function: Function) -> "State":
         """After an elementwise function."""
         before = self.function
         composed = function if before is None else lambda z: function(before(z))
-        return State.of(self.index, self.second, self.average, self.near, composed)
+        return State.of(self.index, self.second, self.average, self.near, composed, self.gains)
 
     def settled(self) -> "State":
         """With its function applied to the moments; from here on its values count as Gaussian again."""
         if self.function is None:
             return self
-        second, mean, near = activated(self.second, self.average, self.near, self.function)
-        return State.of(self.index, second, mean, near)
+        moments = [self.second.new_zeros(())] * 3
+        for share, gain in self.gains or ((1.0, 1.0),):
+            parts = activated(gain * self.second, gain**0.5 * self.average, gain * self.near, self.function)
+            moments = [total + share * part for total, part in zip(moments, parts, strict=True)]
+        return State.of(self.index, *moments)
 
     @property
     def sites(self) -> Tensor:
