@@ -3,8 +3,8 @@
 python scripts/predicted_cone.py IMAGES CAPTIONS --json FILE     # a folder of images, a file with one caption a line
 python scripts/predicted_cone.py IMAGES CAPTIONS --only resnet18 open_clip:ViT-B-32:text
 
-The statistics are those of the second half of the images and captions; the fresh models embed the first 32 of the others,
-with --seeds initializations. FILE is appended to, and what it has is skipped. The architectures of `development` are those
+Fresh models embed the first 16 images or captions with --seeds initializations; the prediction takes the statistics of
+the same, and never runs a model on them. FILE is appended to, and what it has is skipped. The architectures of `development` are those
 on which the rules were worked out, those of `held_out` were chosen before any of them was measured.
 """
 
@@ -21,7 +21,7 @@ from PIL import Image
 import clip_geometry as cg
 
 ARCHITECTURES = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
-SHOWN = 32  # images or captions that are embedded
+SHOWN = 16  # images or captions that are embedded
 
 
 def main() -> None:
@@ -39,8 +39,8 @@ def main() -> None:
         "text": captions[:SHOWN],
     }
     statistics: dict[str, Any] = {
-        "image": cg.image_statistics([Image.open(file).convert("RGB") for file in files[len(files) // 2 :]]),
-        "text": cg.text_statistics(captions[len(captions) // 2 :]),
+        "image": cg.image_statistics(data["image"]),
+        "text": cg.text_statistics(data["text"]),
     }
     names = options.only or [name for group in ARCHITECTURES.values() for name in group]
     done = set()

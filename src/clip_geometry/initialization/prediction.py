@@ -17,7 +17,8 @@ from clip_geometry.initialization.statistics import CAPTIONS, PHOTOGRAPHS, Image
 from clip_geometry.registry import InputError, did_you_mean, shown
 
 assert attention and rules  # imported for the rules that they register
-MOST_SITES = 1200  # positions of all inputs together
+MOST_SITES = 800  # positions of all inputs together
+MOST_INPUTS = 12
 SOT, EOT = 49406, 49407  # CLIP's tokens of start and end
 
 
@@ -173,11 +174,11 @@ def _number(model: nn.Module, size: int) -> int:
     places = Pixels.most_places**2
     if first is not None and first.kernel_size == first.stride and first.stride[0] > 4:
         places = (size // int(first.stride[0])) ** 2 + 1
-    return min(max(MOST_SITES // places, 4), 16)
+    return min(max(MOST_SITES // places, 4), MOST_INPUTS)
 
 
 def _captions(statistics: TextStatistics, seed: int, length: int, vocabulary: int) -> Tensor:
-    n = min(max(MOST_SITES // length, 4), 16)
+    n = min(max(MOST_SITES // length, 4), MOST_INPUTS)
     ids = torch.zeros(n, length, dtype=torch.long)
     start, end = (SOT, EOT) if vocabulary > EOT else (vocabulary - 2, vocabulary - 1)
     for row, words in zip(ids, statistics.sample(n, seed=seed), strict=True):

@@ -83,15 +83,15 @@ class State(Tensor):
     @property
     def channel_dims(self) -> list[int]:
         """Dimensions along which the channel changes."""
-        index = self.index
-        with torch._C.DisableTorchFunctionSubclass():
-            start = (0,) * index.ndim
-            found = []
-            for dim in range(index.ndim):
-                if index.shape[dim] > 1:
-                    other = tuple(int(k == dim) for k in range(index.ndim))
-                    if int(index[start]) % CHANNELS != int(index[other]) % CHANNELS:
-                        found.append(dim)
+        index, found = self.index, []
+        for dim, size in enumerate(index.shape):
+            line = index
+            for other in range(index.ndim):
+                if other != dim:
+                    line = line.narrow(other, 0, 1)
+            channels = line.reshape(-1)[[0, 1 % size, size // 2, size - 1]] % CHANNELS
+            if bool((channels != channels[0]).any()):
+                found.append(dim)
         return found
 
     def _one_channel(self) -> Tensor:
