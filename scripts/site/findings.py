@@ -289,7 +289,21 @@ def few_pairs_figure(numbers: Numbers) -> Figure:
 
 FAMILIES = {"convolutions": (IMAGE, "o"), "image transformers": (TEXT, "s"), "other token mixers": (SECOND, "D"),
             "text towers": (MATCHING, "^")}  # fmt: skip
-TRANSFORMERS = ("vit", "deit", "beit", "eva", "cait", "xcit", "swin", "pit_", "pvt", "twins", "levit", "visformer", "mobileclip")
+TRANSFORMERS = (
+    "vit",
+    "deit",
+    "beit",
+    "eva",
+    "cait",
+    "xcit",
+    "swin",
+    "pit_",
+    "pvt",
+    "twins",
+    "levit",
+    "visformer",
+    "mobileclip",
+)
 MIXERS = ("mixer", "mlp", "poolformer")
 
 

@@ -5,9 +5,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from clip_geometry.initialization.rules import add, linear, mul, rule
+from clip_geometry.initialization.rules import linear, mul, rule
 from clip_geometry.initialization.state import CHANNELS, State, lifted
 from clip_geometry.registry import InputError
 
@@ -53,8 +52,11 @@ def attended(query: State, key: State, value: State, scale: float, bias: Tensor 
     root_q, root_k = _root(query.second), _root(key.second)
     added = None
     if bias is not None:
-        bias = bias.detach().to(kind) if bias.dtype != torch.bool else torch.zeros(bias.shape).masked_fill(
-            ~bias, -math.inf).to(kind)
+        bias = (
+            bias.detach().to(kind)
+            if bias.dtype != torch.bool
+            else torch.zeros(bias.shape).masked_fill(~bias, -math.inf).to(kind)
+        )
         shape = (*query.index.shape[:-2], n, k.shape[1]) if query.index.ndim > 3 else (groups, 1, n, k.shape[1])
         if query.index.ndim == 3 and bias.ndim == 3:
             bias = bias[:, None]
@@ -249,6 +251,3 @@ def multi_head_attention_forward(
     index = found.index.permute(2, 0, 1, 3)
     found = found.with_index(index.reshape(*index.shape[:2], -1))
     return linear(found, out_proj_weight, out_proj_bias), None
-
-
-assert add and mul and F

@@ -1,7 +1,7 @@
 """Images and captions as a model's `forward` takes them; its first layer turns them into second moments."""
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,8 +13,6 @@ from clip_geometry.initialization.state import State, new_index
 
 class Pixels(Tensor):
     """Pixel values (n, 3, height, width), until the first convolution or linear layer."""
-
-    most_places: ClassVar[int] = 7
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -66,7 +64,7 @@ def _conv2d(
     n, gain = len(x), _gain(weight, 1)
     columns = F.unfold(x, window.size, window.dilation, window.padding, window.stride).double()  # (n, taps, positions)
     patchified = window.size == window.stride and min(window.size) > 4  # tokens of a transformer are kept one by one
-    most = max(height, width) if patchified else Pixels.most_places
+    most = max(height, width) if patchified else MOST_PLACES
     grid = min(height, most), min(width, most)
     rows = ((torch.arange(grid[0]) + 0.5) * height / grid[0]).long()
     across = ((torch.arange(grid[1]) + 0.5) * width / grid[1]).long()

@@ -94,11 +94,14 @@ def predicted_cone(
     wanted = ImageStatistics if modality == "image" else TextStatistics
     statistics = statistics or (PHOTOGRAPHS if modality == "image" else CAPTIONS)
     if not isinstance(statistics, wanted):
-        raise InputError(f"the statistics are {shown(type(statistics).__name__)}; expected {wanted.__name__} of {modality}s")
+        raise InputError(
+            f"the statistics are {shown(type(statistics).__name__)}; expected {wanted.__name__} of {modality}s"
+        )
     inputs = tower.inputs(statistics, seed)
     stages: list[Stage] = []
     with ExitStack() as stack, torch.no_grad():
         for name, module in _stages(tower.module):
+
             def keep(_: Any, __: Any, out: Any, name: str = name) -> None:
                 if isinstance(out, State) and (found := _aligned(out, len(inputs))) is not None:
                     stages.append(Stage(name, found))
@@ -135,7 +138,9 @@ def _tower(architecture: str, modality: str, seed: int) -> _Tower:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         model: Any = timm.create_model(name, pretrained=False, num_classes=0)
-    return _images(model.eval(), model.pretrained_cfg["input_size"][-1], model.pretrained_cfg["mean"], model.pretrained_cfg["std"])
+    return _images(
+        model.eval(), model.pretrained_cfg["input_size"][-1], model.pretrained_cfg["mean"], model.pretrained_cfg["std"]
+    )
 
 
 def _of_open_clip(name: str, modality: str, seed: int) -> _Tower:
@@ -171,7 +176,7 @@ def _images(model: Any, size: int, mean: Any, std: Any) -> _Tower:
 def _number(model: nn.Module, size: int) -> int:
     """As many inputs as keep all positions together below MOST_SITES: a first convolution without overlap makes tokens."""
     first = next((each for each in model.modules() if isinstance(each, nn.Conv2d)), None)
-    places = Pixels.most_places**2
+    places = rules.MOST_PLACES**2
     if first is not None and first.kernel_size == first.stride and first.stride[0] > 4:
         places = (size // int(first.stride[0])) ** 2 + 1
     return min(max(MOST_SITES // places, 4), MOST_INPUTS)

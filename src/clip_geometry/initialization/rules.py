@@ -1,19 +1,18 @@
 """What each operation does to the second moments of a wide fresh network; weights enter by their mean squares."""
 
 import math
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from clip_geometry.initialization.state import CHANNELS, State, joined, lifted, new_index, same
 from clip_geometry.registry import InputError
 
 rules = State.rules
-MOST_PLACES = 14  # sites along a side of a feature map; a larger map has as many cells, of several positions
+MOST_PLACES = 7  # sites along a side of a feature map; a larger map has as many cells, of several positions
 
 
 def rule(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -34,8 +33,7 @@ def _moved(name: str) -> Callable[..., Any]:
         with torch._C.DisableTorchFunctionSubclass():
             found = function(x.index, *args, **kwargs)
         if isinstance(found, (tuple, list)):
-            return type(found)(x.with_index(each) for each in found) if type(found) in (tuple, list) else tuple(
-                x.with_index(each) for each in found)
+            return tuple(x.with_index(each) for each in found)
         return x.with_index(found)
 
     return apply
@@ -177,16 +175,12 @@ for _name in (
     def _elementwise(x: State, *args: Any, _name: str = _name, **kwargs: Any) -> State:
         kwargs.pop("inplace", None)
         args = tuple(each for each in args if not isinstance(each, bool))
-        if _name == "relu":
-            return x.then(torch.relu) if x.function is not None else _first(x, torch.relu)
+        if _name == "relu" and x.function is None:  # whose moments have a closed form
+            return State.of(x.index, x.second, x.average, x.near, torch.relu, x.gains)
         function = getattr(F, _name, None) or getattr(torch, _name)
         return x.then(lambda z: function(z, *args, **kwargs))
 
     rules[_name] = _elementwise
-
-
-def _first(x: State, function: Callable[[Tensor], Tensor]) -> State:
-    return State.of(x.index, x.second, x.average, x.near, function, x.gains)
 
 
 def _scalar(value: Any) -> float | None:
@@ -328,7 +322,11 @@ def linear(x: State, weight: Tensor, bias: Tensor | None = None) -> State:
     x = x.unmixed()
     rows = x.index[..., :1]
     others = rows % CHANNELS
-    others = torch.unique(others, return_inverse=True)[1] if others.numel() and bool((others != others.reshape(-1)[0]).any()) else 0
+    others = (
+        torch.unique(others, return_inverse=True)[1]
+        if others.numel() and bool((others != others.reshape(-1)[0]).any())
+        else 0
+    )
     index = (rows // CHANNELS) * CHANNELS + others * len(weight) + torch.arange(len(weight))
     gain = _gain(weight, weight.shape[1])
     return _biased(State.of(index, gain * x.second, None, gain * x.near), bias)
@@ -366,7 +364,7 @@ def conv2d(
         raise InputError("there is no rule for conv2d over a dimension that holds no channels")
     x = x.unmixed()
     window = Window.of(weight.shape[2:], stride, padding, dilation)
-    second, near, sites = window.taken(x, lambda taps: 1.0)
+    second, near, sites = window.taken(x)
     gain = _gain(weight, weight[0].numel())
     found = State.of(new_index(sites, len(weight), 1), gain * second, None, gain * near)
     if weight.shape[1] == 1 and groups > 1 and bias is None:
@@ -422,8 +420,13 @@ class Window:
     @classmethod
     def of(cls, size: Any, stride: Any, padding: Any = 0, dilation: Any = 1) -> "Window":
         def pair(value: Any) -> Any:
-            return value if isinstance(value, str) else (value, value) if isinstance(value, int) else (
-                tuple(value) * 2 if len(value) == 1 else tuple(value))
+            return (
+                value
+                if isinstance(value, str)
+                else (value, value)
+                if isinstance(value, int)
+                else (tuple(value) * 2 if len(value) == 1 else tuple(value))
+            )
 
         size = pair(size)
         return cls(size, pair(size if stride is None or stride == [] else stride), pair(padding), pair(dilation))
@@ -435,7 +438,7 @@ class Window:
             for n, k, s, p, d in zip(shape, self.size, self.stride, self.padding, self.dilation, strict=True)
         )
 
-    def taken(self, x: State, weigh: Any, ceil: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    def taken(self, x: State, ceil: bool = False) -> tuple[Tensor, Tensor, Tensor]:
         """(moments, near moments, sites) of the mean over the window's positions, the same for both of a pair."""
         settled = x.settled()
         sites = settled.sites[:, 0]
@@ -452,7 +455,9 @@ class Window:
         right = max(0, (width - 1) * sw + (kw - 1) * dw + 1 - sites.shape[2] - pw)
         wide = F.pad(sites, (pw, right, ph, down), value=outside)
         return [
-            wide[:, i * dh : i * dh + (height - 1) * sh + 1 : sh, j * dw : j * dw + (width - 1) * sw + 1 : sw].reshape(-1)
+            wide[:, i * dh : i * dh + (height - 1) * sh + 1 : sh, j * dw : j * dw + (width - 1) * sw + 1 : sw].reshape(
+                -1
+            )
             for i in range(kh)
             for j in range(kw)
         ]
@@ -565,17 +570,16 @@ def max_pool2d(
     """A rising function of Gaussian values has its largest value where they have: values of a window are taken for equally
     correlated, so that the largest is a shared part plus the largest of independent ones."""
     window = Window.of(kernel_size, stride, padding, dilation)
-    raw = State.of(x.unmixed().index if x.mixed_dims else x.index, x.second, x.average, x.near)
-    second, near, found = window.taken(raw, None, ceil_mode)
+    raw = State.of(x.index, x.second, x.average, x.near)
+    second, near, found = window.taken(raw, ceil_mode)
     sites = raw.sites[:, 0]
     grid = grid_of(sites)
     height, width = found.shape[2:]
     if grid == (sites.shape[1], sites.shape[2]):
         taps = window.taps(sites, height, width, 0)
-        inside = [tap for tap in taps]
         middle = taps[len(taps) // 2]
         mean, diagonal = raw.average[middle], raw.second.diagonal()[middle]
-        others = torch.stack([raw.second[middle, tap] for tap in inside if tap is not middle], 1).mean(1)
+        others = torch.stack([raw.second[middle, tap] for tap in taps if tap is not middle], 1).mean(1)
         second = raw.second[middle][:, middle]
         near = near[:, :0]
     else:
@@ -710,7 +714,9 @@ def _scaled(x: State, weight: Tensor | None, bias: Tensor | None) -> State:
         elif number != 1:
             x = _affine(x, number, 0.0)
     if bias is not None and bool(bias.any()):
-        x = _sum(x.settled(), _biased(State.of(x.index, torch.zeros_like(x.second), None, torch.zeros_like(x.near)), bias))
+        x = _sum(
+            x.settled(), _biased(State.of(x.index, torch.zeros_like(x.second), None, torch.zeros_like(x.near)), bias)
+        )
     return x
 
 
@@ -721,10 +727,9 @@ def batch_norm(x: State, running_mean: Tensor | None, running_var: Tensor | None
     if training or running_mean is None or running_var is None:
         raise InputError("there is no rule for batch_norm with the statistics of a batch")
     x = add(x, -running_mean)
-    variance, number = running_var, _scalar(running_var)
+    number = _scalar(running_var)
     if number is None:
         raise InputError("there is no rule for a batch_norm that has been trained")
-    del variance
     return _scaled(_affine(x, (number + eps) ** -0.5, 0.0), weight, bias)
 
 
@@ -736,7 +741,10 @@ def group_norm(x: State, num_groups: int, weight: Tensor | None = None, bias: Te
     sites = x.sites
     rows = sites.reshape(len(sites), -1)
     n = len(x.second)
-    P = x.second.new_zeros(len(rows), n).scatter_add_(1, rows, torch.full_like(rows, 1, dtype=x.second.dtype)) / rows.shape[1]
+    P = (
+        x.second.new_zeros(len(rows), n).scatter_add_(1, rows, torch.full_like(rows, 1, dtype=x.second.dtype))
+        / rows.shape[1]
+    )
     owner = torch.empty(n, dtype=torch.long)
     for k, row in enumerate(rows):
         owner[row] = k
@@ -746,8 +754,7 @@ def group_norm(x: State, num_groups: int, weight: Tensor | None = None, bias: Te
     )
     near = x.near - (2 * x.average * average - average.square())[:, None]
     scale = ((P @ second.diagonal())[owner].clamp(min=0) + eps).sqrt().clamp(min=1e-18)
-    found = State.of(x.index, second / torch.outer(scale, scale), (x.average - average) / scale, near / scale.square()[:, None])
+    found = State.of(
+        x.index, second / torch.outer(scale, scale), (x.average - average) / scale, near / scale.square()[:, None]
+    )
     return _scaled(found, weight, bias)
-
-
-assert operator and nn  # imported for the attention rules

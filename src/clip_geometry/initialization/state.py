@@ -1,6 +1,6 @@
 """What stands for an activation: the second moments of its values over the channels, and where in its shape they lie."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import torch
@@ -136,9 +136,7 @@ class State(Tensor):
 
 def same(a: Tensor, b: Tensor) -> bool:
     """Whether two index tensors are equal, cheaply where one is a view of the other."""
-    return a.shape == b.shape and (
-        (a.data_ptr() == b.data_ptr() and a.stride() == b.stride()) or bool((a == b).all())
-    )
+    return a.shape == b.shape and ((a.data_ptr() == b.data_ptr() and a.stride() == b.stride()) or bool((a == b).all()))
 
 
 def new_index(sites: Tensor, channels: int, dim: int = -1) -> Tensor:

@@ -42,7 +42,9 @@ class ImageStatistics:
     def sample(self, n: int, side: int, *, seed: int = 0) -> Tensor:
         """(n, 3, side, side): examples, at most as many as there are, or random images of these moments in [0, 1]."""
         if self.examples is not None:
-            chosen = self.examples[torch.arange(min(n, len(self.examples))) * len(self.examples) // min(n, len(self.examples))]
+            chosen = self.examples[
+                torch.arange(min(n, len(self.examples))) * len(self.examples) // min(n, len(self.examples))
+            ]
             return F.interpolate(chosen, (side, side), mode="bicubic", antialias=True, align_corners=False).clamp(0, 1)
         generator = torch.Generator().manual_seed(seed)
 
@@ -86,7 +88,9 @@ class TextStatistics:
         """n lists of word numbers: 0 is the repeated word, the others are all different."""
         generator = torch.Generator().manual_seed(seed)
         quantiles = torch.special.ndtri((torch.arange(n, dtype=torch.float64) + 0.5) / n)
-        lengths = (self.length + self.spread * quantiles).round().clamp(min=1).long()[torch.randperm(n, generator=generator)]
+        lengths = (
+            (self.length + self.spread * quantiles).round().clamp(min=1).long()[torch.randperm(n, generator=generator)]
+        )
         found, word = [], 0
         for length in lengths.tolist():
             common = torch.rand(length, generator=generator) < math.sqrt(self.repeated)
