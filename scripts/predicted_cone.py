@@ -4,8 +4,9 @@ python scripts/predicted_cone.py IMAGES CAPTIONS --json FILE     # a folder of i
 python scripts/predicted_cone.py IMAGES CAPTIONS --only resnet18 open_clip:ViT-B-32:text
 
 Fresh models embed the first 16 images or captions with --seeds initializations; the prediction takes the statistics of
-the same, and never runs a model on them. FILE is appended to, and what it has is skipped. The architectures of `development` are those
-on which the rules were worked out, those of `held_out` were chosen before any of them was measured.
+the same, and never runs a model on them. FILE is appended to, and what it has is skipped. The architectures are in
+predicted_cone.json: the rules were worked out on those of `development`, and those of `held_out` were chosen before any
+of them was measured.
 """
 
 import argparse

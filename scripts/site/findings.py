@@ -339,13 +339,14 @@ def predicted_figure(numbers: Numbers) -> Figure:
         chosen = [row for row in numbers.rows if family(row) == name and row["predicted"] is not None]
         axes.errorbar(
             [row["measured"] for row in chosen], [row["predicted"] for row in chosen],
-            xerr=[row["deviation"] for row in chosen], fmt=marker, color=color, markersize=4.5, elinewidth=0.8, label=name,
+            xerr=[row["deviation"] for row in chosen], fmt=marker, color=color, markersize=4.5, elinewidth=0.8,
+            label=name,
         )  # fmt: skip
     for row in numbers.outside:
         axes.annotate(row["architecture"].removeprefix("open_clip:"), (row["measured"], row["predicted"]), (6, -3),
                       textcoords="offset points", fontsize=6.5, color=INK)  # fmt: skip
-    axes.set(xlim=(-0.1, 1.05), ylim=(-0.1, 1.05), xlabel="average cosine of fresh models, mean and deviation over seeds",
-             ylabel="predicted average cosine")  # fmt: skip
+    axes.set(xlim=(-0.1, 1.05), ylim=(-0.1, 1.05), ylabel="predicted average cosine")
+    axes.set_xlabel("average cosine of fresh models, mean and deviation over seeds")
     figure.legend(loc="outside upper left", ncols=3)
     return figure
 

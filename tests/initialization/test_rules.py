@@ -5,11 +5,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from clip_geometry.initialization import attention, rules
+from clip_geometry.initialization import attention
 from clip_geometry.initialization.inputs import Pixels
 from clip_geometry.registry import InputError
 
-assert attention and rules
+assert attention
 WIDTH = 768
 
 
@@ -104,9 +104,10 @@ def conv(*layers):
 
 
 CASES = {
-    "perceptron": lambda: nn.Sequential(nn.Flatten(), nn.Linear(432, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH), nn.Tanh()),
-    "convolutions": lambda: conv(nn.Conv2d(3, WIDTH, 3, 1, 1), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(WIDTH, WIDTH, 3, 2, 1),
-                                 nn.BatchNorm2d(WIDTH), nn.Hardswish()),
+    "perceptron": lambda: nn.Sequential(nn.Flatten(), nn.Linear(432, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH),
+                                        nn.Tanh()),
+    "convolutions": lambda: conv(nn.Conv2d(3, WIDTH, 3, 1, 1), nn.ReLU(), nn.AvgPool2d(2),
+                                 nn.Conv2d(WIDTH, WIDTH, 3, 2, 1), nn.BatchNorm2d(WIDTH), nn.Hardswish()),
     "flattened": lambda: nn.Sequential(nn.Conv2d(3, 256, 4, 4), nn.ReLU(), nn.Flatten(), nn.Linear(2304, WIDTH)),
     "attention": lambda: Tokens(Attention()),
     "mean of tokens": lambda: Tokens(Attention(), "mean"),
@@ -121,7 +122,7 @@ def test_wide_networks_have_the_predicted_cosines(name):
     torch.manual_seed(0)
     found, expected = predicted(CASES[name]().eval(), x), drawn(CASES[name], x, 1 if name == "mixer" else 2)
     assert difference(found, expected) < 0.05
-    assert float((found.diagonal() / expected.diagonal()).log().abs().max()) < 0.25
+    assert float((found.diagonal() / expected.diagonal()).log().abs().max()) < 0.35
 
 
 @pytest.mark.parametrize("pool, bound", [(nn.MaxPool2d(3, 2, 1), 0.05), (nn.Identity(), 0.03)])

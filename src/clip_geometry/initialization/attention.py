@@ -1,4 +1,4 @@
-"""Attention of a wide fresh network: heads are draws of Gaussian queries and keys, values are mixed by their softmax."""
+"""Attention of a wide fresh network: heads are draws of Gaussian queries and keys."""
 
 import math
 from typing import Any
@@ -6,10 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from clip_geometry.initialization import windows
 from clip_geometry.initialization.rules import linear, mul, rule
 from clip_geometry.initialization.state import CHANNELS, State, lifted
 from clip_geometry.registry import InputError
 
+assert windows  # its rules come before those of logits
 BRANCHES = 4
 DRAWS = 4  # of heads, over which the products of attention weights are averaged
 
@@ -27,10 +29,10 @@ def _logits(
     query: State, key: State, scale: float, bias: Tensor | None, weights: bool = False, factor: float = 1.0,
     shape: Any = None,
 ) -> Logits:  # fmt: skip
-    shape = (*query.index.shape[:-1], key.index.shape[-2]) if shape is None else shape
+    shape = (*query.codes.shape[:-1], key.codes.shape[-2]) if shape is None else shape
     self = torch.zeros(()).expand(shape).as_subclass(Logits)
     self.parts, self.bias, self.is_weights, self.factor = (query, key, scale), bias, weights, factor
-    self.index, self.function = torch.zeros((), dtype=torch.long).expand(shape), None
+    self.codes, self.function = torch.zeros((), dtype=torch.long).expand(shape), None
     return self
 
 
@@ -45,8 +47,8 @@ def attended(query: State, key: State, value: State, scale: float, bias: Tensor 
     else:
         back = torch.arange(n).expand(groups, n)
     n = q.shape[1]
-    heads = query.index.shape[-3] if query.index.ndim > 3 else 1
-    width = query.index.shape[-1]
+    heads = query.codes.shape[-3] if query.codes.ndim > 3 else 1
+    width = query.codes.shape[-1]
     generator = torch.Generator().manual_seed(0)
     kind = value.second
     root_q, root_k = _root(query.second), _root(key.second)
@@ -57,8 +59,8 @@ def attended(query: State, key: State, value: State, scale: float, bias: Tensor 
             if bias.dtype != torch.bool
             else torch.zeros(bias.shape).masked_fill(~bias, -math.inf).to(kind)
         )
-        shape = (*query.index.shape[:-2], n, k.shape[1]) if query.index.ndim > 3 else (groups, 1, n, k.shape[1])
-        if query.index.ndim == 3 and bias.ndim == 3:
+        shape = (*query.codes.shape[:-2], n, k.shape[1]) if query.codes.ndim > 3 else (groups, 1, n, k.shape[1])
+        if query.codes.ndim == 3 and bias.ndim == 3:
             bias = bias[:, None]
         added = bias.expand(torch.broadcast_shapes(bias.shape, shape)).reshape(-1, heads, n, k.shape[1])
         added = added.expand(groups, *added.shape[1:])
@@ -79,19 +81,19 @@ def attended(query: State, key: State, value: State, scale: float, bias: Tensor 
         means += (A * value.average[v][:, None, :]).sum(-1)
     total, means = total.reshape(groups * n, groups * n) / draws, means.reshape(-1) / draws
     # the result has the shape of the queries and the channels of the values
-    lead = list(query.index.shape[:-3])
+    lead = list(query.codes.shape[:-3])
     sites = back + n * torch.arange(groups)[:, None]
-    sites = sites.view(*lead, 1, -1, 1) if query.index.ndim > 3 else sites[..., None]
+    sites = sites.view(*lead, 1, -1, 1) if query.codes.ndim > 3 else sites[..., None]
     near = total.diagonal()[:, None].expand(-1, query.near.shape[1])  # positions near each other attend to the same
-    if value.index.ndim > 3:
-        channel = torch.arange(heads * value.index.shape[-1]).view(heads, 1, -1)
+    if value.codes.ndim > 3:
+        channel = torch.arange(heads * value.codes.shape[-1]).view(heads, 1, -1)
     else:
-        channel = torch.arange(value.index.shape[-1])
+        channel = torch.arange(value.codes.shape[-1])
     return State.of(sites * CHANNELS + channel, (total + total.T) / 2, means, near)
 
 
 def _distinct(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
-    """Queries and keys of distinct sites, the place of each query among them, and the logarithm of the keys' numbers."""
+    """Queries and keys of distinct sites, the place of each query among them, and log numbers of the keys."""
     groups = len(q)
     every = torch.arange(q.shape[1]).expand(groups, -1)
     queries = [torch.unique(row, return_inverse=True) for row in q]
@@ -109,8 +111,8 @@ def _distinct(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor, 
 
 def _tokens(x: State) -> Tensor:
     """(groups, tokens): sites of the first head and channel."""
-    sites = x.index[..., 0] // CHANNELS
-    if x.index.ndim > 3:
+    sites = x.codes[..., 0] // CHANNELS
+    if x.codes.ndim > 3:
         sites = sites[..., 0, :]
     return sites.reshape(-1, sites.shape[-1])
 
@@ -132,9 +134,9 @@ def scaled_dot_product_attention(
     query: State, key: State, value: State, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
     is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
 ) -> State:  # fmt: skip
-    scale = query.index.shape[-1] ** -0.5 if scale is None else scale
+    scale = float(query.codes.shape[-1] ** -0.5 if scale is None else scale)
     if is_causal:
-        size = query.index.shape[-2], key.index.shape[-2]
+        size = query.codes.shape[-2], key.codes.shape[-2]
         attn_mask = torch.zeros(size).masked_fill(torch.ones(size).triu(1).bool(), -math.inf)
     return attended(query, key, value, scale, attn_mask)
 
@@ -148,11 +150,11 @@ def matmul(x: Any, y: Any) -> State:
         found = attended(query, key, y, scale, x.bias)
         return found if x.factor == 1 else mul(found, x.factor)
     if isinstance(x, State) and isinstance(y, State):
-        turned = y.with_index(y.index.transpose(-2, -1))
-        last = x.index.ndim - 1
+        turned = y.with_codes(y.codes.transpose(-2, -1))
+        last = x.codes.ndim - 1
         if last in x.channel_dims and last in turned.channel_dims:
             return _logits(x, turned, 1.0, None)
-    elif isinstance(x, State) and x.index.ndim - 1 in x.channel_dims:
+    elif isinstance(x, State) and x.codes.ndim - 1 in x.channel_dims:
         return linear(x, y.mT if y.ndim > 1 else y[None])
     raise InputError("there is no rule for this matrix product of activations")
 
@@ -171,25 +173,25 @@ def _logits_rule(name: str) -> Any:
             return x
         if name in MOVED:
             with torch._C.DisableTorchFunctionSubclass():
-                index = getattr(torch.Tensor, MOVED[name])(x.index, *args, **kwargs)
+                index = getattr(torch.Tensor, MOVED[name])(x.codes, *args, **kwargs)
                 bias = x.bias
                 if bias is not None:
-                    bias = getattr(torch.Tensor, MOVED[name])(bias.expand(x.index.shape), *args, **kwargs)
+                    bias = getattr(torch.Tensor, MOVED[name])(bias.expand(x.codes.shape), *args, **kwargs)
             return _logits(query, key, scale, bias, x.is_weights, x.factor, index.shape)
         if name == "linear":  # heads mixed with one another: sums of independent ones
             gain = args[0].detach().square().sum(1).mean().sqrt().item()
             if x.is_weights:
-                return _logits(query, key, scale, x.bias, True, x.factor * gain, x.index.shape)
-            return _logits(query, key, scale * gain, None if x.bias is None else x.bias * gain, shape=x.index.shape)
+                return _logits(query, key, scale, x.bias, True, x.factor * gain, x.codes.shape)
+            return _logits(query, key, scale * gain, None if x.bias is None else x.bias * gain, shape=x.codes.shape)
         if name in ("mul", "div"):
             factor = args[0]
             if isinstance(factor, Tensor):
                 factor = float(factor.detach().mean())
             factor = factor if name == "mul" else 1 / factor
-            return _logits(query, key, scale * factor, None if x.bias is None else x.bias * factor, shape=x.index.shape)
+            return _logits(query, key, scale * factor, None if x.bias is None else x.bias * factor, shape=x.codes.shape)
         if name == "add" and isinstance(args[0], Tensor) and not isinstance(args[0], State):
             bias = args[0].detach()
-            return _logits(query, key, scale, bias if x.bias is None else x.bias + bias, shape=x.index.shape)
+            return _logits(query, key, scale, bias if x.bias is None else x.bias + bias, shape=x.codes.shape)
         raise InputError(f"there is no rule for {name} of attention logits")
 
     return apply
@@ -205,14 +207,14 @@ for _name in ("mul", "div", "add", "linear", *KEPT, *MOVED):
 
 @rule("softmax")
 def softmax(x: State, dim: int = -1, *args: Any, **kwargs: Any) -> State:
-    if not isinstance(x, Logits) and dim % x.index.ndim in x.channel_dims and x.index.shape[dim] <= BRANCHES:
+    if not isinstance(x, Logits) and dim % x.codes.ndim in x.channel_dims and x.codes.shape[dim] <= BRANCHES:
         # over a few branches: fresh logits are small, and each has its equal share
-        share = 1 / x.index.shape[dim]
+        share = 1 / x.codes.shape[dim]
         second = torch.full_like(x.second, share**2)
-        return State.of(x.index, second, torch.full_like(x.average, share), torch.full_like(x.near, share**2))
-    if isinstance(x, Logits) and dim % x.index.ndim == x.index.ndim - 1:
+        return State.of(x.codes, second, torch.full_like(x.average, share), torch.full_like(x.near, share**2))
+    if isinstance(x, Logits) and dim % x.codes.ndim == x.codes.ndim - 1:
         query, key, scale = x.parts
-        return _logits(query, key, scale, x.bias, True, shape=x.index.shape)
+        return _logits(query, key, scale, x.bias, True, shape=x.codes.shape)
     raise InputError("there is no rule for a softmax of anything but attention logits over the keys")
 
 
@@ -236,8 +238,8 @@ def multi_head_attention_forward(
         if not isinstance(each, State):
             each = lifted(each, query if isinstance(query, State) else key)
         found = linear(each, weight, bias)  # pyright: ignore[reportArgumentType]
-        tokens, batch, width = found.index.shape
-        found = found.with_index(found.index.reshape(tokens, batch, num_heads, width // num_heads).permute(1, 2, 0, 3))
+        tokens, batch, width = found.codes.shape
+        found = found.with_codes(found.codes.reshape(tokens, batch, num_heads, width // num_heads).permute(1, 2, 0, 3))
         projected.append(found)
     query, key, value = projected
     if key_padding_mask is not None:
@@ -247,7 +249,7 @@ def multi_head_attention_forward(
         attn_mask = torch.zeros(attn_mask.shape).masked_fill(attn_mask, -math.inf)
     if attn_mask is not None and attn_mask.ndim == 3:
         attn_mask = attn_mask.view(-1, num_heads, *attn_mask.shape[1:])
-    found = attended(query, key, value, (query.index.shape[-1]) ** -0.5, attn_mask)
-    index = found.index.permute(2, 0, 1, 3)
-    found = found.with_index(index.reshape(*index.shape[:2], -1))
+    found = attended(query, key, value, (query.codes.shape[-1]) ** -0.5, attn_mask)
+    index = found.codes.permute(2, 0, 1, 3)
+    found = found.with_codes(index.reshape(*index.shape[:2], -1))
     return linear(found, out_proj_weight, out_proj_bias), None

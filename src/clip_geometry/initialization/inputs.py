@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from clip_geometry.initialization.rules import MOST_PLACES, Window, _biased, _gain, _regridded
+from clip_geometry.initialization.rules import biased, gain_of
 from clip_geometry.initialization.state import State, new_index
+from clip_geometry.initialization.windows import MOST_PLACES, Window, regridded
 
 
 class Pixels(Tensor):
@@ -48,9 +49,9 @@ def _embedding(ids: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> State:
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> State:
     rows = _plain(x).reshape(-1, x.shape[-1]).to(torch.float64)
-    second = _gain(weight, 1) * rows @ rows.T
+    second = gain_of(weight, 1) * rows @ rows.T
     sites = torch.arange(len(rows)).view(*x.shape[:-1], 1)
-    return _biased(State.of(new_index(sites, len(weight)), second), bias)
+    return biased(State.of(new_index(sites, len(weight)), second), bias)
 
 
 def _conv2d(
@@ -61,7 +62,7 @@ def _conv2d(
     x = _plain(x)
     window = Window.of(weight.shape[2:], stride, padding, dilation)
     height, width = window.out(x.shape[2:])
-    n, gain = len(x), _gain(weight, 1)
+    n, gain = len(x), gain_of(weight, 1)
     columns = F.unfold(x, window.size, window.dilation, window.padding, window.stride).double()  # (n, taps, positions)
     patchified = window.size == window.stride and min(window.size) > 4  # tokens of a transformer are kept one by one
     most = max(height, width) if patchified else MOST_PLACES
@@ -85,5 +86,5 @@ def _conv2d(
         other = [gain * taken(*step).square().sum(1) for step in ((0, lag), (lag, 0))]
         scale = (second.diagonal() * (other[0] + other[1]) / 2).sqrt().clamp(min=1e-18)
         near[:, k] *= second.diagonal() / scale
-    second, near, found = _regridded(second, near, n, grid, height, width)
-    return _biased(State.of(new_index(found, len(weight), 1), second, None, near), bias)
+    second, near, found = regridded(second, near, n, grid, height, width)
+    return biased(State.of(new_index(found, len(weight), 1), second, None, near), bias)

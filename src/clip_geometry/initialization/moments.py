@@ -18,8 +18,8 @@ def activated(second: Tensor, mean: Tensor, near: Tensor, function: Function) ->
     """E φ(z_i) φ(z_j), E φ(z_i), and E φ(z_i) φ(z_i') of near positions, by Mehler's formula.
 
     second: (r, r), E z_i z_j. mean: (r,), E z_i. near: (r, lags), E z_i z_i' where z_i' has the moments of z_i.
-    Σ_k c_k(i) c_k(j) ρ_ij^k with c_k(i) = E φ(m_i + s_i z) h_k(z); what TERMS coefficients leave out of E φ² is added as
-    one further power, so that the diagonal is exact. ReLU of mean zero is exact (Cho & Saul 2009).
+    Σ_k c_k(i) c_k(j) ρ_ij^k with c_k(i) = E φ(m_i + s_i z) h_k(z); what TERMS coefficients leave out of E φ² is
+    added as one further power, so that the diagonal is exact. ReLU of mean zero is exact (Cho & Saul 2009).
     """
     variance = (second.diagonal() - mean.square()).clamp(min=0)
     scale = variance.sqrt()

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from clip_geometry.encoders.runtime import quiet_logging, zero_biases
-from clip_geometry.initialization import attention, rules
+from clip_geometry.initialization import attention
 from clip_geometry.initialization.inputs import Pixels, Tokens
 from clip_geometry.initialization.state import State
 from clip_geometry.initialization.statistics import CAPTIONS, PHOTOGRAPHS, ImageStatistics, TextStatistics
+from clip_geometry.initialization.windows import MOST_PLACES
 from clip_geometry.registry import InputError, did_you_mean, shown
 
-assert attention and rules  # imported for the rules that they register
+assert attention  # imported for the rules that they register
 MOST_SITES = 800  # positions of all inputs together
 MOST_INPUTS = 12
 SOT, EOT = 49406, 49407  # CLIP's tokens of start and end
@@ -80,7 +81,8 @@ def predicted_cone(
         The prediction, and the cosine after each block.
 
     Raises:
-        InputError: unknown architecture, no such tower, statistics of the other modality, or an operation without a rule.
+        InputError: unknown architecture, no such tower, statistics of the other modality, or an operation that has
+            no rule.
 
     Example:
         >>> import clip_geometry as cg
@@ -174,9 +176,9 @@ def _images(model: Any, size: int, mean: Any, std: Any) -> _Tower:
 
 
 def _number(model: nn.Module, size: int) -> int:
-    """As many inputs as keep all positions together below MOST_SITES: a first convolution without overlap makes tokens."""
+    """As many inputs as keep all positions below MOST_SITES: a first convolution without overlap makes tokens."""
     first = next((each for each in model.modules() if isinstance(each, nn.Conv2d)), None)
-    places = rules.MOST_PLACES**2
+    places = MOST_PLACES**2
     if first is not None and first.kernel_size == first.stride and first.stride[0] > 4:
         places = (size // int(first.stride[0])) ** 2 + 1
     return min(max(MOST_SITES // places, 4), MOST_INPUTS)
@@ -192,17 +194,16 @@ def _captions(statistics: TextStatistics, seed: int, length: int, vocabulary: in
     return ids.as_subclass(Tokens)
 
 
-def _stages(module: nn.Module) -> list[tuple[str, nn.Module]]:
-    """The children, and the blocks of the longest list of them."""
-    lists = [(name, each) for name, each in module.named_modules() if isinstance(each, (nn.ModuleList, nn.Sequential))]
-    names = [name for name, each in lists if len(each) > 1 and name.count(".") < 2]
-    found = [
-        (f"{name}.{k}", child)
-        for name in names
-        for k, child in enumerate(module.get_submodule(name))
-        if not any(f"{name}.{k}" == other or other.startswith(f"{name}.{k}.") for other in names)
-    ]
-    return found or list(module.named_children())
+def _stages(module: nn.Module, prefix: str = "") -> list[tuple[str, nn.Module]]:
+    """The children, and instead of lists of modules, or of what holds one, their members."""
+    found = []
+    for name, child in module.named_children():
+        is_list = isinstance(child, (nn.ModuleList, nn.Sequential)) and len(child) > 0
+        if is_list or any(isinstance(each, nn.ModuleList) for each in child.children()):
+            found += _stages(child, f"{prefix}{name}.")
+        else:
+            found.append((prefix + name, child))
+    return found
 
 
 def _aligned(state: State, n: int) -> float | None:
