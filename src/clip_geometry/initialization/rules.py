@@ -154,7 +154,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> State:
     """Along a new dimension: of positions, or of channels where a model takes pairs of channels apart."""
     like: Any = next(each for each in tensors if isinstance(each, State))
     states: list[Any] = [each if isinstance(each, State) else lifted(each, like) for each in tensors]
-    dim = dim % (states[0].index.ndim + 1)
+    dim = dim % (states[0].codes.ndim + 1)
     wide = [each.with_codes(each.codes.unsqueeze(dim)) for each in states]
     first = [each.codes.reshape(-1)[0] % CHANNELS for each in states]
     if len(set(map(int, first))) == 1:
