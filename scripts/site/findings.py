@@ -18,6 +18,7 @@ and the output of scripts/held_out_pairs.py, scripts/class_means.py and scripts/
 """
 
 import argparse
+import json
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -326,6 +327,9 @@ def predicted_numbers() -> Numbers:
         rows=sorted(rows, key=lambda row: row["measured"]), near=near, groups=groups,
         within={group: sum(near[row["architecture"]] for row in chosen) for group, chosen in groups.items()},
         median=float(np.median(errors)), first=rows[0], families={row["architecture"]: family(row) for row in rows},
+        planned=sum(map(len, json.loads((ROOT / "scripts" / "predicted_cone.json").read_text("utf-8")).values())),
+        least=min(row["inputs"] for row in rows if row["predicted"] is not None),
+        most=max(row["inputs"] for row in rows if row["predicted"] is not None),
         unruled=[row for row in rows if row["predicted"] is None],
         outside=[row for row in rows if not near[row["architecture"]] and row["predicted"] is not None],
     )  # fmt: skip
