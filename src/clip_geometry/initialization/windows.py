@@ -295,12 +295,10 @@ def total(x: State, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> St
 
 @rule("mean")
 def mean(x: State, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> State:
-    """Over positions, or over one of several dimensions of channels, which are independent."""
+    """Over positions, or over channels: independent ones of several dimensions, or all, whose mean has no scatter."""
     dims = sorted(d % x.codes.ndim for d in ((dim,) if isinstance(dim, int) else dim))
     x = x.unmixed()
     over = [d for d in dims if d in x.channel_dims]
-    if len(over) == len(x.channel_dims):
-        raise InputError("there is no rule for a mean over all channels")
     sites = x.sites
     kept = [d for d in range(sites.ndim) if d not in dims]
     rows = sites.permute(*kept, *dims).reshape(-1, math.prod(sites.shape[d] for d in dims))
@@ -311,7 +309,8 @@ def mean(x: State, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> Sta
         second.diagonal().add_(P.square() @ (x.near[:, -1] - x.second.diagonal()))
     if over:
         products = torch.outer(average, average)
-        second = products + (second - products) / math.prod(x.codes.shape[d] for d in over)
+        every = len(over) == len(x.channel_dims)
+        second = products if every else products + (second - products) / math.prod(x.codes.shape[d] for d in over)
     shape = [1 if d in dims else sites.shape[d] for d in range(sites.ndim)]
     channel = x.codes
     for d in dims:
@@ -321,6 +320,18 @@ def mean(x: State, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> Sta
         for d in reversed(dims):
             index = index.squeeze(d)
     return State.of(index, second, average)
+
+
+@rule("norm", "linalg_vector_norm")
+def norm(x: State, p: float = 2, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> State:
+    """Euclidean, over many positions: the same for all channels."""
+    dims = [d % x.codes.ndim for d in ((dim,) if isinstance(dim, int) else dim)]
+    if p != 2 or set(dims) & set(x.channel_dims):
+        raise InputError("there is no rule for norm but the Euclidean norm over positions")
+    x = x.unmixed()
+    squares = mean(State.of(x.codes, x.second, x.second.diagonal()), dims, keepdim)
+    length = (squares.average * math.prod(x.codes.shape[d] for d in dims)).sqrt()
+    return State.of(squares.codes, torch.outer(length, length), length)
 
 
 @rule("amax")
