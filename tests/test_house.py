@@ -28,7 +28,7 @@ LAYERS = [
     {"formats"},
     {"embedding"},
     {"repairs", "index_map"},
-    {"evaluators", "references", "encoders", "data", "tasks"},
+    {"evaluators", "references", "encoders", "data", "tasks", "initialization"},
     {"embeddings", "results"},
     {"planes", "transforms", "losses", "files", "progress", "versions"},
     {"geometry"},

@@ -14,10 +14,11 @@ docs/findings/records/ has rows of three runs, written by scripts/record_run.py 
   --label zero_bias {measure: average_cosine, model_options.zero_bias: true, at.operation: projection}
 - configs/rudman2024/stability.yaml: {measure: stability.bias, dataset: [Gaussian, heavy-tailed],
   at.estimator: [isoscore, "isoscore[unbiased]"]}
-and the output of scripts/held_out_pairs.py and scripts/class_means.py with --json.
+and the output of scripts/held_out_pairs.py, scripts/class_means.py and scripts/predicted_cone.py with --json.
 """
 
 import argparse
+import json
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -282,6 +283,75 @@ def few_pairs_figure(numbers: Numbers) -> Figure:
     both[0].set_ylabel("R@1 among captions, percent")
     both[1].set_ylabel("images in the top ten, percent")
     figure.legend(*both[0].get_legend_handles_labels(), loc="outside upper left", ncols=3)
+    return figure
+
+
+# --- the predicted cone ---
+
+FAMILIES = {"convolutions": (IMAGE, "o"), "image transformers": (TEXT, "s"), "other token mixers": (SECOND, "D"),
+            "text towers": (MATCHING, "^")}  # fmt: skip
+TRANSFORMERS = (
+    "vit",
+    "deit",
+    "beit",
+    "eva",
+    "cait",
+    "xcit",
+    "swin",
+    "pit_",
+    "pvt",
+    "twins",
+    "levit",
+    "visformer",
+    "mobileclip",
+)
+MIXERS = ("mixer", "mlp", "poolformer")
+
+
+def family(row: Mapping[str, Any]) -> str:
+    name = row["architecture"].lower()
+    if row["modality"] == "text":
+        return "text towers"
+    if any(each in name for each in MIXERS):
+        return "other token mixers"
+    return "image transformers" if any(each in name for each in TRANSFORMERS) else "convolutions"
+
+
+def predicted_numbers() -> Numbers:
+    rows = [row for row, _ in rows_of("findings/records")["predicted_cone"]]
+    near = {row["architecture"]: row["predicted"] is not None and abs(row["predicted"] - row["measured"]) <= 0.05
+            for row in rows}  # fmt: skip
+    groups = {group: [row for row in rows if row["group"] == group] for group in ("development", "held_out")}
+    errors = [abs(row["predicted"] - row["measured"]) for row in rows if row["predicted"] is not None]
+    return Numbers(
+        rows=sorted(rows, key=lambda row: row["measured"]), near=near, groups=groups,
+        within={group: sum(near[row["architecture"]] for row in chosen) for group, chosen in groups.items()},
+        median=float(np.median(errors)), first=rows[0], families={row["architecture"]: family(row) for row in rows},
+        planned=sum(map(len, json.loads((ROOT / "scripts" / "predicted_cone.json").read_text("utf-8")).values())),
+        least=min(row["inputs"] for row in rows if row["predicted"] is not None),
+        most=max(row["inputs"] for row in rows if row["predicted"] is not None),
+        unruled=[row for row in rows if row["predicted"] is None],
+        outside=[row for row in rows if not near[row["architecture"]] and row["predicted"] is not None],
+    )  # fmt: skip
+
+
+@styled
+def predicted_figure(numbers: Numbers) -> Figure:
+    figure, (axes,) = panels(height=4.6)
+    axes.fill_between([-0.2, 1.2], [-0.25, 1.15], [-0.15, 1.25], color=NEUTRAL, alpha=0.2, lw=0, label="within 0.05")
+    for name, (color, marker) in FAMILIES.items():
+        chosen = [row for row in numbers.rows if family(row) == name and row["predicted"] is not None]
+        axes.errorbar(
+            [row["measured"] for row in chosen], [row["predicted"] for row in chosen],
+            xerr=[row["deviation"] for row in chosen], fmt=marker, color=color, markersize=4.5, elinewidth=0.8,
+            label=name,
+        )  # fmt: skip
+    for row in numbers.outside:
+        axes.annotate(row["architecture"].removeprefix("open_clip:"), (row["measured"], row["predicted"]), (6, -3),
+                      textcoords="offset points", fontsize=6.5, color=INK)  # fmt: skip
+    axes.set(xlim=(-0.1, 1.05), ylim=(-0.1, 1.05), ylabel="predicted average cosine")
+    axes.set_xlabel("average cosine of fresh models, mean and deviation over seeds")
+    figure.legend(loc="outside upper left", ncols=3)
     return figure
 
 
@@ -556,6 +626,7 @@ ARTICLES = {
     "centering-and-neighbors": Article(centering_numbers, centering_figure),
     "few-pairs": Article(few_pairs_numbers, few_pairs_figure),
     "cone-before-training": Article(cone_numbers, cone_figure),
+    "predicted-cone": Article(predicted_numbers, predicted_figure),
     "gap-and-temperature": Article(temperature_numbers, temperature_figure),
     "isoscore-of-few-rows": Article(isoscore_numbers, isoscore_figure),
     "procrustes-and-new-classes": Article(procrustes_numbers, procrustes_figure),

@@ -1,0 +1,233 @@
+"""The prediction: second moments of the data through a fresh model's own `forward`, stage by stage."""
+
+import math
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from clip_geometry.encoders.runtime import quiet_logging, zero_biases
+from clip_geometry.initialization import attention
+from clip_geometry.initialization.inputs import Pixels, Tokens
+from clip_geometry.initialization.state import State
+from clip_geometry.initialization.statistics import CAPTIONS, PHOTOGRAPHS, ImageStatistics, TextStatistics
+from clip_geometry.initialization.windows import MOST_PLACES
+from clip_geometry.registry import InputError, did_you_mean, shown
+
+assert attention  # imported for the rules that they register
+MOST_SITES = 400  # positions of all inputs together
+MOST_INPUTS = 8
+SOT, EOT = 49406, 49407  # CLIP's tokens of start and end
+
+
+class Stage(NamedTuple):
+    """A block of the model. cosine: mean over positions of the cosine of two inputs at the same position."""
+
+    name: str
+    cosine: float
+
+
+@dataclass(frozen=True)
+class PredictedCone:
+    """The predicted cone of a fresh model's embeddings.
+
+    Attributes:
+        model: Its name.
+        modality: "image" or "text".
+        average_cosine: Of the embeddings of two inputs, expected over initializations.
+        stages: The cosine after each block.
+        inputs: Number of synthetic inputs whose second moments were followed.
+    """
+
+    model: str
+    modality: str
+    average_cosine: float
+    stages: tuple[Stage, ...]
+    inputs: int
+
+    def __str__(self) -> str:
+        lines = [f"{stage.name:<28}{stage.cosine:7.3f}" for stage in self.stages]
+        return "\n".join([f"{self.model}, {self.modality}: average cosine {self.average_cosine:.3f}", *lines])
+
+
+def predicted_cone(
+    architecture: str,
+    statistics: ImageStatistics | TextStatistics | None = None,
+    *,
+    modality: Literal["image", "text"] = "image",
+    zero_bias: bool = False,
+    seed: int = 0,
+) -> PredictedCone:
+    """The average cosine of a freshly initialized model's embeddings, from theory: the model is never run on data.
+
+    Follows the second moments of a few synthetic inputs, E_c[x_c(input, position) x_c(input', position')] over the
+    channels c, through the operations of the model: linear maps and convolutions scale them by the mean squares of
+    their fresh weights, activations act by their dual kernels (Cho & Saul 2009; Mehler's formula), attention by the
+    softmax of Gaussian logits (Hron et al. 2020), pooling by averages, positional and class embeddings by their own
+    moments. Fresh batch norm in eval mode is the identity. The model gives the order of its operations and the
+    statistics of its parameters. The result is that of infinite width: fresh models scatter about it from seed to seed.
+
+    Args:
+        architecture: A model of timm, or of open_clip as `open_clip:NAME`.
+        statistics: `image_statistics(…)` or `text_statistics(…)`; None: of photographs, or of their captions.
+        modality: Tower of a model of open_clip.
+        zero_bias: Set all biases to zero.
+        seed: Of the initialization and of the synthetic inputs.
+
+    Returns:
+        The prediction, and the cosine after each block.
+
+    Raises:
+        InputError: unknown architecture, no such tower, statistics of the other modality, or an operation that has
+            no rule.
+
+    Example:
+        >>> import clip_geometry as cg
+        >>> cone = cg.predicted_cone("resnet18")
+        >>> cone.average_cosine > 0.9
+        True
+    """
+    tower = _tower(architecture, modality, seed)
+    if zero_bias:
+        zero_biases(tower.module)
+    wanted = ImageStatistics if modality == "image" else TextStatistics
+    statistics = statistics or (PHOTOGRAPHS if modality == "image" else CAPTIONS)
+    if not isinstance(statistics, wanted):
+        raise InputError(
+            f"the statistics are {shown(type(statistics).__name__)}; expected {wanted.__name__} of {modality}s"
+        )
+    inputs = tower.inputs(statistics, seed)
+    stages: list[Stage] = []
+    with ExitStack() as stack, torch.no_grad():
+        for name, module in _stages(tower.module):
+
+            def keep(_: Any, __: Any, out: Any, name: str = name) -> None:
+                if isinstance(out, State) and (found := _aligned(out, len(inputs))) is not None:
+                    stages.append(Stage(name, found))
+
+            stack.callback(module.register_forward_hook(keep).remove)
+        try:
+            embedded = tower.forward(inputs)
+        except InputError as error:
+            raise InputError(f"the cone of {architecture} cannot be predicted: {error}") from None
+    embedded = embedded.unmixed()
+    sites = embedded.sites.reshape(len(inputs), -1)[:, 0]
+    return PredictedCone(
+        architecture, modality, _average_cosine(embedded.second[sites][:, sites]), tuple(stages), len(inputs)
+    )
+
+
+class _Tower(NamedTuple):
+    module: nn.Module
+    forward: Callable[[Any], State]
+    inputs: Callable[[Any, int], Tensor]
+
+
+def _tower(architecture: str, modality: str, seed: int) -> _Tower:
+    if architecture.startswith("open_clip:"):
+        return _of_open_clip(architecture.partition(":")[2], modality, seed)
+    import timm
+
+    name = architecture.removeprefix("timm:")
+    if not timm.is_model(name):
+        near = did_you_mean(name, timm.list_models())
+        raise InputError(f"timm has no model {shown(name)}{near or '; open_clip:NAME is one of open_clip'}")
+    if modality != "image":
+        raise InputError(f"{name} of timm has no text tower")
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        model: Any = timm.create_model(name, pretrained=False, num_classes=0)
+    return _images(
+        model.eval(), model.pretrained_cfg["input_size"][-1], model.pretrained_cfg["mean"], model.pretrained_cfg["std"]
+    )
+
+
+def _of_open_clip(name: str, modality: str, seed: int) -> _Tower:
+    import open_clip
+
+    if name not in open_clip.list_models():
+        raise InputError(f"open_clip has no model {shown(name)}{did_you_mean(name, open_clip.list_models()) or ''}")
+    text = (open_clip.get_model_config(name) or {}).get("text_cfg", {})
+    if modality == "text" and "hf_model_name" in text:
+        raise InputError(f"the text tower of {name} has to be downloaded and cannot be initialized here")
+    with quiet_logging(), torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        model: Any = open_clip.create_model(name, load_weights=False, pretrained_text=False).eval()
+    if modality == "image":
+        size = model.visual.image_size
+        settings = model.visual.preprocess_cfg
+        return _images(model.visual, size if isinstance(size, int) else size[0], settings["mean"], settings["std"])
+    tower = model.text if hasattr(model, "text") else model.transformer
+    length = getattr(model, "context_length", None) or model.text.context_length
+    vocabulary = getattr(model, "vocab_size", None) or model.text.vocab_size
+    return _Tower(tower, model.encode_text, lambda statistics, seed: _captions(statistics, seed, length, vocabulary))
+
+
+def _images(model: Any, size: int, mean: Any, std: Any) -> _Tower:
+    def inputs(statistics: ImageStatistics, seed: int) -> Tensor:
+        pixels = statistics.sample(_number(model, size), size, seed=seed)
+        centers, scales = (torch.tensor(each).view(1, 3, 1, 1) for each in (mean, std))
+        return ((pixels - centers) / scales).as_subclass(Pixels)
+
+    return _Tower(model, model, inputs)
+
+
+def _number(model: nn.Module, size: int) -> int:
+    """As many inputs as keep all positions below MOST_SITES: a first convolution without overlap makes tokens."""
+    first = next((each for each in model.modules() if isinstance(each, nn.Conv2d)), None)
+    places = MOST_PLACES**2
+    if first is not None and first.kernel_size == first.stride and first.stride[0] > 4:
+        places = (size // int(first.stride[0])) ** 2 + 1
+    return min(max(MOST_SITES // places, 4), MOST_INPUTS)
+
+
+def _captions(statistics: TextStatistics, seed: int, length: int, vocabulary: int) -> Tensor:
+    n = min(max(MOST_SITES // length, 4), MOST_INPUTS)
+    ids = torch.zeros(n, length, dtype=torch.long)
+    start, end = (SOT, EOT) if vocabulary > EOT else (vocabulary - 2, vocabulary - 1)
+    for row, words in zip(ids, statistics.sample(n, seed=seed), strict=True):
+        words = words[: length - 2]
+        row[0], row[1 : len(words) + 1], row[len(words) + 1] = start, 1 + torch.tensor(words), end
+    return ids.as_subclass(Tokens)
+
+
+def _stages(module: nn.Module, prefix: str = "") -> list[tuple[str, nn.Module]]:
+    """The children, and instead of lists of modules, or of what holds one, their members."""
+    found = []
+    for name, child in module.named_children():
+        is_list = isinstance(child, (nn.ModuleList, nn.Sequential)) and len(child) > 0
+        if is_list or any(isinstance(each, nn.ModuleList) for each in child.children()):
+            found += _stages(child, f"{prefix}{name}.")
+        else:
+            found.append((prefix + name, child))
+    return found
+
+
+def _aligned(state: State, n: int) -> float | None:
+    """The mean cosine of different inputs at the same position, None where the inputs are no dimension."""
+    state = state.unmixed()
+    shape = state.sites.shape
+    batch = next((dim for dim in range(len(shape)) if shape[dim] == n and dim not in state.channel_dims), None)
+    if batch is None:
+        return None
+    sites = state.sites.movedim(batch, 0).reshape(n, -1)
+    places = torch.unique(sites, dim=1)
+    K = state.second[places.T[:, :, None], places.T[:, None, :]]  # (positions, n, n)
+    scale = K.diagonal(dim1=1, dim2=2).sqrt()
+    kept = (scale > 0).all(1)
+    if not bool(kept.any()):
+        return None
+    cosines = K[kept] / (scale[kept][:, :, None] * scale[kept][:, None, :])
+    return float(((cosines.sum((1, 2)) - n) / (n * (n - 1))).mean())
+
+
+def _average_cosine(K: Tensor) -> float:
+    scale = K.diagonal().sqrt()
+    if not bool((scale > 0).all()):
+        raise InputError("the embeddings of the fresh model are zero and have no cosine")
+    n = len(K)
+    found = float(((K / torch.outer(scale, scale)).sum() - n) / (n * (n - 1)))
+    return found if math.isfinite(found) else math.nan

@@ -1,0 +1,40 @@
+import numpy as np
+import pytest
+import torch
+
+import clip_geometry as cg
+from clip_geometry.initialization.statistics import PHOTOGRAPHS
+
+
+def test_a_sample_has_the_statistics_it_was_drawn_from():
+    images = PHOTOGRAPHS.sample(32, 128, seed=1).permute(0, 2, 3, 1).numpy()
+    found = cg.image_statistics(images)
+    assert found.mean == pytest.approx(PHOTOGRAPHS.mean, abs=0.05)
+    assert np.trace(found.within) == pytest.approx(np.trace(PHOTOGRAPHS.within), rel=0.4)  # less by the clipping
+    assert found.between[0][0] == pytest.approx(PHOTOGRAPHS.between[0][0], rel=0.5)
+    assert found.exponent == pytest.approx(PHOTOGRAPHS.exponent, abs=0.4)
+
+
+def test_examples_stand_for_the_images():
+    images = [np.full((40, 60, 3), value, np.uint8) for value in (0, 51, 255)]
+    found = cg.image_statistics(images)
+    assert found.sample(3, 32).mean((1, 2, 3)).tolist() == pytest.approx([0, 0.2, 1], abs=1e-6)
+    assert found.sample(16, 32).shape == (3, 3, 32, 32)
+    assert found.within[0][0] == pytest.approx(0, abs=1e-12)
+
+
+def test_captions():
+    found = cg.text_statistics(["a red cube", "a blue ball on a mat"])
+    assert (found.length, found.repeated) == (4.5, pytest.approx((9 + 6) / 81))
+    lengths = [len(words) for words in found.sample(16)]
+    assert np.mean(lengths) == pytest.approx(4.5, abs=0.5)
+    assert torch.tensor(found.sample(400)[0]).ndim == 1
+
+
+def test_errors():
+    with pytest.raises(cg.InputError, match="at least 2 images"):
+        cg.image_statistics([np.zeros((4, 4, 3))])
+    with pytest.raises(cg.InputError, match=r"expected \(height, width, 3\)"):
+        cg.image_statistics([np.zeros((4, 4))] * 2)
+    with pytest.raises(cg.InputError, match="at least 2 captions"):
+        cg.text_statistics(["one"])
