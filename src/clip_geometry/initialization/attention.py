@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from clip_geometry.initialization import windows
+from clip_geometry.initialization.moments import root
 from clip_geometry.initialization.rules import linear, mul, rule
 from clip_geometry.initialization.state import CHANNELS, State, lifted
 from clip_geometry.registry import InputError
@@ -38,6 +39,8 @@ def _logits(
 
 def attended(query: State, key: State, value: State, scale: float, bias: Tensor | None = None) -> State:
     """softmax(scale · q kᵀ + bias) v. query, key, value: (…, heads, tokens, channels)."""
+    if query.codes.ndim - 1 not in query.channel_dims:
+        return _attended_channels(query, key, value, scale)
     query, key, value = (each.unmixed() for each in (query, key, value))
     # (groups, tokens) of each; heads have the sites of the first
     q, k, v = (_tokens(each) for each in (query, key, value))
@@ -49,9 +52,9 @@ def attended(query: State, key: State, value: State, scale: float, bias: Tensor 
     n = q.shape[1]
     heads = query.codes.shape[-3] if query.codes.ndim > 3 else 1
     width = query.codes.shape[-1]
-    generator = torch.Generator().manual_seed(0)
+    generator = State.generator or torch.Generator().manual_seed(0)
     kind = value.second
-    root_q, root_k = _root(query.second), _root(key.second)
+    root_q, root_k = root(query.second), root(key.second)
     added = None
     if bias is not None:
         bias = (
@@ -92,6 +95,33 @@ def attended(query: State, key: State, value: State, scale: float, bias: Tensor 
     return State.of(sites * CHANNELS + channel, (total + total.T) / 2, means, near)
 
 
+def _attended_channels(query: State, key: State, value: State, scale: float) -> State:
+    """softmax(scale · q kᵀ) v where channels attend to channels. Each: (…, heads, channels, tokens).
+
+    The logits of different pairs of channels are nearly independent Gaussians with the covariance
+    c_ab = scale² Σ_mn Q_ab(m, n) K_ab(m, n) of inputs a and b, and a softmax over C of them leaves E A_a A_b of
+    exp(c_ab) / C², so that the values' products come out times exp(c_ab) / C, but for those of their mean.
+    """
+    query, key, value = (each.unmixed() for each in (query, key, value))
+    if query.codes.ndim < 3:
+        raise InputError("there is no rule for attention over channels without a batch")
+    inputs = len(query.codes)
+
+    def counts(x: State) -> Tensor:  # (inputs, sites)
+        rows = x.sites.expand(inputs, *x.sites.shape[1:]).reshape(inputs, -1)
+        return x.second.new_zeros(inputs, len(x.second)).scatter_add_(1, rows, torch.ones_like(rows, dtype=torch.double))
+
+    if not torch.equal(query.sites, key.sites):
+        raise InputError("there is no rule for attention over channels of one map to those of another")
+    P = counts(query)
+    covariance = scale**2 * P @ (query.second * key.second) @ P.T
+    owner = counts(value).argmax(0)
+    mean = torch.outer(value.average, value.average)
+    grown = covariance.exp()[owner][:, owner] / query.codes.shape[-2]
+    near = value.average.square()[:, None] + (value.near - value.average.square()[:, None]) * grown.diagonal()[:, None]
+    return State.of(value.codes, mean + (value.second - mean) * grown, value.average, near)
+
+
 def _distinct(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
     """Queries and keys of distinct sites, the place of each query among them, and log numbers of the keys."""
     groups = len(q)
@@ -117,19 +147,6 @@ def _tokens(x: State) -> Tensor:
     return sites.reshape(-1, sites.shape[-1])
 
 
-def _root(second: Tensor) -> Tensor:
-    """L with L Lᵀ = second, up to rounding."""
-    size = float(second.diagonal().mean())
-    second = second.double()
-    eye = torch.eye(len(second), dtype=second.dtype)
-    for jitter in (1e-8, 1e-6, 1e-4, 1e-2):
-        root, failed = torch.linalg.cholesky_ex(second + (jitter * size + 1e-30) * eye)
-        if not int(failed):
-            return root
-    values, vectors = torch.linalg.eigh(second)  # approximations before it left moments that no values have
-    return vectors * values.clamp(min=0).sqrt()
-
-
 @rule("scaled_dot_product_attention")
 def scaled_dot_product_attention(
     query: State, key: State, value: State, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
@@ -153,7 +170,7 @@ def matmul(x: Any, y: Any) -> State:
     if isinstance(x, State) and isinstance(y, State):
         turned = y.with_codes(y.codes.transpose(-2, -1))
         last = x.codes.ndim - 1
-        if last in x.channel_dims and last in turned.channel_dims:
+        if (last in x.channel_dims) == (last in turned.channel_dims):
             return _logits(x, turned, 1.0, None)
     elif isinstance(x, State) and x.codes.ndim - 1 in x.channel_dims:
         return linear(x, y.mT if y.ndim > 1 else y[None])

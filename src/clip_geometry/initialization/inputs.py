@@ -51,7 +51,7 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> State:
     rows = _plain(x).reshape(-1, x.shape[-1]).to(torch.float64)
     second = gain_of(weight, 1) * rows @ rows.T
     sites = torch.arange(len(rows)).view(*x.shape[:-1], 1)
-    return biased(State.of(new_index(sites, len(weight)), second), bias)
+    return biased(State.of(new_index(sites, len(weight)), second), bias).fresh(len(weight))
 
 
 def _conv2d(
@@ -87,4 +87,4 @@ def _conv2d(
         scale = (second.diagonal() * (other[0] + other[1]) / 2).sqrt().clamp(min=1e-18)
         near[:, k] *= second.diagonal() / scale
     second, near, found = regridded(second, near, n, grid, height, width)
-    return biased(State.of(new_index(found, len(weight), 1), second, None, near), bias)
+    return biased(State.of(new_index(found, len(weight), 1), second, None, near), bias).fresh(len(weight))

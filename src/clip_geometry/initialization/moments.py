@@ -44,6 +44,19 @@ def activated(second: Tensor, mean: Tensor, near: Tensor, function: Function) ->
     return product, coefficients[:, 0].clone(), product_near
 
 
+def root(second: Tensor) -> Tensor:
+    """L with L Lᵀ = second, up to rounding."""
+    size = float(second.diagonal().mean())
+    second = second.double()
+    eye = torch.eye(len(second), dtype=second.dtype)
+    for jitter in (1e-8, 1e-6, 1e-4, 1e-2):
+        found, failed = torch.linalg.cholesky_ex(second + (jitter * size + 1e-30) * eye)
+        if not int(failed):
+            return found
+    values, vectors = torch.linalg.eigh(second)  # approximations before it left moments that no values have
+    return vectors * values.clamp(min=0).sqrt()
+
+
 def _arc_cosine(rho: Tensor) -> Tensor:
     root = (1 - rho.square()).clamp(min=0).sqrt()
     return (root + rho * (torch.pi - torch.arccos(rho))) / (2 * torch.pi)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from statistics import fmean, stdev
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -18,8 +19,8 @@ from clip_geometry.initialization.windows import MOST_PLACES
 from clip_geometry.registry import InputError, did_you_mean, shown
 
 assert attention  # imported for the rules that they register
-MOST_SITES = 400  # positions of all inputs together
-MOST_INPUTS = 8
+MOST_SITES = 800  # positions of all inputs together
+MOST_INPUTS = 16
 SOT, EOT = 49406, 49407  # CLIP's tokens of start and end
 
 
@@ -38,19 +39,22 @@ class PredictedCone:
         model: Its name.
         modality: "image" or "text".
         average_cosine: Of the embeddings of two inputs, expected over initializations.
-        stages: The cosine after each block.
+        deviation: Its standard deviation over initializations; NaN of fewer than 2 draws.
+        stages: The cosine after each block, mean over draws.
         inputs: Number of synthetic inputs whose second moments were followed.
     """
 
     model: str
     modality: str
     average_cosine: float
+    deviation: float
     stages: tuple[Stage, ...]
     inputs: int
 
     def __str__(self) -> str:
         lines = [f"{stage.name:<28}{stage.cosine:7.3f}" for stage in self.stages]
-        return "\n".join([f"{self.model}, {self.modality}: average cosine {self.average_cosine:.3f}", *lines])
+        spread = "" if math.isnan(self.deviation) else f", of one seed ± {self.deviation:.3f}"
+        return "\n".join([f"{self.model}, {self.modality}: average cosine {self.average_cosine:.3f}{spread}", *lines])
 
 
 def predicted_cone(
@@ -59,6 +63,7 @@ def predicted_cone(
     *,
     modality: Literal["image", "text"] = "image",
     zero_bias: bool = False,
+    draws: int = 4,
     seed: int = 0,
 ) -> PredictedCone:
     """The average cosine of a freshly initialized model's embeddings, from theory: the model is never run on data.
@@ -68,13 +73,15 @@ def predicted_cone(
     their fresh weights, activations act by their dual kernels (Cho & Saul 2009; Mehler's formula), attention by the
     softmax of Gaussian logits (Hron et al. 2020), pooling by averages, positional and class embeddings by their own
     moments. Fresh batch norm in eval mode is the identity. The model gives the order of its operations and the
-    statistics of its parameters. The result is that of infinite width: fresh models scatter about it from seed to seed.
+    statistics of its parameters. Moments over few channels scatter, so those of layers of at most 512 channels are
+    taken over as many draws of Gaussian values; the result is the mean over `draws` of all layers, with its deviation.
 
     Args:
         architecture: A model of timm, or of open_clip as `open_clip:NAME`.
         statistics: `image_statistics(…)` or `text_statistics(…)`; None: of photographs, or of their captions.
         modality: Tower of a model of open_clip.
         zero_bias: Set all biases to zero.
+        draws: Number of initializations; 0: one of infinite width.
         seed: Of the initialization and of the synthetic inputs.
 
     Returns:
@@ -90,34 +97,49 @@ def predicted_cone(
         >>> cone.average_cosine > 0.9
         True
     """
-    tower = _tower(architecture, modality, seed)
-    if zero_bias:
-        zero_biases(tower.module)
+    if draws < 0:
+        raise InputError(f"draws is {draws}; expected a number of initializations, or 0 for infinite width")
     wanted = ImageStatistics if modality == "image" else TextStatistics
     statistics = statistics or (PHOTOGRAPHS if modality == "image" else CAPTIONS)
     if not isinstance(statistics, wanted):
         raise InputError(
             f"the statistics are {shown(type(statistics).__name__)}; expected {wanted.__name__} of {modality}s"
         )
-    inputs = tower.inputs(statistics, seed)
-    stages: list[Stage] = []
+    values: list[float] = []
+    stages: dict[str, list[float]] = {}
+    number = 0
+    for draw in range(max(draws, 1)):
+        tower = _tower(architecture, modality, seed + draw)
+        if zero_bias:
+            zero_biases(tower.module)
+        inputs = tower.inputs(statistics, seed)
+        number = len(inputs)
+        State.generator = torch.Generator().manual_seed(seed + draw) if draws else None
+        try:
+            values.append(_followed(tower, inputs, stages))
+        except InputError as error:
+            raise InputError(f"the cone of {architecture} cannot be predicted: {error}") from None
+        finally:
+            State.generator = None
+    return PredictedCone(
+        architecture, modality, fmean(values), stdev(values) if len(values) > 1 else math.nan,
+        tuple(Stage(name, fmean(found)) for name, found in stages.items()), number,
+    )  # fmt: skip
+
+
+def _followed(tower: "_Tower", inputs: Tensor, stages: dict[str, list[float]]) -> float:
+    """The average cosine of one initialization; those after its blocks are appended to stages."""
     with ExitStack() as stack, torch.no_grad():
         for name, module in _stages(tower.module):
 
             def keep(_: Any, __: Any, out: Any, name: str = name) -> None:
                 if isinstance(out, State) and (found := _aligned(out, len(inputs))) is not None:
-                    stages.append(Stage(name, found))
+                    stages.setdefault(name, []).append(found)
 
             stack.callback(module.register_forward_hook(keep).remove)
-        try:
-            embedded = tower.forward(inputs)
-        except InputError as error:
-            raise InputError(f"the cone of {architecture} cannot be predicted: {error}") from None
-    embedded = embedded.unmixed()
+        embedded = tower.forward(inputs).unmixed()
     sites = embedded.sites.reshape(len(inputs), -1)[:, 0]
-    return PredictedCone(
-        architecture, modality, _average_cosine(embedded.second[sites][:, sites]), tuple(stages), len(inputs)
-    )
+    return _average_cosine(embedded.second[sites][:, sites])
 
 
 class _Tower(NamedTuple):

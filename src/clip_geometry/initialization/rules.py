@@ -1,5 +1,6 @@
 """What each operation does to the second moments of a wide fresh network; weights enter by their mean squares."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -84,20 +85,35 @@ for _name in (
 def pad(x: State, sizes: Sequence[int], mode: str = "constant", value: float | None = None) -> State:
     if not any(sizes):
         return x
-    if mode != "constant" or value:
+    if mode not in ("constant", "replicate") or (value and value != -math.inf):
         raise InputError(f"there is no rule for padding with mode {mode} and value {value}")
     x = x.settled()
-    zero = len(x.second)
-    index = F.pad(x.codes, list(sizes), value=zero * CHANNELS)
-    shape = [1] * index.ndim
-    for dim in x.channel_dims:
-        shape[dim] = index.shape[dim]
-    channel = index % CHANNELS
-    for dim in range(index.ndim):  # the channels of what is padded
-        if dim not in x.channel_dims:
-            channel = channel.amax(dim, keepdim=True)
-    index = (index // CHANNELS) * CHANNELS + channel
-    return State.of(index, F.pad(x.second, (0, 1, 0, 1)), F.pad(x.average, (0, 1)), F.pad(x.near, (0, 0, 0, 1)))
+    repeated = mode == "replicate" or bool(value)  # where the largest value is taken next, -inf is as the edge
+    for k in range(len(sizes) // 2):
+        x = _padded(x, x.codes.ndim - 1 - k, *sizes[2 * k : 2 * k + 2], repeated)
+    return x
+
+
+def _padded(x: State, dim: int, before: int, after: int, repeated: bool) -> State:
+    """Zeros are sites of their own, one for each slice. A cell of a coarse map is larger, and its edge is repeated."""
+    if not before and not after:
+        return x
+    size = x.codes.shape[dim]
+    if dim in x.channel_dims:
+        raise InputError("there is no rule for a padding of channels")
+    lines = x.sites.movedim(dim, 0).reshape(size, -1)
+    if repeated or len(torch.unique(lines[:, lines.shape[1] // 2])) < size:
+        places = torch.arange(-before, size + after).clamp(0, size - 1)
+        return x.with_codes(x.codes.index_select(dim, places))
+    new = len(x.second) + torch.arange(before + after)
+    shape = [1] * x.codes.ndim
+    shape[dim] = -1
+    channel = x.codes.narrow(dim, 0, 1) % CHANNELS
+    zeros = new.view(shape) * CHANNELS + channel
+    codes = torch.cat([zeros.narrow(dim, 0, before), x.codes, zeros.narrow(dim, before, after)], dim)
+    count = before + after
+    second, average = F.pad(x.second, (0, count, 0, count)), F.pad(x.average, (0, count))
+    return State.of(codes, second, average, F.pad(x.near, (0, 0, 0, count)))
 
 
 @rule("cat", "concat", "concatenate")
@@ -176,7 +192,7 @@ for _name in (
         kwargs.pop("inplace", None)
         args = tuple(each for each in args if not isinstance(each, bool))
         if _name == "relu" and x.function is None:  # whose moments have a closed form
-            return State.of(x.codes, x.second, x.average, x.near, torch.relu, x.gains)
+            return State.of(x.codes, x.second, x.average, x.near, torch.relu, x.gains, x.draw)
         function = getattr(F, _name, None) or getattr(torch, _name)
         return x.then(lambda z: function(z, *args, **kwargs))
 
@@ -195,7 +211,7 @@ def _scalar(value: Any) -> float | None:
 
 
 def affine(x: State, factor: float, shift: float) -> State:
-    if x.function is not None:
+    if x.function is not None or x.draw is not None:
         return x.then(lambda z: factor * z + shift)
     second = factor**2 * x.second + factor * shift * (x.average[:, None] + x.average[None]) + shift**2
     near = factor**2 * x.near + 2 * factor * shift * x.average[:, None] + shift**2
@@ -223,7 +239,7 @@ def add(x: Any, y: Any, *, alpha: float = 1) -> State:
         return y
     if x.second is y.second and same(x.codes, y.codes):
         f, g = x.function or (lambda z: z), y.function or (lambda z: z)
-        return State.of(x.codes, x.second, x.average, x.near, lambda z: f(z) + g(z), x.gains)
+        return State.of(x.codes, x.second, x.average, x.near, lambda z: f(z) + g(z), x.gains, x.draw)
     return _sum(x.settled(), y.settled())
 
 
@@ -264,7 +280,7 @@ def mul(x: Any, y: Any) -> State:
         y = lifted(y, x)
     if x.second is y.second and same(x.codes, y.codes):
         f, g = x.function or (lambda z: z), y.function or (lambda z: z)
-        return State.of(x.codes, x.second, x.average, x.near, lambda z: f(z) * g(z), x.gains)
+        return State.of(x.codes, x.second, x.average, x.near, lambda z: f(z) * g(z), x.gains, x.draw)
     x, y = x.settled(), y.settled()
     index, a, b = joined(x, y)
     near_x, near_y = x.near[a], y.near[b]
@@ -329,7 +345,7 @@ def linear(x: State, weight: Tensor, bias: Tensor | None = None) -> State:
     )
     index = (rows // CHANNELS) * CHANNELS + others * len(weight) + torch.arange(len(weight))
     gain = gain_of(weight, weight.shape[1])
-    return biased(State.of(index, gain * x.second, None, gain * x.near), bias)
+    return biased(State.of(index, gain * x.second, None, gain * x.near), bias).fresh(len(weight))
 
 
 def _over_positions(x: State, weight: Tensor, bias: Tensor | None, dim: int = -1) -> State:

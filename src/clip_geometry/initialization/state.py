@@ -6,10 +6,37 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from clip_geometry.initialization.moments import Function, activated
+from clip_geometry.initialization.moments import Function, activated, root
 from clip_geometry.registry import InputError
 
+WIDE = 512  # channels; a wider layer counts as infinitely wide
 CHANNELS = 1 << 32  # an element's code is site * CHANNELS + channel
+
+
+class Draw:
+    """The channels of a layer that is not wide, drawn where they are needed, once for all that take them.
+
+    channels: their number. shared: None, or the share of a map's moments that each channel's own factor scales, in
+    a convolution of each channel alone.
+    """
+
+    def __init__(self, channels: int, shared: float | None, generator: torch.Generator):
+        self.channels, self.shared, self.generator = channels, shared, generator
+        self.scales: Tensor | None = None
+        self.values: Tensor | None = None
+
+    def normal(self, rows: int) -> Tensor:
+        return torch.randn(rows, self.channels, generator=self.generator, dtype=torch.float64)
+
+    def of(self, second: Tensor, average: Tensor) -> tuple[Tensor, Tensor]:
+        """(values, scales): Gaussian values (sites, channels) of these moments, and the scale of each channel."""
+        if self.values is None or self.scales is None:
+            self.scales = torch.ones(self.channels, dtype=torch.float64)
+            if self.shared is not None:
+                self.scales = (self.shared * self.normal(1)[0].square() + 1 - self.shared).sqrt()
+            centered = root(second - torch.outer(average, average)) @ self.normal(len(second))
+            self.values = average[:, None] + centered * self.scales
+        return self.values, self.scales
 
 
 class State(Tensor):
@@ -23,6 +50,8 @@ class State(Tensor):
     near: (sites, lags), for maps that are larger than their grid of sites: mean products of positions 1, 2, 4, … apart.
     function: applied to every element.
     gains: factors of the second moments that differ between channels, as (share of the channels, factor); None: all 1.
+    draw: of the channels, in a layer that is not wide; the moments are then those that they have on average.
+    generator: of draws; None: all layers count as infinitely wide.
     """
 
     codes: Tensor
@@ -31,18 +60,21 @@ class State(Tensor):
     near: Tensor
     function: Function | None
     gains: tuple[tuple[float, float], ...] | None
+    draw: Draw | None
+    generator: ClassVar[torch.Generator | None] = None
     rules: ClassVar[dict[str, Callable[..., Any]]] = {}
 
     @classmethod
     def of(
         cls, index: Tensor, second: Tensor, mean: Tensor | None = None, near: Tensor | None = None,
         function: Function | None = None, gains: tuple[tuple[float, float], ...] | None = None,
+        draw: Draw | None = None,
     ) -> Self:  # fmt: skip
         self = torch.zeros(()).expand(index.shape).as_subclass(cls)
         self.codes, self.second = index, second
         self.average = second.new_zeros(len(second)) if mean is None else mean
         self.near = second.new_zeros(len(second), 0) if near is None else near
-        self.function, self.gains = function, gains
+        self.function, self.gains, self.draw = function, gains, draw
         return self
 
     @classmethod
@@ -57,16 +89,39 @@ class State(Tensor):
 
     def with_codes(self, index: Tensor) -> "State":
         """The same values in another shape or selection."""
-        return State.of(index, self.second, self.average, self.near, self.function, self.gains)
+        return State.of(index, self.second, self.average, self.near, self.function, self.gains, self.draw)
 
     def then(self, function: Function) -> "State":
         """After an elementwise function."""
         before = self.function
         composed = function if before is None else lambda z: function(before(z))
-        return State.of(self.codes, self.second, self.average, self.near, composed, self.gains)
+        return State.of(self.codes, self.second, self.average, self.near, composed, self.gains, self.draw)
+
+    def fresh(self, channels: int, shared: float | None = None) -> "State":
+        """After new weights: of as many channels as there are, unless all layers count as wide."""
+        if State.generator is None or channels > WIDE:
+            return self
+        draw = Draw(channels, shared, State.generator)
+        return State.of(self.codes, self.second, self.average, self.near, self.function, self.gains, draw)
+
+    def _drawn(self, draw: Draw) -> "State":
+        values, scales = draw.of(self.second, self.average)
+        function = self.function or (lambda z: z)
+        found = function(values)
+        mean = self.average[:, None]
+        variance = (self.second.diagonal()[:, None] - mean.square()).clamp(min=0)
+        rho = ((self.near - mean.square()) / variance.clamp(min=1e-36)).clamp(-1, 1)
+        near = torch.zeros_like(self.near)
+        for lag in range(near.shape[1]):
+            r = rho[:, lag : lag + 1]
+            other = mean + r * (values - mean) + (variance * (1 - r.square())).sqrt() * scales * draw.normal(len(values))
+            near[:, lag] = (found * function(other)).mean(1)
+        return State.of(self.codes, found @ found.T / draw.channels, found.mean(1), near)
 
     def settled(self) -> "State":
         """With its function applied to the moments; from here on its values count as Gaussian again."""
+        if self.draw is not None:
+            return self._drawn(self.draw)
         if self.function is None:
             return self
         second, average, near = (torch.zeros_like(each) for each in (self.second, self.average, self.near))

@@ -42,9 +42,7 @@ class ImageStatistics:
     def sample(self, n: int, side: int, *, seed: int = 0) -> Tensor:
         """(n, 3, side, side): examples, at most as many as there are, or random images of these moments in [0, 1]."""
         if self.examples is not None:
-            chosen = self.examples[
-                torch.arange(min(n, len(self.examples))) * len(self.examples) // min(n, len(self.examples))
-            ]
+            chosen = self.examples[_typical(self.examples, n)]
             return F.interpolate(chosen, (side, side), mode="bicubic", antialias=True, align_corners=False).clamp(0, 1)
         generator = torch.Generator().manual_seed(seed)
 
@@ -170,6 +168,26 @@ def text_statistics(captions: Iterable[str]) -> TextStatistics:
     counts = np.unique([word for each in words for word in each], return_counts=True)[1]
     shares = counts / counts.sum() if len(counts) else np.zeros(1)
     return TextStatistics(float(lengths.mean()), float(lengths.std(ddof=1)), float((shares**2).sum()))
+
+
+def _typical(images: Tensor, n: int) -> Tensor:
+    """Indices of n images, the set of 500 random ones whose products at three scales are most like those of all."""
+    if n >= len(images):
+        return torch.arange(len(images))
+    generator = torch.Generator().manual_seed(0)
+    sets = torch.stack([torch.randperm(len(images), generator=generator)[:n] for _ in range(500)])
+    distances = torch.zeros(len(sets), dtype=torch.float64)
+    for side in (1, 4, 16):
+        rows = F.adaptive_avg_pool2d(images - images.mean((0, 2, 3), keepdim=True), side).flatten(1).double()
+        products = rows @ rows.T
+        for values in (products, products / torch.outer(*(products.diagonal().sqrt().clamp(min=1e-12),) * 2)):
+            own = values.diagonal()
+            scale = own.mean()
+            pairs = values[sets[:, :, None], sets[:, None, :]].sum((1, 2))
+            spread = (pairs - own[sets].sum(1)) / (n * (n - 1)) if n > 1 else torch.zeros(len(sets)).double()
+            whole = (values.sum() - own.sum()) / (len(images) * (len(images) - 1))
+            distances += ((spread - whole) / scale).square() + (own[sets].mean(1) / scale - 1).square()
+    return sets[distances.argmin()].sort().values
 
 
 def _square(image: Any, size: int) -> Tensor:

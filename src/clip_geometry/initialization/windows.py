@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from clip_geometry.initialization.rules import affine, biased, gain_of, rule
-from clip_geometry.initialization.state import CHANNELS, State, new_index
+from clip_geometry.initialization.state import CHANNELS, Draw, State, new_index
 from clip_geometry.registry import InputError
 
 MOST_PLACES = 7  # sites along a side of a feature map; a larger map has as many cells, of several positions
@@ -27,24 +27,30 @@ def conv2d(
     second, near, sites = window.taken(x)
     gain = gain_of(weight, weight[0].numel())
     found = State.of(new_index(sites, len(weight), 1), gain * second, None, gain * near)
-    if weight.shape[1] == 1 and groups > 1 and bias is None:
-        found.gains = _depthwise_gains(found, near, weight.shape[2] * weight.shape[3])
-    return biased(found, bias)
+    shared = None
+    if weight.shape[1] == 1 and groups > 1:
+        shared = _shared(found, near, weight.shape[2] * weight.shape[3])
+        if bias is None:
+            found.gains = _depthwise_gains(shared)
+    return biased(found, bias).fresh(len(weight), shared)
 
 
-def _depthwise_gains(x: State, near: Tensor, taps: int) -> tuple[tuple[float, float], ...]:
-    """Each channel has few weights of its own, whose sum is the factor of a smooth map: its square is chi-squared."""
+def _shared(x: State, near: Tensor, taps: int) -> float:
+    """Share of the moments that the sum of a channel's own few weights scales: all of them in a smooth map."""
     diagonal = x.second.diagonal()
     if near.shape[1]:
         correlation = float(x.near[:, 0].sum() / diagonal.sum()) if float(diagonal.sum()) else 0.0
     else:
         sites = x.sites[:, 0]
         if sites.shape[2] < 2:
-            return ((1.0, 1.0),)
+            return 0.0
         pairs = x.second[sites[:, :, :-1], sites[:, :, 1:]]
         correlation = float(pairs.mean() / diagonal.mean()) if float(diagonal.sum()) else 0.0
-    shared = min(max(correlation, 0.0), 1.0) * (1 - 1 / taps) + 1 / taps
-    # nodes and weights of the quadrature of z² with five points
+    return min(max(correlation, 0.0), 1.0) * (1 - 1 / taps) + 1 / taps
+
+
+def _depthwise_gains(shared: float) -> tuple[tuple[float, float], ...]:
+    """The factor of each channel is chi-squared: nodes and weights of the quadrature of z² with five points."""
     nodes = ((8 / 15, 0.0), (0.4441519, 1.8377223), (0.0225147, 8.1622777))
     return tuple((weight, shared * square + 1 - shared) for weight, square in nodes)
 
@@ -163,7 +169,8 @@ def _spread(second: Tensor, shape: tuple[int, ...], axis: int, variance: float) 
 
 def grid_of(sites: Tensor) -> tuple[int, int]:
     """Number of different sites along the height and width of a map (n, height, width)."""
-    return len(torch.unique(sites[0, :, 0])), len(torch.unique(sites[0, 0, :]))
+    row, column = sites[0, sites.shape[1] // 2], sites[0, :, sites.shape[2] // 2]  # not of the padding
+    return len(torch.unique(column)), len(torch.unique(row))
 
 
 def places_of(sites: Tensor, grid: tuple[int, int]) -> Tensor:
@@ -233,6 +240,7 @@ def max_pool2d(
     """
     window = Window.of(kernel_size, stride, padding, dilation)
     raw = State.of(x.codes, x.second, x.average, x.near)
+
     second, near, found = window.taken(raw, ceil_mode)
     sites = raw.sites[:, 0]
     grid = grid_of(sites)
@@ -259,6 +267,7 @@ def max_pool2d(
     return State.of(
         new_index(found, x.codes.shape[1], 1), centered + torch.outer(new_mean, new_mean), new_mean,
         centered_near + new_mean.square()[:, None], x.function, x.gains,
+        x.draw and Draw(x.draw.channels, x.draw.shared, x.draw.generator),
     )  # fmt: skip
 
 
