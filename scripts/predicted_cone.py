@@ -5,8 +5,8 @@ python scripts/predicted_cone.py IMAGES CAPTIONS --only resnet18 open_clip:ViT-B
 
 Fresh models embed the first 16 images or captions with --seeds initializations; the prediction takes the statistics of
 the same, and never runs a model on them. FILE is appended to, and what it has is skipped. The architectures are in
-predicted_cone.json: the rules were worked out on those of `development`, and those of `held_out` were chosen before any
-of them was measured.
+predicted_cone.json: the rules were worked out on those of `development`, mended where those of `looked_at` had shown
+them wrong, and left alone after any of `held_out` was measured.
 """
 
 import argparse
@@ -66,7 +66,7 @@ def compared(name: str, data: dict[str, Any], statistics: dict[str, Any], seeds:
     started = time.monotonic()
     try:
         cone = cg.predicted_cone(architecture, statistics[modality], modality=modality)
-        row |= {"predicted": round(cone.average_cosine, 4), "inputs": cone.inputs}
+        row |= {"predicted": round(cone.average_cosine, 4), "spread": round(cone.deviation, 4), "inputs": cone.inputs}
     except cg.InputError as error:
         row |= {"predicted": None, "note": str(error)}
     row["seconds"] = round(time.monotonic() - started, 1)

@@ -319,19 +319,29 @@ def family(row: Mapping[str, Any]) -> str:
 
 def predicted_numbers() -> Numbers:
     rows = [row for row, _ in rows_of("findings/records")["predicted_cone"]]
-    near = {row["architecture"]: row["predicted"] is not None and abs(row["predicted"] - row["measured"]) <= 0.05
-            for row in rows}  # fmt: skip
-    groups = {group: [row for row in rows if row["group"] == group] for group in ("development", "held_out")}
+
+    def within(row: Mapping[str, Any], errors: int = 0) -> bool:
+        """Within 0.05 of the measured mean, or of it and so many of its standard errors over seeds."""
+        if row["predicted"] is None:
+            return False
+        return abs(row["predicted"] - row["measured"]) <= 0.05 + errors * row["deviation"] / row["seeds"] ** 0.5
+
+    groups = {group: [row for row in rows if row["group"] == group] for group in ("development", "looked_at",
+                                                                                  "held_out")}  # fmt: skip
     errors = [abs(row["predicted"] - row["measured"]) for row in rows if row["predicted"] is not None]
     return Numbers(
-        rows=sorted(rows, key=lambda row: row["measured"]), near=near, groups=groups,
-        within={group: sum(near[row["architecture"]] for row in chosen) for group, chosen in groups.items()},
+        rows=sorted(rows, key=lambda row: row["measured"]), groups=groups,
+        within={group: sum(map(within, chosen)) for group, chosen in groups.items()},
+        settled={group: sum(within(row, 2) for row in chosen) for group, chosen in groups.items()},
         median=float(np.median(errors)), first=rows[0], families={row["architecture"]: family(row) for row in rows},
         planned=sum(map(len, json.loads((ROOT / "scripts" / "predicted_cone.json").read_text("utf-8")).values())),
         least=min(row["inputs"] for row in rows if row["predicted"] is not None),
         most=max(row["inputs"] for row in rows if row["predicted"] is not None),
+        few=min(row["seeds"] for row in rows), many=max(row["seeds"] for row in rows),
+        earlier=sum(row.get("spread") is None for row in rows),
         unruled=[row for row in rows if row["predicted"] is None],
-        outside=[row for row in rows if not near[row["architecture"]] and row["predicted"] is not None],
+        outside=[row for row in rows if not within(row) and row["predicted"] is not None],
+        scattered=[row for row in rows if max(row.get("spread") or 0, row["deviation"]) > 0.05],
     )  # fmt: skip
 
 
@@ -343,7 +353,7 @@ def predicted_figure(numbers: Numbers) -> Figure:
         chosen = [row for row in numbers.rows if family(row) == name and row["predicted"] is not None]
         axes.errorbar(
             [row["measured"] for row in chosen], [row["predicted"] for row in chosen],
-            xerr=[row["deviation"] for row in chosen], fmt=marker, color=color, markersize=4.5, elinewidth=0.8,
+            xerr=[row["deviation"] for row in chosen], yerr=[row.get("spread") or 0 for row in chosen], fmt=marker, color=color, markersize=4.5, elinewidth=0.8,
             label=name,
         )  # fmt: skip
     for row in numbers.outside:

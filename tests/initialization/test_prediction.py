@@ -1,5 +1,6 @@
 """Whole architectures, small ones of timm and open_clip."""
 
+import math
 from statistics import fmean
 
 import pytest
@@ -31,8 +32,17 @@ def test_fresh_models_scatter_about_the_prediction(name):
     assert name in str(found)
 
 
+def test_draws_scatter_and_infinite_width_does_not():
+    drawn, wide = cg.predicted_cone("test_resnet", draws=2), cg.predicted_cone("test_resnet", draws=0)
+    assert drawn.deviation > 0 and "of one seed" in str(drawn)
+    assert math.isnan(wide.deviation) and "of one seed" not in str(wide)
+    assert drawn == cg.predicted_cone("test_resnet", draws=2)
+
+
 def test_text_and_zero_biases():
-    found = [cg.predicted_cone("open_clip:ViT-S-32-alt", modality="text", zero_bias=zero) for zero in (False, True)]
+    found = [
+        cg.predicted_cone("open_clip:ViT-S-32-alt", modality="text", zero_bias=zero, draws=0) for zero in (False, True)
+    ]
     assert [each.modality for each in found] == ["text", "text"]
     assert found[0].average_cosine != found[1].average_cosine
     assert found[0].average_cosine == pytest.approx(found[1].average_cosine, abs=0.05)
@@ -44,6 +54,7 @@ def test_text_and_zero_biases():
         ({"architecture": "resnet8000"}, "timm has no model"),
         ({"architecture": "open_clip:ViT-B-33"}, "open_clip has no model"),
         ({"architecture": "resnet18", "modality": "text"}, "no text tower"),
+        ({"architecture": "test_resnet", "draws": -1}, "draws is -1"),
         ({"architecture": "test_resnet", "statistics": cg.text_statistics(["a b", "c d"])}, "expected ImageStatistics"),
         ({"architecture": "open_clip:xlm-roberta-base-ViT-B-32", "modality": "text"}, "has to be downloaded"),
     ],

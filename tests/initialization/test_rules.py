@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from clip_geometry.initialization import attention
 from clip_geometry.initialization.inputs import Pixels
+from clip_geometry.initialization.state import State
 from clip_geometry.registry import InputError
 
 assert attention
@@ -149,6 +150,80 @@ def test_a_large_map_is_followed_on_a_grid():
     torch.manual_seed(0)
     found, expected = predicted(build().eval(), x), drawn(build, x)
     assert difference(found, expected) < 0.05
+
+
+def test_an_explicit_padding_is_that_of_the_convolution():
+    """Where each position is a site, and where a site is a cell."""
+    x = pixels()
+    for size in (12, 96):
+        wide = F.interpolate(x, (size, size), mode="bilinear")
+        moments = []
+        for explicit in (True, False):
+            torch.manual_seed(0)
+            padding = [nn.ZeroPad2d(1)] if explicit else []
+            module = conv(
+                nn.Conv2d(3, 64, 3, 2, 1), nn.ReLU(), *padding, nn.Conv2d(64, 64, 3, padding=0 if explicit else 1)
+            )
+            moments.append(predicted(module, wide))
+        assert torch.allclose(*moments, rtol=1e-9)
+
+
+class OverChannels(nn.Module):
+    """Channels that attend to channels, as in XCiT and EdgeNeXt, whose logits are bounded by the temperature."""
+
+    def __init__(self, width=512, heads=32):
+        super().__init__()
+        self.patch, self.norm = nn.Conv2d(3, width, 2, 2), nn.LayerNorm(width)
+        self.qkv, self.out, self.heads = nn.Linear(width, 3 * width), nn.Linear(width, width), heads
+
+    def forward(self, x):
+        x = self.norm(self.patch(x).flatten(2).transpose(1, 2))
+        n, tokens, width = x.shape
+        q, k, v = self.qkv(x).reshape(n, tokens, 3, self.heads, width // self.heads).permute(2, 0, 3, 4, 1).unbind(0)
+        logits = 2.0 * F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).transpose(-2, -1)
+        mixed = logits.softmax(-1) @ v
+        return self.out(mixed.permute(0, 3, 1, 2).reshape(n, tokens, width)).mean(1)
+
+
+def test_channels_that_attend_to_channels():
+    x = pixels()
+    torch.manual_seed(0)
+    found, expected = predicted(OverChannels().eval(), x), drawn(OverChannels, x, 12)
+    assert difference(found, expected) < 0.05
+    assert float((found.diagonal() / expected.diagonal()).log().abs().max()) < 0.35
+
+
+def narrow():
+    """Eight channels: a seed is far from infinite width, and so is the mean over seeds."""
+    layers = nn.Sequential(
+        nn.Conv2d(3, 8, 3, 2, 1, bias=False), nn.Hardswish(), nn.Conv2d(8, 8, 3, 1, 1, groups=8, bias=False),
+        nn.Hardswish(), nn.Conv2d(8, 16, 1, bias=False), nn.Hardswish(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+    )  # fmt: skip
+    for layer, variance in zip(layers[:5:2], (2 / 72, 2 / 9, 2 / 16), strict=True):
+        nn.init.normal_(layer.weight, 0, variance**0.5)
+    return layers
+
+
+def test_narrow_networks_scatter_as_predicted():
+    """Mean and deviation of the cosine over seeds, within three standard errors."""
+    x, found, measured = 2 * pixels(8, 12), [], []
+    off = ~torch.eye(8, dtype=torch.bool)
+    try:
+        for seed in range(48):
+            torch.manual_seed(seed)
+            module = narrow()
+            State.generator = torch.Generator().manual_seed(seed)
+            found.append(cosines(predicted(module, x))[off].mean())
+            State.generator = None
+            with torch.no_grad():
+                rows = module(x).double()
+            measured.append(cosines(rows @ rows.T)[off].mean())
+    finally:
+        State.generator = None
+    a, b = torch.stack(found), torch.stack(measured)
+    assert float(b.std()) > 0.05
+    assert abs(float(a.mean() - b.mean())) < 3 * float(((a.var() + b.var()) / len(a)).sqrt()) + 0.02
+    assert 0.6 < float(a.std() / b.std()) < 1.6
 
 
 def test_an_operation_without_a_rule_is_named():

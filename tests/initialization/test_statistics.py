@@ -23,6 +23,18 @@ def test_examples_stand_for_the_images():
     assert found.within[0][0] == pytest.approx(0, abs=1e-12)
 
 
+def test_few_of_the_examples_are_typical():
+    """Their mean cosine about the common mean is that of all, which that of four random ones mostly is not."""
+    shades = np.linspace(0, 1, 16) ** 3
+    found = cg.image_statistics([np.full((32, 32, 3), shade) for shade in shades])
+
+    def cosine(rows):
+        rows = torch.nn.functional.normalize(rows - found.examples.mean(), dim=1)
+        return float(((rows @ rows.T).sum() - len(rows)) / (len(rows) * (len(rows) - 1)))
+
+    assert cosine(found.sample(4, 8).flatten(1)) == pytest.approx(cosine(found.examples.flatten(1)), abs=0.05)
+
+
 def test_captions():
     found = cg.text_statistics(["a red cube", "a blue ball on a mat"])
     assert (found.length, found.repeated) == (4.5, pytest.approx((9 + 6) / 81))

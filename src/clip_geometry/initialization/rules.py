@@ -211,6 +211,9 @@ def _scalar(value: Any) -> float | None:
 
 
 def affine(x: State, factor: float, shift: float) -> State:
+    if factor == 0:  # as the last normalization of a residual branch often has it
+        moment = torch.full_like(x.second, shift**2)
+        return State.of(x.codes, moment, torch.full_like(x.average, shift), torch.full_like(x.near, shift**2))
     if x.function is not None or x.draw is not None:
         return x.then(lambda z: factor * z + shift)
     second = factor**2 * x.second + factor * shift * (x.average[:, None] + x.average[None]) + shift**2

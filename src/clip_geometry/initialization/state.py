@@ -10,6 +10,7 @@ from clip_geometry.initialization.moments import Function, activated, root
 from clip_geometry.registry import InputError
 
 WIDE = 512  # channels; a wider layer counts as infinitely wide
+MANY = 1000  # sites; drawing the channels of more of them takes too long
 CHANNELS = 1 << 32  # an element's code is site * CHANNELS + channel
 
 
@@ -99,7 +100,7 @@ class State(Tensor):
 
     def fresh(self, channels: int, shared: float | None = None) -> "State":
         """After new weights: of as many channels as there are, unless all layers count as wide."""
-        if State.generator is None or channels > WIDE:
+        if State.generator is None or channels > WIDE or len(self.second) > MANY:
             return self
         draw = Draw(channels, shared, State.generator)
         return State.of(self.codes, self.second, self.average, self.near, self.function, self.gains, draw)
@@ -209,9 +210,12 @@ def lifted(value: Tensor, like: State) -> State:
     channels = [d for d in like.channel_dims if value.shape[d] > 1]
     places = [d for d in range(value.ndim) if d not in channels]
     rows = value.permute(*places, *channels).reshape(int(torch.tensor([value.shape[d] for d in places]).prod()), -1)
+    sites = torch.arange(len(rows))
+    if len(rows) > MANY:  # such as positions that are given to each input
+        rows, sites = torch.unique(rows, dim=0, return_inverse=True)
     second, mean = rows @ rows.T / rows.shape[1], rows.mean(1)
     shape = [1 if d in channels else value.shape[d] for d in range(value.ndim)]
-    sites = torch.arange(len(rows)).view(shape)
+    sites = sites.view(shape)
     shape = torch.broadcast_shapes(value.shape, like.codes.shape)
     index = (sites * CHANNELS).expand(shape) + like.codes.expand(shape) % CHANNELS
     return State.of(index, second, mean)
@@ -231,6 +235,14 @@ def joined(a: State, b: State) -> tuple[Tensor, Tensor, Tensor]:
         every = torch.arange(len(a.second))
         return wide.codes, every, every
     codes, inverse = torch.unique(site_a * len(b.second) + site_b, return_inverse=True)
+    if len(codes) > max(MANY, len(a.second), len(b.second)):  # a cell of a coarse map has positions of several values
+        first = a if len(a.second) >= len(b.second) else b
+        larger = codes // len(b.second) if first is a else codes % len(b.second)
+        places = [(larger == site).nonzero()[:, 0] for site in torch.unique(larger)]
+        index = torch.empty_like(codes)
+        for k, place in enumerate(places):
+            index[place] = k
+        codes, inverse = codes[torch.stack([place[len(place) // 2] for place in places])], index[inverse]
     index = inverse * CHANNELS + wide.codes % CHANNELS
     return index, codes // len(b.second), codes % len(b.second)
 
