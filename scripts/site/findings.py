@@ -353,7 +353,8 @@ def predicted_figure(numbers: Numbers) -> Figure:
         chosen = [row for row in numbers.rows if family(row) == name and row["predicted"] is not None]
         axes.errorbar(
             [row["measured"] for row in chosen], [row["predicted"] for row in chosen],
-            xerr=[row["deviation"] for row in chosen], yerr=[row.get("spread") or 0 for row in chosen], fmt=marker, color=color, markersize=4.5, elinewidth=0.8,
+            xerr=[row["deviation"] for row in chosen],
+            yerr=[row.get("spread") or 0 for row in chosen], fmt=marker, color=color, markersize=4.5, elinewidth=0.8,
             label=name,
         )  # fmt: skip
     for row in numbers.outside:

@@ -100,7 +100,8 @@ def _attended_channels(query: State, key: State, value: State, scale: float) -> 
 
     The logits of different pairs of channels are nearly independent Gaussians with the covariance
     c_ab = scale² Σ_mn Q_ab(m, n) K_ab(m, n) of inputs a and b, and a softmax over C of them leaves E A_a A_b of
-    exp(c_ab) / C², so that the values' products come out times exp(c_ab) / C, but for those of their mean.
+    exp(c_ab) / C², so that the values' products come out times exp(c_ab) / C, but for those of their mean. Good for
+    temperatures of about 1, with which these models begin: larger logits of few tokens are not Gaussian.
     """
     query, key, value = (each.unmixed() for each in (query, key, value))
     if query.codes.ndim < 3:
@@ -109,7 +110,9 @@ def _attended_channels(query: State, key: State, value: State, scale: float) -> 
 
     def counts(x: State) -> Tensor:  # (inputs, sites)
         rows = x.sites.expand(inputs, *x.sites.shape[1:]).reshape(inputs, -1)
-        return x.second.new_zeros(inputs, len(x.second)).scatter_add_(1, rows, torch.ones_like(rows, dtype=torch.double))
+        return x.second.new_zeros(inputs, len(x.second)).scatter_add_(
+            1, rows, torch.ones_like(rows, dtype=torch.double)
+        )
 
     if not torch.equal(query.sites, key.sites):
         raise InputError("there is no rule for attention over channels of one map to those of another")

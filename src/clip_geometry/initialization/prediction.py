@@ -162,9 +162,8 @@ def _tower(architecture: str, modality: str, seed: int) -> _Tower:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         model: Any = timm.create_model(name, pretrained=False, num_classes=0)
-    return _images(
-        model.eval(), model.pretrained_cfg["input_size"][-1], model.pretrained_cfg["mean"], model.pretrained_cfg["std"]
-    )
+    data = model.pretrained_cfg
+    return _images(model.eval(), data["input_size"][-1], data["mean"], data["std"], data.get("crop_pct") or 1.0)
 
 
 def _of_open_clip(name: str, modality: str, seed: int) -> _Tower:
@@ -188,9 +187,13 @@ def _of_open_clip(name: str, modality: str, seed: int) -> _Tower:
     return _Tower(tower, model.encode_text, lambda statistics, seed: _captions(statistics, seed, length, vocabulary))
 
 
-def _images(model: Any, size: int, mean: Any, std: Any) -> _Tower:
+def _images(model: Any, size: int, mean: Any, std: Any, crop: float = 1.0) -> _Tower:
+    """crop: Share of an image's side that the model's own preparation keeps."""
+
     def inputs(statistics: ImageStatistics, seed: int) -> Tensor:
-        pixels = statistics.sample(_number(model, size), size, seed=seed)
+        whole = math.floor(size / crop)
+        edge = (whole - size) // 2
+        pixels = statistics.sample(_number(model, size), whole, seed=seed)[..., edge : edge + size, edge : edge + size]
         centers, scales = (torch.tensor(each).view(1, 3, 1, 1) for each in (mean, std))
         return ((pixels - centers) / scales).as_subclass(Pixels)
 

@@ -115,7 +115,8 @@ class State(Tensor):
         near = torch.zeros_like(self.near)
         for lag in range(near.shape[1]):
             r = rho[:, lag : lag + 1]
-            other = mean + r * (values - mean) + (variance * (1 - r.square())).sqrt() * scales * draw.normal(len(values))
+            apart = (variance * (1 - r.square())).sqrt() * scales * draw.normal(len(values))
+            other = mean + r * (values - mean) + apart
             near[:, lag] = (found * function(other)).mean(1)
         return State.of(self.codes, found @ found.T / draw.channels, found.mean(1), near)
 
