@@ -14,7 +14,8 @@ docs/findings/records/ has rows of three runs, written by scripts/record_run.py 
   --label zero_bias {measure: average_cosine, model_options.zero_bias: true, at.operation: projection}
 - configs/rudman2024/stability.yaml: {measure: stability.bias, dataset: [Gaussian, heavy-tailed],
   at.estimator: [isoscore, "isoscore[unbiased]"]}
-and the output of scripts/held_out_pairs.py, scripts/class_means.py and scripts/predicted_cone.py with --json.
+the whole table of configs/repairs.yaml (record_run.py --table), and the output of scripts/held_out_pairs.py,
+scripts/class_means.py and scripts/predicted_cone.py with --json.
 """
 
 import argparse
@@ -33,6 +34,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import clip_geometry as cg
+from clip_geometry.experiments.repair_table.figures import draw, short, tell
+from clip_geometry.experiments.repair_table.measuring import MEASURES
+from clip_geometry.experiments.repair_table.summary import summary
+from clip_geometry.experiments.repair_table.table import from_compact
 from clip_geometry.ledger import published, read_recorded
 from clip_geometry.ledger.comparing import flat, matches
 from clip_geometry.report.numbers import plus_minus
@@ -319,29 +324,19 @@ def family(row: Mapping[str, Any]) -> str:
 
 def predicted_numbers() -> Numbers:
     rows = [row for row, _ in rows_of("findings/records")["predicted_cone"]]
-
-    def within(row: Mapping[str, Any], errors: int = 0) -> bool:
-        """Within 0.05 of the measured mean, or of it and so many of its standard errors over seeds."""
-        if row["predicted"] is None:
-            return False
-        return abs(row["predicted"] - row["measured"]) <= 0.05 + errors * row["deviation"] / row["seeds"] ** 0.5
-
-    groups = {group: [row for row in rows if row["group"] == group] for group in ("development", "looked_at",
-                                                                                  "held_out")}  # fmt: skip
+    near = {row["architecture"]: row["predicted"] is not None and abs(row["predicted"] - row["measured"]) <= 0.05
+            for row in rows}  # fmt: skip
+    groups = {group: [row for row in rows if row["group"] == group] for group in ("development", "held_out")}
     errors = [abs(row["predicted"] - row["measured"]) for row in rows if row["predicted"] is not None]
     return Numbers(
-        rows=sorted(rows, key=lambda row: row["measured"]), groups=groups,
-        within={group: sum(map(within, chosen)) for group, chosen in groups.items()},
-        settled={group: sum(within(row, 2) for row in chosen) for group, chosen in groups.items()},
+        rows=sorted(rows, key=lambda row: row["measured"]), near=near, groups=groups,
+        within={group: sum(near[row["architecture"]] for row in chosen) for group, chosen in groups.items()},
         median=float(np.median(errors)), first=rows[0], families={row["architecture"]: family(row) for row in rows},
         planned=sum(map(len, json.loads((ROOT / "scripts" / "predicted_cone.json").read_text("utf-8")).values())),
         least=min(row["inputs"] for row in rows if row["predicted"] is not None),
         most=max(row["inputs"] for row in rows if row["predicted"] is not None),
-        few=min(row["seeds"] for row in rows), many=max(row["seeds"] for row in rows),
-        earlier=sum(row.get("spread") is None for row in rows),
         unruled=[row for row in rows if row["predicted"] is None],
-        outside=[row for row in rows if not within(row) and row["predicted"] is not None],
-        scattered=[row for row in rows if max(row.get("spread") or 0, row["deviation"]) > 0.05],
+        outside=[row for row in rows if not near[row["architecture"]] and row["predicted"] is not None],
     )  # fmt: skip
 
 
@@ -353,8 +348,7 @@ def predicted_figure(numbers: Numbers) -> Figure:
         chosen = [row for row in numbers.rows if family(row) == name and row["predicted"] is not None]
         axes.errorbar(
             [row["measured"] for row in chosen], [row["predicted"] for row in chosen],
-            xerr=[row["deviation"] for row in chosen],
-            yerr=[row.get("spread") or 0 for row in chosen], fmt=marker, color=color, markersize=4.5, elinewidth=0.8,
+            xerr=[row["deviation"] for row in chosen], fmt=marker, color=color, markersize=4.5, elinewidth=0.8,
             label=name,
         )  # fmt: skip
     for row in numbers.outside:
@@ -624,6 +618,20 @@ def least_squares_figure(numbers: Numbers) -> Figure:
     return figure
 
 
+# --- the repair table ---
+
+
+def repairs_numbers() -> Numbers:
+    table = from_compact([row for row, _ in rows_of("findings/records")["repairs"]])
+    found = summary(table)
+    free = [short(name) for name in found.free]
+    return Numbers(table=table, found=found, said=tell(table), titles=MEASURES, free=free, best=short(found.best))
+
+
+def repairs_figure(numbers: Numbers) -> Figure:
+    return draw(numbers.table)
+
+
 # --- articles ---
 
 
@@ -644,6 +652,7 @@ ARTICLES = {
     "least-squares-and-prompts": Article(least_squares_numbers, least_squares_figure),
     "clusters-of-random-labels": Article(shuffled_numbers, shuffled_figure),
     "intrinsic-dimension": Article(dimension_numbers, dimension_figure),
+    "repair-table": Article(repairs_numbers, repairs_figure),
 }
 
 

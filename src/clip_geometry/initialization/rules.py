@@ -102,7 +102,7 @@ def _padded(x: State, dim: int, before: int, after: int, repeated: bool) -> Stat
     if dim in x.channel_dims:
         raise InputError("there is no rule for a padding of channels")
     lines = x.sites.movedim(dim, 0).reshape(size, -1)
-    if repeated or len(torch.unique(lines[:, lines.shape[1] // 2])) < size:
+    if repeated or len(torch.unique(lines, dim=0)) < size:
         places = torch.arange(-before, size + after).clamp(0, size - 1)
         return x.with_codes(x.codes.index_select(dim, places))
     new = len(x.second) + torch.arange(before + after)
