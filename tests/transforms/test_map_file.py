@@ -25,6 +25,14 @@ PIPELINES = [
     "procrustes(completion=lapack)[image-to-text],normalize",
     "least_squares(rcond=1e-06)[text-to-image],whiten(2)[pooled],normalize",
     "center[pooled],normalize,pca(2)[pooled]",
+    "normalize,realign[text-to-image]",
+    "normalize,realign(centroid=false)[text-to-image],normalize",
+    "normalize,aniso_align(2)[text-to-image]",
+    "mutual_neighbors(3, sigma=2.0)[text-to-image],center[pooled]",
+    "normalize,combat,normalize",
+    "combat[text-to-image]",
+    "harmony(k=2, theta=1.0)",
+    "isoclip(1, 1),normalize",
 ]
 
 

@@ -23,13 +23,25 @@ from clip_geometry.registry import InputError
 from clip_geometry.transforms import (
     PCA,
     AllButTheTop,
+    AnisoAlign,
     Center,
     ClusterCenter,
+    ComBat,
     Compose,
+    Conceptor,
+    GaussianTransport,
+    GromovWasserstein,
+    Harmony,
+    IsoCLIP,
     LeastSquares,
+    MiniVec2Vec,
+    MutualNeighbors,
     Normalize,
     Procrustes,
+    ReAlign,
+    Ridge,
     Scale,
+    Sinkhorn,
     Whiten,
     transforms,
 )
@@ -42,25 +54,53 @@ def _onto(x):
         return x  # of what is no matrix, which `fit` finds before it looks at the target
 
 
-class ProcrustesOntoRows(Procrustes):
-    """On a target of rows, where the checks have labels."""
+class OntoRows:
+    """Fitted on a second set of rows, where the checks have labels."""
 
     def fit(self, x, y=None):
         return super().fit(x, None if y is None else _onto(x))
 
 
-class LeastSquaresOntoRows(LeastSquares):
-    """On a target of rows, where the checks have labels."""
-
-    def fit(self, x, y=None):
-        return super().fit(x, None if y is None else _onto(x))
+class ProcrustesOntoRows(OntoRows, Procrustes): ...
 
 
-class ComposeOntoRows(Compose):
-    """On a target of rows, where the checks have labels."""
+class LeastSquaresOntoRows(OntoRows, LeastSquares): ...
 
-    def fit(self, x, y=None):
-        return super().fit(x, None if y is None else _onto(x))
+
+class ComposeOntoRows(OntoRows, Compose): ...
+
+
+class ReAlignOntoRows(OntoRows, ReAlign): ...
+
+
+class AnisoAlignOntoRows(OntoRows, AnisoAlign): ...
+
+
+class MutualNeighborsOntoRows(OntoRows, MutualNeighbors): ...
+
+
+class ComBatOntoRows(OntoRows, ComBat): ...
+
+
+class HarmonyOntoRows(OntoRows, Harmony): ...
+
+
+class IsoCLIPOntoRows(OntoRows, IsoCLIP): ...
+
+
+class SinkhornOntoRows(OntoRows, Sinkhorn): ...
+
+
+class GaussianTransportOntoRows(OntoRows, GaussianTransport): ...
+
+
+class GromovWassersteinOntoRows(OntoRows, GromovWasserstein): ...
+
+
+class MiniVec2VecOntoRows(OntoRows, MiniVec2Vec): ...
+
+
+class RidgeOntoRows(OntoRows, Ridge): ...
 
 
 # the checks have data sets of one column and of one row, of which there is one direction, or none
@@ -74,10 +114,27 @@ ALONE = [
     AllButTheTop(1),
     ClusterCenter(1),
     ClusterCenter(2),
+    Conceptor(),
     Compose([Normalize(), Center()]),
     Compose([Scale(2.5), Whiten(1)]),
 ]
-ONTO_ROWS = [ProcrustesOntoRows(), LeastSquaresOntoRows(), ComposeOntoRows([Center(), Procrustes("lapack")])]
+ONTO_ROWS = [
+    ProcrustesOntoRows(),
+    LeastSquaresOntoRows(),
+    ComposeOntoRows([Center(), Procrustes("lapack")]),
+    ReAlignOntoRows(),
+    ReAlignOntoRows(centroid=False),
+    AnisoAlignOntoRows(2),
+    MutualNeighborsOntoRows(3),
+    ComBatOntoRows(),
+    HarmonyOntoRows(k=1),
+    IsoCLIPOntoRows(0, 0),
+    SinkhornOntoRows(1.0),
+    GaussianTransportOntoRows(),
+    GromovWassersteinOntoRows(1.0),
+    MiniVec2VecOntoRows(anchors=2, runs=1, tries=1, neighbors=2, steps=1, clusters=2),
+    RidgeOntoRows(),
+]
 PAIRED = [Procrustes(), LeastSquares()]
 
 NO_INTEGERS = dict.fromkeys(
@@ -142,7 +199,8 @@ def test_tables(estimator, check):
 
 
 def test_every_transform_is_checked():
-    assert {type(each) for each in (*ALONE, *PAIRED)} == {*transforms.values(), Compose}
+    checked = {type(each).__mro__[2] if isinstance(each, OntoRows) else type(each) for each in (*ALONE, *ONTO_ROWS)}
+    assert checked == {*transforms.values(), Compose}
 
 
 @pytest.fixture

@@ -17,13 +17,25 @@ from clip_geometry.registry import InputError
 from clip_geometry.transforms import (
     PCA,
     AllButTheTop,
+    AnisoAlign,
     Center,
     ClusterCenter,
+    ComBat,
     Compose,
+    Conceptor,
+    GaussianTransport,
+    GromovWasserstein,
+    Harmony,
+    IsoCLIP,
     LeastSquares,
+    MiniVec2Vec,
+    MutualNeighbors,
     Normalize,
     Procrustes,
+    ReAlign,
+    Ridge,
     Scale,
+    Sinkhorn,
     Whiten,
     transforms,
 )
@@ -41,10 +53,26 @@ CASES = {
     "cluster_center": ClusterCenter(3),
     "procrustes": Procrustes(),
     "least_squares": LeastSquares(),
+    "conceptor": Conceptor(0.5),
+    "sinkhorn": Sinkhorn(0.3),
+    "gaussian_transport": GaussianTransport(0.1),
+    "gromov_wasserstein": GromovWasserstein(0.3),
+    "mini_vec2vec": MiniVec2Vec(anchors=3, runs=2, tries=2, neighbors=5, steps=2, clusters=4),
+    "ridge": Ridge(),
+    "ridge of low rank": Ridge(0.3, rank=2),
+    "realign": ReAlign(),
+    "realign affine": ReAlign(centroid=False),
+    "aniso_align": AnisoAlign(2),
+    "mutual_neighbors": MutualNeighbors(3),
+    "combat": ComBat(),
+    "harmony": Harmony(k=3),
+    "isoclip": IsoCLIP(1, 1),
     "compose": Compose([Normalize(), Whiten(4), Procrustes(completion="lapack")]),
 }
 WIDTH = {"whiten": 3, "pca": 2, "pca uncentred": 2, "compose": 4}
-AFFINE = [name for name in CASES if name not in ("normalize", "cluster_center", "compose")]
+NOT_AFFINE = ["normalize", "cluster_center", "compose", "realign", "aniso_align", "mutual_neighbors", "harmony"]
+NOT_AFFINE += ["sinkhorn"]
+AFFINE = [name for name in CASES if name not in NOT_AFFINE]
 
 
 @pytest.fixture
@@ -122,7 +150,8 @@ def test_weights_are_the_map(case, x):
     assert np.allclose(other @ weights + shift, fitted.transform(other), rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("case", ["normalize", "cluster_center", "compose"])
+@pytest.mark.parametrize("case", ["normalize", "cluster_center", "sinkhorn", "compose"])
+@pytest.mark.parametrize("case", NOT_AFFINE)
 def test_what_is_not_affine_says_so(case, x):
     with pytest.raises(InputError, match="cannot be written as"):
         clone(CASES[case]).fit(x, target_for(case, x)).weights()
@@ -167,6 +196,17 @@ def test_bad_rows(case, x, message):
         (Procrustes("nearest"), "completion of procrustes 'nearest' is unknown; known are 'identity', 'lapack'"),
         (LeastSquares(1.0), r"rcond of least_squares = 1\.0; expected a number from 0 to below 1"),
         (LeastSquares("small"), "rcond of least_squares = 'small'; expected a number"),
+        (Conceptor(-1), "alpha of conceptor = -1; expected a positive, finite number"),
+        (Sinkhorn(0.0), r"epsilon of sinkhorn = 0\.0; expected a positive, finite number"),
+        (Sinkhorn(iterations=0), "iterations of sinkhorn = 0; expected a whole number from 1 on"),
+        (GaussianTransport(-0.1), r"ridge of gaussian_transport = -0\.1; expected a number from 0 on"),
+        (
+            GromovWasserstein(form="turn"),
+            "form of gromov_wasserstein 'turn' is unknown; known are 'rotation', 'linear'",
+        ),
+        (Ridge(0), "alpha of ridge = 0; expected a positive, finite number"),
+        (Ridge(rank=6), "rank of ridge = 6; 30 pairs of 5 and 5 dimensions have up to 5"),
+        (MiniVec2Vec(anchors=1), "anchors of mini_vec2vec = 1; expected a whole number from 2 on"),
         (Scale(0), "factor of scale = 0; expected a positive, finite number"),
         (Scale(True), "factor of scale = True; expected a positive, finite number"),
         (Scale(float("inf")), "factor of scale = inf; expected a positive, finite number"),

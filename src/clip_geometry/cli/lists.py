@@ -180,9 +180,12 @@ def blocks_of(what: str) -> Iterator[Block]:
             from clip_geometry.transforms.step import SCOPES, usage
 
             scopes = f"fitted on [{'], ['.join(SCOPES)}] or a modality, such as [image]; without: each set by itself"
-            pairs = "fitted on pairs: [text-to-image], or [all-to-image] for every other modality"
+            onto = "[text-to-image], or [all-to-image] for every other modality"
             for name, t in transforms.items():
-                fitted = pairs if t.paired else scopes if t.fits else "nothing to fit"
+                together = ["fitted on all modalities together, without brackets"] if t.joint else []
+                if t.onto:
+                    together.append(f"fitted on {'pairs' if t.paired else 'any rows of two modalities'}: {onto}")
+                fitted = "; or ".join(together) or (scopes if t.fits else "nothing to fit")
                 yield f"{usage(name)}: {t.summary}", t.formula, fitted
         case "repairs":
             from clip_geometry.repairs import InnerProduct, repairs

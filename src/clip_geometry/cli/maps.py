@@ -150,10 +150,10 @@ def _one_side(steps: tuple[Step, ...], source: Path) -> tuple[tuple[Step, ...], 
         return steps, sides
     modality, side = next(iter(sides.items()))
     for step in steps:
-        if transforms[step.name].paired:
-            raise InputError(
-                f"{step} maps one set onto another, but only {shown(source)} was given: give the TARGET too"
-            )
+        kind = transforms[step.name]
+        if kind.onto or kind.joint:
+            does = "maps one set onto another" if kind.onto else "corrects modalities towards each other"
+            raise InputError(f"{step} {does}, but only {shown(source)} was given: give the TARGET too")
         if step.scope not in (None, *SCOPES, modality):
             raise InputError(
                 f"{step} is to be fitted on {step.scope} rows, but {shown(source)} holds {modality or 'unnamed'} rows "
@@ -165,7 +165,8 @@ def _one_side(steps: tuple[Step, ...], source: Path) -> tuple[tuple[Step, ...], 
 
 def _both_sides(steps: tuple[Step, ...], source: Path, target: Path) -> tuple[tuple[Step, ...], dict[str, Embeddings]]:
     """The sets of two paths, and the steps with their direction, which is from the first to the second."""
-    mapping = [step for step in steps if transforms[step.name].paired]
+    kinds = {step: transforms[step.name] for step in steps}
+    mapping = [step for step, kind in kinds.items() if kind.onto and (step.scope or not kind.joint)]
     stated = list(dict.fromkeys(step.sides() for step in mapping if step.scope))
     if len(stated) > 1:
         both = " and ".join("-to-".join(sides) for sides in stated)
@@ -190,7 +191,7 @@ def _both_sides(steps: tuple[Step, ...], source: Path, target: Path) -> tuple[tu
             "image.npy and text.npy, or give one folder with both"
         )
     for step in steps if names[0] == "source" else ():
-        if transforms[step.name].fits and step not in mapping and step.scope != "pooled":
+        if kinds[step].fits and not kinds[step].joint and step not in mapping and step.scope != "pooled":
             raise InputError(  # a map of the source rows cannot carry what was fitted on the target alone
                 f"{step} would be fitted on SOURCE and TARGET each, but the map moves SOURCE rows only; "
                 f"write {replace(step, scope='pooled')}, or transform both before"
@@ -214,7 +215,7 @@ def named_sides(
     if isinstance(fitted, FittedPipeline) and len(sides) > 1:
         if fitted.refusal:
             raise InputError(fitted.refusal)
-        if ANY in known and any(transforms[step.name].paired for step in fitted.steps):
+        if ANY in known and any(transforms[step.name].onto for step in fitted.steps):
             raise InputError(
                 f"the map moves one set onto another ({_words(fitted)}), but {shown(source)} holds "
                 f"{' and '.join(sides)} rows: give the file to be moved"

@@ -135,8 +135,11 @@ def _transformed(
         transformed = fitted.transform({"image": as_matrix(image), "text": prompts})
         return transformed["image"], transformed["text"]
     fitted = cast(Transform, clone(transform))
-    if transform.paired:
-        return image, fitted.fit(prompts[codes], targets).apply(prompts)
+    if transform.joint:
+        raise InputError(f"{transform.name} corrects images and texts: give a Pipeline that has it")
+    if transform.onto:
+        rows = prompts[codes] if transform.paired else prompts[np.unique(codes)]
+        return image, fitted.fit(rows, targets).apply(prompts)
     fitted.fit(targets)
     return fitted.apply(as_matrix(image)), fitted.apply(prompts)
 

@@ -46,7 +46,9 @@ class Transform:
     Attributes:
         name, summary, formula: How the transform is called in pipelines and explained by `list transforms`.
         fits: Whether it learns anything, so that the set it is fitted on matters.
-        paired: Whether it is fitted on two aligned sets.
+        onto: Whether it is fitted on two sets and maps the first onto the second.
+        paired: Whether these are aligned, row i with row i.
+        joint: Whether it is fitted on several sets at once and corrects each by a map of its own.
         n_features_in_: The dimension d of the fitting set.
         feature_names_in_: Its column names, if it is a table whose columns have names.
         fitted_on_: The number of rows of the fitting set.
@@ -56,7 +58,9 @@ class Transform:
     summary: ClassVar[str] = ""
     formula: ClassVar[str] = ""
     fits: ClassVar[bool] = True
+    onto: ClassVar[bool] = False
     paired: ClassVar[bool] = False
+    joint: ClassVar[bool] = False
     n_features_in_: int
     fitted_on_: int
     _sklearn_auto_wrap_output_keys: ClassVar = {"transform"}  # without which scikit-learn does not wrap what comes out
@@ -187,7 +191,8 @@ class Transform:
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import Tags, TargetTags, TransformerTags
 
-        target = TargetTags(required=self.paired, multi_output=self.paired, single_output=not self.paired)
+        several = self.onto or self.joint
+        target = TargetTags(required=several, multi_output=several, single_output=not several)
         return Tags(estimator_type=None, target_tags=target, transformer_tags=TransformerTags())
 
     def check(self) -> None:

@@ -82,7 +82,7 @@ def affine_chain(chain: Iterable[Transform], d: int) -> Affine:
 class Compose(Transform):
     """Several transforms as one; each is fitted on the output of those before it.
 
-    `fit(source, target)` passes the target, unchanged, to the steps that map one set onto another. Pipelines written
+    `fit(source, target)` passes the target, unchanged, to the steps that are fitted on two sets. Pipelines written
     as strings (`Pipeline`) also transform the target, know modalities and can be saved.
 
     Args:
@@ -107,9 +107,15 @@ class Compose(Transform):
         self.steps = steps
 
     @property
+    def onto(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether one of the steps is fitted on two sets."""
+        steps = self.steps if isinstance(self.steps, list | tuple) else ()  # they are checked when it is fitted
+        return any(getattr(step, "onto", False) or getattr(step, "joint", False) for step in steps)
+
+    @property
     def paired(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Whether one of the steps is fitted on two aligned sets."""
-        steps = self.steps if isinstance(self.steps, list | tuple) else ()  # they are checked when it is fitted
+        steps = self.steps if isinstance(self.steps, list | tuple) else ()
         return any(getattr(step, "paired", False) for step in steps)
 
     def check(self) -> None:
@@ -123,7 +129,7 @@ class Compose(Transform):
 
         steps, rows = [], self._start(x)
         for step in self.steps:
-            steps.append(cast(Transform, clone(step)).fit(rows, y if step.paired else None))
+            steps.append(cast(Transform, clone(step)).fit(rows, y if step.onto or step.joint else None))
             rows = steps[-1].apply(rows)
         self.steps_, self.fitted_on_ = steps, len(rows)
         return self

@@ -6,10 +6,9 @@ import numpy as np
 
 from clip_geometry.geometry._core.arguments import SEEDS, whole_number
 from clip_geometry.geometry._core.rows import BLOCK
-from clip_geometry.geometry._core.streamed import StreamedRows
-from clip_geometry.memory import memory
 from clip_geometry.registry import InputError
 from clip_geometry.transforms.base import Rows, Transform, register
+from clip_geometry.transforms.sets import in_memory
 
 
 @register
@@ -54,11 +53,7 @@ class ClusterCenter(Transform):
         from sklearn.cluster import KMeans
         from sklearn.exceptions import ConvergenceWarning
 
-        if isinstance(x, StreamedRows):
-            fitting = memory() // 12 // (8 * x.shape[1])  # the rows that are not streamed
-            raise InputError(
-                f"{self.name} needs its {len(x)} rows in memory, and they are streamed; fit it on up to {fitting}"
-            )
+        x = in_memory(self, x)
         if len(x) < self.k:
             given = "1 sample" if len(x) == 1 else f"{len(x)} rows"
             raise InputError(f"{self.name}({self.k}) needs {self.k} different rows, but it is fitted on {given}")

@@ -1,54 +1,14 @@
 """Maps from one set to another, fitted on aligned rows: procrustes, least_squares."""
 
 import warnings
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
 
 from clip_geometry.geometry._core.arguments import one_of, real_number
 from clip_geometry.geometry._core.streamed import StreamedRows
-from clip_geometry.registry import InputError
-from clip_geometry.transforms.base import RankWarning, Rows, Transform, as_blocks, as_learnable, register
-
-
-class PairedTransform(Transform):
-    """Base of the maps from one set to another: `fit(source, target)` on aligned rows; `transform` maps the source.
-
-    Attributes:
-        W_: (d, e) the map x ↦ x W.
-        rank_: The rank of what it was fitted on.
-    """
-
-    paired = True
-    W_: np.ndarray
-    rank_: int
-
-    def fit(self, x: Rows, y: Rows | None = None) -> Self:
-        """Learn from source rows x, (n, d), and target rows y, (n, e); row i of each is a pair."""
-        source = self._start(x, "source")
-        if y is None:
-            raise InputError(
-                f"{self.name} maps one set onto another: fit it on both, fit(source, target); it requires y to be "
-                "passed, but the target y is None"
-            )
-        target = as_learnable(y, name="target")
-        if len(source) != len(target):
-            raise InputError(
-                f"source has {len(source)} rows and target has {len(target)}; expected pairs, row i with row i"
-            )
-        self._learn(source, target)
-        self.fitted_on_ = len(source)
-        return self
-
-    def _map(self, x: np.ndarray) -> np.ndarray:
-        return x @ self.W_
-
-    @property
-    def _n_features_out(self) -> int:
-        return self.W_.shape[1]
-
-    def weights(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.W_, np.zeros(self.W_.shape[1])
+from clip_geometry.transforms.base import RankWarning, Rows, as_blocks, register
+from clip_geometry.transforms.sets import PairedTransform
 
 
 @register
@@ -79,6 +39,7 @@ class LeastSquares(PairedTransform):
     name = "least_squares"
     summary = "the linear map of one modality nearest to the other; of several the one of minimum norm"
     formula = "w W, W = argmin ‖AW − B‖ = A⁺B"
+    one_space = False
     rcond_: float
 
     def __init__(self, rcond: float | None = None):
@@ -148,11 +109,6 @@ class Procrustes(PairedTransform):
 
     def _learn(self, source: Rows, target: Rows) -> None:
         n, d = source.shape
-        if target.shape[1] != d:
-            raise InputError(
-                f"source has dimension {d} and target has {target.shape[1]}; {self.name} needs one space, "
-                "least_squares does not"
-            )
         if isinstance(source, StreamedRows) or isinstance(target, StreamedRows):
             product, squares = np.zeros((d, d)), np.zeros(2)
             for a, b in zip(as_blocks(source), as_blocks(target), strict=True):
@@ -180,3 +136,14 @@ def nearest_orthogonal(matrix: np.ndarray) -> np.ndarray:
     """Return the polar factor: the orthogonal Q with the largest tr(Qᵀ matrix)."""
     u, _, vt = np.linalg.svd(matrix)
     return u @ vt
+
+
+def rotation(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return the W, (d, e), that minimizes ‖x W − y‖ with orthonormal rows or columns, and the rank r of xᵀy.
+
+    Directions that the rows leave free, where r is below d and e, are mapped to zero: W has r singular values of 1.
+    """
+    u, values, vt = np.linalg.svd(x.T @ y, full_matrices=False)
+    noise = max(x.shape) * np.finfo(np.float64).eps * np.linalg.norm(x) * np.linalg.norm(y)
+    rank = int((values > noise).sum())
+    return u[:, :rank] @ vt[:rank], rank

@@ -12,6 +12,7 @@ from clip_geometry.geometry._core.streamed import StreamedRows, cat
 from clip_geometry.registry import InputError, did_you_mean
 from clip_geometry.transforms.base import Rows, Transform, as_learnable, as_matrix, transforms
 from clip_geometry.transforms.chain import Affine, affine_chain
+from clip_geometry.transforms.sets import JointTransform
 from clip_geometry.transforms.step import SCOPES, Step, parse_pipeline
 
 Sets: TypeAlias = Mapping[str, Rows]
@@ -142,11 +143,12 @@ class Pipeline:
                 chains[modality] += (fitted,)
         learning = [step for step in self.steps if transforms[step.name].fits]
         alone = next(iter(rows)) if len(rows) == 1 else "each"
-        scopes = [step.scope or alone for step in learning]
+        scopes = [step.scope or ("all" if transforms[step.name].joint else alone) for step in learning]
         fitted_on = dict.fromkeys(origin if scope == ANY else f"{origin}:{scope}" for scope in scopes)
         refusal = None
         # axes and means of two fits do not belong to one space: distances across the sets would mean nothing
-        if len(rows) > 1 and (step := next((step for step in learning if step.scope is None), None)):
+        separate = (step for step in learning if step.scope is None and not transforms[step.name].joint)
+        if len(rows) > 1 and (step := next(separate, None)):
             refusal = (
                 f"{step} was fitted on each modality by itself; write {step}[pooled] for one fit, "
                 f"or {step}[each] if that is meant"
@@ -209,25 +211,31 @@ def as_sets(sets: Sets) -> Sets:
 def _fit(step: Step, rows: Sets, pairs: Pairs) -> dict[str, Transform]:
     """Fit one step and return the transform of each modality that it changes."""
     kind = transforms[step.name]
-    if kind.paired:
-        return _fit_pairs(step, rows, pairs)
+    if kind.onto and (step.scope or not kind.joint):
+        return _fit_onto(step, rows, pairs)
+    transform = step.make()
+    if isinstance(transform, JointTransform):
+        if len(rows) < 2:
+            raise InputError(f"{step} corrects modalities towards each other, but only {_given(rows)} rows were given")
+        names = sorted(rows)  # the result does not depend on the order in which sets are given
+        return dict(zip(names, transform.fit_sets([rows[name] for name in names]), strict=True))
     if not kind.fits or step.scope in (None, "each"):
         return {modality: step.make().fit(x) for modality, x in rows.items()}
     if len({x.shape[1] for x in rows.values()}) > 1:
         given = " and ".join(f"{name} has dimension {x.shape[1]}" for name, x in rows.items())
         raise InputError(f"{step} needs one space, but {given}")
     if step.scope != "pooled":
-        return dict.fromkeys(rows, step.make().fit(_fitting_rows(step, step.scope, rows)))
+        return dict.fromkeys(rows, transform.fit(_fitting_rows(step, step.scope, rows)))
     ordered = [rows[name] for name in sorted(rows)]  # sums do not depend on the order in which sets are given
     streamed = [x for x in ordered if isinstance(x, StreamedRows)]
     if len(streamed) == len(ordered):
         pooled = cat([x.double() for x in streamed])
     else:
         pooled = np.concatenate([as_matrix(x) for x in ordered if not isinstance(x, StreamedRows)])
-    return dict.fromkeys(rows, step.make().fit(pooled))
+    return dict.fromkeys(rows, transform.fit(pooled))
 
 
-def _fit_pairs(step: Step, rows: Sets, pairs: Pairs) -> dict[str, Transform]:
+def _fit_onto(step: Step, rows: Sets, pairs: Pairs) -> dict[str, Transform]:
     given, target = step.sides()
     sources = [name for name in rows if name != target] if given == "all" else [given]
     if not sources:
@@ -235,8 +243,10 @@ def _fit_pairs(step: Step, rows: Sets, pairs: Pairs) -> dict[str, Transform]:
     fitted = {}
     for source in sources:
         sets = [_fitting_rows(step, side, rows) for side in (source, target)]
-        indices = _pairs(step, source, target, rows, pairs)
-        fitted[source] = step.make().fit(*(taken(x, chosen) for x, chosen in zip(sets, indices, strict=True)))
+        if transforms[step.name].paired:
+            indices = _pairs(step, source, target, rows, pairs)
+            sets = [taken(x, chosen) for x, chosen in zip(sets, indices, strict=True)]
+        fitted[source] = step.make().fit(*sets)
     return fitted
 
 
@@ -262,10 +272,13 @@ def _pairs(step: Step, source: str, target: str, rows: Sets, pairs: Pairs) -> In
 
 def _fitting_rows(step: Step, modality: str, rows: Sets) -> Rows:
     if modality not in rows:
-        given = " and ".join("unnamed" if name == ANY else name for name in rows)
         near = did_you_mean(modality, (*rows, *SCOPES))
-        raise InputError(f"{step} is to be fitted on {modality} rows, but only {given} rows were given{near}")
+        raise InputError(f"{step} is to be fitted on {modality} rows, but only {_given(rows)} rows were given{near}")
     return rows[modality]
+
+
+def _given(rows: Sets) -> str:
+    return " and ".join("unnamed" if name == ANY else name for name in rows)
 
 
 def taken(x: Rows, rows: np.ndarray) -> Rows:

@@ -28,7 +28,7 @@ class Step:
         scope: The set a step is fitted on: a modality ("image") or "pooled" fit one map for all sets, "each" one per
             set. None also fits one per set, but then measures across sets are refused. Steps that map one set onto
             another have a direction instead ("text-to-image") and change only its source; "all-to-image" maps every
-            other modality onto images.
+            other modality onto images. Steps that are fitted on all sets together have None.
         parameters: Those that differ from their defaults, in the transform's order.
     """
 
@@ -96,23 +96,28 @@ def parse_step(text: str) -> Step:
     if scope is not None and not entry.fits:
         raise InputError(f"pipeline step {shown(name)} learns nothing and takes no scope, but {shown(text)} was given")
     if scope is not None:
-        _check(scope, text.strip(), paired=entry.paired)
+        if entry.joint and not entry.onto:
+            raise InputError(
+                f"pipeline step {shown(name)} is fitted on all modalities together and takes no scope, but "
+                f"{shown(text.strip())} was given"
+            )
+        _check(scope, text.strip(), onto=entry.onto)
     step = Step(name, scope, tuple(_parameters(name, match["values"] or "", text.strip())))
     step.make().check()
     return step
 
 
-def _check(scope: str, text: str, *, paired: bool) -> None:
+def _check(scope: str, text: str, *, onto: bool) -> None:
     """Raises InputError where the brackets of a step hold no direction, or neither one of SCOPES nor a modality."""
-    names = scope.split("-to-") if paired else [scope]
-    every = names[:1] == ["all"] if paired else scope in SCOPES
+    names = scope.split("-to-") if onto else [scope]
+    every = names[:1] == ["all"] if onto else scope in SCOPES
     try:
         for name in names[every:]:
             modality_name(name)
-        well = len(names) == 2 and names[0] != names[1] if paired else True
+        well = len(names) == 2 and names[0] != names[1] if onto else True
     except InputError:
         well = False
-    if not well and paired:
+    if not well and onto:
         raise InputError(
             f"pipeline step {shown(text)} has the unknown direction {shown(scope)}; expected two modalities, as in "
             "text-to-image, or all-to-image for every other one"

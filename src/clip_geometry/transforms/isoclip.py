@@ -1,0 +1,87 @@
+"""IsoCLIP: the middle of the spectrum of what two modalities share, for search within a modality."""
+
+import numpy as np
+
+from clip_geometry.geometry._core.arguments import whole_number
+from clip_geometry.geometry._core.triangle import triangle
+from clip_geometry.registry import InputError
+from clip_geometry.transforms.base import Rows, in_torch, register
+from clip_geometry.transforms.sets import JointTransform
+
+
+@register
+class IsoCLIP(JointTransform):
+    """Keep the middle singular directions of two projection heads (Magistri et al. 2026, arXiv:2603.19862).
+
+    With heads A, (width, d), of images, which make features f into embeddings w = f A, and B of texts: A Bᵀ = U S Vᵀ,
+    and features are projected onto the columns of U (of V for texts) but for the first `top` and the last `bottom`,
+    f U Uᵀ A. As U lies in the range of A, this is a linear map of the embeddings, w ↦ w A⁺ U Uᵀ A, exact for stored
+    rows of any length. It is meant for search within a modality; the authors do not use it across.
+
+    Fit it on the heads, and apply it to embeddings: `encoder.heads()` of an open_clip model returns them by modality,
+    `Pipeline("isoclip(150, 50)").fit(heads, origin="heads of MODEL")`. A and B enter by AᵀA and BᵀB alone, so that it
+    can be fitted on embeddings, too, whose second moments are n AᵀA if features are white. They are not, and this is
+    no method of the paper. Directions without data are not counted. Reads streamed rows.
+
+    Args:
+        top: Number of largest singular directions to leave out; the authors' code has 150 by default.
+        bottom: Number of smallest ones; the authors' code has 50.
+
+    Attributes:
+        maps_: (2, d, d) the map of each modality, of rank r − top − bottom.
+        singular_values_: (r,) S, above max(width) · ε · S_1.
+
+    Raises:
+        InputError: There are not exactly two modalities, or top + bottom leave no direction.
+
+    Example:
+        >>> import numpy as np
+        >>> from clip_geometry import IsoCLIP
+        >>> image_head, text_head = np.diag([3.0, 2.0, 1.0]), np.eye(3)
+        >>> IsoCLIP(1, 1).fit_sets([image_head, text_head])[0].transform(np.ones((1, 3))).round(9) + 0.0
+        array([[0., 1., 0.]])
+    """
+
+    name = "isoclip"
+    summary = "keeps the middle singular directions of two projection heads, for search within a modality"
+    formula = "w A⁺ U Uᵀ A, A Bᵀ = U S Vᵀ without the first and the last directions"
+    maps_: np.ndarray
+    singular_values_: np.ndarray
+
+    def __init__(self, top: int, bottom: int):
+        self.top = top
+        self.bottom = bottom
+
+    def check(self) -> None:
+        for key in ("top", "bottom"):
+            whole_number(getattr(self, key), f"{key} of {self.name}", least=0)
+
+    def _learn(self, *sets: Rows) -> None:
+        if len(sets) != 2:
+            raise InputError(f"{self.name} is of two modalities, but {len(sets)} were given")
+        a, b = (triangle(in_torch(x)).numpy() for x in sets)  # of A = QR: A⁺ U Uᵀ A has no Q
+        u, values, vt = np.linalg.svd(a @ b.T, full_matrices=False)
+        rank = int((values > max(map(len, sets)) * np.finfo(np.float64).eps * values[0]).sum())
+        kept = slice(int(self.top), rank - int(self.bottom))
+        if kept.start >= kept.stop:
+            samples = " (1 sample)" if min(map(len, sets)) == 1 else ""
+            raise InputError(
+                f"{self.name}({self.top}, {self.bottom}) leaves no direction: the sets have {rank} in common{samples}"
+            )
+        sides = ((a, u[:, kept]), (b, vt[kept].T))
+        self.maps_ = np.stack([(np.linalg.pinv(r, rcond=_cutoff(r)) @ q) @ (q.T @ r) for r, q in sides])
+        self.singular_values_ = values[:rank]
+
+    def _map(self, x: np.ndarray) -> np.ndarray:
+        return x @ self.maps_[self.set_]
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.maps_.shape[2]
+
+    def weights(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.maps_[self.set_], np.zeros(self.maps_.shape[2])
+
+
+def _cutoff(matrix: np.ndarray) -> float:
+    return max(matrix.shape) * float(np.finfo(np.float64).eps)

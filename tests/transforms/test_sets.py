@@ -1,0 +1,135 @@
+"""Steps fitted on two sets that are not aligned, or on all sets together: what they are given, and what is refused."""
+
+import numpy as np
+import pytest
+
+from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.registry import InputError
+from clip_geometry.transforms import (
+    AnisoAlign,
+    Center,
+    ComBat,
+    Compose,
+    FittedPipeline,
+    Harmony,
+    IsoCLIP,
+    MutualNeighbors,
+    Pipeline,
+    ReAlign,
+    parse_pipeline,
+)
+from support.clouds import cone
+
+ONTO = {
+    "realign": ReAlign(),
+    "aniso_align(2)": AnisoAlign(2),
+    "mutual_neighbors(3)": MutualNeighbors(3),
+    "combat": ComBat(),
+}
+JOINT = {"harmony(k=3)": Harmony(3), "combat": ComBat(), "isoclip(1, 1)": IsoCLIP(1, 1)}
+
+
+@pytest.fixture
+def sets():
+    rng = np.random.default_rng(0)
+    return {"image": cone(30, 4, rng), "text": cone(20, 4, rng) + 3}
+
+
+def never(first, second):
+    raise InputError("no row has a partner")
+
+
+@pytest.mark.parametrize("step", ONTO)
+def test_all_rows_of_both_sets_are_used_and_no_pairs(sets, step):
+    moved = Pipeline(f"{step}[text-to-image]").fit(sets, never).transform(sets)
+    alone = ONTO[step].fit(sets["text"], sets["image"]).transform(sets["text"])
+    assert np.allclose(moved["text"], alone, rtol=1e-12) and moved["image"] is sets["image"]
+    pairs = (np.arange(5), np.arange(5))
+    assert (Pipeline(f"{step}[text-to-image]").fit(sets, pairs).transform(sets)["text"] == moved["text"]).all()
+
+
+@pytest.mark.parametrize("step", JOINT)
+def test_each_modality_gets_a_map_of_its_own(sets, step):
+    fitted = Pipeline(f"center[each],{step}").fit(sets, never, origin="coco/train")
+    moved = fitted.transform(sets)
+    centered = [x - x.mean(0) for x in sets.values()]
+    for name, each, x in zip(sets, JOINT[step].fit_sets(centered), centered, strict=True):
+        assert np.allclose(moved[name], each.transform(x), atol=1e-12)
+        assert not np.allclose(moved[name], x, atol=1e-3)
+        assert fitted.chains[name][1].fitted_on_ == len(x)
+    assert (fitted.fitted_on, fitted.refusal) == ("coco/train:each, coco/train:all", None)
+    backwards = Pipeline(f"center[each],{step}").fit(dict(reversed(sets.items()))).transform(sets)
+    assert all((backwards[name] == moved[name]).all() for name in sets)
+
+
+def test_three_modalities(sets):
+    sets["audio"] = cone(25, 4, np.random.default_rng(3)) - 2
+    for step in ("combat", "harmony(k=1)"):
+        moved = Pipeline(step).fit(sets).transform(sets)
+        means = np.stack([x.mean(0) for x in moved.values()])
+        assert np.ptp(means, axis=0).max() < 1 < np.ptp([x.mean(0) for x in sets.values()], axis=0).max()
+    moved = Pipeline("combat[all-to-image]").fit(sets).transform(sets)
+    assert moved["image"] is sets["image"]
+    for name in ("text", "audio"):
+        assert np.allclose(moved[name], ComBat().fit(sets[name], sets["image"]).transform(sets[name]))
+    with pytest.raises(InputError, match="isoclip is of two modalities, but 3 were given"):
+        Pipeline("isoclip(1, 1)").fit(sets)
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        ("harmony[pooled]", r"'harmony' is fitted on all modalities together and takes no scope, but 'harmony\[pooled"),
+        ("harmony[text-to-image]", "takes no scope"),
+        ("combat[pooled]", "has the unknown direction 'pooled'; expected two modalities"),
+        ("realign[pooled]", "has the unknown direction 'pooled'"),
+    ],
+)
+def test_scopes_that_they_do_not_take(steps, message):
+    with pytest.raises(InputError, match=message):
+        parse_pipeline(steps)
+
+
+def test_what_is_refused(sets):
+    with pytest.raises(InputError, match=r"realign maps one modality onto the other: write realign\[text-to-image"):
+        Pipeline("realign").fit(sets)
+    with pytest.raises(InputError, match="combat corrects modalities towards each other, but only text rows were"):
+        Pipeline("combat").fit({"text": sets["text"]})
+    with pytest.raises(InputError, match="harmony corrects sets towards each other, but 1 was given; expected two"):
+        Harmony().fit_sets([sets["text"]])
+    wide = {**sets, "image": cone(30, 6, np.random.default_rng(5))}
+    with pytest.raises(InputError, match=r"combat needs one space, but the sets have dimensions \[4, 6\]"):
+        Pipeline("combat").fit(wide)
+    with pytest.raises(InputError, match="source has dimension 4 and target has 6; realign needs one space"):
+        Pipeline("realign[text-to-image]").fit(wide)
+    for transform in (ReAlign(), Harmony(), Compose([Center(), ComBat()])):
+        with pytest.raises(InputError, match=r"fit it on both, fit\(source, target\); it requires y to be passed"):
+            transform.fit(sets["text"])
+
+
+@pytest.mark.parametrize("transform", [Harmony(3), MutualNeighbors(3), AnisoAlign(2)])
+def test_streamed_rows_are_refused_where_all_are_needed(sets, transform):
+    streamed = StreamedRows.of(sets["text"], name="text")
+    with pytest.raises(InputError, match=f"{transform.name} needs its 20 rows in memory, and they are streamed"):
+        transform.fit(streamed, sets["image"])
+
+
+@pytest.mark.parametrize(
+    "steps", ["realign[text-to-image]", "realign(centroid=false)[text-to-image]", "combat", "isoclip(1, 1)"]
+)
+def test_streamed_rows_give_the_same_map(sets, steps):
+    streamed = {name: StreamedRows.of(x, name=name) for name, x in sets.items()}
+    found, expected = Pipeline(steps).fit(streamed).transform(sets), Pipeline(steps).fit(sets).transform(sets)
+    assert all(np.allclose(found[name], expected[name], rtol=1e-11, atol=1e-12) for name in sets)
+
+
+@pytest.mark.parametrize("steps", [*(f"{step}[text-to-image]" for step in ONTO), *JOINT])
+def test_the_result_of_a_row_depends_on_no_other_row(sets, steps, tmp_path):
+    """New rows are mapped one by one by what was fitted, also from the file: none of them is fitted on."""
+    fitted, new = Pipeline(steps).fit(sets), cone(7, 4, np.random.default_rng(8)) + 2
+    whole = fitted.transform({"text": new})["text"]
+    fitted.save(tmp_path / "map.safetensors")
+    loaded = FittedPipeline.load(tmp_path / "map.safetensors")
+    assert (loaded.transform({"text": new})["text"] == whole).all()
+    alone = np.concatenate([loaded.transform({"text": row[None]})["text"] for row in new])
+    assert np.allclose(alone, whole, rtol=1e-12, atol=1e-13)
