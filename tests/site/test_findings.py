@@ -27,8 +27,8 @@ def test_the_page_in_docs_is_what_the_records_say(pages, page):
     assert (DOCS / "findings" / page).read_text(encoding="utf-8") == pages[page]
 
 
-def test_there_are_ten_articles_and_no_other_page(pages):
-    assert len(ARTICLES) == 10
+def test_there_are_eleven_articles_and_no_other_page(pages):
+    assert len(ARTICLES) == 11
     assert {path.name for path in (DOCS / "findings").glob("*.md")} == set(pages) == set(NAMES)
     assert {path.name for path in SITE["TEMPLATES"].iterdir()} == {f"{page}.j2" for page in NAMES}
 

@@ -1,5 +1,6 @@
 """The figure, the tables and the sentences of the repair table."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,12 @@ LINE, BAR = 0.122, 0.09  # inches of a repair, and of a bar of ties
 WIDTH = 8.2
 LEAST, LEVELS = 0.028, 4  # of the ranks, between two numbers on one level; levels of numbers
 ABSENT = "#E6E9ED"  # of cells without a value
-COLORS = LinearSegmentedColormap.from_list("better", [TEXT, "#FFFFFF", IMAGE])
 
 
 def short(name: str) -> str:
-    """A pipeline in few letters: `whiten(64)[each] + procrustes`."""
-    return name.replace("[text-to-image]", "").replace(",normalize", "").replace(",", " + ")
+    """A pipeline in few letters: `whiten(64)[each] + procrustes`, without the direction and parameters by name."""
+    steps = [step for step in re.split(r",(?![^(]*\))", name.replace("[text-to-image]", "")) if step != "normalize"]
+    return " + ".join(re.sub(r"\(\w+=[^)]*\)", "", step.strip()) for step in steps)
 
 
 @styled
@@ -59,9 +60,9 @@ def _heat(figure: Figure, axes: Axes, table: RepairTable, names: list[str]) -> N
                 better, worse = (table.count(name, measure, verdict) for verdict in ("better", "worse"))
                 balance[row, column] = sets * (better - worse) / len(found)
                 mixed += [(column, row)] if better and worse else []
-    colors = COLORS.copy()
+    colors = LinearSegmentedColormap.from_list("better", [TEXT, "#FFFFFF", IMAGE], N=2 * sets + 1)  # a color per count
     colors.set_bad(ABSENT)
-    image = axes.imshow(balance, cmap=colors, vmin=-sets, vmax=sets, aspect="auto", interpolation="nearest")
+    image = axes.imshow(balance, cmap=colors, vmin=-sets - 0.5, vmax=sets + 0.5, aspect="auto", interpolation="nearest")
     if mixed:
         axes.plot(*zip(*mixed, strict=True), ".", color=INK, markersize=2)
     axes.set_xticks(range(len(MEASURES)), [each.title for each in MEASURES.values()], rotation=50, ha="left")
@@ -150,4 +151,4 @@ def tell(table: RepairTable) -> list[str]:
 
     found = summary(table)
     macros = ("free", "geometry", "leader", "ranks", "known", "skipped")
-    return [said for macro in macros if (said := WORDS(macro, found))]
+    return [said for macro in macros if (said := WORDS(macro, found, short))]

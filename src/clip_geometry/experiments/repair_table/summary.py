@@ -35,6 +35,7 @@ class Summary:
         helping: Repairs that raise recall in the mixed index on more sets than they lower it → on how many.
         free: Those of them that are worse on no set in any measure of retrieval apart.
         best: The free repair, or else any, with the largest mean change, no baseline; "" if none helps.
+        tied: Whether the other free repairs are within the critical difference of it by retrieval.
         change: The mean change of recall at 1 in the mixed index by it, over the sets.
         costs: What the best repair makes worse, of all measures.
         rankings: Group → ranking.
@@ -49,6 +50,7 @@ class Summary:
     helping: dict[str, int]
     free: list[str]
     best: str
+    tied: bool
     change: float
     costs: list[Cost]
     rankings: dict[str, Ranking]
@@ -82,6 +84,7 @@ def summary(table: RepairTable) -> Summary:
         helping,
         free,
         best,
+        _tied(table.rankings.get("retrieval"), best, free),
         _mean_change(table, best, AIM) if best else 0.0,
         costs(table, best) if best else [],
         table.rankings,
@@ -93,6 +96,12 @@ def summary(table: RepairTable) -> Summary:
         _known(table, own),
         dict(table.missing),
     )
+
+
+def _tied(found: Ranking | None, best: str, others: list[str]) -> bool:
+    if found is None or not {best, *others} <= set(found.names):
+        return False
+    return all(abs(found.rank(best) - found.rank(name)) <= found.difference for name in others)
 
 
 def costs(table: RepairTable, name: str) -> list[Cost]:
