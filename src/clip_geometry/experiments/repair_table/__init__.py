@@ -113,6 +113,11 @@ class RepairTableExperiment(Experiment):
 
     # --- the report
 
+    def fresh_models(self) -> Sequence[str]:
+        models = [model for each in self.config.sets for model, _ in each.sources() if model is not None]
+        return sorted({f"{each.model} (fresh)" if getattr(each, "fresh", False) else each.model
+                       for each in models if each.is_fresh})  # fmt: skip
+
     @cached_property
     def table(self) -> "RepairTable":
         from clip_geometry.experiments.repair_table.table import table_of
