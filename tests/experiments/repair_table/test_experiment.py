@@ -185,7 +185,8 @@ def test_the_figure_shows_every_repair_and_has_text_that_can_be_read():
     assert all(axes.get_xlabel() for axes in figure.axes)
     box, width, height = figure.get_tightbbox(), *figure.get_size_inches()
     assert box.x0 > -0.01 and box.x1 < width + 0.01 and height < 11.7 and width <= 8.3  # a page
-    assert min(t.get_fontsize() for axes in figure.axes for t in (*axes.texts, *axes.get_yticklabels())) >= 7
+    texts = [text for axes in figure.axes for text in (*axes.texts, *axes.get_yticklabels())]
+    assert min(float(text.get_fontsize()) for text in texts) >= 7
     numbers = {text.get_text() for text in figure.axes[1].texts}
     assert numbers == {str(k) for k in range(1, len(names) + 2)}
 

@@ -17,7 +17,7 @@ from clip_geometry.evaluators.zero_shot import ensemble, zero_shot
 from clip_geometry.repairs import Known, Repair, repairs
 from clip_geometry.repairs.base import Sets
 from clip_geometry.repairs.maps import Mapped
-from clip_geometry.transforms import Affine, Normalize, Pipeline, RankWarning, parse_pipeline
+from clip_geometry.transforms import Affine, Normalize, Pipeline, parse_pipeline
 
 C = 100.0  # of the linear probes: unit rows need a weak penalty
 GROUPS = ("geometry", "mixing", "semantics", "retrieval")
@@ -159,7 +159,7 @@ class Halves:
     def _judge(self, repair: Repair, split: Split, search: Search) -> dict[str, float]:
         known = self.index.known(split.fit)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RankWarning)  # what too few rows do to a map, the numbers show
+            warnings.simplefilter("ignore", UserWarning)  # too few rows, not converged: the numbers show what it does
             repair.fit(known)
         found = {}
         if isinstance(repair, RowRepair):
