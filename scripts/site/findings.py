@@ -33,7 +33,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import clip_geometry as cg
-from clip_geometry.experiments.repair_table.figures import draw, tell
+from clip_geometry.experiments.repair_table.figures import draw, short, tell
 from clip_geometry.experiments.repair_table.measuring import MEASURES
 from clip_geometry.experiments.repair_table.summary import summary
 from clip_geometry.experiments.repair_table.table import from_compact
@@ -553,7 +553,9 @@ def least_squares_figure(numbers: Numbers) -> Figure:
 
 def repairs_numbers() -> Numbers:
     table = from_compact([row for row, _ in rows_of("findings/records")["repairs"]])
-    return Numbers(table=table, found=summary(table), said=tell(table), titles=MEASURES)
+    found = summary(table)
+    free = [short(name) for name in found.free]
+    return Numbers(table=table, found=found, said=tell(table), titles=MEASURES, free=free, best=short(found.best))
 
 
 def repairs_figure(numbers: Numbers) -> Figure:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from clip_geometry.ledger import findings, papers
+from clip_geometry.repairs import repairs
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -124,6 +125,8 @@ def test_what_the_claims_say_holds_beyond_the_errors():
     def apart(one, other):
         return one.value - other.value > 2 * ((one.error or 0) ** 2 + (other.error or 0) ** 2) ** 0.5
 
+    table = numbers_of("repair-table").found
+    assert table.free and all(name in repairs for name in table.free) and table.p > 0.05  # none is a pipeline
     few, new = numbers_of("few-pairs"), numbers_of("procrustes-and-new-classes").ours
     assert all(apart(few.raw[fit], few.procrustes[fit]) for fit in few.fits)
     assert not any(apart(few.raw[fit], few.center[fit]) for fit in few.fits)
