@@ -76,7 +76,8 @@ def drawn(tmp_path_factory):
 def test_every_figure_is_drawn_as_svg(drawn, name):
     root = ET.parse(drawn / f"{name}.svg").getroot()
     assert root.tag.endswith("svg") and len(list(root.iter())) > 100
-    assert (drawn / f"{name}.svg").stat().st_size < 200_000
+    most = 300_000 if name == "repair-table" else 200_000  # a page of names
+    assert (drawn / f"{name}.svg").stat().st_size < most
 
 
 @pytest.mark.parametrize("name", ARTICLES)
