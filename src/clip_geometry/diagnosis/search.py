@@ -56,7 +56,7 @@ class Estimate(NamedTuple):
 class Search:
     """The held-out index of a split, searched with the scores of any repair.
 
-    Beside what `NUMBERS` names, `run` returns cross_r_at_5, whether a relevant item is among the first five of the other
+    Beside what `NUMBERS` names, `run` returns cross_r_at_5, whether a relevant item is among the first five of other
     modalities, and own_precision, the relevant share of the ten nearest of the own modality.
     """
 
