@@ -28,8 +28,8 @@ def test_the_page_in_docs_is_what_the_records_say(pages, page):
     assert (DOCS / "findings" / page).read_text(encoding="utf-8") == pages[page]
 
 
-def test_there_are_eleven_articles_and_no_other_page(pages):
-    assert len(ARTICLES) == 11
+def test_every_article_has_a_page_and_there_is_no_other(pages):
+    assert len(ARTICLES) == len(NAMES) - 1 >= 10
     assert {path.name for path in (DOCS / "findings").glob("*.md")} == set(pages) == set(NAMES)
     assert {path.name for path in SITE["TEMPLATES"].iterdir()} == {f"{page}.j2" for page in NAMES}
 
