@@ -11,7 +11,7 @@ import numpy as np
 
 from clip_geometry.geometry._core.arguments import seed_number, whole_number
 from clip_geometry.geometry._core.rows import BLOCK
-from clip_geometry.registry import InputError
+from clip_geometry.registry import InputError, shown
 from clip_geometry.transforms import ANY, FittedPipeline, Normalize, Pipeline, RankWarning, parse_pipeline, transforms
 from clip_geometry.transforms.base import as_matrix
 from clip_geometry.transforms.sets import PairedTransform
@@ -242,8 +242,10 @@ def _numbers(rows: Any, old: np.ndarray, new: np.ndarray) -> np.ndarray:
     if old.ndim != 2:
         raise InputError(f"old has shape {old.shape}; expected a matrix (N, d), all rows of the index")
     numbers = np.asarray(rows)
-    if numbers.shape != (len(new),) or numbers.dtype.kind not in "iu":
-        raise InputError(f"rows are no {len(new)} whole numbers; expected for each new row the number of its old row")
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+        raise InputError(f"rows are {shown(rows)}; expected a whole number for each new row, that of its old row")
+    if len(numbers) != len(new):
+        raise InputError(f"{len(numbers)} row numbers were given for {len(new)} new rows; expected one for each")
     if len(np.unique(numbers)) < len(new) or numbers.min() < 0 or numbers.max() >= len(old):
         raise InputError(f"rows are not numbers of different rows of the index, from 0 to {len(old) - 1}")
     if len(new) < LEAST:

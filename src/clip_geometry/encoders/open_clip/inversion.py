@@ -15,6 +15,7 @@ from clip_geometry.config import Config
 from clip_geometry.encoders.base import Encoder
 from clip_geometry.encoders.open_clip.encoder import OpenClipEncoder
 from clip_geometry.encoders.runtime import inference
+from clip_geometry.geometry._core.arguments import one_of, seed_number
 from clip_geometry.geometry._core.rows import as_rows
 from clip_geometry.registry import InputError, shown
 
@@ -84,7 +85,7 @@ def invert(
         An `Inverted`, on the CPU.
 
     Raises:
-        InputError: The model is none of open_clip, its tower has no place for pseudo-tokens, or rows are of another
+        InputError: The encoder is no model or none of open_clip, `into` is another modality, its tower has no place for pseudo-tokens, or rows are of another
             dimension.
 
     Example:
@@ -95,6 +96,11 @@ def invert(
         >>> bool(after > before)
         True
     """
+    if not isinstance(encoder, Encoder):
+        raise InputError(f"encoder is {shown(encoder)}; expected a model as load_encoder(resolve_encoder(NAME)) gives it")
+    one_of(into, "into", ("text", "image"))
+    if not isinstance(how, Inversion | None):
+        raise InputError(f"how is {shown(how)}; expected an Inversion, such as Inversion(steps=100)")
     how = Inversion(steps=1000 if into == "image" else 150) if how is None else how
     name = encoder.config.model
     if not isinstance(encoder, OpenClipEncoder) or encoder.config.features != "projected":
@@ -115,7 +121,7 @@ def invert(
         weight = next(model.visual.parameters())
         given, encode = torch.zeros(1, 3, *side, dtype=weight.dtype, device=weight.device), model.encode_image
         width, replaced = _output(stem, encode, given).shape[axis], partial(_as_patches, axis=axis)
-    drawn = START * torch.randn(len(rows), count, width, generator=torch.Generator().manual_seed(seed))
+    drawn = START * torch.randn(len(rows), count, width, generator=torch.Generator().manual_seed(seed_number(seed)))
     found, cosines = [], []
     with inference(), torch.enable_grad():
         for start, targets in zip(drawn.split(how.batch_size), rows.split(how.batch_size), strict=True):
