@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from clip_geometry.encoders.runtime import quiet_logging, zero_biases
-from clip_geometry.geometry._core.arguments import one_of
+from clip_geometry.geometry._core.arguments import one_of, seed_number
 from clip_geometry.initialization import attention
 from clip_geometry.initialization.inputs import Pixels, Tokens
 from clip_geometry.initialization.state import State
@@ -96,6 +96,7 @@ def predicted_cone(
         zero_biases(tower.module)
     wanted = ImageStatistics if modality == "image" else TextStatistics
     one_of(modality, "modality", ("image", "text"))
+    seed = seed_number(seed)
     statistics = (PHOTOGRAPHS if modality == "image" else CAPTIONS) if statistics is None else statistics
     if not isinstance(statistics, wanted):
         raise InputError(

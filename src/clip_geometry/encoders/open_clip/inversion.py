@@ -44,7 +44,7 @@ class Inversion(Config):
     steps: int = Field(default=150, ge=1)
     lr: float = Field(default=0.02, gt=0)
     weight_decay: float = Field(default=0.01, ge=0)
-    template: str = Field(default="a photo of {}", pattern=r"\{\}")
+    template: str = Field(default="a photo of {}", pattern=r"^[^{}]*\{\}[^{}]*$")
     batch_size: int = Field(default=64, ge=1)
 
 
@@ -97,7 +97,9 @@ def invert(
         True
     """
     if not isinstance(encoder, Encoder):
-        raise InputError(f"encoder is {shown(encoder)}; expected a model as load_encoder(resolve_encoder(NAME)) gives it")
+        raise InputError(
+            f"encoder is {shown(encoder)}; expected a model as load_encoder(resolve_encoder(NAME)) gives it"
+        )
     one_of(into, "into", ("text", "image"))
     if not isinstance(how, Inversion | None):
         raise InputError(f"how is {shown(how)}; expected an Inversion, such as Inversion(steps=100)")
@@ -105,9 +107,11 @@ def invert(
     name = encoder.config.model
     if not isinstance(encoder, OpenClipEncoder) or encoder.config.features != "projected":
         raise InputError(f"{name} cannot be inverted; expected a model of open_clip with features=projected")
-    model, count, rows = encoder.model, how.pseudo_tokens, as_rows(torch.as_tensor(rows), name="rows", least=1).float()
+    model, count, rows = encoder.model, how.pseudo_tokens, as_rows(rows, name="rows", least=1).float()
     if rows.shape[1] != (d := encoder.architecture["embed_dim"]):
         raise InputError(f"rows have dimension {rows.shape[1]} and features of {name} have {d}")
+    if not bool(rows.any(1).all()):
+        raise InputError("rows has a zero row, which has no direction to match; remove such rows first")
     if into == "text":
         stem, ids, places = _pseudo_words(encoder, how)
         given, encode, width = ids.to(encoder.device), model.encode_text, stem.weight.shape[1]
