@@ -267,8 +267,8 @@ def _steps(candidates: Sequence[str], old: np.ndarray, new: np.ndarray) -> list[
             fitting.append(str(step))
     if not fitting:
         raise InputError(
-            f"there is no candidate for {len(new)} pairs of dimensions {old.shape[1]} and {new.shape[1]}; give one, such "
-            "as ridge(0.1)"
+            f"there is no candidate for {len(new)} pairs of dimensions {old.shape[1]} and {new.shape[1]}; give one, "
+            "such as ridge(0.1)"
         )
     return fitting
 

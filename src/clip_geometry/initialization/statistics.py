@@ -183,7 +183,7 @@ def _square(image: Any, size: int) -> Tensor:
     array = np.asarray(image.convert("RGB") if hasattr(image, "convert") else image)
     if array.ndim != 3 or array.shape[2] != 3 or not array.size:
         raise InputError(f"an image has the shape {shown(array.shape)}; expected (height, width, 3)")
-    if array.dtype != np.uint8 and not (array.dtype.kind == "f" and 0 <= array.min() and array.max() <= 1):
+    if array.dtype != np.uint8 and not (array.dtype.kind == "f" and array.min() >= 0 and array.max() <= 1):
         raise InputError(f"an image has {array.dtype} values; expected uint8, or floats from 0 to 1")
     values = torch.from_numpy(np.array(array, dtype=np.float32)) / (255 if array.dtype == np.uint8 else 1)
     side = min(values.shape[:2])

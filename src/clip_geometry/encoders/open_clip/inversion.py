@@ -85,8 +85,8 @@ def invert(
         An `Inverted`, on the CPU.
 
     Raises:
-        InputError: The encoder is no model or none of open_clip, `into` is another modality, its tower has no place for pseudo-tokens, or rows are of another
-            dimension.
+        InputError: The encoder is no model of open_clip, `into` is another modality, its tower has no place for
+            pseudo-tokens, or rows are zero or of another dimension.
 
     Example:
         >>> import clip_geometry as cg
