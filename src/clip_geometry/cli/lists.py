@@ -181,7 +181,7 @@ def blocks_of(what: str) -> Iterator[Block]:
 
             scopes = (
                 f"fitted on [{'], ['.join(SCOPES)}] or a modality, such as [image]; one set needs no brackets; without "
-                "them, several sets are fitted on each by itself, which fit and measures across sets refuse"
+                "them, it is fitted on each of several sets by itself, which fit and measures across sets refuse"
             )
             onto = "[text-to-image], or [all-to-image] for every other modality"
             for name, t in transforms.items():
