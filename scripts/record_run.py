@@ -1,11 +1,13 @@
 """Record a finished run for the docs; run build_docs.py afterwards.
 
 Writes the records that have published numbers to docs/reproduction/, all records of a train_clip run to docs/training/,
-or those that fulfill selectors (src/clip_geometry/ledger/comparing.py) to docs/findings/records/.
+or those that fulfill selectors (src/clip_geometry/ledger/comparing.py) to docs/findings/records/, or the whole repair
+table there, a line for each set and repair.
 
 python scripts/record_run.py runs/tyshchuk2023-zero_shot-0123456789 [--label vit-b-32]
 python scripts/record_run.py runs/train_scenes_arms-0123456789 --training
 python scripts/record_run.py runs/mixed_index-0123456789 --where '{measure: mixed_index.own_share}'
+python scripts/record_run.py runs/repairs-0123456789 --table
 """
 
 import argparse
@@ -13,7 +15,9 @@ from pathlib import Path
 
 import yaml
 
-from clip_geometry.ledger import record_run, record_training, record_where
+from clip_geometry.config import read_yaml
+from clip_geometry.experiments.repair_table.table import compact, table_of
+from clip_geometry.ledger import record_lines, record_run, record_training, record_where
 from clip_geometry.registry import InputError
 
 ROOT = Path(__file__).parents[1]
@@ -24,10 +28,17 @@ def main() -> None:
     parser.add_argument("run", type=Path, help="folder of a finished run")
     parser.add_argument("--label", default="", help="distinguishes it from other recorded runs of this config")
     parser.add_argument("--training", action="store_true", help="the run is of train_clip")
+    parser.add_argument("--table", action="store_true", help="the run is of repair_table")
     parser.add_argument("--where", type=yaml.safe_load, help="selectors of records for an article, as YAML")
     given = parser.parse_args()
     try:
-        if given.where is not None:
+        if given.table:
+            controls = [each["name"] for each in read_yaml(given.run / "config.yaml")["sets"] if each["control"]]
+            lines = record_lines(
+                given.run, ROOT / "docs/findings/records", lambda rows: compact(table_of(rows, controls))
+            )
+            print(lines)
+        elif given.where is not None:
             where = {key: tuple(value) if isinstance(value, list) else value for key, value in given.where.items()}
             print(record_where(given.run, ROOT / "docs/findings/records", where, label=given.label))
         else:

@@ -23,7 +23,9 @@ TOPICS = {
         "diagnosis.index",
         "diagnosis.search",
         "repairs",
+        "index_map",
     ),
+    "Fresh networks": ("initialization",),
     "Transforms": ("transforms",),
     "Embed, read and export": (
         *("data", "encoders", "encoders.open_clip.inversion"),

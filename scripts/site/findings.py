@@ -14,7 +14,8 @@ docs/findings/records/ has rows of three runs, written by scripts/record_run.py 
   --label zero_bias {measure: average_cosine, model_options.zero_bias: true, at.operation: projection}
 - configs/rudman2024/stability.yaml: {measure: stability.bias, dataset: [Gaussian, heavy-tailed],
   at.estimator: [isoscore, "isoscore[unbiased]"]}
-and the output of scripts/held_out_pairs.py, scripts/class_means.py and scripts/predicted_cone.py with --json.
+the whole table of configs/repairs.yaml (record_run.py --table), and the output of scripts/held_out_pairs.py,
+scripts/class_means.py and scripts/predicted_cone.py with --json.
 """
 
 import argparse
@@ -33,6 +34,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import clip_geometry as cg
+from clip_geometry.experiments.repair_table.figures import draw, short, tell
+from clip_geometry.experiments.repair_table.measuring import MEASURES
+from clip_geometry.experiments.repair_table.summary import summary
+from clip_geometry.experiments.repair_table.table import from_compact
 from clip_geometry.ledger import published, read_recorded
 from clip_geometry.ledger.comparing import flat, matches
 from clip_geometry.report.numbers import plus_minus
@@ -613,6 +618,20 @@ def least_squares_figure(numbers: Numbers) -> Figure:
     return figure
 
 
+# --- the repair table ---
+
+
+def repairs_numbers() -> Numbers:
+    table = from_compact([row for row, _ in rows_of("findings/records")["repairs"]])
+    found = summary(table)
+    free = [short(name) for name in found.free]
+    return Numbers(table=table, found=found, said=tell(table), titles=MEASURES, free=free, best=short(found.best))
+
+
+def repairs_figure(numbers: Numbers) -> Figure:
+    return draw(numbers.table)
+
+
 # --- articles ---
 
 
@@ -633,6 +652,7 @@ ARTICLES = {
     "least-squares-and-prompts": Article(least_squares_numbers, least_squares_figure),
     "clusters-of-random-labels": Article(shuffled_numbers, shuffled_figure),
     "intrinsic-dimension": Article(dimension_numbers, dimension_figure),
+    "repair-table": Article(repairs_numbers, repairs_figure),
 }
 
 

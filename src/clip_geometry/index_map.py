@@ -142,7 +142,8 @@ def map_index(
     Raises:
         InputError: Too few rows, rows that are not numbers of different rows of `old`, or a k that is not below N.
     """
-    old, unit = np.asarray(old), Normalize()
+    old = np.asarray(old if len(getattr(old, "shape", ())) == 2 else as_matrix(old, name="old"))
+    unit = Normalize()
     asked = new = unit.apply(as_matrix(new, name="new"))
     if queries is not None:
         asked = unit.apply(as_matrix(queries, name="queries"))
@@ -239,11 +240,14 @@ class _Fits:
 
 def _numbers(rows: Any, old: np.ndarray, new: np.ndarray) -> np.ndarray:
     """Return `rows` as numbers of different rows of `old`, one for each of `new`."""
-    if old.ndim != 2:
-        raise InputError(f"old has shape {old.shape}; expected a matrix (N, d), all rows of the index")
-    numbers = np.asarray(rows)
-    if numbers.shape != (len(new),) or numbers.dtype.kind not in "iu":
-        raise InputError(f"rows are no {len(new)} whole numbers; expected for each new row the number of its old row")
+    try:
+        numbers = np.asarray(rows)
+    except ValueError:  # lists of several lengths
+        numbers = np.asarray(None)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+        raise InputError("rows are no list of whole numbers; expected for each new row the number of its old row")
+    if len(numbers) != len(new):
+        raise InputError(f"{len(numbers)} row numbers were given for {len(new)} new rows; expected one for each")
     if len(np.unique(numbers)) < len(new) or numbers.min() < 0 or numbers.max() >= len(old):
         raise InputError(f"rows are not numbers of different rows of the index, from 0 to {len(old) - 1}")
     if len(new) < LEAST:
@@ -255,12 +259,17 @@ def _steps(candidates: Sequence[str], old: np.ndarray, new: np.ndarray) -> list[
     """Return the candidates that fit the dimensions, "none" among them, checked."""
     same = old.shape[1] == new.shape[1]
     fitting = ["none"] if same else []
-    for step in parse_pipeline(list(candidates)):
+    for step in parse_pipeline(candidates):
         if not issubclass(kind := transforms[step.name], PairedTransform) or step.scope:
             raise InputError(f"candidate {step} is no map fitted on pairs, without a direction, such as ridge(0.1)")
         rank = dict(step.parameters).get("rank") or 0
         if (same or not kind.one_space) and rank < min(old.shape[1], new.shape[1], len(new) // 2):
             fitting.append(str(step))
+    if not fitting:
+        raise InputError(
+            f"there is no candidate for {len(new)} pairs of dimensions {old.shape[1]} and {new.shape[1]}; give one, "
+            "such as ridge(0.1)"
+        )
     return fitting
 
 

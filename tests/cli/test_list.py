@@ -24,6 +24,12 @@ def test_list_measures_has_a_line_for_each_with_its_variants(cli, monkeypatch):
     assert {str(each.evaluator).partition("[")[0] for each in measures.values() if each.evaluator} <= {*numbers}
 
 
+def test_list_transforms_says_what_no_brackets_mean(cli):
+    for name in ("conceptor", "center"):
+        words = re.sub(r"\s+", " ", cli("list", "transforms", name).out)
+        assert "one set needs no brackets; without them, it is fitted on each of several sets by itself, which" in words
+
+
 def test_list_measures_name_is_the_whole_entry(cli):
     for measure in measures.values():
         for what in ("measures", "evaluators"):

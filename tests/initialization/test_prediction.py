@@ -3,6 +3,7 @@
 import math
 from statistics import fmean
 
+import numpy as np
 import pytest
 import torch
 
@@ -56,6 +57,14 @@ def test_text_and_zero_biases():
         ({"architecture": "resnet18", "modality": "text"}, "no text tower"),
         ({"architecture": "test_resnet", "draws": -1}, "draws is -1"),
         ({"architecture": "test_resnet", "statistics": cg.text_statistics(["a b", "c d"])}, "expected ImageStatistics"),
+        (
+            {"architecture": "open_clip:ViT-S-32-alt", "modality": "audio"},
+            "'audio' is unknown; known are 'image', 'text'",
+        ),
+        ({"architecture": "open_clip:ViT-S-32-alt", "modality": "txt"}, "'txt' is unknown; did you mean 'text'"),
+        ({"architecture": None}, "architecture is None; expected a name of timm, or open_clip:NAME"),
+        ({"architecture": "test_resnet", "statistics": np.ones((2, 4, 4, 3))}, "expected ImageStatistics of images"),
+        ({"architecture": "test_resnet", "seed": -1}, "seed = -1; expected a whole number"),
         ({"architecture": "open_clip:xlm-roberta-base-ViT-B-32", "modality": "text"}, "has to be downloaded"),
     ],
 )

@@ -43,10 +43,35 @@ def test_captions():
     assert torch.tensor(found.sample(400)[0]).ndim == 1
 
 
-def test_errors():
-    with pytest.raises(cg.InputError, match="at least 2 images"):
-        cg.image_statistics([np.zeros((4, 4, 3))])
-    with pytest.raises(cg.InputError, match=r"expected \(height, width, 3\)"):
-        cg.image_statistics([np.zeros((4, 4))] * 2)
-    with pytest.raises(cg.InputError, match="at least 2 captions"):
-        cg.text_statistics(["one"])
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        ([np.zeros((4, 4, 3))], "at least 2 images"),
+        ([np.zeros((4, 4))] * 2, r"expected \(height, width, 3\)"),
+        (np.zeros((2, 0, 0, 3)), r"has the shape \(0, 0, 3\)"),
+        (np.full((2, 4, 4, 3), np.nan), "has float64 values; expected uint8, or floats from 0 to 1"),
+        (np.full((2, 4, 4, 3), 255.0), "expected uint8, or floats from 0 to 1"),
+        (np.full((2, 4, 4, 3), 255), "has int64 values"),
+        (np.full((2, 4, 4, 3), "a"), "has <U1 values"),
+        (None, "images are None; expected several"),
+        ("photos/", "images are 'photos/'; expected several"),
+    ],
+)
+def test_what_is_no_image(images, message):
+    with pytest.raises(cg.InputError, match=message):
+        cg.image_statistics(images)
+
+
+@pytest.mark.parametrize(
+    ("captions", "message"),
+    [
+        (["one"], "at least 2 captions"),
+        ("a red cube", "captions are 'a red cube'; expected a list of texts"),
+        (None, "captions are None; expected a list of texts"),
+        (["one", None], "captions hold None; expected texts"),
+        ([["one"], ["two"]], r"captions hold \['one'\]; expected texts"),
+    ],
+)
+def test_what_is_no_caption(captions, message):
+    with pytest.raises(cg.InputError, match=message):
+        cg.text_statistics(captions)

@@ -82,8 +82,8 @@ def test_radii_beyond_the_fitting_rows_become_the_last(sets):
 
 def test_degenerate_rows(sets):
     source, target = sets
-    one = AnisoAlign(2).fit(source[:1], target)
-    assert np.allclose(np.linalg.norm(one.transform(source), axis=1), 1)
+    two = AnisoAlign(2).fit(source[:2], target)
+    assert np.allclose(np.linalg.norm(two.transform(source), axis=1), 1)
     constant = AnisoAlign(2).fit(np.tile(source[0], (5, 1)), target).transform(source)
     assert np.allclose(np.linalg.norm(constant, axis=1), 1)
     flat = source * [1, 1, 0, 0, 0, 0]

@@ -58,6 +58,8 @@ def test_limits_of_the_aperture(sets):
     """α → ∞ removes the directions of the rows, α → 0 none; directions without rows stay as they are."""
     x = sets[0][:2]  # two directions of five
     u = np.linalg.svd(x, full_matrices=True)[2]
+    one = Conceptor(1e7).fit(x[:1]).transform(x)
+    assert np.abs(one[0]).max() < 1e-10 and np.allclose(one[1], x[1] - x[1] @ x[0] / (x[0] @ x[0]) * x[0])
     assert np.abs(Conceptor(1e7).fit(x).transform(x)).max() < 1e-10
     assert np.abs(Conceptor(1e-7).fit(x).transform(x) - x).max() < 1e-10
     assert np.allclose(Conceptor().fit(x).transform(u[2:]), u[2:], atol=1e-12)

@@ -82,8 +82,8 @@ def test_degenerate_rows(sets):
         Harmony(9).fit_sets([a[:2], b[:2]])
     constant = Harmony(2).fit_sets([np.tile(a[:1], (9, 1)), np.tile(b[:1], (5, 1))])
     assert np.isfinite(constant[1].transform(b)).all()
-    one = Harmony().fit_sets([a[:1], b[:1]])[0].transform(a[:1])
-    assert np.linalg.norm(one - a[0]) > 0.1  # half way to the other, less the penalty
+    two = Harmony().fit_sets([a[:2], b[:2]])[0].transform(a[:2])
+    assert np.linalg.norm(two - a[:2]) > 0.1  # half way to the others, less the penalty
     flat = Harmony(2).fit_sets([a * [1, 1, 0, 0], b * [1, 1, 0, 0]])[0].transform(a * [1, 1, 0, 0])
     assert np.allclose(flat[:, 2:], 0, atol=1e-12)
 

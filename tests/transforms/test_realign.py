@@ -74,14 +74,11 @@ def test_without_a_centroid_it_is_affine(sets):
 
 @pytest.mark.parametrize("value", [1.0, 0.1, 1e-9, 1e6])
 def test_no_spread(sets, value):
-    for rows, words in (
-        (np.full((1, 6), value), "there is 1 sample"),
-        (np.full((9, 6), value), "its 9 rows are equal"),
-    ):
-        with pytest.raises(InputError, match=f"realign compares the spread of both sets, but the source has.*{words}"):
-            ReAlign().fit(rows, sets[1])
-        with pytest.raises(InputError, match=f"the target has none: {words}"):
-            ReAlign().fit(sets[0], rows)
+    rows, words = np.full((9, 6), value), "its 9 rows are equal"
+    with pytest.raises(InputError, match=f"realign compares the spread of both sets, but the source has none: {words}"):
+        ReAlign().fit(rows, sets[1])
+    with pytest.raises(InputError, match=f"the target has none: {words}"):
+        ReAlign().fit(sets[0], rows)
 
 
 def test_rank_deficient_rows(sets):

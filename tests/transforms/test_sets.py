@@ -107,6 +107,25 @@ def test_what_is_refused(sets):
             transform.fit(sets["text"])
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        *(
+            f"{step}[text-to-image]"
+            for step in (*ONTO, "sinkhorn", "gaussian_transport", "gromov_wasserstein", "ridge")
+        ),
+        "mini_vec2vec(anchors=2)[text-to-image]",
+        "combat",
+        "harmony(k=1)",
+    ],
+)
+@pytest.mark.parametrize("few", ["image", "text", "both"])
+def test_one_row_is_too_few(sets, step, few):
+    few = {name: x[:1] for name, x in sets.items() if few in (name, "both") or step.startswith("ridge")}
+    with pytest.raises(InputError, match=r"\w+ needs at least 2 rows of each modality, but one has 1 sample"):
+        Pipeline(step).fit(sets | few)
+
+
 @pytest.mark.parametrize("transform", [Harmony(3), MutualNeighbors(3), AnisoAlign(2)])
 def test_streamed_rows_are_refused_where_all_are_needed(sets, transform):
     streamed = StreamedRows.of(sets["text"], name="text")

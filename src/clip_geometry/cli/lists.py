@@ -179,7 +179,10 @@ def blocks_of(what: str) -> Iterator[Block]:
             from clip_geometry.transforms import transforms
             from clip_geometry.transforms.step import SCOPES, usage
 
-            scopes = f"fitted on [{'], ['.join(SCOPES)}] or a modality, such as [image]; without: each set by itself"
+            scopes = (
+                f"fitted on [{'], ['.join(SCOPES)}] or a modality, such as [image]; one set needs no brackets; without "
+                "them, it is fitted on each of several sets by itself, which fit and measures across sets refuse"
+            )
             onto = "[text-to-image], or [all-to-image] for every other modality"
             for name, t in transforms.items():
                 together = ["fitted on all modalities together, without brackets"] if t.joint else []

@@ -54,7 +54,11 @@ class Estimate(NamedTuple):
 
 
 class Search:
-    """The held-out index of a split, searched with the scores of any repair."""
+    """The held-out index of a split, searched with the scores of any repair.
+
+    Beside what `NUMBERS` names, `run` returns cross_r_at_5, whether a relevant item is among the first five of other
+    modalities, and own_precision, the relevant share of the ten nearest of the own modality.
+    """
 
     def __init__(self, index: MixedIndex, split: Split):
         relevance = index.relevance(split.searched)
@@ -110,8 +114,10 @@ class Search:
             "hit_at_10": np.where(undefined, np.nan, rank <= K),
             "own_share": two_sided[f"share.{query}"],
             "cross_r_at_1": np.where(undefined, np.nan, across == 0),
+            "cross_r_at_5": np.where(undefined, np.nan, across < 5),
             "neighbors": np.array([len(np.intersect1d(a, b)) / k for a, b in zip(before, near, strict=True)]),
             "precision": two_sided["precision"],
+            "own_precision": two_sided["own_precision"],
             "ndcg": two_sided["ndcg"],
         }
 
@@ -126,7 +132,8 @@ class Sums:
         self.by_split: dict[tuple[str, str], list[float]] = {}  # (query, number) → the mean of each split
 
     def add(self, query: str, rows: np.ndarray, numbers: Mapping[str, np.ndarray]) -> None:
-        for number, values in numbers.items():
+        for number in NUMBERS:
+            values = numbers[number]
             known = ~np.isnan(values)
             mean = float(values[known].mean()) if known.any() else float("nan")
             self.by_split.setdefault((query, number), []).append(mean)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from clip_geometry.encoders.runtime import quiet_logging, zero_biases
+from clip_geometry.geometry._core.arguments import one_of, seed_number
 from clip_geometry.initialization import attention
 from clip_geometry.initialization.inputs import Pixels, Tokens
 from clip_geometry.initialization.state import State
@@ -100,7 +101,9 @@ def predicted_cone(
     if draws < 0:
         raise InputError(f"draws is {draws}; expected a number of initializations, or 0 for infinite width")
     wanted = ImageStatistics if modality == "image" else TextStatistics
-    statistics = statistics or (PHOTOGRAPHS if modality == "image" else CAPTIONS)
+    one_of(modality, "modality", ("image", "text"))
+    seed = seed_number(seed)
+    statistics = (PHOTOGRAPHS if modality == "image" else CAPTIONS) if statistics is None else statistics
     if not isinstance(statistics, wanted):
         raise InputError(
             f"the statistics are {shown(type(statistics).__name__)}; expected {wanted.__name__} of {modality}s"
@@ -149,6 +152,8 @@ class _Tower(NamedTuple):
 
 
 def _tower(architecture: str, modality: str, seed: int) -> _Tower:
+    if not isinstance(architecture, str):
+        raise InputError(f"architecture is {shown(architecture)}; expected a name of timm, or open_clip:NAME")
     if architecture.startswith("open_clip:"):
         return _of_open_clip(architecture.partition(":")[2], modality, seed)
     import timm
@@ -158,7 +163,7 @@ def _tower(architecture: str, modality: str, seed: int) -> _Tower:
         near = did_you_mean(name, timm.list_models())
         raise InputError(f"timm has no model {shown(name)}{near or '; open_clip:NAME is one of open_clip'}")
     if modality != "image":
-        raise InputError(f"{name} of timm has no text tower")
+        raise InputError(f"{name} of timm has no {modality} tower")
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         model: Any = timm.create_model(name, pretrained=False, num_classes=0)

@@ -109,7 +109,7 @@ def image_statistics(images: Iterable[Any]) -> ImageStatistics:
         The moments of their central squares, and up to 16 of the squares as examples.
 
     Raises:
-        InputError: fewer than 2 images, or something that is none.
+        InputError: fewer than 2 images, something that is none, or other values.
 
     Example:
         >>> import clip_geometry as cg, numpy as np
@@ -117,6 +117,8 @@ def image_statistics(images: Iterable[Any]) -> ImageStatistics:
         >>> cg.image_statistics(images).mean[0] > 0.4
         True
     """
+    if isinstance(images, str) or not isinstance(images, Iterable):
+        raise InputError(f"images are {shown(images)}; expected several, PIL images or arrays (height, width, 3)")
     images = list(images)
     n = len(images)
     if n < 2:
@@ -154,13 +156,18 @@ def text_statistics(captions: Iterable[str]) -> TextStatistics:
         The statistics.
 
     Raises:
-        InputError: fewer than 2 captions.
+        InputError: fewer than 2 captions, or something that is no text.
 
     Example:
         >>> import clip_geometry as cg
         >>> cg.text_statistics(["a red cube", "a blue ball"]).length
         3.0
     """
+    if isinstance(captions, str) or not isinstance(captions, Iterable):
+        raise InputError(f"captions are {shown(captions)}; expected a list of texts")
+    captions = list(captions)
+    if others := [each for each in captions if not isinstance(each, str)]:
+        raise InputError(f"captions hold {shown(others[0])}; expected texts")
     words = [caption.lower().split() for caption in captions]
     if len(words) < 2:
         raise InputError("text statistics need at least 2 captions")
@@ -192,8 +199,10 @@ def _typical(images: Tensor, n: int) -> Tensor:
 
 def _square(image: Any, size: int) -> Tensor:
     array = np.asarray(image.convert("RGB") if hasattr(image, "convert") else image)
-    if array.ndim != 3 or array.shape[2] != 3:
+    if array.ndim != 3 or array.shape[2] != 3 or not array.size:
         raise InputError(f"an image has the shape {shown(array.shape)}; expected (height, width, 3)")
+    if array.dtype != np.uint8 and not (array.dtype.kind == "f" and array.min() >= 0 and array.max() <= 1):
+        raise InputError(f"an image has {array.dtype} values; expected uint8, or floats from 0 to 1")
     values = torch.from_numpy(np.array(array, dtype=np.float32)) / (255 if array.dtype == np.uint8 else 1)
     side = min(values.shape[:2])
     top, left = (values.shape[0] - side) // 2, (values.shape[1] - side) // 2

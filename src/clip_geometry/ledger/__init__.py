@@ -3,7 +3,7 @@
 from clip_geometry.ledger.comparing import Line, Ours, compare
 from clip_geometry.ledger.entries import Entry, entries, findings, has_ledger
 from clip_geometry.ledger.published import Paper, Published, papers, published
-from clip_geometry.ledger.recorded import read_recorded, record_run, record_training, record_where
+from clip_geometry.ledger.recorded import read_recorded, record_lines, record_run, record_training, record_where
 
 __all__ = [
     "Entry",
@@ -18,6 +18,7 @@ __all__ = [
     "papers",
     "published",
     "read_recorded",
+    "record_lines",
     "record_run",
     "record_training",
     "record_where",

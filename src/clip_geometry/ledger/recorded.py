@@ -3,7 +3,7 @@ docs/training/<run>.jsonl, those of an article in docs/findings/records/<run>.js
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,15 @@ def record_training(run: Path, folder: Path, *, label: str = "") -> Path:
     if not any("trajectory" in row for row in rows):
         raise InputError(f"{run} is a run of {name}, whose rows have no trajectory; expected a training")
     return _write([_compact(row, KEPT_OF_TRAINING) for row in rows], run, folder, name, label)
+
+
+def record_lines(run: Path, folder: Path, compact: Callable[[list[Row]], Sequence[Mapping[str, Any]]]) -> Path:
+    """Write the lines that an experiment makes of all rows of a run, where these are too many.
+
+    Args and return value are otherwise those of `record_run`.
+    """
+    name = _name(run)
+    return _write([dict(line) for line in compact(_finished(run))], run, folder, name, "")
 
 
 def _finished(run: Path) -> list[Row]:

@@ -4,7 +4,6 @@ from typing import Self
 
 import numpy as np
 
-from clip_geometry.registry import InputError
 from clip_geometry.transforms.base import Rows, as_blocks, mean_of, register
 from clip_geometry.transforms.sets import JointTransform
 
@@ -57,9 +56,6 @@ class ComBat(JointTransform):
         return self._fit([x, y], reference=True)
 
     def _learn(self, *sets: Rows, reference: bool = False) -> None:
-        for x in sets:
-            if len(x) < 2:
-                raise InputError(f"{self.name} needs at least 2 rows of each modality, but one has 1 sample")
         counts = np.array([len(x) for x in sets])
         means = np.stack([mean_of(x) for x in sets])
         squares = np.stack([_squares(x, mean) for x, mean in zip(sets, means, strict=True)])

@@ -16,7 +16,8 @@ class Conceptor(Transform):
     shrinks a direction of large s to almost nothing and leaves one of small s alone (Jaeger 2014, arXiv:1403.3369; Liu,
     Ungar & Sedoc 2019, arXiv:1811.11001, who take α = 2 for word vectors with lengths of several units). Where
     `all_but_the_top` removes k directions, this damps all of them. Variances of unit rows sum to 1: α = 2 halves a
-    direction that has 1/4 of it, and of CLIP rows damps little but the mean.
+    direction that has 1/4 of it, and of CLIP rows damps little but the mean. As R is not centered, one row has a
+    conceptor, of its direction; other directions stay as they are.
 
     Fitted conceptors combine: ~a is w C, a | b damps what a or b damps, and a & b what both damp.
 

@@ -69,8 +69,9 @@ class GromovWasserstein(CenteredTransform):
         x, y = x - self.source_mean_, y - self.target_mean_
         for which, rows in (("source", x), ("target", y)):
             if not rows.any():
-                given = "1 sample" if len(rows) == 1 else f"{len(rows)} equal rows"
-                raise InputError(f"{self.name} compares distances within each set, but the {which} has {given}")
+                raise InputError(
+                    f"{self.name} compares distances within each set, but the {which} has {len(rows)} equal rows"
+                )
         plan = coupling(x, y, float(self.epsilon), int(self.iterations), self.name)
         matched = len(x) * plan @ y  # the barycentric projection
         if self.form == "linear":

@@ -45,7 +45,7 @@ class Harmony(JointTransform):
         offsets_: (rounds, k, sets, d) c.
 
     Raises:
-        InputError: A row is zero, or there are fewer rows than clusters.
+        InputError: A row is zero, a modality has fewer than two, or there are fewer rows than clusters.
 
     Example:
         >>> import numpy as np

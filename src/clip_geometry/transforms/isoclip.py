@@ -45,6 +45,7 @@ class IsoCLIP(JointTransform):
     name = "isoclip"
     summary = "keeps the middle singular directions of two projection heads, for search within a modality"
     formula = "w A⁺ U Uᵀ A, A Bᵀ = U S Vᵀ without the first and the last directions"
+    least = 1  # of a head, not of a sample
     maps_: np.ndarray
     singular_values_: np.ndarray
 

@@ -86,10 +86,9 @@ class MiniVec2Vec(CenteredTransform):
         x, y = in_memory(self, source), in_memory(self, target)
         for name, rows in (("source", x), ("target", y)):
             if len(rows) <= self.anchors:
-                given = "1 sample" if len(rows) == 1 else f"{len(rows)} rows"
                 raise InputError(
-                    f"{self.name} takes {self.anchors} anchors of each set, but the {name} has {given}; it needs "
-                    "many more rows than anchors"
+                    f"{self.name} takes {self.anchors} anchors of each set, but the {name} has {len(rows)} rows; it "
+                    "needs many more rows than anchors"
                 )
         self.source_mean_, self.target_mean_ = x.mean(0), y.mean(0)
         x, y = x - self.source_mean_, y - self.target_mean_

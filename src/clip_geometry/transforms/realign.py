@@ -72,8 +72,9 @@ class ReAlign(OntoTransform):
             total += float(np.square(block - mean).sum())
             largest = max(largest, float(np.abs(block).max()))
         if total <= len(x) * x.shape[1] * (4 * np.finfo(np.float64).eps * largest) ** 2:  # the rounding of the mean
-            given = "there is 1 sample" if len(x) == 1 else f"its {len(x)} rows are equal"
-            raise InputError(f"{self.name} compares the spread of both sets, but the {side} has none: {given}")
+            raise InputError(
+                f"{self.name} compares the spread of both sets, but the {side} has none: its {len(x)} rows are equal"
+            )
         return total / len(x)
 
     def _affine(self, x: np.ndarray) -> np.ndarray:

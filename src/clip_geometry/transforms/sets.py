@@ -21,16 +21,19 @@ class OntoTransform(Transform):
 
     Attributes:
         one_space: Whether source and target have one dimension.
+        least: Number of rows of each that it needs.
     """
 
     onto = True
     one_space: ClassVar[bool] = True
+    least: ClassVar[int] = 2
 
     def fit(self, x: Rows, y: Rows | None = None) -> Self:
         """Learn from source rows x, (n, d), and target rows y, (m, e)."""
         source = self._start(x, "source")
         target = as_learnable(other_set(self, y), name="target")
         self._check_sets(source, target)
+        _check_number(self, source, target)
         self._learn(source, target)
         self.fitted_on_ = len(source)
         return self
@@ -52,6 +55,7 @@ class PairedTransform(OntoTransform):
     """
 
     paired = True
+    least = 1
     W_: np.ndarray
     rank_: int
 
@@ -115,9 +119,11 @@ class JointTransform(Transform):
 
     Attributes:
         set_: The number of the set that `transform` corrects.
+        least: Number of rows of each set that it needs.
     """
 
     joint = True
+    least: ClassVar[int] = 2
     set_: int
 
     def fit(self, x: Rows, y: Rows | None = None) -> Self:
@@ -144,9 +150,15 @@ class JointTransform(Transform):
         checked += [as_learnable(other_set(self, each), name="rows of the other set") for each in others]
         if len(shapes := {each.shape[1] for each in checked}) > 1:
             raise InputError(f"{self.name} needs one space, but the sets have dimensions {sorted(shapes)}")
+        _check_number(self, *checked)
         self._learn(*checked, **learning)
         self.set_, self.fitted_on_ = 0, len(checked[0])
         return self
+
+
+def _check_number(transform: OntoTransform | JointTransform, *sets: Rows) -> None:
+    if min(map(len, sets)) < transform.least:
+        raise InputError(f"{transform.name} needs at least 2 rows of each modality, but one has 1 sample")
 
 
 def other_set(transform: Transform, y: Rows | None) -> Rows:

@@ -28,8 +28,9 @@ def fit(
     The map is for apply, and for programs without this package.
 
     A single set gives one map for all modalities. For a folder with images and texts, steps say what they are fitted
-    on, as in measure: whiten(128)[pooled], procrustes[text-to-image]. With a TARGET, procrustes and least_squares map
-    SOURCE onto it; rows are paired by item_id, or by position without one.
+    on, as in measure: whiten(128)[pooled], procrustes[text-to-image]. With a TARGET, steps that map one set onto
+    another, such as procrustes or sinkhorn, map SOURCE onto it; steps fitted on pairs pair rows by item_id, or by
+    position without one.
     """
     check_pipeline(pipeline)
     check_embeddings(source, target)

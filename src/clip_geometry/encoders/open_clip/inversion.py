@@ -15,6 +15,7 @@ from clip_geometry.config import Config
 from clip_geometry.encoders.base import Encoder
 from clip_geometry.encoders.open_clip.encoder import OpenClipEncoder
 from clip_geometry.encoders.runtime import inference
+from clip_geometry.geometry._core.arguments import one_of, seed_number
 from clip_geometry.geometry._core.rows import as_rows
 from clip_geometry.registry import InputError, shown
 
@@ -43,7 +44,7 @@ class Inversion(Config):
     steps: int = Field(default=150, ge=1)
     lr: float = Field(default=0.02, gt=0)
     weight_decay: float = Field(default=0.01, ge=0)
-    template: str = Field(default="a photo of {}", pattern=r"\{\}")
+    template: str = Field(default="a photo of {}", pattern=r"^[^{}]*\{\}[^{}]*$")
     batch_size: int = Field(default=64, ge=1)
 
 
@@ -84,8 +85,8 @@ def invert(
         An `Inverted`, on the CPU.
 
     Raises:
-        InputError: The model is none of open_clip, its tower has no place for pseudo-tokens, or rows are of another
-            dimension.
+        InputError: The encoder is no model of open_clip, `into` is another modality, its tower has no place for
+            pseudo-tokens, or rows are zero or of another dimension.
 
     Example:
         >>> import clip_geometry as cg
@@ -95,13 +96,22 @@ def invert(
         >>> bool(after > before)
         True
     """
+    if not isinstance(encoder, Encoder):
+        raise InputError(
+            f"encoder is {shown(encoder)}; expected a model as load_encoder(resolve_encoder(NAME)) gives it"
+        )
+    one_of(into, "into", ("text", "image"))
+    if not isinstance(how, Inversion | None):
+        raise InputError(f"how is {shown(how)}; expected an Inversion, such as Inversion(steps=100)")
     how = Inversion(steps=1000 if into == "image" else 150) if how is None else how
     name = encoder.config.model
     if not isinstance(encoder, OpenClipEncoder) or encoder.config.features != "projected":
         raise InputError(f"{name} cannot be inverted; expected a model of open_clip with features=projected")
-    model, count, rows = encoder.model, how.pseudo_tokens, as_rows(torch.as_tensor(rows), name="rows", least=1).float()
+    model, count, rows = encoder.model, how.pseudo_tokens, as_rows(rows, name="rows", least=1).float()
     if rows.shape[1] != (d := encoder.architecture["embed_dim"]):
         raise InputError(f"rows have dimension {rows.shape[1]} and features of {name} have {d}")
+    if not bool(rows.any(1).all()):
+        raise InputError("rows has a zero row, which has no direction to match; remove such rows first")
     if into == "text":
         stem, ids, places = _pseudo_words(encoder, how)
         given, encode, width = ids.to(encoder.device), model.encode_text, stem.weight.shape[1]
@@ -115,7 +125,7 @@ def invert(
         weight = next(model.visual.parameters())
         given, encode = torch.zeros(1, 3, *side, dtype=weight.dtype, device=weight.device), model.encode_image
         width, replaced = _output(stem, encode, given).shape[axis], partial(_as_patches, axis=axis)
-    drawn = START * torch.randn(len(rows), count, width, generator=torch.Generator().manual_seed(seed))
+    drawn = START * torch.randn(len(rows), count, width, generator=torch.Generator().manual_seed(seed_number(seed)))
     found, cosines = [], []
     with inference(), torch.enable_grad():
         for start, targets in zip(drawn.split(how.batch_size), rows.split(how.batch_size), strict=True):

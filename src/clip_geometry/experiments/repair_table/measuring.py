@@ -1,0 +1,236 @@
+"""What a repair does to held-out rows: it is fitted on one half of the items and judged on the other."""
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import NamedTuple
+from zlib import crc32
+
+import numpy as np
+
+from clip_geometry import geometry
+from clip_geometry.diagnosis.index import MixedIndex, Split
+from clip_geometry.diagnosis.search import Search
+from clip_geometry.evaluators.linear_probe import linear_probe
+from clip_geometry.evaluators.zero_shot import ensemble, zero_shot
+from clip_geometry.repairs import Known, Repair, repairs
+from clip_geometry.repairs.base import Sets
+from clip_geometry.repairs.maps import Mapped
+from clip_geometry.transforms import Affine, Normalize, Pipeline, parse_pipeline
+
+C = 100.0  # of the linear probes: unit rows need a weak penalty
+GROUPS = ("geometry", "mixing", "semantics", "retrieval")
+NO_ROWS = "changes scores, not rows"
+NO_CLASSES = "the set has no classes"
+
+
+class Judged(NamedTuple):
+    """A measure of the table. better: 1 where higher is better, else −1. title: in figures."""
+
+    group: str
+    better: int
+    title: str
+
+
+MEASURES = {
+    "gap": Judged("geometry", -1, "modality gap ↓"),
+    "isoscore": Judged("geometry", 1, "IsoScore"),
+    "average_cosine": Judged("geometry", -1, "average cosine ↓"),
+    "effective_rank": Judged("geometry", 1, "effective rank"),
+    "robin_hood": Judged("geometry", -1, "hubness ↓"),
+    "ilisi": Judged("mixing", 1, "iLISI"),
+    "kbet": Judged("mixing", 1, "kBET"),
+    "connectivity": Judged("mixing", 1, "connectivity"),
+    "separability": Judged("mixing", -1, "separability ↓"),
+    "silhouette": Judged("semantics", 1, "class silhouette"),
+    "probe": Judged("semantics", 1, "linear probe"),
+    "zero_shot": Judged("semantics", 1, "zero-shot"),
+    "cka": Judged("semantics", 1, "CKA, before/after"),
+    "own_precision": Judged("retrieval", 1, "within: precision@10"),
+    "neighbors": Judged("retrieval", 1, "within: neighbors kept"),
+    "cross_r_at_1": Judged("retrieval", 1, "across: recall@1"),
+    "cross_r_at_5": Judged("retrieval", 1, "across: recall@5"),
+    "r_at_1": Judged("retrieval", 1, "mixed: recall@1"),
+    "hit_at_10": Judged("retrieval", 1, "mixed: recall@10"),
+    "ndcg": Judged("retrieval", 1, "mixed: nDCG@10"),
+}
+OF_ROWS = [name for name, each in MEASURES.items() if each.group != "retrieval"]
+
+
+class RowRepair(Repair):
+    """A repair that changes the rows: its scores are their cosines. A subclass implements `_learn` and `rows`."""
+
+    @abstractmethod
+    def rows(self, modality: str, x: np.ndarray) -> np.ndarray:
+        """Return the unit rows after the repair."""
+
+    def scores(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
+        return self.rows(query, q) @ self.rows(item, x).T
+
+    def mixed(self, query: str, q: np.ndarray, items: Sets, itself: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        rows = {item: self.rows(item, x) for item, x in items.items()}
+        asked = self.rows(query, q) if itself is None else rows[query][itself]
+        found = {item: asked @ x.T for item, x in rows.items()}
+        if itself is not None:
+            found[query][np.arange(len(q)), itself] = -np.inf
+        return found
+
+
+class Piped(RowRepair):
+    """Rows after a pipeline, which is fitted on the known rows and their pairs; unit length before and after it."""
+
+    def __init__(self, pipeline: str):
+        self.name = pipeline or "none"
+        self.pipeline = Pipeline(",".join(filter(None, ("normalize", pipeline, "normalize"))))
+
+    def _learn(self, known: Known) -> None:
+        self.fitted = self.pipeline.fit(known.rows, known.pairs if known.relevance is not None else None)
+
+    def rows(self, modality: str, x: np.ndarray) -> np.ndarray:
+        return self.fitted.transform({modality: x})[modality]
+
+
+class Noise(RowRepair):
+    """Gaussian rows in place of all rows, the same for the same ones: the null value of every measure."""
+
+    name = "noise"
+
+    def rows(self, modality: str, x: np.ndarray) -> np.ndarray:
+        seed = crc32(modality.encode(), crc32(x.tobytes()))
+        return Normalize().apply(np.random.default_rng(seed).normal(size=x.shape))
+
+
+class Removed(RowRepair):
+    """The planted gap taken away by the map that is known: what a perfect repair would do."""
+
+    name = "truth"
+
+    def __init__(self, maps: Mapping[str, Affine]):
+        self.maps = maps
+
+    def rows(self, modality: str, x: np.ndarray) -> np.ndarray:
+        return self.maps[modality](x)
+
+
+def repair_of(name: str) -> Repair:
+    """Return a repair by its name in the registry, or by a pipeline; not yet fitted."""
+    if name == "noise":
+        return Noise()
+    if name in repairs:
+        entry = repairs[name]
+        return Piped(entry.parameters["pipeline"]) if issubclass(entry.kind, Mapped) else entry.make()
+    parse_pipeline(name)
+    return Piped(name)
+
+
+class Halves:
+    """One set in random halves of its items: repairs are fitted on the first, and the second is searched and measured.
+
+    Args:
+        index: The set.
+        splits: Number of random halves.
+        seed: Of the halves.
+    """
+
+    def __init__(self, index: MixedIndex, *, splits: int, seed: int):
+        self.index = index
+        self.splits = list(index.splits(splits, seed=seed, most_fit=10**6, most_searched=10**6, most_queries=10**6))
+        first = self.splits[0]
+        split = [name for name, group in index.groups.items() if group is not None]
+        self.ratio = sum(len(first.searched[name]) for name in split) / sum(len(first.fit[name]) for name in split)
+
+    @cached_property
+    def searches(self) -> list[Search]:
+        """The held-out halves, which have been searched without a repair: neighbors are compared with those."""
+        found = []
+        for split in self.splits:
+            search = Search(self.index, split)
+            search.run(Piped("").fit(self.index.known(split.fit)))
+            found.append(search)
+        return found
+
+    def judge(self, repair: Repair) -> dict[str, list[float]]:
+        """Return measure → its value on each held-out half, NaN where there is none; raise InputError if it cannot
+        be fitted."""
+        found = [self._judge(repair, split, search) for split, search in zip(self.splits, self.searches, strict=True)]
+        return {name: [each.get(name, np.nan) for each in found] for name in MEASURES}
+
+    def _judge(self, repair: Repair, split: Split, search: Search) -> dict[str, float]:
+        known = self.index.known(split.fit)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # too few rows, not converged: the numbers show what it does
+            repair.fit(known)
+        found = {}
+        if isinstance(repair, RowRepair):
+            fit = {name: repair.rows(name, x) for name, x in known.rows.items()}
+            rows = {name: repair.rows(name, x) for name, x in search.items.items()}
+            found |= _geometry(rows) | _mixing(fit, rows) | self._semantics(fit, rows, split, search)
+        by_query = search.run(repair)
+        for name in (name for name, each in MEASURES.items() if each.group == "retrieval"):
+            means = [values[name][~np.isnan(values[name])] for values in by_query.values()]
+            means = [each.mean() for each in means if len(each)]
+            found[name] = float(np.mean(means)) if means else np.nan
+        return found
+
+    def _semantics(self, fit: Sets, rows: Sets, split: Split, search: Search) -> dict[str, float]:
+        found = {
+            "cka": _mean(lambda name: geometry.linear_cka(Normalize().apply(search.items[name]), rows[name]), rows)
+        }
+        if not self.index.codes:
+            return found
+        own = {name: self.index.codes[name][split.fit[name]] for name in fit}
+        labels = {name: self.index.codes[name][split.searched[name]] for name in rows}
+        halved = [name for name in rows if self.index.groups[name] is not None]  # no classes of names
+
+        def silhouette(name: str) -> float:
+            of, counts = np.unique(labels[name], return_counts=True)
+            several = np.isin(labels[name], of[counts > 1])
+            return geometry.silhouette(rows[name][several], labels[name][several])
+
+        def probe(name: str) -> float:
+            asked = np.isin(labels[name], own[name])
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return linear_probe(fit[name], own[name], rows[name][asked], labels[name][asked], C=C)["top_1"]
+
+        # the classes' prototypes are the fitting half's texts
+        classes = np.intersect1d(own["text"], np.concatenate([own["image"], labels["image"]]))
+        named, asked = np.isin(own["text"], classes), np.isin(labels["image"], classes)
+        prototypes = ensemble(fit["text"][named], np.searchsorted(classes, own["text"][named]))
+        right = zero_shot(rows["image"][asked], np.searchsorted(classes, labels["image"][asked]), prototypes)
+        return found | {
+            "silhouette": _mean(silhouette, halved),
+            "probe": _mean(probe, halved),
+            "zero_shot": right["top_1"],
+        }
+
+
+def _geometry(rows: Sets) -> dict[str, float]:
+    return {
+        "gap": geometry.modality_gap(rows["image"], rows["text"]),
+        "isoscore": _mean(lambda name: geometry.isoscore(rows[name]), rows),
+        "average_cosine": _mean(lambda name: geometry.average_cosine(rows[name]), rows),
+        "effective_rank": _mean(lambda name: geometry.effective_rank(rows[name]), rows),
+        "robin_hood": _mean(lambda name: geometry.hubs(rows[name]).robin_hood, rows),
+    }
+
+
+def _mixing(fit: Sets, rows: Sets) -> dict[str, float]:
+    image, text = rows["image"], rows["text"]
+    few = min(90, (len(image) + len(text) - 1) // 2)  # fewer neighbors where a set is very small, as in smoke runs
+    train, test = (np.concatenate([each[name] for name in ("image", "text")]) for each in (fit, rows))
+    sides = [np.repeat([0, 1], [len(each["image"]), len(each["text"])]) for each in (fit, rows)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of rows that a plane separates exactly, the probe does not converge
+        separated = linear_probe(train, sides[0], test, sides[1], C=C)["mean_per_class"]
+    return {
+        "ilisi": geometry.ilisi(image, text, k=few),
+        "kbet": geometry.kbet(image, text, k=min(50, few)),
+        "connectivity": geometry.graph_connectivity(image, text, k=min(15, few)),
+        "separability": separated,
+    }
+
+
+def _mean(of: Callable[[str], float], names: Iterable[str]) -> float:
+    return float(np.mean([of(name) for name in names]))
