@@ -20,8 +20,8 @@ from clip_geometry.initialization.windows import MOST_PLACES
 from clip_geometry.registry import InputError, did_you_mean, shown
 
 assert attention  # imported for the rules that they register
-MOST_SITES = 800  # positions of all inputs together
-MOST_INPUTS = 16
+MOST_SITES = 400  # positions of all inputs together
+MOST_INPUTS = 8
 SOT, EOT = 49406, 49407  # CLIP's tokens of start and end
 
 

@@ -10,6 +10,7 @@ from clip_geometry.initialization.moments import Function, activated, root
 from clip_geometry.registry import InputError
 
 WIDE = 512  # channels; a wider layer counts as infinitely wide
+MOST = 6000  # sites; their products would take gigabytes
 MANY = 1000  # sites; drawing the channels of more of them takes too long
 CHANNELS = 1 << 32  # an element's code is site * CHANNELS + channel
 
@@ -71,6 +72,8 @@ class State(Tensor):
         function: Function | None = None, gains: tuple[tuple[float, float], ...] | None = None,
         draw: Draw | None = None,
     ) -> Self:  # fmt: skip
+        if len(second) > MOST:
+            raise InputError(f"{len(second)} positions of the inputs together differ; at most {MOST} can be followed")
         self = torch.zeros(()).expand(index.shape).as_subclass(cls)
         self.codes, self.second = index, second
         self.average = second.new_zeros(len(second)) if mean is None else mean
