@@ -36,8 +36,8 @@ from clip_geometry.experiments.train_clip.interventions import (
     predict,
     trainings,
 )
-from clip_geometry.registry import InputError
 from clip_geometry.ledger import read_recorded
+from clip_geometry.registry import InputError
 from clip_geometry.report.numbers import fixed
 from clip_geometry.report.style import IMAGE, TEXT, save_figure, styled
 from clip_geometry.report.words import render
@@ -150,12 +150,25 @@ def centering() -> list[SimpleNamespace]:
             for setting, pairs in by_setting.items()
         )
         levels = [level for _, level, _ in changes]
-        found.append(SimpleNamespace(
-            gain=each.mean / float(np.mean(levels)), task=short(test.of), effect=effect(each), before=float(np.mean(levels)), range=(min(levels), max(levels)),
-            lowest=changes[0][0][0], highest=changes[-1][0][0], floor=sum(level < FLOOR for level in levels),
-            clear=[f"{bounds(*ends)} from {fixed(level, 3)} ({_words(*setting)})"
-                   for ends, level, setting in changes if ends[1] > 0 or ends[2] < 0],
-        ))  # fmt: skip
+        before = float(np.mean(levels))
+        clear = [
+            f"{bounds(*ends)} from {fixed(level, 3)} ({_words(*setting)})"
+            for ends, level, setting in changes
+            if ends[1] > 0 or ends[2] < 0
+        ]
+        found.append(
+            SimpleNamespace(
+                task=short(test.of),
+                effect=effect(each),
+                gain=each.mean / before,
+                before=before,
+                range=(min(levels), max(levels)),
+                lowest=changes[0][0][0],
+                highest=changes[-1][0][0],
+                floor=sum(level < FLOOR for level in levels),
+                clear=clear,
+            )
+        )
     return found
 
 
