@@ -6,6 +6,7 @@ python scripts/build_docs.py                  # writes the page; the build of th
 
 import argparse
 import json
+from collections import Counter
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -21,6 +22,7 @@ from clip_geometry.experiments.train_clip.interventions import (
     FACTORS,
     GAPS,
     TASKS,
+    VERDICTS,
     Claim,
     Judged,
     Predicted,
@@ -28,11 +30,14 @@ from clip_geometry.experiments.train_clip.interventions import (
     claims,
     holm,
     in_grid,
+    interval,
     judge,
+    over_settings,
     predict,
     trainings,
 )
 from clip_geometry.ledger import read_recorded
+from clip_geometry.registry import InputError
 from clip_geometry.report.numbers import fixed
 from clip_geometry.report.style import IMAGE, TEXT, save_figure, styled
 from clip_geometry.report.words import render
@@ -50,6 +55,7 @@ FACTOR = {
     "objective": "{} − {}", "dimension": "{:g} − {:g} columns", "noise": "{:.0%} − {:.0%} swapped captions",
     "class_captions": "{:.0%} − {:.0%} class captions",
 }  # fmt: skip
+FLOOR = 0.01  # recall from which on centering could cost as much as counts
 ZERO_SHOT, GAP = "zero_shot.top_1 both tested", "modality_gap both last"
 SHORT = {
     "modality_gap": "distance of the means", "relative_modality_gap": "relative gap",
@@ -100,8 +106,85 @@ def predicted() -> dict[tuple[str, str], Predicted]:
     return {(gap, task): predict(recorded(), gap, task) for gap, task in product(GAPS, TASKS)}
 
 
+# --- added after the runs: the registered verdicts are those of `judged`
+
+
+@cache
+def sensitivity() -> dict[str, SimpleNamespace]:
+    """Claim → what its test gives with clean captions, and with swapped ones; for relations also within dimension and
+    noise, and the interval over draws of settings."""
+    return {each.claim.name: _sensitivity(each.claim) for each in judged()}
+
+
+def _sensitivity(claim: Claim) -> SimpleNamespace:
+    shares = sorted({each.noise for each in recorded()})
+    clean, swapped = (_judged(claim, [each for each in recorded() if each.noise == share]) for share in shares)
+    if claim.test.kind not in ("relation", "stronger"):
+        return SimpleNamespace(clean=clean, swapped=swapped, within=None, settings=None)
+    finer = claim.test.model_copy(update={"within": ("dimension", "noise")})
+    within = judge(claim.model_copy(update={"test": finer}), recorded())
+    return SimpleNamespace(clean=clean, swapped=swapped, within=within, settings=over_settings(claim.test, recorded()))
+
+
+def _judged(claim: Claim, found: list[Training]) -> Judged | None:
+    """None where these trainings do not differ in what the claim is about."""
+    try:
+        return judge(claim, found)
+    except InputError:
+        return None
+
+
+def centering() -> list[SimpleNamespace]:
+    """What centering does to each task, setting by setting."""
+    found = []
+    for each in judged():
+        test = each.claim.test
+        if test.kind != "change":
+            continue
+        by_setting: dict[tuple[object, ...], list[tuple[float, float]]] = {}
+        for one in in_grid(recorded()):
+            before, after = one.values[test.less], one.values[test.of]
+            by_setting.setdefault(one.setting, []).append((before, after - before))
+        changes = sorted(
+            (interval([change for _, change in pairs]), float(np.mean([before for before, _ in pairs])), setting)
+            for setting, pairs in by_setting.items()
+        )
+        levels = [level for _, level, _ in changes]
+        before = float(np.mean(levels))
+        clear = [
+            f"{bounds(*ends)} from {fixed(level, 3)} ({_words(*setting)})"
+            for ends, level, setting in changes
+            if ends[1] > 0 or ends[2] < 0
+        ]
+        found.append(
+            SimpleNamespace(
+                task=short(test.of),
+                effect=effect(each),
+                gain=each.mean / before,
+                before=before,
+                range=(min(levels), max(levels)),
+                lowest=changes[0][0][0],
+                highest=changes[-1][0][0],
+                floor=sum(level < FLOOR for level in levels),
+                clear=clear,
+            )
+        )
+    return found
+
+
+def _words(objective: str, dimension: int, noise: float, *_: object) -> str:
+    """`SigLIP, 128 columns, clean`."""
+    learned = "" if " at " in objective or objective == "SigLIP" else " learned"
+    return f"{objective}{learned}, {dimension} columns, {f'{noise:.0%} swapped' if noise else 'clean'}"
+
+
 def short(key: str) -> str:
     return SHORT[key.split()[0]] if key else ""
+
+
+def of(key: str) -> str:
+    """`uniformity of images`."""
+    return short(key) + (f" of {key.split()[1]}s" if key and key.split()[1] != "both" else "")
 
 
 # --- the page
@@ -115,7 +198,15 @@ def page() -> str:
         seeds=sorted({each.seed for each in recorded()}),
         judged=judged(),
         of={each.claim.name: each for each in judged()},
-        counts={v: sum(each.verdict == v for each in judged()) for v in ("holds", "does not hold", "tie")},
+        counts={v: sum(each.verdict == v for each in judged()) for v in VERDICTS},
+        kinds=Counter(each.claim.test.kind for each in judged()),
+        sensitivity=sensitivity(),
+        other=sum(
+            any(one and one.verdict != each.verdict for one in (more.clean, more.within))
+            for each, more in zip(judged(), sensitivity().values(), strict=True)
+        ),
+        centering=centering(),
+        settings=len(settings()),
         together=together,
         fragile=[each for each in judged() if not each.survives],
         predicted=predicted(),
@@ -124,7 +215,18 @@ def page() -> str:
         temperature=numbers_of("gap-and-temperature"),
     )
     accuracies = [mean(ZERO_SHOT, **dict(zip(FACTORS, each, strict=True))).value for each in settings()]
-    words = {"effect": effect, "r2": r2, "short": short, "tested": tested, "without": without, "steps": STEPS}
+    words = {
+        "effect": effect,
+        "bounds": bounds,
+        "subject": subject,
+        "floor": FLOOR,
+        "r2": r2,
+        "short": short,
+        "tested": tested,
+        "without": without,
+        "steps": STEPS,
+    }
+    words["by_chance"] = fixed(len(settings()) * (1 - CONFIDENCE), 1)
     words["expected"] = fixed(len(judged()) * (1 - CONFIDENCE) / 2, 1)
     probe = "modality_separability.logistic_regression.cross_validated both last"
     mixed = {"objective": "ClipLoss at 0.2", "noise": 0.0}
@@ -141,18 +243,24 @@ def settings() -> list[tuple[object, ...]]:
 
 def tested(claim: Claim) -> str:
     """`distance of the means: ClipLoss at 0.2 − ClipLoss at 0.02; below 0 by 0.02`."""
+    if claim.expects == "equal":
+        return f"{subject(claim)}; within ±{claim.smallest:g}"
+    bound = f"our {claim.bound:g}" if claim.bound else "0"
+    return f"{subject(claim)}; {claim.expects} {bound}{f' by {claim.smallest:g}' if claim.smallest else ''}"
+
+
+def subject(claim: Claim) -> str:
+    """`distance of the means: ClipLoss at 0.2 − ClipLoss at 0.02`."""
     test = claim.test
     what = {
-        "level": short(test.of),
-        "change": f"{short(test.of)}, centered − as it is",
-        "contrast": f"{short(test.of)}: {FACTOR[test.factor].format(test.high, test.low)}" if test.factor else "",
-        "relation": f"ρ of {short(test.of)} and {short(test.with_)}",
-        "stronger": f"size of ρ with {short(test.with_)}: {short(test.of)} − {short(test.than)}",
+        "level": of(test.of),
+        "change": f"{of(test.of)}, centered − as it is",
+        "contrast": f"{of(test.of)}: {FACTOR[test.factor].format(test.high, test.low)}" if test.factor else "",
+        "relation": f"ρ of {of(test.of)} and {of(test.with_)}",
+        "stronger": f"size of ρ with {of(test.with_)}: {of(test.of)} − {of(test.than)}",
     }[test.kind]
-    state = ", before training" if test.of.endswith("first") else ""
-    if claim.expects == "equal":
-        return f"{what}{state}; within ±{claim.smallest:g}"
-    return f"{what}{state}; {claim.expects} {claim.bound:g}{f' by {claim.smallest:g}' if claim.smallest else ''}"
+    which = ", ".join(str(value) for value in test.where.values())
+    return f"{what}{f', {which}' if which else ''}{', before training' if test.of.endswith('first') else ''}"
 
 
 def without(each: Judged) -> str:
@@ -166,9 +274,12 @@ def without(each: Judged) -> str:
 
 def effect(each: Judged) -> str:
     """`0.31 [0.28, 0.34]`."""
-    decimals = 3 if max(abs(each.low), abs(each.high)) < 1 else 2
-    mean, low, high = (fixed(value, decimals) for value in (each.mean, each.low, each.high))
-    return f"{mean} [{low}, {high}]"
+    return bounds(each.mean, each.low, each.high)
+
+
+def bounds(mean: float, low: float, high: float) -> str:
+    decimals = 3 if max(abs(low), abs(high)) < 1 else 2
+    return "{} [{}, {}]".format(*(fixed(value, decimals) for value in (mean, low, high)))
 
 
 def r2(each: Predicted) -> str:

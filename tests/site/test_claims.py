@@ -51,6 +51,26 @@ def test_numbers_of_the_page_by_hand(site):
     assert site["without"](fragile) == "no: tie without 0 or 1 or 3"
 
 
+def test_what_was_added_by_hand(site):
+    """Within dimension and noise, centering by setting, SigLIP with clean captions; the registered verdicts stay."""
+    more, registered = site["sensitivity"](), {each.claim.name: each for each in site["judged"]()}
+    assert registered["distribution-gap"].verdict == "does not hold" == registered["siglip"].verdict
+    within = more["distribution-gap"].within
+    assert within.verdict == "tie" and within.low < 0 < within.mean < within.high
+    for name in ("siglip", "uniformity-and-accuracy"):
+        assert (more[name].within is None) == (more[name].settings is None) == (name == "siglip")
+    assert more["mismatched-pairs"].clean is None
+    gaps = {(*each.setting, each.seed): each.values["modality_gap both last"] for each in site["recorded"]()}
+    clean = [
+        gaps["SigLIP", *key[1:]] - gap for key, gap in gaps.items() if key[0] == "ClipLoss" and key[2:4] == (0, 0.75)
+    ]
+    assert len(clean) == 8 and more["siglip"].clean.mean == pytest.approx(sum(clean) / 8)
+    assert more["siglip"].clean.verdict == "tie"
+    zero_shot, pairs, mixed = site["centering"]()
+    assert zero_shot.clear[0] == "−0.036 [−0.069, −0.003] from 0.235 (ClipLoss at 0.02, 128 columns, clean)"
+    assert len(pairs.clear) == 3 and mixed.floor == 10 and mixed.before == pytest.approx(0.0268, abs=1e-4)
+
+
 def test_the_figures_are_drawn(site, tmp_path):
     site["draw_all"](tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"claims-settings.svg", "claims-prediction.svg"}

@@ -16,6 +16,7 @@ from clip_geometry.experiments.train_clip.interventions import (
     holm,
     interval,
     judge,
+    over_settings,
     predict,
     summary,
     trainings,
@@ -97,6 +98,26 @@ def test_levels_changes_and_correlations_are_of_a_seed():
     assert of(**relation | {"of": NUMBERS[3]}) == {0.0}
     stronger = relation | {"kind": "stronger", "of": NUMBERS[2], "than": NUMBERS[0]}
     assert list(of(**stronger)) == pytest.approx([1 - expected])
+
+
+@pytest.mark.parametrize("kind", ["relation", "stronger"])
+def test_the_interval_over_settings_is_that_of_drawn_settings(kind):
+    """Against draws one by one: settings within a stratum, with replacement, with all of their seeds."""
+    found = grid(lambda o, d, share, s: {"x": share + OBJECTIVES.index(o), "y": d + 3 * share}, noise=1.0, seeds=2)
+    test = claim(
+        **{"kind": kind, "of": NUMBERS[0], "with": NUMBERS[1], "than": NUMBERS[2], "within": ("dimension",)}
+    ).test
+    rng, drawn = np.random.default_rng(1), []
+    strata = [sorted({each.setting for each in found if each.dimension == d}) for d in (16, 128)]
+    for _ in range(200):
+        chosen = [stratum[k] for stratum in strata for k in rng.integers(8, size=8)]
+        rows = [each for setting in chosen for each in found if each.setting == setting]
+        drawn.append(np.mean(list(effects(test, rows).values())))
+    low, high = over_settings(test, found, draws=2000)
+    assert (low, high) == pytest.approx(np.quantile(drawn, (0.025, 0.975)), abs=0.15) and low < np.mean(drawn) < high
+    assert high - low > 0.2
+    constant = test.model_copy(update={"of": NUMBERS[3], "than": ""})
+    assert over_settings(constant, found, draws=5) == (0.0, 0.0)
 
 
 def test_other_shares_of_class_captions_are_for_their_own_test():
@@ -201,5 +222,16 @@ def test_the_rows_of_a_run_become_trainings(rows):
 
 def test_a_report_says_which_claims_its_rows_decide(rows):
     sentences = summary(rows)
-    assert any("cone" in each for each in sentences) and not any("siglip" in each for each in sentences)
-    assert all("hold" in each or "stay open" in each for each in sentences)
+    decided = {claim.says for claim in claims() if any(claim.says in each for each in sentences)}
+    assert len(decided) == len(sentences) - 1 and "The same, of texts." in decided
+    assert not any("SigLIP" in each or "cone-text" in each for each in sentences)
+    assert (
+        sentences[0]
+        == f"{len(decided)} published claims, tested over 2 seeds: in these models " + sentences[0].split("models ")[1]
+    )
+    assert all(each.startswith(("Holds in these", "Does not hold in these", "Stays open: ")) for each in sentences[1:])
+    assert all("95% interval over seeds" in each for each in sentences[1:])
+    (one, first, *_) = summary(row for row in rows if row["seed"] == 0)
+    assert (
+        one.endswith("one seed decides none.") and first.startswith("Stays open: The repr") and "interval" not in first
+    )

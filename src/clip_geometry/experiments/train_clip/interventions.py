@@ -1,7 +1,9 @@
-"""Published claims tested by trainings that differ in one thing, and which measure of the gap predicts which task.
+"""Published claims tested by a grid of trainings, and which measure of the gap predicts which task.
 
 The unit is the seed: a test gives a number for each seed, over all settings of the grid, and the interval is Student's
-over the seeds, since trainings of one seed share their first weights and the order of their batches.
+over the seeds, since trainings of one seed share their first weights and the order of their batches. It covers other
+seeds of these settings, not other settings. Contrasts are between trainings that differ in one thing; relations are
+over trainings that differ in several.
 """
 
 import math
@@ -225,6 +227,40 @@ def _stronger(test: ClaimTest, found: Sequence[Training]) -> float:
     return abs(_relation(test, found)) - abs(_relation(test, found, test.than))
 
 
+def over_settings(test: ClaimTest, found: Sequence[Training], *, draws: int = DRAWS) -> tuple[float, float]:
+    """95% interval of a relation, or of a difference of two, over draws of settings within strata, each with all of
+    its seeds: what other settings might have shown. Rough, as a stratum has few."""
+    strata: dict[tuple[Any, ...], list[Training]] = {}
+    for each in in_grid(found):
+        strata.setdefault(tuple(getattr(each, name) for name in test.within), []).append(each)
+    rng, drawn = np.random.default_rng(0), []
+    for stratum in strata.values():
+        numbers = _by_setting(stratum, (test.of, test.than or test.of, test.with_))
+        rows = rng.integers(numbers.shape[1], size=(draws, numbers.shape[1]))
+        of, than, task = np.swapaxes(numbers[:, rows], -1, -2)  # (draws, seeds, settings)
+        drawn.append((_spearmans(of, task), _spearmans(than, task)))
+    of, than = np.mean(drawn, axis=0)
+    effect = np.abs(of) - np.abs(than) if test.kind == "stronger" else of
+    low, high = np.quantile(effect.mean(-1), ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2))
+    return float(low), float(high)
+
+
+def _spearmans(x: Values, y: Values) -> Values:
+    """`_spearman` along the last axis."""
+    x, y = (stats.rankdata(each, axis=-1) - (each.shape[-1] + 1) / 2 for each in (x, y))
+    size = np.sqrt((x * x).sum(-1) * (y * y).sum(-1))
+    return np.divide((x * y).sum(-1), size, out=np.zeros_like(size), where=size > 0)
+
+
+def _by_setting(found: Sequence[Training], keys: Sequence[str]) -> Values:
+    """(keys, settings, seeds), of the seeds that every setting has."""
+    settings: dict[tuple[Any, ...], dict[int, Mapping[str, float]]] = {}
+    for each in found:
+        settings.setdefault(each.setting, {})[each.seed] = each.values
+    seeds = sorted(set.intersection(*(set(each) for each in settings.values())))
+    return np.array([[[each[seed][key] for seed in seeds] for each in settings.values()] for key in keys])
+
+
 _KINDS = {"level": _level, "change": _change, "contrast": _contrast, "relation": _relation, "stronger": _stronger}
 
 
@@ -296,13 +332,16 @@ def holm(judged: Sequence[Judged]) -> set[str]:
 
 
 def summary(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """A sentence for each verdict, with the claims that these rows decide."""
+    """How many claims hold, and a sentence for each that these rows decide, in the order of claims.yaml."""
     found, judged = trainings(rows), []
     for claim in claims():
         with suppress(InputError):
             judged.append(judge(claim, found))
-    named = {kind: [each.claim.name for each in judged if each.verdict == kind] for kind in VERDICTS}
-    return [words("judged", kind, names) for kind, names in named.items() if names]
+    if not judged:
+        return []
+    counts = [sum(each.verdict == kind for each in judged) for kind in VERDICTS]
+    seeds = max(len(each.effects) for each in judged)
+    return [words("verdicts", counts, seeds), *(words("judged", each) for each in judged)]
 
 
 # --- which measure of the gap predicts which task
@@ -324,11 +363,7 @@ class Predicted:
 def predict(found: Sequence[Training], measure: str, task: str, *, draws: int = DRAWS, seed: int = 0) -> Predicted:
     """R² of a straight line, leaving one setting out with all of its seeds; below 0 if worse than the mean. Of the
     seeds that every setting has."""
-    by_setting: dict[tuple[Any, ...], dict[int, Mapping[str, float]]] = {}
-    for each in in_grid(found):
-        by_setting.setdefault(each.setting, {})[each.seed] = each.values
-    seeds = sorted(set.intersection(*(set(each) for each in by_setting.values())))
-    x, y = (np.array([[each[s][key] for s in seeds] for each in by_setting.values()]) for key in (measure, task))
+    x, y = _by_setting(in_grid(found), (measure, task))
     rng, once = np.random.default_rng(seed), np.ones(len(x))
     drawn = rng.multinomial(len(x), once / len(x), size=draws).astype(float)
     low, high = np.nanquantile(_r2(_sums(x, y), drawn), ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2))
