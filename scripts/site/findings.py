@@ -34,7 +34,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import clip_geometry as cg
-from clip_geometry.experiments.repair_table.figures import draw, short, tell
+from clip_geometry.experiments.repair_table.figures import draw, short
 from clip_geometry.experiments.repair_table.measuring import MEASURES
 from clip_geometry.experiments.repair_table.summary import summary
 from clip_geometry.experiments.repair_table.table import from_compact
@@ -624,8 +624,18 @@ def least_squares_figure(numbers: Numbers) -> Figure:
 def repairs_numbers() -> Numbers:
     table = from_compact([row for row, _ in rows_of("findings/records")["repairs"]])
     found = summary(table)
-    free = [short(name) for name in found.free]
-    return Numbers(table=table, found=found, said=tell(table), titles=MEASURES, free=free, best=short(found.best))
+
+    def change(of: str, repair: str, measure: str) -> Number:
+        value = table.values[of, repair, measure]
+        return Number(value.change, value.change_error)
+
+    cifar = "CIFAR-10, object names"
+    return Numbers(
+        table=table, found=found, titles=MEASURES, best=short(found.best), cifar=cifar,
+        free=[short(name) for name in found.free], kept=[short(name) for name in found.kept],
+        costs={name: change(cifar, name, "ndcg") for name in ("zscore", "quantile")},
+        centered=change("COCO", "zscore[centered]", "cross_r_at_1"),
+    )  # fmt: skip
 
 
 def repairs_figure(numbers: Numbers) -> Figure:

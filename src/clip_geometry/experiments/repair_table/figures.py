@@ -15,6 +15,7 @@ from clip_geometry.experiments.repair_table.ranks import Ranking
 from clip_geometry.experiments.repair_table.table import RepairTable
 from clip_geometry.report.gallery import Drawing, FigureEntry, save_drawings
 from clip_geometry.report.grid import Grid
+from clip_geometry.report.numbers import ROUNDING, number
 from clip_geometry.report.style import IMAGE, INK, NEUTRAL, TEXT, styled
 from clip_geometry.report.words import Words
 
@@ -76,9 +77,9 @@ def _heat(figure: Figure, axes: Axes, table: RepairTable, names: list[str]) -> N
     edges = [k - 0.5 for k in range(1, len(groups)) if groups[k] != groups[k - 1]]
     _lines(axes, [((edge, edge), (-0.5, below)) for edge in edges], color=INK, linewidth=0.9)
     axes.set(xlim=(-0.5, right), ylim=(below, -0.5))
-    axes.set_xlabel("gray: no value; dot: better on some sets, worse on others")
-    bar = figure.colorbar(image, ax=axes, fraction=0.02, pad=0.01, aspect=50, ticks=(-sets, 0, sets))
-    bar.set_label("sets on which it is better than no repair, less those on which it is worse")
+    axes.set_xlabel("sets with better results than without a repair, less those with worse\n"
+                    "gray: no value; dot: better on some sets, worse on others")  # fmt: skip
+    bar = figure.colorbar(image, ax=axes, fraction=0.02, pad=0.01, aspect=10 + len(names), ticks=(-sets, 0, sets))
     bar.ax.set_xlabel("sets")
     bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
 
@@ -103,7 +104,7 @@ def _differences(axes: Axes, group: str, found: Ranking, names: list[str]) -> No
     ]
     _lines(axes, bars, color=IMAGE, linewidth=1.8)
     axes.set(xlim=(0.5, len(found.names) + 0.5), ylim=(-0.8 * len(ties) - 0.6, LEVELS + 0.8), yticks=[])
-    axes.set_ylabel(group)
+    axes.set_ylabel(group, rotation=0, ha="right", va="center")
     axes.spines["left"].set_visible(False)
     axes.set_xlabel(f"mean rank, {found.sets} sets; critical difference {found.difference:.1f}", labelpad=1)
 
@@ -140,9 +141,9 @@ def _cell(table: RepairTable, name: str, measure: str) -> str:
         return "–"
     mean = float(np.mean([each.value if name == "none" else each.change for each in values]))
     if name == "none":
-        return f"{mean:.3g}".replace("-", "−")
+        return number(mean)
     better, worse = (table.count(name, measure, verdict) for verdict in ("better", "worse"))
-    return f"{mean:+.3g} ({better}:{worse})".replace("-", "−")
+    return f"{'+' if mean > ROUNDING else ''}{number(mean)} ({better}:{worse})"
 
 
 def tell(table: RepairTable) -> list[str]:
@@ -150,5 +151,5 @@ def tell(table: RepairTable) -> list[str]:
     from clip_geometry.experiments.repair_table.summary import summary
 
     found = summary(table)
-    macros = ("free", "geometry", "leader", "ranks", "known", "skipped")
+    macros = ("free", "gap", "related", "missed", "leader", "ranks", "known", "skipped")
     return [said for macro in macros if (said := WORDS(macro, found, short))]

@@ -1,19 +1,20 @@
-"""What the table says in numbers, by rules that were written before the table was filled."""
+"""What the table says in numbers, by rule."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import spearmanr
 
 from clip_geometry.experiments.repair_table.measuring import MEASURES
 from clip_geometry.experiments.repair_table.ranks import Ranking
+from clip_geometry.experiments.repair_table.relations import Relation, relations
 from clip_geometry.experiments.repair_table.table import RepairTable
 from clip_geometry.repairs import repairs
 
-MIXED = ("r_at_1", "hit_at_10", "ndcg")
-APART = ("own_precision", "neighbors", "cross_r_at_1", "cross_r_at_5")  # what a repair of the mixed index can cost
+RETRIEVAL = tuple(name for name, each in MEASURES.items() if each.group == "retrieval")
+APART = ("own_precision", "neighbors", "cross_r_at_1", "cross_r_at_5")  # searches of one modality
 AIM = "r_at_1"
+SAME = 0.001  # a change up to which an order is kept: rows of equal cosines may swap
 
 
 class Cost(NamedTuple):
@@ -33,13 +34,16 @@ class Summary:
         sets: Number of ranked sets.
         count: Number of repairs, without none.
         helping: Repairs that raise recall in the mixed index on more sets than they lower it → on how many.
-        free: Those of them that are worse on no set in any measure of retrieval apart.
+        free: Those of them that are worse on no set in any measure of retrieval.
+        kept: Those of the free that keep the order within each modality and across, so that they cannot cost there.
+        missed: Measure of retrieval → the largest fall by a free repair that the test would not have seen on some set.
         best: The free repair, or else any, with the largest mean change, no baseline; "" if none helps.
         tied: Whether the other free repairs are within the critical difference of it by retrieval.
-        change: The mean change of recall at 1 in the mixed index by it, over the sets.
+        gains: Repair → the mean change of recall at 1 in the mixed index by it, over the sets.
+        ahead: Baselines without costs that gain more than the best.
         costs: What the best repair makes worse, of all measures.
         rankings: Group → ranking.
-        rho, p, maps: Rank correlation of geometry and retrieval over the maps of the rows, its p value, their number.
+        related: The relations of geometry and mixing to retrieval, over the maps of the rows.
         leader: Of geometry, and its costs.
         known: Generated set → the best repair on it, its recall at 1 mixed and that of the known truth.
         missing: Set → why it was skipped.
@@ -49,18 +53,22 @@ class Summary:
     count: int
     helping: dict[str, int]
     free: list[str]
+    kept: list[str]
+    missed: dict[str, float]
     best: str
     tied: bool
-    change: float
+    gains: dict[str, float]
+    ahead: list[str]
     costs: list[Cost]
     rankings: dict[str, Ranking]
-    rho: float | None
-    p: float | None
-    maps: int
+    related: list[Relation]
     leader: str
     leader_costs: list[Cost]
     known: dict[str, tuple[str, float, float]]
     missing: dict[str, str]
+
+    def relation(self, measure: str, target: str) -> Relation | None:
+        return next((each for each in self.related if (each.measure, each.target) == (measure, target)), None)
 
 
 def summary(table: RepairTable) -> Summary:
@@ -68,34 +76,32 @@ def summary(table: RepairTable) -> Summary:
     own = [name for name in names if not (name in repairs and repairs[name].baseline)]
     helping = {name: table.count(name, AIM, "better") for name in names
                if table.count(name, AIM, "better") > table.count(name, AIM, "worse")}  # fmt: skip
-    free = [name for name in helping if not any(table.count(name, measure, "worse") for measure in APART)]
+    free = [name for name in helping if not any(table.count(name, measure, "worse") for measure in RETRIEVAL)]
+    gains = {name: _mean_change(table, name, AIM) for name in names if table.over_sets(name, AIM)}
     candidates = [name for name in free if name in own] or [name for name in helping if name in own]
-    best = max(candidates, key=lambda name: _mean_change(table, name, AIM), default="")
-    rho = p = None
-    maps = []
-    both = [table.rankings[group] for group in ("geometry", "retrieval") if group in table.rankings]
-    if len(both) == 2 and len(maps := [name for name in both[0].names if name in both[1].names]) > 3:
-        found = spearmanr([both[0].rank(name) for name in maps], [both[1].rank(name) for name in maps])
-        rho, p = float(found.statistic), float(found.pvalue)  # pyright: ignore
-    leader = next((name for name in both[0].names if name != "none"), "") if both else ""
+    best = max(candidates, key=lambda name: gains[name], default="")
+    leader = next((name for name in table.rankings["geometry"].names if name != "none"), "") \
+        if "geometry" in table.rankings else ""  # fmt: skip
     return Summary(
-        len(table.ranked),
-        len(names),
-        helping,
-        free,
-        best,
-        _tied(table.rankings.get("retrieval"), best, free),
-        _mean_change(table, best, AIM) if best else 0.0,
-        costs(table, best) if best else [],
-        table.rankings,
-        rho,
-        p,
-        len(maps),
-        leader,
-        costs(table, leader) if leader else [],
-        _known(table, own),
-        dict(table.missing),
-    )
+        sets=len(table.ranked),
+        count=len(names),
+        helping=helping,
+        free=free,
+        kept=[name for name in free
+              if all(abs(each.change) <= SAME for measure in APART for each in table.over_sets(name, measure))],
+        missed={measure: max((table.detectable(name, measure) for name in free), default=0.0) for measure in RETRIEVAL},
+        best=best,
+        tied=_tied(table.rankings.get("retrieval"), best, free),
+        gains=gains,
+        ahead=[name for name in free if name not in own and best and gains[name] > gains[best]],
+        costs=costs(table, best) if best else [],
+        rankings=table.rankings,
+        related=relations(table),
+        leader=leader,
+        leader_costs=costs(table, leader) if leader else [],
+        known=_known(table, own),
+        missing=dict(table.missing),
+    )  # fmt: skip
 
 
 def _tied(found: Ranking | None, best: str, others: list[str]) -> bool:

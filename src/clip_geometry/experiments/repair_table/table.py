@@ -44,7 +44,7 @@ def rows_of(
             continue
         changes = values - np.array(none[measure])
         change, error = float(changes.mean()), resampled_error(changes, halves.ratio)
-        sure = abs(change) > float(t.ppf(1 - LEVEL / 2, len(values) - 1)) * error + 1e-12
+        sure = abs(change) > quantile(len(values)) * error + 1e-12
         verdict = "tie" if not sure else "better" if change * better > 0 else "worse"
         rows.append(
             Record(
@@ -59,6 +59,11 @@ def rows_of(
             )
         )
     return rows
+
+
+def quantile(splits: int) -> float:
+    """Return how many standard errors of the mean over these splits a change has to exceed."""
+    return float(t.ppf(1 - LEVEL / 2, splits - 1))
 
 
 def failed_rows(of: str, name: str, why: str) -> list[Row]:
@@ -92,6 +97,7 @@ class RepairTable:
         sizes: Set → number of rows and dimension.
         controls: The sets in which there is nothing to find; repairs are not ranked on them.
         missing: Set → why it was skipped.
+        splits: Number of random halves.
     """
 
     values: Mapping[tuple[str, str, str], Value]
@@ -99,6 +105,7 @@ class RepairTable:
     sizes: Mapping[str, tuple[int, int]]
     controls: tuple[str, ...]
     missing: Mapping[str, str]
+    splits: int
 
     @cached_property
     def repairs(self) -> tuple[str, ...]:
@@ -117,6 +124,10 @@ class RepairTable:
 
     def count(self, repair: str, measure: str, verdict: str) -> int:
         return sum(each.verdict == verdict for each in self.over_sets(repair, measure))
+
+    def detectable(self, repair: str, measure: str) -> float:
+        """The largest change on a ranked set that is a tie: of smaller ones the table says nothing."""
+        return quantile(self.splits) * max((each.change_error for each in self.over_sets(repair, measure)), default=0.0)
 
     @cached_property
     def rankings(self) -> dict[str, Ranking]:
@@ -149,7 +160,7 @@ class RepairTable:
 
 def table_of(rows: Iterable[Mapping[str, Any]], controls: Sequence[str] = ()) -> RepairTable:
     """The table that records are of."""
-    values, notes, sizes, missing = {}, {}, {}, {}
+    values, notes, sizes, missing, splits = {}, {}, {}, {}, 0
     for row in rows:
         measure, at = row["measure"].removeprefix(PREFIX), row["at"]
         if measure == "set":
@@ -160,11 +171,12 @@ def table_of(rows: Iterable[Mapping[str, Any]], controls: Sequence[str] = ()) ->
         if row["value"] is None:
             notes[key] = row["note"]
         else:
+            splits = len(row["by_split"])
             numbers = (row["value"], row["standard_error"], row["change"], row["change_error"])
             values[key] = Value(*numbers, row["verdict"])
     if not values:
         raise InputError("there are no records of repairs; run the experiment where at least one set is present")
-    return RepairTable(values, notes, sizes, tuple(name for name in controls if name in sizes), missing)
+    return RepairTable(values, notes, sizes, tuple(name for name in controls if name in sizes), missing, splits)
 
 
 def compact(table: RepairTable) -> list[dict[str, Any]]:
@@ -173,7 +185,9 @@ def compact(table: RepairTable) -> list[dict[str, Any]]:
     for of, repair, measure in [*table.values, *table.notes]:
         n, d = table.sizes[of]
         line = lines.setdefault(
-            (of, repair), {"set": of, "control": of in table.controls, "n": n, "d": d, "repair": repair, "values": {}}
+            (of, repair),
+            {"set": of, "control": of in table.controls, "n": n, "d": d, "splits": table.splits, "repair": repair}
+            | {"values": {}},
         )
         if found := table.values.get((of, repair, measure)):
             line["values"][measure] = [*(_rounded(number) for number in found[:4]), found.verdict]
@@ -184,14 +198,15 @@ def compact(table: RepairTable) -> list[dict[str, Any]]:
 
 def from_compact(lines: Iterable[Mapping[str, Any]]) -> RepairTable:
     """The table of lines that `compact` made."""
-    values, notes, sizes, controls = {}, {}, {}, {}
+    values, notes, sizes, controls, splits = {}, {}, {}, {}, 0
     for line in lines:
+        splits = line["splits"]
         of, repair = line["set"], line["repair"]
         sizes[of] = line["n"], line["d"]
         controls[of] = line["control"]
         values |= {(of, repair, measure): Value(*found) for measure, found in line["values"].items()}
         notes |= {(of, repair, measure): why for measure, why in line.get("notes", {}).items()}
-    return RepairTable(values, notes, sizes, tuple(name for name in controls if controls[name]), {})
+    return RepairTable(values, notes, sizes, tuple(name for name in controls if controls[name]), {}, splits)
 
 
 def _rounded(number: float) -> float:
