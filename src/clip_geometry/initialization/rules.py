@@ -90,7 +90,7 @@ def pad(x: State, sizes: Sequence[int], mode: str = "constant", value: float | N
     x = x.settled()
     repeated = mode == "replicate" or bool(value)  # where the largest value is taken next, -inf is as the edge
     for k in range(len(sizes) // 2):
-        x = _padded(x, x.codes.ndim - 1 - k, *sizes[2 * k : 2 * k + 2], repeated)
+        x = _padded(x, x.codes.ndim - 1 - k, sizes[2 * k], sizes[2 * k + 1], repeated)
     return x
 
 
