@@ -141,6 +141,17 @@ def map_index(
 
     Raises:
         InputError: Too few rows, rows that are not numbers of different rows of `old`, or a k that is not below N.
+
+    Example:
+        >>> import numpy as np
+        >>> import clip_geometry as cg
+        >>> rng = np.random.default_rng(0)
+        >>> old = rng.normal(size=(2000, 8))
+        >>> turned = old @ np.linalg.qr(rng.normal(size=(8, 8)))[0]
+        >>> rows = rng.choice(2000, 400, replace=False)
+        >>> found = cg.map_index(old, turned[rows], rows, candidates=["procrustes"])
+        >>> found.recall > 0.9
+        True
     """
     old = np.asarray(old if len(getattr(old, "shape", ())) == 2 else as_matrix(old, name="old"))
     unit = Normalize()

@@ -132,8 +132,9 @@ class Sums:
         self.by_split: dict[tuple[str, str], list[float]] = {}  # (query, number) → the mean of each split
 
     def add(self, query: str, rows: np.ndarray, numbers: Mapping[str, np.ndarray]) -> None:
-        for number in NUMBERS:
-            values = numbers[number]
+        for number, values in numbers.items():
+            if number not in NUMBERS:
+                continue
             known = ~np.isnan(values)
             mean = float(values[known].mean()) if known.any() else float("nan")
             self.by_split.setdefault((query, number), []).append(mean)

@@ -43,6 +43,12 @@ class PredictedCone:
         deviation: Its standard deviation over initializations; NaN of fewer than 2 draws.
         stages: The cosine after each block, mean over draws.
         inputs: Number of synthetic inputs whose second moments were followed.
+
+    Example:
+        >>> import clip_geometry as cg
+        >>> cone = cg.predicted_cone("test_resnet", draws=2)
+        >>> len(cone.stages) > 3, 0 <= cone.deviation < 0.2
+        (True, True)
     """
 
     model: str

@@ -29,6 +29,13 @@ class ImageStatistics:
         contrast: Standard deviation over images of the logarithm of their contrast.
         texture: Standard deviation over an image of the logarithm of its local contrast.
         examples: (n, 3, KEPT, KEPT) some of the images, whose own second moments are then taken instead.
+
+    Example:
+        >>> import numpy as np
+        >>> import clip_geometry as cg
+        >>> statistics = cg.image_statistics(np.random.default_rng(0).random((4, 64, 64, 3)))
+        >>> statistics.sample(2, 16).shape
+        torch.Size([2, 3, 16, 16])
     """
 
     mean: tuple[float, float, float]
@@ -76,6 +83,11 @@ class TextStatistics:
         length: Mean number of tokens, without those of start and end.
         spread: Its standard deviation.
         repeated: Probability that two tokens of two captions are equal.
+
+    Example:
+        >>> import clip_geometry as cg
+        >>> cg.TextStatistics(length=10.0, spread=2.0, repeated=0.1).sample(1)[0][:1] in ([0], [1])
+        True
     """
 
     length: float

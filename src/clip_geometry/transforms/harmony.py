@@ -1,11 +1,12 @@
 """Harmony: soft clusters that hold all modalities, and a ridge correction of each modality within them."""
 
+import math
 import warnings
 from dataclasses import dataclass
 
 import numpy as np
 
-from clip_geometry.geometry._core.arguments import SEEDS, positive_number, whole_number
+from clip_geometry.geometry._core.arguments import SEEDS, positive_number, real_number, whole_number
 from clip_geometry.registry import InputError
 from clip_geometry.transforms.base import Rows, register
 from clip_geometry.transforms.elementary import Normalize
@@ -85,8 +86,7 @@ class Harmony(JointTransform):
             whole_number(self.k, f"k of {self.name}")
         for key in ("sigma", "ridge"):
             positive_number(getattr(self, key), f"{key} of {self.name}")
-        if self.theta != 0:
-            positive_number(self.theta, f"theta of {self.name}")
+        real_number(self.theta, f"theta of {self.name}", lambda x: 0 <= x < math.inf, "a finite number, 0 or more")
         whole_number(self.rounds, f"rounds of {self.name}")
         whole_number(self.seed, f"seed of {self.name}", least=0, most=SEEDS)
 
