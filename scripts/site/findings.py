@@ -326,7 +326,7 @@ def predicted_numbers() -> Numbers:
     rows = [row for row, _ in rows_of("findings/records")["predicted_cone"]]
 
     def within(row: Mapping[str, Any], errors: int = 0) -> bool:
-        """Within 0.05 of the measured mean, or of it and so many of its standard errors over seeds."""
+        """Whether the prediction is within 0.05, plus `errors` standard errors over seeds, of the measured mean."""
         if row["predicted"] is None:
             return False
         return abs(row["predicted"] - row["measured"]) <= 0.05 + errors * row["deviation"] / row["seeds"] ** 0.5

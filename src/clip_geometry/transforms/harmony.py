@@ -37,7 +37,7 @@ class Harmony(JointTransform):
         theta: Strength of mixing; 0 leaves clusters as they are.
         sigma: Softness of clusters.
         ridge: Penalty of the offsets, in rows.
-        rounds: At most so many corrections.
+        rounds: The largest number of corrections.
         seed: Of the clusters and of the order of updates.
 
     Attributes:
@@ -185,9 +185,9 @@ class _Clusters:
         """The distance to the centroids, less the entropy of clusters, plus what clusters tell of the modality."""
         from scipy.special import xlogy
 
-        told = self.theta * np.log((self.observed + 1) / (self.expected + 1))
+        penalty = self.theta * np.log((self.observed + 1) / (self.expected + 1))
         distances = 2 * (1 - unit @ self.centroids.T)
-        entropies = xlogy(self.r, self.r).sum() + (self.observed * told).sum()
+        entropies = xlogy(self.r, self.r).sum() + (self.observed * penalty).sum()
         return float((self.r * distances).sum() + self.sigma * entropies)
 
 
