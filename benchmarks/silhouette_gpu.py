@@ -120,6 +120,15 @@ def alone(products, size, device, matrix_size):
     return row
 
 
+def note(row):
+    """What docs/performance.md says of a row that has no peer."""
+    rows, peak = row["size"]["n"], row["matmul_operations_per_second"] / 1e12
+    return (
+        f"{rows:,} rows, alone: {row['seconds']:.3g} s and {row['megabytes']:.0f} MB, {row['share']:.0%} of "
+        f"torch.matmul's {peak:.0f} TFLOP/s; error of a row {row['error']:.0e}, at most {row['largest_error']:.0e}"
+    )
+
+
 def beside(products, size, device):
     """Ours and the peer alternately, on the same rows."""
     from clip_geometry import silhouette
@@ -213,6 +222,8 @@ def main():
     print(machine()["cpu"])
     rows = [beside(products, small, device) for products in given.products]
     found = [alone(products, large, device, 128 if given.quick else 8192) for products in given.products]
+    for row, each in zip(rows, found, strict=True):
+        row["notes"] = [note(each)]
     if given.json:
         given.json.write_text(json.dumps({"machine": machine(), "rows": rows, "alone": found}, indent=1) + "\n")
     agree = all(row["difference"] <= row["tolerance"] for row in rows)

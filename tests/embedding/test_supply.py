@@ -17,6 +17,7 @@ from PIL import Image
 import support.embed_fakes as fakes
 from clip_geometry.data.base import Side
 from clip_geometry.data.images import rgb
+from clip_geometry.embedding import shared_batches
 from clip_geometry.embedding.images import ImageReader, ReadBatch
 from clip_geometry.embedding.rows import ShardRows, embed_shard
 from clip_geometry.embedding.store import Shard
@@ -290,6 +291,30 @@ def test_batches_come_in_order_whoever_is_slow(workers):
             assert np.array_equal(batch.pixels, reader(indices).pixels)
     assert torch.equal(torch.get_rng_state(), state)  # DataLoader would draw a seed from it
     assert not multiprocessing.active_children()
+
+
+def test_cut_pixels_come_through_few_slots_of_shared_memory():
+    """More batches than slots, a slow reader, a slow consumer, and images that cannot be read."""
+    batches = [range(k, min(k + 4, 50)) for k in range(0, 50, 4)]
+
+    def load(k):
+        if k in (9, 20, 21, 22, 23):
+            raise OSError("damaged")
+        time.sleep(0.1 if k == 13 and os.getpid() != MAIN else 0)
+        return fakes.picture(k)
+
+    reader = ImageReader(load, None, halves(image_transform_v2(PreprocessCfg(size=4), is_train=False)))
+    places = set()
+    with reading_ahead(reader, batches, 2) as read:
+        for batch, indices in zip(read, batches, strict=True):
+            time.sleep(0.02)
+            here = reader(indices)
+            assert (batch.index, batch.failed, batch.form) == (here.index, here.failed, "cut")
+            assert np.array_equal(batch.pixels, here.pixels)
+            if batch.pixels is not None:
+                places.add(batch.pixels.ctypes.data)
+    assert len(places) == 2 * 2 + 1
+    assert not shared_batches._memories
 
 
 @pytest.mark.parametrize("act", [die, die_while_sending])

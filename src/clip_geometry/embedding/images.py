@@ -22,8 +22,9 @@ class ReadBatch:
 
     Attributes:
         index: Items of the rows of `pixels`.
-        pixels: (n, 3, h, w), None if no image could be read. A numpy array, because workers send arrays through a pipe
-            but tensors through shared memory, of which a container may have only 64 MB; a tensor once it is pinned.
+        pixels: (n, 3, h, w), None if no image could be read. A numpy array, because torch would send tensors through
+            /dev/shm, of which a container may have only 64 MB; a tensor once it is pinned. An array that a worker
+            wrote is valid until the next batch is asked for.
         form: "ready" for the encoder (float32); "cut", bytes, still to be normalized; "images", a list of PIL images.
         failed: Item and reason of each image that could not be read.
         seconds: Time spent reading.
@@ -66,7 +67,8 @@ class ImageReader:
     preprocess: Callable[[Image.Image], Tensor] | None
     pixels: Pixels | None = None
 
-    def __call__(self, indices: Sequence[int]) -> ReadBatch:
+    def __call__(self, indices: Sequence[int], out: np.ndarray | None = None) -> ReadBatch:
+        """out: where stacked pixels are written; those of the result are its first rows."""
         start = time.perf_counter()
         index, failed = [], []
         parts: list[Any] = []
@@ -82,14 +84,15 @@ class ImageReader:
                 if error.errno not in (None, *NOT_THERE):  # None: a decoder's
                     raise
                 failed.append((k, " ".join(f"{type(error).__name__}: {error}".split())[:200]))
-        pixels = None if not parts else parts if form == "images" else torch.stack(parts).numpy()
+        place = None if out is None else torch.from_numpy(out[: len(parts)])
+        pixels = None if not parts else parts if form == "images" else torch.stack(parts, out=place).numpy()
         return ReadBatch(index, pixels, form, failed, time.perf_counter() - start)
 
-    def read_or_none(self, indices: Sequence[int]) -> ReadBatch | None:
+    def read_or_none(self, indices: Sequence[int], out: np.ndarray | None = None) -> ReadBatch | None:
         """In a worker: None where reading fails. The main process reads that batch again, so that the error is raised
         there, as itself."""
         try:
-            return self(indices)
+            return self(indices, out)
         except Exception:
             return None
 

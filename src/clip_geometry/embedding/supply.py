@@ -9,7 +9,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from threading import Thread, current_thread, main_thread
 from typing import Any
@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader
 
 from clip_geometry.data.base import Side
 from clip_geometry.embedding.images import ImageReader, ReadBatch
+from clip_geometry.embedding.shared_batches import shared_batches
 from clip_geometry.embedding.store import Shard
 from clip_geometry.embedding.throughput import Spent, Throughput
 from clip_geometry.encoders.base import Encoder
@@ -28,6 +29,7 @@ from clip_geometry.registry import InputError
 START = "fork" if sys.platform == "linux" else "spawn"
 MAX_WORKERS = 16
 FEW = 512  # images that are read sooner than processes start
+AHEAD = 2  # batches that each worker has begun or finished; torch's default
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ def reading_ahead(
     """Reads the batches in worker processes, which end with the block.
 
     Yields:
-        An iterator over the batches, in order; None for a batch that a worker could not read.
+        An iterator over the batches, in order, each valid until the next; None for one that a worker could not read.
 
     Raises:
         InputError: A worker was killed.
@@ -152,14 +154,19 @@ def reading_ahead(
     items: Any = range(max((batch.stop for batch in batches), default=0))
     sampler: Any = batches
     coming: Any = None
+    stack = ExitStack()
+    read: Any = reader
+    if start == "fork" and reader.pixels is not None and batches:
+        read = stack.enter_context(shared_batches(reader, batches, AHEAD * workers))
     try:
         with _delayed_interrupt(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)  # more than cores, as asked
             loader = DataLoader(
                 items,
                 batch_sampler=sampler,
-                collate_fn=reader.read_or_none,
+                collate_fn=read.read_or_none,
                 num_workers=workers,
+                prefetch_factor=AHEAD,
                 pin_memory=pin_memory,
                 worker_init_fn=_begin_worker,
                 multiprocessing_context=start,
@@ -177,6 +184,7 @@ def reading_ahead(
     finally:
         if coming is not None:
             coming._shutdown_workers()  # now, not when the last traceback that holds the iterator is gone
+        stack.close()
 
 
 @contextmanager

@@ -1,0 +1,65 @@
+"""Pixels that forked workers write where their parent reads them; a pipe would copy each batch four times."""
+
+import math
+import mmap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from clip_geometry.embedding.images import ImageReader, ReadBatch
+
+_memories: dict[int, np.ndarray] = {}
+
+
+class _Rows(NamedTuple):
+    """The first rows of a slot; unpickled, they are an array."""
+
+    memory: int
+    slot: int
+    length: int
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _view, tuple(self)
+
+
+def _view(memory: int, slot: int, length: int) -> np.ndarray:
+    return _memories[memory][slot, :length]
+
+
+class SharedBatches:
+    """Reads batches into slots of memory that was there before the workers began.
+
+    The memory is anonymous: it is not taken from /dev/shm, of which a container may have only 64 MB. A slot is written
+    again `ahead` + 1 batches later, which no worker begins before the parent asks for the batch after this one.
+    """
+
+    def __init__(self, reader: ImageReader, batches: Sequence[range], ahead: int):
+        assert reader.pixels is not None
+        slots = min(len(batches), ahead + 1)
+        shape = (slots, max(map(len, batches)), 3, *reader.pixels.size)
+        self.memory = np.frombuffer(mmap.mmap(-1, math.prod(shape)), np.uint8).reshape(shape)
+        self.slots = {batch.start: k % slots for k, batch in enumerate(batches)}
+        self.reader = reader
+
+    def read_or_none(self, indices: Sequence[int]) -> ReadBatch | None:
+        """In a worker: like the reader's, but the pixels stay in their slot."""
+        slot = self.slots[indices[0]]
+        read = self.reader.read_or_none(indices, self.memory[slot])
+        if read is None or read.pixels is None:
+            return read
+        rows: Any = _Rows(id(self), slot, len(read.index))
+        return replace(read, pixels=rows)
+
+
+@contextmanager
+def shared_batches(reader: ImageReader, batches: Sequence[range], ahead: int) -> Iterator[SharedBatches]:
+    """Makes the memory, and forgets it. ahead: number of batches begun before the first of them is asked for."""
+    shared = SharedBatches(reader, batches, ahead)
+    _memories[id(shared)] = shared.memory
+    try:
+        yield shared
+    finally:
+        del _memories[id(shared)]
