@@ -8,6 +8,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from clip_geometry import geometry
 from clip_geometry.diagnosis.index import MixedIndex, Split
@@ -153,7 +154,8 @@ class Halves:
     def judge(self, repair: Repair) -> dict[str, list[float]]:
         """Return measure → its value on each held-out half, NaN where there is none; raise InputError if it cannot
         be fitted."""
-        found = [self._judge(repair, split, search) for split, search in zip(self.splits, self.searches, strict=True)]
+        with threadpool_limits(1):  # of a few hundred rows; two threads wait for each other longer than they compute
+            found = [self._judge(repair, *each) for each in zip(self.splits, self.searches, strict=True)]
         return {name: [each.get(name, np.nan) for each in found] for name in MEASURES}
 
     def _judge(self, repair: Repair, split: Split, search: Search) -> dict[str, float]:
