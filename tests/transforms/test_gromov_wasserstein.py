@@ -47,8 +47,8 @@ def test_the_maps_are_fitted_on_the_plan():
 
 
 def test_a_turned_set_of_another_dimension_is_found():
-    x, turn = cloud(30, 2), rotation(3, np.random.default_rng(1))[:2]
-    y = 5 * x[np.random.default_rng(2).permutation(30)] @ turn - 3
+    x, turn = cloud(16, 2), rotation(3, np.random.default_rng(1))[:2]
+    y = 5 * x[np.random.default_rng(2).permutation(16)] @ turn - 3
     fitted = GromovWasserstein(0.02).fit(x, y)
     assert np.abs(fitted.transform(x) - (5 * x @ turn - 3)).max() < 1e-3
     equal = GromovWasserstein(0.02).fit(x, x[::-1])

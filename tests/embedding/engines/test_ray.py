@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("ray", reason='Ray is not installed: pip install "clip-geometry[scale]"')
 
+pytestmark = pytest.mark.slow  # the cluster of all takes half a minute to start
 TESTS = Path(__file__).parents[2]
 CLOSE = 1e-9  # relative; blocks are the same and only sums of float64 numbers are put together in another order
 
@@ -39,7 +40,6 @@ def contents(folder):
     return found, {key: value for key, value in manifest.items() if key not in ("date", "run", "checksum")}
 
 
-@pytest.mark.slow
 def test_a_killed_worker_loses_nothing_and_the_engines_continue_each_other(found, folder):
     assert found["continued"]["result"]["run"] == {
         "image": {"engine": "ray", "actors": 2},
