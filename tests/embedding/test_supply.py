@@ -317,6 +317,17 @@ def test_cut_pixels_come_through_few_slots_of_shared_memory():
     assert not shared_batches._memories
 
 
+def test_without_memory_to_share_batches_come_through_pipes(monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(shared_batches.mmap, "mmap", refuse)
+    reader = ImageReader(fakes.picture, None, halves(image_transform_v2(PreprocessCfg(size=4), is_train=False)))
+    with reading_ahead(reader, BATCHES, 2) as read:
+        for batch, indices in zip(read, BATCHES, strict=True):
+            assert np.array_equal(batch.pixels, reader(indices).pixels)
+
+
 @pytest.mark.parametrize("act", [die, die_while_sending])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_worker_that_is_killed_ends_the_command_with_one_sentence(act, workers):

@@ -9,7 +9,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from threading import Thread, current_thread, main_thread
 from typing import Any
@@ -157,7 +157,8 @@ def reading_ahead(
     stack = ExitStack()
     read: Any = reader
     if start == "fork" and reader.pixels is not None and batches:
-        read = stack.enter_context(shared_batches(reader, batches, AHEAD * workers))
+        with suppress(OSError):  # no memory to share: through pipes, then
+            read = stack.enter_context(shared_batches(reader, batches, AHEAD * workers))
     try:
         with _delayed_interrupt(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)  # more than cores, as asked
