@@ -363,9 +363,15 @@ def predicted_figure(numbers: Numbers) -> Figure:
             xerr=[row["deviation"] for row in chosen], yerr=[row["spread"] for row in chosen], fmt=marker,
             color=color, markersize=4.5, elinewidth=0.8, label=name,
         )  # fmt: skip
-    for row in numbers.outside:
-        axes.annotate(row["architecture"].removeprefix("open_clip:"), (row["measured"], row["predicted"]), (6, -3),
-                      textcoords="offset points", fontsize=7, color=INK)  # fmt: skip
+    named: list[tuple[float, float]] = []
+    for row in sorted(numbers.outside, key=lambda row: row["predicted"]):
+        x, y = row["measured"], row["predicted"]
+        near = sum(abs(x - other) < 0.2 and abs(y - height) < 0.05 for other, height in named)
+        named.append((x, y))  # names stand away from the band, and on each other where points are near
+        above = y > x
+        axes.annotate(row["architecture"].removeprefix("open_clip:"), (x, y), (-4, 4 + 9 * near) if above else (4, -4),
+                      textcoords="offset points", fontsize=7, color=INK, ha="right" if above and x > 0.1 else "left",
+                      va="bottom" if above else "top")  # fmt: skip
     axes.set(xlim=(-0.1, 1.05), ylim=(-0.1, 1.05), ylabel="predicted average cosine")
     axes.set_xlabel("average cosine of fresh models; bars: deviation over initializations")
     figure.legend(loc="outside upper left", ncols=3)
