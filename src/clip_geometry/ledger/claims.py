@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 
 from clip_geometry.ledger.comparing import Line, Ours, flat, matches
-from clip_geometry.ledger.entries import Claim, Entry
+from clip_geometry.ledger.entries import Claim
 from clip_geometry.ledger.tables import in_words, setup_words, value_text
 from clip_geometry.registry import InputError
 from clip_geometry.report.numbers import fixed
@@ -64,7 +64,9 @@ def judge(claim: Claim, lines: Mapping[str, Line]) -> Judged:
         return Judged(claim, "", "", "holds" if claim.holds else "does not hold", claim.run)
     named = [_find(claim, name, lines) for name in claim.numbers]
     first, ours = named[0][0].entry, [each for _, each in named if each is not None]
-    printed = ", ".join(dict.fromkeys(_printed(line.entry, claim.decimals) for line, _ in named))
+    published = [line.entry.published for line, _ in named]
+    shown = (e.shown if None in (claim.decimals, e.value) else fixed(e.value, claim.decimals) for e in published)
+    printed = ", ".join(dict.fromkeys(shown))
     verdict = _verdict(claim, named)
     if verdict == "not run here":
         needs = first.rule.reason or f"needs {first.rule.needs}"
@@ -99,9 +101,10 @@ def _verdict(claim: Claim, named: Sequence[tuple[Line, Ours | None]]) -> str:
     says = _says(claim, pairs)
     if claim.says in ("above", "below"):
         return {True: "reproduced" if own else "same order", False: "not reproduced", None: "undecided"}[says]
-    if all(_agrees(line, ours, claim.decimals) for line, ours in pairs):
+    if all(line.agrees(ours, claim.decimals) for line, ours in pairs):
         return "reproduced" if own else "agrees elsewhere"
-    if own and all(_is_within(line, ours) for line, ours in pairs):
+    off = [(line.difference(ours), ours.error) for line, ours in pairs]
+    if own and all(by is not None and error is not None and abs(by) <= ERRORS * error for by, error in off):
         return "within error"
     if not claim.says:
         return "not reproduced" if own else "not run here"
@@ -129,23 +132,6 @@ def _says(claim: Claim, pairs: Sequence[tuple[Line, Ours]]) -> bool | None:
     if any(step < -ERRORS * error for step, error in steps):
         return False
     return True if all(step > ERRORS * error for step, error in steps) else None
-
-
-def _agrees(line: Line, ours: Ours, decimals: int | None) -> bool:
-    value = line.entry.published.value
-    if decimals is None or value is None:
-        return line.agrees(ours)
-    return round(ours.value, decimals) == round(value, decimals)
-
-
-def _is_within(line: Line, ours: Ours) -> bool:
-    difference = line.difference(ours)
-    return difference is not None and ours.error is not None and abs(difference) <= ERRORS * ours.error
-
-
-def _printed(entry: Entry, decimals: int | None) -> str:
-    value = entry.published.value
-    return entry.published.shown if decimals is None or value is None else fixed(value, decimals)
 
 
 def _setups(ours: Sequence[Ours]) -> str:
