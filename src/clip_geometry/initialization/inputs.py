@@ -30,21 +30,17 @@ class Tokens(Tensor):
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.__name__ == "embedding":
-            return _embedding(*args, **(kwargs or {}))
-        return super().__torch_function__(func, types, args, kwargs)
+        if func.__name__ != "embedding":
+            return super().__torch_function__(func, types, args, kwargs)
+        ids, weight = args[:2]
+        words, inverse = torch.unique(_plain(ids), return_inverse=True)
+        # rows of different tokens are independent, of equal tokens the same
+        second = weight.detach().double().square().mean() * torch.eye(len(words), dtype=torch.float64)
+        return State.of(new_index(inverse[..., None], weight.shape[1]), second)
 
 
 def _plain(x: Tensor) -> Tensor:
     return x.as_subclass(Tensor).detach()
-
-
-def _embedding(ids: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> State:
-    """Rows of different tokens are independent, of equal tokens the same."""
-    words, inverse = torch.unique(_plain(ids), return_inverse=True)
-    square = float(weight.detach().double().square().mean())
-    second = square * torch.eye(len(words), dtype=torch.float64)
-    return State.of(new_index(inverse[..., None], weight.shape[1]), second)
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> State:
