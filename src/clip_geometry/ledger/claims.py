@@ -73,8 +73,12 @@ def judge(claim: Claim, lines: Mapping[str, Line]) -> Judged:
         return Judged(claim, printed, "", verdict, claim.run or first.command, needs, first.title)
     recorded = str(ours[0].row.get("command") or "").partition(" --runs ")[0]  # where the run lies says nothing
     run = claim.run or recorded or first.command
-    values = ", ".join(map(value_text, ours))
-    return Judged(claim, printed, f"{values} ({_setups(ours)})", verdict, run, table=first.title)
+    values, rows = ", ".join(map(value_text, ours)), [flat(each.row) for each in ours]
+    setups = list(dict.fromkeys(setup_words(each.row) for each in ours))
+    models, data = (list(dict.fromkeys(in_words(field, row) for row in rows)) for field in ("model", "dataset"))
+    if len(models) == 1 < len(data):  # what they share first: `all-MiniLM-L6-v2, MRPC and RTE`
+        setups = [f"{models[0]}, {', '.join(data[:-1])} and {data[-1]}"]
+    return Judged(claim, printed, f"{values} ({'; '.join(setups)})", verdict, run, table=first.title)
 
 
 def _find(claim: Claim, name: str, lines: Mapping[str, Line]) -> tuple[Line, Ours | None]:
@@ -132,13 +136,3 @@ def _says(claim: Claim, pairs: Sequence[tuple[Line, Ours]]) -> bool | None:
     if any(step < -ERRORS * error for step, error in steps):
         return False
     return True if all(step > ERRORS * error for step, error in steps) else None
-
-
-def _setups(ours: Sequence[Ours]) -> str:
-    """The setups of ours, what they share first: `all-MiniLM-L6-v2, MRPC and RTE`."""
-    words = list(dict.fromkeys(setup_words(each.row) for each in ours))
-    if len(words) == 1:
-        return words[0]
-    models = {in_words("model", flat(each.row)) for each in ours}
-    data = list(dict.fromkeys(in_words("dataset", flat(each.row)) for each in ours))
-    return f"{models.pop()}, {' and '.join((', '.join(data[:-1]), data[-1]))}" if len(models) == 1 else "; ".join(words)
