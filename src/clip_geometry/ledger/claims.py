@@ -64,8 +64,8 @@ def judge(claim: Claim, lines: Mapping[str, Line]) -> Judged:
         return Judged(claim, "", "", "holds" if claim.holds else "does not hold", claim.run)
     named = [_find(claim, name, lines) for name in claim.numbers]
     first, ours = named[0][0].entry, [each for _, each in named if each is not None]
-    published = [line.entry.published for line, _ in named]
-    shown = (e.shown if None in (claim.decimals, e.value) else fixed(e.value, claim.decimals) for e in published)
+    decimals, published = claim.decimals, [line.entry.published for line, _ in named]
+    shown = (p.shown if decimals is None or p.value is None else fixed(p.value, decimals) for p in published)
     printed = ", ".join(dict.fromkeys(shown))
     verdict = _verdict(claim, named)
     if verdict == "not run here":
