@@ -2,17 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from clip_geometry.experiments.rudman2024.finetune.figures import (
-    LEAST,
     PERFORMANCE,
     TOKENS,
     Row,
     label,
     metric,
-    on_axis,
     over_seeds,
+    relation,
     words,
 )
 from clip_geometry.report.numbers import differ, plus_minus
@@ -41,10 +38,8 @@ def sentences(runs: Mapping[str, Sequence[Row]]) -> list[str]:
         where = task if len(runs) > 1 else ""
         seeds = max(map(len, performance.values()))
         found.append(words("best", metric(rows), ties, texts, seeds, where))
-        trained = [each for each in isoscore if on_axis(each) and len(performance.get(each, ())) == len(isoscore[each])]
+        trained, r, count = relation(isoscore, performance)
         if len(runs) == 1 and len(trained) > 1:
             ends = sorted((float(isoscore[each].mean()), label(each)) for each in trained)
-            x, y = (np.concatenate([of[each] for each in trained]) for of in (isoscore, performance))
-            known = len(x) >= LEAST and np.ptp(x) > 0 and np.ptp(y) > 0
-            found.append(words("isotropy", ends[0], ends[-1], np.corrcoef(x, y)[0, 1] if known else None, len(x)))
+            found.append(words("isotropy", ends[0], ends[-1], r, count))
     return found
