@@ -41,7 +41,7 @@ def dark_color(color: str) -> str:
     shown, share = color, 0.0
     while contrast(shown) < CONTRAST:  # mixed with white, which keeps the hue
         share += 0.02
-        shown = to_hex([part + share * (1 - part) for part in (red, green, blue)])
+        shown = to_hex((red + share * (1 - red), green + share * (1 - green), blue + share * (1 - blue)))
     return shown
 
 

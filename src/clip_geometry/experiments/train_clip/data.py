@@ -239,7 +239,7 @@ def channel_statistics(dataset: Dataset) -> tuple[list[float], list[float]]:
             sums, squares, n = sums + pixels.sum(0), squares + np.square(pixels).sum(0), n + len(pixels)
         mean = sums / n
         deviation = np.sqrt(np.maximum(squares / n - mean**2, 1e-6))
-        _STATISTICS[key] = tuple([round(float(x), 3) for x in each] for each in (mean, deviation))
+        _STATISTICS[key] = [round(float(x), 3) for x in mean], [round(float(x), 3) for x in deviation]
     return _STATISTICS[key]
 
 
