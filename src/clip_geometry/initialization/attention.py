@@ -8,7 +8,7 @@ from torch import Tensor
 
 from clip_geometry.initialization import windows
 from clip_geometry.initialization.moments import root
-from clip_geometry.initialization.rules import linear, mul, rule
+from clip_geometry.initialization.rules import affine, linear, mul, rule
 from clip_geometry.initialization.state import CHANNELS, State, lifted
 from clip_geometry.registry import InputError
 
@@ -230,9 +230,7 @@ for _name in ("mul", "div", "add", "linear", *KEPT, *MOVED):
 def softmax(x: State, dim: int = -1, *args: Any, **kwargs: Any) -> State:
     if not isinstance(x, Logits) and dim % x.codes.ndim in x.channel_dims and x.codes.shape[dim] <= BRANCHES:
         # over a few branches: fresh logits are small, and each has its equal share
-        share = 1 / x.codes.shape[dim]
-        second = torch.full_like(x.second, share**2)
-        return State.of(x.codes, second, torch.full_like(x.average, share), torch.full_like(x.near, share**2))
+        return affine(x, 0.0, 1 / x.codes.shape[dim])
     if isinstance(x, Logits) and dim % x.codes.ndim == x.codes.ndim - 1:
         query, key, scale = x.parts
         return _logits(query, key, scale, x.bias, True, shape=x.codes.shape)

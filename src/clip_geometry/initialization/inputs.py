@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from clip_geometry.initialization.rules import biased, gain_of
+from clip_geometry.initialization.rules import biased, gain_of, linear
 from clip_geometry.initialization.state import State, new_index
 from clip_geometry.initialization.windows import MOST_PLACES, Window, regridded
 
@@ -20,9 +20,11 @@ class Pixels(Tensor):
         kwargs = kwargs or {}
         if func.__name__ == "conv2d":
             return _conv2d(*args, **kwargs)
-        if func.__name__ == "linear":
-            return _linear(*args, **kwargs)
-        return super().__torch_function__(func, types, args, kwargs)
+        if func.__name__ != "linear":
+            return super().__torch_function__(func, types, args, kwargs)
+        rows = _plain(args[0]).flatten(0, -2).double()
+        sites = torch.arange(len(rows)).view(*args[0].shape[:-1], 1)
+        return linear(State.of(new_index(sites, rows.shape[1]), rows @ rows.T / rows.shape[1]), *args[1:], **kwargs)
 
 
 class Tokens(Tensor):
@@ -30,28 +32,17 @@ class Tokens(Tensor):
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.__name__ == "embedding":
-            return _embedding(*args, **(kwargs or {}))
-        return super().__torch_function__(func, types, args, kwargs)
+        if func.__name__ != "embedding":
+            return super().__torch_function__(func, types, args, kwargs)
+        ids, weight = args[:2]
+        words, inverse = torch.unique(_plain(ids), return_inverse=True)
+        # rows of different tokens are independent, of equal tokens the same
+        second = weight.detach().double().square().mean() * torch.eye(len(words), dtype=torch.float64)
+        return State.of(new_index(inverse[..., None], weight.shape[1]), second)
 
 
 def _plain(x: Tensor) -> Tensor:
     return x.as_subclass(Tensor).detach()
-
-
-def _embedding(ids: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> State:
-    """Rows of different tokens are independent, of equal tokens the same."""
-    words, inverse = torch.unique(_plain(ids), return_inverse=True)
-    square = float(weight.detach().double().square().mean())
-    second = square * torch.eye(len(words), dtype=torch.float64)
-    return State.of(new_index(inverse[..., None], weight.shape[1]), second)
-
-
-def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> State:
-    rows = _plain(x).reshape(-1, x.shape[-1]).to(torch.float64)
-    second = gain_of(weight, 1) * rows @ rows.T
-    sites = torch.arange(len(rows)).view(*x.shape[:-1], 1)
-    return biased(State.of(new_index(sites, len(weight)), second), bias).fresh(len(weight))
 
 
 def _conv2d(

@@ -148,7 +148,10 @@ def _followed(tower: "_Tower", inputs: Tensor, stages: dict[str, list[float]]) -
             stack.callback(module.register_forward_hook(keep).remove)
         embedded = tower.forward(inputs).unmixed()
     sites = embedded.sites.reshape(len(inputs), -1)[:, 0]
-    return _average_cosine(embedded.second[sites][:, sites])
+    found = _mean_cosine(embedded.second[sites][:, sites][None])
+    if found is None:
+        raise InputError("the embeddings of the fresh model are zero and have no cosine")
+    return found if math.isfinite(found) else math.nan
 
 
 class _Tower(NamedTuple):
@@ -251,19 +254,14 @@ def _aligned(state: State, n: int) -> float | None:
         return None
     sites = state.sites.movedim(batch, 0).reshape(n, -1)
     places = torch.unique(sites, dim=1)
-    K = state.second[places.T[:, :, None], places.T[:, None, :]]  # (positions, n, n)
-    scale = K.diagonal(dim1=1, dim2=2).sqrt()
+    return _mean_cosine(state.second[places.T[:, :, None], places.T[:, None, :]])
+
+
+def _mean_cosine(K: Tensor) -> float | None:
+    """K: (positions, n, n), products of n inputs. Positions where one is zero do not count; None if they all do not."""
+    n, scale = K.shape[1], K.diagonal(dim1=1, dim2=2).sqrt()
     kept = (scale > 0).all(1)
     if not bool(kept.any()):
         return None
     cosines = K[kept] / (scale[kept][:, :, None] * scale[kept][:, None, :])
     return float(((cosines.sum((1, 2)) - n) / (n * (n - 1))).mean())
-
-
-def _average_cosine(K: Tensor) -> float:
-    scale = K.diagonal().sqrt()
-    if not bool((scale > 0).all()):
-        raise InputError("the embeddings of the fresh model are zero and have no cosine")
-    n = len(K)
-    found = float(((K / torch.outer(scale, scale)).sum() - n) / (n * (n - 1)))
-    return found if math.isfinite(found) else math.nan

@@ -56,11 +56,7 @@ for _name in (
     "to", "type_as", "float", "detach", "dropout", "dropout_", "feature_dropout", "dropout2d", "alpha_dropout", "type",
     "cpu", "requires_grad_", "double", "half", "bfloat16",
 ):  # fmt: skip
-
-    def _unchanged(x: State, *args: Any, **kwargs: Any) -> State:
-        return x
-
-    rules[_name] = _unchanged
+    rules[_name] = lambda x, *args, **kwargs: x
 
 
 def _plain(name: str) -> Callable[..., Any]:
@@ -90,30 +86,24 @@ def pad(x: State, sizes: Sequence[int], mode: str = "constant", value: float | N
     x = x.settled()
     repeated = mode == "replicate" or bool(value)  # where the largest value is taken next, -inf is as the edge
     for k in range(len(sizes) // 2):
-        x = _padded(x, x.codes.ndim - 1 - k, sizes[2 * k], sizes[2 * k + 1], repeated)
+        dim, before, after = x.codes.ndim - 1 - k, sizes[2 * k], sizes[2 * k + 1]
+        size, count = x.codes.shape[dim], before + after
+        if not before and not after:
+            continue
+        if dim in x.channel_dims:
+            raise InputError("there is no rule for a padding of channels")
+        lines = x.sites.movedim(dim, 0).reshape(size, -1)
+        # zeros are sites of their own, one for each slice; a cell of a coarse map is larger, and its edge is repeated
+        if repeated or len(torch.unique(lines, dim=0)) < size:
+            places = torch.arange(-before, size + after).clamp(0, size - 1)
+            x = x.with_codes(x.codes.index_select(dim, places))
+            continue
+        shape = [-1 if d == dim else 1 for d in range(x.codes.ndim)]
+        zeros = (len(x.second) + torch.arange(count)).view(shape) * CHANNELS + x.codes.narrow(dim, 0, 1) % CHANNELS
+        codes = torch.cat([zeros.narrow(dim, 0, before), x.codes, zeros.narrow(dim, before, after)], dim)
+        second, average = F.pad(x.second, (0, count, 0, count)), F.pad(x.average, (0, count))
+        x = State.of(codes, second, average, F.pad(x.near, (0, 0, 0, count)))
     return x
-
-
-def _padded(x: State, dim: int, before: int, after: int, repeated: bool) -> State:
-    """Zeros are sites of their own, one for each slice. A cell of a coarse map is larger, and its edge is repeated."""
-    if not before and not after:
-        return x
-    size = x.codes.shape[dim]
-    if dim in x.channel_dims:
-        raise InputError("there is no rule for a padding of channels")
-    lines = x.sites.movedim(dim, 0).reshape(size, -1)
-    if repeated or len(torch.unique(lines, dim=0)) < size:
-        places = torch.arange(-before, size + after).clamp(0, size - 1)
-        return x.with_codes(x.codes.index_select(dim, places))
-    new = len(x.second) + torch.arange(before + after)
-    shape = [1] * x.codes.ndim
-    shape[dim] = -1
-    channel = x.codes.narrow(dim, 0, 1) % CHANNELS
-    zeros = new.view(shape) * CHANNELS + channel
-    codes = torch.cat([zeros.narrow(dim, 0, before), x.codes, zeros.narrow(dim, before, after)], dim)
-    count = before + after
-    second, average = F.pad(x.second, (0, count, 0, count)), F.pad(x.average, (0, count))
-    return State.of(codes, second, average, F.pad(x.near, (0, 0, 0, count)))
 
 
 @rule("cat", "concat", "concatenate")
@@ -249,18 +239,14 @@ def add(x: Any, y: Any, *, alpha: float = 1) -> State:
 def _sum(x: State, y: State, *, independent: bool = True) -> State:
     index, a, b = joined(x, y)
     second = x.second[a][:, a] + y.second[b][:, b]
-    near = _near_sum(x.near[a], y.near[b])
+    lags = min(x.near.shape[1], y.near.shape[1])
+    near = x.near[a, :lags] + y.near[b, :lags]
     mean_x, mean_y = x.average[a], y.average[b]
     if independent:
         cross = torch.outer(mean_x, mean_y)
         second = second + cross + cross.T
         near = near + 2 * (mean_x * mean_y)[:, None]
     return State.of(index, second, mean_x + mean_y, near)
-
-
-def _near_sum(a: Tensor, b: Tensor) -> Tensor:
-    lags = min(a.shape[1], b.shape[1])
-    return a[:, :lags] + b[:, :lags]
 
 
 @rule("sub", "isub", "subtract")
@@ -351,11 +337,10 @@ def linear(x: State, weight: Tensor, bias: Tensor | None = None) -> State:
     return biased(State.of(index, gain * x.second, None, gain * x.near), bias).fresh(len(weight))
 
 
-def _over_positions(x: State, weight: Tensor, bias: Tensor | None, dim: int = -1) -> State:
+def _over_positions(x: State, weight: Tensor, bias: Tensor | None) -> State:
     """A linear map of positions, the same for every channel: the moments of its own weights' sums."""
     x = x.settled()
-    dim = dim % x.codes.ndim
-    sites = x.sites.movedim(dim, -1)
+    sites = x.sites
     rows = sites.reshape(-1, sites.shape[-1])
     weight = weight.detach().to(x.second)
     # (rows, outputs, sites)
@@ -368,10 +353,8 @@ def _over_positions(x: State, weight: Tensor, bias: Tensor | None, dim: int = -1
         b = bias.detach().to(second).repeat(len(rows))
         second = second + torch.outer(b, b) + torch.outer(mean, b) + torch.outer(b, mean)
         mean = mean + b
-    shape = (*sites.shape[:-1], len(weight))
-    index = torch.arange(len(P)).view(shape).movedim(-1, dim) * CHANNELS
-    channel = x.codes.narrow(dim, 0, 1) % CHANNELS
-    return State.of(index + channel, second, mean)
+    index = torch.arange(len(P)).view(*sites.shape[:-1], len(weight)) * CHANNELS
+    return State.of(index + x.codes[..., :1] % CHANNELS, second, mean)
 
 
 # --- normalization

@@ -138,7 +138,10 @@ class State(Tensor):
     @property
     def sites(self) -> Tensor:
         """Site of each element, of size 1 along the channels."""
-        return torch.div(self._one_channel(), CHANNELS, rounding_mode="floor")
+        index = self.codes
+        for dim in self.channel_dims:
+            index = index.narrow(dim, 0, 1)
+        return torch.div(index, CHANNELS, rounding_mode="floor")
 
     @property
     def channel_dims(self) -> list[int]:
@@ -153,12 +156,6 @@ class State(Tensor):
             if bool((channels != channels[0]).any()):
                 found.append(dim)
         return found
-
-    def _one_channel(self) -> Tensor:
-        index = self.codes
-        for dim in self.channel_dims:
-            index = index.narrow(dim, 0, 1)
-        return index
 
     @property
     def mixed_dims(self) -> list[int]:

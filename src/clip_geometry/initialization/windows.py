@@ -31,7 +31,9 @@ def conv2d(
     if weight.shape[1] == 1 and groups > 1:
         shared = _shared(found, near, weight.shape[2] * weight.shape[3])
         if bias is None:
-            found.gains = _depthwise_gains(shared)
+            # the factor of each channel is chi-squared: weights and nodes of the quadrature of z² with five points
+            nodes = ((8 / 15, 0.0), (0.4441519, 1.8377223), (0.0225147, 8.1622777))
+            found.gains = tuple((share, shared * square + 1 - shared) for share, square in nodes)
     return biased(found, bias).fresh(len(weight), shared)
 
 
@@ -47,12 +49,6 @@ def _shared(x: State, near: Tensor, taps: int) -> float:
         pairs = x.second[sites[:, :, :-1], sites[:, :, 1:]]
         correlation = float(pairs.mean() / diagonal.mean()) if float(diagonal.sum()) else 0.0
     return min(max(correlation, 0.0), 1.0) * (1 - 1 / taps) + 1 / taps
-
-
-def _depthwise_gains(shared: float) -> tuple[tuple[float, float], ...]:
-    """The factor of each channel is chi-squared: nodes and weights of the quadrature of z² with five points."""
-    nodes = ((8 / 15, 0.0), (0.4441519, 1.8377223), (0.0225147, 8.1622777))
-    return tuple((weight, shared * square + 1 - shared) for weight, square in nodes)
 
 
 @rule("conv1d")
@@ -110,9 +106,15 @@ class Window:
         sites = settled.sites[:, 0]
         height, width = self.out(sites.shape[1:], ceil)
         grid = grid_of(sites)
-        if grid == tuple(sites.shape[1:]):
-            return self._exact(settled, sites, height, width)
-        return self.coarse(settled, sites, grid, height, width)
+        if grid != tuple(sites.shape[1:]):
+            return self.coarse(settled, sites, grid, height, width)
+        second = F.pad(settled.second, (0, 1, 0, 1))  # the padding is a site of zeros
+        taps = self.taps(sites, height, width, len(settled.second))
+        total = second.new_zeros(len(taps[0]), len(taps[0]))
+        for tap in taps:
+            total += second[tap][:, tap]
+        found = torch.arange(len(total)).view(len(sites), 1, height, width)
+        return total / len(taps), settled.near.new_zeros(len(total), 0), found
 
     def taps(self, sites: Tensor, height: int, width: int, outside: int) -> list[Tensor]:
         """For each position of the window, the sites below it for all of its places, `outside` in the padding."""
@@ -127,16 +129,6 @@ class Window:
             for i in range(kh)
             for j in range(kw)
         ]
-
-    def _exact(self, x: State, sites: Tensor, height: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
-        outside = len(x.second)
-        second = F.pad(x.second, (0, 1, 0, 1))
-        taps = self.taps(sites, height, width, outside)
-        total = second.new_zeros(len(taps[0]), len(taps[0]))
-        for tap in taps:
-            total += second[tap][:, tap]
-        found = torch.arange(len(total)).view(len(sites), 1, height, width)
-        return total / len(taps), x.near.new_zeros(len(total), 0), found
 
     def coarse(
         self, x: State, sites: Tensor, grid: tuple[int, int], height: int, width: int

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 
 from clip_geometry.ledger.comparing import Line, Ours, flat, matches
-from clip_geometry.ledger.entries import Claim, Entry
+from clip_geometry.ledger.entries import Claim
 from clip_geometry.ledger.tables import in_words, setup_words, value_text
 from clip_geometry.registry import InputError
 from clip_geometry.report.numbers import fixed
@@ -64,15 +64,21 @@ def judge(claim: Claim, lines: Mapping[str, Line]) -> Judged:
         return Judged(claim, "", "", "holds" if claim.holds else "does not hold", claim.run)
     named = [_find(claim, name, lines) for name in claim.numbers]
     first, ours = named[0][0].entry, [each for _, each in named if each is not None]
-    printed = ", ".join(dict.fromkeys(_printed(line.entry, claim.decimals) for line, _ in named))
+    decimals, published = claim.decimals, [line.entry.published for line, _ in named]
+    shown = (p.shown if decimals is None or p.value is None else fixed(p.value, decimals) for p in published)
+    printed = ", ".join(dict.fromkeys(shown))
     verdict = _verdict(claim, named)
     if verdict == "not run here":
         needs = first.rule.reason or f"needs {first.rule.needs}"
         return Judged(claim, printed, "", verdict, claim.run or first.command, needs, first.title)
     recorded = str(ours[0].row.get("command") or "").partition(" --runs ")[0]  # where the run lies says nothing
     run = claim.run or recorded or first.command
-    values = ", ".join(map(value_text, ours))
-    return Judged(claim, printed, f"{values} ({_setups(ours)})", verdict, run, table=first.title)
+    values, rows = ", ".join(map(value_text, ours)), [flat(each.row) for each in ours]
+    setups = list(dict.fromkeys(setup_words(each.row) for each in ours))
+    models, data = (list(dict.fromkeys(in_words(field, row) for row in rows)) for field in ("model", "dataset"))
+    if len(models) == 1 < len(data):  # what they share first: `all-MiniLM-L6-v2, MRPC and RTE`
+        setups = [f"{models[0]}, {', '.join(data[:-1])} and {data[-1]}"]
+    return Judged(claim, printed, f"{values} ({'; '.join(setups)})", verdict, run, table=first.title)
 
 
 def _find(claim: Claim, name: str, lines: Mapping[str, Line]) -> tuple[Line, Ours | None]:
@@ -99,9 +105,10 @@ def _verdict(claim: Claim, named: Sequence[tuple[Line, Ours | None]]) -> str:
     says = _says(claim, pairs)
     if claim.says in ("above", "below"):
         return {True: "reproduced" if own else "same order", False: "not reproduced", None: "undecided"}[says]
-    if all(_agrees(line, ours, claim.decimals) for line, ours in pairs):
+    if all(line.agrees(ours, claim.decimals) for line, ours in pairs):
         return "reproduced" if own else "agrees elsewhere"
-    if own and all(_is_within(line, ours) for line, ours in pairs):
+    off = [(line.difference(ours), ours.error) for line, ours in pairs]
+    if own and all(by is not None and error is not None and abs(by) <= ERRORS * error for by, error in off):
         return "within error"
     if not claim.says:
         return "not reproduced" if own else "not run here"
@@ -129,30 +136,3 @@ def _says(claim: Claim, pairs: Sequence[tuple[Line, Ours]]) -> bool | None:
     if any(step < -ERRORS * error for step, error in steps):
         return False
     return True if all(step > ERRORS * error for step, error in steps) else None
-
-
-def _agrees(line: Line, ours: Ours, decimals: int | None) -> bool:
-    value = line.entry.published.value
-    if decimals is None or value is None:
-        return line.agrees(ours)
-    return round(ours.value, decimals) == round(value, decimals)
-
-
-def _is_within(line: Line, ours: Ours) -> bool:
-    difference = line.difference(ours)
-    return difference is not None and ours.error is not None and abs(difference) <= ERRORS * ours.error
-
-
-def _printed(entry: Entry, decimals: int | None) -> str:
-    value = entry.published.value
-    return entry.published.shown if decimals is None or value is None else fixed(value, decimals)
-
-
-def _setups(ours: Sequence[Ours]) -> str:
-    """The setups of ours, what they share first: `all-MiniLM-L6-v2, MRPC and RTE`."""
-    words = list(dict.fromkeys(setup_words(each.row) for each in ours))
-    if len(words) == 1:
-        return words[0]
-    models = {in_words("model", flat(each.row)) for each in ours}
-    data = list(dict.fromkeys(in_words("dataset", flat(each.row)) for each in ours))
-    return f"{models.pop()}, {' and '.join((', '.join(data[:-1]), data[-1]))}" if len(models) == 1 else "; ".join(words)

@@ -62,10 +62,11 @@ class Line:
         value = self.entry.published.value
         return None if value is None else ours.value - value
 
-    def agrees(self, ours: Ours) -> bool:
-        """Whether our value rounds to the printed one."""
+    def agrees(self, ours: Ours, decimals: int | None = None) -> bool:
+        """Whether our value rounds to the printed one, or to that with so many decimals."""
         printed = self.entry.published
-        return printed.value is not None and round(ours.value, printed.decimals) == printed.value
+        decimals = printed.decimals if decimals is None else decimals
+        return printed.value is not None and round(ours.value, decimals) == round(printed.value, decimals)
 
 
 def compare(rows: Iterable[Row], run: str, among: Sequence[Entry] | None = None) -> list[Line]:

@@ -58,7 +58,6 @@ def paper_pages(recorded: Mapping[str, Sequence[Row]]) -> dict[str, str]:
         "meaning": VERDICTS,
         "cited": _cited,
         "escaped": _escaped,
-        "counted": _counted,
         "run_words": _run_words,
     }
     pages = {each["paper"].name: render(HERE / "paper.md.j2", **each, **shared) for each in about}
@@ -97,8 +96,3 @@ def _cited(evidence: Sequence[str]) -> str:
     """Tests and bare commands as code."""
     code = re.compile(r"tests/|clip-geometry run (?!.*, [a-z]+ )")
     return ", ".join(f"`{each}`" if code.match(each) else each for each in evidence)
-
-
-def _counted(verdicts: Mapping[str, int]) -> str:
-    """`reproduced 3, undecided 2`."""
-    return ", ".join(f"{verdict} {count}" for verdict, count in verdicts.items())

@@ -3,6 +3,8 @@
 import colorsys
 import re
 
+from matplotlib.colors import to_hex, to_rgb
+
 PAPER, INK = "#1b1e23", "#e3e5e8"  # what white and black become; template.css has the same card
 CONTRAST = 4.5  # of a color to the dark paper, that of WCAG AA for text
 GREY = 0.12  # chroma, up to which a color is a grey: an ink, a line of the grid, white
@@ -30,30 +32,23 @@ def with_dark_mode(svg: str) -> str:
 
 def dark_color(color: str) -> str:
     """The color for a dark screen of `#rrggbb`; the same where it can be seen there."""
-    red, green, blue = (int(color[k : k + 2], 16) / 255 for k in (1, 3, 5))
+    red, green, blue = to_rgb(color)
     hue, lightness, saturation = colorsys.rgb_to_hls(red, green, blue)
     if max(red, green, blue) - min(red, green, blue) <= GREY:
-        dark, light = (int(of[1:3], 16) / 255 for of in (PAPER, INK))
-        return _hex(hue, light + (dark - light) * lightness, min(saturation, 0.12)) if lightness < 1 else PAPER
+        dark, light = (to_rgb(of)[0] for of in (PAPER, INK))
+        inverted = colorsys.hls_to_rgb(hue, light + (dark - light) * lightness, min(saturation, 0.12))
+        return to_hex(inverted) if lightness < 1 else PAPER
     shown, share = color, 0.0
     while contrast(shown) < CONTRAST:  # mixed with white, which keeps the hue
         share += 0.02
-        shown = "#" + "".join(f"{round(255 * (part + share * (1 - part))):02x}" for part in (red, green, blue))
+        shown = to_hex((red + share * (1 - red), green + share * (1 - green), blue + share * (1 - blue)))
     return shown
 
 
 def contrast(color: str, paper: str = PAPER) -> float:
     """Contrast of two colors by WCAG 2, from 1 to 21."""
-    lighter, darker = sorted((_luminance(each) + 0.05 for each in (color, paper)), reverse=True)
-    return lighter / darker
-
-
-def _luminance(color: str) -> float:
-    parts = (int(color[k : k + 2], 16) / 255 for k in (1, 3, 5))
-    linear = (each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in parts)
-    return sum(weight * each for weight, each in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-
-
-def _hex(hue: float, lightness: float, saturation: float) -> str:
-    parts = colorsys.hls_to_rgb(hue, min(lightness, 1.0), saturation)
-    return "#" + "".join(f"{round(255 * part):02x}" for part in parts)
+    luminances = []
+    for each in (color, paper):
+        red, green, blue = (x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in to_rgb(each))
+        luminances.append(0.2126 * red + 0.7152 * green + 0.0722 * blue + 0.05)
+    return max(luminances) / min(luminances)

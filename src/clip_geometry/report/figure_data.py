@@ -143,7 +143,7 @@ def _points(axes: Axes, keys: Mapping[Any, str]) -> Iterator[tuple[Any, ...]]:
     def named(series: str, x: Any, y: Any, z: Any = None, error: Any = None) -> tuple[Any, ...]:
         return series, across(x), up(y), z, error
 
-    within, bands = set(), [_band(each) for each in axes.collections if isinstance(each, PolyCollection)]
+    within, areas = set(), [each for each in axes.collections if isinstance(each, PolyCollection)]
     for container in axes.containers:
         within |= {id(child) for child in container.get_children()}
         series = _name(container, keys)
@@ -174,7 +174,7 @@ def _points(axes: Axes, keys: Mapping[Any, str]) -> Iterator[tuple[Any, ...]]:
             if (x is None) != (y is None):
                 yield series, x, y, None, None
             continue
-        band = next((band for band in bands if _fits(band, *data)), {})
+        band = next(filter(None, (_band(area, *data) for area in areas)), {})
         for k, (x, y) in enumerate(zip(*data, strict=True)):
             low, high = band.get(float(x), (0.0, 0.0))
             yield named(series, x, y, None if z is None else z[k], (high - low) / 2 if band else None)
@@ -197,21 +197,16 @@ def _points(axes: Axes, keys: Mapping[Any, str]) -> Iterator[tuple[Any, ...]]:
                     yield "", across(column), up(row), value, None
 
 
-def _band(area: PolyCollection) -> dict[float, tuple[float, float]]:
-    """x → the lower and the upper end of an area between two curves."""
+def _band(area: PolyCollection, xs: Iterable[float], ys: Sequence[float]) -> dict[float, tuple[float, float]]:
+    """x → the lower and the upper end of an area between two curves, if the curve lies in its middle everywhere."""
     found: dict[float, tuple[float, float]] = {}
     for path in area.get_paths()[:1]:
         for x, y in np.asarray(path.vertices, dtype=float):
             low, high = found.get(x, (y, y))
             found[x] = min(low, y), max(high, y)
-    return found
-
-
-def _fits(band: Mapping[float, tuple[float, float]], xs: Iterable[float], ys: Sequence[float]) -> bool:
-    """Whether the curve lies in the middle of the band everywhere."""
-    ends = [band.get(float(x), (np.nan, np.nan)) for x in xs]
+    ends = [found.get(float(x), (np.nan, np.nan)) for x in xs]
     known = [(np.mean(end), y) for end, y in zip(ends, ys, strict=True) if np.isfinite(y)]
-    return bool(band) and bool(known) and np.allclose(*np.array(known).T)
+    return found if known and np.allclose(*np.array(known).T) else {}
 
 
 def _ticks(axis: Any) -> Any:

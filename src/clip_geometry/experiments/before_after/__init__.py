@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from clip_geometry.config import validate
 from clip_geometry.data.base import DatasetConfig
 from clip_geometry.experiments.kit.base import Cell, Model, Source, experiments
-from clip_geometry.experiments.kit.maps import MapConfig, MapsConfig, MapsExperiment, Sets, moved
+from clip_geometry.experiments.kit.maps import MapConfig, MapsConfig, MapsExperiment, moved
 from clip_geometry.experiments.kit.stored import StoredConfig
 from clip_geometry.measuring.sets import named
 from clip_geometry.registry import InputError
@@ -120,24 +120,20 @@ class BeforeAfter(MapsExperiment):
                 for measure in named(config.measures)
                 for place in measured.places(measure)
             ]
-            if config.prompt is not None:
+            if config.prompt is not None:  # accuracy among all classes, on images of seen classes and of others
                 prompts = self.embeddings(model, config.prompted, only="text")["text"]
-                rows += self._zero_shot(each.row, moved(fitted, {"image": sets["image"], "text": prompts}))
+                sets = moved(fitted, {"image": sets["image"], "text": prompts})
+                known, (measure,) = np.isin(np.asarray(sets["image"].labels), self._seen), named([ZERO_SHOT])
+                for classes, chosen in (("seen", known), ("held out", ~known)):
+                    if chosen.sum() > 1:
+                        part = {"image": sets["image"].take(chosen), "text": sets["text"]}
+                        row = self.measured(part).row(measure, "both")
+                        p, chance = row["value"], 1 / len(np.unique(np.asarray(sets["text"].labels)))
+                        error = row["standard_error"] or math.sqrt(p * (1 - p) / row["n"])
+                        at = {"row": each.row, "modality": "both", "classes": classes}
+                        rows.append({**row, "standard_error": error, "null_value": chance, "at": at})
         shared = {**measured.context(), "pipeline": list(each.pipeline), "fitted_on": fitted.fitted_on}
         return [{**shared, **row} for row in rows]
-
-    def _zero_shot(self, name: str, sets: Sets) -> Iterator[Row]:
-        """Accuracy among all classes, on the images of seen classes and on those of others."""
-        (measure,) = named([ZERO_SHOT])
-        known = np.isin(np.asarray(sets["image"].labels), self._seen)
-        for classes, chosen in (("seen", known), ("held out", ~known)):
-            if chosen.sum() > 1:
-                part = {"image": sets["image"].take(chosen), "text": sets["text"]}
-                row = self.measured(part).row(measure, "both")
-                p, chance = row["value"], 1 / len(np.unique(np.asarray(sets["text"].labels)))
-                error = row["standard_error"] or math.sqrt(p * (1 - p) / row["n"])
-                row |= {"standard_error": error, "null_value": chance}
-                yield {**row, "at": {"row": name, "modality": "both", "classes": classes}}
 
     @cached_property
     def _seen(self) -> np.ndarray:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clip_geometry.diagnosis.comparison import AIM, TIE, Candidate, RepairComparison
+from clip_geometry.diagnosis.comparison import AIM, TIE, RepairComparison
 from clip_geometry.diagnosis.figure import draw
 from clip_geometry.diagnosis.search import NUMBERS
 from clip_geometry.diagnosis.table import by_aim, cells_of, conditions, numbers_of
@@ -47,21 +47,20 @@ def tell(compared: RepairComparison, found: Sequence[Mapping[str, Any]]) -> list
     state, *others = sentences(compared)
     said = [f"{state} {others[0]}", *others[1:]]
     taken = compared.candidates[compared.recommended]
-    more = [each for each in compared.candidates.values() if each.costs and _finds_more(each, taken)]
+    own = taken.numbers[AIM]
+    costly = {name: each.numbers[AIM] for name, each in compared.candidates.items() if each.costs}
+    # errors are as of independent queries; those of the same queries depend on each other: rather too large
+    more = {
+        name: each.value
+        for name, each in costly.items()
+        if each.value - own.value > TIE * math.hypot(each.error, own.error) and not repairs[name].baseline
+    }
     if taken.name != "none" and more:
-        best = max((e for e in more if not repairs[e.name].baseline), key=lambda e: e.numbers[AIM].value, default=None)
-        if best is not None:
-            said.append(WORDS("costly", best=best, taken=taken))
+        best = compared.candidates[max(more, key=lambda name: more[name])]
+        said.append(WORDS("costly", best=best, taken=taken))
     if "center" in compared.candidates:
         said.append(WORDS("center", shares=_own(compared, "center"), before=_own(compared, "none")))
     return [*said, *(WORDS("fault", each) for each in found)]
-
-
-def _finds_more(each: Candidate, taken: Candidate) -> bool:
-    """Beyond two standard errors of independent queries; those of the same queries depend on each other, so that the
-    error is rather too large."""
-    (more, error), (value, other) = (c.numbers[AIM][:2] for c in (each, taken))
-    return more - value > TIE * math.hypot(error, other)
 
 
 def _own(compared: RepairComparison, name: str) -> dict[str, float]:

@@ -47,13 +47,18 @@ class Relation(NamedTuple):
 def relations(table: RepairTable) -> list[Relation]:
     """Relate every measure of geometry and mixing to `TARGETS`; empty for fewer than five maps."""
     sources = [name for name, each in MEASURES.items() if each.group in ("geometry", "mixing")]
-    by_measure = {name: _mean_ranks(table, name) for name in (*sources, *TARGETS)}
+    scored = {name: table.scores([name]) for name in (*sources, *TARGETS)}
+    by_measure = {name: dict(zip(of, -ranks.mean(0), strict=True)) if len(ranks) else {}
+                  for name, (of, ranks) in scored.items()}  # fmt: skip
     maps = [name for name in table.repairs if name != "none" and all(name in each for each in by_measure.values())]
     if len(maps) < FEWEST:
         return []
     picks = np.random.default_rng(0).integers(len(maps), size=(DRAWS, len(maps)))
     values = {measure: np.array([each[name] for name in maps]) for measure, each in by_measure.items()}
-    drawn = {measure: _scores(each[picks]) for measure, each in values.items()}
+    # ranks as unit vectors, whose products are Spearman's ρ; NaN where a sample is constant
+    ranks = {measure: rankdata(each[picks], axis=-1) - (len(maps) + 1) / 2 for measure, each in values.items()}
+    with np.errstate(invalid="ignore"):
+        drawn = {measure: each / np.linalg.norm(each, axis=-1, keepdims=True) for measure, each in ranks.items()}
     found = []
     for measure, target in itertools.product(sources, TARGETS):
         x, y = values[measure], values[target]
@@ -71,16 +76,3 @@ def holm(p: NDArray[np.floating]) -> NDArray[np.floating]:
     adjusted = np.empty(len(p))
     adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * (len(p) - np.arange(len(p)))), 1)
     return adjusted
-
-
-def _mean_ranks(table: RepairTable, measure: str) -> dict[str, float]:
-    names, scores = table.scores([measure])
-    return dict(zip(names, -scores.mean(0), strict=True)) if len(scores) else {}
-
-
-def _scores(x: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Ranks of the last axis as unit vectors, whose products are Spearman's ρ; NaN where a sample is constant."""
-    ranks = rankdata(x, axis=-1)
-    ranks -= ranks.mean(-1, keepdims=True)
-    with np.errstate(invalid="ignore"):
-        return ranks / np.linalg.norm(ranks, axis=-1, keepdims=True)

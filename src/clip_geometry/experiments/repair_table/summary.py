@@ -80,6 +80,10 @@ def summary(table: RepairTable) -> Summary:
     gains = {name: _mean_change(table, name, AIM) for name in names if table.over_sets(name, AIM)}
     candidates = [name for name in free if name in own] or [name for name in helping if name in own]
     best = max(candidates, key=lambda name: gains[name], default="")
+    ranked, others = table.rankings.get("retrieval"), [best, *free]
+    tied = ranked is not None and set(others) <= set(ranked.names) and all(
+        abs(ranked.rank(best) - ranked.rank(name)) <= ranked.difference for name in others
+    )  # fmt: skip
     leader = next((name for name in table.rankings["geometry"].names if name != "none"), "") \
         if "geometry" in table.rankings else ""  # fmt: skip
     return Summary(
@@ -91,7 +95,7 @@ def summary(table: RepairTable) -> Summary:
               if all(abs(each.change) <= SAME for measure in APART for each in table.over_sets(name, measure))],
         missed={measure: max((table.detectable(name, measure) for name in free), default=0.0) for measure in RETRIEVAL},
         best=best,
-        tied=_tied(table.rankings.get("retrieval"), best, free),
+        tied=tied,
         gains=gains,
         ahead=[name for name in free if name not in own and best and gains[name] > gains[best]],
         costs=costs(table, best) if best else [],
@@ -102,12 +106,6 @@ def summary(table: RepairTable) -> Summary:
         known=_known(table, own),
         missing=dict(table.missing),
     )  # fmt: skip
-
-
-def _tied(found: Ranking | None, best: str, others: list[str]) -> bool:
-    if found is None or not {best, *others} <= set(found.names):
-        return False
-    return all(abs(found.rank(best) - found.rank(name)) <= found.difference for name in others)
 
 
 def costs(table: RepairTable, name: str) -> list[Cost]:

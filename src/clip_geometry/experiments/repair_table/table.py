@@ -1,6 +1,5 @@
 """Records of the table, the table that records are of, and what it says: wins, losses, ties and ranks."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -190,7 +189,7 @@ def compact(table: RepairTable) -> list[dict[str, Any]]:
             | {"values": {}},
         )
         if found := table.values.get((of, repair, measure)):
-            line["values"][measure] = [*(_rounded(number) for number in found[:4]), found.verdict]
+            line["values"][measure] = [*(float(f"{number:.{DIGITS}g}") for number in found[:4]), found.verdict]
         else:
             line.setdefault("notes", {})[measure] = table.notes[of, repair, measure]
     return list(lines.values())
@@ -207,7 +206,3 @@ def from_compact(lines: Iterable[Mapping[str, Any]]) -> RepairTable:
         values |= {(of, repair, measure): Value(*found) for measure, found in line["values"].items()}
         notes |= {(of, repair, measure): why for measure, why in line.get("notes", {}).items()}
     return RepairTable(values, notes, sizes, tuple(name for name in controls if controls[name]), {}, splits)
-
-
-def _rounded(number: float) -> float:
-    return float(f"{number:.{DIGITS}g}") if math.isfinite(number) else number

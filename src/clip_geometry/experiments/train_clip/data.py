@@ -232,19 +232,15 @@ def channel_statistics(dataset: Dataset) -> tuple[list[float], list[float]]:
     once for all trainings of a process."""
     key = digest({"data": dataset.config.model_dump(mode="json"), "revision": dataset.revision})
     if key not in _STATISTICS:
-        _STATISTICS[key] = _channel_statistics(dataset)
+        image, _ = _sides(dataset)
+        sums, squares, n = np.zeros(3), np.zeros(3), 0
+        for k in range(min(SAMPLE, len(image))):
+            pixels = _bytes(image, k, lambda each: each).reshape(-1, 3) / 255.0
+            sums, squares, n = sums + pixels.sum(0), squares + np.square(pixels).sum(0), n + len(pixels)
+        mean = sums / n
+        deviation = np.sqrt(np.maximum(squares / n - mean**2, 1e-6))
+        _STATISTICS[key] = [round(float(x), 3) for x in mean], [round(float(x), 3) for x in deviation]
     return _STATISTICS[key]
 
 
 _STATISTICS: dict[str, tuple[list[float], list[float]]] = {}
-
-
-def _channel_statistics(dataset: Dataset) -> tuple[list[float], list[float]]:
-    image, _ = _sides(dataset)
-    sums, squares, n = np.zeros(3), np.zeros(3), 0
-    for k in range(min(SAMPLE, len(image))):
-        pixels = _bytes(image, k, lambda each: each).reshape(-1, 3) / 255.0
-        sums, squares, n = sums + pixels.sum(0), squares + np.square(pixels).sum(0), n + len(pixels)
-    mean = sums / n
-    deviation = np.sqrt(np.maximum(squares / n - mean**2, 1e-6))
-    return [round(float(each), 3) for each in mean], [round(float(each), 3) for each in deviation]

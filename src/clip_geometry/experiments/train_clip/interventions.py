@@ -8,7 +8,7 @@ over trainings that differ in several.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -189,14 +189,6 @@ def _mean(values: Iterable[float]) -> float:
     return math.fsum(listed) / len(listed) if listed else math.nan
 
 
-def _level(test: ClaimTest, found: Sequence[Training]) -> float:
-    return _mean(each.values[test.of] for each in found)
-
-
-def _change(test: ClaimTest, found: Sequence[Training]) -> float:
-    return _mean(each.values[test.of] - each.values[test.less] for each in found)
-
-
 def _contrast(test: ClaimTest, found: Sequence[Training]) -> float:
     rest = [name for name in FACTORS if name != test.factor]
 
@@ -213,18 +205,7 @@ def _relation(test: ClaimTest, found: Sequence[Training], of: str = "") -> float
     for each in found:
         key = tuple(getattr(each, name) for name in test.within)
         strata.setdefault(key, []).append((each.values[of or test.of], each.values[test.with_]))
-    return _mean(_spearman(*np.transpose(pairs)) for pairs in strata.values())
-
-
-def _spearman(x: Values, y: Values) -> float:
-    """0 where one of them is constant: it orders nothing."""
-    if not np.ptp(x) or not np.ptp(y):
-        return 0.0
-    return float(np.corrcoef(stats.rankdata(x), stats.rankdata(y))[0, 1])
-
-
-def _stronger(test: ClaimTest, found: Sequence[Training]) -> float:
-    return abs(_relation(test, found)) - abs(_relation(test, found, test.than))
+    return _mean(float(_spearman(*np.transpose(pairs))) for pairs in strata.values())
 
 
 def over_settings(test: ClaimTest, found: Sequence[Training], *, draws: int = DRAWS) -> tuple[float, float]:
@@ -238,15 +219,15 @@ def over_settings(test: ClaimTest, found: Sequence[Training], *, draws: int = DR
         numbers = _by_setting(stratum, (test.of, test.than or test.of, test.with_))
         rows = rng.integers(numbers.shape[1], size=(draws, numbers.shape[1]))
         of, than, task = np.swapaxes(numbers[:, rows], -1, -2)  # (draws, seeds, settings)
-        drawn.append((_spearmans(of, task), _spearmans(than, task)))
+        drawn.append((_spearman(of, task), _spearman(than, task)))
     of, than = np.mean(drawn, axis=0)
     effect = np.abs(of) - np.abs(than) if test.kind == "stronger" else of
     low, high = np.quantile(effect.mean(-1), ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2))
     return float(low), float(high)
 
 
-def _spearmans(x: Values, y: Values) -> Values:
-    """`_spearman` along the last axis."""
+def _spearman(x: Values, y: Values) -> Values:
+    """Along the last axis; 0 where one of them is constant: it orders nothing."""
     x, y = (stats.rankdata(each, axis=-1) - (each.shape[-1] + 1) / 2 for each in (x, y))
     size = np.sqrt((x * x).sum(-1) * (y * y).sum(-1))
     return np.divide((x * y).sum(-1), size, out=np.zeros_like(size), where=size > 0)
@@ -261,7 +242,13 @@ def _by_setting(found: Sequence[Training], keys: Sequence[str]) -> Values:
     return np.array([[[each[seed][key] for seed in seeds] for each in settings.values()] for key in keys])
 
 
-_KINDS = {"level": _level, "change": _change, "contrast": _contrast, "relation": _relation, "stronger": _stronger}
+_KINDS: dict[str, Callable[[ClaimTest, Sequence[Training]], float]] = {
+    "level": lambda test, found: _mean(each.values[test.of] for each in found),
+    "change": lambda test, found: _mean(each.values[test.of] - each.values[test.less] for each in found),
+    "contrast": _contrast,
+    "relation": _relation,
+    "stronger": lambda test, found: abs(_relation(test, found)) - abs(_relation(test, found, test.than)),
+}
 
 
 # --- verdicts

@@ -72,9 +72,21 @@ def draw_contextual(
     """
     drawn, missing = _curves(rows, least_silhouette), []
     try:
-        drawn |= _word_planes(layers, seed)
+        found = read_planes(layers, seed)
     except InputError as error:
         missing = [FigureEntry(f"{prefix}contextual_words", "Words", f"Not drawn: {error}.", None, None, group)]
+    else:
+        planes = found.planes
+        for dimensions, name, number in ((2, "plane", "two"), (3, "space", "three")):
+            components = f"{number} principal components"
+            caption = words("planes", len(planes[0].points), found.count, bool(planes[0].title), components)
+            if found.frequency is not None:
+                figure = frequency_figure(planes, found.frequency, dimensions=dimensions)
+                title = f"Words on {components}, by frequency"
+                drawn[f"contextual_{name}_frequency"] = Drawing(title, figure, caption)
+            if found.kinds is not None:
+                figure = kinds_figure(planes, found.kinds, dimensions=dimensions)
+                drawn[f"contextual_{name}_kinds"] = Drawing(f"Words on {components}, by kind", figure, caption)
     return save_drawings(drawn, folder, origin=origin, prefix=prefix, group=group) + missing
 
 
@@ -130,23 +142,6 @@ def _curve(rows: Iterable[Row], measure: str, *, probes: bool = False) -> Curve:
         and isinstance(row["at"].get("layer"), int)
         and ("probes" in row["at"]) == probes
     }
-
-
-def _word_planes(layers: Layers, seed: int) -> dict[str, Drawing]:
-    found = read_planes(layers, seed)
-    drawn: dict[str, Drawing] = {}
-    for dimensions, name, number in ((2, "plane", "two"), (3, "space", "three")):
-        components = f"{number} principal components"
-        planes = found.planes
-        caption = words("planes", len(planes[0].points), found.count, bool(planes[0].title), components)
-        if found.frequency is not None:
-            figure = frequency_figure(planes, found.frequency, dimensions=dimensions)
-            title = f"Words on {components}, by frequency"
-            drawn[f"contextual_{name}_frequency"] = Drawing(title, figure, caption)
-        if found.kinds is not None:
-            figure = kinds_figure(planes, found.kinds, dimensions=dimensions)
-            drawn[f"contextual_{name}_kinds"] = Drawing(f"Words on {components}, by kind", figure, caption)
-    return drawn
 
 
 @styled

@@ -54,17 +54,9 @@ def draw_finetune(
     shown = chosen({_method(row) for row in _trainings(rows)})
     drawn: dict[str, Drawing] = {}
     if isoscore and performance:
-        pairs = [each for each in isoscore if on_axis(each) and len(performance.get(each, ())) == len(isoscore[each])]
-        x, y = (np.concatenate([of[each] for each in pairs] or [np.zeros(0)]) for of in (isoscore, performance))
-        known = len(x) >= LEAST and np.ptp(x) > 0 and np.ptp(y) > 0
-        caption = words(
-            "relation",
-            {label(each): values.mean() for each, values in isoscore.items() if on_axis(each)},
-            metric(rows),
-            np.corrcoef(x, y)[0, 1] if known else None,
-            len(x),
-            any(each.name == TOP for each in isoscore),
-        )
+        means = {label(each): values.mean() for each, values in isoscore.items() if on_axis(each)}
+        _, *related = relation(isoscore, performance)
+        caption = words("relation", means, metric(rows), *related, any(each.name == TOP for each in isoscore))
         figure = relation_figure({"": (isoscore, performance, metric(rows))})
         drawn["finetune_relation"] = Drawing("Isotropy and performance", figure, caption)
     if dimension:
@@ -123,6 +115,15 @@ def over_seeds(rows: Iterable[Row], measure: str, at: Mapping[str, Any] | None =
         if row["measure"] == measure and (at or {}).items() <= row["at"].items() and row["value"] is not None:
             found.setdefault(_method(row), {})[row["at"][SEED]] = row["value"]
     return {each: np.array([found[each][seed] for seed in sorted(found[each])]) for each in ordered(found)}
+
+
+def relation(isoscore: Values, performance: Values) -> tuple[list[Method], float | None, int]:
+    """Points of the λ axis with the same seeds of both, Pearson's correlation over their trainings, None of too few or
+    where one is constant, and the number of these trainings."""
+    pairs = [each for each in isoscore if on_axis(each) and len(performance.get(each, ())) == len(isoscore[each])]
+    x, y = (np.concatenate([of[each] for each in pairs] or [np.zeros(0)]) for of in (isoscore, performance))
+    known = len(x) >= LEAST and np.ptp(x) > 0 and np.ptp(y) > 0
+    return pairs, float(np.corrcoef(x, y)[0, 1]) if known else None, len(x)
 
 
 def lists(rows: Iterable[Row], field: str) -> dict[Method, NDArray[np.float64]]:

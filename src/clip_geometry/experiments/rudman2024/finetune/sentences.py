@@ -2,18 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from clip_geometry.experiments.rudman2024.finetune.figures import (
-    LEAST,
     PERFORMANCE,
     TOKENS,
-    Method,
     Row,
     label,
     metric,
-    on_axis,
     over_seeds,
+    relation,
     words,
 )
 from clip_geometry.report.numbers import differ, plus_minus
@@ -24,7 +20,16 @@ def sentences(runs: Mapping[str, Sequence[Row]]) -> list[str]:
     found = []
     for task, rows in runs.items():
         performance, isoscore = over_seeds(rows, PERFORMANCE), over_seeds(rows, "isoscore", TOKENS)
-        ranked = sorted(_means(rows, performance).items(), key=lambda item: -item[1]["value"])
+        errors = {
+            (row["at"]["method"], row["at"].get("lambda", row["at"].get("components", 0))): row.get("standard_error")
+            for row in rows
+            if row["measure"] == PERFORMANCE and row.get("standard_error") is not None
+        }
+        means = {}
+        for each, values in performance.items():  # the error is over seeds, of one seed over the validation examples
+            error = values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else errors.get((each.name, each.value))
+            means[each] = {"value": float(values.mean()), "standard_error": float(error or 0.0)}
+        ranked = sorted(means.items(), key=lambda item: -item[1]["value"])
         if not ranked:
             continue
         best = ranked[0][1]
@@ -33,28 +38,8 @@ def sentences(runs: Mapping[str, Sequence[Row]]) -> list[str]:
         where = task if len(runs) > 1 else ""
         seeds = max(map(len, performance.values()))
         found.append(words("best", metric(rows), ties, texts, seeds, where))
-        trained = [each for each in isoscore if on_axis(each) and len(performance.get(each, ())) == len(isoscore[each])]
+        trained, r, count = relation(isoscore, performance)
         if len(runs) == 1 and len(trained) > 1:
             ends = sorted((float(isoscore[each].mean()), label(each)) for each in trained)
-            x, y = (np.concatenate([of[each] for each in trained]) for of in (isoscore, performance))
-            known = len(x) >= LEAST and np.ptp(x) > 0 and np.ptp(y) > 0
-            found.append(words("isotropy", ends[0], ends[-1], np.corrcoef(x, y)[0, 1] if known else None, len(x)))
+            found.append(words("isotropy", ends[0], ends[-1], r, count))
     return found
-
-
-def _means(rows: Sequence[Row], performance: Mapping[Method, np.ndarray]) -> dict[Method, dict[str, float]]:
-    """Mean over seeds with its standard error; of one seed that of the validation examples."""
-    single = {
-        (row["at"]["method"], row["at"].get("lambda", row["at"].get("components", 0))): row.get("standard_error")
-        for row in rows
-        if row["measure"] == PERFORMANCE and row.get("standard_error") is not None
-    }
-    return {
-        each: {
-            "value": float(values.mean()),
-            "standard_error": float(values.std(ddof=1) / len(values) ** 0.5)
-            if len(values) > 1
-            else single.get((each.name, each.value)) or 0.0,
-        }
-        for each, values in performance.items()
-    }
