@@ -106,7 +106,7 @@ def states_of(
 
 
 def make(name: str) -> Repair:
-    """Return a registered repair, or one step of a pipeline as a repair; raise InputError for one that has no scores."""
+    """Return a registered repair, or one step of a pipeline as a repair. Raises InputError for one without scores."""
     step = name not in repairs and name.partition("[")[0].partition("(")[0] in transforms
     repair = Mapped(name) if step else repairs[name].make()
     if not (isinstance(repair, InnerProduct) or _is_calibration(repair)):
