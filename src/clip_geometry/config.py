@@ -159,7 +159,17 @@ def expand_sweep(values: Mapping[str, Any]) -> list[dict[str, Any]]:
     if isinstance(sweep, list) and all(isinstance(point, dict) for point in sweep):
         points = sweep
     elif isinstance(sweep, dict) and all(isinstance(options, list) and options for options in sweep.values()):
-        points = [_unjoined(zip(sweep, point, strict=True)) for point in itertools.product(*sweep.values())]
+        grid = []  # of each key, its values as points: of several names that vary together, or of one
+        for key, options in sweep.items():
+            names = key.split(", ")
+            several = options if len(names) > 1 else [[value] for value in options]
+            for values_of in several:
+                if not isinstance(values_of, list) or len(values_of) != len(names):
+                    raise InputError(
+                        f"the sweep over {key!r} has {values_of!r}; expected a list of {len(names)} values"
+                    )
+            grid.append([dict(zip(names, values_of, strict=True)) for values_of in several])
+        points = [dict(itertools.chain(*(part.items() for part in parts))) for parts in itertools.product(*grid)]
     else:
         raise InputError(
             "section 'sweep' must map dotted keys to non-empty lists, or be a list of such mappings to values"
@@ -168,18 +178,6 @@ def expand_sweep(values: Mapping[str, Any]) -> list[dict[str, Any]]:
     for point in points:
         if (config := override(values, point)) not in found:
             found.append(config)
-    return found
-
-
-def _unjoined(point: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """A point of a grid with each of the keys that vary together on its own."""
-    found: dict[str, Any] = {}
-    for key, value in point:
-        names = key.split(", ")
-        values = value if len(names) > 1 else [value]
-        if not isinstance(values, list) or len(values) != len(names):
-            raise InputError(f"the sweep over {key!r} has {value!r}; expected a list of {len(names)} values")
-        found |= zip(names, values, strict=True)
     return found
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from clip_geometry.geometry._core.arguments import seed_number, whole_number
 from clip_geometry.geometry._core.rows import BLOCK
+from clip_geometry.geometry.uncertainty import jackknife
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import ANY, FittedPipeline, Normalize, Pipeline, RankWarning, parse_pipeline, transforms
 from clip_geometry.transforms.base import as_matrix
@@ -178,13 +179,7 @@ def map_index(
     tried.sort(key=lambda each: -each.recall)
     best = tried[0].steps
 
-    mapped = np.empty((len(asked), len(new)))  # cosines of queries and mapped items, neither of which was fitted on
-    for a, b in combinations_with_replacement(np.unique([*own, *folds]), 2):
-        blocks = [(own == first, folds == second) for first, second in {(a, b), (b, a)}]
-        if blocks := [(q, x) for q, x in blocks if q.any() and x.any()]:
-            map_of = fit(best, ~np.isin(folds, (a, b)))
-            for q, x in blocks:
-                mapped[np.ix_(q, x)] = asked[q] @ map_of(fit.old[x]).T
+    mapped = fit.held_out(best, asked, own, folds)
     true, thresholds = asked @ new.T, np.empty(len(asked))
     seen = mapped.copy()  # the same with items that were fitted on, as the re-embedded rows of the index are
     for fold in np.unique(own):
@@ -203,12 +198,10 @@ def map_index(
     groups = rng.permutation(len(new)) % GROUPS
     asking = groups if queries is None else rng.permutation(len(asked)) % GROUPS
     recall = predict(np.arange(len(asked)), np.arange(len(new)))
-    others = np.array(
-        [predict(*(np.flatnonzero(each != group) for each in (asking, groups))) for group in range(GROUPS)]
-    )
+    error = jackknife(predict(*(np.flatnonzero(each != group) for each in (asking, groups))) for group in range(GROUPS))
     likely = (recall * neighbors + 2) / (neighbors + 4)  # of few neighbors, the jackknife may see none that is lost
     least = np.sqrt(likely * (1 - likely) / (neighbors + 4))
-    error = max(float(np.sqrt((GROUPS - 1) * np.square(others - others.mean()).mean())), float(least))
+    error = max(error, float(least))
     return IndexMap(
         fitted=fit.pipeline(best),
         recall=recall,
@@ -247,6 +240,17 @@ class _Fits:
             warnings.simplefilter("ignore", RankWarning)  # it is issued of the final fit
             fitted = step.make().fit(self.old[some], self.new[some])
         return lambda x: unit.apply(fitted.apply(x))
+
+    def held_out(self, steps: str, asked: np.ndarray, own: np.ndarray, folds: np.ndarray) -> np.ndarray:
+        """Return the (q, s) cosines of queries and mapped items, fitted without the fold of either."""
+        cosines = np.empty((len(asked), len(folds)))
+        for a, b in combinations_with_replacement(np.unique([*own, *folds]), 2):
+            blocks = [(own == first, folds == second) for first, second in {(a, b), (b, a)}]
+            if blocks := [(q, x) for q, x in blocks if q.any() and x.any()]:
+                map_of = self(steps, ~np.isin(folds, (a, b)))
+                for q, x in blocks:
+                    cosines[np.ix_(q, x)] = asked[q] @ map_of(self.old[x]).T
+        return cosines
 
 
 def _numbers(rows: Any, old: np.ndarray, new: np.ndarray) -> np.ndarray:

@@ -10,7 +10,6 @@ from typing import Any
 from clip_geometry.cli.tables import console, print_table, say
 from clip_geometry.diagnosis import Diagnosis, diagnose
 from clip_geometry.diagnosis.checks import checks
-from clip_geometry.diagnosis.comparison import RepairComparison
 from clip_geometry.diagnosis.search import NUMBERS
 from clip_geometry.diagnosis.table import by_aim, cells_of, conditions, numbers_of
 from clip_geometry.files import claimed, write_atomically
@@ -115,19 +114,15 @@ def print_diagnosis(found: Diagnosis) -> None:
         for text in (each.evidence, each.consequence, f"→ {each.remedy}"):
             say(out, f"  {text}", indent="  ")
     if found.comparison is not None:
+        compared, names = found.comparison, numbers_of(found.comparison)
         out.print()
-        _print_repairs(out, found.comparison)
-
-
-def _print_repairs(out: Any, compared: RepairComparison) -> None:
-    names = numbers_of(compared)
-    rows = [cells_of(each, compared) for each in by_aim(compared)]
-    print_table(out, ("repair", *(f">{name}" for name in names), "verdict"), rows)
-    for name in names:
-        say(out, f"{name}: {NUMBERS[name]}", style="dim", indent="  ")
-    say(out, conditions(compared), style="dim", indent="  ")
-    for name, why in compared.failed.items():
-        say(out, f"{name} was left out: {why}", style="dim", indent="  ")
+        rows = [cells_of(each, compared) for each in by_aim(compared)]
+        print_table(out, ("repair", *(f">{name}" for name in names), "verdict"), rows)
+        for name in names:
+            say(out, f"{name}: {NUMBERS[name]}", style="dim", indent="  ")
+        say(out, conditions(compared), style="dim", indent="  ")
+        for name, why in compared.failed.items():
+            say(out, f"{name} was left out: {why}", style="dim", indent="  ")
 
 
 def labels_of(given: Sequence[str]) -> Any:

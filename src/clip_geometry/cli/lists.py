@@ -2,11 +2,9 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
-
-from rich.console import Console
 
 from clip_geometry.cli.early import shipped
 from clip_geometry.cli.tables import console, say
@@ -41,7 +39,16 @@ def print_list(what: str, name: str | None) -> None:
     out = console()
     out.width = min(out.width, WIDEST)
     if name is None and what != "models":
-        _print_index(out, what)
+        lines: list[Line] = shipped()["index"][what]
+        width, above = max(4, min(4 + max(len(name) for _, name, _, _ in lines), out.width - 28)), None
+        for group, entry, says, variants in lines:
+            if group and group != above:
+                say(out, group, style="bold")
+            above = group
+            say(out, f"  {entry:<{width - 4}}  {says}", indent=" " * width)
+            if variants:
+                say(out, " " * width + variants, style="dim", indent=" " * width)
+        say(out, f"clip-geometry list {what} NAME shows the whole entry", style="dim")
         return
     # the models are those of open_clip; measures and evaluators have one registry
     parts = ("measures", "evaluators") if what in ("measures", "evaluators") else (what,)
@@ -61,29 +68,22 @@ def print_list(what: str, name: str | None) -> None:
             say(out, f"    {part}", indent="    ")
 
 
-def _print_index(out: Console, what: str) -> None:
-    lines: list[Line] = shipped()["index"][what]
-    width, above = max(4, min(4 + max(len(name) for _, name, _, _ in lines), out.width - 28)), None
-    for group, name, says, variants in lines:
-        if group and group != above:
-            say(out, group, style="bold")
-        above = group
-        say(out, f"  {name:<{width - 4}}  {says}", indent=" " * width)
-        if variants:
-            say(out, " " * width + variants, style="dim", indent=" " * width)
-    say(out, f"clip-geometry list {what} NAME shows the whole entry", style="dim")
-
-
 def index_of(what: str) -> list[Line]:
     """The lines of one of the LISTS; a measure and its variants, an evaluator and its numbers are one."""
     if what == "configs":
         from clip_geometry.ledger import papers
 
         titles = {name: f"{paper.title} ({name})" for name, paper in papers().items()}
-        return [
-            (titles.get(name.partition("/")[0], ""), name, values["title"], _before_running(head, values))
-            for name, head, values in _configs()
-        ]
+        lines = []
+        for name, head, values in _configs():
+            # how long it takes, and what else has to be known before: a download, the data folder
+            time = next(each for each in head if each.startswith("Time: ")).removeprefix("Time: ")
+            first = re.match(r"(\([^)]*\)|[^.,;:(]|[.,](?! |$))*", time)
+            about = [first[0] if first else "", *(["no download"] if "no download" in time else [])]
+            if "$CLIP_GEOMETRY_DATA" in json.dumps(values):
+                about.append("needs $CLIP_GEOMETRY_DATA")
+            lines.append((titles.get(name.partition("/")[0], ""), name, values["title"], "; ".join(about)))
+        return lines
     if what not in ("measures", "evaluators"):
         return [("", name, says, "") for name, _, says in (head.partition(": ") for head, *_ in blocks_of(what))]
     found: dict[str, list[Measure]] = {}
@@ -105,16 +105,6 @@ def _configs() -> Iterator[tuple[str, list[str], dict[str, Any]]]:
         assert comment is not None
         paragraphs = re.split(r"\n# (?=\S)", comment[0].removeprefix("# "))
         yield name, [re.sub(r"\s*\n#\s*", " ", each).strip() for each in paragraphs], read_yaml(path)
-
-
-def _before_running(head: Sequence[str], values: Mapping[str, Any]) -> str:
-    """How long it takes, and what else has to be known before: a download, the data folder."""
-    time = next(each for each in head if each.startswith("Time: ")).removeprefix("Time: ")
-    first = re.match(r"(\([^)]*\)|[^.,;:(]|[.,](?! |$))*", time)
-    about = [first[0] if first else "", *(["no download"] if "no download" in time else [])]
-    if "$CLIP_GEOMETRY_DATA" in json.dumps(values):
-        about.append("needs $CLIP_GEOMETRY_DATA")
-    return "; ".join(about)
 
 
 def _members(what: str) -> "list[Measure]":
@@ -155,8 +145,7 @@ def blocks_of(what: str) -> Iterator[Block]:
             yield ("",)
             yield "Trained models that the package brings:", *(f"{name}: {summary}" for name, summary in MODELS.items())
             yield ("NAMEs of open_clip and their TAGs, besides fresh:",)
-            for name, tags in architectures.items():
-                yield (f"{name}: {', '.join(tags)}",)
+            yield from ((f"{name}: {', '.join(tags)}",) for name, tags in architectures.items())
         case "datasets":
             import clip_geometry.tasks  # noqa: F401, which adds the data set of a task's items
             from clip_geometry.data import datasets
@@ -177,26 +166,16 @@ def blocks_of(what: str) -> Iterator[Block]:
             yield from _configured({**tasks, **target_tasks}, "options")
         case "transforms":
             from clip_geometry.transforms import transforms
-            from clip_geometry.transforms.step import SCOPES, usage
+            from clip_geometry.transforms.step import brackets, usage
 
-            scopes = (
-                f"fitted on [{'], ['.join(SCOPES)}] or a modality, such as [image]; one set needs no brackets; without "
-                "them, it is fitted on each of several sets by itself, which fit and measures across sets refuse"
-            )
-            onto = "[text-to-image], or [all-to-image] for every other modality"
             for name, t in transforms.items():
-                together = ["fitted on all modalities together, without brackets"] if t.joint else []
-                if t.onto:
-                    together.append(f"fitted on {'pairs' if t.paired else 'any rows of two modalities'}: {onto}")
-                fitted = "; or ".join(together) or (scopes if t.fits else "nothing to fit")
-                yield f"{usage(name)}: {t.summary}", t.formula, fitted
+                yield f"{usage(name)}: {t.summary}", t.formula, brackets(name)
         case "repairs":
             from clip_geometry.repairs import InnerProduct, repairs
 
             for name, entry in repairs.items():
-                form = (
-                    "one inner product, for any vector index" if issubclass(entry.kind, InnerProduct) else "a reranker"
-                )
+                inner = issubclass(entry.kind, InnerProduct)
+                form = "one inner product, for any vector index" if inner else "a reranker"
                 form = "a baseline of separate indices" if entry.baseline else form
                 yield f"{name}: {entry.summary}", entry.formula, form, entry.reference
         case "checks":

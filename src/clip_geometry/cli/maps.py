@@ -29,7 +29,6 @@ from clip_geometry.transforms import (
     Normalize,
     Pipeline,
     Step,
-    Transform,
     parse_pipeline,
     transforms,
 )
@@ -79,7 +78,9 @@ def apply_map(map_file: Path, source: Path, out: Path, modality: str | None, *, 
     require_new_folder(out)
     fitted = read_saved(map_file)
     sides = named_sides(read_sides(source), source, fitted, modality)
-    ends_unit = isinstance(fitted, Repair) or all(map(_ends_unit, fitted.chains.values()))
+    ends_unit = isinstance(fitted, Repair) or all(
+        bool(chain) and isinstance(chain[-1], Normalize) for chain in fitted.chains.values()
+    )
     steps = [*steps_of(fitted), *(["normalize"] if normalize and not ends_unit else [])]
     origin = {
         "file": str(map_file),
@@ -168,10 +169,6 @@ def steps_of(fitted: FittedPipeline | Repair) -> list[str]:
 def is_npy(side: Embeddings) -> bool:
     """Whether the rows were read from a .npy file."""
     return str(side.provenance.get("source")).endswith(".npy")
-
-
-def _ends_unit(chain: Sequence[Transform]) -> bool:
-    return bool(chain) and isinstance(chain[-1], Normalize)
 
 
 def _repaired(repair: Repair, rows: Mapping[str, StreamedRows], modality: str) -> StreamedRows:

@@ -105,7 +105,10 @@ def print_records(records: list[Record], *, by_default: bool = False) -> None:
         places = (*(str(record.at[key]) for key in columns), str(record.at["modality"]), str(record.n))
         limits = f"{bound(measure.range[0])} … {bound(measure.range[1])}"
         numbers = value_and_error(record), number(record["null_value"])
-        cells.append([record.measure, *places, *numbers, *_arrow(measure.direction), limits])
+        first_word, _, rest = measure.direction.partition(" ")  # "lower is more isotropic" as "↓" and "isotropic"
+        known = first_word in ARROWS
+        direction = rest.removeprefix("is ").removeprefix("more ") if known else measure.direction
+        cells.append([record.measure, *places, *numbers, ARROWS.get(first_word, ""), direction, limits])
     heads = ("measure", *columns, "set", ">n", ">value", ">null", "", "direction", "range")
     if cells:
         print_table(out, heads, cells, spare=("range", *([">n"] if sizes else []), "direction"))
@@ -126,14 +129,6 @@ def _sizes(records: list[Record]) -> list[str]:
         return []
     rows = [f"{n} {modality}" for modality, n in counts.items()]
     return [f"{listed_words(rows)} rows in {dimensions.pop()} dimensions"]
-
-
-def _arrow(direction: str) -> tuple[str, str]:
-    """ "lower is more isotropic" as "↓" and "isotropic"; the arrow is there however narrow the table."""
-    first, _, rest = direction.partition(" ")
-    if first not in ARROWS:
-        return "", direction
-    return ARROWS[first], rest.removeprefix("is ").removeprefix("more ")
 
 
 def _print_couples(out: Console, records: list[Record]) -> None:

@@ -277,11 +277,16 @@ def load(config: WebdatasetConfig) -> Dataset:
     if 0 < index.silent < index.items:
         note(f"{index.silent} of {index.items} items of {shown(config.path)} have no caption")
     image = text = class_names = labels = None
-    files = list(shards)
+    root, files = shards[0].parent, list(shards)
     if index.image_keys:
         if None not in index.labels:
             labels = np.array(index.labels, np.int64)
-            class_names, files = _class_names(labels, shards)
+            places = (folder / "classnames.txt" for folder in (root, root.parent))
+            if path := next((each for each in places if each.is_file()), None):
+                class_names, files = tuple(read_lines(path)), [*shards, path]
+                if not 0 <= labels.min() <= labels.max() < len(class_names):
+                    said = f"labels are {labels.min()} to {labels.max()}"
+                    raise InputError(f"{shown(path)} names {len(class_names)} classes, and {said}")
         keys, members = index.side("image")
         image = Side("image", keys, members.image, labels=labels)
     if config.prompt is not None:
@@ -291,20 +296,7 @@ def load(config: WebdatasetConfig) -> Dataset:
     elif index.caption_keys:
         keys, members = index.side("text")
         text = Side("text", keys, members.caption, language=config.language)
-    root = shards[0].parent
     return Dataset(config, revision(root, [os.path.relpath(each, root) for each in files]), image, text, class_names)
-
-
-def _class_names(labels: np.ndarray, shards: Sequence[Path]) -> tuple[tuple[str, ...] | None, list[Path]]:
-    """The names of the classes, if they are there, and all files of the set."""
-    folder = shards[0].parent
-    path = next((each for place in (folder, folder.parent) if (each := place / "classnames.txt").is_file()), None)
-    if path is None:
-        return None, list(shards)
-    names = tuple(read_lines(path))
-    if not 0 <= labels.min() <= labels.max() < len(names):
-        raise InputError(f"{shown(path)} names {len(names)} classes, and labels are {labels.min()} to {labels.max()}")
-    return names, [*shards, path]
 
 
 datasets.add(

@@ -78,11 +78,17 @@ def diagnose(
     context = Context(sets, other=beside, seed=seed)
     findings = run_checks(context)
     rows = _valid(sets, context)
-    skipped = _why_not(findings, sets, repairs)
-    index = comparison = None
-    if skipped is None:
+    wrong = list(dict.fromkeys(found.check for found in findings if found.severity == "error"))
+    index = comparison = skipped = None
+    if repairs is not None and not repairs:
+        skipped = "none were asked for"
+    elif wrong and repairs is None:
+        skipped = f"{' and '.join(wrong)} would spoil the comparison; mend that first, or name the repairs to compare"
+    else:
+        scales = (dict(each.provenance.get("encoder") or {}).get("logit_scale") for each in sets.values())
+        scale = float(next(filter(None, scales), LOGIT_SCALE))
         try:
-            index = MixedIndex.of(rows, relevant, logit_scale=_logit_scale(sets))
+            index = MixedIndex.of(rows, relevant, logit_scale=scale)
             comparison = compare_repairs(index, repairs, splits=splits, seed=seed, progress=progress)
         except InputError as error:
             if repairs is not None or relevant is not None:
@@ -108,12 +114,6 @@ def _require_rows(sets: Mapping[str, Embeddings]) -> None:
         raise InputError(f"{given} dimensions; one index needs rows of one dimension, from one model")
 
 
-def _logit_scale(sets: Mapping[str, Embeddings]) -> float:
-    """Of the model, as a store says it; else that of OpenAI's models."""
-    said = (dict(each.provenance.get("encoder") or {}).get("logit_scale") for each in sets.values())
-    return float(next((scale for scale in said if scale), LOGIT_SCALE))
-
-
 def _valid(sets: Mapping[str, Embeddings], context: Context) -> dict[str, Embeddings]:
     """The rows that have a direction; those that pair by position still do."""
     by_position = len({len(each) for each in sets.values()}) == 1 and all(e.item_id is None for e in sets.values())
@@ -123,13 +123,3 @@ def _valid(sets: Mapping[str, Embeddings], context: Context) -> dict[str, Embedd
             each = replace(each, item_id=np.arange(len(each)))
         valid[name] = each.take(np.flatnonzero(context.valid(name)))
     return valid
-
-
-def _why_not(findings: Sequence[Finding], sets: Any, repairs: Sequence[str] | None) -> str | None:
-    """Why no repairs are compared; None if they are."""
-    if repairs is not None and not repairs:
-        return "none were asked for"
-    wrong = list(dict.fromkeys(found.check for found in findings if found.severity == "error"))
-    if wrong and repairs is None:
-        return f"{' and '.join(wrong)} would spoil the comparison; mend that first, or name the repairs to compare"
-    return None

@@ -231,11 +231,13 @@ def _recommended(
     Whatever puts the other modality first raises the reciprocal rank, also in random order. So a repair counts only if
     recall at 1 across modalities is above chance with it.
     """
-    free = [
-        name
-        for name, each in candidates.items()
-        if name == "none" or (not (each.costs or repairs[name].baseline) and _helps(each, chance))
-    ]
+    free = []
+    for name, each in candidates.items():
+        across, change = each.numbers["cross_r_at_1"], each.changes[AIM]
+        low = change.interval()[0] if change.splits > 1 else change.value - TIE * change.error
+        helps = low > 0 and across.value - chance > SURE * across.error
+        if name == "none" or (helps and not (each.costs or repairs[name].baseline)):
+            free.append(name)
     best = max(free, key=lambda name: candidates[name].numbers[AIM].value)
     ties = []
     for name in free:
@@ -245,13 +247,6 @@ def _recommended(
     least = min(candidates[name].effort for name in ties)
     easiest = [name for name in ties if candidates[name].effort == least]
     return max(easiest, key=lambda name: candidates[name].numbers[AIM].value), tuple(ties)
-
-
-def _helps(candidate: Candidate, chance: float) -> bool:
-    """Whether it finds more than no repair, and more across modalities than chance, both beyond noise."""
-    across, change = candidate.numbers["cross_r_at_1"], candidate.changes[AIM]
-    low = change.interval()[0] if change.splits > 1 else change.value - TIE * change.error
-    return across.value - chance > SURE * across.error and low > 0
 
 
 def _front(candidates: Mapping[str, Candidate]) -> tuple[str, ...]:

@@ -71,8 +71,11 @@ def _number(axes: Axes, points: np.ndarray) -> None:
         x, y = places[near[0]]
         beside = [place[0] - x for k, place in enumerate(places) if k not in near and abs(place[1] - y) < NEAR[1]]
         right = min((d for d in beside if d > 0), default=1) >= min((-d for d in beside if d < 0), default=1)
+        starts = [near[0], *(b for a, b in pairwise(near) if b != a + 1)]
+        ends = [*(a for a, b in pairwise(near) if b != a + 1), near[-1]]
+        runs = [(a + 1, b + 1) for a, b in zip(starts, ends, strict=True)]
         axes.annotate(
-            _ranges([k + 1 for k in near]),
+            ", ".join(f"{a}" if a == b else f"{a}–{b}" if b > a + 1 else f"{a}, {b}" for a, b in runs),
             (points[near, 0].max() if right else points[near, 0].min(), points[near, 1].mean()),
             (6 if right else -6, 3),
             textcoords="offset points",
@@ -81,11 +84,3 @@ def _number(axes: Axes, points: np.ndarray) -> None:
             fontsize=6.5,
             color=INK,
         )
-
-
-def _ranges(numbers: list[int]) -> str:
-    starts = [numbers[0], *(b for a, b in pairwise(numbers) if b != a + 1)]
-    ends = [*(a for a, b in pairwise(numbers) if b != a + 1), numbers[-1]]
-    return ", ".join(
-        f"{a}" if a == b else f"{a}–{b}" if b > a + 1 else f"{a}, {b}" for a, b in zip(starts, ends, strict=True)
-    )

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from clip_geometry.diagnosis.comparison import Candidate, RepairComparison
+from clip_geometry.diagnosis.comparison import RepairComparison
 from clip_geometry.diagnosis.finding import Finding
 from clip_geometry.diagnosis.index import MixedIndex
-from clip_geometry.diagnosis.search import NUMBERS, Estimate
+from clip_geometry.diagnosis.search import NUMBERS
 from clip_geometry.diagnosis.verdict import WORDS, faults, sentences
 from clip_geometry.registry import InputError
 from clip_geometry.repairs import Repair, make_repair
@@ -103,7 +103,12 @@ class Diagnosis:
 
     def to_json(self) -> str:
         """All of it as JSON."""
-        compared = self.comparison
+        compared, candidates = self.comparison, {}
+        for name, each in compared.candidates.items() if compared else ():
+            numbers, changes = (
+                {number: estimate._asdict() for number, estimate in of.items()} for of in (each.numbers, each.changes)
+            )
+            candidates[name] = {"numbers": numbers, "changes": changes, "costs": [str(cost) for cost in each.costs]}
         return json.dumps(
             {
                 "shapes": {name: list(shape) for name, shape in self.shapes.items()},
@@ -114,7 +119,7 @@ class Diagnosis:
                 "skipped": self.skipped,
                 "facts": compared.facts if compared else None,
                 "failed": compared.failed if compared else None,
-                "repairs": {name: _as_json(each) for name, each in compared.candidates.items()} if compared else None,
+                "repairs": candidates if compared else None,
                 "verdict": self.verdict,
             },
             ensure_ascii=False,
@@ -125,10 +130,3 @@ class Diagnosis:
     def __str__(self) -> str:
         lines = [f"{found}" for found in self.findings]
         return "\n".join([*lines, *self.verdict])
-
-
-def _as_json(each: Candidate) -> dict[str, Any]:
-    def plain(estimates: Mapping[str, Estimate]) -> dict[str, dict[str, float]]:
-        return {name: estimate._asdict() for name, estimate in estimates.items()}
-
-    return {"numbers": plain(each.numbers), "changes": plain(each.changes), "costs": [str(cost) for cost in each.costs]}

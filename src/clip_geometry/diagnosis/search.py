@@ -1,6 +1,6 @@
 """What a repaired index returns: a value for every query, and their mean with its error."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -155,20 +155,16 @@ class Sums:
                 values = {query: each - less.means(query, number) for query, each in values.items()}
             parts = {f"{number}.{query}": {query: each} for query, each in values.items()}
             for name, part in ({number: values} | parts).items():
-                if (estimate := _estimate(part, self.index)) is not None:
-                    found[name] = estimate._replace(**self._split_error(number, list(part), less))
+                if (estimate := _estimate(part, self.index)) is None:
+                    continue
+                some = [query for query in part if (query, number) in self.by_split]
+                means = np.array([self.by_split[query, number] for query in some])
+                if less is not None:
+                    means = means - np.array([less.by_split[query, number] for query in some])
+                means = means[~np.isnan(means).all(1)].mean(0)
+                error = float(means.std(ddof=1) / np.sqrt(len(means))) if len(means) > 1 else float("nan")
+                found[name] = estimate._replace(split_error=error, splits=len(means))
         return found
-
-    def _split_error(self, number: str, queries: Sequence[str], less: "Sums | None") -> dict[str, float]:
-        """The error of the mean over the splits."""
-        some = [query for query in queries if (query, number) in self.by_split]
-        means = np.array([self.by_split[query, number] for query in some])
-        if less is not None:
-            means = means - np.array([less.by_split[query, number] for query in some])
-        means = means[~np.isnan(means).all(1)].mean(0)
-        splits = len(means)
-        error = float(means.std(ddof=1) / np.sqrt(splits)) if splits > 1 else float("nan")
-        return {"split_error": error, "splits": splits}
 
 
 def _estimate(values: Mapping[str, np.ndarray], index: MixedIndex) -> Estimate | None:

@@ -69,7 +69,12 @@ def illustrate(
         source = loaded or _of_store(each, stored, notes)
         image = _side(source, each, name, "image")
         if captions is not None and (name == "text" or ("text" not in points.sets and name != "image")):
-            texts += _from_file(captions, each, points.given[name])
+            lines, rows = read_labels(captions), points.given[name]
+            if len(lines) != rows:
+                raise InputError(
+                    f"{shown(Path(captions))} has {len(lines)} captions for {rows} {each.modality} rows; give one each"
+                )
+            texts += [str(lines[int(row)]) for row in each.metadata[ROW]]
         else:
             texts += _texts(each, _side(source, each, name, "text"))
         if image is not None:
@@ -147,15 +152,6 @@ def _texts(each: Embeddings, side: Side | None) -> list[str]:
     if side is None:
         return [""] * len(each)
     return [str(side.load(k)) if k >= 0 else "" for k in _places(each, side).tolist()]
-
-
-def _from_file(path: str | Path, each: Embeddings, rows: int) -> list[str]:
-    lines = read_labels(path)
-    if len(lines) != rows:
-        raise InputError(
-            f"{shown(Path(path))} has {len(lines)} captions for {rows} {each.modality} rows; give one each"
-        )
-    return [str(lines[int(row)]) for row in each.metadata[ROW]]
 
 
 def _thumbnails(pictures: Mapping[int, tuple[Side, int]], queries: np.ndarray, progress: Progress) -> dict[int, bytes]:

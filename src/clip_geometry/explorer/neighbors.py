@@ -164,7 +164,11 @@ def search_numbers(points: Points, queries: np.ndarray, found: Neighbors, before
     twice = (both[:, 1:] == both[:, :-1]) & (both[:, 1:] >= 0)
     values["neighbors"] = twice.sum(1) / np.maximum((lists[0] >= 0).sum(1), 1)
     asked = points.held_out[queries]
-    known = asked & _has_partner(points)[queries]
+    # keys that rows of several modalities have
+    shared, modalities = np.unique(
+        np.unique(keys * len(points.sets) + modality) // len(points.sets), return_counts=True
+    )
+    known = asked & np.isin(keys[queries], shared[(modalities > 1) & (shared >= 0)])
     numbers = {}
     for name, each in values.items():
         if name in ("own_share", "neighbors"):
@@ -174,15 +178,6 @@ def search_numbers(points: Points, queries: np.ndarray, found: Neighbors, before
     if len(points.sets) == 1:
         del numbers["own_share"]
     return numbers
-
-
-def _has_partner(points: Points) -> np.ndarray:
-    """Mask of the points that belong together with one of another modality."""
-    wanted = np.zeros(len(points), bool)
-    for place in range(len(points.sets)):
-        mine = points.modality == place
-        wanted |= mine & np.isin(points.keys, points.keys[~mine]) & (points.keys >= 0)
-    return wanted
 
 
 def _mean(values: np.ndarray, modality: np.ndarray, chosen: np.ndarray) -> float:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from clip_geometry.explorer.illustrations import Illustrations
@@ -21,6 +20,7 @@ from clip_geometry.geometry._core.values import is_missing
 from clip_geometry.modalities import plural
 from clip_geometry.registry import InputError
 from clip_geometry.report.style import COLOR, COLORS
+from clip_geometry.report.words import html_templates
 
 DARK = {"image": "#56B4E9", "text": "#F08A4B"}  # as the report's, on a dark ground
 SYMBOLS = ("circle", "triangle-up", "square", "diamond")
@@ -76,14 +76,7 @@ def render(
         "states": [
             _packed_state(state, k, place[state.drawn_as], len(points), packed) for k, state in enumerate(states)
         ],
-        "numbers": [
-            {
-                "key": key,
-                "title": said.format(partner),
-                "kind": kind,
-            }
-            for key, said, kind in NUMBERS
-        ],
+        "numbers": [{"key": key, "title": said.format(partner), "kind": kind} for key, said, kind in NUMBERS],
         "chances": chances(points),
         "colors": columns,
         "palette": COLORS[1:],
@@ -107,13 +100,9 @@ def render(
     encoded = {
         name: Markup(base64.b64encode(gzip.compress(data, 6, mtime=0)).decode()) for name, data in packed.items()
     }
-    first = {name: encoded.pop(name) for name in ("pca-0",)}
     sizes = joined(f"{len(each):,} {plural(name)}" for name, each in points.sets.items())
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
-    )  # fmt: skip
-    return environment.get_template("page.html").render(
+    template = html_templates(Path(__file__).parent).get_template("page.html")
+    return template.render(
         title=title,
         intro=f"{sizes[0].upper()}{sizes[1:]}, each a point. The slider repairs the rows or their scores; a click on a "
         "point shows its neighbors before and after.",
@@ -123,7 +112,7 @@ def render(
         command=command,
         version=version("clip-geometry"),
         meta=Markup(_json(meta)),
-        first=first,
+        first={"pca-0": encoded.pop("pca-0")},
         rest=encoded,
         plotly=Markup(plotly_script()),
         script=Markup((Path(__file__).parent / "page.js").read_text(encoding="utf-8")),
@@ -183,8 +172,11 @@ def _colors(points: Points, packed: dict[str, bytes]) -> dict[str, Any]:
     """The columns that points can be colored by: labels, and the language where there are several."""
     columns = {
         "label": [value for each in points.sets.values() for value in _labels(each)],
-        "language": [value for each in points.sets.values() for value in _languages(each)],
+        "language": [],
     }
+    for each in points.sets.values():
+        spoken = each.metadata["language"].tolist() if "language" in each.metadata else [each.language] * len(each)
+        columns["language"] += [None if is_missing(value) else str(value) for value in spoken]
     found = {}
     for name, values in columns.items():
         names = list(dict.fromkeys(value for value in values if value is not None))
@@ -212,13 +204,6 @@ def _labels(each: Any) -> list[str | None]:
         else:
             found.append(str(int(label) if isinstance(label, float) and label.is_integer() else label))
     return found
-
-
-def _languages(each: Any) -> list[str | None]:
-    column = each.metadata.get("language")
-    if column is not None:
-        return [None if is_missing(value) else str(value) for value in column.tolist()]
-    return [each.language] * len(each)
 
 
 def _ids(points: Points) -> list[str]:

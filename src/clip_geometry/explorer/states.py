@@ -71,11 +71,9 @@ def states_of(
             with warnings.catch_warnings(), np.errstate(all="ignore"):  # equal rows, which the repair then refuses
                 warnings.simplefilter("ignore", RankWarning)  # what too few rows do to a map, the numbers show
                 fitted[repair.name] = repair.fit(points.index.known(points.fit))
-            _require_listed(repair)
         except InputError as error:
             if names is not None:
                 raise
-            fitted.pop(repair.name, None)
             failed[repair.name] = str(error)
     maps = {name: isinstance(each, Mapped | SeparateMeans) for name, each in fitted.items()}
     searched = [name for name, each in fitted.items() if not _is_calibration(each)]
@@ -108,18 +106,15 @@ def states_of(
 
 
 def make(name: str) -> Repair:
-    """Return a registered repair, or one step of a pipeline as a repair."""
-    if name not in repairs and name.partition("[")[0].partition("(")[0] in transforms:
-        return Mapped(name)
-    return repairs[name].make()
-
-
-def _require_listed(repair: Repair) -> None:
+    """Return a registered repair, or one step of a pipeline as a repair. Raises InputError for one without scores."""
+    step = name not in repairs and name.partition("[")[0].partition("(")[0] in transforms
+    repair = Mapped(name) if step else repairs[name].make()
     if not (isinstance(repair, InnerProduct) or _is_calibration(repair)):
         raise InputError(
             f"{repair.name} ranks items by the whole list and has no score of its own; the explorer shows repairs that "
             "are an inner product or a curve of the cosine"
         )
+    return repair
 
 
 def _is_calibration(repair: Repair) -> bool:
@@ -156,15 +151,10 @@ def chances(points: Points) -> dict[str, float]:
     if len(sizes) > 1:
         nulls = [null_value("modality_gap", int(a), dim, n_text=int(b)) for a, b in combinations(sizes, 2)]
         found |= {"modality_gap": float(np.mean(nulls)), "own_share": float(np.mean((sizes - 1) / (n - 1)))}
-    if points.keyed_by is not None:
-        found |= _chances_of_partners(points, sizes)
-    return found
-
-
-def _chances_of_partners(points: Points, sizes: np.ndarray) -> dict[str, float]:
-    """Of lists in random order; a point has as many partners as there are points of its key in other modalities."""
-    n, values = len(points), []
-    places = np.unique(points.keys, return_inverse=True)[1]
+    if points.keyed_by is None:
+        return found
+    # a point has as many partners as there are points of its key in other modalities
+    places, values = np.unique(points.keys, return_inverse=True)[1], []
     whole = np.bincount(places)
     for place, size in enumerate(sizes):
         mine = (points.modality == place) & (points.keys >= 0)
@@ -173,4 +163,4 @@ def _chances_of_partners(points: Points, sizes: np.ndarray) -> dict[str, float]:
             missed = np.prod([np.maximum(n - 1 - partners - k, 0) / (n - 1 - k) for k in range(min(K, n - 1))], axis=0)
             values.append([(partners / (n - 1)).mean(), (1 - missed).mean(), (partners / (n - size)).mean()])
     means = np.mean(values, axis=0).tolist() if values else []
-    return dict(zip(("r_at_1", "hit_at_10", "cross_r_at_1"), means, strict=False))
+    return found | dict(zip(("r_at_1", "hit_at_10", "cross_r_at_1"), means, strict=False))

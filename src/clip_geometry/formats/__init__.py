@@ -198,7 +198,18 @@ def read_sides(path: str | Path) -> dict[str, Embeddings]:
 
 def _sides_by_file(folder: Path) -> dict[str, Embeddings]:
     """Return the sides of a folder with a file, or a store, for each modality."""
-    files, stores = _files_by_modality(folder), _sides_of_stores(folder)
+    files, stores = _files_by_modality(folder), {}
+    for store in sorted(path for path in folder.iterdir() if path.is_dir() and is_store(path)):
+        sides = read_store(store)
+        for name, side in sides.items():
+            called = (name != "text" and len(sides) > 1) or store.name in sides
+            modality = name if called else modality_name(store.name, shown(store))
+            if modality in stores:
+                raise InputError(
+                    f"{shown(store)} holds {modality} rows, and so does a store before it; move one of them"
+                )
+            stores[modality] = _as(side, modality)
+    stores = {name: stores[name] for name in sorted(stores, key=lambda name: name != "image")}
     if not files and not stores:
         raise InputError(
             f"{shown(folder)} is a directory, but neither a store nor a clip-retrieval folder nor one with "
@@ -275,22 +286,6 @@ def _files_by_modality(folder: Path) -> dict[str, Path]:
             raise InputError(f"{shown(folder)} has {found[modality].name} and {path.name}: give one of these files")
         found |= {modality: path} if modality else {}
     return found
-
-
-def _sides_of_stores(folder: Path) -> dict[str, Embeddings]:
-    """Return the sides of all stores in a folder, images first."""
-    found: dict[str, Embeddings] = {}
-    for store in sorted(path for path in folder.iterdir() if path.is_dir() and is_store(path)):
-        sides = read_store(store)
-        for name, side in sides.items():
-            called = (name != "text" and len(sides) > 1) or store.name in sides
-            modality = name if called else modality_name(store.name, shown(store))
-            if modality in found:
-                raise InputError(
-                    f"{shown(store)} holds {modality} rows, and so does a store before it; move one of them"
-                )
-            found[modality] = _as(side, modality)
-    return {name: found[name] for name in sorted(found, key=lambda name: name != "image")}
 
 
 def _named_after(path: Path) -> str | None:

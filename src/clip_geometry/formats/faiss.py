@@ -180,43 +180,37 @@ def _rows(path: Path) -> tuple[Any, np.ndarray | None]:
     return rows_at([(cursor.bytes, offsets)], found.d, "<f4"), ids
 
 
-def read_faiss(path: Path) -> Sides:
-    """Read the rows of an index, or of a folder with items.parquet, in which row k is that of the index.
-
-    They are in the order of their ids, which become item_id where a program has given them (IndexIDMap, or
-    add_with_ids of an IVF index).
-    """
-    if path.is_dir():
-        return _read_folder(path)
-    vectors, ids = _rows(path)
-    provenance = {"source": str(path), "dtype": "float32"}
-    return {UNNAMED: Embeddings(vectors, UNNAMED, item_id=ids, provenance=provenance)}
-
-
 class _Part(Schema):
     index: str
     first: int
 
 
-def _read_folder(folder: Path) -> Sides:
-    """Read an index with a table of its rows, or what `ship` wrote: repaired items, whose queries are to be repaired
-    too."""
+def read_faiss(path: Path) -> Sides:
+    """Read the rows of an index, or of a folder with items.parquet, in which row k is that of the index.
+
+    They are in the order of their ids, which become item_id where a program has given them (IndexIDMap, or
+    add_with_ids of an IVF index). What `ship` wrote are repaired items, whose queries are to be repaired too.
+    """
+    if not path.is_dir():
+        vectors, ids = _rows(path)
+        provenance = {"source": str(path), "dtype": "float32"}
+        return {UNNAMED: Embeddings(vectors, UNNAMED, item_id=ids, provenance=provenance)}
     names = {0: INDEX}
-    if (folder / "search.json").is_file():
-        queries = read_json(folder / "search.json", "the table of a shipped index", dict[str, list[_Part]])
+    if (path / "search.json").is_file():
+        queries = read_json(path / "search.json", "the table of a shipped index", dict[str, list[_Part]])
         names = {part.first: part.index for parts in queries.values() for part in parts}
     if not names or any(Path(name).name != name for name in names.values()):
-        raise damaged(folder / "search.json", "FAISS", f"its indices are {listed(names.values())}")
-    columns = columns_of(read_table(folder / "items.parquet"))
+        raise damaged(path / "search.json", "FAISS", f"its indices are {listed(names.values())}")
+    columns = columns_of(read_table(path / "items.parquet"))
     sides: Sides = {}
     for first, name in sorted(names.items()):
-        vectors, _ = _rows(folder / name)
+        vectors, _ = _rows(path / name)
         part = {column: values[first : first + len(vectors)] for column, values in columns.items()}
         if "modality" not in part or any(len(values) != len(vectors) for values in part.values()):
-            raise InputError(f"{shown(folder)} has {len(vectors)} rows in {name} and fewer in items.parquet")
-        found = sides_of_columns({UNNAMED: vectors}, part, Facts(), folder)
+            raise InputError(f"{shown(path)} has {len(vectors)} rows in {name} and fewer in items.parquet")
+        found = sides_of_columns({UNNAMED: vectors}, part, Facts(), path)
         if twice := sides.keys() & found.keys():
-            raise InputError(f"{shown(folder)} has {min(twice)} rows in two indices; give one of them")
+            raise InputError(f"{shown(path)} has {min(twice)} rows in two indices; give one of them")
         sides |= found
     return sides
 

@@ -85,24 +85,16 @@ def _point(data: bytes) -> dict[str, Any]:
     return found
 
 
-def _read(data: bytes) -> Any:
-    stack: list[Any] = []
-    memo: list[Any] = []
+def _operations(data: bytes) -> Iterator[tuple[bytes, Any]]:
+    """Yield each operation with the value behind it; a run of numbers, as a vector is, at once."""
     at = 0
-
-    def marked() -> list[Any]:
-        mark = len(stack) - 1 - stack[::-1].index(_MARK)
-        values = stack[mark + 1 :]
-        del stack[mark:]
-        return values
-
     while True:
         operation = data[at : at + 1]
-        if operation == pickle.BINFLOAT:  # a vector is a run of these, which is read at once
+        if operation == pickle.BINFLOAT:
             run = _FLOATS.match(data, at)
             if run is None:
                 raise _Pickled("a number that is cut short")
-            stack.extend(np.frombuffer(run[0], [("operation", "u1"), ("value", ">f8")])["value"].tolist())
+            yield operation, np.frombuffer(run[0], [("operation", "u1"), ("value", ">f8")])["value"].tolist()
             at = run.end()
             continue
         at += 1
@@ -115,9 +107,25 @@ def _read(data: bytes) -> Any:
                 raise _Pickled("a value that is cut short")
             at += value
             value = data[at - value : at]
+        yield operation, value
+
+
+def _read(data: bytes) -> Any:
+    stack: list[Any] = []
+    memo: list[Any] = []
+
+    def marked() -> list[Any]:
+        mark = len(stack) - 1 - stack[::-1].index(_MARK)
+        values = stack[mark + 1 :]
+        del stack[mark:]
+        return values
+
+    for operation, value in _operations(data):
         match operation:
             case pickle.PROTO | pickle.FRAME:
                 pass
+            case pickle.BINFLOAT:
+                stack.extend(value)
             case pickle.BININT1 | pickle.BININT2 | pickle.BININT:
                 stack.append(value)
             case pickle.SHORT_BINUNICODE | pickle.BINUNICODE | pickle.BINUNICODE8:
@@ -128,17 +136,11 @@ def _read(data: bytes) -> Any:
                 memo.append(stack[-1])
             case pickle.BINGET | pickle.LONG_BINGET:
                 stack.append(memo[value])
-            case pickle.APPEND:
-                item = stack.pop()
-                stack[-1].append(item)
-            case pickle.APPENDS | pickle.ADDITEMS:
-                items = marked()
+            case pickle.APPEND | pickle.APPENDS | pickle.ADDITEMS:
+                items = [stack.pop()] if operation == pickle.APPEND else marked()
                 stack[-1].extend(items)
-            case pickle.SETITEM:
-                item, key = stack.pop(), stack.pop()
-                stack[-1][key] = item
-            case pickle.SETITEMS:
-                items = marked()
+            case pickle.SETITEM | pickle.SETITEMS:
+                items = [stack.pop(-2), stack.pop()] if operation == pickle.SETITEM else marked()
                 stack[-1].update(zip(items[::2], items[1::2], strict=True))
             case pickle.STACK_GLOBAL:
                 name, module = stack.pop(), stack.pop()
@@ -154,12 +156,13 @@ def _read(data: bytes) -> Any:
                 state = stack.pop()
                 stack[-1].update(state["__dict__"])
             case pickle.STOP:
-                (found,) = stack
-                return found
+                break
             case _ if operation in _MADE:
                 stack.append(_MADE[operation]())
             case _:
                 raise _Pickled(f"operation {operation!r}, which no point needs and which may run code")
+    (found,) = stack
+    return found
 
 
 def read_qdrant(path: Path) -> Sides:

@@ -121,34 +121,28 @@ def _stored(array: Any, name: str, version: int, path: Path) -> Stored | None:
     """Return what stands for an array; None for types that NumPy has no plain name for.
 
     Raises:
-        InputError: A chunk is missing, where zarr gives the fill value.
+        InputError: A chunk is missing, where zarr gives the fill value, or is not as long as it says.
     """
     source = f"{shown(path)}, array {shown(name)},"
     if array.dtype.kind not in "fiubSTUO":
         note(f"left out of {shown(path)}: {name}, whose type is {array.dtype}")
         return None
-    require_memory(math.prod(array.chunks) * array.dtype.itemsize, f"a chunk of {source}")
+    size = math.prod(array.chunks) * array.dtype.itemsize
+    require_memory(size, f"a chunk of {source}")
     if array.size and array.nchunks_initialized < (expected := array.nchunks):
         raise InputError(
             f"{source} lacks {expected - array.nchunks_initialized} of {expected} chunks, where zarr fills in "
             f"{array.fill_value}: copy or write it again"
         )
     if path.is_dir() and "blosc" in str(array.compressors).casefold() and array.shards is None:
-        _check_blosc(
-            path / name, math.prod(array.chunks) * array.dtype.itemsize if array.dtype.kind in "fiub" else None
-        )
+        for chunk in (path / name).rglob("*"):
+            if chunk.is_file() and chunk.name not in (*META, ".zattrs"):
+                with chunk.open("rb") as file:
+                    head = np.frombuffer(file.read(16).ljust(16, b"\0"), "<u4")
+                there = chunk.stat().st_size  # if it is not what the chunk says, Blosc reads on behind what is there
+                if head[3] != there or (array.dtype.kind in "fiub" and head[1] != size):
+                    raise damaged(chunk, KIND, f"a chunk of {head[3]} bytes, unpacked {head[1]}; it has {there}")
     return Stored(array.shape, np.dtype(array.dtype), functools.partial(_opened, path, name, version))
-
-
-def _check_blosc(folder: Path, size: int | None) -> None:
-    """Raise InputError for a chunk that is not as long as it says, or would be: Blosc reads on behind what is there."""
-    for path in folder.rglob("*"):
-        if path.is_file() and path.name not in (*META, ".zattrs"):
-            with path.open("rb") as file:
-                head = np.frombuffer(file.read(16).ljust(16, b"\0"), "<u4")
-            there = path.stat().st_size
-            if head[3] != there or (size is not None and head[1] != size):
-                raise damaged(path, KIND, f"a chunk of {head[3]} bytes, unpacked {head[1]}; it has {there}")
 
 
 def is_zarr(folder: Path) -> bool:

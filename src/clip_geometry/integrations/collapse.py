@@ -201,13 +201,17 @@ class CollapseAlarm:
         self.on, self.reason, self.since = state["on"], state["reason"], state["since"]
 
     def _take(self, signal: _Signal, value: float) -> None:
-        threshold = signal.threshold
-        signal.recent.append(value)
+        threshold, recent = signal.threshold, signal.recent
+        recent.append(value)
         if signal.baseline is None:
-            self._settle(signal)
+            if len(recent) >= self.settle and not any(map(math.isfinite, recent)):  # all rows equal all along
+                signal.baseline = threshold.least
+            elif len(recent) >= self.settle and all(map(math.isfinite, recent)):
+                steady = max(recent) <= self.settled * min(recent)
+                signal.baseline = median([*recent][-SMOOTHED:]) if steady else None
             return
         if not signal.on:
-            smoothed = median([*signal.recent][-SMOOTHED:])
+            smoothed = median([*recent][-SMOOTHED:])
             if math.isfinite(smoothed):
                 signal.baseline = (max if threshold.falls else min)(signal.baseline, smoothed)
         baseline = max(signal.baseline, threshold.least)
@@ -215,15 +219,6 @@ class CollapseAlarm:
         signal.beyond = signal.beyond + 1 if threshold.worse(value, baseline, share) != signal.on else 0
         if signal.beyond == self.patience:
             signal.on, signal.beyond = not signal.on, 0
-
-    def _settle(self, signal: _Signal) -> None:
-        recent = signal.recent
-        if len(recent) < self.settle:
-            return
-        if not any(map(math.isfinite, recent)):  # all rows equal all along
-            signal.baseline = signal.threshold.least
-        elif all(map(math.isfinite, recent)) and max(recent) <= self.settled * min(recent):
-            signal.baseline = median([*recent][-SMOOTHED:])
 
     def _words(self, name: str, signal: _Signal) -> str:
         value, baseline = signal.recent[-1], max(signal.baseline or 0.0, signal.threshold.least)

@@ -210,19 +210,16 @@ class GeometrySums:
             return value
         call = (measure.function, repr(measure.options), places)
         if call not in calls:
-            calls[call] = self._called(measure, places)
+            rows = self.sample[:, 1:].unflatten(1, (len(self.plan.modalities), -1))
+            sets = (rows[:, self.plan.modalities.index(each)] for each in places)
+            try:
+                given = map(unit_rows, sets) if self.plan.normalize else sets
+                calls[call] = measure.function(*given, **measure.options)
+            except InputError as error:
+                calls[call] = error
         if isinstance(calls[call], InputError):
             raise calls[call]
         return measure.pick(calls[call])
-
-    def _called(self, measure: Measure, places: Place) -> Any:
-        """Of the sample."""
-        rows = self.sample[:, 1:].unflatten(1, (len(self.plan.modalities), -1))
-        sets = (rows[:, self.plan.modalities.index(each)] for each in places)
-        try:
-            return measure.function(*map(unit_rows, sets) if self.plan.normalize else sets, **measure.options)
-        except InputError as error:
-            return error
 
 
 def planned(modalities: Iterable[str], names: Iterable[str], covariance: Mapping[str, Tensor], **settings: Any) -> Plan:

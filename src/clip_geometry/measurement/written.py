@@ -5,8 +5,6 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from clip_geometry import report
 from clip_geometry.geometry import measures
 from clip_geometry.registry import printable
@@ -15,6 +13,7 @@ from clip_geometry.report.explained import facts
 from clip_geometry.report.origin import data_words, model_words, pipeline_words, roles_of
 from clip_geometry.report.table import SIZE_FIELDS, Table, build_table, explain
 from clip_geometry.report.verdict import verdict
+from clip_geometry.report.words import html_templates
 from clip_geometry.results import Record
 
 WIDTH = 100  # of sentences as text
@@ -45,14 +44,8 @@ def as_html(records: Sequence[Record]) -> str:
     """The verdict, then a table in the colors of the notebook; couples of three modalities as modality × modality."""
     computed = _computed(records)
     crossed = couples(records)
-    environment = Environment(
-        loader=FileSystemLoader([Path(__file__).parent, *report.__path__]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("table.html").render(
+    template = html_templates(Path(__file__).parent, *report.__path__).get_template("table.html")
+    return template.render(
         verdict=verdict(records),
         heading=heading(records),
         table=_table([record for record in computed if record not in crossed]),

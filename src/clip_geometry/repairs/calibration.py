@@ -42,7 +42,8 @@ class Calibrated(Repair):
     def __init__(self, *, centered: bool = False):
         self.centered = centered
 
-    def _learn(self, known: Known) -> None:
+    def _cosines(self, known: Known) -> tuple[Known, Tables, Mapping[Kind, float]]:
+        """Fit the views; return what is used of `known`, and the cosines and spreads that `targets` takes."""
         known = replace(known, queries={}) if self.relevance else known
         for modality, rows in known.rows.items():
             if len(rows) < 2:
@@ -54,10 +55,7 @@ class Calibrated(Repair):
             products = [view.queries[query](q) @ view.items[item](x).T for view in self.views_]
             cosines[query, item] = products[self._view((query, item))]
             spreads[query, item] = products[-1].std() / products[0].std() if query != item else 1.0
-        self._calibrate(known, cosines, spreads)
-
-    def _calibrate(self, known: Known, cosines: Tables, spreads: Mapping[Kind, float]) -> None:
-        raise NotImplementedError
+        return known, cosines, spreads
 
     def _view(self, kind: Kind) -> int:
         return int(self.centered and kind[0] != kind[1])
@@ -84,7 +82,8 @@ class ZScore(Calibrated, InnerProduct):
 
     name = "zscore"
 
-    def _calibrate(self, known: Known, cosines: Tables, spreads: Mapping[Kind, float]) -> None:
+    def _learn(self, known: Known) -> None:
+        known, cosines, _ = self._cosines(known)
         self.terms_ = {}
         for kind, table in cosines.items():
             some = table[others(kind, known, table)]
@@ -98,7 +97,8 @@ class Quantile(Curved):
 
     name = "quantile"
 
-    def _calibrate(self, known: Known, cosines: Tables, spreads: Mapping[Kind, float]) -> None:
+    def _learn(self, known: Known) -> None:
+        known, cosines, _ = self._cosines(known)
         self.knots_ = {}
         for kind, table in cosines.items():
             some = np.sort(table[others(kind, known, table)])
@@ -114,7 +114,8 @@ class Posterior(Calibrated, InnerProduct):
     name = "posterior"
     relevance = True
 
-    def _calibrate(self, known: Known, cosines: Tables, spreads: Mapping[Kind, float]) -> None:
+    def _learn(self, known: Known) -> None:
+        known, cosines, spreads = self._cosines(known)
         self.terms_ = {}
         for kind, target in targets(known, cosines, spreads).items():
             chosen = others(kind, known, target, QUERIES)
@@ -127,9 +128,10 @@ class IsotonicPosterior(Curved):
     name = "posterior[isotonic]"
     relevance = True
 
-    def _calibrate(self, known: Known, cosines: Tables, spreads: Mapping[Kind, float]) -> None:
+    def _learn(self, known: Known) -> None:
         from sklearn.isotonic import IsotonicRegression
 
+        known, cosines, spreads = self._cosines(known)
         self.knots_ = {}
         for kind, target in targets(known, cosines, spreads).items():
             chosen = others(kind, known, target, QUERIES)

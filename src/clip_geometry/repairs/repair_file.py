@@ -84,7 +84,15 @@ def write_repair(repair: Repair, path: Path) -> None:
             raise InputError(f"{repair.name} is not fitted yet; call fit first")
         value = getattr(repair, attribute)
         if attribute == "views_":
-            facts |= _of_views(value, tensors)
+            unique = list({id(each): each for view in value for side in view for each in side.values()}.values())
+            number = {id(each): k for k, each in enumerate(unique)}
+            fields = ("identity", "renormalise", "unit_rows_in")
+            facts["maps"] = [{field: getattr(each, field) for field in fields} for each in unique]
+            for k, each in enumerate(unique):
+                tensors |= {f"map.{k}.b": each.b} if each.identity else {f"map.{k}.W": each.W, f"map.{k}.b": each.b}
+            facts["views"] = [
+                {name: {m: number[id(x)] for m, x in side.items()} for name, side in v._asdict().items()} for v in value
+            ]
         elif attribute == "terms_":
             facts["terms"] = [{"query": q, "item": x, **term._asdict()} for (q, x), term in value.items()]
         elif attribute == "knots_":
@@ -105,20 +113,6 @@ def _kinds() -> dict[str, type[Repair]]:
     return {entry.kind.name: entry.kind for entry in repairs.values()}
 
 
-def _of_views(views: list[View], tensors: dict[str, np.ndarray]) -> dict[str, Any]:
-    """The facts of views; their tensors are added."""
-    unique = list({id(each): each for view in views for side in view for each in side.values()}.values())
-    number = {id(each): k for k, each in enumerate(unique)}
-    maps = []
-    for k, each in enumerate(unique):
-        maps.append({"identity": each.identity, "renormalise": each.renormalise, "unit_rows_in": each.unit_rows_in})
-        tensors |= {f"map.{k}.b": each.b} if each.identity else {f"map.{k}.W": each.W, f"map.{k}.b": each.b}
-    numbered = [
-        {name: {m: number[id(x)] for m, x in side.items()} for name, side in v._asdict().items()} for v in views
-    ]
-    return {"maps": maps, "views": numbered}
-
-
 def _fitted(facts: _Facts, tensors: Mapping[str, np.ndarray]) -> Repair:
     if (kind := _kinds().get(facts.kind)) is None:
         raise InputError(f"no repair is called {shown(facts.kind)}")
@@ -127,7 +121,17 @@ def _fitted(facts: _Facts, tensors: Mapping[str, np.ndarray]) -> Repair:
     repair = kind(**facts.parameters)
     repair.name = facts.name
     for attribute in attributes_of(kind):
-        setattr(repair, attribute, _learned(attribute, facts, tensors))
+        if attribute == "views_":
+            maps = [_affine(each, f"map.{k}", tensors) for k, each in enumerate(facts.maps)]
+            sides = [(view.queries, view.items) for view in facts.views]
+            value = [View(*({name: maps[k] for name, k in side.items()} for side in view)) for view in sides]
+        elif attribute == "terms_":
+            value = {(term.query, term.item): Term(term.view, term.slope, term.offset) for term in facts.terms}
+        elif attribute == "knots_":
+            value = {(kind.query, kind.item): tuple(tensors[f"knots.{k}"]) for k, kind in enumerate(facts.knots)}
+        else:
+            value = {modality: tensors[f"{attribute}.{modality}"] for modality in facts.banks[attribute]}
+        setattr(repair, attribute, value)
     # score two rows of each modality, so that parts that do not fit each other are found now
     learned, dimensions = vars(repair), {}
     if "views_" in learned:
@@ -140,18 +144,6 @@ def _fitted(facts: _Facts, tensors: Mapping[str, np.ndarray]) -> Repair:
             if scores.shape != (2, 2) or not np.isfinite(scores).all():
                 raise InputError(f"it has no scores of {item} items for {modality} queries")
     return repair
-
-
-def _learned(attribute: str, facts: _Facts, tensors: Mapping[str, np.ndarray]) -> Any:
-    if attribute == "views_":
-        maps = [_affine(each, f"map.{k}", tensors) for k, each in enumerate(facts.maps)]
-        sides = [(view.queries, view.items) for view in facts.views]
-        return [View(*({name: maps[k] for name, k in side.items()} for side in view)) for view in sides]
-    if attribute == "terms_":
-        return {(term.query, term.item): Term(term.view, term.slope, term.offset) for term in facts.terms}
-    if attribute == "knots_":
-        return {(kind.query, kind.item): tuple(tensors[f"knots.{k}"]) for k, kind in enumerate(facts.knots)}
-    return {modality: tensors[f"{attribute}.{modality}"] for modality in facts.banks[attribute]}
 
 
 def _affine(facts: _Map, name: str, tensors: Mapping[str, np.ndarray]) -> Affine:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from clip_geometry.files import write_atomically
@@ -22,6 +21,7 @@ from clip_geometry.report.gallery import FigureEntry
 from clip_geometry.report.grid import Grid
 from clip_geometry.report.origin import Row, Run, parts, runs
 from clip_geometry.report.table import TRACK, Explanation, anchor, build_table, explain, group_order
+from clip_geometry.report.words import html_templates
 
 MAX_SENTENCES = 3  # of a section's summary; the others are below it, collapsed
 MAX_RUNS_IN_BRIEF = 4  # a sweep over more runs is read in the table
@@ -90,13 +90,7 @@ def render_report(
             return escape(file.name)
         return Markup('<a href="{}">{}</a>').format(quote(file.relative_to(folder).as_posix()), file.name)
 
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = html_templates(Path(__file__).parent)
     environment.filters.update(
         facts=explained.facts,
         anchor=anchor,

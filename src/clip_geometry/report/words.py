@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from clip_geometry.modalities import plural
 from clip_geometry.report.numbers import brief, fixed, number, percent, plus_minus
@@ -59,6 +59,14 @@ class Words:
     def __call__(self, macro: str, /, *arguments: Any, **values: Any) -> str:
         """The text of a macro with its runs of blanks joined; empty where the macro says nothing."""
         return " ".join(getattr(self.macros, macro)(*arguments, **values).split())
+
+
+def html_templates(*folders: str | Path) -> Environment:
+    """The templates of pages in these folders: values are escaped, and names without one are errors."""
+    return Environment(
+        loader=FileSystemLoader(folders), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
 
 
 def render(file: Path, **values: Any) -> str:

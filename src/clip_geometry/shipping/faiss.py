@@ -35,11 +35,11 @@ class FaissIndex(Target):
             files[f"{called}.faiss"] = f"{rows} × {d} rows, inner product"
             for query in parts:
                 mapped = query_map(repair, query)
-                steps = mapped.only(repair.terms_[query, group[0]].view).chain()
+                transforms = _transforms(faiss, mapped.only(repair.terms_[query, group[0]].view).chain(), mapped.d_in)
                 kind = query if len(groups) == 1 else f"{query}-to-{'+'.join(group)}"
-                chain = [f"{kind}.{k}.vt" for k in range(len(steps))]
-                for file, step, d in zip(chain, steps, _dimensions(steps, mapped.d_in), strict=True):
-                    faiss.write_VectorTransform(_transform(faiss, step, d), str(folder / file))
+                chain = [f"{kind}.{k}.vt" for k in range(len(transforms))]
+                for file, transform in zip(chain, transforms, strict=True):
+                    faiss.write_VectorTransform(transform, str(folder / file))
                 parts[query].append({"index": f"{called}.faiss", "first": first, "transforms": chain})
             first += rows
         files[f"{'|'.join(parts)}.*.vt"] = "transforms of raw queries, in order"
@@ -63,23 +63,18 @@ def _groups(repair: InnerProduct, names: list[str]) -> list[list[str]]:
     return list(found.values())
 
 
-def _dimensions(steps: list[Step], d: int) -> list[int]:
-    """Return the dimension of the rows before each step."""
+def _transforms(faiss: Any, steps: list[Step], d: int) -> list[Any]:
     found = []
     for step in steps:
-        found.append(d)
-        d = d if step == "normalize" else step.W.shape[1]
+        if step == "normalize":
+            found.append(faiss.NormalizationTransform(d, 2.0))
+            continue
+        transform = faiss.LinearTransform(*step.W.shape, True)
+        faiss.copy_array_to_vector(step.W.T.astype(np.float32).ravel(), transform.A)
+        faiss.copy_array_to_vector(step.b.astype(np.float32), transform.b)
+        transform.is_trained, d = True, step.W.shape[1]
+        found.append(transform)
     return found
-
-
-def _transform(faiss: Any, step: Step, d: int) -> Any:
-    if step == "normalize":
-        return faiss.NormalizationTransform(d, 2.0)
-    transform = faiss.LinearTransform(*step.W.shape, True)
-    faiss.copy_array_to_vector(step.W.T.astype(np.float32).ravel(), transform.A)
-    faiss.copy_array_to_vector(step.b.astype(np.float32), transform.b)
-    transform.is_trained = True
-    return transform
 
 
 targets.add("faiss", FaissIndex())

@@ -43,7 +43,9 @@ class SentenceEncoder(Target):
         query, item = (_modules(modules_of, each.chain()) for each in maps)
         shutil.copytree(model, folder, dirs_exist_ok=True)
         modules = read_json(folder / "modules.json", "a list of modules", list[dict[str, Any]])
-        same = _same(query, item)
+        tensors = [[x for module in each for x in module.state_dict().values()] for each in (query, item)]
+        alike = [type(module) for module in query] == [type(module) for module in item]
+        same = alike and all(torch.equal(a, b) for a, b in zip(*tensors, strict=True))
         appended = query if same else [modules_of.Router.for_query_document(query, item, default_route="query")]
         for module in appended:
             kind, place = type(module).__name__, f"{len(modules)}_{type(module).__name__}"
@@ -71,13 +73,6 @@ def _modules(modules_of: Any, steps: list[Step]) -> list[Any]:
         )
         for step in steps
     ]
-
-
-def _same(one: list[Any], other: list[Any]) -> bool:
-    """Whether queries and items go through the same modules with the same weights."""
-    tensors = [[x for module in modules for x in module.state_dict().values()] for modules in (one, other)]
-    alike = [type(module) for module in one] == [type(module) for module in other]
-    return alike and all(torch.equal(a, b) for a, b in zip(*tensors, strict=True))
 
 
 targets.add("sentence-transformers", SentenceEncoder())

@@ -138,6 +138,22 @@ def usage(name: str) -> str:
     return f"{name}({', '.join(words)})" if words else name
 
 
+def brackets(name: str) -> str:
+    """Return what a step is fitted on, and how its brackets say so."""
+    kind, sets = transforms[name], []
+    if kind.joint:
+        sets.append("all modalities together, without brackets")
+    if kind.onto:
+        rows = "pairs" if kind.paired else "any rows of two modalities"
+        sets.append(f"{rows}: [text-to-image], or [all-to-image] for every other modality")
+    if kind.fits and not sets:
+        sets.append(
+            f"[{'], ['.join(SCOPES)}] or a modality, such as [image]; one set needs no brackets; without them, it is "
+            "fitted on each of several sets by itself, which fit and measures across sets refuse"
+        )
+    return "; or ".join(f"fitted on {each}" for each in sets) or "nothing to fit"
+
+
 def _split(text: str) -> Iterator[str]:
     """Yield the parts between commas that are not inside parentheses."""
     depth = start = 0

@@ -30,10 +30,13 @@ def exact_duplicates(context: Context) -> Iterator[Finding]:
         if len(same):
             values = {"count": len(same), "n": len(i), "across": True}
             yield finding("exact_duplicates", "error", one, other, **values, rows=i[same].tolist(), of=j[same].tolist())
-        both = _whole_pairs(context, one, other)
-        both = both[np.isin(both, copied[one])]
+        partner = np.full(len(context.sets[one]), -1)
+        partner[i[::-1]] = j[::-1]  # the first one of each row
+        mine, theirs = partner[copied[one]], partner[context.first_equal(one)[copied[one]]]
+        second = context.first_equal(other)
+        whole = (mine >= 0) & (theirs >= 0) & (mine != theirs) & (second[mine] == second[theirs])
+        both = copied[one][whole]  # copies whose partners are copies of each other
         if len(both):
-            partner = _partner(context, one, other)
             told[one] |= set(both.tolist())
             told[other] |= set(partner[both].tolist())
             yield _finding(context, "warning", both, one, other)
@@ -59,19 +62,3 @@ def _unexplained(context: Context, modality: str) -> np.ndarray:
         if column is not None:
             rows = rows[column[rows] != column[first[rows]]]
     return rows
-
-
-def _partner(context: Context, one: str, other: str) -> np.ndarray:
-    """For each row of one modality the first row of the other that it pairs with; -1 for none."""
-    i, j = context.pairs(one, other) or ((), ())
-    partner = np.full(len(context.sets[one]), -1)
-    partner[i[::-1]] = j[::-1]
-    return partner
-
-
-def _whole_pairs(context: Context, one: str, other: str) -> np.ndarray:
-    """Rows of `one` that are copies and whose partners are copies of the partner of the row that they equal."""
-    first, second, partner = context.first_equal(one), context.first_equal(other), _partner(context, one, other)
-    rows = np.flatnonzero((first != np.arange(len(first))) & (partner >= 0) & (partner[first] >= 0))
-    mine, theirs = partner[rows], partner[first[rows]]
-    return rows[(mine != theirs) & (second[mine] == second[theirs])]

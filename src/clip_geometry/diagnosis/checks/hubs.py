@@ -35,7 +35,10 @@ def hubs(context: Context) -> Iterator[Finding]:
         counts[foreign] = 0
         rows = context.unit(modality)[np.isin(context.sample(modality), near.numbers[~foreign])]
         lists_of_noise = min(lists, max(LEAST, NULL_WORK // n))
-        null = [_largest_share(noise, lists_of_noise) for noise in _noise_like(rows, context.seed)]
+        null = []
+        for noise in _noise_like(rows, context.seed):
+            indices = nearest_others(noise, np.arange(lists_of_noise), NEIGHBORS)[1]
+            null.append(np.bincount(indices.ravel()).max() / lists_of_noise)
         expected = max(float(np.mean(null)), NEIGHBORS / n)
         limit = FACTOR * expected
         found = np.flatnonzero(counts > limit * lists)
@@ -69,9 +72,3 @@ def _noise_like(rows: np.ndarray, seed: int) -> Iterator[np.ndarray]:
     for _ in range(DRAWS):
         noise = torch.randn((len(x), len(root)), generator=generator) @ root + mean
         yield (noise / noise.norm(dim=1, keepdim=True)).numpy()
-
-
-def _largest_share(rows: np.ndarray, lists: int) -> float:
-    """The largest share of lists that one row is in, of the first `lists` rows."""
-    indices = nearest_others(rows, np.arange(lists), NEIGHBORS)[1]
-    return float(np.bincount(indices.ravel()).max() / lists)

@@ -63,7 +63,12 @@ class EmbeddingAtlas(Writer):
             note("embedding-atlas cannot read float16: rows are written in float32, exactly")
         table, says = item_table(sets, without=[VECTORS, X, Y, NEIGHBORS]), ["--vector", VECTORS]
         if options.projection is not None:
-            plane = _plane(sets, n, d, options.projection)
+            if options.projection == "pca":
+                plane = principal_plane([side.vectors for side in sets.values()]).points
+            else:
+                if n > UMAP_ROWS:
+                    note(f"UMAP is fitted on {UMAP_ROWS:,} of {n:,} rows; the others are placed by their nearest rows")
+                plane = umap_plane(_rows(sets, n, d))
             table = table.append_column(X, pa.array(plane[:, 0])).append_column(Y, pa.array(plane[:, 1]))
             says = ["--x", X, "--y", Y]
         if options.neighbors is not None:
@@ -75,14 +80,6 @@ class EmbeddingAtlas(Writer):
             for batch in record_batches(sets, table, schema, dtype):
                 writer.write_batch(batch)
         return {out.name: f"{n} rows, {dtype}: embedding-atlas {shlex.join([str(out), *says])}"}
-
-
-def _plane(sets: Sets, n: int, d: int, projection: str) -> np.ndarray:
-    if projection == "pca":
-        return principal_plane([side.vectors for side in sets.values()]).points
-    if n > UMAP_ROWS:
-        note(f"UMAP is fitted on {UMAP_ROWS:,} of {n:,} rows; the others are placed by their nearest rows")
-    return umap_plane(_rows(sets, n, d))
 
 
 def _rows(sets: Sets, n: int, d: int) -> np.ndarray:

@@ -65,7 +65,14 @@ def export_model(model: str | Path | Encoder, out: str | Path, *, license: str |
     with new_folder(expanded(out)) as folder:
         written = _write(encoder, folder)
         facts = {**encoder.describe(), "size": encoder.pixels and encoder.pixels.size, "fresh": config.is_fresh}
-        facts |= {"training": _training(model_path(config.name), folder), "versions": library_versions()}
+        facts |= {"training": "", "versions": library_versions()}
+        source = model_path(config.name)
+        run = source.parent.parent
+        of_run = source.parent.name == "models" and (run / "results.jsonl").is_file()
+        says, copied = (run / "config.yaml", "training.yaml") if of_run else (source / "README.md", "SOURCE.md")
+        if source.is_dir() and says.is_file():  # what the source says of its training
+            facts["training"] = copied
+            shutil.copyfile(says, folder / copied)
         card = render(CARD, name=name, written=written, license=license, **facts)
         (folder / "README.md").write_text(card, encoding="utf-8")
     return expanded(out)
@@ -98,14 +105,3 @@ def _named(model: str | Path) -> str:
         f"{shown(folder)} is no model of open_clip, with {CONFIG_FILE}, and no text tower of Multilingual-CLIP, with a "
         "config.json that says so; others, transformers loads as they are"
     )
-
-
-def _training(source: Path, folder: Path) -> str:
-    """Copy what the source says of its training, and return the name of the copy, "" for none."""
-    run = source.parent.parent
-    of_run = source.parent.name == "models" and (run / "results.jsonl").is_file()
-    path, name = (run / "config.yaml", "training.yaml") if of_run else (source / "README.md", "SOURCE.md")
-    if not (source.is_dir() and path.is_file()):
-        return ""
-    shutil.copyfile(path, folder / name)
-    return name

@@ -64,10 +64,7 @@ ANY_CASE_ARGMAX = 2  # eos_token_id by which transformers takes the place of the
 
 def export_clip(encoder: OpenClipEncoder, folder: Path) -> Exported:
     """Write the model, its processor and the files of sentence-transformers."""
-    own, name, length = encoder.tokenizer, encoder.config.model, encoder.tokenizer.context_length
-    tokenizer = copy.deepcopy(getattr(own, "tokenizer", None)) or _clip_tokenizer(own, name)
-    tidy(tokenizer)
-    _require_same_tokens(encoder, tokenizer)
+    name, length, tokenizer = encoder.config.model, encoder.tokenizer.context_length, _tokenizer_of(encoder)
     model, processor = _converted(encoder, tokenizer), _image_processor(encoder)
     image_size = encoder.pixels.size  # pyright: ignore[reportOptionalMemberAccess]: the processor was made of them
     pixels = torch.randn(4, 3, *image_size, generator=torch.Generator().manual_seed(0))
@@ -112,7 +109,13 @@ def _converted(encoder: OpenClipEncoder, tokenizer: Any) -> Any:
         kind = VisionTextDualEncoderModel
         config: Any = VisionTextDualEncoderConfig(vision_config=_timm_config(image, encoder), **settings)
     else:
-        config = CLIPConfig(vision_config=_vision_config(image, d), **settings)
+        (side, other), (patch, _) = image.image_size, image.patch_size
+        if side != other:
+            raise InputError(
+                f"the images are {side} × {other} pixels; CLIPModel of transformers takes square ones only"
+            )
+        vision = _tower(image) | {"image_size": side, "patch_size": patch, "projection_dim": d}
+        config = CLIPConfig(vision_config=vision, **settings)
     state |= _renamed(image.state_dict(), TIMM if hasattr(image, "trunk") else IMAGE)
     state["logit_scale"] = model.logit_scale.reshape(())
     with quiet(), one_sentence(f"transformers cannot build what {name} is"):
@@ -176,13 +179,6 @@ def _text_config(text: Any, tokenizer: Any, dimension: int) -> dict[str, Any]:
     }
 
 
-def _vision_config(image: Any, dimension: int) -> dict[str, Any]:
-    (side, other), (patch, _) = image.image_size, image.patch_size
-    if side != other:
-        raise InputError(f"the images are {side} × {other} pixels; CLIPModel of transformers takes square ones only")
-    return _tower(image) | {"image_size": side, "patch_size": patch, "projection_dim": dimension}
-
-
 def _timm_config(image: Any, encoder: OpenClipEncoder) -> dict[str, Any]:
     vision = encoder.architecture["vision_cfg"]
     if [name for name, _ in image.head.named_children() if name != "drop"] != ["proj"]:
@@ -201,28 +197,27 @@ def _timm_config(image: Any, encoder: OpenClipEncoder) -> dict[str, Any]:
     }
 
 
-def _clip_tokenizer(tokenizer: Any, name: str) -> Any:
-    """open_clip's SimpleTokenizer, which is CLIP's, as that of transformers."""
+def _tokenizer_of(encoder: OpenClipEncoder) -> Any:
+    """transformers' tokenizer with the tokens of open_clip's, whose SimpleTokenizer is CLIP's."""
     from transformers import CLIPTokenizer
 
-    if type(tokenizer).__name__ != "SimpleTokenizer":
-        raise InputError(f"{name} has the tokenizer {type(tokenizer).__name__} of open_clip, which transformers lacks")
-    called = {"<start_of_text>": "<|startoftext|>", "<end_of_text>": "<|endoftext|>"}
-    vocabulary: Any = {called.get(token, token): number for token, number in tokenizer.encoder.items()}
-    merges = sorted(tokenizer.bpe_ranks, key=tokenizer.bpe_ranks.__getitem__)
-    return CLIPTokenizer(vocab=vocabulary, merges=merges)
-
-
-def _require_same_tokens(encoder: OpenClipEncoder, inner: Any) -> None:
-    length = encoder.tokenizer.context_length
-    ours = encoder.tokenize(TEXTS).inputs
-    theirs = [inner(text, truncation=True, max_length=length)["input_ids"] for text in TEXTS]
-    for text, own, ids in zip(TEXTS, ours.tolist(), theirs, strict=True):
-        if own[: len(ids)] != ids:
+    own, name = encoder.tokenizer, encoder.config.model
+    found: Any = copy.deepcopy(getattr(own, "tokenizer", None))
+    if not found:
+        if type(own).__name__ != "SimpleTokenizer":
+            raise InputError(f"{name} has the tokenizer {type(own).__name__} of open_clip, which transformers lacks")
+        called = {"<start_of_text>": "<|startoftext|>", "<end_of_text>": "<|endoftext|>"}
+        vocabulary: Any = {called.get(token, token): number for token, number in own.encoder.items()}
+        found = CLIPTokenizer(vocab=vocabulary, merges=sorted(own.bpe_ranks, key=own.bpe_ranks.__getitem__))
+    tidy(found)
+    for text, tokens in zip(TEXTS, encoder.tokenize(TEXTS).inputs.tolist(), strict=True):
+        ids = found(text, truncation=True, max_length=own.context_length)["input_ids"]
+        if tokens[: len(ids)] != ids:
             raise InputError(
-                f"the tokenizer of {encoder.config.model} does more than that of transformers can, for example with "
+                f"the tokenizer of {name} does more than that of transformers can, for example with "
                 f"{text.strip()[:40]!r}; its folder would give other tokens"
             )
+    return found
 
 
 def _image_processor(encoder: OpenClipEncoder) -> Any:
