@@ -236,14 +236,15 @@ class OwnEncoder(Encoder):
         tokenizer: Any = self._tokenizer
         inputs: Any = given if tokenizer is None else tokenizer(given)
         model: Any = self.model.get("text") if isinstance(self.model, dict) else self.model
-        truncated = 0  # where it is not known: other models do not say
+        most = getattr(model, "max_seq_length", None) if _is_sentence_transformer(model) else None
+        long = [text for text in given if isinstance(most, int) and len(text) + 2 > most]
+        truncated = 0  # of other models, too, which do not say
         if type(tokenizer).__module__.startswith("open_clip."):
             from clip_geometry.encoders.open_clip.encoder import count_truncated
 
             truncated = count_truncated(tokenizer, given, inputs, tokenizer.context_length)
-        elif _is_sentence_transformer(model) and isinstance(most := getattr(model, "max_seq_length", None), int):
-            if most and (long := [text for text in given if len(text) + 2 > most]):
-                truncated = sum(count > most for count in token_counts(model.tokenizer, long, 10**6))
+        elif most and long:
+            truncated = sum(count > most for count in token_counts(model.tokenizer, long, 10**6))
         return Tokens((inputs, len(given)), truncated)
 
     def image_features(self, pixels: Any) -> Tensor:
