@@ -26,6 +26,7 @@ class _Rows(NamedTuple):
     codes: Int[Tensor, " n"]  # ascending
     sizes: Float[Tensor, " k"]  # of the classes
     bounds: list[int]  # class c has the rows bounds[c] … bounds[c + 1] − 1
+    order: Int[Tensor, " n"]  # where the rows were
 
     def span(self, classes: range) -> slice:
         return slice(self.bounds[classes.start], self.bounds[classes.stop])
@@ -69,19 +70,13 @@ def mean_distances(
     Large float32 sets on a GPU go through one kernel instead, in the given products (see fused_mean_distances).
     """
     fused = fused_is_possible(x, products)
-    sizes, by_size = torch.bincount(codes, minlength=k).sort(descending=True, stable=True)
-    codes, order = by_size.argsort()[codes].sort(stable=True)
-    # float16 and bfloat16 rows are float32 rows
-    rows = x[order].to(torch.float32 if fused or _is_single(x) else torch.float64)
-    least, largest = rows.detach().aminmax()
-    rows = rows.mul_(near_one(float(torch.maximum(-least, largest))))  # float32 squares stay in range
-    data = _Rows(rows, codes, sizes.double(), [0, *sizes.cumsum(0).tolist()])
+    data = _sort(x, codes, k, single=fused or _is_single(x))
     if fused:
         own, nearest = fused_mean_distances(data.rows, data.codes, data.bounds, products=products)
     else:
         own, nearest = _in_blocks(data, block_size, x.is_cuda if ahead is None else ahead)
     others = (data.sizes - 1).clamp(min=1)[data.codes]
-    back = order.argsort()
+    back = data.order.argsort()
     return (own / others)[back], nearest[back]
 
 
@@ -117,6 +112,16 @@ def _in_blocks(data: _Rows, block_size: int, ahead: bool) -> tuple[Float[Tensor,
 
 def _is_single(x: Float[Tensor, "n d"]) -> bool:
     return x.dtype != torch.float64 and not x.requires_grad and single_is_exact(x.device)
+
+
+def _sort(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, single: bool) -> _Rows:
+    sizes, by_size = torch.bincount(codes, minlength=k).sort(descending=True, stable=True)
+    codes, order = by_size.argsort()[codes].sort(stable=True)
+    # float16 and bfloat16 rows are float32 rows
+    rows = x[order].to(torch.float32 if single else torch.float64)
+    least, largest = rows.detach().aminmax()
+    rows = rows.mul_(near_one(float(torch.maximum(-least, largest))))  # float32 squares stay in range
+    return _Rows(rows, codes, sizes.double(), [0, *sizes.cumsum(0).tolist()], order)
 
 
 def _plan(data: _Rows, block_size: int, ahead: bool) -> list[_Pair]:
