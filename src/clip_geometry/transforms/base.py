@@ -49,7 +49,7 @@ class Transform:
         onto: Whether it is fitted on two sets and maps the first onto the second.
         paired: Whether these are aligned, row i with row i.
         joint: Whether it is fitted on several sets at once and corrects each by a map of its own.
-        mixes: Whether it makes new features by an affine map; otherwise each is one of the old ones, changed.
+        mixes: Whether it is an affine map to new features, whose number follows from `weights`.
         n_features_in_: The dimension d of the fitting set.
         feature_names_in_: Its column names, if it is a table whose columns have names.
         fitted_on_: The number of rows of the fitting set.
@@ -182,13 +182,13 @@ class Transform:
         from sklearn.base import ClassNamePrefixFeaturesOutMixin, OneToOneFeatureMixin
 
         self.require_fitted()
-        mixin: Any = ClassNamePrefixFeaturesOutMixin if self.mixes else OneToOneFeatureMixin
+        mixin: Any = OneToOneFeatureMixin if self._n_features_out is None else ClassNamePrefixFeaturesOutMixin
         return mixin.get_feature_names_out(self, input_features)
 
     @property
-    def _n_features_out(self) -> int:
-        """Number of the new features, under the name that scikit-learn's mixin reads."""
-        return len(self.weights()[1])
+    def _n_features_out(self) -> int | None:
+        """Number of the new features; None if each is one of the old ones, changed."""
+        return len(self.weights()[1]) if self.mixes else None
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import Tags, TargetTags, TransformerTags
