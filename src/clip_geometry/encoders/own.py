@@ -239,7 +239,7 @@ class OwnEncoder(Encoder):
         most = getattr(model, "max_seq_length", None) if _is_sentence_transformer(model) else None
         long = [text for text in given if isinstance(most, int) and len(text) + 2 > most]
         truncated = 0  # of other models, too, which do not say
-        if type(tokenizer).__module__.startswith("open_clip."):
+        if tokenizer is not None and type(tokenizer).__module__.startswith("open_clip."):
             from clip_geometry.encoders.open_clip.encoder import count_truncated
 
             truncated = count_truncated(tokenizer, given, inputs, tokenizer.context_length)

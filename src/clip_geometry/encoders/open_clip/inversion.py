@@ -145,7 +145,7 @@ def _optimized(
 
 
 @contextmanager
-def _replacing(module: nn.Module, change: Callable[[Tensor], Tensor | None]):
+def _replacing(module: nn.Module, change: Callable[[Any], Tensor | None]):
     """Hands the output of a module to `change`, and what that returns, if anything, on in its place."""
     handle = module.register_forward_hook(lambda _module, _given, output: change(output))
     try:
