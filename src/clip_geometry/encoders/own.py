@@ -233,20 +233,19 @@ class OwnEncoder(Encoder):
 
     def tokenize(self, texts: Sequence[str]) -> Tokens:
         given = list(texts)
-        inputs: Any = given if self._tokenizer is None else self._tokenizer(given)
-        return Tokens((inputs, len(given)), self._truncated(given, inputs))
-
-    def _truncated(self, texts: list[str], inputs: Any) -> int:
-        """Number of texts that do not fit, where the tokenizer is one that is known; other models do not say."""
         tokenizer: Any = self._tokenizer
+        inputs: Any = given if tokenizer is None else tokenizer(given)
+        model: Any = self.model.get("text") if isinstance(self.model, dict) else self.model
+        most = getattr(model, "max_seq_length", None) if _is_sentence_transformer(model) else None
+        long = [text for text in given if isinstance(most, int) and len(text) + 2 > most]
+        truncated = 0  # of other models, too, which do not say
         if tokenizer is not None and type(tokenizer).__module__.startswith("open_clip."):
             from clip_geometry.encoders.open_clip.encoder import count_truncated
 
-            return count_truncated(tokenizer, texts, inputs, tokenizer.context_length)
-        model: Any = self.model.get("text") if isinstance(self.model, dict) else self.model
-        most = getattr(model, "max_seq_length", None) if _is_sentence_transformer(model) else None
-        long = [text for text in texts if isinstance(most, int) and len(text) + 2 > most]
-        return sum(count > most for count in token_counts(model.tokenizer, long, 10**6)) if long and most else 0
+            truncated = count_truncated(tokenizer, given, inputs, tokenizer.context_length)
+        elif most and long:
+            truncated = sum(count > most for count in token_counts(model.tokenizer, long, 10**6))
+        return Tokens((inputs, len(given)), truncated)
 
     def image_features(self, pixels: Any) -> Tensor:
         return self._rows("image", pixels if self.takes_images else pixels.to(self.device), len(pixels))

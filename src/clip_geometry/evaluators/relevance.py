@@ -135,7 +135,13 @@ class Relevance:
             if len(three) != 3:
                 raise InputError(f"{what} have {len(three)} columns; expected 3: query, item and grade")
             i, j = item_numbers(three[0], sizes[query], query), item_numbers(three[1], sizes[item], item)
-            found[query, item] = _Graded(i, j, _grades(three[2], what), sizes[query], sizes[item], what, query == item)
+            try:
+                each = torch.as_tensor(three[2], dtype=torch.float64).detach().cpu()
+            except (TypeError, ValueError, RuntimeError):
+                each = torch.full((1,), torch.nan)
+            if each.ndim != 1 or not ((each >= 0) & each.isfinite()).all():
+                raise InputError(f"{what} are {shown(three[2])}; expected finite numbers from 0 on")
+            found[query, item] = _Graded(i, j, each, sizes[query], sizes[item], what, query == item)
         for (query, item), table in list(found.items()):
             if (item, query) not in found and isinstance(table, _Graded):
                 found[item, query] = table.transposed()
@@ -319,16 +325,6 @@ def item_numbers(values: Any, size: int, name: str) -> Int[Tensor, " p"]:
         worst = numbers.min() if numbers.min() < 0 else numbers.max()
         raise InputError(f"{name} item {worst} does not exist; expected numbers from 0 to {size - 1}")
     return torch.from_numpy(numbers.astype(np.int64))
-
-
-def _grades(values: Any, what: str) -> Float[Tensor, " p"]:
-    try:
-        grades = torch.as_tensor(values, dtype=torch.float64).detach().cpu()
-    except (TypeError, ValueError, RuntimeError):
-        grades = torch.full((1,), torch.nan)
-    if grades.ndim != 1 or not ((grades >= 0) & grades.isfinite()).all():
-        raise InputError(f"{what} are {shown(values)}; expected finite numbers from 0 on")
-    return grades
 
 
 def _couple(couple: Any, sizes: Mapping[str, int]) -> tuple[str, str]:

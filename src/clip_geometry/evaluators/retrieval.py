@@ -238,12 +238,6 @@ def _leads_of_pairs(
     return leads
 
 
-def _several(image: Rows, text: Rows, pairs: Pairs | None = None) -> str | None:
-    if pairs is None:
-        return None
-    return f"{len(image)} images and {len(text)} texts are queries, each right where it finds any of its pairs"
-
-
 WAYS = {"image_to_text": ("text", "image"), "text_to_image": ("image", "text")}  # (what is found, of what)
 RANKS = (1, 5, 10)
 _AN = {"image": "an image", "text": "a text"}
@@ -277,7 +271,11 @@ _CROSS = Measure(
     group="retrieval",
     function=retrieval,
     takes="matched sets",
-    remark=_several,
+    remark=lambda image, text, pairs=None: (
+        f"{len(image)} images and {len(text)} texts are queries, each right where it finds any of its pairs"
+        if pairs is not None
+        else None
+    ),
     summary="How often a query finds its pair among the nearest rows of the other modality, by cosine.",
     reading="1 means that every query finds its pair; chance level is k/n.",
     caveat="It gets worse as n grows: compare equal n only. A correct answer that is not the pair counts as wrong.",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from clip_geometry.geometry._core.class_sums import class_sums
@@ -165,7 +165,17 @@ def triplet(x: Rows, labels: Labels) -> Float[Tensor, ""]:
         >>> round(cg.objectives.triplet(x, labels), 1)
         -72656.8
     """
-    return _sum_over_anchors(_triplets, x, labels)
+
+    def term(distances: Float[Tensor, "b n"], same: Bool[Tensor, "b n"]) -> Float[Tensor, ""]:
+        # a positive counts once for each nearer negative, a negative once, with −, for each farther positive; the
+        # anchor itself has no nearer negative, and of a positive and a negative equally far the counts cancel
+        distances, order = distances.sort(dim=1)
+        positive = same.gather(1, order)
+        nearer = (~positive).cumsum(1)
+        farther = positive.sum(1, keepdim=True) - positive.cumsum(1)
+        return -(torch.where(positive, nearer, -farther) * distances).sum()
+
+    return _sum_over_anchors(term, x, labels)
 
 
 @in_kind
@@ -195,14 +205,11 @@ def triplet_bound(x: Rows, labels: Labels) -> Float[Tensor, ""]:
         1051.0
     """
 
-    def weighted(
-        anchors: Float[Tensor, "b d"], own: Int[Tensor, " b"], rows: Float[Tensor, "n d"], codes: Int[Tensor, " n"]
-    ) -> Float[Tensor, ""]:
-        size = codes.bincount()[own][:, None]
-        weights = torch.where(codes == own[:, None], size - len(codes), size - 1)
-        return (weights * _distances(anchors, rows)).sum()
+    def term(distances: Float[Tensor, "b n"], same: Bool[Tensor, "b n"]) -> Float[Tensor, ""]:
+        size = same.sum(1, keepdim=True)
+        return (torch.where(same, size - same.shape[1], size - 1) * distances).sum()
 
-    return _sum_over_anchors(weighted, x, labels)
+    return _sum_over_anchors(term, x, labels)
 
 
 def _sum_over_anchors(term: Callable[..., Tensor], x: Rows, labels: Labels) -> Float[Tensor, ""]:
@@ -225,12 +232,13 @@ class _Blocks(torch.autograd.Function):
         gradient = torch.zeros_like(rows) if ctx.needs_input_grad[0] else None
         for start in range(0, len(rows), step):
             part = slice(start, start + step)
+            same = codes == codes[part, None]
             if gradient is None:
-                total += term(rows[part], codes[part], rows, codes)
+                total += term(_distances(rows[part], rows), same)
                 continue
             with torch.enable_grad():
                 anchors, others = rows[part].detach().requires_grad_(), rows.detach().requires_grad_()
-                block = term(anchors, codes[part], others, codes)
+                block = term(_distances(anchors, others), same)
             of_anchors, of_others = torch.autograd.grad(block, (anchors, others))
             gradient[part] += of_anchors
             gradient += of_others
@@ -243,20 +251,6 @@ class _Blocks(torch.autograd.Function):
         if torch.is_grad_enabled():  # create_graph=True; a second derivative would be a silent 0
             raise NotImplementedError("the sums over triplets have first derivatives only")
         return outer[0] * ctx.gradient, None, None
-
-
-def _triplets(
-    anchors: Float[Tensor, "b d"], own: Int[Tensor, " b"], rows: Float[Tensor, "n d"], codes: Int[Tensor, " n"]
-) -> Float[Tensor, ""]:
-    """A positive counts once for each nearer negative, a negative once, with −, for each farther positive.
-
-    The anchor itself has no nearer negative, and of a positive and a negative equally far the counts cancel.
-    """
-    distances, order = _distances(anchors, rows).sort(dim=1)
-    positive = codes[order] == own[:, None]
-    nearer = (~positive).cumsum(1)
-    farther = positive.sum(1, keepdim=True) - positive.cumsum(1)
-    return -(torch.where(positive, nearer, -farther) * distances).sum()
 
 
 def _distances(x: Float[Tensor, "a d"], y: Float[Tensor, "b d"]) -> Float[Tensor, "a b"]:

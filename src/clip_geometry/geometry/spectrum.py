@@ -1,6 +1,6 @@
 """The shape of the eigenspectrum: how fast the variances along the principal directions fall."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from jaxtyping import Float
@@ -62,12 +62,6 @@ def _slope(values: Float[Tensor, " k"], first: int = 1, last: int | None = None)
     return -(weights * ranks * logs).sum() / (weights * ranks.square()).sum()
 
 
-def _slope_left_out(rows: LeftOut) -> Iterator[Tensor]:
-    """alpha_req without each block."""
-    for block in range(rows.blocks):
-        yield _slope(rows.squared_singular_values(block, center=True).sqrt().flip(0))
-
-
 @in_kind
 def nesum(x: RowsOrMoments) -> Float[Tensor, ""]:
     """NESum: the eigenvalues of the covariance in units of the largest, summed (He & Ozay 2022).
@@ -93,10 +87,9 @@ def nesum(x: RowsOrMoments) -> Float[Tensor, ""]:
     return products.trace() / torch.linalg.eigvalsh(products)[-1]
 
 
-def _nesum_left_out(rows: LeftOut) -> Iterator[Tensor]:
-    for block in range(rows.blocks):
-        values = rows.squared_singular_values(block, center=True)
-        yield values.sum() / values[-1]
+def _left_out(of: Callable[[Tensor], Tensor]) -> Callable[[LeftOut], Iterator[Tensor]]:
+    """A measure without each block, from the eigenvalues of the scatter, ascending."""
+    return lambda rows: (of(rows.squared_singular_values(block, center=True)) for block in range(rows.blocks))
 
 
 add_measure(
@@ -108,7 +101,7 @@ add_measure(
         brief="how fast the variances along directions fall",
         group="isotropy",
         function=alpha_req,
-        left_out=_slope_left_out,
+        left_out=_left_out(lambda values: _slope(values.sqrt().flip(0))),
         takes="rows",
         summary="The exponent of the power law by which the variances along the principal directions fall.",
         reading="0 means equal variances, 1 that the j-th direction has 1/j of the first; the larger, the fewer "
@@ -134,7 +127,7 @@ add_measure(
         brief="total variance in units of the largest direction's",
         group="isotropy",
         function=nesum,
-        left_out=_nesum_left_out,
+        left_out=_left_out(lambda values: values.sum() / values[-1]),
         takes="rows",
         summary="The total variance over that of the direction of largest variance.",
         reading="At d all directions carry the same variance, at 1 one carries all.",

@@ -78,7 +78,7 @@ def uniformity(x: Rows, *, t: Number = 2.0, block_size: Integer = 1024) -> Float
                 squares = squares[i, j]
             if squares.numel():  # one row has no pairs
                 sums.append(_sums(t * squares.flatten()))
-    return _log_mean(_Sums(*(torch.stack(each) for each in zip(*sums, strict=True))))
+    return _log_mean(sums)
 
 
 def _left_out(rows: LeftOut, *, t: float = 2.0) -> Iterator[Tensor]:
@@ -93,8 +93,7 @@ def _left_out(rows: LeftOut, *, t: float = 2.0) -> Iterator[Tensor]:
         if len(left) > 1:
             sums[i, i] = _sums(t * squared_distances(left, left)[*torch.triu_indices(len(left), len(left), offset=1)])
     for block in range(rows.blocks):
-        kept = [each for pair, each in sums.items() if block not in pair]
-        yield _log_mean(_Sums(*(torch.stack(each) for each in zip(*kept, strict=True))))
+        yield _log_mean([each for pair, each in sums.items() if block not in pair])
 
 
 @in_kind
@@ -136,7 +135,7 @@ def cross_uniformity(x: Rows, y: Rows, *, t: Number = 2.0, block_size: Integer =
                 squares = squares[~torch.eye(len(block), dtype=torch.bool, device=block.device)]
             if squares.numel():  # one pair has no others
                 sums.append(_sums(t * squares.flatten()))
-    return _log_mean(_Sums(*(torch.stack(each) for each in zip(*sums, strict=True))))
+    return _log_mean(sums)
 
 
 def _cross_left_out(image: LeftOut, text: LeftOut, *, t: float = 2.0) -> Iterator[Tensor]:
@@ -153,8 +152,7 @@ def _cross_left_out(image: LeftOut, text: LeftOut, *, t: float = 2.0) -> Iterato
             if squares.numel():
                 sums[i, j] = _sums(t * squares.flatten())
     for block in range(image.blocks):
-        kept = [each for pair, each in sums.items() if block not in pair]
-        yield _log_mean(_Sums(*(torch.stack(each) for each in zip(*kept, strict=True))))
+        yield _log_mean([each for pair, each in sums.items() if block not in pair])
 
 
 class _Sums(NamedTuple):
@@ -173,12 +171,13 @@ def _sums(exponents: Float[Tensor, " p"]) -> _Sums:
     )
 
 
-def _log_mean(blocks: _Sums) -> Float[Tensor, ""]:
+def _log_mean(parts: list[_Sums]) -> Float[Tensor, ""]:
     """log of the mean of exp(−e_p) over all pairs: −low + log(mean of exp(low − e_p)).
 
     Where that mean is near 1, its logarithm would keep absolute digits only, so that it is taken from the falls: the
     uniformity of tight rows is exact too.
     """
+    blocks = _Sums(*(torch.stack(each) for each in zip(*parts, strict=True)))
     low = blocks.low.amin()
     lag = low - blocks.low
     count = blocks.pairs.sum()

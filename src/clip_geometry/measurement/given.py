@@ -32,7 +32,13 @@ def _sets(given: Sequence[Any]) -> dict[str, Embeddings]:
             raise InputError("a mapping of sets and another set were given; put all sets into the mapping")
         if not first:
             raise InputError("the mapping of sets is empty; expected modality → embeddings, as in {'image': x}")
-        return {modality_name(name): _as_modality(each, name) for name, each in first.items()}
+        found = {}
+        for name, each in first.items():
+            key = modality_name(name)
+            if isinstance(each, str | Path):
+                each = read_embeddings(each, modality=name)
+            found[key] = replace(each, modality=name) if isinstance(each, Embeddings) else Embeddings(each, name)
+        return found
     if all(isinstance(each, str | Path) for each in given):
         return read_sets(*given)
     sources = [_source(each, place) for place, each in enumerate(given)]
@@ -51,12 +57,6 @@ def _source(each: Any, place: int) -> tuple[str, str, Mapping[str, Embeddings]]:
     what = ("the first set", "the second set", "the third set")[place] if place < 3 else f"set {place + 1}"
     embeddings = each if isinstance(each, Embeddings) else Embeddings(each, UNNAMED)
     return what, "rows", {embeddings.modality: embeddings}
-
-
-def _as_modality(each: Any, name: str) -> Embeddings:
-    if isinstance(each, str | Path):
-        return read_embeddings(each, modality=name)
-    return replace(each, modality=name) if isinstance(each, Embeddings) else Embeddings(each, name)
 
 
 def _by_modality(given: Any, sets: Mapping[str, Embeddings], what: str) -> Mapping[str, Any]:

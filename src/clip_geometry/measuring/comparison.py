@@ -286,22 +286,18 @@ def _change(measure: str, place: str, before: Record, after: Record, flips: int,
     if before.without and after.without and before.item_blocks and before.item_blocks == after.item_blocks:
         without = np.subtract(after.without, before.without)
         scale = max(abs(float(before["value"])), abs(float(after["value"])))
-        p = _p_value(value, without, scale, flips, seed)
+        p = 1.0
+        if abs(value) > ROUNDING * scale:  # otherwise the change is rounding
+            # of sign flips of the blocks
+            blocks = value - (len(without) - 1) * (without - without.mean())
+            means = _signs(len(without), flips, seed) @ blocks / len(without)
+            p = float(1 + (np.abs(means) >= abs(value) * (1 - ROUNDING)).sum()) / (1 + flips)
         return Change(measure, place, before, after, value, standard_error(without.tolist()), p, paired=True)
     if before.standard_error is None or after.standard_error is None:
         return Change(measure, place, before, after, value)
     error = math.hypot(before.standard_error, after.standard_error)
     p = math.erfc(abs(value) / error / math.sqrt(2)) if error else float(value == 0)
     return Change(measure, place, before, after, value, error, p)
-
-
-def _p_value(value: float, without: np.ndarray, scale: float, flips: int, seed: int) -> float:
-    """Of sign flips of the blocks; 1 where the change is rounding beside values of that scale."""
-    if not abs(value) > ROUNDING * scale:
-        return 1.0
-    blocks = value - (len(without) - 1) * (without - without.mean())
-    means = _signs(len(without), flips, seed) @ blocks / len(without)
-    return float(1 + (np.abs(means) >= abs(value) * (1 - ROUNDING)).sum()) / (1 + flips)
 
 
 @cache

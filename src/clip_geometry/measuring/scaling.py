@@ -1,6 +1,5 @@
 """How numbers that depend on the size of a set change with it, and what they are expected to be at full size."""
 
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -220,10 +219,7 @@ def _subsets(sets: MeasuredSets, n: int, *, unseen: bool = False) -> Iterator[Vi
             kept = {name: each.take(chosen[sets.item_of[name]]) for name, each in sets.embeddings.items()}
             if unseen:
                 others = {name: each.take(outside[sets.item_of[name]]) for name, each in sets.embeddings.items()}
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # said once, of all rows
-                    fitted = View.through(sets.steps, others)[1].fitted
-                yield View(kept, fitted.transform({name: each.vectors for name, each in kept.items()}))
+                yield View.held_out(sets.steps, others, kept)
             else:
                 yield View(kept, {name: np.asarray(sets.rows[name])[chosen[sets.item_of[name]]] for name in kept})
 

@@ -344,7 +344,10 @@ class MeasuredSets:
         couple, results = self._view.couples[place], []
         for block in range(self.blocks):
             if self.learns or not results:
-                view = self._refitted(block) if self.learns else self._view
+                view = self._view
+                if self.learns:
+                    kept = {name: each.take(self._block_of[name] != block) for name, each in self.embeddings.items()}
+                    view = View.held_out(self.steps, kept, self.embeddings)
                 arguments, chosen = view.arguments(measure, place), [np.arange(len(self.rows[name])) for name in couple]
                 if measure.takes == "matched sets":
                     paired = view.pairs(*couple)
@@ -408,15 +411,6 @@ class MeasuredSets:
         if self.blocks * sum(rows.nbytes for rows in view.rows.values() if isinstance(rows, np.ndarray)) < KEPT_BYTES:
             self._views[block] = view
         return view
-
-    def _refitted(self, block: int) -> View:
-        """All rows, by the pipeline that is fitted on those outside of the block."""
-        kept = {name: each.take(self._block_of[name] != block) for name, each in self.embeddings.items()}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            _, prepared = View.through(self.steps, kept)
-        vectors = {name: each.vectors for name, each in self.embeddings.items()}
-        return View(self.embeddings, prepared.fitted.transform(vectors))
 
     @cached_property
     def _items(self) -> Mapping[Any, int] | range:

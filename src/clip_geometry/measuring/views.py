@@ -1,5 +1,6 @@
 """Embeddings after a pipeline, in the shapes that measures take: rows, labeled rows, pairs, …"""
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import combinations
@@ -45,6 +46,16 @@ class View:
         prepared = prepare(steps, raw.rows, raw.pairs, origin=origin)
         return cls(embeddings, prepared.sets), prepared
 
+    @classmethod
+    def held_out(
+        cls, steps: Sequence[Step], others: Mapping[str, Embeddings], embeddings: Mapping[str, Embeddings]
+    ) -> "View":
+        """The rows of `embeddings` after a pipeline that is fitted on others, without the warnings of fitting it."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # said once, of all rows
+            fitted = cls.through(steps, others)[1].fitted
+        return cls(embeddings, fitted.transform({name: each.vectors for name, each in embeddings.items()}))
+
     @cached_property
     def couples(self) -> dict[str, tuple[str, str]]:
         """Where measures across modalities are taken: "both" of two sets, "audio+image" and so on of more.
@@ -68,11 +79,6 @@ class View:
     def arguments(self, measure: Measure, place: str) -> tuple:
         """What the measure takes, in one of its places: a modality, or a couple of them."""
         return TAKES[measure.takes](self, measure, place)
-
-
-def _two_sets(view: View, measure: Measure, place: str) -> tuple:
-    first, second = view.couples[place]
-    return view.rows[first], view.rows[second]
 
 
 def _pairs(view: View, measure: Measure, place: str) -> tuple:
@@ -138,7 +144,7 @@ def _classes(view: View, measure: Measure, place: str) -> tuple:
 TAKES: dict[str, Callable[[View, Measure, str], tuple[Any, ...]]] = {
     "rows": lambda view, measure, place: (view.rows[place],),
     "labeled rows": lambda view, measure, place: (view.rows[place], np.asarray(view.embeddings[place].labels)),
-    "two sets": _two_sets,
+    "two sets": lambda view, measure, place: tuple(view.rows[name] for name in view.couples[place]),
     "pairs": _pairs,
     "distinct pairs": _pairs,
     "matched sets": _matched_sets,

@@ -49,6 +49,7 @@ class Transform:
         onto: Whether it is fitted on two sets and maps the first onto the second.
         paired: Whether these are aligned, row i with row i.
         joint: Whether it is fitted on several sets at once and corrects each by a map of its own.
+        mixes: Whether it is an affine map to new features, whose number follows from `weights`.
         n_features_in_: The dimension d of the fitting set.
         feature_names_in_: Its column names, if it is a table whose columns have names.
         fitted_on_: The number of rows of the fitting set.
@@ -61,6 +62,7 @@ class Transform:
     onto: ClassVar[bool] = False
     paired: ClassVar[bool] = False
     joint: ClassVar[bool] = False
+    mixes: ClassVar[bool] = False
     n_features_in_: int
     fitted_on_: int
     _sklearn_auto_wrap_output_keys: ClassVar = {"transform"}  # without which scikit-learn does not wrap what comes out
@@ -186,7 +188,7 @@ class Transform:
     @property
     def _n_features_out(self) -> int | None:
         """Number of the new features; None if each is one of the old ones, changed."""
-        return None
+        return len(self.weights()[1]) if self.mixes else None
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import Tags, TargetTags, TransformerTags

@@ -84,8 +84,12 @@ class GromovWasserstein(CenteredTransform):
 
 def coupling(x: np.ndarray, y: np.ndarray, epsilon: float, iterations: int, name: str = "the plan") -> np.ndarray:
     """Return the entropic Gromov-Wasserstein plan P, (n, m), of centered rows."""
-    d, e = (torch.from_numpy(_relative_distances(rows)) for rows in (x, y))
-    n, m = len(d), len(e)
+    within = []
+    for rows in (x, y):
+        squares = np.maximum(squared_distances(rows, rows), 0)
+        np.fill_diagonal(squares, 0)
+        within.append(torch.from_numpy(np.sqrt(squares / squares.mean())))
+    (d, e), n, m = within, len(x), len(y)
     plan, f, change = torch.full((n, m), 1 / (n * m), dtype=torch.float64), None, np.inf
     # half the gradient of Σ (D_ik − E_jl)² P_ij P_kl is D² p + (E² q)ᵀ − 2 D P E
     constant = d.square().mean(1)[:, None] + e.square().mean(1)
@@ -101,10 +105,3 @@ def coupling(x: np.ndarray, y: np.ndarray, epsilon: float, iterations: int, name
             "larger epsilon"
         )
     return plan.numpy()
-
-
-def _relative_distances(x: np.ndarray) -> np.ndarray:
-    """Return the distances between the rows over their root mean square, (n, n)."""
-    squares = np.maximum(squared_distances(x, x), 0)
-    np.fill_diagonal(squares, 0)
-    return np.sqrt(squares / squares.mean())

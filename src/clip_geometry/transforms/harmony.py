@@ -105,9 +105,14 @@ class Harmony(JointTransform):
         random = np.random.RandomState(int(self.seed))
         state = _Clusters(unit, of, self._centers(unit, k), float(self.theta), float(self.sigma))
         objective, moved, learned = state.objective(unit), x, []
+        # in each cluster a regression on the modalities and an intercept, whose coefficients of the modalities are
+        # the offsets, (k, sets, d)
+        design = np.concatenate([np.ones((len(x), 1)), of], axis=1)
+        penalty = np.diag([0.0] + [float(self.ridge)] * len(sets))
         for _ in range(int(self.rounds)):
             state.cluster(unit, random)
-            offsets = _offsets(x, of, state.r, float(self.ridge))
+            weighted = (state.r.T[:, :, None] * design).transpose(0, 2, 1)  # (k, 1 + sets, n)
+            offsets = np.linalg.solve(weighted @ design + penalty, weighted @ x)[:, 1:]
             learned.append((state.centroids, state.penalty(), offsets))
             moved = x - np.einsum("nk,nm,kmd->nd", state.r, of, offsets, optimize=True)
             unit = Normalize().apply(moved)
@@ -195,12 +200,3 @@ def _assign(unit: np.ndarray, centroids: np.ndarray, sigma: float) -> np.ndarray
     """exp(−‖u − y‖²/sigma), (n, k), relative to the nearest centroid."""
     distances = 2 * (1 - unit @ centroids.T)
     return np.exp(-(distances - distances.min(1, keepdims=True)) / sigma)
-
-
-def _offsets(x: np.ndarray, of: np.ndarray, r: np.ndarray, ridge: float) -> np.ndarray:
-    """The coefficients of the modalities, (k, sets, d), of a regression on them and an intercept in each cluster."""
-    design = np.concatenate([np.ones((len(x), 1)), of], axis=1)
-    penalty = np.diag([0.0] + [ridge] * of.shape[1])
-    weighted = r.T[:, :, None] * design  # (k, n, 1 + sets)
-    gram, products = weighted.transpose(0, 2, 1) @ design + penalty, weighted.transpose(0, 2, 1) @ x
-    return np.linalg.solve(gram, products)[:, 1:]

@@ -43,6 +43,7 @@ class IsoCLIP(JointTransform):
     """
 
     name = "isoclip"
+    mixes = True
     summary = "keeps the middle singular directions of two projection heads, for search within a modality"
     formula = "w A⁺ U Uᵀ A, A Bᵀ = U S Vᵀ without the first and the last directions"
     least = 1  # of a head, not of a sample
@@ -70,19 +71,12 @@ class IsoCLIP(JointTransform):
                 f"{self.name}({self.top}, {self.bottom}) leaves no direction: the sets have {rank} in common{samples}"
             )
         sides = ((a, u[:, kept]), (b, vt[kept].T))
-        self.maps_ = np.stack([(np.linalg.pinv(r, rcond=_cutoff(r)) @ q) @ (q.T @ r) for r, q in sides])
+        inverses = [np.linalg.pinv(r, rcond=max(r.shape) * np.finfo(np.float64).eps) for r in (a, b)]
+        self.maps_ = np.stack([(inverse @ q) @ (q.T @ r) for inverse, (r, q) in zip(inverses, sides, strict=True)])
         self.singular_values_ = values[:rank]
 
     def _map(self, x: np.ndarray) -> np.ndarray:
         return x @ self.maps_[self.set_]
 
-    @property
-    def _n_features_out(self) -> int:
-        return self.maps_.shape[2]
-
     def weights(self) -> tuple[np.ndarray, np.ndarray]:
         return self.maps_[self.set_], np.zeros(self.maps_.shape[2])
-
-
-def _cutoff(matrix: np.ndarray) -> float:
-    return max(matrix.shape) * float(np.finfo(np.float64).eps)

@@ -102,6 +102,7 @@ class PCA(_Components):
     """
 
     name = "pca"
+    mixes = True
     summary = "keeps the first k principal components; center=false: those about the origin"
     formula = "(w − μ) V_k"
     explained_variance_: np.ndarray
@@ -119,10 +120,6 @@ class PCA(_Components):
 
     def _map(self, x: np.ndarray) -> np.ndarray:
         return (x - self.mean_) @ self.components_.T
-
-    @property
-    def _n_features_out(self) -> int:
-        return len(self.components_)
 
     def weights(self) -> tuple[np.ndarray, np.ndarray]:
         return self.components_.T, -self.mean_ @ self.components_.T
@@ -155,6 +152,7 @@ class Whiten(_Components):
     """
 
     name = "whiten"
+    mixes = True
     summary = "keeps the first k principal components, each with variance 1"
     formula = "(w − μ) U_k diag(s_k)^(−1/2), C = U diag(s) Uᵀ"
     explained_variance_: np.ndarray
@@ -164,10 +162,6 @@ class Whiten(_Components):
 
     def _map(self, x: np.ndarray) -> np.ndarray:
         return (x - self.mean_) @ (self.components_.T / np.sqrt(self.explained_variance_))
-
-    @property
-    def _n_features_out(self) -> int:
-        return len(self.components_)
 
     def weights(self) -> tuple[np.ndarray, np.ndarray]:
         scaled = self.components_.T / np.sqrt(self.explained_variance_)

@@ -55,6 +55,7 @@ class PairedTransform(OntoTransform):
     """
 
     paired = True
+    mixes = True
     least = 1
     W_: np.ndarray
     rank_: int
@@ -69,10 +70,6 @@ class PairedTransform(OntoTransform):
     def _map(self, x: np.ndarray) -> np.ndarray:
         return x @ self.W_
 
-    @property
-    def _n_features_out(self) -> int:
-        return self.W_.shape[1]
-
     def weights(self) -> tuple[np.ndarray, np.ndarray]:
         return self.W_, np.zeros(self.W_.shape[1])
 
@@ -85,6 +82,7 @@ class CenteredTransform(OntoTransform):
         source_mean_, target_mean_: (d,), (e,).
     """
 
+    mixes = True
     W_: np.ndarray
     source_mean_: np.ndarray
     target_mean_: np.ndarray
@@ -101,10 +99,6 @@ class CenteredTransform(OntoTransform):
 
     def _map(self, x: np.ndarray) -> np.ndarray:
         return (x - self.source_mean_) @ self.W_ + self.target_mean_
-
-    @property
-    def _n_features_out(self) -> int:
-        return self.W_.shape[1]
 
     def weights(self) -> tuple[np.ndarray, np.ndarray]:
         return self.W_, self.target_mean_ - self.source_mean_ @ self.W_

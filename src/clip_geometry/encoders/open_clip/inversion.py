@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import contextmanager
-from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -21,6 +20,8 @@ from clip_geometry.registry import InputError, shown
 
 PLACE = "the"  # a word that tokenizers have as one token; its embeddings are replaced
 START = 0.02  # standard deviation of pseudo-tokens before the first step
+# the layer in whose output pseudo-tokens are put, what its tower takes, their width, and how they are put there
+Place: TypeAlias = tuple[Any, Tensor, int, Callable[[Tensor, Tensor], Tensor]]
 
 
 class Inversion(Config):
@@ -112,19 +113,8 @@ def invert(
         raise InputError(f"rows have dimension {rows.shape[1]} and features of {name} have {d}")
     if not bool(rows.any(1).all()):
         raise InputError("rows has a zero row, which has no direction to match; remove such rows first")
-    if into == "text":
-        stem, ids, places = _pseudo_words(encoder, how)
-        given, encode, width = ids.to(encoder.device), model.encode_text, stem.weight.shape[1]
-
-        def replaced(output: Tensor, tokens: Tensor) -> Tensor:
-            return output.index_copy(1, places.to(output.device), tokens.to(output.dtype))
-    else:
-        stem, axis = _image_stem(model.visual, name)
-        size = model.visual.image_size
-        side = (size, size) if isinstance(size, int) else tuple(size)
-        weight = next(model.visual.parameters())
-        given, encode = torch.zeros(1, 3, *side, dtype=weight.dtype, device=weight.device), model.encode_image
-        width, replaced = _output(stem, encode, given).shape[axis], partial(_as_patches, axis=axis)
+    stem, given, width, replaced = (_pseudo_words if into == "text" else _pseudo_patches)(encoder, how)
+    encode = model.encode_text if into == "text" else model.encode_image
     drawn = START * torch.randn(len(rows), count, width, generator=torch.Generator().manual_seed(seed_number(seed)))
     found, cosines = [], []
     with inference(), torch.enable_grad():
@@ -155,19 +145,16 @@ def _optimized(
 
 
 @contextmanager
-def _replacing(module: nn.Module, change: Callable[[Tensor], Tensor]):
-    def hook(_module: nn.Module, _given: Any, output: Any) -> Any:
-        return change(output)
-
-    handle = module.register_forward_hook(hook)
+def _replacing(module: nn.Module, change: Callable[[Any], Tensor | None]):
+    """Hands the output of a module to `change`, and what that returns, if anything, on in its place."""
+    handle = module.register_forward_hook(lambda _module, _given, output: change(output))
     try:
         yield
     finally:
         handle.remove()
 
 
-def _pseudo_words(encoder: OpenClipEncoder, how: Inversion) -> tuple[Any, Tensor, Tensor]:
-    """The token embedding, the tokens of the prompt, and the places of the pseudo-words in them."""
+def _pseudo_words(encoder: OpenClipEncoder, how: Inversion) -> Place:
     tower = getattr(encoder.model, "text", encoder.model)
     embedding = getattr(tower, "token_embedding", None)
     embedding = tower.transformer.get_input_embeddings() if embedding is None else embedding
@@ -181,33 +168,37 @@ def _pseudo_words(encoder: OpenClipEncoder, how: Inversion) -> tuple[Any, Tensor
             f"the tokenizer of {encoder.config.model} has no single token for each of {how.pseudo_tokens} pseudo-words "
             f"in {shown(how.template)}; give a template without {PLACE!r}, or fewer pseudo_tokens"
         )
-    return embedding, prompt, places
+
+    def replaced(output: Tensor, tokens: Tensor) -> Tensor:
+        return output.index_copy(1, places.to(output.device), tokens.to(output.dtype))
+
+    return embedding, prompt.to(encoder.device), embedding.weight.shape[1], replaced
 
 
-def _image_stem(visual: Any, name: str) -> tuple[nn.Module, int]:
-    """The layer that pseudo-patches take the place of, and the axis of channels in its output."""
+def _pseudo_patches(encoder: OpenClipEncoder, how: Inversion) -> Place:
+    visual = encoder.model.visual
     trunk = getattr(visual, "trunk", None)
     # ModifiedResNet pools after the three convolutions of its stem
     axes = {"avgpool": 1, "conv1": 1} if trunk is None else {"patch_embed": -1, "stem": 1}
-    for each, axis in axes.items():
-        if isinstance(stem := getattr(visual if trunk is None else trunk, each, None), nn.Module):
-            return stem, axis
-    raise InputError(f"the image tower of {name} has neither a patch embedding nor a stem for pseudo-patches")
+    stems = [(getattr(visual if trunk is None else trunk, each, None), axis) for each, axis in axes.items()]
+    stem, axis = next((found for found in stems if isinstance(found[0], nn.Module)), (None, 0))
+    if stem is None:
+        raise InputError(
+            f"the image tower of {encoder.config.model} has neither a patch embedding nor a stem for pseudo-patches"
+        )
+    size = visual.image_size
+    side = (size, size) if isinstance(size, int) else tuple(size)
+    weight = next(visual.parameters())
+    pixels = torch.zeros(1, 3, *side, dtype=weight.dtype, device=weight.device)
+    seen: list[Tensor] = []
+    with torch.no_grad(), _replacing(stem, seen.append):  # append returns None, which replaces nothing
+        encoder.model.encode_image(pixels)
 
+    def replaced(output: Tensor, tokens: Tensor) -> Tensor:
+        # each token for a run of patches, in the shape of the output: (b, c, h, w), (b, patches, c), …
+        patches = output.shape[1:].numel() // output.shape[axis]
+        runs = torch.arange(patches, device=output.device) * tokens.shape[1] // patches
+        repeated = tokens[:, runs].to(output.dtype)
+        return (repeated if axis == -1 else repeated.transpose(1, 2)).reshape(output.shape)
 
-def _output(module: nn.Module, encode: Callable[..., Tensor], pixels: Tensor) -> Tensor:
-    seen: list[Any] = []
-    handle = module.register_forward_hook(lambda _module, _given, output: seen.append(output))
-    try:
-        with torch.no_grad():
-            encode(pixels)
-    finally:
-        handle.remove()
-    return seen[0]
-
-
-def _as_patches(output: Tensor, tokens: Float[Tensor, "b k c"], *, axis: int) -> Tensor:
-    """The tokens, each repeated for a run of patches, in the shape of the output: (b, c, h, w), (b, patches, c), …"""
-    patches = output.shape[1:].numel() // output.shape[axis]
-    repeated = tokens[:, torch.arange(patches, device=output.device) * tokens.shape[1] // patches].to(output.dtype)
-    return (repeated if axis == -1 else repeated.transpose(1, 2)).reshape(output.shape)
+    return stem, pixels, seen[0].shape[axis], replaced

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from clip_geometry.geometry._core.distances import count_cancelled, distances, single_is_exact
+from clip_geometry.geometry._core.single import near_one
 from clip_geometry.geometry._kernels.fused_distances import DEFAULT, Products, fused_is_possible, fused_mean_distances
 
 SAMPLE = 9  # rows of a class whose median is its centre: near most rows, however far away some are
@@ -118,10 +119,8 @@ def _sort(x: Float[Tensor, "n d"], codes: Int[Tensor, " n"], k: int, *, single: 
     codes, order = by_size.argsort()[codes].sort(stable=True)
     # float16 and bfloat16 rows are float32 rows
     rows = x[order].to(torch.float32 if single else torch.float64)
-    # the largest entry brought near 1 by a power of two, which changes no digit: float32 squares stay in range
     least, largest = rows.detach().aminmax()
-    exponent = math.frexp(float(torch.maximum(-least, largest)))[1]
-    rows = rows.mul_(2.0 ** -min(max(exponent, -126), 126))
+    rows = rows.mul_(near_one(float(torch.maximum(-least, largest))))  # float32 squares stay in range
     return _Rows(rows, codes, sizes.double(), [0, *sizes.cumsum(0).tolist()], order)
 
 

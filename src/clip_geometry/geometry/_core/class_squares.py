@@ -24,7 +24,14 @@ def mean_squared_distances(
     """
     blocks = _Directions(x, codes) if unit else _Blocks(x, codes)
     counts = torch.bincount(codes, minlength=k).double()
-    means = _class_means(blocks, counts)
+    # about a row of each class, so that equal rows are exactly their mean: 0/0 stays 0/0
+    first = torch.full_like(counts, len(codes), dtype=torch.long)
+    first = first.scatter_reduce(0, codes, torch.arange(len(codes), device=codes.device), "amin")
+    bases = blocks.rows(first)
+    sums = torch.zeros_like(bases)
+    for block, classes in blocks:
+        sums = sums.index_add(0, classes, block - bases[classes])
+    means = bases + sums / counts[:, None]
     own = in_one_piece(((block - means[classes]).square().sum(1) for block, classes in blocks), len(x))
     variances = own.new_zeros(k).index_add(0, codes, own) / counts
     origin = means.detach().mean(0)
@@ -74,15 +81,3 @@ def _lengths(x: Float[Tensor, "b d"]) -> Float[Tensor, "b 1"]:
         return torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=torch.float64)
     largest = x.detach().abs().amax(1, keepdim=True)  # its square may leave the range
     return largest * (x / torch.where(largest > 0, largest, 1)).norm(dim=1, keepdim=True)
-
-
-def _class_means(blocks: _Blocks, counts: Float[Tensor, " k"]) -> Float[Tensor, "k d"]:
-    """About a row of each class, so that equal rows are exactly their mean: 0/0 stays 0/0."""
-    codes = blocks.codes
-    first = torch.full_like(counts, len(codes), dtype=torch.long)
-    first = first.scatter_reduce(0, codes, torch.arange(len(codes), device=codes.device), "amin")
-    bases = blocks.rows(first)
-    sums = torch.zeros_like(bases)
-    for block, classes in blocks:
-        sums = sums.index_add(0, classes, block - bases[classes])
-    return bases + sums / counts[:, None]

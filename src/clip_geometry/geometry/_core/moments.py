@@ -1,7 +1,6 @@
 """Moments of the rows up to the fourth, in one object that can be merged: across blocks, folders and processes."""
 
 import functools
-import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from clip_geometry.geometry._core.distances import single_is_exact
 from clip_geometry.geometry._core.rows import Matrix, Rows, as_matrix, as_rows, blocks, mean_row, require_spread
-from clip_geometry.geometry._core.single import PART, WIDE, block_sums, gram
+from clip_geometry.geometry._core.single import PART, WIDE, block_sums, gram, near_one
 from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.geometry._core.threads import in_threads
 from clip_geometry.registry import InputError
@@ -204,18 +203,16 @@ def _merged(a: dict[int, Moments], b: dict[int, Moments]) -> dict[int, Moments]:
 
 def _of_which_block(x: StreamedRows) -> Callable[[Tensor], Moments]:
     single = x.stored != torch.float64 and x.shape[1] >= WIDE and single_is_exact(x.device)
-    return _of_block_in_single if single else _of_block
 
+    def of_block(block: Float[Tensor, "b d"]) -> Moments:
+        if single:
+            parts = in_threads(lambda part: Moments(len(part), *block_sums(part)), block, THREADED)
+            return functools.reduce(Moments._absorb, parts)
+        centered = block.double() - block[0].double()  # exactly 0 where all rows are equal
+        rest = centered.mean(0)
+        return Moments(len(block), block[0].double() + rest, *_sums(centered - rest))
 
-def _of_block(block: Float[Tensor, "b d"]) -> Moments:
-    centered = block.double() - block[0].double()  # exactly 0 where all rows are equal
-    rest = centered.mean(0)
-    return Moments(len(block), block[0].double() + rest, *_sums(centered - rest))
-
-
-def _of_block_in_single(block: Float[Tensor, "b d"]) -> Moments:
-    parts = in_threads(lambda part: Moments(len(part), *block_sums(part)), block, THREADED)
-    return functools.reduce(Moments._absorb, parts)
+    return of_block
 
 
 def as_moments(x: RowsOrMoments, *, least: int = 2, least_d: int = 1) -> Moments:
@@ -245,15 +242,11 @@ def scatter(x: RowsOrMoments, *, least_d: int = 1) -> Float[Tensor, "d d"]:
     require_spread(x)
     if x.dtype != torch.float32 or x.shape[1] < WIDE or x.requires_grad or not single_is_exact(x.device):
         return _of(x).M2
-    return _single_scatter(x)
-
-
-def _single_scatter(x: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:
-    """Each block is centered near its own mean, so that the products are as small as the spread, and the blocks are
-    summed in float64, where what the centre missed is put right."""
+    # each block is centered near its own mean, so that the products are as small as the spread, and the blocks are
+    # summed in float64, where what the centre missed is put right
     least, most = x.aminmax()
-    # a power of two changes no digit, and keeps the float32 squares of small or large rows in range
-    scale = 2.0 ** -min(max(math.frexp(float(torch.maximum(-least, most)))[1], -126), 126)
+    # keeps the float32 squares of small or large rows in range
+    scale = near_one(float(torch.maximum(-least, most)))
     total = x.new_zeros((x.shape[1], x.shape[1]), dtype=torch.float64)
     rests, means, counts = [], [], []
     for block in x.split(SINGLE_BLOCK):

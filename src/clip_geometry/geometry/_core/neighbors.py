@@ -65,7 +65,8 @@ def nearest(
         squares[rows], indices[rows], proved = _by_products(bounds, rows, k)
         rows = rows[~proved]
         if len(rows) > 0:
-            squares[rows], indices[rows] = _by_differences(bounds, rows, squares[rows])
+            for part in rows.split(max(1, POSSIBLE // len(bounds.y))):
+                squares[part], indices[part] = _nearest_possible(bounds, part, squares[part])
     return squares.sqrt(), indices
 
 
@@ -144,28 +145,24 @@ class _Found(NamedTuple):
 
 def _by_products(bounds: _Bounds, rows: Int[Tensor, " b"], k: int) -> _Found:
     """The k nearest of some more candidates; proved where every other row's bound exceeds their distance."""
-    queries = QUERIES * (8 if rows.is_cuda else STREAMED if isinstance(bounds.y, StreamedRows) else 1)
-    found = [_nearest_candidates(bounds, part, k) for part in rows.split(queries)]
-    return _Found(*(torch.cat(parts) for parts in zip(*found, strict=True)))
-
-
-def _nearest_candidates(bounds: _Bounds, rows: Int[Tensor, " b"], k: int) -> _Found:
     choice = len(bounds.y) - bounds.among_themselves
     count = min(k + max(4, k // 8), choice)
-    left, add = bounds.left(rows)
-    least, indices = left.new_empty((len(rows), 0)), rows.new_empty((len(rows), 0))
-    for number in bounds.numbers:  # the least bounds of each row and their indices, in no order
-        new, columns = _least(bounds.block(left, number, rows), count)
-        least, indices = torch.cat((least, new), 1), torch.cat((indices, columns + number * COLUMNS), 1)
-        least, kept = least.topk(min(count, least.shape[1]), dim=1, largest=False, sorted=False)
-        indices = indices.gather(1, kept)
-    indices = indices.sort(dim=1).values  # stable sorting by distance leaves ties in this order
-    squares = _squared_differences(bounds.x[rows], bounds.y, indices)
-    squares, order = squares.sort(dim=1, stable=True)
-    proved = bounds.scaled(squares[:, k - 1]) < least.amax(1).double() + add
-    if count == choice:
-        proved = torch.ones_like(proved)
-    return _Found(squares[:, :k], indices.gather(1, order[:, :k]), proved)
+    found = []
+    for part in rows.split(QUERIES * (8 if rows.is_cuda else STREAMED if isinstance(bounds.y, StreamedRows) else 1)):
+        left, add = bounds.left(part)
+        least, indices = left.new_empty((len(part), 0)), part.new_empty((len(part), 0))
+        for number in bounds.numbers:  # the least bounds of each row and their indices, in no order
+            new, columns = _least(bounds.block(left, number, part), count)
+            least, indices = torch.cat((least, new), 1), torch.cat((indices, columns + number * COLUMNS), 1)
+            least, kept = least.topk(min(count, least.shape[1]), dim=1, largest=False, sorted=False)
+            indices = indices.gather(1, kept)
+        indices = indices.sort(dim=1).values  # stable sorting by distance leaves ties in this order
+        squares, order = _squared_differences(bounds.x[part], bounds.y, indices).sort(dim=1, stable=True)
+        proved = bounds.scaled(squares[:, k - 1]) < least.amax(1).double() + add
+        if count == choice:
+            proved = torch.ones_like(proved)
+        found.append(_Found(squares[:, :k], indices.gather(1, order[:, :k]), proved))
+    return _Found(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
 
 def _squared_differences(
@@ -200,21 +197,10 @@ def _least(values: Float[Tensor, "b c"], count: int) -> tuple[Float[Tensor, "b k
     return least, columns.gather(1, kept)
 
 
-def _by_differences(
-    bounds: _Bounds, rows: Int[Tensor, " b"], known: Float[Tensor, "b k"]
-) -> tuple[Float[Tensor, "b k"], Int[Tensor, "b k"]]:
-    """The k nearest of all rows that can be as near as the k-th of those known: no proof is needed."""
-    step = max(1, POSSIBLE // len(bounds.y))
-    found = [
-        _nearest_possible(bounds, part, near) for part, near in zip(rows.split(step), known.split(step), strict=True)
-    ]
-    squares, indices = zip(*found, strict=True)
-    return torch.cat(squares), torch.cat(indices)
-
-
 def _nearest_possible(
     bounds: _Bounds, rows: Int[Tensor, " b"], known: Float[Tensor, "b k"]
 ) -> tuple[Float[Tensor, "b k"], Int[Tensor, "b k"]]:
+    """By differences, of all rows that can be as near as the k-th of those known: no proof is needed."""
     left, add = bounds.left(rows)
     limit = (bounds.scaled(known[:, -1]) - add)[:, None]
     possible = torch.cat([bounds.block(left, n, rows) <= limit for n in bounds.numbers], dim=1)

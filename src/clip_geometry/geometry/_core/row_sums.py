@@ -1,6 +1,5 @@
 """Sums of the Euclidean distances of some rows to groups of others, block by block."""
 
-import math
 from collections.abc import Iterator
 
 import torch
@@ -9,6 +8,7 @@ from torch import Tensor
 
 from clip_geometry.geometry._core.distances import count_cancelled, distances, single_is_exact
 from clip_geometry.geometry._core.rows import SUMMED, Matrix
+from clip_geometry.geometry._core.single import near_one
 
 BLOCK = 1024  # rows: 8 MB of float64 distances
 GPU_BLOCK = 8192
@@ -34,8 +34,7 @@ def sums_of_distances(
     """
     single = not exact and x.dtype != torch.float64 and single_is_exact(x.device)
     dtype = torch.float32 if single else torch.float64
-    exponent = math.frexp(max(float(part.abs().amax()) for part in x.split(SUMMED)))[1]
-    factor = 2.0 ** -min(max(exponent, -126), 126)  # entries near 1, which changes no digit
+    factor = near_one(max(float(part.abs().amax()) for part in x.split(SUMMED)))
     size = GPU_BLOCK if x.is_cuda else BLOCK
     to, order = to.sort()
     groups = groups[order]

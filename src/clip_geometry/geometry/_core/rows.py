@@ -142,22 +142,10 @@ def total(parts: Iterable[Tensor]) -> Tensor:
 
 
 def mean_row(x: Float[Matrix, "n d"]) -> Float[Tensor, " d"]:
-    """Mean of the rows in float64; the second pass makes it exact where all rows are equal."""
-    if isinstance(x, StreamedRows):
-        return _streamed_mean(x)
-    mean = torch.stack([block.sum(0) for block in blocks(x)]).sum(0) / len(x)
-    return mean + torch.stack([(block - mean).sum(0) for block in blocks(x)]).sum(0) / len(x)
-
-
-def about(x: Float[Matrix, "n d"], center: Float[Tensor, " d"]) -> Float[Matrix, "n d"]:
-    """The rows less `center`, in float64: products of rows far from the origin would cancel."""
-    if isinstance(x, StreamedRows):
-        return x.map(lambda block, _: block.double() - center, len(center))
-    return x.double() - center
-
-
-def _streamed_mean(x: StreamedRows) -> Float[Tensor, " d"]:
-    """In one pass, about the first row: exact, too, where all rows are equal."""
+    """Mean of the rows in float64, exact where all rows are equal: by a second pass, or about the first row."""
+    if not isinstance(x, StreamedRows):
+        mean = torch.stack([block.sum(0) for block in blocks(x)]).sum(0) / len(x)
+        return mean + torch.stack([(block - mean).sum(0) for block in blocks(x)]).sum(0) / len(x)
     if "mean" not in x.known:
         first = x[0].double()
 
@@ -170,6 +158,13 @@ def _streamed_mean(x: StreamedRows) -> Float[Tensor, " d"]:
         summed = x.aggregate(lambda: torch.zeros_like(first), accumulate, operator.add, SUMMED)
         x.known["mean"] = first + summed / len(x)
     return x.known["mean"]
+
+
+def about(x: Float[Matrix, "n d"], center: Float[Tensor, " d"]) -> Float[Matrix, "n d"]:
+    """The rows less `center`, in float64: products of rows far from the origin would cancel."""
+    if isinstance(x, StreamedRows):
+        return x.map(lambda block, _: block.double() - center, len(center))
+    return x.double() - center
 
 
 @overload

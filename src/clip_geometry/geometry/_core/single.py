@@ -41,8 +41,13 @@ def block_sums(block: Float[Tensor, "b d"]) -> tuple[Tensor, Tensor, Tensor, Ten
 def _scale(block: Float[Tensor, "b d"]) -> float:
     """The power of two, which changes no digit, that brings rows near 1 whose squares may leave float32."""
     least, most = (float(bound) for bound in block.aminmax())
-    exponent = math.frexp(max(-least, most))[1]
-    return 1.0 if abs(exponent) <= RANGE else 2.0 ** -min(max(exponent, -126), 126)
+    scale = near_one(max(-least, most))
+    return 1.0 if 2.0**-RANGE <= scale <= 2.0**RANGE else scale
+
+
+def near_one(largest: float) -> float:
+    """The power of two, which changes no digit, that brings a number near 1, as far as float32 reaches."""
+    return 2.0 ** -min(max(math.frexp(largest)[1], -126), 126)
 
 
 class _Products:

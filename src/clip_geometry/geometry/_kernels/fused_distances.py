@@ -138,24 +138,17 @@ def _spans(codes: Int[Tensor, " n"], bounds: list[int], tiles: Tiles, *, within:
     Within classes, the blocks that hold its classes, none left out. Between them all columns, but a tile of one class
     leaves out the blocks that hold nothing but this class.
     """
-    start, stop, single = _classes_of_tiles(codes, bounds, tiles)
+    edges = torch.tensor(bounds, device=codes.device)
+    firsts = torch.arange(0, len(codes), tiles.rows, device=codes.device)
+    first, last = codes[firsts], codes[(firsts + tiles.rows - 1).clamp(max=len(codes) - 1)]
+    start, stop = edges[first], edges[last + 1]
     if within:
         down, up = start // tiles.columns * tiles.columns, -(-stop // tiles.columns) * tiles.columns
         return torch.stack([down, up, down, down], dim=1).int()
     out, out_end = -(-start // tiles.columns) * tiles.columns, stop // tiles.columns * tiles.columns
-    out_end = torch.where(single, torch.maximum(out, out_end), out)
+    out_end = torch.where(first == last, torch.maximum(out, out_end), out)
     every = torch.full_like(start, _up(len(codes), tiles.columns))
     return torch.stack([torch.zeros_like(start), every, out, out_end], dim=1).int()
-
-
-def _classes_of_tiles(
-    codes: Int[Tensor, " n"], bounds: list[int], tiles: Tiles
-) -> tuple[Int[Tensor, " t"], Int[Tensor, " t"], Tensor]:
-    """Where the first class of each tile of rows begins, where the last one ends, and whether they are one."""
-    edges = torch.tensor(bounds, device=codes.device)
-    firsts = torch.arange(0, len(codes), tiles.rows, device=codes.device)
-    first, last = codes[firsts], codes[(firsts + tiles.rows - 1).clamp(max=len(codes) - 1)]
-    return edges[first], edges[last + 1], first == last
 
 
 def _launch(

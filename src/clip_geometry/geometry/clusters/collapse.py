@@ -105,28 +105,23 @@ def neural_collapse(x: Rows, labels: Labels, class_text: Rows | None = None) -> 
     along = classes.within @ (axes[: k - 1][kept] / values[: k - 1][kept, None]).T
     cosines = unit_rows(classes.means, name="class means")
     i, j = torch.triu_indices(k, k, offset=1, device=x.device)
+    nc3 = nc4 = None
+    if texts is not None:
+        centered = texts.double() / texts.double().abs().amax().clamp(min=1e-300)
+        centered = centered - mean_row(centered)
+        if centered.norm() == 0:
+            raise InputError(f"the texts of the {k} classes are all equal; NC3 is undefined there")
+        nc3 = (classes.means / classes.means.norm() - centered / centered.norm()).norm()
+        nearest = torch.cdist(classes.within + classes.means[classes.codes], classes.means).argmin(1)
+        chosen = (unit_rows(x, name="image") @ unit_rows(texts, name="class_text").T).argmax(1)
+        nc4 = (nearest != chosen).double().mean()
     return NeuralCollapse(
         nc1=classes.weights @ along.square().sum(1),
         nc2_norm=lengths.std(correction=0) / lengths.mean(),
         nc2_angle=((cosines[i] * cosines[j]).sum(1) + 1 / (k - 1)).abs().mean(),
-        nc3=None if texts is None else _duality(classes.means, texts),
-        nc4=None if texts is None else _disagreement(x, classes, texts),
+        nc3=nc3,
+        nc4=nc4,
     )
-
-
-def _duality(means: Float[Tensor, "k d"], texts: Float[Tensor, "k d"]) -> Float[Tensor, ""]:
-    texts = texts.double() / texts.double().abs().amax().clamp(min=1e-300)
-    texts = texts - mean_row(texts)
-    if texts.norm() == 0:
-        raise InputError(f"the texts of the {len(texts)} classes are all equal; NC3 is undefined there")
-    return (means / means.norm() - texts / texts.norm()).norm()
-
-
-def _disagreement(x: Float[Tensor, "n d"], classes: ClassMeans, texts: Float[Tensor, "k d"]) -> Float[Tensor, ""]:
-    centered = classes.within + classes.means[classes.codes]
-    nearest = torch.cdist(centered, classes.means).argmin(1)
-    chosen = (unit_rows(x, name="image") @ unit_rows(texts, name="class_text").T).argmax(1)
-    return (nearest != chosen).double().mean()
 
 
 _SHARED: Any = {

@@ -5,7 +5,6 @@ which do not depend on the labels: each block of them is multiplied with the ind
 labellings at once.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -17,6 +16,7 @@ from clip_geometry.geometry._core.distances import distances, single_is_exact
 from clip_geometry.geometry._core.kinds import arrays_in_kind
 from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.rows import Labels, Rows, as_rows
+from clip_geometry.geometry._core.single import near_one
 from clip_geometry.geometry.clusters.silhouette import as_classes, from_means
 from clip_geometry.registry import InputError, shown
 
@@ -87,8 +87,7 @@ def _scaled(rows: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     """In the precision of the products, entries brought near 1 by a power of two, which changes no silhouette."""
     single = rows.dtype != torch.float64 and single_is_exact(rows.device)
     rows = rows.to(torch.float32 if single else torch.float64)
-    exponent = math.frexp(float(rows.abs().amax()))[1]
-    return rows * 2.0 ** -min(max(exponent, -126), 126)
+    return rows * near_one(float(rows.abs().amax()))
 
 
 def _summed_distances(

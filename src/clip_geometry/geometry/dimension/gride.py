@@ -47,6 +47,7 @@ def gride(x: Rows, *, k: Integer = 8) -> Float[Tensor, ""]:
     return _dimension((distances[:, -1] / distances[:, k - 1]).log(), k)
 
 
+@in_kind
 def gride_scales(x: Rows, *, scales: Any = SCALES) -> dict[int, Value]:
     """`gride` over several scales, from one search of neighbors.
 
@@ -75,13 +76,8 @@ def gride_scales(x: Rows, *, scales: Any = SCALES) -> dict[int, Value]:
     chosen = [k for k in chosen if 2 * k < len(rows)]
     if not chosen:
         raise InputError(f"scales = {shown(scales)} of {len(rows)} rows; expected numbers k with 2k + 1 ≤ {len(rows)}")
-    return _over_scales(x, tuple(chosen))
-
-
-@in_kind
-def _over_scales(x: Rows, scales: tuple[int, ...]) -> dict[int, Tensor]:
-    distances = _distances(x, max(scales))
-    return {k: _dimension((distances[:, 2 * k - 1] / distances[:, k - 1]).log(), k) for k in scales}
+    distances = _distances(x, max(chosen))
+    return {k: _dimension((distances[:, 2 * k - 1] / distances[:, k - 1]).log(), k) for k in chosen}
 
 
 def _distances(x: Rows, k: int) -> Float[Tensor, "n k2"]:

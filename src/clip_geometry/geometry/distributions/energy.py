@@ -46,11 +46,8 @@ def energy_distance(image: Rows, text: Rows, *, center: Flag = False) -> Float[T
     if not center:  # about one point near both, where products do not cancel
         x_mean = y_mean = (x_mean + y_mean) / 2
     x, y = about(image, x_mean), about(text, y_mean)
-    return (2 * _mean_between(x, y) - _mean_within(x) - _mean_within(y)).clamp(min=0)
-
-
-def _mean_between(x: Float[Matrix, "n d"], y: Float[Matrix, "m d"]) -> Float[Tensor, ""]:
-    return total(distances(a, b).sum() for a in x.split(BLOCK) for b in y.split(BLOCK)) / (len(x) * len(y))
+    between = total(distances(a, b).sum() for a in x.split(BLOCK) for b in y.split(BLOCK)) / (len(x) * len(y))
+    return (2 * between - _mean_within(x) - _mean_within(y)).clamp(min=0)
 
 
 def _mean_within(x: Float[Matrix, "n d"]) -> Float[Tensor, ""]:

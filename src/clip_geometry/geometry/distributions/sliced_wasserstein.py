@@ -98,7 +98,8 @@ def _parts(
     x, y = image.double() - means[0], text.double() - means[1]
     axes = random_directions(x.shape[1], count, seed).to(x.device)
     parts = axes.split(max(1, PROJECTED // (len(x) + len(y))), dim=1)
-    rest = total(_squared_wasserstein(x @ part, y @ part).sum() for part in parts) / count
+    ordered = (((x @ part).sort(dim=0).values, (y @ part).sort(dim=0).values) for part in parts)
+    rest = total(_squared_wasserstein(*both).sum() for both in ordered) / count
     squares = [rows.square().mean() + mean.square().mean() for rows, mean in ((x, means[0]), (y, means[1]))]
     return (means[0] - means[1]).square().mean(), rest, torch.stack(squares).mean()
 
@@ -127,7 +128,7 @@ def _parts_without_each(
         rests = image.means.new_zeros(image.blocks)
         for part in axes.split(max(1, PROJECTED // (len(image) + len(text))), dim=1):
             without_each = zip(*(_sorted_without_each(each, part) for each in (image, text)), strict=True)
-            rests = rests + torch.stack([_between_quantiles(x, y).sum() for x, y in without_each]) / count
+            rests = rests + torch.stack([_squared_wasserstein(x, y).sum() for x, y in without_each]) / count
         image.shared[key] = (image.means - text.means).square().mean(1), rests
     return image.shared[key]
 
@@ -150,12 +151,7 @@ def random_directions(d: int, count: int, seed: int) -> Float[Tensor, "d l"]:
 
 
 def _squared_wasserstein(x: Float[Tensor, "n l"], y: Float[Tensor, "m l"]) -> Float[Tensor, " l"]:
-    """W₂² of each column: the mean squared difference of the quantile functions."""
-    return _between_quantiles(x.sort(dim=0).values, y.sort(dim=0).values)
-
-
-def _between_quantiles(x: Float[Tensor, "n l"], y: Float[Tensor, "m l"]) -> Float[Tensor, " l"]:
-    """The same of columns in ascending order."""
+    """W₂² of each column, in ascending order: the mean squared difference of the quantile functions."""
     n, m = len(x), len(y)
     if n == m:
         return (x - y).square().mean(0)
