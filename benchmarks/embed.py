@@ -73,12 +73,15 @@ def rate(device, dtype, size):
 def alone(encoder, batch_size):
     """Operations per image, and images per second with pixels already on the device."""
     import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
 
     pixels = torch.zeros(batch_size, 3, *encoder.pixels.size, device=encoder.device)
-    counter = FlopCounterMode(display=False)
-    with counter:
+    counter, fast = FlopCounterMode(display=False), torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # fused attention counts as nothing
+    with counter, sdpa_kernel(SDPBackend.MATH):
         encoder.image_features(pixels[:1])
+    torch.backends.mha.set_fastpath_enabled(fast)
     seconds = [_timed(encoder.device, lambda: encoder.image_features(pixels)) for _ in range(3)]
     return counter.get_total_flops(), batch_size / min(seconds)
 

@@ -8,13 +8,13 @@ on a sample of the rows. The exit status is 1 if a million rows of 512 take ten 
 import argparse
 import json
 import os
-import platform
 import sys
 import time
-from datetime import date
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+
+from contest import _machine
 
 GOAL = 10.0  # seconds, for
 MILLION = {"n": 1_000_000, "d": 512, "k": 100}
@@ -188,13 +188,8 @@ def _words(size):
 def machine():
     import torch
 
-    return {
-        "cpu": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or "no GPU",
-        "cores": os.cpu_count(),
-        "date": date.today().isoformat(),
-        "python": platform.python_version(),
-        "versions": {package: version(package) for package in ("clip-geometry", "torch", "triton")},
-    }
+    found = _machine([]) | {"device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"}
+    return found | {"versions": {package: version(package) for package in ("clip-geometry", "torch", "triton")}}
 
 
 def main():
@@ -219,7 +214,7 @@ def main():
         for products in given.products:
             tune(products, small, device)
         return
-    print(machine()["cpu"])
+    print(machine()["device"])
     rows = [beside(products, small, device) for products in given.products]
     found = [alone(products, large, device, 128 if given.quick else 8192) for products in given.products]
     for row, each in zip(rows, found, strict=True):

@@ -30,12 +30,13 @@ def pages() -> dict[Path, str]:
     sys.path.insert(0, str(site))  # claims.py imports findings.py
     findings, claims = (runpy.run_path(str(site / f"{name}.py")) for name in ("findings", "claims"))
     outputs = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in results}
+    gpu = json.loads((ROOT / "benchmarks/results/gpu/embed.json").read_text(encoding="utf-8"))
     return {
         Path("src/clip_geometry/cli/lists.json"): shipped_lists(),
         Path("src/clip_geometry/__init__.pyi"): stub(),
         Path("docs/measures.md"): measures_page(),
         Path("docs/formats.md"): render(ROOT / "scripts" / "formats.md.j2", formats=formats),
-        Path("docs/performance.md"): render(ROOT / "benchmarks" / "performance.md.j2", outputs=outputs),
+        Path("docs/performance.md"): render(ROOT / "benchmarks" / "performance.md.j2", outputs=outputs, gpu=gpu),
         Path("docs/claims.md"): claims["page"](),
         **{Path("docs/papers") / name: page for name, page in papers.items()},
         **{Path("docs/findings") / name: page for name, page in findings["pages"]().items()},

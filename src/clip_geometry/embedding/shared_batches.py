@@ -62,4 +62,4 @@ def shared_batches(reader: ImageReader, batches: Sequence[range], ahead: int) ->
     try:
         yield shared
     finally:
-        del _memories[id(shared)]
+        del _memories[id(shared)], shared.memory  # a traceback that is kept may hold `shared`

@@ -230,7 +230,7 @@ def _spearman(x: Values, y: Values) -> Values:
     """Along the last axis; 0 where one of them is constant: it orders nothing."""
     x, y = (stats.rankdata(each, axis=-1) - (each.shape[-1] + 1) / 2 for each in (x, y))
     size = np.sqrt((x * x).sum(-1) * (y * y).sum(-1))
-    return np.divide((x * y).sum(-1), size, out=np.zeros_like(size), where=size > 0)
+    return np.divide((x * y).sum(-1), size, out=np.zeros_like(size), where=size != 0)
 
 
 def _by_setting(found: Sequence[Training], keys: Sequence[str]) -> Values:
