@@ -69,6 +69,7 @@ def ids_of(exploration):
     return [item for each in exploration.points.sets.values() for item in each.item_id]
 
 
+@pytest.mark.slow
 def test_it_has_no_faults_on_any_screen(browser, file):
     assert faults_at_every_width(browser, file, axe_at=(1400, 390)) == []
 

@@ -47,6 +47,7 @@ def require_survival(bench, name, share):
     return outcome.status != 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_killed(bench, name):
     choose = random.Random(name)

@@ -13,6 +13,7 @@ from clip_geometry.results import Results
 from clip_geometry.runner import RunFolder
 from support.minilm import minilm
 
+pytestmark = pytest.mark.slow
 LAYERS = (0, 3, 5, 6)
 
 

@@ -250,6 +250,7 @@ def test_where_scikit_learn_stops_early_torch_goes_on(pixels):
     assert found["loss"] < theirs - 1e-3 and found["iterations"] < 50
 
 
+@pytest.mark.slow
 def test_language_distance(data):
     """all-MiniLM-L6-v2 is English only: translations lie almost as far apart as any two captions."""
     transformers = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")

@@ -28,6 +28,7 @@ def test_table_2_has_one_mean_for_both_modalities(coco500):
     assert loss("normalize,center[each]") / raw == pytest.approx(1.69, abs=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:procrustes was fitted on pairs of rank")
 @pytest.mark.parametrize("pipeline", ["normalize,procrustes[text-to-image]", "normalize,center[each]"])
 def test_recorded_held_out_pairs_are_those_of_the_script(coco500, pipeline):

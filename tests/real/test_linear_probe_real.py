@@ -9,6 +9,7 @@ from clip_geometry.evaluators.logistic import Logistic, objective
 from support import oracles_evaluators as oracles
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["float32", "float64"])
 @pytest.mark.parametrize(
     ("scale", "C", "accuracy"), [(1, 1, 0.865), (1, 100, 0.905), (1, 1e4, 0.915), (100, 1e4, 0.905), (1e6, 1, 0.9)]
