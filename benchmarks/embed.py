@@ -86,6 +86,61 @@ def alone(encoder, batch_size):
     return counter.get_total_flops(), batch_size / min(seconds)
 
 
+def parts(models, given):
+    """What an embedding is made of, one by one: a worker's hand-over of pixels by pipe and by shared memory, and the
+    towers with pixels already on the device, as they are and compiled."""
+    import torch
+
+    from clip_geometry.embedding import shared_batches
+    from clip_geometry.encoders import load_encoder, resolve_encoder
+    from clip_geometry.encoders.runtime import DTYPES
+
+    found = {"hand_over": {"shared": hand_over(given.hand_over)}, "alone": []}
+    with patch.object(shared_batches.mmap, "mmap", side_effect=OSError):
+        found["hand_over"]["pipe"] = hand_over(given.hand_over)
+    print("  ".join(f"{how}: {rate:,.0f} images/s from one worker" for how, rate in found["hand_over"].items()))
+    for model in models:
+        encoder = load_encoder(resolve_encoder(model, precision=given.precision))
+        peak = rate(encoder.device, DTYPES[given.precision], given.matmul)
+        for compiled in (False, True):
+            if compiled:
+                encoder.compile()
+            for batch in (given.batch_size, 4 * given.batch_size):
+                pixels = torch.zeros(batch, 3, *encoder.pixels.size, device=encoder.device)
+                warm = _timed(encoder.device, lambda: encoder.image_features(pixels))  # noqa: B023
+                seconds = min(_timed(encoder.device, lambda: encoder.image_features(pixels)) for _ in range(5))  # noqa: B023
+                if not compiled:
+                    operations = alone(encoder, batch)[0]  # compiled ones are not counted
+                speed = operations * batch / seconds
+                row = {"model": model.removeprefix("open_clip:").removesuffix("/fresh"), "compiled": compiled}
+                row |= {"batch": batch, "warm": warm, "per_second": batch / seconds, "share": speed / peak}
+                found["alone"].append(row | {"tflops": speed / 1e12})
+                print("  ".join(f"{key} {value}" for key, value in found["alone"][-1].items()), flush=True)
+    return found
+
+
+def hand_over(count):
+    """Images per second that one worker hands over in batches of 256, 224 × 224, where decoding costs nothing."""
+    import numpy as np
+    from open_clip.transform import PreprocessCfg, image_transform_v2
+    from PIL import Image
+
+    from clip_geometry.embedding.images import ImageReader
+    from clip_geometry.embedding.supply import reading_ahead
+    from clip_geometry.encoders.pixels import halves
+
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (224, 224, 3), dtype=np.uint8))
+    reader = ImageReader(lambda k: image, None, halves(image_transform_v2(PreprocessCfg(size=224), is_train=False)))
+    batches = [range(start, min(start + 256, count)) for start in range(0, count, 256)]
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        with reading_ahead(reader, batches, 1) as read:
+            assert sum(len(batch.index) for batch in read if batch.pixels.any()) == count
+        seconds.append(time.perf_counter() - start)
+    return count / statistics.median(seconds)
+
+
 def _timed(device, function):
     import torch
 
@@ -174,8 +229,10 @@ def main():
     parser.add_argument("--precision", default="bf16" if gpu else "fp32")
     parser.add_argument("--workers", type=int, default=None if gpu else max(1, (os.cpu_count() or 1) - 1))
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--parts", action="store_true", help="only hand-over, and towers alone, also compiled")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     given = parser.parse_args()
+    given.hand_over = 512 if given.quick else 7680
     if given.quick:
         given.models, given.datasets = MODELS[2:], ["scenes"]
         given.images, given.batch_size, given.rounds = 24, 8, 1
@@ -183,6 +240,11 @@ def main():
     machine |= {"device": torch.cuda.get_device_name() if gpu else "CPU", "load": round(os.getloadavg()[0], 2)}
     print(f"{machine['device']}, {machine['cores']} cores, load {machine['load']}, {given.precision}")
     given.matmul = 8192 if gpu else 256 if given.quick else 1536
+    if given.parts:
+        found = parts(given.models, given)
+        if given.json:
+            given.json.write_text(json.dumps({"machine": machine, **found}, indent=1) + "\n")
+        return
     rows = []
     for model in given.models:
         for dataset in given.datasets:

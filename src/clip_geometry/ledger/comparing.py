@@ -63,7 +63,7 @@ class Line:
         return None if value is None else ours.value - value
 
     def agrees(self, ours: Ours, decimals: int | None = None) -> bool:
-        """Whether our value rounds to the printed one, or to that with so many decimals."""
+        """Whether both are equal when rounded to the decimals that were printed, or to `decimals`."""
         printed = self.entry.published
         decimals = printed.decimals if decimals is None else decimals
         return printed.value is not None and round(ours.value, decimals) == round(printed.value, decimals)
