@@ -134,7 +134,7 @@ class RepairTableExperiment(Experiment):
             "data sets": [f"{name} ({n:,} rows, {d} dimensions)" for name, (n, d) in table.sizes.items()],
             "nothing to find in": list(table.controls),
             "skipped": [f"{name}: {why}" for name, why in table.missing.items()],
-            "repairs": len(table.repairs),
+            "repairs": sum(name != "none" for name in table.repairs),
             "splits": f"{config.splits} random halves of the items",
             "seed": config.seed,
         }
