@@ -35,7 +35,6 @@ from matplotlib.figure import Figure
 
 import clip_geometry as cg
 from clip_geometry.experiments.repair_table.figures import draw, short
-from clip_geometry.experiments.repair_table.measuring import MEASURES
 from clip_geometry.experiments.repair_table.summary import summary
 from clip_geometry.experiments.repair_table.table import from_compact
 from clip_geometry.ledger import published, read_recorded
@@ -647,12 +646,11 @@ def repairs_numbers() -> Numbers:
         value = table.values[of, repair, measure]
         return Number(value.change, value.change_error)
 
-    cifar = "CIFAR-10, object names"
     return Numbers(
-        table=table, found=found, titles=MEASURES, best=short(found.best), cifar=cifar,
-        free=[short(name) for name in found.free], kept=[short(name) for name in found.kept],
-        costs={name: change(cifar, name, "ndcg") for name in ("zscore", "quantile")},
-        centered=change("COCO", "zscore[centered]", "cross_r_at_1"),
+        table=table, found=found,
+        free=[short(name) for name in found.free],
+        costs={name: change("CIFAR-10, object names", name, "ndcg") for name in ("zscore", "quantile")},
+        rows=[end(rows for rows, _ in table.sizes.values()) for end in (min, max)],
     )  # fmt: skip
 
 

@@ -147,9 +147,9 @@ def _cell(table: RepairTable, name: str, measure: str) -> str:
 
 
 def tell(table: RepairTable) -> list[str]:
-    """What the table supports, the most important first."""
+    """What the table says: the registered test, what the rules before the table count, and what was examined later."""
     from clip_geometry.experiments.repair_table.summary import summary
 
     found = summary(table)
-    macros = ("free", "gap", "related", "missed", "leader", "ranks", "known", "skipped")
+    macros = ("registered", "free", "missed", "related", "leader", "ranks", "known", "skipped")
     return [said for macro in macros if (said := WORDS(macro, found, short))]

@@ -1,30 +1,32 @@
-"""Which measures of geometry and mixing go with which of retrieval, over the maps of the rows."""
+"""Which measures go with retrieval over the maps of the rows: the registered test, and what was examined after it."""
 
 import itertools
+import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.stats import rankdata, spearmanr
+from scipy.stats import spearmanr
 
+from clip_geometry.experiments.kit.correlation import LEVEL, holm, rank_correlation
 from clip_geometry.experiments.repair_table.measuring import MEASURES
 from clip_geometry.experiments.repair_table.table import RepairTable
 
-TARGETS = ("r_at_1", "cross_r_at_1", "neighbors")
-FEWEST, DRAWS = 5, 2000  # maps, and bootstrap samples of them
+FEWEST = 5  # maps
+
+Ranks = Mapping[str, float]  # map → its mean rank over the sets
 
 
 class Relation(NamedTuple):
-    """The rank correlation of two measures over maps, each map by its mean rank over the sets.
+    """The rank correlation of two measures, or of two groups of measures, over maps.
 
     Attributes:
-        measure: Of geometry or mixing.
-        target: Of retrieval.
-        maps: Number of maps, without none.
+        measure: Of geometry or mixing; "geometry" for the group.
+        target: Of retrieval; "retrieval" for the group.
+        maps: Number of maps.
         rho: Spearman's ρ; positive where a map that is better by the one is better by the other.
         low, high: Its 95% bootstrap interval over maps.
-        p: Of ρ = 0, adjusted by Holm for all relations of the table. Like the interval it takes the maps as
-            independent, which variants of one idea are not.
+        p: Of ρ = 0. Of an examined relation, adjusted by Holm for all of them and the registered one.
     """
 
     measure: str
@@ -41,38 +43,52 @@ class Relation(NamedTuple):
 
     @property
     def sure(self) -> bool:
-        return self.p < 0.05
+        return self.p < LEVEL
 
 
-def relations(table: RepairTable) -> list[Relation]:
-    """Relate every measure of geometry and mixing to `TARGETS`; empty for fewer than five maps."""
+def registered(table: RepairTable) -> Relation | None:
+    """The test that was committed before the table was filled (63977b5): geometry and retrieval by their mean ranks,
+    over all rows that both rank, none among them; None where they rank three or fewer."""
+    both = [table.rankings[group] for group in ("geometry", "retrieval") if group in table.rankings]
+    if len(both) < 2 or len(names := [name for name in both[0].names if name in both[1].names]) <= 3:
+        return None
+    geometry, retrieval = (np.array([each.rank(name) for name in names]) for each in both)
+    found, interval = spearmanr(geometry, retrieval), rank_correlation(geometry, retrieval)
+    numbers = (found.statistic, interval.low, interval.high, found.pvalue)  # pyright: ignore
+    return Relation("geometry", "retrieval", len(names), *map(float, numbers))
+
+
+def examined(table: RepairTable, *, merged: bool = False) -> list[Relation]:
+    """Relate every measure of geometry and mixing to every measure of retrieval: exploratory, as the registered test
+    had been read before. Empty for fewer than five maps.
+
+    Args:
+        table: The table.
+        merged: Average the variants of one idea, such as whitening to 32 and to 64 columns: they are not independent.
+    """
     sources = [name for name, each in MEASURES.items() if each.group in ("geometry", "mixing")]
-    scored = {name: table.scores([name]) for name in (*sources, *TARGETS)}
-    by_measure = {name: dict(zip(of, -ranks.mean(0), strict=True)) if len(ranks) else {}
-                  for name, (of, ranks) in scored.items()}  # fmt: skip
+    targets = [name for name, each in MEASURES.items() if each.group == "retrieval"]
+    by_measure = {name: _mean_ranks(table, name) for name in (*sources, *targets)}
+    by_measure = {name: each for name, each in by_measure.items() if each}  # the sets may have no classes
     maps = [name for name in table.repairs if name != "none" and all(name in each for each in by_measure.values())]
-    if len(maps) < FEWEST:
+    ideas = {name: re.match(r"\w*", name).group() if merged else name for name in maps}  # pyright: ignore
+    if len(set(ideas.values())) < FEWEST:
         return []
-    picks = np.random.default_rng(0).integers(len(maps), size=(DRAWS, len(maps)))
-    values = {measure: np.array([each[name] for name in maps]) for measure, each in by_measure.items()}
-    # ranks as unit vectors, whose products are Spearman's ρ; NaN where a sample is constant
-    ranks = {measure: rankdata(each[picks], axis=-1) - (len(maps) + 1) / 2 for measure, each in values.items()}
-    with np.errstate(invalid="ignore"):
-        drawn = {measure: each / np.linalg.norm(each, axis=-1, keepdims=True) for measure, each in ranks.items()}
+    values = {
+        measure: np.array([np.mean([each[name] for name in maps if ideas[name] == idea])
+                           for idea in dict.fromkeys(ideas.values())])
+        for measure, each in by_measure.items()
+    }  # fmt: skip
     found = []
-    for measure, target in itertools.product(sources, TARGETS):
-        x, y = values[measure], values[target]
-        if np.ptp(x) and np.ptp(y):  # else no map differs from the others
-            low, high = np.nanpercentile((drawn[measure] * drawn[target]).sum(1), [2.5, 97.5])
-            rho, p = spearmanr(x, y)
-            found.append(Relation(measure, target, len(maps), *map(float, (rho, low, high, p))))  # pyright: ignore
-    adjusted = holm(np.array([each.p for each in found]))
-    return [each._replace(p=float(p)) for each, p in zip(found, adjusted, strict=True)]
+    for measure, target in itertools.product(sources, targets):
+        if target in values and np.ptp(values[measure]) and np.ptp(values[target]):  # else no map differs from others
+            related = rank_correlation(values[measure], values[target])
+            found.append(Relation(measure, target, len(values[measure]), *related[:4]))
+    first = registered(table)
+    adjusted = holm(np.array([each.p for each in found] + ([first.p] if first else [])))
+    return [each._replace(p=float(p)) for each, p in zip(found, adjusted[: len(found)], strict=True)]
 
 
-def holm(p: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Return p values adjusted for their number by Holm's method."""
-    order = np.argsort(p)
-    adjusted = np.empty(len(p))
-    adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * (len(p) - np.arange(len(p)))), 1)
-    return adjusted
+def _mean_ranks(table: RepairTable, measure: str) -> Ranks:
+    names, scores = table.scores([measure])
+    return dict(zip(names, -scores.mean(0), strict=True)) if len(scores) else {}

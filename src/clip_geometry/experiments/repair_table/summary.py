@@ -1,4 +1,8 @@
-"""What the table says in numbers, by rule."""
+"""What the table says in numbers, by rules.
+
+The rules for `helping`, `free`, `best`, `registered` and the rankings were committed before the table was filled
+(63977b5). The others were added when its numbers were known: `strict`, `kept`, `missed`, `ahead`, `related`, `ideas`.
+"""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -7,7 +11,7 @@ import numpy as np
 
 from clip_geometry.experiments.repair_table.measuring import MEASURES
 from clip_geometry.experiments.repair_table.ranks import Ranking
-from clip_geometry.experiments.repair_table.relations import Relation, relations
+from clip_geometry.experiments.repair_table.relations import Relation, examined, registered
 from clip_geometry.experiments.repair_table.table import RepairTable
 from clip_geometry.repairs import repairs
 
@@ -34,7 +38,8 @@ class Summary:
         sets: Number of ranked sets.
         count: Number of repairs, without none.
         helping: Repairs that raise recall in the mixed index on more sets than they lower it → on how many.
-        free: Those of them that are worse on no set in any measure of retrieval.
+        free: Those of them that are worse on no set in any measure of retrieval within or across modalities.
+        strict: Those of the free that are worse on no set in any measure of the mixed list either.
         kept: Those of the free that keep the order within each modality and across, so that they cannot cost there.
         missed: Measure of retrieval → the largest fall by a free repair that the test would not have seen on some set.
         best: The free repair, or else any, with the largest mean change, no baseline; "" if none helps.
@@ -43,7 +48,9 @@ class Summary:
         ahead: Baselines without costs that gain more than the best.
         costs: What the best repair makes worse, of all measures.
         rankings: Group → ranking.
-        related: The relations of geometry and mixing to retrieval, over the maps of the rows.
+        registered: The relation of geometry and retrieval.
+        related: The relations of each measure of geometry and mixing to each of retrieval, over the maps of the rows.
+        ideas: The same with the variants of one idea averaged.
         leader: Of geometry, and its costs.
         known: Generated set → the best repair on it, its recall at 1 mixed and that of the known truth.
         missing: Set → why it was skipped.
@@ -53,6 +60,7 @@ class Summary:
     count: int
     helping: dict[str, int]
     free: list[str]
+    strict: list[str]
     kept: list[str]
     missed: dict[str, float]
     best: str
@@ -61,14 +69,18 @@ class Summary:
     ahead: list[str]
     costs: list[Cost]
     rankings: dict[str, Ranking]
+    registered: Relation | None
     related: list[Relation]
+    ideas: list[Relation]
     leader: str
     leader_costs: list[Cost]
     known: dict[str, tuple[str, float, float]]
     missing: dict[str, str]
 
-    def relation(self, measure: str, target: str) -> Relation | None:
-        return next((each for each in self.related if (each.measure, each.target) == (measure, target)), None)
+    def relation(self, measure: str, target: str, among: list[Relation] | None = None) -> Relation | None:
+        """The relation of two measures, among `related` or the given ones."""
+        wanted = (each for each in among or self.related if (each.measure, each.target) == (measure, target))
+        return next(wanted, None)
 
 
 def summary(table: RepairTable) -> Summary:
@@ -76,7 +88,7 @@ def summary(table: RepairTable) -> Summary:
     own = [name for name in names if not (name in repairs and repairs[name].baseline)]
     helping = {name: table.count(name, AIM, "better") for name in names
                if table.count(name, AIM, "better") > table.count(name, AIM, "worse")}  # fmt: skip
-    free = [name for name in helping if not any(table.count(name, measure, "worse") for measure in RETRIEVAL)]
+    free = [name for name in helping if not any(table.count(name, measure, "worse") for measure in APART)]
     gains = {name: _mean_change(table, name, AIM) for name in names if table.over_sets(name, AIM)}
     candidates = [name for name in free if name in own] or [name for name in helping if name in own]
     best = max(candidates, key=lambda name: gains[name], default="")
@@ -91,6 +103,7 @@ def summary(table: RepairTable) -> Summary:
         count=len(names),
         helping=helping,
         free=free,
+        strict=[name for name in free if not any(table.count(name, measure, "worse") for measure in RETRIEVAL)],
         kept=[name for name in free
               if all(abs(each.change) <= SAME for measure in APART for each in table.over_sets(name, measure))],
         missed={measure: max((table.detectable(name, measure) for name in free), default=0.0) for measure in RETRIEVAL},
@@ -100,7 +113,9 @@ def summary(table: RepairTable) -> Summary:
         ahead=[name for name in free if name not in own and best and gains[name] > gains[best]],
         costs=costs(table, best) if best else [],
         rankings=table.rankings,
-        related=relations(table),
+        registered=registered(table),
+        related=examined(table),
+        ideas=examined(table, merged=True),
         leader=leader,
         leader_costs=costs(table, leader) if leader else [],
         known=_known(table, own),

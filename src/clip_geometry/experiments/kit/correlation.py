@@ -1,0 +1,63 @@
+"""Rank correlations over a few units (settings, maps), with an interval and a null, and Holm's correction."""
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+LEVEL = 0.05
+DRAWS, SHUFFLES = 2000, 50_000
+
+Values = NDArray[np.float64]
+
+
+class RankCorrelation(NamedTuple):
+    """Spearman's ρ of two measures over units.
+
+    Attributes:
+        rho: The correlation; 0 if one measure is constant.
+        low, high: Its 95% bootstrap interval over units.
+        p: Two-sided p value of ρ = 0: the share of shuffles of the units with as large a correlation. Like the
+            interval, it takes the units as independent.
+        drawn: The correlation in each bootstrap sample, the same samples for every two measures over as many units.
+    """
+
+    rho: float
+    low: float
+    high: float
+    p: float
+    drawn: Values
+
+
+def spearman(x: Values, y: Values) -> Values:
+    """Spearman's ρ along the last axis; 0 where one of them is constant: it orders nothing."""
+    x, y = (rankdata(each, axis=-1) - (each.shape[-1] + 1) / 2 for each in (x, y))
+    size = np.sqrt((x * x).sum(-1) * (y * y).sum(-1))
+    return np.divide((x * y).sum(-1), size, out=np.zeros_like(size), where=size != 0)
+
+
+def rank_correlation(x: Values, y: Values) -> RankCorrelation:
+    """Correlate two measures of the same units, (units,)."""
+    picks, shuffles = _samples(len(x))
+    drawn = spearman(x[picks], y[picks])
+    low, high = np.quantile(drawn, (LEVEL / 2, 1 - LEVEL / 2))
+    ranks, others = rankdata(x) - (len(x) + 1) / 2, rankdata(y)
+    larger = int((np.abs(others[shuffles] @ ranks) >= abs(others @ ranks)).sum())  # sums of quarters are exact
+    return RankCorrelation(float(spearman(x, y)), float(low), float(high), (1 + larger) / (1 + SHUFFLES), drawn)
+
+
+@cache
+def _samples(n: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Bootstrap samples and shuffles of n units."""
+    rng = np.random.default_rng(0)
+    return rng.integers(n, size=(DRAWS, n)), rng.permuted(np.tile(np.arange(n), (SHUFFLES, 1)), axis=1)
+
+
+def holm(p: Values) -> Values:
+    """Return p values adjusted for their number by Holm's method."""
+    order = np.argsort(p)
+    adjusted = np.empty(len(p))
+    adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * (len(p) - np.arange(len(p)))), 1)
+    return adjusted
