@@ -13,27 +13,28 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-from findings import DOCS, INK, Number, numbers_of, over, panels, wrapped
+from findings import DOCS, INK, ROOT, Number, numbers_of, over, panels, wrapped
 from matplotlib.figure import Figure
 
 from clip_geometry.config import read_yaml
+from clip_geometry.experiments.kit import correlation
+from clip_geometry.experiments.kit.correlation import RankCorrelation
 from clip_geometry.experiments.train_clip.interventions import (
     CONFIDENCE,
     FACTORS,
     GAPS,
     TASKS,
-    VERDICTS,
     Claim,
     Judged,
-    Predicted,
     Training,
     claims,
+    counted,
     holm,
     in_grid,
     interval,
     judge,
     over_settings,
-    predict,
+    related,
     trainings,
 )
 from clip_geometry.ledger import read_recorded
@@ -56,6 +57,7 @@ FACTOR = {
     "class_captions": "{:.0%} − {:.0%} class captions",
 }  # fmt: skip
 FLOOR = 0.01  # recall from which on centering could cost as much as counts
+COLD = "ClipLoss at 0.02"
 ZERO_SHOT, GAP = "zero_shot.top_1 both tested", "modality_gap both last"
 SHORT = {
     "modality_gap": "distance of the means", "relative_modality_gap": "relative gap",
@@ -102,8 +104,11 @@ def judged() -> tuple[Judged, ...]:
 
 
 @cache
-def predicted() -> dict[tuple[str, str], Predicted]:
-    return {(gap, task): predict(recorded(), gap, task) for gap, task in product(GAPS, TASKS)}
+def ranked() -> dict[tuple[str, str], RankCorrelation]:
+    """(measure of the gap, task) → their rank correlation over settings, with p adjusted for all of them by Holm."""
+    found = {(gap, task): related(recorded(), gap, task) for gap, task in product(GAPS, TASKS)}
+    adjusted = correlation.holm(np.array([each.p for each in found.values()]))
+    return {key: each._replace(p=float(p)) for (key, each), p in zip(found.items(), adjusted, strict=True)}
 
 
 # --- added after the runs: the registered verdicts are those of `judged`
@@ -198,7 +203,7 @@ def page() -> str:
         seeds=sorted({each.seed for each in recorded()}),
         judged=judged(),
         of={each.claim.name: each for each in judged()},
-        counts={v: sum(each.verdict == v for each in judged()) for v in VERDICTS},
+        counts=counted(judged()),
         kinds=Counter(each.claim.test.kind for each in judged()),
         sensitivity=sensitivity(),
         other=sum(
@@ -208,8 +213,7 @@ def page() -> str:
         centering=centering(),
         settings=len(settings()),
         together=together,
-        fragile=[each for each in judged() if not each.survives],
-        predicted=predicted(),
+        ranked=ranked(),
         gaps=GAPS,
         tasks=TASKS,
         temperature=numbers_of("gap-and-temperature"),
@@ -220,21 +224,36 @@ def page() -> str:
         "bounds": bounds,
         "subject": subject,
         "floor": FLOOR,
-        "r2": r2,
+        "rank": rank,
         "short": short,
         "tested": tested,
         "without": without,
         "steps": STEPS,
     }
     words["by_chance"] = fixed(len(settings()) * (1 - CONFIDENCE), 1)
+    words["chance"] = f"{(1 - CONFIDENCE) / 2:.1%}"
     words["expected"] = fixed(len(judged()) * (1 - CONFIDENCE) / 2, 1)
     probe = "modality_separability.logistic_regression.cross_validated both last"
     mixed = {"objective": "ClipLoss at 0.2", "noise": 0.0}
     others = [each.values[probe] for each in in_grid(recorded()) if not mixed.items() <= vars(each).items()]
     words["apart"] = (over(others), mean(probe, **mixed))
-    words["ilisi"] = "ilisi both last"
+    narrow = [each.values[GAP] for each in in_grid(recorded()) if each.objective == COLD and each.dimension == 16]
+    words["spread"] = (min(narrow), max(narrow))
+    cosine = "average_cosine image {}".format
+    words["cosine"] = SimpleNamespace(**{state: mean(cosine(state), objective=COLD) for state in ("first", "last")})
+    words["data"] = data()
+    words["mixed"] = compared("ilisi both last", "modality_gap both last", TASKS[4])
     words["accuracy"] = [fixed(end(accuracies), 2) for end in (min, max)]
     return wrapped(render(TEMPLATE, n=numbers, **words))
+
+
+def data() -> SimpleNamespace:
+    """Number of scenes that every training shares, and the sampling error that intervals over seeds leave out."""
+    config = read_yaml(ROOT / "configs" / f"{RUN}.yaml")
+    trained, tested = config["data"]["size"], config["tested"]["size"]
+    accuracy = mean(ZERO_SHOT).value
+    error = (accuracy * (1 - accuracy) / tested) ** 0.5
+    return SimpleNamespace(trained=trained, tested=tested, accuracy=fixed(accuracy, 2), error=fixed(error, 3))
 
 
 def settings() -> list[tuple[object, ...]]:
@@ -282,10 +301,30 @@ def bounds(mean: float, low: float, high: float) -> str:
     return "{} [{}, {}]".format(*(fixed(value, decimals) for value in (mean, low, high)))
 
 
-def r2(each: Predicted) -> str:
-    """In bold where it is above its null value."""
-    text = f"{fixed(each.r2, 2)} [{fixed(max(each.low, -9.99), 2)}, {fixed(each.high, 2)}]"
-    return f"**{text}**" if each.low > max(each.null, 0) else text
+def rank(each: RankCorrelation) -> str:
+    """In bold where it holds after Holm's correction."""
+    text = "{} [{}, {}]".format(*(fixed(value, 2) for value in each[:3]))
+    return f"**{text}**" if each.p < correlation.LEVEL else text
+
+
+def compared(one: str, other: str, task: str) -> SimpleNamespace:
+    """Two measures and a task: their correlations, by how much that of `one` is larger, and that of `other` with clean
+    and with swapped captions only."""
+    pair = [ranked()[key, task] for key in (one, other)]
+    difference = np.abs(pair[0].drawn) - np.abs(pair[1].drawn)
+    low, high = np.quantile(difference, ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2))
+    tasks = [mean(task, **dict(zip(FACTORS, each, strict=True))).value for each in settings()]
+    return SimpleNamespace(
+        one=rank(pair[0]),
+        other=rank(pair[1]),
+        more="{} [{}, {}]".format(*(fixed(v, 2) for v in (abs(pair[0].rho) - abs(pair[1].rho), low, high))),
+        floor=sum(value < FLOOR for value in tasks),
+        by_noise=[
+            "{} [{}, {}]".format(*(fixed(v, 2) for v in related(chosen, other, task)[:3]))
+            for share in sorted({each.noise for each in recorded()})
+            if (chosen := [each for each in recorded() if each.noise == share])
+        ],
+    )
 
 
 def mean(key: str, **where: object) -> Number:
@@ -322,17 +361,17 @@ def settings_figure() -> Figure:
 
 
 @styled
-def prediction_figure() -> Figure:
-    """R² of every measure for every task."""
+def ranks_figure() -> Figure:
+    """Rank correlation of every measure with every task."""
     figure, (axes,) = panels(height=3.9)
-    values = np.array([[predicted()[gap, task].r2 for task in TASKS] for gap in GAPS])
-    order = np.argsort(-values.mean(1), kind="stable")
-    axes.imshow(values[order].clip(0, 1), cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    values = np.array([[ranked()[gap, task].rho for task in TASKS] for gap in GAPS])
+    order = np.argsort(-np.abs(values).mean(1), kind="stable")
+    axes.imshow(np.abs(values[order]), cmap="Blues", vmin=0, vmax=1, aspect="auto")
     for (row, column), value in np.ndenumerate(values[order]):
-        each = predicted()[GAPS[order[row]], TASKS[column]]
-        weight = "bold" if each.low > max(each.null, 0) else "normal"
-        color = "white" if value > 0.6 else INK
-        axes.text(column, row, fixed(value, 2), ha="center", va="center", fontsize=7, color=color, fontweight=weight)
+        sure = ranked()[GAPS[order[row]], TASKS[column]].p < correlation.LEVEL
+        color = "white" if abs(value) > 0.6 else INK
+        axes.text(column, row, fixed(value, 2), ha="center", va="center", fontsize=7, color=color,
+                  fontweight="bold" if sure else "normal")  # fmt: skip
     axes.set_xticks(range(len(TASKS)), [short(task).replace(" → ", "\n→ ") for task in TASKS])
     axes.set_yticks(range(len(GAPS)), [short(GAPS[k]) for k in order])
     axes.grid(visible=False)
@@ -340,7 +379,7 @@ def prediction_figure() -> Figure:
     return figure
 
 
-FIGURES = {"claims-settings": settings_figure, "claims-prediction": prediction_figure}
+FIGURES = {"claims-settings": settings_figure, "claims-ranks": ranks_figure}
 
 
 def draw_all(folder: Path) -> None:

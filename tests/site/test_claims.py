@@ -5,7 +5,9 @@ import runpy
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from clip_geometry.experiments.train_clip.interventions import claims
 
@@ -31,6 +33,87 @@ def test_the_page_in_docs_is_what_the_records_say(site):
     assert {re.sub(r"[*\\]", "", row[-2]) for row in rows} == {"holds", "does not hold", "tie"}
     for path in re.findall(r"\b(?:configs|scripts|src|docs)/[\w/.]+\.(?:yaml|py|jsonl)", page):
         assert (ROOT / path).exists(), path
+
+
+def test_claims_of_papers_and_of_this_project_are_counted_apart(site):
+    page = " ".join((ROOT / "docs" / "claims.md").read_text(encoding="utf-8").split())
+    sources = re.findall(r"\| (?:[^|]*(?:arXiv|JMLR|this project)[^|]*) \|", page)
+    own = sum("this project" in each for each in sources)
+    assert (len(sources), own) == (len(claims()), 1)
+    verdicts = [each.verdict for each in site["judged"]() if each.claim.published]
+    holds, fails, ties = (verdicts.count(verdict) for verdict in ("holds", "does not hold", "tie"))
+    assert page.startswith(f"# Published claims, by intervention {len(sources) - own} published claims about ")
+    assert f"{holds} hold and {fails} do not hold here" in page and f"{ties} stay open" in page
+    assert "One claim of this project, counted apart, does not hold." in page
+
+
+def test_holm_is_shown_for_both_verdicts(site):
+    """Against the p values by hand: two-sided, as either verdict could have come out, in steps over all claims."""
+    page = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
+    by_p = {}
+    for each in site["judged"]():
+        values, claim = list(each.effects.values()), each.claim
+        wanted = {"above": "greater", "below": "less", "equal": ""}[claim.expects]
+        if claim.expects == "equal":
+            sides = [
+                stats.ttest_1samp(values, sign * claim.smallest, alternative=side).pvalue
+                for sign, side in ((-1, "greater"), (1, "less"))
+            ]
+            p = 2 * max(sides)  # both means lie within the bounds
+        else:
+            sign = 1 if claim.expects == "above" else -1
+            holds = stats.ttest_1samp(values, claim.bound, alternative=wanted).pvalue
+            against = "less" if wanted == "greater" else "greater"
+            fails = stats.ttest_1samp(values, claim.bound + sign * claim.smallest, alternative=against).pvalue
+            p = min(1, 2 * min(holds, fails))
+        assert each.p == pytest.approx(p)
+        by_p[p] = each
+    kept = []
+    for k, p in enumerate(sorted(by_p)):
+        if p > 0.05 / (len(by_p) - k):
+            break
+        kept.append(by_p[p].verdict)
+    assert len(by_p) == len(claims()) and (kept.count("holds"), kept.count("does not hold")) == (3, 2)
+    for verdict in ("holds", "does not hold"):
+        assert page.count(f"**{verdict}**\\*") == kept.count(verdict)
+    joined = " ".join(page.split())
+    assert "(Holm), 3 hold and 2 do not." in joined and "3 of the 9 that hold, 2 of the 6 that do not." in joined
+
+
+def test_rank_correlations_over_settings_are_scipys(site):
+    gap, task = "modality_gap both last", "retrieval[mixed].image_to_text.r_at_10 both tested"
+    by_setting = {}
+    for each in site["recorded"]():
+        if each.class_captions == 0.75:
+            by_setting.setdefault(each.setting, []).append([each.values[key] for key in (gap, "ilisi both last", task)])
+    assert len(by_setting) == 16 and all(len(each) == 4 for each in by_setting.values())
+    x, other, y = np.round(np.mean(list(by_setting.values()), axis=1), 9).T
+    assert (y < 0.01).sum() == 10  # most settings are at the floor
+    for key, column in ((gap, x), ("ilisi both last", other)):
+        found, expected = site["ranked"]()[key, task], stats.spearmanr(column, y)
+        assert found.rho == pytest.approx(expected.statistic, abs=1e-12)
+        assert found.low < found.rho < found.high and found.p < 0.01
+    gaps = site["ranked"]()[gap, task]
+    assert gaps.rho == pytest.approx(-0.89, abs=0.005) and (gaps.low, gaps.high) == pytest.approx(
+        (-0.96, -0.69), abs=0.02
+    )
+    page = " ".join((ROOT / "docs" / "claims.md").read_text(encoding="utf-8").split())
+    assert f"the distance of the means has ρ = {site['rank'](gaps).strip('*')}" in page
+    assert "not the distance of the means" not in page and "Exploratory" in page
+    sure = sum(each.p < 0.05 for each in site["ranked"]().values())
+    assert len(site["ranked"]()) == 90 and page.split("## Which measure")[1].count("| **") == sure
+
+
+def test_what_the_page_says_about_seeds_and_scenes(site):
+    """Sentences of the template that no number carries."""
+    judged = {each.claim.name: each for each in site["judged"]()}
+    together = site["holm"](site["judged"]())
+    assert min(judged["mismatched-pairs"].effects.values()) > 0 and "mismatched-pairs" in together
+    assert not {"closing-and-accuracy", "closing-and-retrieval"} & together
+    page = " ".join((ROOT / "docs" / "claims.md").read_text(encoding="utf-8").split())
+    assert "no interval on this page includes what other scenes would change" in page
+    assert "neither other settings nor other scenes" in page
+    assert site["data"]().error == f"{(0.1824 * 0.8176 / 1000) ** 0.5:.3f}"
 
 
 def test_the_grid_is_crossed_with_seeds(site):
@@ -73,4 +156,4 @@ def test_what_was_added_by_hand(site):
 
 def test_the_figures_are_drawn(site, tmp_path):
     site["draw_all"](tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"claims-settings.svg", "claims-prediction.svg"}
+    assert {path.name for path in tmp_path.iterdir()} == {"claims-settings.svg", "claims-ranks.svg"}

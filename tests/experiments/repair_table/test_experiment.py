@@ -191,8 +191,9 @@ def test_a_difference_within_the_error_is_no_help():
      (0.1, "a better geometry goes with worse retrieval"), (0.0, "no relation of geometry and retrieval is shown")],
 )  # fmt: skip
 def test_the_registered_relation_is_told_first_and_by_rule(effect, said):
-    scattered = {f"pca({k})": {"isoscore": 0.05 * (3 * k % 8)} for k in range(1, 8)} if not effect else {}
-    effects = {f"pca({k})": {"gap": effect * k, "r_at_1": 0.1 * k} | scattered.get(f"pca({k})", {}) for k in range(1, 8)}
+    effects = {f"pca({k})": {"gap": effect * k, "r_at_1": 0.1 * k} for k in range(1, 8)}
+    if not effect:
+        effects = {name: each | {"isoscore": 0.05 * (3 * k % 8)} for k, (name, each) in enumerate(effects.items(), 1)}
     first, *others = tell(made(effects))
     assert first.startswith("By the test written before the table was filled, ") and said in first
     assert any("Exploratory: of " in each and "(Holm)" in each for each in others)

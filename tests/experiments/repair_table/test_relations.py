@@ -99,7 +99,8 @@ def test_holm_counts_every_measure_of_retrieval_and_the_registered_relation():
 
 
 def test_variants_of_one_idea_count_once():
-    columns, of = planted([f"{name}({k})" for name in ("pca", "center", "whiten", "conceptor", "ridge") for k in (1, 2)])
+    ideas = ("pca", "center", "whiten", "conceptor", "ridge")
+    columns, of = planted([f"{name}({k})" for name in ideas for k in (1, 2)])
     (found,) = (each for each in examined(of, merged=True) if each.target == "r_at_1")
     gap, recall = (rankdata(columns[key]).reshape(5, 2).mean(1) for key in ("gap", "r_at_1"))
     assert found.maps == 5 and found.rho == pytest.approx(-spearmanr(gap, recall).statistic)

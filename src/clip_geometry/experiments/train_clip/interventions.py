@@ -1,9 +1,9 @@
-"""Published claims tested by a grid of trainings, and which measure of the gap predicts which task.
+"""Claims tested by a grid of trainings, and which measure of the gap goes with which task.
 
 The unit is the seed: a test gives a number for each seed, over all settings of the grid, and the interval is Student's
 over the seeds, since trainings of one seed share their first weights and the order of their batches. It covers other
-seeds of these settings, not other settings. Contrasts are between trainings that differ in one thing; relations are
-over trainings that differ in several.
+seeds of these settings, neither other settings nor other scenes, which all seeds share. Contrasts are between
+trainings that differ in one thing; relations are over trainings that differ in several.
 """
 
 import math
@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 from scipy import stats
 
 from clip_geometry.config import Config, read_yaml, validate
+from clip_geometry.experiments.kit import correlation
 from clip_geometry.experiments.kit.clip_training import ZERO_SHOT
+from clip_geometry.experiments.kit.correlation import RankCorrelation, Values, rank_correlation, spearman
 from clip_geometry.experiments.train_clip.figures import words
 from clip_geometry.registry import InputError
 
@@ -42,9 +43,7 @@ TASKS = (
     "retrieval.image_to_text.r_at_10 both tested", "retrieval.text_to_image.r_at_10 both tested",
     "retrieval[mixed].image_to_text.r_at_10 both tested", "retrieval[mixed].text_to_image.r_at_10 both tested",
 )  # fmt: skip
-DRAWS = 1000  # of settings, behind an interval of R², and of shuffles behind its null value
-
-Values = NDArray[np.float64]
+DRAWS = 1000  # of settings, behind the interval of a relation
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class ClaimTest(Config):
 
 
 class Claim(Config):
-    """A published claim, with the test that decides it."""
+    """A claim of a paper or of this project, with the test that decides it."""
 
     name: str
     says: str
@@ -88,6 +87,11 @@ class Claim(Config):
     expects: Literal["above", "below", "equal"]
     bound: float = 0.0
     smallest: float = Field(ge=0)
+
+    @property
+    def published(self) -> bool:
+        """Whether a paper made it; others are of this project and counted apart."""
+        return not self.source.startswith("this project")
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,7 @@ class Judged:
         high: Upper end of the interval.
         verdict: holds, does not hold or tie.
         without: Seed → the verdict of the other seeds.
-        p: Of no effect in the claimed direction, or for "equal" of a difference that counts.
+        p: Two-sided: below 0.05 where the interval excludes the bound on the claimed side, or every effect that counts.
     """
 
     claim: Claim
@@ -205,7 +209,7 @@ def _relation(test: ClaimTest, found: Sequence[Training], of: str = "") -> float
     for each in found:
         key = tuple(getattr(each, name) for name in test.within)
         strata.setdefault(key, []).append((each.values[of or test.of], each.values[test.with_]))
-    return _mean(float(_spearman(*np.transpose(pairs))) for pairs in strata.values())
+    return _mean(float(spearman(*np.transpose(pairs))) for pairs in strata.values())
 
 
 def over_settings(test: ClaimTest, found: Sequence[Training], *, draws: int = DRAWS) -> tuple[float, float]:
@@ -219,18 +223,11 @@ def over_settings(test: ClaimTest, found: Sequence[Training], *, draws: int = DR
         numbers = _by_setting(stratum, (test.of, test.than or test.of, test.with_))
         rows = rng.integers(numbers.shape[1], size=(draws, numbers.shape[1]))
         of, than, task = np.swapaxes(numbers[:, rows], -1, -2)  # (draws, seeds, settings)
-        drawn.append((_spearman(of, task), _spearman(than, task)))
+        drawn.append((spearman(of, task), spearman(than, task)))
     of, than = np.mean(drawn, axis=0)
     effect = np.abs(of) - np.abs(than) if test.kind == "stronger" else of
     low, high = np.quantile(effect.mean(-1), ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2))
     return float(low), float(high)
-
-
-def _spearman(x: Values, y: Values) -> Values:
-    """Along the last axis; 0 where one of them is constant: it orders nothing."""
-    x, y = (stats.rankdata(each, axis=-1) - (each.shape[-1] + 1) / 2 for each in (x, y))
-    size = np.sqrt((x * x).sum(-1) * (y * y).sum(-1))
-    return np.divide((x * y).sum(-1), size, out=np.zeros_like(size), where=size != 0)
 
 
 def _by_setting(found: Sequence[Training], keys: Sequence[str]) -> Values:
@@ -283,11 +280,15 @@ def verdict(claim: Claim, values: Sequence[float]) -> str:
 
 
 def p_value(claim: Claim, values: Sequence[float]) -> float:
-    """One-sided, of the claimed direction; for equality the larger of both one-sided tests against `smallest`."""
+    """Twice the smaller p of both verdicts that `verdict` can give: that the claim holds, and that it does not."""
     centered = np.asarray(values) - claim.bound
     if claim.expects == "equal":
-        return max(_one_sided(claim.smallest - centered), _one_sided(claim.smallest + centered))
-    return _one_sided(-centered if claim.expects == "below" else centered)
+        above, below = claim.smallest + centered, claim.smallest - centered
+        sides = max(_one_sided(above), _one_sided(below)), min(_one_sided(-above), _one_sided(-below))
+    else:
+        centered = -centered if claim.expects == "below" else centered
+        sides = _one_sided(centered), _one_sided(claim.smallest - centered)
+    return min(1.0, 2 * min(sides))
 
 
 def _one_sided(values: Values) -> float:
@@ -309,13 +310,10 @@ def judge(claim: Claim, found: Sequence[Training]) -> Judged:
 
 
 def holm(judged: Sequence[Judged]) -> set[str]:
-    """Names of the claims that hold also where all are tested together at 5% (Holm)."""
-    kept: set[str] = set()
-    for k, each in enumerate(sorted(judged, key=lambda each: each.p)):
-        if each.p > (1 - CONFIDENCE) / (len(judged) - k):
-            break
-        kept.add(each.claim.name)
-    return {each.claim.name for each in judged if each.verdict == "holds"} & kept
+    """Names of the claims whose verdict, holds or does not hold, stays where all are tested together at 5% (Holm)."""
+    adjusted = correlation.holm(np.array([each.p for each in judged]))
+    return {each.claim.name for each, p in zip(judged, adjusted, strict=True)
+            if each.verdict != "tie" and p < 1 - CONFIDENCE}  # fmt: skip
 
 
 def summary(rows: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -326,58 +324,24 @@ def summary(rows: Iterable[Mapping[str, Any]]) -> list[str]:
             judged.append(judge(claim, found))
     if not judged:
         return []
-    counts = [sum(each.verdict == kind for each in judged) for kind in VERDICTS]
     seeds = max(len(each.effects) for each in judged)
-    return [words("verdicts", counts, seeds), *(words("judged", each) for each in judged)]
+    return [words("verdicts", counted(judged), seeds), *(words("judged", each) for each in judged)]
 
 
-# --- which measure of the gap predicts which task
+def counted(judged: Sequence[Judged]) -> dict[bool, dict[str, int]]:
+    """Published or not → verdict → number of claims."""
+    return {
+        published: {kind: sum(each.claim.published == published and each.verdict == kind for each in judged)
+                    for kind in VERDICTS}
+        for published in (True, False)
+    }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Predicted:
-    """R² of a task from a measure, for settings that the line was not fitted on. low, high: 95% over draws of settings;
-    null: the 95% quantile where the settings of the measure are shuffled."""
-
-    measure: str
-    task: str
-    r2: float
-    low: float
-    high: float
-    null: float
+# --- exploratory: which measure of the gap goes with which task
 
 
-def predict(found: Sequence[Training], measure: str, task: str, *, draws: int = DRAWS, seed: int = 0) -> Predicted:
-    """R² of a straight line, leaving one setting out with all of its seeds; below 0 if worse than the mean. Of the
-    seeds that every setting has."""
-    x, y = _by_setting(in_grid(found), (measure, task))
-    rng, once = np.random.default_rng(seed), np.ones(len(x))
-    drawn = rng.multinomial(len(x), once / len(x), size=draws).astype(float)
-    low, high = np.nanquantile(_r2(_sums(x, y), drawn), ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2))
-    mixed = rng.permuted(np.tile(np.arange(len(x)), (draws, 1)), axis=1)
-    null = np.quantile(_r2(_sums(x[mixed], np.broadcast_to(y, (draws, *y.shape))), once), CONFIDENCE)
-    return Predicted(measure, task, float(_r2(_sums(x, y), once)), float(low), float(high), float(null))
-
-
-def _sums(x: Values, y: Values) -> Values:
-    """(…, settings, 6): what a line and its errors need of the (…, settings, seeds) rows."""
-    parts = (np.ones_like(x), x, y, x * x, x * y, y * y)
-    return np.stack([each.sum(-1) for each in parts], axis=-1)
-
-
-def _r2(sums: Values, counts: Values) -> Values:
-    """1 − errors of the lines over errors of the means, both fitted on all settings but one.
-
-    Args:
-        sums: (…, settings, 6).
-        counts: (…, settings), how often each setting was drawn; it is left out as often.
-    """
-    weighted = sums * counts[..., None]
-    n, sx, sy, sxx, sxy, _ = np.moveaxis(weighted.sum(-2, keepdims=True) - weighted, -1, 0)
-    k, x, y, xx, xy, yy = np.moveaxis(weighted, -1, 0)
-    with np.errstate(divide="ignore", invalid="ignore"):  # one setting alone is drawn: not a number
-        spread = sxx - sx**2 / n
-        slope = np.where(spread > 1e-12 * sxx, (sxy - sx * sy / n) / spread, 0.0)
-        start, mean = (sy - slope * sx) / n, sy / n
-        errors = yy - 2 * (start * y + slope * xy) + k * start**2 + 2 * start * slope * x + slope**2 * xx
-        return 1 - errors.sum(-1) / (yy - 2 * mean * y + k * mean**2).sum(-1)
+def related(found: Sequence[Training], measure: str, task: str) -> RankCorrelation:
+    """The rank correlation over the settings of the grid, each by the mean of its seeds. Ranks, because most settings
+    are at the floor of search in an index of both modalities, where a straight line fits only its first steps."""
+    x, y = _by_setting(in_grid(found), (measure, task)).mean(-1).round(9)  # equal means are ties on every machine
+    return rank_correlation(x, y)
