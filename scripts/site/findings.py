@@ -15,7 +15,8 @@ docs/findings/records/ has rows of three runs, written by scripts/record_run.py 
 - configs/rudman2024/stability.yaml: {measure: stability.bias, dataset: [Gaussian, heavy-tailed],
   at.estimator: [isoscore, "isoscore[unbiased]"]}
 the whole table of configs/repairs.yaml (record_run.py --table), and the output of scripts/held_out_pairs.py,
-scripts/class_means.py and scripts/predicted_cone.py with --json.
+scripts/class_means.py and scripts/predicted_cone.py with --json. predicted_cone_outside.jsonl was typed from
+a report of the project's outside test.
 """
 
 import argparse
@@ -32,6 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from scipy.stats import binomtest, fisher_exact
 
 import clip_geometry as cg
 from clip_geometry.experiments.repair_table.figures import draw, short
@@ -39,7 +41,7 @@ from clip_geometry.experiments.repair_table.summary import summary
 from clip_geometry.experiments.repair_table.table import from_compact
 from clip_geometry.ledger import published, read_recorded
 from clip_geometry.ledger.comparing import flat, matches
-from clip_geometry.report.numbers import plus_minus
+from clip_geometry.report.numbers import fixed, plus_minus
 from clip_geometry.report.style import DOTTED, IMAGE, INK, MARKER, MATCHING, NEUTRAL, SECOND, TEXT, save_figure, styled
 from clip_geometry.report.words import render
 
@@ -330,24 +332,37 @@ def predicted_numbers() -> Numbers:
             return False
         return abs(row["predicted"] - row["measured"]) <= 0.05 + errors * row["deviation"] / row["seeds"] ** 0.5
 
+    def share(hits: int, n: int) -> str:
+        """`16 of 20 (95% interval 0.56 to 0.94)`, by Clopper and Pearson."""
+        interval = binomtest(hits, n).proportion_ci()
+        return f"{hits} of {n} (95% interval {fixed(interval.low, 2)} to {fixed(interval.high, 2)})"
+
+    ((outside, _),) = rows_of("findings/records")["predicted_cone_outside"]
     names = {"held_out": "measured after the last change", "looked_at": "whose misses changed the rules",
              "development": "that the rules were worked out on"}  # fmt: skip
     groups = {group: [row for row in rows if row["group"] == group] for group in names}
     measured = np.array([row["measured"] for row in rows])
     constant = max((int((abs(measured - each) <= 0.05).sum()) for each in measured), default=0)
     below = [row for row in rows if row["measured"] < 0.9]
-    errors = [abs(row["predicted"] - row["measured"]) for row in rows if row["predicted"] is not None]
     return Numbers(
         rows=sorted(rows, key=lambda row: row["measured"]), names=names, groups=groups,
         within={group: sum(map(within, chosen)) for group, chosen in groups.items()},
         settled={group: sum(within(row, 2) for row in chosen) for group, chosen in groups.items()},
         constant=constant, below=len(below), low=sum(map(within, below)),
-        median=float(np.median(errors)), first=rows[0], families={row["architecture"]: family(row) for row in rows},
-        planned=sum(map(len, json.loads((ROOT / "scripts" / "predicted_cone.json").read_text("utf-8")).values())),
+        first=rows[0], families={row["architecture"]: family(row) for row in rows},
+        listed=json.loads((ROOT / "scripts" / "predicted_cone.json").read_text("utf-8")),
+        outside_test=outside,
+        shares=[share(sum(map(within, groups["held_out"])), len(groups["held_out"])),
+                share(outside["within"], outside["architectures"])],
+        differ=float(fisher_exact([[sum(map(within, groups["held_out"])), outside["within"]],
+                                   [sum(not within(row) for row in groups["held_out"]),
+                                    outside["architectures"] - outside["within"]]]).pvalue),  # pyright: ignore
         least=min(row["inputs"] for row in rows if row["predicted"] is not None),
         most=max(row["inputs"] for row in rows if row["predicted"] is not None),
         unruled=[row for row in rows if row["predicted"] is None],
         outside=[row for row in rows if not within(row) and row["predicted"] is not None],
+        worst=max((row for row in rows if row["predicted"] is not None),
+                  key=lambda row: abs(row["predicted"] - row["measured"])),
     )  # fmt: skip
 
 

@@ -82,6 +82,7 @@ def predicted_cone(
     moments. Fresh batch norm in eval mode is the identity. The model gives the order of its operations and the
     statistics of its parameters. Moments over few channels scatter, so those of layers of at most 512 channels are
     taken over as many draws of Gaussian values; the result is the mean over `draws` of all layers, with its deviation.
+    It misses many architectures (docs/findings/predicted-cone.md): measure the fresh model where it matters.
 
     Args:
         architecture: A model of timm, or of open_clip as `open_clip:NAME`.
