@@ -356,7 +356,7 @@ def predicted_numbers() -> Numbers:
                 share(outside["within"], outside["architectures"])],
         differ=float(fisher_exact([[sum(map(within, groups["held_out"])), outside["within"]],
                                    [sum(not within(row) for row in groups["held_out"]),
-                                    outside["architectures"] - outside["within"]]]).pvalue),  # pyright: ignore
+                                    outside["architectures"] - outside["within"]]]).pvalue),
         least=min(row["inputs"] for row in rows if row["predicted"] is not None),
         most=max(row["inputs"] for row in rows if row["predicted"] is not None),
         unruled=[row for row in rows if row["predicted"] is None],

@@ -20,7 +20,7 @@ def correlation(value, arm="clip", modality="image"):
 def told(*rows, seeds=3):
     """(what agrees, what does not), "" for none, where all seeds have the same values."""
     found = train_clip_findings([{**row, "seed": seed} for row in rows for seed in range(seeds)])
-    return tuple(next((each for each in found if each.startswith(head)), "") for head in ("Agrees", "Does not agree"))
+    return tuple(next((each for each in found if each.startswith(head)), "") for head in ("Agrees", "Disagrees"))
 
 
 def test_without_rows_nothing_is_claimed():

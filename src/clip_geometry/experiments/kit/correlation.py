@@ -10,7 +10,7 @@ from scipy.stats import rankdata
 LEVEL = 0.05
 DRAWS, SHUFFLES = 2000, 50_000
 
-Values = NDArray[np.float64]
+Values = NDArray[np.floating]
 
 
 class RankCorrelation(NamedTuple):
