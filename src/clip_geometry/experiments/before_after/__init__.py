@@ -79,7 +79,7 @@ class BeforeAfterConfig(MapsConfig):
     ROLES: ClassVar = ("pairs", "scored")
     SCORED: ClassVar = ("scored",)
 
-    maps: tuple[Line, ...] = Field(min_length=1)
+    maps: tuple[Line, ...] = Field(min_length=1)  # pyright: ignore[reportIncompatibleVariableOverride]
     scored: Source
     pairs: Source
     prompt: str | None = None
