@@ -26,12 +26,17 @@ class IStarTrainer(Trainer):
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         if not model.training:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        # Trainer divides the loss by the number of accumulated batches, unless it passes num_items_in_batch: it then
+        # leaves that to the model, and classifiers ignore the number. Both terms are divided here, the task's by items
+        share = penalty_share = 1.0
+        if num_items_in_batch is not None:
+            share = self._get_num_items_in_batch([inputs], self.args.device) / num_items_in_batch
+            penalty_share = 1 / self.current_gradient_accumulation_steps
         inputs = {**inputs, "output_hidden_states": True}
-        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        loss, outputs = super().compute_loss(model, inputs, True)  # the mean over this batch
         penalty = self.istar(list(outputs.hidden_states[1:]), inputs["attention_mask"])
-        if self.model_accepts_loss_kwargs and num_items_in_batch is not None:
-            penalty = penalty / self.current_gradient_accumulation_steps  # in all other cases, Trainer divides
-        return (loss + penalty, outputs) if return_outputs else loss + penalty
+        loss = share * loss + penalty_share * penalty
+        return (loss, outputs) if return_outputs else loss
 
     def states(self, model, examples):
         """Yields (states of all layers, mask) of each batch, without dropout."""

@@ -32,6 +32,9 @@ def main() -> None:
         found = cg.retrieval(rows["image"], rows["text"], k=10, index="mixed")["image.same_modality_at_10"]
         gap, score = cg.modality_gap(rows["image"], rows["text"]), cg.isoscore(rows["image"], unbiased=True)
         print(f"{steps:50} gap {gap:.3f}, IsoScore {score:.3f}, images among the ten nearest to an image {found:.0%}")
+    repair = cg.make_repair("posterior").fit(cg.MixedIndex.of(other, "pairs").known())  # of scores, not of rows
+    found = cg.search_index(cg.MixedIndex.of(test, "pairs"), repair)
+    print(f"calibrated score: images among the ten nearest to an image {found['own_share.image'].value:.0%}")
     for language, prompt in LANGUAGES.items():  # image tower of scenes-trained, text tower of scenes-multilingual
         names = embedded(tower, language, prompt=prompt, language=language)["text"]
         right = cg.zero_shot(test["image"].vectors, test["image"].labels, names.vectors[names.labels.argsort()])

@@ -270,7 +270,8 @@ def test_warnings_of_others_look_as_they_do(cli, sets, monkeypatch):
     [
         (["normalise", "image.npy"], "unknown pipeline step 'normalise'; did you mean 'normalize'"),
         (["", "image.npy"], "the pipeline is empty, so there is nothing to fit"),
-        (["whiten", "image.npy"], "'whiten' lacks k: write whiten(k)"),
+        (["cluster_center", "image.npy"], "'cluster_center' lacks k: write cluster_center(k, seed=0)"),
+        (["whiten(0)", "image.npy"], "k of whiten = 0; expected a whole number from 1 on, or None for all directions"),
         (["whiten(7)", "image.npy"], "whiten(7) needs 7 directions, but the 40 rows it is fitted on span only 6"),
         (["whiten(3)", "both.npz"], "write whiten(3)[pooled] for one fit"),
         (["whiten(3)[text]", "image.npy"], "whiten(3)[text] is to be fitted on text rows, but image.npy holds image"),

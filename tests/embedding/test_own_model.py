@@ -132,6 +132,32 @@ def test_an_open_clip_model_gives_the_rows_of_the_registered_encoder(tmp_path):
     assert {key: facts[key] for key in same} == {key: named["encoder"][key] for key in same}
 
 
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float64])
+def test_inputs_have_the_precision_of_the_model(kind):
+    """A preprocess gives float32 pixels, and a tokenizer may give floats, whatever the weights are."""
+    exact, model = Both(), Both().to(kind)
+    flat, parts = (lambda picture: pixels_of([picture])[0]), {"image": model.image, "text": model.text}
+    sets = embed(parts, data(), preprocess=flat, tokenizer=letters_of)
+    for modality, rows in (("image", exact.image(pixels_of(pictures()))), ("text", exact.text(letters_of(TEXTS)))):
+        assert sets[modality].vectors.dtype == np.float32
+        error = np.abs(sets[modality].vectors - rows.detach().numpy()).max() / rows.abs().max().item()
+        assert error < 4 * max(torch.finfo(kind).eps, 1e-6), modality  # of the weights, the inputs and the result
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_an_open_clip_model_of_low_precision(kind):
+    """open_clip's conversion leaves the norms, the positional embeddings and the first parameters in float32."""
+    encoder = cg.load_encoder(cg.resolve_encoder("scenes-clip/fresh", seed=3), device="cpu")
+    options = {"preprocess": encoder.transform, "tokenizer": encoder.tokenizer}
+    exact = embed(encoder.model, data(), **options)
+    open_clip.model.convert_weights_to_lp(encoder.model, kind)
+    assert {each.dtype for each in encoder.model.parameters()} == {torch.float32, kind}
+    sets = embed(encoder.model, data(), **options)
+    for modality, rows in sets.items():
+        cosines = (cg.Normalize().transform(rows.vectors) * cg.Normalize().transform(exact[modality].vectors)).sum(1)
+        assert cosines.min() > 0.99, modality
+
+
 def test_a_module_of_tensors_with_its_preprocess_or_tokenizer():
     image, text = nn.Sequential(nn.Flatten(), nn.Linear(360, 4)), nn.EmbeddingBag(60, 4)
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GroupKFold, cross_val_score
 
 import clip_geometry as cg
 from clip_geometry.config import read_yaml
@@ -116,6 +118,25 @@ def test_the_multilingual_tower_knows_them_by_prompts_in_its_languages(unseen):
         right = zero_shot("mclip:shipped/scenes-multilingual", prompt, language, labels, image)
         assert right[seen].mean() >= 0.9 * own[seen].mean(), language
         assert right[~seen].mean() >= 0.7, language  # .86 to .99 of 496
+
+
+def test_languages_form_no_clusters_and_a_probe_tells_them_apart():
+    """The numbers of the caveat of `language_silhouette`: the silhouette does not see what a linear probe sees."""
+    encoder = cg.load_encoder(cg.resolve_encoder("mclip:shipped/scenes-multilingual"), "cpu")
+    sets = []
+    for language in PROMPTS:
+        text = cg.load_dataset(cg.resolve_dataset("scenes", split="test", size=300, language=language)).text
+        assert text is not None
+        sets.append(encoder.text_features(encoder.tokenize([text.load(k) for k in range(300)])))
+    rows = torch.nn.functional.normalize(torch.cat(sets), dim=1)
+    language, item = np.repeat(range(4), 300), np.tile(np.arange(300), 4)
+    caveat = cg.measures["language_silhouette"].caveat
+    said = re.search(r"silhouette is (−\S+), and a linear probe names the language of (\d+)% .* \(chance 25%\)", caveat)
+    assert said
+    assert cg.silhouette(rows, language) == pytest.approx(float(said[1].replace("−", "-")), abs=5e-4)  # as printed
+    probe = LogisticRegression(C=1e3, max_iter=2000)
+    right = cross_val_score(probe, rows.numpy(), language, groups=item, cv=GroupKFold(5)).mean()
+    assert right == pytest.approx(int(said[2]) / 100, abs=0.02)  # 1,200 captions: a standard error of 0.008
 
 
 def test_an_unknown_model_is_refused():

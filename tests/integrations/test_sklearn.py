@@ -57,12 +57,16 @@ CHECKED = [PipelineTransformer(), PipelineTransformer("scale(2),center"), Pipeli
 
 @parametrize_with_checks(
     CHECKED,
-    expected_failed_checks=lambda _: dict.fromkeys(
-        ("check_estimators_dtypes", "check_dtype_object"),
-        "Integers and objects are more often labels, tokens or quantized rows than embeddings: an error everywhere.",
-    ),
+    expected_failed_checks=lambda _: {
+        **dict.fromkeys(
+            ("check_estimators_dtypes", "check_dtype_object"),
+            "Integers and objects are more often labels, tokens or quantized rows than embeddings: an error here.",
+        ),
+        "check_do_not_raise_errors_in_init_or_set_params": "A search has to stop at invalid steps.",
+    },
     xfail_strict=True,
 )
+@pytest.mark.filterwarnings("ignore:InputError occurred during set_params")  # likewise
 def test_the_checks_of_scikit_learn(estimator, check):
     check(estimator)
 
@@ -218,6 +222,15 @@ def test_a_search_over_pipelines(routed, stacked):
     assert search.best_params_ == {"steps": STEPS}
     assert search.best_score_ > 0.8 > search.cv_results_["mean_test_score"][0]
     assert search.score(x, modality=modality, item=item) == pytest.approx(search.best_score_, abs=0.1)
+
+
+@pytest.mark.parametrize("step", ["whiten(0)", "pca(-1)[pooled]", "all_but_the_top(1.5)"])
+def test_a_search_stops_at_steps_that_no_rows_allow(routed, stacked, step):
+    """For an error in `fit`, it would record the score nan and go on with a warning."""
+    x, modality, item = stacked
+    search = GridSearchCV(PipelineTransformer(), {"steps": ["normalize", step]}, scoring=scorer("average_cosine"))
+    with pytest.raises(InputError, match=r"k of .*; expected a whole number"):
+        search.fit(x, modality=modality, item=item)
 
 
 def test_nested_cross_validation(routed, stacked):

@@ -95,14 +95,13 @@ def test_the_sample_behind_c_0_is_another_one_in_every_epoch(example, tmp_path):
     assert len({frozenset(drawn) for drawn in seen}) == 3
 
 
-@pytest.mark.parametrize("accumulated", [1, 2])
-def test_lambda_0_is_the_plain_trainer_bit_for_bit(example, tmp_path, accumulated):
+def test_lambda_0_is_the_plain_trainer_bit_for_bit(example, tmp_path):
     """With dropout: the sample behind C_0 must not use up random numbers."""
     from transformers import Trainer
 
     found = []
     for kind, lambda_ in ((Trainer, None), (example["IStarTrainer"], 0)):
-        training = trainer(kind, tmp_path, lambda_=lambda_, gradient_accumulation_steps=accumulated)  # sets the seed
+        training = trainer(kind, tmp_path, lambda_=lambda_)  # sets the seed
         loss = training.train().training_loss
         found.append((loss, torch.cat([value.flatten() for value in training.model.state_dict().values()])))
     assert found[0][0] == found[1][0]
@@ -118,30 +117,81 @@ def test_lambda_decides_on_isotropy(example, tmp_path):
     assert 2 * scores[-1.0] < scores[0.0] < scores[1.0] / 2
 
 
-@pytest.mark.parametrize("accumulated", [1, 2])
-def test_a_step_takes_the_mean_of_the_penalties_of_accumulated_batches(example, tmp_path, accumulated):
-    """A step of gradient descent, with λ so large that the loss of the task does not count."""
-    calm = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    before, bert, lr, lambda_ = model(**calm), model(**calm), 1e-7, 1e5
-    options = {"optim": "sgd", "learning_rate": lr, "lr_scheduler_type": "constant", "max_grad_norm": 0}
-    options |= {"per_device_train_batch_size": 2 // accumulated, "gradient_accumulation_steps": accumulated}
-    training = trainer(
-        example["IStarTrainer"], tmp_path, examples=2, bert=bert, lambda_=lambda_, num_train_epochs=1, **options
-    )
-    training.train()
+CALM = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+RATE = 1e-2
+SGD = {"optim": "sgd", "learning_rate": RATE, "lr_scheduler_type": "constant", "max_grad_norm": 0}
+
+
+def gradients(network, data, batches, lambda_, istar_of):
+    """The gradient of the mean task loss of all rows, and of the mean penalty of the batches."""
+    whole = {name: torch.stack([each[name] for each in data]) for name in data[0]}
     istar = IStar(lambda_)
-    istar.running.covariance = training.istar.running.covariance
-    batches = [training.train_dataset] if accumulated == 1 else [[each] for each in training.train_dataset]
+    istar.running.covariance = istar_of.running.covariance
+    task = network(**whole).loss
+    penalty = 0.0
     for batch in batches:
         given = {name: torch.stack([each[name] for each in batch]) for name in batch[0]}
-        hidden = before(**given, output_hidden_states=True).hidden_states[1:]
-        (istar(list(hidden), given["attention_mask"]) / accumulated).backward()
-    weights = [each.get_parameter("bert.encoder.layer.0.output.dense.weight") for each in (before, bert)]
-    # before it was set to 1 (transformers 5.2), accelerate divided the whole loss once more
-    divided = training.accelerator.gradient_accumulation_steps
-    moved, gradient = (weights[0] - weights[1]).detach() * divided / lr, weights[0].grad
-    assert gradient is not None
-    assert float((moved - gradient).norm() / gradient.norm()) < 0.01
+        hidden = network(**given, output_hidden_states=True).hidden_states[1:]
+        penalty = penalty + istar(list(hidden), given["attention_mask"]) / len(batches)
+    weights = list(network.parameters())
+    found = (torch.autograd.grad(each, weights, allow_unused=True, materialize_grads=True) for each in (task, penalty))
+    return [torch.cat([each.flatten() for each in several]) for several in found]
+
+
+@pytest.mark.parametrize("size", [8, 6], ids=["even", "last batch smaller"])
+@pytest.mark.parametrize("accumulated", [1, 2, 4])
+def test_a_step_weighs_task_and_penalty_alike_for_every_accumulation(example, tmp_path, accumulated, size):
+    """A step of gradient descent is the gradient of the mean loss of its rows and of the mean penalty of its batches.
+
+    Both weights come from a regression of the step on the two gradients, 1 and 1 where it holds.
+    """
+    before, bert, lambda_ = model(**CALM), model(**CALM), 3.0
+    options = {"per_device_train_batch_size": 8 // accumulated, "gradient_accumulation_steps": accumulated}
+    training = trainer(
+        example["IStarTrainer"],
+        tmp_path,
+        examples=size,
+        bert=bert,
+        lambda_=lambda_,
+        num_train_epochs=1,
+        **SGD,
+        **options,
+    )
+    batches, original = [], training.compute_loss
+
+    def recorded(network, inputs, *rest, **more):
+        batches.append([dict(zip(inputs, row, strict=True)) for row in zip(*inputs.values(), strict=True)])
+        return original(network, inputs, *rest, **more)
+
+    training.compute_loss = recorded
+    training.train()
+    assert sum(map(len, batches)) == size and len(batches) == -(-size * accumulated // 8)
+    rows = [row for batch in batches for row in batch]
+    task, penalty = gradients(before, rows, batches, lambda_, training.istar)
+    moved = torch.cat([(a - b).detach().flatten() for a, b in zip(before.parameters(), bert.parameters(), strict=True)])
+    weights = torch.linalg.lstsq(torch.stack([task, penalty], dim=1).double(), moved.double()[:, None] / RATE).solution
+    assert weights.flatten().tolist() == pytest.approx([1, 1], abs=1e-3)  # float32 steps of 1e-2 times a gradient
+
+
+def test_tokens_count_alike_in_batches_of_different_lengths(example, tmp_path):
+    """A causal language model divides by the tokens of all accumulated batches, and so does the plain Trainer."""
+    from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+
+    data = [
+        {**each, "labels": each["input_ids"].masked_fill(each["attention_mask"] == 0, -100)} for each in sequences(8)
+    ]
+    arguments = TrainingArguments(
+        str(tmp_path), **QUIET, **SGD, num_train_epochs=1, per_device_train_batch_size=2, gradient_accumulation_steps=4
+    )
+    found = []
+    for kind, penalty in ((Trainer, {}), (example["IStarTrainer"], {"lambda_": 0})):
+        torch.manual_seed(0)
+        network = LlamaForCausalLM(LlamaConfig(**SIZE, num_key_value_heads=2, use_cache=False))
+        before = torch.cat([each.detach().flatten() for each in network.parameters()])
+        kind(network, arguments, train_dataset=data, **penalty).train()
+        found.append(torch.cat([each.detach().flatten() for each in network.parameters()]) - before)
+    assert found[0].norm() > 0
+    assert float((found[1] - found[0]).norm() / found[0].norm()) < 1e-4  # the order of float32 products
 
 
 def test_evaluation_is_that_of_the_plain_trainer(example, tmp_path):

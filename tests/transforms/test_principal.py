@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import pdist
+from sklearn.base import clone
 from sklearn.decomposition import PCA as SklearnPCA
 
 from clip_geometry.registry import InputError
-from clip_geometry.transforms import PCA, AllButTheTop, Whiten
+from clip_geometry.transforms import PCA, AllButTheTop, FittedPipeline, Pipeline, Whiten
 from clip_geometry.transforms.principal import principal_axes
 from support.clouds import CLOUDS, cone, rotation
 
@@ -68,6 +70,49 @@ def test_k_above_the_rank_is_an_error(make):
     PCA(8, center=False).fit(x)
     with pytest.raises(InputError, match=r"pca\(9\) needs 9 directions, but the 8 rows it is fitted on span only 8"):
         PCA(9, center=False).fit(x)
+
+
+@pytest.mark.parametrize("n", [5, 12, 60])
+@pytest.mark.parametrize("make", [Whiten, PCA])
+def test_by_default_all_directions_are_kept(make, n):
+    """min(n − 1, d) of them: scikit-learn's whitening and components for n > d, and distances kept by PCA for any n."""
+    x = cone(n, 12, np.random.default_rng(n))
+    fitted = make().fit(x)
+    k = min(n - 1, 12)
+    assert fitted.components_.shape == (k, 12)
+    assert np.array_equal(fitted.transform(x), make(k).fit(x).transform(x))
+    if make is PCA:
+        assert np.allclose(pdist(fitted.transform(x)), pdist(x), rtol=1e-9)
+    else:
+        assert np.allclose(np.cov(fitted.transform(x).T), np.eye(k), atol=1e-9)
+    if n > 12:
+        theirs = SklearnPCA(whiten=make is Whiten, svd_solver="full").fit(x)
+        assert up_to_signs(fitted.transform(x), theirs.transform(x), 1e-9)
+
+
+@pytest.mark.parametrize(("d", "k"), [(3, 1), (99, 1), (300, 3), (512, 5), (768, 8)])
+def test_by_default_a_hundredth_of_the_directions_is_removed(d, k):
+    """Mu & Viswanath 2018: D of about d/100, 3 for their word2vec of 300 dimensions."""
+    x = np.random.default_rng(0).normal(size=(20, d))
+    assert AllButTheTop().fit(x).components_.shape == (k, d)
+    assert np.array_equal(AllButTheTop().fit_transform(x), AllButTheTop(k).fit_transform(x))
+
+
+@pytest.mark.parametrize("make", [Whiten, PCA, AllButTheTop])
+def test_defaults_in_pipelines_copies_and_files(make, tmp_path):
+    rows = {"image": cone(40, 6, np.random.default_rng(0)), "text": cone(40, 6, np.random.default_rng(1))}
+    fitted = Pipeline(f"{make.name}[pooled]").fit(rows)
+    alone = clone(make()).fit(np.concatenate([rows["image"], rows["text"]]))
+    fitted.save(tmp_path / "map.safetensors")
+    for each in (fitted, FittedPipeline.load(tmp_path / "map.safetensors")):
+        assert np.allclose(each.transform(rows)["text"], alone.transform(rows["text"]), atol=1e-12)
+    assert repr(make()) == f"{make.__name__}()" and make().get_params()["k"] is None
+
+
+@pytest.mark.parametrize("make", [Whiten, PCA, AllButTheTop])
+def test_equal_rows_have_no_direction_by_default_either(make):
+    with pytest.raises(InputError, match=r"\(1\) needs 1 direction, but the 6 rows it is fitted on span only 0; they"):
+        make().fit(np.tile(np.arange(4.0), (6, 1)))
 
 
 def test_removing_all_directions_is_an_error():

@@ -37,6 +37,10 @@ def test_strings_and_lists_are_the_same():
         ),
         ("least_squares(1e-6)", Step("least_squares", None, (("rcond", 1e-6),)), "least_squares(rcond=1e-06)"),
         ("least_squares(rcond=none)", Step("least_squares"), "least_squares"),
+        ("whiten()[pooled]", Step("whiten", "pooled"), "whiten[pooled]"),
+        ("pca(none)", Step("pca"), "pca"),
+        ("pca(center=false)", Step("pca", None, (("center", False),)), "pca(center=false)"),
+        ("mutual_neighbors(k=3)", Step("mutual_neighbors", None, (("k", 3),)), "mutual_neighbors(3)"),
     ],
 )  # fmt: skip
 def test_steps_round_trip(text, step, written):
@@ -55,7 +59,7 @@ def test_commas_inside_parentheses_do_not_split():
 
 def test_usage_is_what_may_be_written():
     assert usage("normalize") == "normalize"
-    assert usage("pca") == "pca(k, center=true)"
+    assert usage("pca") == "pca(k=none, center=true)"
     assert usage("least_squares") == "least_squares(rcond=none)"
 
 
@@ -79,12 +83,17 @@ def test_usage_is_what_may_be_written():
         ("center(image)", r"center takes no parameters, but 'center\(image\)' was given"),
         ("center[a][b]", "is not of the form name, name"),
         ("center[pooled](3)", "is not of the form name, name"),
-        ("whiten", r"'whiten' lacks k: write whiten\(k\) with a value for it"),
-        ("whiten()", "lacks k"),
-        ("pca(center=false)", r"lacks k: write pca\(k, center=true\)"),
+        ("scale", r"'scale' lacks factor: write scale\(factor\) with a value for it"),
+        ("cluster_center()", "lacks k"),
+        ("cluster_center(seed=1)", r"lacks k: write cluster_center\(k, seed=0\)"),
         ("whiten(x)", r"k of pipeline step 'whiten\(x\)' is 'x'; expected a whole number"),
         ("whiten(1.5)", "is '1.5'; expected a whole number"),
-        ("whiten(0)", "k of whiten = 0; expected a whole number from 1 on"),
+        ("whiten(0)", "k of whiten = 0; expected a whole number from 1 on, or None for all directions"),
+        ("pca(-2)", "k of pca = -2; expected a whole number from 1 on, or None for all directions"),
+        (
+            "all_but_the_top(0)",
+            "k of all_but_the_top = 0; expected a whole number from 1 on, or None for a hundredth of the dimension",
+        ),
         ("whiten(kk=3)", "has the unknown parameter 'kk'; did you mean 'k'"),
         ("pca(3, centre=no)", "has the unknown parameter 'centre'; did you mean 'center'"),
         ("procrustes(foo=1)", "has the unknown parameter 'foo'; procrustes takes completion"),

@@ -1,6 +1,7 @@
 """All transforms: scikit-learn's conventions, and what normalize and center do."""
 
 import inspect
+import re
 import subprocess
 import sys
 
@@ -259,6 +260,18 @@ def test_a_search_of_scikit_learn_sets_parameters_by_name(x):
     assert repr(PCA(3).set_params(center=False)) == "PCA(k=3, center=False)"
     with pytest.raises(InputError, match="pca has no parameter 'ks'; known are k, center"):
         PCA(3).set_params(ks=4)
+
+
+@pytest.mark.parametrize("k", [0, -1, 1.5, "two", True])
+@pytest.mark.parametrize("make", [Whiten, PCA, AllButTheTop, ClusterCenter])
+def test_a_search_stops_at_a_k_that_no_rows_have(make, k, x):
+    """For an error in `fit`, it would record the score nan and go on with a warning."""
+    labels, chain = np.arange(30) % 2, make_pipeline(make(1), LogisticRegression())
+    name = make.name.replace("_", "")
+    message = f"k of {make.name} = {k!r}; expected a whole number from 1 on"
+    with pytest.raises(InputError, match=re.escape(message)):
+        GridSearchCV(chain, {f"{name}__k": [k, 2]}, cv=3).fit(x, labels)
+    assert chain[0].k == 1  # what was refused leaves no trace
 
 
 def test_measuring_does_not_import_scikit_learn():

@@ -59,7 +59,8 @@ def print_list(what: str, name: str | None) -> None:
         begins = re.compile(re.escape(name) + r"(?!\w)")
         blocks = [by_name[name]] if name in by_name else [by_name[each] for each in by_name if begins.match(each)]
         if not blocks:
-            raise unknown(what.removesuffix("s"), name, by_name, f"clip-geometry list {what}")
+            names = [each.partition("(")[0] for each in by_name]
+            raise unknown(what.removesuffix("s"), name, names, f"clip-geometry list {what}")
     for number, (head, *parts) in enumerate(blocks):
         if number and parts:
             out.print()

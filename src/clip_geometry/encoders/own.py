@@ -92,9 +92,11 @@ def own_encoder(
     if revision is None and keyed:
         revision = _revision(parts, name, preprocess, tokenizer)
     modules = [each for part in parts if (each := _module(part)) is not None]
-    kind = next((value.dtype for module in modules for value in module.parameters()), None)
+    kinds = filter(None, map(_dtype, modules))
     config = OwnConfig(
-        model=f"own:{printable(name)[:200]}", revision=str(revision or ""), precision=PRECISIONS.get(kind, "fp32")
+        model=f"own:{printable(name)[:200]}",
+        revision=str(revision or ""),
+        precision=PRECISIONS.get(next(kinds, None), "fp32"),
     )
     return OwnEncoder(config, towers, modules, preprocess, tokenizer, model)
 
@@ -138,6 +140,13 @@ def _module(part: Any) -> nn.Module | None:
     part = _inner(part)
     owner = getattr(part, "__self__", part)
     return owner if isinstance(owner, nn.Module) else None
+
+
+def _dtype(module: nn.Module) -> torch.dtype | None:
+    """What a module computes in: the dtype of its first linear or convolutional layer. OpenAI's CLIP and open_clip keep
+    other parameters, the first ones among them, in float32."""
+    weights = (getattr(each, "weight", None) for each in module.modules() if not isinstance(each, nn.Embedding))
+    return next((w.dtype for w in weights if isinstance(w, Tensor) and w.ndim > 1 and w.is_floating_point()), None)
 
 
 def _name(part: Any) -> str:
@@ -209,6 +218,8 @@ class OwnEncoder(Encoder):
         self._preprocess, self._tokenizer = preprocess, tokenizer
         tensors = (value for module in modules for value in (*module.parameters(), *module.buffers()))
         self.device = next((value.device for value in tensors), torch.device("cpu"))
+        modules_of = {modality: _module(tower) for modality, tower in towers.items()}
+        self._dtypes = {modality: module and _dtype(module) for modality, module in modules_of.items()}
         self._dim: dict[str, int] = {}
         self._revision = config.revision
 
@@ -248,11 +259,16 @@ class OwnEncoder(Encoder):
         return Tokens((inputs, len(given)), truncated)
 
     def image_features(self, pixels: Any) -> Tensor:
-        return self._rows("image", pixels if self.takes_images else pixels.to(self.device), len(pixels))
+        return self._rows("image", pixels if self.takes_images else self._placed("image", pixels), len(pixels))
 
     def text_features(self, tokens: Tokens) -> Tensor:
         inputs, count = tokens.inputs
-        return self._rows("text", inputs.to(self.device) if hasattr(inputs, "to") else inputs, count)
+        return self._rows("text", self._placed("text", inputs) if hasattr(inputs, "to") else inputs, count)
+
+    def _placed(self, modality: str, inputs: Any) -> Any:
+        """The inputs on the device of the model, floating-point tensors in the precision of its weights."""
+        placed, dtype = inputs.to(self.device), self._dtypes[modality]
+        return placed.to(dtype) if dtype and isinstance(placed, Tensor) and placed.is_floating_point() else placed
 
     def _rows(self, modality: str, batch: Any, count: int) -> Tensor:
         try:

@@ -60,6 +60,11 @@ class PipelineTransformer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
     def __init__(self, steps: str | Sequence[str | Step] = "normalize"):
         self.steps = steps
 
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name; raise InputError for invalid steps, so that a search stops at them."""
+        _ = Pipeline(params.get("steps", ()))
+        return super().set_params(**params)
+
     def fit(self, X: Any, y: Any = None, *, modality: Any = None, item: Any = None) -> Self:
         """Fit all steps.
 

@@ -155,11 +155,21 @@ class Transform:
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters by name; raise InputError for a name that is none."""
-        for name, value in params.items():
-            if name not in (known := self.get_params()):
-                raise InputError(f"{self.name} has no parameter {name!r}; known are {', '.join(known) or 'none'}")
-            setattr(self, name, value)
+        """Set parameters by name; raise InputError, and change nothing, for unknown names and for invalid values.
+
+        A search of scikit-learn calls it before each fit and stops at its errors; for an error in `fit`, it records
+        the score nan and goes on.
+        """
+        before = self.get_params()
+        for name in params:
+            if name not in before:
+                raise InputError(f"{self.name} has no parameter {name!r}; known are {', '.join(before) or 'none'}")
+        vars(self).update(params)
+        try:
+            self.check()
+        except Exception:
+            vars(self).update(before)
+            raise
         return self
 
     def __repr__(self) -> str:

@@ -4,6 +4,7 @@ The axes come from the rows themselves: forming the covariance would square the 
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -47,30 +48,36 @@ def principal_axes(x: Rows, *, center: bool) -> PrincipalAxes:
 class _Components(Transform):
     """The first k principal axes, learned."""
 
+    default: ClassVar = "all directions"  # what k = None stands for
     mean_: np.ndarray
     components_: np.ndarray
     rank_: int
 
-    def __init__(self, k: int):
+    def __init__(self, k: int | None = None):
         self.k = k
 
     def check(self) -> None:
-        whole_number(self.k, f"k of {self.name}")
+        if self.k is not None:
+            whole_number(self.k, f"k of {self.name}", of=f", or None for {self.default}")
+
+    def _default_k(self, dimension: int, rank: int) -> int:
+        return max(rank, 1)
 
     def _learn_axes(self, x: Rows, *, center: bool = True) -> np.ndarray:
         """Set the attributes and return the variances of the k components, (k,)."""
         found = principal_axes(x, center=center)
-        if self.k > found.rank:
+        k = self._default_k(x.shape[1], found.rank) if self.k is None else int(self.k)
+        if k > found.rank:
             if found.rank:
                 advice = f"take k up to {found.rank}" + (" or fit it on more rows" if found.rank < x.shape[1] else "")
             else:
                 advice = "1 sample has no spread" if len(x) == 1 else "they are all equal"
             raise InputError(
-                f"{self.name}({self.k}) needs {self.k} directions, but the {len(x)} rows it is fitted on span only "
+                f"{self.name}({k}) needs {k} direction{'s' * (k > 1)}, but the {len(x)} rows it is fitted on span only "
                 f"{found.rank}; {advice}"
             )
-        self.mean_, self.components_, self.rank_ = found.mean, found.axes[: self.k], found.rank
-        return found.singular_values[: self.k] ** 2 / max(len(x) - 1, 1)
+        self.mean_, self.components_, self.rank_ = found.mean, found.axes[:k], found.rank
+        return found.singular_values[:k] ** 2 / max(len(x) - 1, 1)
 
 
 @register
@@ -81,7 +88,8 @@ class PCA(_Components):
     without centering, 0.644 with it. Unlike scikit-learn's PCA, it lets the caller choose.
 
     Args:
-        k: Number of components, at most the rank of the fitting set; more is an InputError.
+        k: Number of components, at most the rank of the fitting set; more is an InputError. None, the default, keeps
+            all of them, as scikit-learn's PCA does: up to min(n − 1, d) of n rows in d dimensions.
         center: Whether to subtract the mean.
 
     Attributes:
@@ -103,11 +111,11 @@ class PCA(_Components):
 
     name = "pca"
     mixes = True
-    summary = "keeps the first k principal components; center=false: those about the origin"
+    summary = "keeps the first k principal components, by default all; center=false: those about the origin"
     formula = "(w − μ) V_k"
     explained_variance_: np.ndarray
 
-    def __init__(self, k: int, center: bool = True):
+    def __init__(self, k: int | None = None, center: bool = True):
         self.k = k
         self.center = center
 
@@ -133,7 +141,9 @@ class Whiten(_Components):
     PCA whitening (Su et al. 2021), not ZCA, which would rotate back by U_kᵀ.
 
     Args:
-        k: Number of components, at most the rank of the fitting set; more is an InputError.
+        k: Number of components, at most the rank of the fitting set; more is an InputError. None, the default, whitens
+            all of them, up to min(n − 1, d) of n rows in d dimensions. The last ones are then mostly noise, raised to
+            the variance of the first; with n ≤ d all rows of the fitting set become equally far apart.
 
     Attributes:
         mean_: (d,).
@@ -153,7 +163,7 @@ class Whiten(_Components):
 
     name = "whiten"
     mixes = True
-    summary = "keeps the first k principal components, each with variance 1"
+    summary = "keeps the first k principal components, by default all, each with variance 1"
     formula = "(w − μ) U_k diag(s_k)^(−1/2), C = U diag(s) Uᵀ"
     explained_variance_: np.ndarray
 
@@ -176,7 +186,8 @@ class AllButTheTop(_Components):
     becomes zero; the two differ by one constant vector.
 
     Args:
-        k: Number of components to remove, below the rank of the fitting set; more is an InputError.
+        k: Number of components to remove, below the rank of the fitting set; more is an InputError. None, the default,
+            is the authors' rule of thumb of d/100 components, rounded, and at least one.
 
     Attributes:
         mean_: (d,).
@@ -193,14 +204,18 @@ class AllButTheTop(_Components):
     """
 
     name = "all_but_the_top"
-    summary = "removes the mean and the first k principal components"
+    summary = "removes the mean and the first k principal components, by default d/100"
     formula = "(w − μ)(I − V_k V_kᵀ)"
+    default = "a hundredth of the dimension, at least 1"
+
+    def _default_k(self, dimension: int, rank: int) -> int:
+        return max(round(dimension / 100), 1)
 
     def _learn(self, x: Rows) -> None:
         self._learn_axes(x)
-        if self.k == self.rank_:
+        if (k := len(self.components_)) == self.rank_:
             raise InputError(
-                f"{self.name}({self.k}) removes all {self.k} directions in which the {len(x)} rows differ; "
+                f"{self.name}({k}) removes all {k} directions in which the {len(x)} rows differ; "
                 f"what is left of their {x.shape[1]} feature(s) is rounding; take a smaller k"
             )
 

@@ -39,7 +39,7 @@ class Step:
     def __str__(self) -> str:
         signature = _signature(self.name)
         written = [
-            _text(value) if signature[key].default is inspect.Parameter.empty else f"{key}={_text(value)}"
+            _text(value) if key == "k" or signature[key].default is inspect.Parameter.empty else f"{key}={_text(value)}"
             for key, value in self.parameters
         ]
         values, scope = f"({', '.join(written)})" if written else "", f"[{self.scope}]" if self.scope else ""

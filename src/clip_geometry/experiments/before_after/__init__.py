@@ -1,4 +1,4 @@
-"""The same pairs before and after maps: their geometry, retrieval and zero-shot accuracy."""
+"""The same pairs before and after maps and repairs: their geometry, retrieval and zero-shot accuracy."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -12,13 +12,15 @@ from pydantic import Field, field_validator, model_validator
 from clip_geometry.config import validate
 from clip_geometry.data.base import DatasetConfig
 from clip_geometry.experiments.kit.base import Cell, Model, Source, experiments
-from clip_geometry.experiments.kit.maps import MapConfig, MapsConfig, MapsExperiment, moved
+from clip_geometry.experiments.kit.maps import MapConfig, MapsConfig, MapsExperiment, Sets, moved
 from clip_geometry.experiments.kit.stored import StoredConfig
+from clip_geometry.measuring.provenance import origin_of
 from clip_geometry.measuring.sets import named
 from clip_geometry.registry import InputError
-from clip_geometry.results import Row
+from clip_geometry.results import Record, Row
 
 if TYPE_CHECKING:
+    from clip_geometry.repairs import Repair
     from clip_geometry.report.gallery import FigureEntry
 
 ZERO_SHOT = "zero_shot.top_1"
@@ -28,12 +30,44 @@ MEASURES = (
     "retrieval[mixed].image.same_modality_at_10", "retrieval[mixed].text.same_modality_at_10",
     "retrieval[mixed].image_to_text.r_at_1", "retrieval[mixed].text_to_image.r_at_1",
 )  # fmt: skip
+SEARCHED = {  # the same numbers where scores are searched
+    f"retrieval{index}": number
+    for query, item in (("image", "text"), ("text", "image"))
+    for index, number in (
+        (f".{query}_to_{item}.r_at_1", f"cross_r_at_1.{query}"),
+        (f"[mixed].{query}_to_{item}.r_at_1", f"r_at_1.{query}"),
+        (f"[mixed].{query}.same_modality_at_10", f"own_share.{query}"),
+    )
+}
+
+
+class Line(MapConfig):
+    """A line of the table: a map, or a repair of the scores that rows have after a map.
+
+    Args:
+        repair: One of `list repairs`, fitted on the data of `fit_on`. It changes scores, so that searches and
+            classification are measured, and the rows have no geometry of their own.
+    """
+
+    repair: str | None = None
+
+    @field_validator("repair")
+    @classmethod
+    def _known(cls, name: str | None) -> str | None:
+        from clip_geometry.repairs import repairs
+
+        return name and repairs[name].name
+
+    @property
+    def learns(self) -> bool:
+        return self.repair is not None or super().learns
 
 
 class BeforeAfterConfig(MapsConfig):
     """Config of the experiment `before_after`, beside the keys of `MapsConfig`.
 
     Args:
+        maps: The lines of the table, which may also be repairs.
         scored: Pairs that are measured after each map.
         pairs: Other pairs, which the maps are fitted on; their classes count as seen.
         prompt: Prompt of a zero-shot classification of the scored images among all classes; null for none.
@@ -45,6 +79,7 @@ class BeforeAfterConfig(MapsConfig):
     ROLES: ClassVar = ("pairs", "scored")
     SCORED: ClassVar = ("scored",)
 
+    maps: tuple[Line, ...] = Field(min_length=1)  # pyright: ignore[reportIncompatibleVariableOverride]
     scored: Source
     pairs: Source
     prompt: str | None = None
@@ -84,10 +119,10 @@ class BeforeAfterConfig(MapsConfig):
 
 
 class BeforeAfter(MapsExperiment):
-    """A cell is one line of the table: a map, or another model."""
+    """A cell is one line of the table: a map, a repair, or another model."""
 
     Config = BeforeAfterConfig
-    summary = "the same pairs before and after maps: geometry, retrieval from a mixed index, zero-shot accuracy"
+    summary = "the same pairs before and after maps and repairs: geometry, mixed retrieval, zero-shot accuracy"
 
     def cells(self) -> Iterator[Cell]:
         config = self.config
@@ -107,33 +142,59 @@ class BeforeAfter(MapsExperiment):
             yield Cell(define, partial(self._rows_of, each, model), each.row)
 
     def rows(self, each: MapConfig) -> list[Row]:
+        assert isinstance(each, Line)
         return self._rows_of(each, self.config.model)
 
-    def _rows_of(self, each: MapConfig, model: Any) -> list[Row]:
+    def _rows_of(self, each: Line, model: Any) -> list[Row]:
+        from clip_geometry.diagnosis.index import MixedIndex
+        from clip_geometry.diagnosis.search import search_index
+
         config = self.config
         with self.naming(each):
-            fitted = self.fitted(each)
-            sets = self.embeddings(model, config.scored)
-            measured = self.measured(moved(fitted, sets))
-            rows: list[Row] = [
-                {**measured.row(measure, place), "at": {"row": each.row, "modality": place}}
-                for measure in named(config.measures)
-                for place in measured.places(measure)
-            ]
+            fitted, repair = self.fitted(each), self._repair(each)
+            sets = moved(fitted, self.embeddings(model, config.scored))
+            measured, rows = self.measured(sets), list[Row]()
+            if repair is None:
+                for measure in named(config.measures):
+                    for place in measured.places(measure):
+                        at = {"row": each.row, "modality": place}
+                        rows.append({**measured.row(measure, place), "at": at})
+            else:
+                found = search_index(MixedIndex.of(sets, "pairs"), repair)
+                for name, number in SEARCHED.items():
+                    if name in config.measures:
+                        n, error = len(sets[number.partition(".")[2]]), found[number].error if config.blocks else None
+                        at = {"row": each.row, "modality": "both"}
+                        rows.append(Record(name, found[number].value, error, n=n, at=at))
             if config.prompt is not None:  # accuracy among all classes, on images of seen classes and of others
-                prompts = self.embeddings(model, config.prompted, only="text")["text"]
-                sets = moved(fitted, {"image": sets["image"], "text": prompts})
+                prompts = moved(fitted, {"text": self.embeddings(model, config.prompted, only="text")["text"]})["text"]
                 known, (measure,) = np.isin(np.asarray(sets["image"].labels), self._seen), named([ZERO_SHOT])
                 for classes, chosen in (("seen", known), ("held out", ~known)):
                     if chosen.sum() > 1:
-                        part = {"image": sets["image"].take(chosen), "text": sets["text"]}
-                        row = self.measured(part).row(measure, "both")
-                        p, chance = row["value"], 1 / len(np.unique(np.asarray(sets["text"].labels)))
-                        error = row["standard_error"] or math.sqrt(p * (1 - p) / row["n"])
+                        part = {"image": sets["image"].take(chosen), "text": prompts}
+                        if repair is None:
+                            row = self.measured(part).row(measure, "both")
+                        else:
+                            row = Record(ZERO_SHOT, accuracy(repair, part), n=len(part["image"]))
+                        p, chance = row["value"], 1 / len(np.unique(np.asarray(prompts.labels)))
+                        error = row.get("standard_error") or math.sqrt(p * (1 - p) / row["n"])
                         at = {"row": each.row, "modality": "both", "classes": classes}
                         rows.append({**row, "standard_error": error, "null_value": chance, "at": at})
-        shared = {**measured.context(), "pipeline": list(each.pipeline), "fitted_on": fitted.fitted_on}
+        pipeline, fitted_on = list(each.pipeline), fitted.fitted_on
+        if repair is not None:
+            pipeline, fitted_on = [*pipeline, repair.name], origin_of(self.sets("pairs"))
+        shared = {**measured.context(), "pipeline": pipeline, "fitted_on": fitted_on}
         return [{**shared, **row} for row in rows]
+
+    def _repair(self, each: Line) -> "Repair | None":
+        """The repair of a line, fitted on the pairs after the map of the line."""
+        from clip_geometry.diagnosis.index import MixedIndex
+        from clip_geometry.repairs import make_repair
+
+        if each.repair is None:
+            return None
+        sets = moved(self.fitted(each), self.sets("pairs"))
+        return make_repair(each.repair).fit(MixedIndex.of(sets, "pairs").known())
 
     @cached_property
     def _seen(self) -> np.ndarray:
@@ -190,6 +251,13 @@ class BeforeAfter(MapsExperiment):
 
     def fresh_models(self) -> list[str]:
         return []  # the names of the table's lines say which model is untrained
+
+
+def accuracy(repair: "Repair", sets: Sets) -> float:
+    """The share of images whose class has the prompt of highest score."""
+    image, text = sets["image"], sets["text"]
+    scores = repair.scores("image", np.asarray(image.vectors, float), "text", np.asarray(text.vectors, float))
+    return float((np.asarray(text.labels)[scores.argmax(1)] == np.asarray(image.labels)).mean())
 
 
 experiments.add("before_after", BeforeAfter)

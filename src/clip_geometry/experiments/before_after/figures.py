@@ -1,4 +1,4 @@
-"""The figure of before_after: one line per map, one panel per number."""
+"""The figure of before_after: one line per map or repair, one panel per number."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -93,7 +93,7 @@ def draw_before_after(
     if not panels:
         return []
     figure, caption = before_after_figure(table, first, panels), WORDS("caption", first=first)
-    drawn = {"before_after": Drawing("What maps change and what they do not", figure, caption, wide=True)}
+    drawn = {"before_after": Drawing("What maps and repairs change and what they do not", figure, caption, wide=True)}
     return save_drawings(drawn, folder, origin=origin, prefix=prefix, group=group)
 
 

@@ -1,4 +1,4 @@
-"""What the rows of before_after say about maps: the facts behind the sentences of words.j2."""
+"""What the rows of before_after say about maps and repairs: the facts behind the sentences of words.j2."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ Key = tuple[str, str, str]  # measure, modality, classes
 
 
 class Table:
-    """Result rows by their line of the table (a map or a twin), measure, modality and classes."""
+    """Result rows by their line of the table (a map, a repair or a twin), measure, modality and classes."""
 
     def __init__(self, rows: Sequence[Row]):
         self.names = list(dict.fromkeys(row["at"]["row"] for row in rows))
@@ -57,7 +57,7 @@ def tell(rows: Sequence[Row], first: str, twins: Sequence[str] = ()) -> list[str
 
     Args:
         rows: Result rows of the experiment.
-        first: The line of the table that has no map.
+        first: The line of the table that has no map and no repair.
         twins: Lines of other models, which no sentence is about.
     """
     table = Table(rows)
@@ -89,21 +89,39 @@ def _clusters(table: Table, first: str, maps: Sequence[str]) -> str | None:
 
 
 def _best(table: Table, first: str, maps: Sequence[str]) -> str | None:
-    """The maps after which most images find their own text first in a mixed index, ties included, and what ordinary
-    recall becomes after them."""
-    before, known = table.row(first, FIRST["image"]), table.of(maps, FIRST["image"])
+    """The lines on which most queries of both modalities find their partner first in a mixed index, ties included, and
+    what ordinary recall becomes on them."""
+    names = [modality for modality, key in FIRST.items() if table.row(first, key)]
+    before = _both(table, first, names)
+    known = {name: row for name in maps if (row := _both(table, name, names)) is not None}
     if before is None or not known:
         return None
     best = max(known.values(), key=lambda row: row["value"])
     if best["value"] <= before["value"]:
         return None
-    ties = {name: row for name, row in known.items() if not _beyond(best, row)}
-    said = {"names": [f"“{name}”" for name in ties], "shares": [_share(row) for row in ties.values()]}
+    ties = [name for name, row in known.items() if not _beyond(best, row)]
+
+    def said(name: str) -> dict[str, Any]:
+        own = [table.get(name, OWN[modality]) for modality in names]
+        shares = [_share(row) for modality in names if (row := table.row(name, FIRST[modality]))]
+        return {"name": f"“{name}”", "shares": shares, "own": None if None in own else own}
+
+    found = {"modalities": names, "before": said(first), "lines": [said(name) for name in ties]}
     if not _beyond(best, before):
-        return WORDS("no_help", maps=said, before=_share(before))
-    own = [table.get(name, OWN["image"]) for name in ties]
-    recall = _recall(table, first, list(ties))
-    return WORDS("best", maps=said, before=before["value"], own=None if None in own else own, recall=recall)
+        return WORDS("no_help", **found)
+    return WORDS("best", **found, recall=_recall(table, first, ties))
+
+
+def _both(table: Table, name: str, modalities: Sequence[str]) -> Row | None:
+    """The mean share of queries of these modalities that find their partner first; None where one is unknown.
+
+    Its error is the mean of theirs: the queries are the same pairs, so that the errors may well be equal ones.
+    """
+    rows = [row for modality in modalities if (row := table.row(name, FIRST[modality]))]
+    if not rows or len(rows) < len(modalities):
+        return None
+    value, error = (sum(each) / len(rows) for each in (map(_value, rows), map(_error, rows)))
+    return {"value": value, "standard_error": error, "n": rows[0]["n"]}
 
 
 def _recall(table: Table, first: str, maps: Sequence[str]) -> dict[str, Any] | None:
@@ -123,6 +141,10 @@ def _recall(table: Table, first: str, maps: Sequence[str]) -> dict[str, Any] | N
         "after": {name: [row["value"] for row in after] for name, after in rows.items()},
         "losers": losers,
     }
+
+
+def _value(row: Row) -> float:
+    return row["value"]
 
 
 def _error(row: Row) -> float:
