@@ -6,7 +6,8 @@ import pytest
 from clip_geometry.ledger import has_ledger, papers, published, read_recorded
 from clip_geometry.ledger.claims import VERDICTS
 from clip_geometry.ledger.entries import claims, entries, findings
-from clip_geometry.ledger.pages import anchor, paper_pages
+from clip_geometry.ledger.pages import _recorded_text, anchor, paper_pages
+from clip_geometry.registry import InputError
 
 ROOT = Path(__file__).parents[2]
 RECORDED = read_recorded(ROOT / "docs/reproduction")
@@ -151,6 +152,15 @@ def test_stars_are_no_emphasis_and_what_is_no_command_is_no_code():
     ))  # fmt: skip
     assert "the authors' code, analysis.py: lid, lids" in joined(PAGES["cai2021.md"]).replace("`", " ` ")
     assert "`clip-geometry run configs/mickus2024/supersense.yaml`" in joined(PAGES["mickus2024.md"])
+
+
+def test_a_number_of_a_finding_is_that_of_one_recorded_row():
+    rows = [accuracy(0.5), accuracy(0.25, standard_error=None, null_value=0.2, null_values=[0.1, 0.3], n=7)]
+    assert _recorded_text(rows, "value", {"n": 10000, "at__split": "test"}) == "0.5000 ± 0.0041"
+    assert _recorded_text(rows, "null_value", {"n": 7}) == "0.20 ± 0.10"
+    assert _recorded_text([], "value", {"n": 7}) == "–"
+    with pytest.raises(InputError, match="a finding names 2 recorded rows by"):
+        _recorded_text(rows, "value", {"split": "test"})
 
 
 def test_a_bar_does_not_break_the_table():

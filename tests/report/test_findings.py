@@ -57,6 +57,11 @@ def test_the_sentence_follows_the_numbers():
     )
 
 
+def test_a_cosine_without_an_error_is_one_of_this_sample():
+    known = [{**each, "standard_error": 0.001} for each in CLIP]
+    assert "errors that are not known" in findings(CLIP)[0] and "not known" not in findings(known)[0]
+
+
 def test_equal_to_the_digits_shown_is_not_called_closer():
     rows = [row("matching_cosine", 0.00480), row("average_cosine", 0.00484, "image")]
     assert findings(rows) == ["On average an image is as close to a random image as to its own text (cosine 0.0048)."]

@@ -8,7 +8,7 @@ from pathlib import Path
 from clip_geometry.config import read_yaml
 from clip_geometry.ledger.comparing import Line, Ours, compare, fits, flat
 from clip_geometry.ledger.entries import Rule
-from clip_geometry.report.numbers import MISSING, fixed, plus_minus, to_error
+from clip_geometry.report.numbers import MISSING, fixed, plus_minus
 from clip_geometry.report.origin import option_words, pipeline_words, with_options
 from clip_geometry.results import ORIGIN, Row
 
@@ -96,8 +96,9 @@ def beside(rows: Sequence[Row], run: str) -> list[Table]:
 def value_text(ours: Ours) -> str:
     """A value of ours with its error, a standard deviation with its interval; counts as they are."""
     if ours.deviation_of is not None and ours.interval is not None:
-        low, high = (to_error(end, ours.value / 10) for end in ours.interval)
-        return f"{plus_minus(ours.value, None)} ({low} to {high})"
+        value = plus_minus(ours.value, None)
+        low, high = (fixed(end, len(value.partition(".")[2])) for end in ours.interval)
+        return f"{value} ({low} to {high})"
     counted = ours.error is None and float(ours.value).is_integer() and abs(ours.value) >= 10
     return f"{ours.value:.0f}" if counted else plus_minus(ours.value, ours.error)
 
