@@ -67,6 +67,13 @@ class Number(NamedTuple):
         """What is left of 1."""
         return Number(1 - self.value, self.error)
 
+    def minus(self, other: "Number") -> "Number":
+        """The difference; its error takes both as independent, and is not known where one of theirs is not."""
+        difference = self.value - other.value
+        if self.error is None or other.error is None:
+            return Number(difference)
+        return Number(difference, float(np.hypot(self.error, other.error)))
+
     def over(self, other: "Number") -> "Number":
         """The ratio; its error takes both as independent, and is not known where one of theirs is not."""
         ratio = self.value / other.value
@@ -569,8 +576,7 @@ def shuffled_numbers() -> Numbers:
         names=TASKS, nulls=nulls, each=each,
         null_ranks={task: mean(spearman[task]["null_values"]) for task in nulls},
         pooled={task: row["null_pooled"] for task, row in pearson.items() if "null_pooled" in row},
-        apart={task: Number(own.value - null.value, float(np.hypot(own.error, null.error)))
-               for task, (own, null) in {task: (each[task], null) for task, null in nulls.items()}.items()},
+        apart={task: each[task].minus(null) for task, null in nulls.items()},
     )  # fmt: skip
 
 

@@ -97,6 +97,8 @@ def _by_chance(values: Values) -> bool | None:
     pairs, images = ("matching_cosine", "both"), ("average_cosine", "image")
     n, d = (values.get(*pairs, key) for key in ("n", "d"))
     own, other = ({key: values.get(*row, key) for key in ("value", "standard_error")} for row in (pairs, images))
+    if own["value"] is None or other["value"] is None:
+        return None
     if n and d and abs(own["value"] - other["value"]) < 4 / math.sqrt(n * d):
         return True
     apart = differ(own, other)

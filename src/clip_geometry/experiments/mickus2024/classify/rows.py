@@ -78,7 +78,7 @@ def _over_seeds(name: str, found: Sequence[float], null: Sequence[Values]) -> Ro
     row: Row = {"seed_values": list(found)}
     if len(found) > 1:
         row["standard_error"] = statistics.stdev(found) / len(found) ** 0.5
-    if not null or not (shuffled := of_seeds(*null, name)):
+    if not null or not (shuffled := of_seeds(null[0], null[1], name)):
         return row
     said = [f"{min(values):.3f} to {max(values):.3f}" for values in (found, shuffled) if values]
     note = f"{said[0]} in single seeds, {said[-1]} with shuffled labels (the null)".replace("-", "\N{MINUS SIGN}")
