@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 
 def pages() -> dict[Path, str]:
     results = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
-    papers = paper_pages(read_recorded(ROOT / "docs" / "reproduction"))
+    papers = paper_pages(*(read_recorded(ROOT / "docs" / each) for each in ("reproduction", "findings/records")))
     site = ROOT / "scripts" / "site"
     sys.path.insert(0, str(site))  # claims.py imports findings.py
     findings, claims = (runpy.run_path(str(site / f"{name}.py")) for name in ("findings", "claims"))

@@ -13,7 +13,8 @@ docs/findings/records/ has rows of three runs, written by scripts/record_run.py 
   model_options.zero_bias: false, at.operation: [embedding, attention residual, mlp residual, projection]}, and with
   --label zero_bias {measure: average_cosine, model_options.zero_bias: true, at.operation: projection}
 - configs/rudman2024/stability.yaml: {measure: stability.bias, dataset: [Gaussian, heavy-tailed],
-  at.estimator: [isoscore, "isoscore[unbiased]"]}
+  at.estimator: [isoscore, "isoscore[unbiased]"]}, and with --label d16 and the options that the rows name
+  {measure: stability.bias, at.estimator: [isoscore, "isoscore[unbiased]"], n: [8, 16, 32, 64, 128]}
 the whole table of configs/repairs.yaml (record_run.py --table), and the output of scripts/held_out_pairs.py,
 scripts/class_means.py and scripts/predicted_cone.py with --json. predicted_cone_outside.jsonl was typed from
 a report of the project's outside test.
@@ -61,6 +62,25 @@ class Number(NamedTuple):
 
     def __str__(self) -> str:
         return plus_minus(self.value, self.error)
+
+    @property
+    def rest(self) -> "Number":
+        """What is left of 1."""
+        return Number(1 - self.value, self.error)
+
+    def minus(self, other: "Number") -> "Number":
+        """The difference; its error takes both as independent, and is not known where one of theirs is not."""
+        difference = self.value - other.value
+        if self.error is None or other.error is None:
+            return Number(difference)
+        return Number(difference, float(np.hypot(self.error, other.error)))
+
+    def over(self, other: "Number") -> "Number":
+        """The ratio; its error takes both as independent, and is not known where one of theirs is not."""
+        ratio = self.value / other.value
+        if self.error is None or other.error is None:
+            return Number(ratio)
+        return Number(ratio, abs(ratio) * float(np.hypot(self.error / self.value, other.error / other.value)))
 
     @property
     def percent(self) -> str:
@@ -175,7 +195,10 @@ def procrustes_numbers() -> Numbers:
     maps = {"raw": "CLIP", "lapack": "Procrustes, LAPACK", "identity": "Procrustes", "lstsq": "LSTSQ"}
     return Numbers(
         ours={key: {half: of(half, row) for half in ("known", "new")} for key, row in maps.items()},
-        scenes=of("new", "Procrustes, LAPACK", "tyshchuk2023-trained"),
+        scenes={
+            row: of("new", name, "tyshchuk2023-trained")
+            for row, name in (("raw", "CLIP"), ("lapack", "Procrustes, LAPACK"))
+        },
         theirs={half: printed(f"table4_generalization.Procrustes.{half}") for half in ("known", "new")},
         theirs_raw=printed("table4_generalization.CLIP.new"),
     )
@@ -248,6 +271,7 @@ def centering_figure(numbers: Numbers) -> Figure:
 # --- few pairs ---
 
 PROCRUSTES, CENTER = "normalize,procrustes[text-to-image]", "normalize,center[each]"
+LAPACK = "normalize,procrustes(completion=lapack)[text-to-image]"  # what scipy.linalg.orthogonal_procrustes gives
 RECALL, SHARE = "R@1 of image queries, index of texts", "images among the ten rows nearest to an image"
 
 
@@ -261,7 +285,9 @@ def few_pairs_numbers() -> Numbers:
         fits=sorted(of(PROCRUSTES, RECALL)),
         raw=of(PROCRUSTES, RECALL, "before"),
         procrustes=of(PROCRUSTES, RECALL), procrustes_share=of(PROCRUSTES, SHARE),
+        lapack=of(LAPACK, RECALL), lapack_share=of(LAPACK, SHARE),
         center=of(CENTER, RECALL), center_share=of(CENTER, SHARE),
+        splits=next(found("findings/records", "held_out_pairs"))["splits"],
         scenes=of(PROCRUSTES, RECALL, data="scenes"), scenes_raw=of(PROCRUSTES, RECALL, "before", "scenes"),
     )  # fmt: skip
 
@@ -273,7 +299,8 @@ def few_pairs_figure(numbers: Numbers) -> Figure:
     curves = {
         "no map": (None, INK, "s"),
         "centering": ("center", MATCHING, "^"),
-        "Procrustes": ("procrustes", TEXT, "o"),
+        "Procrustes, nearest to the identity": ("procrustes", TEXT, "o"),
+        "Procrustes, LAPACK": ("lapack", SECOND, "D"),
     }
     for axes, share in zip(both, (False, True), strict=True):
         for name, (key, color, marker) in curves.items():
@@ -288,7 +315,7 @@ def few_pairs_figure(numbers: Numbers) -> Figure:
         axes.minorticks_off()
     both[0].set_ylabel("R@1 among captions, percent")
     both[1].set_ylabel("images in the top ten, percent")
-    figure.legend(*both[0].get_legend_handles_labels(), loc="outside upper left", ncols=3)
+    figure.legend(*both[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
     return figure
 
 
@@ -452,15 +479,21 @@ def isoscore_numbers() -> Numbers:
     ratio = spectrum.sum() ** 2 / (spectrum**2).sum()
     truth = {"Gaussian": 1.0, "heavy-tailed": float((ratio - 1) / (d - 1))}
 
+    def bias(cloud: str, estimator: str, d: int = d) -> dict[int, Number]:
+        rows = found("findings/records", "rudman2024-stability", dataset=cloud, at__estimator=estimator, d=d)
+        return {row["n"]: Number(row["value"], row["standard_error"]) for row in rows}
+
     def of(cloud: str, estimator: str) -> dict[int, Number]:
-        rows = found("findings/records", "rudman2024-stability", dataset=cloud, at__estimator=estimator)
-        return {row["n"]: Number(truth[cloud] + row["value"], row["standard_error"]) for row in rows}
+        return {n: Number(truth[cloud] + off.value, off.error) for n, off in bias(cloud, estimator).items()}
 
     return Numbers(
         truth=truth,
         plain={cloud: of(cloud, "isoscore") for cloud in CLOUDS},
         unbiased={cloud: of(cloud, "isoscore[unbiased]") for cloud in CLOUDS},
         star=Number(1 + number("reproduction", "rudman2024-stability", at__zeta=0.2).value),
+        left={d: bias("Gaussian", "isoscore[unbiased]", d) for d in (16, 128)},
+        left_heavy=bias("heavy-tailed", "isoscore[unbiased]"),
+        left_steep=bias("Gaussian, steep spectrum", "isoscore[unbiased]", 16),
         null={n: cg.null_value("isoscore", n, 512) for n in (300, 500, 2000)},
         unbiased_null=cg.null_value("isoscore[unbiased]", 300, 512),
     )
@@ -509,8 +542,9 @@ def cone_numbers() -> Numbers:
                                                   at__arm="clip", at__modality=side)]
         for side in COLORS
     }  # fmt: skip
+    (resnet,) = found("findings/records", "predicted_cone", architecture="open_clip:RN101:image")
     return Numbers(
-        stream=stream, ends=ends,
+        stream=stream, ends=ends, resnet=SimpleNamespace(**resnet),
         before={side: over([each[0] for each in courses]) for side, courses in trained.items()},
         after={side: over([each[-1] for each in courses]) for side, courses in trained.items()},
     )  # fmt: skip
@@ -539,16 +573,25 @@ TASKS = {"cola": "CoLA", "mrpc": "MRPC", "rte": "RTE", "wnli": "WNLI"}
 
 
 def shuffled_numbers() -> Numbers:
-    rows = {task: next(found("reproduction", "mickus2024-glue", measure="classify.pearson", dataset=task))
-            for task in TASKS}  # fmt: skip
+    def rows(measure: str) -> dict[str, Mapping[str, Any]]:
+        return {task: next(found("reproduction", "mickus2024-glue", measure=f"classify.{measure}", dataset=task))
+                for task in TASKS}  # fmt: skip
+
+    def mean(values: Sequence[float]) -> Number:
+        return Number(fmean(values), stdev(values) / len(values) ** 0.5)
+
+    pearson, spearman = rows("pearson"), rows("spearman")
     paper = {each.path: each.value for each in published("mickus2024")}
+    nulls = {task: mean(row["null_values"]) for task, row in pearson.items() if "null_values" in row}
+    each = {task: mean(pearson[task]["seed_values"]) for task in nulls}
     return Numbers(
-        own={task: row["value"] for task, row in rows.items()},
-        shuffled={task: row["null_value"] for task, row in rows.items()},
+        own={task: Number(row["value"], row.get("standard_error")) for task, row in pearson.items()},
         theirs={task: paper[f"table3_glue_correlations.minilm.{task}.0"] for task in TASKS},
-        names=TASKS,
-        largest=max(abs(row["value"] - row["null_value"]) for row in rows.values()),
-    )
+        names=TASKS, nulls=nulls, each=each,
+        null_ranks={task: mean(spearman[task]["null_values"]) for task in nulls},
+        pooled={task: row["null_pooled"] for task, row in pearson.items() if "null_pooled" in row},
+        apart={task: each[task].minus(null) for task, null in nulls.items()},
+    )  # fmt: skip
 
 
 @styled
@@ -556,17 +599,21 @@ def shuffled_figure(numbers: Numbers) -> Figure:
     figure, (axes,) = panels(height=2.0)
     named(axes, list(TASKS.values()))
     styles = {"theirs": ("published", INK, "|", 10), "own": ("ours, the task's labels", IMAGE, "o", 5),
-              "shuffled": ("ours, labels dealt at random", TEXT, "^", 5)}  # fmt: skip
-    for place, (key, (name, color, marker, size)) in enumerate(styles.items()):
-        values = [getattr(numbers, key)[task] for task in TASKS]
-        places = [k + 0.16 * (place - 1) for k in range(len(TASKS))]
-        axes.plot(values, places, marker, color=color, markersize=size, label=name)
+              "nulls": ("labels dealt at random, mean over seeds", TEXT, "^", 5),
+              "pooled": ("the same, seeds pooled", SECOND, "v", 5)}  # fmt: skip
+    for key, (name, color, marker, size) in styles.items():
+        shift = {"theirs": -0.16, "own": 0.0}.get(key, 0.16)
+        values = {
+            k + shift: getattr(numbers, key)[task] for k, task in enumerate(TASKS) if task in getattr(numbers, key)
+        }
+        points = [value.value if isinstance(value, Number) else value for value in values.values()]
+        axes.plot(points, list(values), marker, color=color, markersize=size, label=name)
     axes.set(
         xlim=(-1, -0.8),
         xticks=(-1, -0.95, -0.9, -0.85, -0.8),
         xlabel="Pearson r of silhouette and IsoScore over the states of a training",
     )
-    figure.legend(loc="outside upper left", ncols=3)
+    figure.legend(loc="outside upper left", ncols=2)
     return figure
 
 

@@ -82,6 +82,21 @@ def test_the_bounds_on_glue_are_those_of_table_3():
         assert bound - 0.001 < largest < bound
 
 
+SETTINGS = {"rudman2024": {"0.2", "0.8"}}  # ζ
+
+
+@pytest.mark.parametrize("paper", ["mickus2024", "rudman2024", "cai2021"])
+def test_a_decimal_of_a_finding_is_recorded_published_or_asserted(paper):
+    """Numbers of ours come from records, in {{ }}; others are in the paper or in the test that is the evidence."""
+    printed = " ".join(each.text for each in published(paper))
+    for finding in findings(paper):
+        prose = re.sub(r"{{.*?}}|{%.*?%}", "", f"{finding.title} {finding.text}", flags=re.DOTALL)
+        tests = [ROOT / each.partition("::")[0] for each in finding.evidence if each.startswith("tests/")]
+        sources = " ".join([printed, *(test.read_text(encoding="utf-8") for test in tests)])
+        for number in set(re.findall(r"\d+\.\d+", prose)) - SETTINGS.get(paper, set()):
+            assert re.search(rf"(?<!\d)0?{re.escape(number.removeprefix('0'))}\d?(?!\d)", sources), number
+
+
 @pytest.mark.parametrize("paper", papers())
 def test_evidence_exists(paper):
     for finding in findings(paper):

@@ -6,11 +6,13 @@ import pytest
 from clip_geometry.ledger import has_ledger, papers, published, read_recorded
 from clip_geometry.ledger.claims import VERDICTS
 from clip_geometry.ledger.entries import claims, entries, findings
-from clip_geometry.ledger.pages import anchor, paper_pages
+from clip_geometry.ledger.pages import _recorded_text, anchor, paper_pages
+from clip_geometry.registry import InputError
 
 ROOT = Path(__file__).parents[2]
 RECORDED = read_recorded(ROOT / "docs/reproduction")
-PAGES = paper_pages(RECORDED)
+ARTICLES = read_recorded(ROOT / "docs/findings/records")
+PAGES = paper_pages(RECORDED, ARTICLES)
 ZERO_SHOT = "tyshchuk2023-zero_shot"
 
 
@@ -62,7 +64,7 @@ def test_what_nobody_ran_says_what_it_needs():
 
 @pytest.mark.parametrize("recorded", [{}, RECORDED], ids=["nothing", "recorded"])
 def test_every_number_of_a_paper_with_a_ledger_is_on_its_page(recorded):
-    pages = paper_pages(recorded)
+    pages = paper_pages(recorded, recorded and ARTICLES)
     for paper in filter(has_ledger, papers()):
         page = joined(pages[f"{paper}.md"])
         for entry in entries(paper):
@@ -123,6 +125,8 @@ def test_the_verdicts_that_we_know():
         "On polarity, silhouette and IsoScore correlate": "reproduced",
         "On SNLI, r is": "agrees elsewhere",
         "I-STAR with λ = −1 beats no penalty": "undecided",
+        "Performance and isotropy correlate negatively": "undecided",
+        "Seeds change a number by a standard deviation of at most 0.0054": "undecided",
         "BERT has 5.6 local dimensions": "not run here",
         "The same bound holds for the silhouette objective": "does not hold",
     }
@@ -146,8 +150,17 @@ def test_stars_are_no_emphasis_and_what_is_no_command_is_no_code():
     assert "*" not in re.sub(r"\\\*|\*\*[a-z ]+\*\*|(?<=\| )\*[^*]+\*", "", "\n".join(
         line for line in PAGES["rudman2024.md"].splitlines() if line.startswith("|")
     ))  # fmt: skip
-    assert "seeds='[0]', whose rows hold every state," in joined(PAGES["mickus2024.md"]).replace("`", " ` ")
-    assert "`clip-geometry run configs/mickus2024/triplet.yaml`" in joined(PAGES["mickus2024.md"])
+    assert "the authors' code, analysis.py: lid, lids" in joined(PAGES["cai2021.md"]).replace("`", " ` ")
+    assert "`clip-geometry run configs/mickus2024/supersense.yaml`" in joined(PAGES["mickus2024.md"])
+
+
+def test_a_number_of_a_finding_is_that_of_one_recorded_row():
+    rows = [accuracy(0.5), accuracy(0.25, standard_error=None, null_value=0.2, null_values=[0.1, 0.3], n=7)]
+    assert _recorded_text(rows, "value", {"n": 10000, "at__split": "test"}) == "0.5000 ± 0.0041"
+    assert _recorded_text(rows, "null_value", {"n": 7}) == "0.20 ± 0.10"
+    assert _recorded_text([], "value", {"n": 7}) == "–"
+    with pytest.raises(InputError, match="a finding names 2 recorded rows by"):
+        _recorded_text(rows, "value", {"split": "test"})
 
 
 def test_a_bar_does_not_break_the_table():

@@ -3,8 +3,9 @@ import re
 
 import pytest
 
-from clip_geometry.ledger.entries import all_entries
-from clip_geometry.ledger.tables import beside
+from clip_geometry.ledger.comparing import Ours
+from clip_geometry.ledger.entries import Variant, all_entries
+from clip_geometry.ledger.tables import beside, value_text
 from clip_geometry.report.page import Section, render_report
 
 PROMPT = "low-resolution photo of a {_}"
@@ -118,6 +119,11 @@ def test_seeds_and_places_are_told():
     assert cells.ours == "61.0 ± 1.0"
     assert cells.how == "cosine, as published; normalize; batch 64; mean ± standard deviation of 3 seeds"
     assert beside(seeds, ZERO_SHOT)[0].setups == {"A": f"a small untrained CLIP on CIFAR-100 (prompt {PROMPT}), test"}
+
+
+def test_a_standard_deviation_has_its_interval():
+    ours = Ours({}, Variant(label=""), 0.0058, None, (), deviation_of=5)
+    assert value_text(ours) == "0.0058 (0.0035 to 0.0167)"
 
 
 @pytest.mark.parametrize("places", [3, 30])

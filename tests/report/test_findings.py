@@ -57,6 +57,11 @@ def test_the_sentence_follows_the_numbers():
     )
 
 
+def test_a_cosine_without_an_error_is_one_of_this_sample():
+    known = [{**each, "standard_error": 0.001} for each in CLIP]
+    assert "errors that are not known" in findings(CLIP)[0] and "not known" not in findings(known)[0]
+
+
 def test_equal_to_the_digits_shown_is_not_called_closer():
     rows = [row("matching_cosine", 0.00480), row("average_cosine", 0.00484, "image")]
     assert findings(rows) == ["On average an image is as close to a random image as to its own text (cosine 0.0048)."]
@@ -188,7 +193,9 @@ def gaps(*values, error=None):
 
 def test_of_several_runs_the_least_and_the_largest_value_are_told():
     (gap,) = across(gaps(0.5, 0.2, 0.9))
-    assert gap == "The distance between the mean image and the mean text is 0.2000 (run 1) to 0.9000 (run 2)."
+    assert gap.endswith("the mean text is 0.2000 (run 1) to 0.9000 (run 2), with errors that are not known.")
+    (gap,) = across(gaps(0.5, 0.2, 0.9, error=0.01))
+    assert gap.endswith("is 0.200 ± 0.010 (run 1) to 0.900 ± 0.010 (run 2).")
     assert across(gaps(0.5)) == []
 
 
@@ -212,6 +219,7 @@ def test_runs_are_counted_by_what_an_image_is_closer_to():
         "In all 3 runs an image is on average closer to a random image than to"
     )
     mixed = across([near, far, tie])[0]
+    assert across([near, near, ("d", run(0.8, 0.2, error=None))])[0].startswith("In both runs")  # not known of d
     assert mixed.startswith("In 1 of 3 runs") and mixed.endswith("and in 1 the difference is within its error.")
 
 

@@ -259,7 +259,7 @@ def test_a_sweep_is_read_by_the_letters_of_its_runs():
 
 def test_a_long_sweep_says_what_it_leaves_out_of_the_summary():
     page = Parsed(render_report(**content([], rows=gaps(*({"seed": seed} for seed in range(6))))))
-    assert "is 0.5000 (run seed 0) to 1.125 (run seed 5)." in page.text
+    assert "is 0.5000 (run seed 0) to 1.125 (run seed 5), with errors that are not known." in page.text
     assert page.text.count("lie") == 4 and "2 more runs are in the table below." in page.text
 
 

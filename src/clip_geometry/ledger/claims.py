@@ -5,21 +5,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 
-from clip_geometry.ledger.comparing import Line, Ours, flat, matches
+from clip_geometry.ledger.comparing import ERRORS, Line, Ours, flat, matches
 from clip_geometry.ledger.entries import Claim
 from clip_geometry.ledger.tables import in_words, setup_words, value_text
 from clip_geometry.registry import InputError
 from clip_geometry.report.numbers import fixed
 
-ERRORS = 2  # standard errors within which a difference says nothing
-
 VERDICTS = {
-    "reproduced": "in the paper's own setup, every number of ours rounds to the printed one, or keeps the stated bound",
+    "reproduced": "in the paper's own setup, every number of ours rounds to the printed one, to fewer decimals where "
+    "the table says so, or keeps the stated bound beyond two standard errors",
     "within error": "in the paper's own setup, every number is within two standard errors of the printed one",
     "agrees elsewhere": "the numbers round to the printed ones, but with another model or other data",
     "same order": "the sign, the order or the bound is the published one, beyond two standard errors; the sizes differ",
-    "undecided": "the sign or the order is within two standard errors of its opposite",
-    "not reproduced": "the sign, the order or the bound is another one, beyond two standard errors",
+    "undecided": "the sign, the order or the bound is within two standard errors of its opposite, for a standard "
+    "deviation within its 95% interval, or a number that does not round to the printed one has no known error",
+    "not reproduced": "the sign, the order or the bound is another one, or a number in the paper's own setup is off, "
+    "beyond two standard errors",
     "holds": "no number decides it; the named test does, in favor",
     "does not hold": "no number decides it; the named test does, against",
     "not run here": "nothing of ours stands beside it, or a single number with another model or other data, which is "
@@ -67,12 +68,14 @@ def judge(claim: Claim, lines: Mapping[str, Line]) -> Judged:
     decimals, published = claim.decimals, [line.entry.published for line, _ in named]
     shown = (p.shown if decimals is None or p.value is None else fixed(p.value, decimals) for p in published)
     printed = ", ".join(dict.fromkeys(shown))
+    digits = claim.says not in ("above", "below")  # these are decided by the bound
+    if digits and decimals is not None and any(p.value is not None and decimals < p.decimals for p in published):
+        printed += f" (to {decimals} decimals)"
     verdict = _verdict(claim, named)
     if verdict == "not run here":
         needs = first.rule.reason or f"needs {first.rule.needs}"
         return Judged(claim, printed, "", verdict, claim.run or first.command, needs, first.title)
-    recorded = str(ours[0].row.get("command") or "").partition(" --runs ")[0]  # where the run lies says nothing
-    run = claim.run or recorded or first.command
+    run = claim.run or str(ours[0].row.get("command") or "") or first.command
     values, rows = ", ".join(map(value_text, ours)), [flat(each.row) for each in ours]
     setups = list(dict.fromkeys(setup_words(each.row) for each in ours))
     models, data = (list(dict.fromkeys(in_words(field, row) for row in rows)) for field in ("model", "dataset"))
@@ -102,37 +105,67 @@ def _verdict(claim: Claim, named: Sequence[tuple[Line, Ours | None]]) -> str:
     if len(pairs) < len(named):
         return "not run here"
     own = all(ours.comparable for _, ours in pairs)
-    says = _says(claim, pairs)
+    decided = {True: "same order", False: "not reproduced", None: "undecided"}
     if claim.says in ("above", "below"):
-        return {True: "reproduced" if own else "same order", False: "not reproduced", None: "undecided"}[says]
+        says = _says(claim, pairs)
+        return "reproduced" if own and says else decided[says]
+    far = [_far(line, ours, claim.decimals) for line, ours in pairs]
     if all(line.agrees(ours, claim.decimals) for line, ours in pairs):
         return "reproduced" if own else "agrees elsewhere"
-    off = [(line.difference(ours), ours.error) for line, ours in pairs]
-    if own and all(by is not None and error is not None and abs(by) <= ERRORS * error for by, error in off):
+    if own and all(each is False for each in far):
         return "within error"
-    if not claim.says:
-        return "not reproduced" if own else "not run here"
-    return {True: "same order", False: "not reproduced", None: "undecided"}[says]
+    if claim.says:
+        return decided[_says(claim, pairs)]
+    if not own:
+        return "not run here"
+    return "not reproduced" if any(far) else "undecided"
+
+
+def _far(line: Line, ours: Ours, decimals: int | None) -> bool | None:
+    """Whether ours does not round to the printed number and is beyond its error; None where this is not known."""
+    if line.agrees(ours, decimals):
+        return False
+    published, interval = line.entry.published.value, ours.interval
+    return None if published is None or interval is None else not interval[0] <= published <= interval[1]
 
 
 def _says(claim: Claim, pairs: Sequence[tuple[Line, Ours]]) -> bool | None:
-    """Whether ours say what the claim says; None where the errors leave it open."""
+    """Whether ours say what the claim says; None where the errors leave it open, or are not known."""
     ours = [each for _, each in pairs]
     if claim.says in ("above", "below"):
-        sign = 1 if claim.says == "above" else -1
-        steps = [(sign * (each.value - claim.bound), each.error or 0.0) for each in ours]
-    else:
-        published = [line.entry.published.value or 0.0 for line, _ in pairs]
-        if claim.says == "order":
-            order = [(a, b) for a, b in combinations(range(len(ours)), 2) if published[a] != published[b]]
-            order = [(a, b) if published[a] < published[b] else (b, a) for a, b in order]
-        elif claim.says == "rises":
-            order = list(pairwise(range(len(ours))))
-        else:  # the first against each of the others
-            order = [(0, k) if claim.says == "first lowest" else (k, 0) for k in range(1, len(ours))]
-        steps = [
-            (ours[b].value - ours[a].value, math.hypot(ours[a].error or 0.0, ours[b].error or 0.0)) for a, b in order
-        ]
-    if any(step < -ERRORS * error for step, error in steps):
-        return False
-    return True if all(step > ERRORS * error for step, error in steps) else None
+        sides = [_side(each, claim.bound) for each in ours]
+        wanted = 1 if claim.says == "above" else -1
+        return False if -wanted in sides else True if all(side == wanted for side in sides) else None
+    if claim.says == "order":
+        order = _published_order(claim, [line.entry.published.value for line, _ in pairs])
+    elif claim.says == "rises":
+        order = list(pairwise(range(len(ours))))
+    else:  # the first against each of the others
+        order = [(0, k) if claim.says == "first lowest" else (k, 0) for k in range(1, len(ours))]
+    steps = [_step(ours[a], ours[b]) for a, b in order]
+    return False if -1 in steps else True if steps and all(step == 1 for step in steps) else None
+
+
+def _side(ours: Ours, bound: float) -> int:
+    """1 above a bound, −1 below it, 0 where the interval has it or is not known."""
+    if ours.interval is None:
+        return 0
+    low, high = ours.interval
+    return 1 if low > bound else -1 if high < bound else 0
+
+
+def _step(one: Ours, other: Ours) -> int:
+    """1 where the other is larger, −1 where it is smaller, 0 within two standard errors or if these are not known."""
+    if one.error is None or other.error is None:
+        return 0
+    step, error = other.value - one.value, math.hypot(one.error, other.error)
+    return 1 if step > ERRORS * error else -1 if step < -ERRORS * error else 0
+
+
+def _published_order(claim: Claim, published: Sequence[float | None]) -> list[tuple[int, int]]:
+    """Places (smaller, larger) of all printed numbers that differ. Raises InputError where words were printed."""
+    known = [value for value in published if value is not None]
+    if len(known) < len(published):
+        raise InputError(f"claim {claim.text!r} says 'order' of words; expected numbers, or says 'rises'")
+    pairs = [(a, b) for a, b in combinations(range(len(known)), 2) if known[a] != known[b]]
+    return [(a, b) if known[a] < known[b] else (b, a) for a, b in pairs]

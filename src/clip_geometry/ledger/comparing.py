@@ -6,6 +6,7 @@ pipeline is written as on the command line, "" for raw rows.
 """
 
 import json
+import math
 import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from clip_geometry.results import ORIGIN, Row
 
 IDENTITY = (*ORIGIN, "measure", "at", "n", "d", "command")  # rows that agree in these but for seeds are one number
 SEEDS = ("seed", "*.seed")
+ERRORS = 2  # standard errors within which a difference says nothing
 
 
 @dataclass(frozen=True)
@@ -27,9 +29,10 @@ class Ours:
         row: The result row; the first one where `seeds` > 1 rows were averaged.
         variant: The variant of the published number.
         value: Its value.
-        error: Its standard error; the standard deviation over seeds where `seeds` > 1.
+        error: Its standard error; the standard deviation over seeds where `seeds` > 1. None where it is not known.
         unlike: The fields that differ from the paper's setup.
         seeds: How many rows were averaged.
+        deviation_of: For a standard deviation, of how many values it is.
     """
 
     row: Row
@@ -38,6 +41,19 @@ class Ours:
     error: float | None
     unlike: tuple[str, ...]
     seeds: int = 1
+    deviation_of: int | None = None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Two standard errors to either side, for a standard deviation the 95% interval by chi-square; None where the
+        error is not known."""
+        if self.deviation_of is not None:
+            from scipy.stats import chi2
+
+            freedom = self.deviation_of - 1
+            low, high = (self.value * math.sqrt(freedom / quantile) for quantile in chi2.ppf((0.975, 0.025), freedom))
+            return low, high
+        return None if self.error is None else (self.value - ERRORS * self.error, self.value + ERRORS * self.error)
 
     @property
     def comparable(self) -> bool:
@@ -108,7 +124,8 @@ def _ours(entry: Entry, valued: Sequence[tuple[Row, Mapping[str, Any]]]) -> tupl
             values = [float(each["value"]) for each, _ in group.values()]
             error = statistics.stdev(values) if len(values) > 1 else row.get("standard_error")
             scaled = None if error is None else entry.factor * float(error)
-            found.append(Ours(row, variant, entry.factor * statistics.fmean(values), scaled, unlike, len(values)))
+            mean, deviation_of = entry.factor * statistics.fmean(values), row["n"] if entry.rule.deviation else None
+            found.append(Ours(row, variant, mean, scaled, unlike, len(values), deviation_of))
     return tuple(found)
 
 

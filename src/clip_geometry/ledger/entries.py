@@ -49,6 +49,7 @@ class Rule(Config):
         needs: What the paper's own setup needs.
         arguments: Arguments of `clip-geometry run` for the paper's own setup, null if nothing here can run it.
         unit: The printed unit.
+        deviation: The number is a standard deviation of the `n` values of the row.
         variants: Several rows of ours beside the number.
     """
 
@@ -64,6 +65,7 @@ class Rule(Config):
     needs: str = ""
     arguments: str | None = ""
     unit: Literal["", "percent"] | None = None
+    deviation: bool = False
     variants: tuple[Variant, ...] = ()
 
 
@@ -90,7 +92,8 @@ class Finding(Config):
 
     Args:
         title: The statement.
-        text: What it rests on.
+        text: What it rests on. Numbers of ours are `{{ ours(RUN, KEY, **SELECTORS) }}`, see `pages`, or are asserted by
+            a test of the evidence.
         evidence: Tests, commands and sources.
         article: Its page in docs/findings, without the ending, "" where it has none.
     """
@@ -112,7 +115,7 @@ class Claim(Config):
         says: The claim beyond the sizes: the numbers are in the published order, only the first is compared with each
             of the others, they rise, or they are all above or below a bound.
         bound: That of `above` and `below`.
-        decimals: Compare at this precision instead of the printed one.
+        decimals: Compare at this precision instead of the printed one; the page says so.
         holds: For a claim that is no number: whether the test named in `run` shows it or refutes it.
         run: The command or test, if not that of the rows.
     """

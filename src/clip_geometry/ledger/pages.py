@@ -5,14 +5,17 @@ import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import stdev
 from typing import Any
 
 from clip_geometry.ledger.claims import VERDICTS, Judged, judge
-from clip_geometry.ledger.comparing import Line, compare
+from clip_geometry.ledger.comparing import Line, compare, flat, matches
 from clip_geometry.ledger.entries import asks, claims, entries, findings, has_ledger
 from clip_geometry.ledger.published import papers
 from clip_geometry.ledger.tables import tables
-from clip_geometry.report.words import render
+from clip_geometry.registry import InputError
+from clip_geometry.report.numbers import MISSING, plus_minus
+from clip_geometry.report.words import filled, render
 from clip_geometry.results import Row
 
 HERE = Path(__file__).parent
@@ -27,12 +30,19 @@ def all_lines(paper: str, recorded: Mapping[str, Sequence[Row]]) -> list[Line]:
     return lines
 
 
-def paper_pages(recorded: Mapping[str, Sequence[Row]]) -> dict[str, str]:
+def paper_pages(
+    recorded: Mapping[str, Sequence[Row]], articles: Mapping[str, Sequence[Row]] | None = None
+) -> dict[str, str]:
     """Name of a page in docs/papers/ → its text: a page for each paper, and the index.
 
     Args:
         recorded: Name of a run → its recorded rows.
+        articles: The same of what was recorded for the articles, which the text of a finding may refer to.
     """
+
+    def ours(run: str, key: str = "value", **where: Any) -> str:
+        return _recorded_text([*recorded.get(run, ()), *(articles or {}).get(run, ())], key, where)
+
     about: list[dict[str, Any]] = []
     for paper in filter(lambda paper: has_ledger(paper.name), papers().values()):
         lines = all_lines(paper.name, recorded)
@@ -49,7 +59,9 @@ def paper_pages(recorded: Mapping[str, Sequence[Row]]) -> dict[str, str]:
                 "counts": (len(lines), own, others, reasons, len(lines) - own - others - reasons),
                 "claims": judged,
                 "verdicts": {verdict: counted[verdict] for verdict in VERDICTS if counted[verdict]},
-                "findings": findings(paper.name),
+                "findings": [
+                    each.model_copy(update={"text": filled(each.text, ours=ours)}) for each in findings(paper.name)
+                ],
                 "tables": tables(lines),
             }
         )
@@ -63,6 +75,24 @@ def paper_pages(recorded: Mapping[str, Sequence[Row]]) -> dict[str, str]:
     pages = {each["paper"].name: render(HERE / "paper.md.j2", **each, **shared) for each in about}
     pages["index"] = render(HERE / "papers.md.j2", papers=about, **shared)
     return {f"{name}.md": page for name, page in pages.items()}
+
+
+def _recorded_text(rows: Sequence[Row], key: str, where: Mapping[str, Any]) -> str:
+    """The number of the one row that fulfills selectors, whose dots are written as two underscores; with its error.
+
+    key: "value" or "null_value", whose error is over its `null_values`. An en dash where nothing was recorded.
+    """
+    selectors = {name.replace("__", "."): value for name, value in where.items()}
+    found = {(row.get(key), row.get("standard_error")): row for row in rows if matches(flat(row), selectors)}
+    if not rows:
+        return MISSING
+    if len(found) != 1:
+        raise InputError(f"a finding names {len(found)} recorded rows by {selectors}; expected one")
+    (row,) = found.values()
+    if key == "value":
+        return plus_minus(row["value"], row.get("standard_error"))
+    values = row.get("null_values") or ()
+    return plus_minus(row.get(key), stdev(values) / len(values) ** 0.5 if len(values) > 1 else None)
 
 
 def _wrapped(text: str) -> str:

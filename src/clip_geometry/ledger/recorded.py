@@ -17,7 +17,7 @@ from clip_geometry.results import CELLS, Row, read_rows
 
 KEPT = (
     "measure", "value", "standard_error", "n", "d", "pipeline", "fitted_on", "model", "model_options", "dataset",
-    "data_options", "split", "seed", "updates", "seeds", "at", "null_value",
+    "data_options", "split", "seed", "updates", "seeds", "at", "null_value", "seed_values", "null_values",
 )  # fmt: skip
 KEPT_OF_TRAINING = (*KEPT, "trajectory", "steps", "note")
 DIGITS = 5  # of the numbers of a trajectory
@@ -120,7 +120,10 @@ def _origin(run: Path) -> dict[str, Any]:
     provenance = read_yaml(run / "provenance.yaml")
     written = datetime.fromtimestamp((run / "results.jsonl").stat().st_mtime, tz=UTC)
     version = (provenance.get("versions") or {}).get("clip-geometry")
-    return {"command": _portable(provenance.get("command")), "date": written.date().isoformat(), "version": version}
+    command = re.sub(
+        r" --runs \S+", "", str(_portable(provenance.get("command") or ""))
+    )  # where the run lies says nothing
+    return {"command": command, "date": written.date().isoformat(), "version": version}
 
 
 def _compact(row: Mapping[str, Any], keys: Sequence[str]) -> Row:

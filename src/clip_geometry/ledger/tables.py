@@ -94,7 +94,11 @@ def beside(rows: Sequence[Row], run: str) -> list[Table]:
 
 
 def value_text(ours: Ours) -> str:
-    """A value of ours with its error; counts as they are."""
+    """A value of ours with its error, a standard deviation with its interval; counts as they are."""
+    if ours.deviation_of is not None and ours.interval is not None:
+        value = plus_minus(ours.value, None)
+        low, high = (fixed(end, len(value.partition(".")[2])) for end in ours.interval)
+        return f"{value} ({low} to {high})"
     counted = ours.error is None and float(ours.value).is_integer() and abs(ours.value) >= 10
     return f"{ours.value:.0f}" if counted else plus_minus(ours.value, ours.error)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clip_geometry.report.numbers import as_number, brief, fixed, plus_minus, to_error
+from clip_geometry.report.numbers import as_number, brief, differ, fixed, plus_minus, to_error
 from clip_geometry.report.words import Words
 
 Row = Mapping[str, Any]
@@ -42,7 +42,8 @@ def findings(rows: Iterable[Row]) -> list[str]:
 
 def across(runs: Sequence[tuple[str, Iterable[Row]]]) -> list[str]:
     """What several runs have in common and where they differ: how many keep pairs together, and the least and the
-    largest gap, average cosine and number of directions, which are ties within two standard errors.
+    largest gap, average cosine and number of directions, which are ties within two standard errors and undecided
+    where an error is not known.
 
     Args:
         runs: The name of each run, and its rows.
@@ -67,37 +68,41 @@ def across(runs: Sequence[tuple[str, Iterable[Row]]]) -> list[str]:
 def _ends(found: Sequence[tuple[str, Values]], measure: str, modality: str) -> dict[str, Any] | None:
     """The least and the largest value with the names of their runs; None of fewer than two runs."""
     known = [
-        (value, values.get(measure, modality, "standard_error") or 0.0, name)
+        ({"value": value, "standard_error": values.get(measure, modality, "standard_error")}, name)
         for name, values in found
         if (value := values.get(measure, modality)) is not None
     ]
     if len(known) < 2:
         return None
-    least, most = min(known), max(known)
-    low, high = (plus_minus(value, error or None, least[0], most[0]) for value, error, _ in (least, most))
-    return {
-        "low": low,
-        "high": high,
-        "at": (least[2], most[2]),
-        "count": len(known),
-        "tie": most[0] - least[0] <= max(2 * math.hypot(least[1], most[1]), ROUNDING),
-    }
+    ends = [choose(known, key=lambda each: each[0]["value"]) for choose in (min, max)]
+    least, most = (row for row, _ in ends)
+    low, high = (plus_minus(*row.values(), least["value"], most["value"]) for row in (least, most))
+    apart = differ(least, most)
+    tie = None if apart is None else not apart  # None: an error is not known
+    return {"low": low, "high": high, "at": [name for _, name in ends], "count": len(known), "tie": tie}
 
 
 def _side(values: Values) -> str | None:
     """What an image is closer to, its own "text" or a random "image", "" for a tie; None if that is not known."""
     matching, stranger = values.get("matching_cosine"), values.get("average_cosine", "image")
-    if matching is None or stranger is None:
+    if matching is None or stranger is None or (by_chance := _by_chance(values)) is None:
         return None
-    same = fixed(matching, 4) == fixed(stranger, 4) or abs(matching - stranger) < _by_chance(values)
+    same = fixed(matching, 4) == fixed(stranger, 4) or by_chance
     return "" if same else "text" if matching > stranger else "image"
 
 
-def _by_chance(values: Values) -> float:
-    """Two standard errors of the two cosines of `_nearest`, and four of n cosines of random directions."""
-    n, d = (values.get("matching_cosine", key=key) for key in ("n", "d"))
-    errors = [values.get(*row, "standard_error") for row in (("matching_cosine", "both"), ("average_cosine", "image"))]
-    return max(2 * math.hypot(*(error or 0.0 for error in errors)), 4 / math.sqrt(n * d) if n and d else 0.0)
+def _by_chance(values: Values) -> bool | None:
+    """Whether the two cosines of `_nearest` differ by less than two standard errors, or by less than four of n cosines
+    of random directions; None where the errors are not known."""
+    pairs, images = ("matching_cosine", "both"), ("average_cosine", "image")
+    n, d = (values.get(*pairs, key) for key in ("n", "d"))
+    own, other = ({key: values.get(*row, key) for key in ("value", "standard_error")} for row in (pairs, images))
+    if own["value"] is None or other["value"] is None:
+        return None
+    if n and d and abs(own["value"] - other["value"]) < 4 / math.sqrt(n * d):
+        return True
+    apart = differ(own, other)
+    return None if apart is None else not apart
 
 
 def before_and_after(before: Iterable[Row], after: Iterable[Row], when: tuple[str, str]) -> list[str]:
@@ -149,8 +154,7 @@ def _nearest(values: Values) -> str | None:
     image = {"value": stranger, "to": "a random image", "cosine": values.cosine("average_cosine", "image")}
     near, far = (own, image) if matching > stranger else (image, own)
     same = fixed(matching, 4) == fixed(stranger, 4)
-    by_chance = abs(matching - stranger) < _by_chance(values)
-    return WORDS("nearest", near, far, values.cosine("random_cosine"), same, by_chance)
+    return WORDS("nearest", near, far, values.cosine("random_cosine"), same, _by_chance(values))
 
 
 def _gap(values: Values) -> str | None:

@@ -71,4 +71,9 @@ def html_templates(*folders: str | Path) -> Environment:
 
 def render(file: Path, **values: Any) -> str:
     """A whole page from its template, with the filters of the sentences."""
-    return _ENVIRONMENT.from_string(file.read_text(encoding="utf-8")).render(values)
+    return filled(file.read_text(encoding="utf-8"), **values)
+
+
+def filled(text: str, **values: Any) -> str:
+    """A text whose `{{ }}` are replaced, with the filters of the sentences."""
+    return _ENVIRONMENT.from_string(text).render(values)

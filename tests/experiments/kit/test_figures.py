@@ -83,6 +83,14 @@ def test_maps_within_the_error_change_nothing():
     assert alone == "The accuracy is 0.500 ± 0.010 with “a” (null value 0.1000)."
 
 
+def test_an_error_that_is_not_known_neither_ranks_maps_nor_makes_a_tie():
+    rows = [scored("as it is", 0.5), scored("up", 0.8, error=None)]
+    (told,) = map_sentences(rows, {"score": "accuracy"}, key=None)
+    assert told.endswith("; after the other map it is 0.800, with errors that are not all known.")
+    (told,) = map_sentences([*rows, scored("down", 0.2)], {"score": "accuracy"}, key=None)
+    assert told.endswith("; it is lowest after “down” (0.200 ± 0.010); some errors are not known.")
+
+
 def test_each_series_has_a_sentence_and_means_over_draws_come_before_single_ones():
     splits = [scored(name, 0.5, split=split) for name in "ab" for split in ("train", "test")]
     told = map_sentences(splits, {"score": "loss"}, key="split")

@@ -235,6 +235,7 @@ def map_sentences(rows: Sequence[Row], measures: Mapping[str, str], *, key: str 
             above = [row for row in others if row["value"] > first["value"] and differ(row, first)]
             below = [row for row in others if row["value"] < first["value"] and differ(row, first)]
             said = {
+                "unknown": any(differ(row, first) is None for row in others),
                 "what": f"{what} on {kind} pairs" if kind else what,
                 "highest": _extreme(above, 1),
                 "lowest": _extreme(below, -1),

@@ -9,7 +9,7 @@ from scipy import stats
 from clip_geometry.config import validate
 from clip_geometry.experiments.kit.base import distinct_labels
 from clip_geometry.experiments.mickus2024.classify import Classify, ClassifyConfig
-from clip_geometry.experiments.mickus2024.classify.rows import deviation_rows
+from clip_geometry.experiments.mickus2024.classify.rows import SHUFFLED, correlation_rows, deviation_rows
 from clip_geometry.experiments.mickus2024.classify.training import ClassificationTrainer, Place
 from clip_geometry.geometry import isoscore, silhouette
 from clip_geometry.registry import InputError
@@ -100,7 +100,7 @@ def test_correlations_are_those_of_all_states(images):
     for seed in (0, 1):
         row = only(rows, "classify.pearson", seed=seed, **at)
         assert row["value"] == pytest.approx(np.corrcoef(x[seed], y[seed])[0, 1], rel=1e-9) and row["n"] == 7
-        assert "null_value" not in row
+        assert "null_value" not in row and row["standard_error"] is None
     told = {(row["at"]["of"], row["at"]["with"]) for row in rows if row["measure"] == "classify.pearson"}
     plain, cosine = "silhouette", "silhouette[cosine]"
     assert told == {(plain, "isoscore"), (plain, "isoscore[unbiased]"), (cosine, "isoscore")}
@@ -124,13 +124,33 @@ def test_the_null_of_a_correlation_is_that_of_shuffled_labels(images):
             values.append(only(rows, name, seed=seed, **at)["trajectory"])
     pooled = only(rows, "classify.pearson", seed="all", of="silhouette", **{"with": "isoscore"})
     x, y = (np.array(values) for values in found.values())
-    assert pooled["null_value"] == pytest.approx(np.corrcoef(x.ravel(), y.ravel())[0, 1], rel=1e-9)
+    within = [np.corrcoef(*each)[0, 1] for each in zip(x, y, strict=True)]
+    assert pooled["null_values"] == pytest.approx(within, rel=1e-9)
+    assert pooled["null_value"] == pytest.approx(np.mean(within), rel=1e-9)
+    assert pooled["null_value"] != pytest.approx(np.corrcoef(x.ravel(), y.ravel())[0, 1], rel=1e-9)
+    own = [
+        only(rows, "classify.pearson", seed=seed, of="silhouette", **{"with": "isoscore"})["value"] for seed in (0, 1)
+    ]
+    assert pooled["seed_values"] == pytest.approx(own, rel=1e-9)
+    assert pooled["standard_error"] == pytest.approx(np.std(own, ddof=1) / 2**0.5, rel=1e-6)
     assert pooled["null_value"] != pooled["value"] and (pooled["updates"], pooled["seeds"]) == (6, 2)
     of_seeds = sorted(f"{np.corrcoef(*each)[0, 1]:.3f}".replace("-", "−") for each in zip(x, y, strict=True))
     assert all(each in pooled["note"] for each in of_seeds) and "with shuffled labels" in pooled["note"]
     assert "With labels dealt at random it is" in report.read_text()
     deviations = [row for row in rows if row["measure"] == "classify.largest_deviation"]
     assert {row["at"]["examples"] for row in deviations} == {"trained"}
+
+
+def test_the_null_does_not_pool_seeds_with_different_labels():
+    """Every seed falls as it rises, ρ = −1, on a curve of its own: pooled, the curves would cross."""
+    x = np.linspace(0, 1, 20) + 0.3 * np.arange(3)[:, None]
+    curves = {}
+    for examples in ("trained", SHUFFLED):
+        curves |= {Place("silhouette", examples): x, Place("isoscore", examples): np.exp(2 * np.arange(3)[:, None] - x)}
+    config = configured(measures=("silhouette", "isoscore"))
+    (row,) = (row for row in correlation_rows(config, curves, "all") if row["measure"] == "classify.spearman")
+    assert row["value"] > 0  # of the pooled states
+    assert row["null_values"] == pytest.approx([-1, -1, -1]) and row["null_value"] == pytest.approx(-1)
 
 
 def test_a_run_draws_figures_and_explains_its_numbers(images):

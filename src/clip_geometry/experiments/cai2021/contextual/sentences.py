@@ -40,5 +40,5 @@ def _ends(rows: Sequence[Row], measure: str) -> dict[str, Any] | None:
         "texts": [plus_minus(row["value"], row.get("standard_error")) for row in ends],
         "layers": [row["at"].get("layer") for row in ends],
         "one": len(found) == 1,
-        "tie": not differ(*ends),
+        "tie": differ(*ends) is False,
     }

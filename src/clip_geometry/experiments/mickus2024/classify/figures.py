@@ -23,6 +23,7 @@ from clip_geometry.experiments.kit.figures import (
     log_axis,
     panels_figure,
 )
+from clip_geometry.experiments.mickus2024.classify.rows import of_seeds
 from clip_geometry.report.gallery import Drawing, FigureEntry, save_drawings
 from clip_geometry.report.style import HEIGHT, INK, NEUTRAL, WIDTH, styled
 from clip_geometry.report.words import Words
@@ -78,7 +79,8 @@ def draw_classify(
         with np.errstate(invalid="ignore", divide="ignore"):
             r, r_log = np.corrcoef(x, y)[0, 1], np.corrcoef(x, np.log(y))[0, 1]
         null = first_relation(curves, "shuffled labels")
-        r_null = None if null is None else np.corrcoef(null.silhouette.ravel(), null.isoscore.ravel())[0, 1]
+        shuffled = [] if null is None else of_seeds(*null)
+        r_null = float(np.mean(shuffled)) if shuffled else None
         caption = words("relation", r, r_log, relation.silhouette.shape[1], r_null)
         shown = {"": relation} if null is None else {"labels": relation, "shuffled labels": null}
         drawn["classify_relation"] = Drawing("Silhouette against IsoScore", relation_figure(shown), caption)

@@ -1,5 +1,6 @@
 """From the states of a training to result rows, and back."""
 
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -48,9 +49,10 @@ def _size(config: ClassifyConfig, loaded: Loaded, place: Place) -> tuple[int, in
 def correlation_rows(config: ClassifyConfig, curves: Curves, seed: int | str) -> Iterator[Row]:
     """Correlations over all states of these seeds together, in every layer that is trained.
 
-    Every silhouette is compared with the first IsoScore, and the first silhouette with every IsoScore. The null value
-    is the correlation over the states that shuffled labels give, where they were trained; the note of several seeds has
-    the range of either over the seeds.
+    Every silhouette is compared with the first IsoScore, and the first silhouette with every IsoScore. Rows of several
+    seeds have the correlation within each seed in `seed_values`, and its standard error over seeds. Where shuffled
+    labels were trained, `null_values` has the correlation within each seed, and the null value is their mean: every
+    seed deals other labels, so pooling its states with those of other seeds would mix their curves.
     """
     silhouettes, scores = ([name for name in config.measures if _kind(name) == kind] for kind in KINDS)
     pairs = [(x, y) for x in silhouettes for y in scores if x == silhouettes[0] or y == scores[0]]
@@ -61,21 +63,26 @@ def correlation_rows(config: ClassifyConfig, curves: Curves, seed: int | str) ->
             at = {**config.options(), SEED: seed, "layer": layer, "of": pair[0], "with": pair[1]}
             names = ("pearson", "spearman", "pearson_log")
             for row in trajectories.correlation_rows("classify", x.ravel(), y.ravel(), names, at=at):
-                yield {**row, **_null(row["measure"].partition(".")[2], (x, y), null)} if null else row
+                name = row["measure"].partition(".")[2]
+                yield row if len(x) == 1 else {**row, **_over_seeds(name, of_seeds(x, y, name), null)}
 
 
-def _null(name: str, found: Sequence[Values], shuffled: Sequence[Values]) -> Row:
-    """The null value of a correlation, and what both are in single seeds. Each argument: two (seeds, states) curves."""
-    value = trajectories.correlations(shuffled[0].ravel(), shuffled[1].ravel())[name]
-    of_seeds = [
-        [trajectories.correlations(x, y)[name] for x, y in zip(*curves, strict=True)] for curves in (found, shuffled)
-    ]
-    known = [[each for each in values if each is not None] for values in of_seeds]
-    if not all(len(values) > 1 for values in known):
-        return {"null_value": value}
-    said = [f"{min(values):.3f} to {max(values):.3f}" for values in known]
-    note = f"{said[0]} in single seeds, {said[1]} with shuffled labels (the null)"
-    return {"null_value": value, "note": note.replace("-", "\N{MINUS SIGN}")}
+def of_seeds(x: Values, y: Values, name: str = "pearson") -> list[float]:
+    """A correlation over the states of each seed, without those in which it is undefined."""
+    found = (trajectories.correlations(*each)[name] for each in zip(x, y, strict=True))
+    return [each for each in found if each is not None]
+
+
+def _over_seeds(name: str, found: Sequence[float], null: Sequence[Values]) -> Row:
+    """What a row of several seeds adds to the pooled correlation. null: the curves of shuffled labels, if trained."""
+    row: Row = {"seed_values": list(found)}
+    if len(found) > 1:
+        row["standard_error"] = statistics.stdev(found) / len(found) ** 0.5
+    if not null or not (shuffled := of_seeds(null[0], null[1], name)):
+        return row
+    said = [f"{min(values):.3f} to {max(values):.3f}" for values in (found, shuffled) if values]
+    note = f"{said[0]} in single seeds, {said[-1]} with shuffled labels (the null)".replace("-", "\N{MINUS SIGN}")
+    return row | {"null_values": shuffled, "null_value": statistics.fmean(shuffled), "note": note}
 
 
 def deviation_rows(config: ClassifyConfig, curves: Curves) -> Iterator[Record]:

@@ -28,16 +28,17 @@ def sentences(runs: Mapping[str, Sequence[Row]]) -> list[str]:
         means = {}
         for each, values in performance.items():  # the error is over seeds, of one seed over the validation examples
             error = values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else errors.get((each.name, each.value))
-            means[each] = {"value": float(values.mean()), "standard_error": float(error or 0.0)}
+            means[each] = {"value": float(values.mean()), "standard_error": None if error is None else float(error)}
         ranked = sorted(means.items(), key=lambda item: -item[1]["value"])
         if not ranked:
             continue
         best = ranked[0][1]
-        texts = [(label(each), plus_minus(row["value"], row["standard_error"] or None)) for each, row in ranked]
+        texts = [(label(each), plus_minus(row["value"], row["standard_error"])) for each, row in ranked]
         ties = [text for text, (_, row) in zip(texts, ranked, strict=True) if not differ(row, best)]
+        known = all(row["standard_error"] is not None for _, row in ranked)
         where = task if len(runs) > 1 else ""
         seeds = max(map(len, performance.values()))
-        found.append(words("best", metric(rows), ties, texts, seeds, where))
+        found.append(words("best", metric(rows), ties, texts, seeds, where, known))
         trained, r, count = relation(isoscore, performance)
         if len(runs) == 1 and len(trained) > 1:
             ends = sorted((float(isoscore[each].mean()), label(each)) for each in trained)

@@ -95,7 +95,7 @@ def tell(rows: Sequence[Row], n: int, zetas: Sequence[float]) -> list[str]:
     if plain and unbiased:
         worst = [max(found.values(), key=lambda row: abs(row["value"])) for found in (plain, unbiased)]
         numbers = [(plus_minus(row["value"], row.get("standard_error")), row["dataset"], row["truth"]) for row in worst]
-        unbent = [cloud for cloud, row in unbiased.items() if not differ(row, {"value": 0.0})]
+        unbent = [cloud for cloud, row in unbiased.items() if not differ(row, {"value": 0.0, "standard_error": 0.0})]
         said.append(words("biases", n, plain[worst[0]["dataset"]]["d"], *numbers, len(unbent), len(unbiased)))
     best = {}
     for cloud in plain:

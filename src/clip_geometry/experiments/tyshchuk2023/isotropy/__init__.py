@@ -127,8 +127,12 @@ experiments.add("isotropy", Isotropy)
 
 
 def _state(rows: Sequence[Row]) -> str:
-    """How I1 compares with its null value in all sets: below half of it, below by more than two errors, or neither."""
+    """How I1 compares with its null value in all sets: below half of it, below by more than two errors, or neither;
+    "as follows" where an error is not known."""
     if all(row["value"] < row["null_value"] / 2 for row in rows):
         return "far from isotropic"
-    below = all(row["value"] + 2 * (row.get("standard_error") or 0) < row["null_value"] for row in rows)
+    errors = [row.get("standard_error") for row in rows]
+    if None in errors:
+        return "as follows"
+    below = all(row["value"] + 2 * error < row["null_value"] for row, error in zip(rows, errors, strict=True))
     return "less isotropic than noise" if below else "not all less isotropic than noise"

@@ -114,7 +114,8 @@ def tell(rows: Sequence[Mapping[str, Any]], label: str = "") -> list[str]:
     if ratios:
         source = spoken(next(iter(ratios.values()))["at"]["source"])
         told = [f"{_told(row)} ({spoken(name)})" for name, row in ratios.items()]
-        apart = [spoken(name) for name, row in ratios.items() if row["value"] > 1 or not differ(row, {"value": 1.0})]
+        one = {"value": 1.0, "standard_error": 0.0}
+        apart = [spoken(name) for name, row in ratios.items() if row["value"] > 1 or not differ(row, one)]
         said.append(WORDS("distances", source, told, apart, label))
     if silhouettes:
         said.append(WORDS("silhouette", _told(silhouettes[-1]), silhouettes[-1]["value"] > CLUSTERS, label))

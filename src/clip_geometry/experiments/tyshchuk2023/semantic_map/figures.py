@@ -115,7 +115,8 @@ def tell(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     said = []
     if ("disparity", "both") in found:
         own, shuffled = found["disparity", "both"], found.get(("disparity_shuffled", "both"))
-        chance = None if shuffled is None else not differ(own, shuffled) or own["value"] > shuffled["value"]
+        apart = None if shuffled is None else differ(own, shuffled)
+        chance = None if shuffled is None or apart is None else not apart or own["value"] > shuffled["value"]
         said.append(WORDS("agreement", _told(own), None if shuffled is None else _told(shuffled), chance))
     faithful = {place: _told(row) for (name, place), row in found.items() if name == "trustworthiness"}
     if faithful:
