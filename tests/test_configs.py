@@ -47,7 +47,7 @@ def test_a_config_is_valid(path, smoke, monkeypatch, tmp_path):
     "name", ["semantic_map", "isotropy", "joint_distribution", "multilingual", "clip_loss", "trained"]
 )
 def test_a_figure_or_table_of_a_trained_model_has_one_by_default(name, smoke):
-    """Tyshchuk et al. 2023: figures 1 to 4 and 8 to 15 and Table 2 are of trained models, figures 5 to 7 of fresh ones."""
+    """Tyshchuk et al. 2023: figures 1 to 4 and 8 to 15 and Table 2 are of trained models, 5 to 7 of fresh ones."""
     planned = plan(resolve(f"tyshchuk2023/{name}", {}, smoke=smoke), name)
     assert planned and not any(config.model.is_fresh for _, config in planned)
     fresh = plan(resolve("tyshchuk2023/initialization", {}, smoke=smoke), "initialization")

@@ -70,6 +70,21 @@ def test_of_rn101_least_squares_costs_less_than_procrustes(number):
         assert f"({losses['LSTSQ']:.4f} and {losses['Procrustes']:.4f})" in text_of("With RN101")
 
 
+def test_what_is_said_of_pca_is_what_the_notebook_prints(number):
+    text = text_of("PCA in Table 3")
+    values = {each.path: each.text for each in published("tyshchuk2023") if each.section == "notebook_pca"}
+    images = [f"training.PCA-400 on CIFAR train{logits}" for logits in ("", ", cosine", ", negated distance")]
+    for said, names in (
+        ("Its {} is of PCA-400", images[:1]),
+        ("({} for the cosine there, {} for the negated distance)", images[1:]),
+        ("its {} of PCA-90", ["training.PCA-90 on text prompts"]),
+        ("it prints {} (train) and {} (test), not 64.1", ["COCO.PCA-450.0", "COCO.PCA-450.1"]),
+        ("two cells print {} and {}", ["COCO.PCA-400.0", "again.PCA-400"]),
+    ):
+        assert said.format(*(values[f"notebook_pca.{name}"] for name in names)) in text
+    assert number("table3_zero_shot_cifar100.PCA-450 on COCO") == 64.1
+
+
 def test_table_6_has_german_and_russian_the_other_way_round_than_the_notebook(number):
     for file, pair in (("fr_en", "fr-en"), ("de_en", "ru-en"), ("ru_en", "de-en")):
         for name in ("mean_pairwise_distance", "mean_global_distance", "ratio"):

@@ -103,7 +103,8 @@ def test_the_report_has_held_out_pairs_beside_those_of_the_fit(noise, tmp_path):
     config = tmp_path / "tiny.yaml"
     config.write_text(
         f"{{name: tiny, experiment: geometry, title: t, pairs: {{embeddings: {noise}}}, blocks: 5,\n"
-        "split: {share: 0.8, part: rest}, measures: [matching_cosine, random_cosine], figures: [cosine_distributions],\n"
+        "split: {share: 0.8, part: rest}, figures: [cosine_distributions], measures: [matching_cosine, random_cosine],"
+        ""
         'pipeline: [normalize, "procrustes[text-to-image]"], sweep: {split.part: [rest, first]}}'
     )
     report = run(config, {}, runs=tmp_path / "runs", device="cpu")

@@ -207,8 +207,8 @@ def test_a_few_models_are_drawn_layer_by_layer(tmp_path):
     assert {row["model_options"]["seed"] for row in asked} == {0} and len(asked) == 2
 
 
-# captions of Tyshchuk et al. 2023: "Figure 5. CLIP-RN101 image embeddings distribution …", "Figure 6. CLIP-ViT-B/32 image
-# embeddings distribution …", "Figure 7. CLIP text embeddings distribution …"
+# captions of Tyshchuk et al. 2023: "Figure 5. CLIP-RN101 image embeddings distribution …", "Figure 6. CLIP-ViT-B/32
+# image embeddings distribution …", "Figure 7. CLIP text embeddings distribution …"
 @pytest.mark.parametrize(
     ("model", "figures"),
     [
