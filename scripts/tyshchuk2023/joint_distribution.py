@@ -33,7 +33,7 @@ def main() -> None:
             cosines = f"matching {cg.matching_cosine(x, y):.3f}  random {cg.random_cosine(x, y):.3f}"
             print(f"{steps:40} {part:14} {cosines}  gap {cg.modality_gap(x, y):.3f}")
         about = {"folder": given.out / steps.rpartition(",")[2], "model": "", "dataset": f"{folder}, held-out pairs"}
-        draw_figures(x, y, (np.arange(len(x)),) * 2, pipeline=steps.split(","), **about)
+        draw_figures(x, y, (np.arange(len(x)), np.arange(len(x))), pipeline=steps.split(","), **about)
 
 
 if __name__ == "__main__":

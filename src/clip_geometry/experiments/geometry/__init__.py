@@ -44,7 +44,8 @@ class HeldOutSets(MeasuredSets):
         self.steps, self.fitted_on = fitted.steps, fitted.fitted_on
 
     def _with(self, sets: Mapping[str, Embeddings], **changes: Any) -> MeasuredSets:
-        return MeasuredSets(sets, (), **{"seed": self.seed, "blocks": self.blocks} | changes)
+        options: Any = {"seed": self.seed, "blocks": self.blocks}
+        return MeasuredSets(sets, (), **options | changes)
 
 
 class Geometry(GeometryExperiment):
@@ -57,7 +58,7 @@ class Geometry(GeometryExperiment):
         if split is None:
             return super().sets
         found = self.workspace.embeddings(config.model, config.pairs, limit=config.limit, batch_size=config.batch_size)
-        options = {"seed": config.seed, "blocks": config.blocks}
+        options: Any = {"seed": config.seed, "blocks": config.blocks}
         fitting, part = (part_of(found, split, name) for name in ("first", split.part))
         if split.part == "first":
             return MeasuredSets(fitting, parse_pipeline(config.pipeline), **options)
@@ -71,7 +72,7 @@ class Geometry(GeometryExperiment):
         return [replace(each, caption=each.caption + said) for each in drawn]
 
     @classmethod
-    def sentences(cls, planned: "Sequence[Geometry]") -> list[str]:
+    def sentences(cls, planned: Sequence[Any]) -> list[str]:
         """Of a split, the cosines of matching and of random pairs, of both parts where both are measured."""
         from clip_geometry.report.numbers import fixed, plus_minus
         from clip_geometry.report.origin import pipeline_words
