@@ -42,6 +42,18 @@ def test_a_config_is_valid(path, smoke, monkeypatch, tmp_path):
     assert planned[0][1].title and planned[0][1].description
 
 
+@pytest.mark.parametrize("smoke", [False, True])
+@pytest.mark.parametrize(
+    "name", ["semantic_map", "isotropy", "joint_distribution", "multilingual", "clip_loss", "trained"]
+)
+def test_a_figure_or_table_of_a_trained_model_has_one_by_default(name, smoke):
+    """Tyshchuk et al. 2023: figures 1 to 4 and 8 to 15 and Table 2 are of trained models, 5 to 7 of fresh ones."""
+    planned = plan(resolve(f"tyshchuk2023/{name}", {}, smoke=smoke), name)
+    assert planned and not any(config.model.is_fresh for _, config in planned)
+    fresh = plan(resolve("tyshchuk2023/initialization", {}, smoke=smoke), "initialization")
+    assert all(model.is_fresh for _, config in fresh for model in config.models)
+
+
 @pytest.mark.parametrize("path", CONFIGS, ids=name_of)
 def test_an_experiment_has_a_script(path):
     """Named as the config, or as the experiment where several configs are of one; of each part, where it has some."""

@@ -20,11 +20,12 @@ MAPS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, nargs="?", help="embeddings (default: scenes by an untrained model)")
+    parser.add_argument("folder", type=Path, nargs="?", help="embeddings (default: scenes by the shipped model)")
     folder = parser.parse_args().folder
     if folder is None:
         folder = Path("runs/script-clip-loss")
-        cg.embed(cg.resolve_encoder("scenes-clip/fresh"), cg.load_dataset(cg.resolve_dataset("scenes")), folder)
+        encoder = cg.resolve_encoder("local-dir:shipped/scenes-trained")
+        cg.embed(encoder, cg.load_dataset(cg.resolve_dataset("scenes")), folder)
     pairs = {modality: each.vectors for modality, each in cg.read_any(folder).items()}
     n = len(pairs["image"]) * 4 // 5
     train, test = ({name: x[part] for name, x in pairs.items()} for part in (slice(n), slice(n, None)))

@@ -13,11 +13,12 @@ import clip_geometry as cg
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, nargs="?", help="embeddings (default: scenes by an untrained model)")
+    parser.add_argument("folder", type=Path, nargs="?", help="embeddings (default: scenes by the shipped model)")
     folder = parser.parse_args().folder
     if folder is None:
         folder = Path("runs/script-isotropy")
-        cg.embed(cg.resolve_encoder("scenes-clip/fresh"), cg.load_dataset(cg.resolve_dataset("scenes")), folder)
+        encoder = cg.resolve_encoder("local-dir:shipped/scenes-trained")
+        cg.embed(encoder, cg.load_dataset(cg.resolve_dataset("scenes")), folder)
     sets = {modality: each.vectors for modality, each in cg.read_any(folder).items()}
 
     for steps in ("normalize", "normalize,center,normalize", "normalize,whiten(128),normalize"):

@@ -1,6 +1,6 @@
 """Languages as library calls: embed the same captions in several languages, measure how near translations are.
 
-python scripts/tyshchuk2023/multilingual.py [--model scenes-clip/fresh] [--captions scenes] [--limit 500] …
+python scripts/tyshchuk2023/multilingual.py [--model NAME] [--captions scenes] [--limit 500] …
 """
 
 import argparse
@@ -13,7 +13,7 @@ import clip_geometry as cg
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="scenes-clip/fresh", help="any model with a text tower")
+    parser.add_argument("--model", default="mclip:shipped/scenes-multilingual", help="any model with a text tower")
     parser.add_argument("--captions", default="scenes", help="a data set in several languages, such as xtd10")
     parser.add_argument("--languages", default=["en", "de", "fr", "ru"], nargs="+", help="languages, the source first")
     parser.add_argument("--limit", type=int, default=500, help="number of items")

@@ -1,6 +1,6 @@
 """Maps as library calls: t-SNE of images and texts, one rotated onto the other, drawn with thumbnails and captions.
 
-python scripts/tyshchuk2023/semantic_map.py [--model scenes-clip/fresh] [--pairs scenes] [--limit 500]
+python scripts/tyshchuk2023/semantic_map.py [--model NAME] [--pairs scenes] [--limit 500]
 """
 
 import argparse
@@ -13,7 +13,7 @@ from clip_geometry.experiments.tyshchuk2023.semantic_map.planes import superpose
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="scenes-clip/fresh", help="any model with both towers")
+    parser.add_argument("--model", default="local-dir:shipped/scenes-trained", help="any model with both towers")
     parser.add_argument("--pairs", default="scenes", help="a data set of images with captions")
     parser.add_argument("--limit", type=int, default=500, help="number of items")
     parser.add_argument("--out", type=Path, default=Path("runs/maps"), help="folder of embeddings and figures")

@@ -11,10 +11,12 @@ from clip_geometry.data import load_dataset, resolve_dataset
 from clip_geometry.embedding.loop import embed
 from clip_geometry.embedding.reading import read_store
 from clip_geometry.encoders import resolve_encoder
-from clip_geometry.ledger import findings, papers, published
+from clip_geometry.ledger import findings, papers, published, read_recorded
+from clip_geometry.ledger.comparing import flat
 from clip_geometry.progress import quiet
 
 ROOT = Path(__file__).parents[2]
+MAPS = ("Procrustes", "LSTSQ")
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +57,112 @@ def test_the_ratios_of_table_6_are_those_of_its_distances(number, pair):
         for name in ("mean_pairwise_distance", "mean_global_distance", "ratio")
     )
     assert near / far == pytest.approx(ratio, abs=0.005)
+
+
+def test_of_rn101_least_squares_costs_less_than_procrustes(number):
+    """As the authors' notebooks print it; the map's loss on held-out pairs, which no map lowers."""
+    rn101 = {row: number(f"notebook_rn101_loss.{row}.1") for row in ("CLIP", "centering", "whitening-128", *MAPS)}
+    vit = {row: number(f"table2_clip_loss.{row}.test") for row in rn101}
+    for losses in (rn101, vit):
+        assert min(losses, key=losses.get) == "CLIP"
+    assert rn101["LSTSQ"] < rn101["Procrustes"] and vit["Procrustes"] < vit["LSTSQ"]
+    for losses in (rn101, vit):
+        assert f"({losses['LSTSQ']:.4f} and {losses['Procrustes']:.4f})" in text_of("With RN101")
+
+
+def test_what_is_said_of_pca_is_what_the_notebook_prints(number):
+    text = text_of("PCA in Table 3")
+    values = {each.path: each.text for each in published("tyshchuk2023") if each.section == "notebook_pca"}
+    images = [f"training.PCA-400 on CIFAR train{logits}" for logits in ("", ", cosine", ", negated distance")]
+    for said, names in (
+        ("Its {} is of PCA-400", images[:1]),
+        ("({} for the cosine there, {} for the negated distance)", images[1:]),
+        ("its {} of PCA-90", ["training.PCA-90 on text prompts"]),
+        ("it prints {} (train) and {} (test), not 64.1", ["COCO.PCA-450.0", "COCO.PCA-450.1"]),
+        ("two cells print {} and {}", ["COCO.PCA-400.0", "again.PCA-400"]),
+    ):
+        assert said.format(*(values[f"notebook_pca.{name}"] for name in names)) in text
+    assert number("table3_zero_shot_cifar100.PCA-450 on COCO") == 64.1
+
+
+def test_table_6_has_german_and_russian_the_other_way_round_than_the_notebook(number):
+    for file, pair in (("fr_en", "fr-en"), ("de_en", "ru-en"), ("ru_en", "de-en")):
+        for name in ("mean_pairwise_distance", "mean_global_distance", "ratio"):
+            printed = number(f"table6_language_distance.{pair}.{name}")
+            # 39.435593 is printed as 39.43: cut off, not rounded
+            assert abs(number(f"notebook_languages.{file}.{name}") - printed) < 0.01
+
+
+def recorded(run, **where):
+    """The values of the rows of a run with these fields, `at.…` flat, by measure."""
+    rows = [flat(row) for row in read_recorded(ROOT / "docs/reproduction")[run]]
+    return [row for row in rows if all(row.get(key) == value for key, value in where.items())]
+
+
+def text_of(title):
+    (found,) = (each.text for each in findings("tyshchuk2023") if each.title.startswith(title))
+    return " ".join(found.split())
+
+
+def test_cosines_of_held_out_pairs_are_those_recorded():
+    text = text_of("Fitted on fewer pairs than dimensions")
+    run = "tyshchuk2023-joint_distribution_coco500"
+
+    def row(measure, step, part):
+        (found,) = recorded(
+            run,
+            measure=measure,
+            pipeline=f"normalize,{step}[text-to-image]",
+            split=f"{part} of a random 0.8 split, seed 0",
+        )
+        return found
+
+    held_out = [row(measure, "procrustes", "last part") for measure in ("matching_cosine", "random_cosine")]
+    least_squares = row("matching_cosine", "least_squares", "last part")
+    for each in (*held_out, least_squares):
+        assert f"{each['value']:.3f} ± {each['standard_error']:.3f}" in text
+        assert each["n"] == 100 and each["d"] == 512
+    fitted = row("matching_cosine", "procrustes", "first part")
+    assert (
+        f"matching ones have {fitted['value']:.3f}, but isotropic noise of the same size has {fitted['null_value']:.3f}"
+        in text
+    )
+    assert fitted["n"] == 400 and row("matching_cosine", "least_squares", "first part")["value"] == pytest.approx(1)
+
+
+def test_whitened_accuracies_are_those_recorded():
+    text = text_of("Whitening to more directions")
+    for run, rows in (
+        ("tyshchuk2023-cifar10", ["CLIP", *(f"Whitening-{k} on CIFAR train" for k in (32, 64, 128))]),
+        ("tyshchuk2023-trained", ["CLIP", *(f"Whitening-{k} on COCO" for k in (32, 64, 128))]),
+    ):
+        values = []
+        for name in rows:
+            (found,) = recorded(run, measure="zero_shot.top_1", **{"at.row": name})
+            values.append(f"{100 * found['value']:.1f}")
+        assert f"{values[0]}% raw and {values[1]}, {values[2]} and {values[3]}%" in text
+    probes = recorded("tyshchuk2023-trained", measure="linear_probe.top_1")
+    assert len(probes) == 4 and all(probe["value"] > 0.98 for probe in probes)
+
+
+def test_new_classes_by_completion_are_those_recorded():
+    text = text_of("What Procrustes does to new classes")
+
+    def new(run, row):
+        of_mean = [
+            each
+            for each in recorded(run, measure="class_generalization.new", **{"at.row": row})
+            if "at.draw" not in each
+        ]
+        (found,) = of_mean
+        return found["value"], found["standard_error"]
+
+    run = "tyshchuk2023-cifar10"
+    value, error = new(run, "Procrustes")
+    assert new(run, "Procrustes, LAPACK")[0] == 0 and f"have {100 * value:.0f} ± {100 * error:.0f}%" in text
+    value, error = new(run, "CLIP")
+    assert f"against {100 * value:.0f} ± {100 * error:.0f}% without a map" in text
+    assert new("tyshchuk2023-trained", "Procrustes") == new("tyshchuk2023-trained", "Procrustes, LAPACK")
 
 
 def mickus2024(start):

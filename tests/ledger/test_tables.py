@@ -39,7 +39,7 @@ def test_settings_are_named_first_and_in_words():
     assert table.rows[0].label == "CLIP, I1 of images"
     assert table.rows[0].cause == (
         "500 instead of 40,504 rows; CLIP ViT-B/16 instead of ViT-B/32; 500 COCO pairs instead of COCO 2014 val; "
-        "published is of a basis unrelated to the data"
+        "published is along the rows of the eigenvector matrix"
     )
 
 
@@ -74,7 +74,7 @@ def test_variants_follow_their_number_and_setups_and_notes_are_shared():
     assert list(table.setups) == ["A"] and captions.setups is table.setups
     # what differs is said once for a setup, the cause of a variant each time
     assert definition.cause.startswith("500 instead of 40,504 rows; ")
-    assert published.cause == "arbitrary to ± 0.02 where n < d"
+    assert published.cause == "arbitrary where n < d"
     assert captions.title.startswith("Captions of figures 2 to 4") and captions.notes and not table.notes
     table, _ = beside([{**each, "model": "OpenAI CLIP ViT-B/16"} for each in rows], ISOTROPY)
     assert [cells.difference for cells in cells_of(table, "CLIP, I1 of images")] == ["−0.5976", "−0.0250"]

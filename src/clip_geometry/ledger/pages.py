@@ -22,11 +22,12 @@ HERE = Path(__file__).parent
 
 
 def all_lines(paper: str, recorded: Mapping[str, Sequence[Row]]) -> list[Line]:
-    """A line for every published number, with all that was recorded for it, from every run."""
+    """A line for every published number, with all that was recorded for it, from every run; untrained models last."""
     lines = []
     for entry in entries(paper):
         found = [line for run in entry.runs for line in compare(recorded.get(run, ()), run, [entry])]
-        lines.append(Line(entry, tuple(ours for line in found for ours in line.ours)))
+        beside = [ours for line in found for ours in line.ours]
+        lines.append(Line(entry, tuple(sorted(beside, key=lambda ours: "/fresh" in str(ours.row.get("model"))))))
     return lines
 
 

@@ -8,7 +8,6 @@ import torch
 
 from clip_geometry.config import validate
 from clip_geometry.experiments.geometry import Geometry
-from clip_geometry.experiments.kit.geometry import GeometryConfig
 from clip_geometry.experiments.kit.stored import StoredConfig, read_stored, stored_revision
 from clip_geometry.experiments.tyshchuk2023.isotropy import Isotropy, IsotropyConfig
 from clip_geometry.geometry import average_cosine
@@ -28,7 +27,7 @@ def folder(tmp_path, monkeypatch):
     return place
 
 
-def config(kind=GeometryConfig, **changes):
+def config(kind=Geometry.Config, **changes):
     values = {"name": "t", "experiment": "geometry", "pairs": {"embeddings": "$MY_DATA/mine"}, "blocks": 0} | changes
     return validate(kind, values, "test")
 

@@ -40,6 +40,20 @@ class RandomSplit(Config):
         return f"{'first' if part == 'first' else 'last'} part of a random {self.share:g} split, seed {self.seed}"
 
 
+def part_of(sets: Mapping[str, Embeddings], split: RandomSplit, part: Part) -> dict[str, Embeddings]:
+    """One part of the images and the captions of these images: their rows by item id, else the same rows."""
+    image, text = sets["image"], sets["text"]
+    images = split.items(len(image), part)
+    texts = images
+    if image.item_id is not None and text.item_id is not None:
+        texts = np.flatnonzero(np.isin(text.item_id, image.item_id[images]))
+    taken = {"image": image.take(images), "text": text.take(texts)}
+    return {
+        modality: replace(rows, provenance={**rows.provenance, "split": split.named(part)})
+        for modality, rows in taken.items()
+    }
+
+
 class SplitConfig(RandomSplit):
     """One part of a random split of the rows.
 

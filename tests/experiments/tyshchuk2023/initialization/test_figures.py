@@ -1,5 +1,7 @@
 """The figures of fresh models draw the numbers of their rows, and captions say what these are."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
@@ -203,6 +205,28 @@ def test_a_few_models_are_drawn_layer_by_layer(tmp_path):
     assert "deviation is 0.030 for the MLPs and 0.080 for the embeddings predicted from the input." in layers
     assert "seed 0; pipeline normalize" in biases and "All lie on one side of the origin" in biases
     assert {row["model_options"]["seed"] for row in asked} == {0} and len(asked) == 2
+
+
+# captions of Tyshchuk et al. 2023: "Figure 5. CLIP-RN101 image embeddings distribution …", "Figure 6. CLIP-ViT-B/32
+# image embeddings distribution …", "Figure 7. CLIP text embeddings distribution …"
+@pytest.mark.parametrize(
+    ("model", "figures"),
+    [
+        ("open_clip:RN101/fresh", " (images: figure 5 of the paper)"),
+        ("open_clip:ViT-B-32/fresh", " (images and texts: figures 6 and 7 of the paper)"),
+        ("open_clip:RN50/fresh", ""),
+    ],
+)
+def test_a_title_names_the_figure_of_the_paper(model, figures, tmp_path):
+    found = draw([row(model, "image"), row(model)], tmp_path, lambda row: np.eye(9, 5) + 1)
+    assert found["biases_1"].title == f"With and without biases: {model.split(':')[1].split('/')[0]}{figures}"
+
+
+def test_the_page_of_figures_names_them_as_the_paper_does():
+    page = (Path(__file__).parents[4] / "docs/howto/figures.md").read_text(encoding="utf-8")
+    (line,) = (line for line in page.splitlines() if "`tyshchuk2023/initialization`" in line and line.startswith("|"))
+    assert line.split("|")[1].strip() == "figures 5 and 6, images of RN101 and ViT-B/32; figure 7, texts"
+    assert "figure 5, the cone of an untrained RN101" in page and "open_clip:RN101/fresh" in page
 
 
 def test_rows_on_both_sides_of_the_origin_are_not_said_to_be_on_one(tmp_path):

@@ -17,7 +17,7 @@ from clip_geometry.geometry import silhouette, standard_error
 from clip_geometry.geometry.uncertainty import deal
 from clip_geometry.registry import InputError
 from clip_geometry.results import Results
-from clip_geometry.runner import RunFolder, run
+from clip_geometry.runner import RunFolder, plan, resolve, run
 from clip_geometry.transforms import parse_pipeline
 
 SCENES = {
@@ -38,6 +38,30 @@ def experiment(folder, **changes):
 @pytest.fixture(scope="module")
 def scenes(tmp_path_factory):
     return experiment(tmp_path_factory.mktemp("scenes"))
+
+
+@pytest.fixture(scope="module")
+def by_default(tmp_path_factory):
+    """Rows of the config as it is shipped, and of the untrained model in its place; 100 captions, no figures."""
+    found = []
+    for changes in ({}, {"model": "scenes-clip/fresh"}):
+        values = resolve("tyshchuk2023/multilingual", {"captions.size": 100, "pipeline": [], **changes}, smoke=False)
+        ((kind, config), *_) = plan(values, "test")
+        folder = tmp_path_factory.mktemp("default") / "run"
+        found.append((config, rows_of(kind(config, RunFolder(folder, "cpu")))))
+    return found
+
+
+def test_figure_14_shows_a_trained_model_whose_languages_coincide(by_default):
+    """The paper: "point clouds are almost identical". Untrained, languages are clusters and translations far."""
+    (config, rows), (fresh, untrained) = by_default
+    assert not config.model.is_fresh and fresh.model.is_fresh
+    for language in ("de", "fr", "ru"):
+        silhouette, ratio = "language_silhouette[cosine]", "language_distance.ratio"
+        # 500 captions: -0.002 and 0.045 to 0.072; untrained 0.03 to 0.3 and 0.95 or more
+        assert abs(at(rows, silhouette, language)["value"]) < 0.02 < at(untrained, silhouette, language)["value"]
+        assert at(rows, ratio, language)["value"] < 0.2 < 0.8 < at(untrained, ratio, language)["value"]
+    assert at(rows, "language_silhouette", "all")["value"] < 0.01 < at(untrained, "language_silhouette", "all")["value"]
 
 
 def rows_of(planned):

@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import numpy as np
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from clip_geometry.experiments.kit.base import Source, experiments
 from clip_geometry.experiments.kit.maps import MapConfig, MapsConfig, MapsExperiment, Sets
-from clip_geometry.experiments.kit.stored import RandomSplit
+from clip_geometry.experiments.kit.stored import RandomSplit, part_of
 from clip_geometry.geometry import measures
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
@@ -71,19 +70,7 @@ class ClipLoss(MapsExperiment):
 
     def sets(self, role: str) -> Sets:
         found, split = super().sets(role), self.config.split
-        if split is None:
-            return found
-        image, text = found["image"], found["text"]
-        part = "first" if role == "train" else "rest"
-        images = split.items(len(image), part)
-        texts = images  # of aligned rows
-        if image.item_id is not None and text.item_id is not None:
-            texts = np.flatnonzero(np.isin(text.item_id, image.item_id[images]))
-        taken = {"image": image.take(images), "text": text.take(texts)}
-        return {
-            modality: replace(rows, provenance={**rows.provenance, "split": split.named(part)})
-            for modality, rows in taken.items()
-        }
+        return found if split is None else part_of(found, split, "first" if role == "train" else "rest")
 
     def rows(self, each: MapConfig) -> list[Row]:
         config = self.config

@@ -25,7 +25,8 @@ Frame = Any  # a pandas.DataFrame, whose selections a type checker takes for arr
 
 MILLION = 1e6
 SWEEP = 6  # models from which on they are drawn against their size rather than one by one
-PAPER = {"ViT-B-32": 5, "RN50": 6, "RN101": 7}  # the figures of Tyshchuk et al. 2023
+# the figures of Tyshchuk et al. 2023; the text towers of RN101 and ViT-B-32 have one architecture
+PAPER = {"RN101": "images: figure 5 of the paper", "ViT-B-32": "images and texts: figures 6 and 7 of the paper"}
 BIASES = {False: "as initialized", True: "zero biases"}
 # which operations make up a line, and how far before the end of their block they are drawn
 STREAM = {
@@ -283,9 +284,7 @@ def draw_initialization(
             drawn[f"layers_{k}"] = Drawing(title, layer_curves(panels), _layers_caption(own))
         first = own[own.seed == finals[finals.model == model].seed.iloc[0]]
         if planes := _planes(first[first.cosine & first.layer.isna()], embeddings):
-            title = f"With and without biases: {name}" + (
-                f" (figure {PAPER[name]} of the paper)" if name in PAPER else ""
-            )
+            title = f"With and without biases: {name}" + (f" ({PAPER[name]})" if name in PAPER else "")
             drawn[f"biases_{k}"] = Drawing(title, bias_planes(planes), _biases_caption(planes, _origin(first)))
     return save_drawings(drawn, folder, prefix=prefix, group=group)
 
