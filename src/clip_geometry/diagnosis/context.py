@@ -1,5 +1,6 @@
 """What several checks read: valid unit rows, pairs, neighbors; computed when first asked for, and once."""
 
+import math
 from collections.abc import Callable, Mapping
 from itertools import combinations
 from typing import Any, NamedTuple, TypeVar
@@ -9,7 +10,7 @@ import torch
 
 from clip_geometry.diagnosis.foreign import Foreign, foreign_rows
 from clip_geometry.diagnosis.matching import Matching, match
-from clip_geometry.diagnosis.spaces import Overlap, overlap
+from clip_geometry.diagnosis.spaces import Gaussian, Overlap, overlap
 from clip_geometry.embeddings import Embeddings, in_order, pair
 from clip_geometry.geometry._core.neighbors import nearest
 from clip_geometry.measuring.remarks import first_equal
@@ -22,6 +23,30 @@ WORK = 2 * 10**8  # cosines computed for the neighbors of a modality: 14,000 row
 NEIGHBORS = 10
 MOMENT_ROWS = 20_000  # of a modality in its covariance, at most
 BLOCK = 4096
+MUTUAL = 5000  # rows of a modality among which mutual nearest rows are counted
+
+
+class NotRun(NamedTuple):
+    """A check that did not run, and why; modalities: the sets that it left out, or none for all."""
+
+    check: str
+    reason: str
+    modalities: tuple[str, ...] = ()
+
+
+class Partners(NamedTuple):
+    """count: of n rows, those that are the nearest row of their nearest row in the other modality. noise: share of
+    independent Gaussian rows with the same means and covariances that are."""
+
+    count: int
+    n: int
+    noise: float
+
+    @property
+    def exist(self) -> bool:
+        """Whether rows have partners in the other modality, in whatever order: more than noise, and far more."""
+        error = math.sqrt(max(self.noise * (1 - self.noise), 1 / self.n) / self.n)
+        return self.count / self.n > max(1.25 * self.noise, self.noise + 6 * error)
 
 
 class Neighbors(NamedTuple):
@@ -69,7 +94,12 @@ class Context:
         self.sets = dict(sets)
         self.other = None if other is None else Context(other, seed=seed)
         self.seed = seed
+        self.not_run: list[NotRun] = []
         self._known: dict[tuple[str, ...], Any] = {}
+
+    def skip(self, check: str, reason: str, *modalities: str) -> None:
+        """Note that a check, or its part for some sets, cannot run."""
+        self.not_run.append(NotRun(check, reason, modalities))
 
     def _once(self, make: Callable[[], T], *key: str) -> T:
         if key not in self._known:
@@ -210,11 +240,44 @@ class Context:
             i, j = (each[:ROWS] for each in self.pairs(one, other) or (np.empty(0, dtype=np.int64),) * 2)
             usable = self.valid(one)[i] & self.valid(other)[j]
             usable &= ~(np.isin(i, self.foreign_numbers(one)) | np.isin(j, self.foreign_numbers(other)))
-            for modality, rows in ((one, i), (other, j)):  # a batch that was written twice looks like a shift
-                usable &= self.first_equal(modality)[rows] == rows
-            return match(self._unit_rows(one, i), self._unit_rows(other, j), usable, self.seed)
+            distinct = np.ones(len(i), dtype=bool)
+            for modality, rows in ((one, i), (other, j)):
+                distinct &= self.first_equal(modality)[rows] == rows
+            return match(self._unit_rows(one, i), self._unit_rows(other, j), usable, distinct, self.seed)
 
         return self._once(make, "matching", one, other)
+
+    def gaussian(self, modality: str) -> Gaussian:
+        """Noise with the mean and covariance of the rows of the usual space."""
+
+        def make() -> Gaussian:
+            own = ~np.isin(self.sample(modality), self.foreign_numbers(modality))
+            return Gaussian.of(self.unit(modality)[own])
+
+        return self._once(make, "gaussian", modality)
+
+    def partners(self, one: str, other: str) -> Partners:
+        """How many rows are mutual nearest rows of the two modalities, centered, whatever their order."""
+
+        def make() -> Partners:
+            generator, rows = np.random.default_rng(self.seed), []
+            for modality in (one, other):
+                own = self.unit(modality)[~np.isin(self.sample(modality), self.foreign_numbers(modality))]
+                rows.append(own[np.sort(generator.permutation(len(own))[:MUTUAL])])
+            torch_generator = torch.Generator().manual_seed(self.seed)
+            noise = [self.gaussian(name).draw(len(x), torch_generator) for name, x in zip((one, other), rows, strict=True)]
+            counts = [_mutual(*both) for both in (rows, noise)]
+            return Partners(counts[0], len(rows[0]), counts[1] / len(rows[0]))
+
+        return self._once(make, "partners", one, other)
+
+
+def _mutual(a: np.ndarray, b: np.ndarray) -> int:
+    """Number of rows of a that are the nearest row of their nearest row in b, both centered."""
+    centered = [x - x.mean(0) for x in (a, b)]
+    x, y = (each / np.maximum(np.linalg.norm(each, axis=1, keepdims=True), 1e-12) for each in centered)
+    cosines = x @ y.T
+    return int((cosines.argmax(0)[cosines.argmax(1)] == np.arange(len(x))).sum())
 
 
 def nearest_others(rows: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
