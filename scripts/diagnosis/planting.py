@@ -97,6 +97,12 @@ def gap_between(sets: Rows) -> bool:
     return bool(min(((a - middle) @ direction).min(), ((middle - b) @ direction).min()) > gap / 6)
 
 
+def togetherness(x: np.ndarray) -> float:
+    """The median row's average of d⟨u, v⟩² over other rows v: 1 for random rows."""
+    squares = np.square(x[:600] @ x[:600].T)
+    return float(np.median((squares.sum(1) - 1) / (len(squares) - 1)) * x.shape[1])
+
+
 def first_for(rows: np.ndarray, queries: np.ndarray) -> np.ndarray:
     """For which share of the queries each row is the first result."""
     return np.bincount((queries @ rows.T).argmax(1), minlength=len(rows)) / len(queries)
@@ -413,6 +419,8 @@ def can_have(fault: str, sets: Rows, source: Source) -> bool:
     """The stated rules: where a fault can be seen in principle."""
     if fault in ("shifted_pairs", "shuffled_pairs"):
         return pairs_match(sets)
+    if fault == "mixed_models":
+        return min(map(togetherness, sets.values())) >= 10
     if fault == "misplaced_rows":
         return gap_between(sets)
     if fault == "wrong_activation":

@@ -6,6 +6,7 @@ import pytest
 import clip_geometry as cg
 from clip_geometry.diagnosis import context as module
 from clip_geometry.diagnosis.checks import NAMES, Context, checks, run_checks
+from clip_geometry.diagnosis.context import NotRun
 from clip_geometry.diagnosis.spaces import overlap
 from clip_geometry.diagnosis.tail import too_near
 from support.clip_like import clip_like
@@ -92,3 +93,24 @@ def test_findings_come_by_severity_and_read_as_text():
 def test_an_unknown_check_is_an_error():
     with pytest.raises(cg.InputError, match="unknown check 'hub'; did you mean 'hubs'"):
         run_checks(Context({}), ["hub"])
+
+
+def test_what_was_not_checked_is_listed_with_its_reason():
+    sets = {name: cg.Embeddings(x, name) for name, x in clip_like(60).items()}
+    context = Context(sets)
+    run_checks(context)
+    reasons = {(each.check, each.modalities): each.reason for each in context.not_run}
+    assert NotRun("hubs", "fewer than 100 rows", ("image",)) in context.not_run
+    assert reasons["near_duplicates", ("image", "text")] == "fewer than 100 distinct pairs"
+    assert reasons["leakage", ()] == "no other split was given"
+    assert reasons["wrong_activation", ("text",)].startswith("no manifest")
+    apart = Context({"image": sets["image"], "text": sets["text"].take(np.arange(40))})
+    run_checks(apart)
+    assert ("shuffled_pairs", "no rows of two modalities pair", ()) in apart.not_run
+    full = Context(
+        {name: cg.Embeddings(x, name, labels=np.arange(400) % 4) for name, x in clip_like(400).items()},
+        other={name: cg.Embeddings(x, name) for name, x in clip_like(200, seed=5).items()},
+    )
+    run_checks(full)
+    names = {each.check for each in full.not_run}
+    assert names == {"wrong_activation", "wrong_context", "truncated_captions"}

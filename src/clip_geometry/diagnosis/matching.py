@@ -19,7 +19,7 @@ DRIFT = 0.5
 DECAY = 0.448  # θ > 0 with E[exp(θ (log p − log q − DRIFT))] = exp(−DRIFT θ)/(1 − θ²) = 1 for uniform p and q
 P_VALUE = 1e-4
 SEGMENTS = 8  # at most
-MARGIN = 2.0  # of a row that is out of place, log p − log q is 3 to 6
+MARGIN = 1.0  # of a row that is out of place, log p − log q is 3 to 6
 
 
 class Segment(NamedTuple):

@@ -13,9 +13,10 @@ from clip_geometry.diagnosis.spaces import Gaussian
 from clip_geometry.geometry._core.neighbors import nearest
 
 FACTOR = 2.5  # clean CLIP, drawn scenes and untrained models stay below 1.6, across modalities of trained models too
-FIRST = 1.75  # of the null's first places: trained and weak models have up to 1.15
+MATCHED = 0.02  # median rank of the partners: trained models have 0.000 to 0.005, weak ones 0.05 or more
+FIRST = 1.75  # of the null's first places, where pairs match: trained models have up to 1.2
 LEAST_FIRST = 0.02  # of the queries: below, a few captions that say the same of several images are hubs
-UNRELATED = 3.5  # across modalities that nothing relates: untrained models have up to 2.6
+UNRELATED = 3.5  # where pairs hardly match or none are known: weak models have up to 2.0, untrained ones up to 2.6
 IN_CLASS = 3.0  # classes of 50 to 400 rows have up to 2.5
 DRAWS = 3
 LEAST = 100  # rows
@@ -28,8 +29,8 @@ NULL_WORK = 5 * 10**6
     "rows that are among the nearest of far too many others",
     threshold="A row in more top-ten lists than 2.5 times the most of Gaussian rows with the same mean and covariance, "
     "scaled to unit length: clean sets have up to 1.6 times. Across modalities, the same for top tens, or a row "
-    "that is first for 3.5% of the queries and 1.75 times as many as among Gaussian rows (clean sets: 1.15 times). Where "
-    "nothing relates the modalities, 3.5 times: an untrained model has hubs by nature, up to 2.6 times. "
+    "that is first for 3.5% of the queries and 1.75 times as many as among Gaussian rows (clean sets: 1.2 times). Where the "
+    "median rank of the partners is above 2%, 3.5 times: weak and untrained models have hubs by nature, up to 2.6 times. "
     "Within a class of at least 40 rows, 3 times, in lists of a twentieth of the class, at most ten.",
 )
 def hubs(context: Context) -> Iterator[Finding]:
@@ -79,8 +80,10 @@ def _across(context: Context, modality: str, other: str) -> Iterator[Finding]:
     asked = asked[context.queries(len(asked), len(numbers))]
     found = nearest(torch.from_numpy(asked), NEIGHBORS, y=torch.from_numpy(rows))[1].numpy()
     matching = context.matching(*sorted((modality, other), key=list(context.sets).index))
-    unknown = matching is None or matching.at_chance
-    nulls = _null_across(context, modality, other, len(numbers), len(asked))
+    unknown = matching is None or np.median(matching.corrected) > MATCHED
+    first = np.bincount(found[:, 0], minlength=len(numbers)).argmax()
+    usual = Gaussian.of(np.delete(rows, first, axis=0))  # a row that lies apart would make the noise alike
+    nulls = _null_across(context, usual, context.gaussian(other), len(numbers), len(asked))
     for k, factor, null in zip((1, NEIGHBORS), (FIRST, FACTOR), nulls, strict=True):
         counts = np.bincount(found[:, :k].ravel(), minlength=len(numbers))
         limit = (UNRELATED if unknown else factor) * max(null.mean(), LEAST_FIRST if k == 1 else k / len(numbers))
@@ -155,12 +158,12 @@ def _null(context: Context, gaussian: Gaussian, n: int, lists: int, k: int) -> n
     return np.array([np.bincount(indices.ravel()).max() / len(indices) for indices in found])
 
 
-def _null_across(context: Context, modality: str, other: str, n: int, lists: int) -> list[np.ndarray]:
+def _null_across(context: Context, of: Gaussian, queries: Gaussian, n: int, lists: int) -> list[np.ndarray]:
     """The same for first places and top tens among n Gaussian rows, of independent queries."""
     generator = torch.Generator().manual_seed(context.seed)
     lists, shares = min(lists, max(LEAST, NULL_WORK // n)), []
     for _ in range(DRAWS):
-        rows, asked = (context.gaussian(name).draw(size, generator) for name, size in ((modality, n), (other, lists)))
+        rows, asked = of.draw(n, generator), queries.draw(lists, generator)
         indices = nearest(torch.from_numpy(asked), NEIGHBORS, y=torch.from_numpy(rows))[1].numpy()
         shares.append([np.bincount(indices[:, :k].ravel()).max() / lists for k in (1, NEIGHBORS)])
     return list(np.transpose(shares))

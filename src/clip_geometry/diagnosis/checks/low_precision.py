@@ -135,6 +135,14 @@ def _by_dimension(rows: np.ndarray, seed: int) -> Grid | None:
     chance = _equal_ratios(smooth(min(STEPS.values()))[:, varying].astype(np.float32))
     if found < max(20 * chance, len(few) / 50, 5):
         return None
+    ordered = np.sort(few[:, varying], axis=0)
+    gaps = np.diff(ordered, axis=0)
+    gaps[gaps <= 1e-6 * span[varying]] = np.inf
+    # values of a column repeat, and are whole steps apart, unless the rows were scaled afterwards
+    counts = np.median(span[varying] / gaps.min(0))
+    if counts < max(STEPS.values()) + 1:
+        name = min((each for each in STEPS if STEPS[each] > counts - 1), key=lambda each: STEPS[each])
+        return Grid(f"{name} by dimension", True, np.broadcast_to(np.where(varying, span / STEPS[name], 0), rows.shape))
     factors = {}
     for name, steps in STEPS.items():
         step = np.where(varying, span / steps, 1)
@@ -143,15 +151,18 @@ def _by_dimension(rows: np.ndarray, seed: int) -> Grid | None:
     name = min(factors, key=lambda each: factors[each])
     if factors[name] > math.log(3):
         return None
-    # values of a column repeat unless the rows were scaled afterwards
-    exact = bool((np.diff(np.sort(few[:, varying], axis=0), axis=0) == 0).any(0).mean() > 0.5)
-    return Grid(f"{name} by dimension", exact, np.broadcast_to(np.where(varying, span / STEPS[name], 0), rows.shape))
+    return Grid(f"{name} by dimension", False, np.broadcast_to(np.where(varying, span / STEPS[name], 0), rows.shape))
 
 
 def _equal_ratios(rows: np.ndarray) -> int:
-    """In how many columns, all rows together, the ratio of a row to the next equals that in another column."""
+    """In how many columns, all rows together, the ratio of a row to the next equals that in another column.
+
+    Copies and near copies, which have a ratio near 1 everywhere, are left out.
+    """
+    distances = np.linalg.norm(np.diff(rows, axis=0), axis=1)
+    apart = distances > 0.2 * np.median(distances)
     with np.errstate(all="ignore"):
-        ratios = np.sort(rows[1:].astype(np.float64) / rows[:-1], axis=1)
+        ratios = np.sort(rows[1:][apart].astype(np.float64) / rows[:-1][apart], axis=1)
         near = np.diff(ratios, axis=1) < SAME * np.abs(ratios[:, 1:])
     return int((near & (ratios[:, 1:] > 0)).sum())
 
