@@ -93,7 +93,9 @@ def all_sources(cache: Path) -> dict[str, list[Source]]:
         "weak": [
             Source(f"{name}, noise {size}", _noisy(rows, size))
             for name, rows, sizes in (
-                ("coco500", coco, (1.5, 2, 2.5, 3)), ("scenes", scenes, (3, 4)), ("snli, MiniLM", minilm, (2.5, 3.5))
+                ("coco500", coco, (1.5, 2, 2.5, 3)),
+                ("scenes", scenes, (3, 4)),
+                ("snli, MiniLM", minilm, (2.5, 3.5)),
             )
             for size in sizes
         ],
@@ -290,10 +292,10 @@ and checked:
   in stores.
 
 A fault counts as named if an error or a warning of its kind is there; float16 and lost directions are notes by design
-and count if the format, or their number, is right. "Exactly" asks for more: the shift with its first and last row within
-10 rows, the share of random pairs within 10 points, the format, 95% of the foreign rows, all hubs and misplaced rows,
-the number of coordinates and of copies. A false alarm is an error or a warning of one of the thirteen kinds on a clean
-folder; a modality gap, few rows and unrelated modalities are what these sets have.
+and count if the format, or their number, is right. "Exactly" asks for more: the shift with its first and last row,
+within 10 rows, the share of random pairs within 10 points, the format, 95% of the foreign rows, all hubs and misplaced
+rows, the number of coordinates and of copies. A false alarm is an error or a warning of one of the thirteen kinds on a
+clean folder; a modality gap, few rows and unrelated modalities are what these sets have.
 
 ## Confusion
 
@@ -401,14 +403,18 @@ def table(records: Sequence[Mapping[str, Any]]) -> str:
         "",
     ]
     missed = Counter((each["source"], name) for each in records for name, ok in each["named"].items() if not ok)
-    kinds = Counter((name, done["kind"]) for each in records for name, done in each["planted"].items() if "kind" in done)
+    kinds = Counter(
+        (name, done["kind"]) for each in records for name, done in each["planted"].items() if "kind" in done
+    )
     named = Counter(
         (name, done["kind"])
         for each in records
         for name, done in each["planted"].items()
         if "kind" in done and each["named"][name]
     )
-    lines += [f"- {name}, {kind}: {_share(named[name, kind], count)} named." for (name, kind), count in sorted(kinds.items())]
+    lines += [
+        f"- {name}, {kind}: {_share(named[name, kind], count)} named." for (name, kind), count in sorted(kinds.items())
+    ]
     lines.append("")
     lines += [f"- Missed: {name} in {source}, {count}" for (source, name), count in sorted(missed.items())]
     more = Counter(

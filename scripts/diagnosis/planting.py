@@ -35,8 +35,9 @@ class Folder:
     """Rows of a folder, as faults change them.
 
     other: a split of other rows. store: whether it is written as a store with a manifest; model and encoder are then
-    what it says, truncated and texts what it says of the texts. labels: written beside the rows. native: modality → mask of the rows of the source's
-    own model. scale: modality → length of each row, applied last. planted: fault → what was done.
+    what it says, truncated and texts what it says of the texts. labels: of the rows, given beside them. native:
+    modality → mask of the rows of the source's own model. scale: modality → length of each row, applied last. planted:
+    fault → what was done.
     """
 
     source: Source
@@ -439,7 +440,9 @@ def _two_groups(
     folder: Folder, generator: np.random.Generator, low: float, high: float, least: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Items to be replaced and as many others, of the source's own model, apart from planted hubs."""
-    taken = np.array([row for fault in ("hubs", "misplaced_rows") for row in folder.planted.get(fault, {}).get("rows", [])])
+    taken = np.array(
+        [row for fault in ("hubs", "misplaced_rows") for row in folder.planted.get(fault, {}).get("rows", [])]
+    )
     numbers = np.setdiff1d(np.flatnonzero(np.logical_and.reduce(list(folder.native.values()))), taken)
     count = min(len(numbers) // 2, max(least, int(generator.uniform(low, high) * len(folder))))
     numbers = generator.permutation(numbers)

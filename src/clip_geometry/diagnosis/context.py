@@ -23,7 +23,6 @@ WORK = 2 * 10**8  # cosines computed for the neighbors of a modality: 14,000 row
 NEIGHBORS = 10
 MOMENT_ROWS = 20_000  # of a modality in its covariance, at most
 BLOCK = 4096
-MUTUAL = 5000  # rows of a modality among which mutual nearest rows are counted
 
 
 class NotRun(NamedTuple):
@@ -35,10 +34,10 @@ class NotRun(NamedTuple):
 
 
 class Partners(NamedTuple):
-    """count: of n rows, those that are the nearest row of their nearest row in the other modality. noise: share of
-    independent Gaussian rows with the same means and covariances that are."""
+    """mutual: of n sampled rows, those that are the nearest row of their nearest row in the other modality. noise: share
+    of independent Gaussian rows with the same means and covariances that are."""
 
-    count: int
+    mutual: int
     n: int
     noise: float
 
@@ -46,7 +45,7 @@ class Partners(NamedTuple):
     def exist(self) -> bool:
         """Whether rows have partners in the other modality, in whatever order: more than noise, and far more."""
         error = math.sqrt(max(self.noise * (1 - self.noise), 1 / self.n) / self.n)
-        return self.count / self.n > max(1.25 * self.noise, self.noise + 6 * error)
+        return self.mutual / self.n > max(1.25 * self.noise, self.noise + 6 * error)
 
 
 class Neighbors(NamedTuple):
@@ -260,24 +259,24 @@ class Context:
         """How many rows are mutual nearest rows of the two modalities, centered, whatever their order."""
 
         def make() -> Partners:
-            generator, rows = np.random.default_rng(self.seed), []
+            generator, rows, noise = torch.Generator().manual_seed(self.seed), [], []
             for modality in (one, other):
-                own = self.unit(modality)[~np.isin(self.sample(modality), self.foreign_numbers(modality))]
-                rows.append(own[np.sort(generator.permutation(len(own))[:MUTUAL])])
-            torch_generator = torch.Generator().manual_seed(self.seed)
-            noise = [self.gaussian(name).draw(len(x), torch_generator) for name, x in zip((one, other), rows, strict=True)]
-            counts = [_mutual(*both) for both in (rows, noise)]
-            return Partners(counts[0], len(rows[0]), counts[1] / len(rows[0]))
+                own = ~np.isin(self.sample(modality), self.foreign_numbers(modality))
+                rows.append(self.unit(modality)[own])
+                noise.append(self.gaussian(modality).draw(int(own.sum()), generator))
+            queries = self.queries(len(rows[0]), max(map(len, rows)))
+            counts = [_mutual(a, b, queries) for a, b in (rows, noise)]
+            return Partners(counts[0], len(queries), counts[1] / len(queries))
 
         return self._once(make, "partners", one, other)
 
 
-def _mutual(a: np.ndarray, b: np.ndarray) -> int:
-    """Number of rows of a that are the nearest row of their nearest row in b, both centered."""
+def _mutual(a: np.ndarray, b: np.ndarray, queries: np.ndarray) -> int:
+    """Number of some rows of a that are the nearest row of their nearest row in b, both centered."""
     centered = [x - x.mean(0) for x in (a, b)]
-    x, y = (each / np.maximum(np.linalg.norm(each, axis=1, keepdims=True), 1e-12) for each in centered)
-    cosines = x @ y.T
-    return int((cosines.argmax(0)[cosines.argmax(1)] == np.arange(len(x))).sum())
+    x, y = (torch.from_numpy(e / np.maximum(np.linalg.norm(e, axis=1, keepdims=True), 1e-12)) for e in centered)
+    partners = nearest(x[queries], 1, y=y)[1][:, 0]
+    return int((nearest(y[partners], 1, y=x)[1][:, 0].numpy() == queries).sum())
 
 
 def nearest_others(rows: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -25,7 +25,7 @@ MARGIN = 1.0  # of a row that is out of place, log p − log q is 3 to 6
 class Segment(NamedTuple):
     """Rows `first` to `last` of one modality, 0 for the first and 1 for the second, that are out of place.
 
-    Row i of the first modality belongs with row i + shift of the second, cyclically. count: queries among these rows
+    Row i of the first modality belongs with row i + shift of the second, cyclically. better: queries among these rows
     that match better there than as given. z: Σ⟨a, b⟩ of the pairs at chance after the shift, in standard deviations.
     """
 
@@ -33,7 +33,7 @@ class Segment(NamedTuple):
     side: int
     first: int
     last: int
-    count: int
+    better: int
     z: float
 
 
@@ -77,10 +77,8 @@ class _Pairs:
         return found
 
 
-def match(
-    a: np.ndarray, b: np.ndarray, usable: np.ndarray, distinct: np.ndarray, seed: int
-) -> Matching | None:
-    """The percentiles of pairs of aligned unit rows, and their shifts. None for fewer than LEAST usable, distinct pairs.
+def match(a: np.ndarray, b: np.ndarray, usable: np.ndarray, distinct: np.ndarray, seed: int) -> Matching | None:
+    """The percentiles of pairs of aligned unit rows, and their shifts. None for fewer than LEAST distinct pairs.
 
     Copies of earlier rows are neither queries nor counted: a batch that was written twice looks like a shift.
     """
@@ -140,8 +138,8 @@ def _segment(pairs: _Pairs, queries: np.ndarray, percentiles: np.ndarray) -> tup
     inside = (queries >= first) & (queries <= last)
     put_right = percentiles.copy()
     put_right[inside] = after(queries[inside], side)
-    count = int((put_right.mean(1) < given)[inside].sum())
-    return Segment(shift, side, first, last, count, z), put_right
+    better = int((put_right.mean(1) < given)[inside].sum())
+    return Segment(shift, side, first, last, better, z), put_right
 
 
 def _largest_run(values: np.ndarray) -> tuple[int, int, float]:

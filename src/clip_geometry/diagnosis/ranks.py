@@ -11,14 +11,14 @@ LIKELIHOOD = 20.0  # log ratio by which random pairs have to explain the ranks b
 
 
 class RandomShare(NamedTuple):
-    """start: percentile from which on the tail is flat. count: queries beyond it, on average of both directions.
+    """start: percentile from which on the tail is flat. beyond: queries beyond it, on average of both directions.
 
-    share: of random pairs, count/(1 − start)/n; at most this, since pairs that belong together can rank as low. error:
+    share: of random pairs, beyond/(1 − start)/n; at most this, since pairs that belong together can rank as low. error:
     its standard error. gain: log likelihood of the percentiles with random pairs, less that of a weak model without.
     """
 
     start: float
-    count: float
+    beyond: float
     share: float
     error: float
     gain: float
@@ -45,18 +45,20 @@ def random_share(percentiles: np.ndarray, least: float) -> RandomShare:
 
     values = percentiles.ravel()
     n = len(percentiles)
-    for start in TAILS:
-        tail = values[values > start]
-        count = len(tail) / 2
-        place = (tail - start) / (1 - start)
-        # both directions of a pair are nearly equal: n pairs, not 2 n values
-        if not count or (place.mean() - 0.5) * math.sqrt(12 * count) > -FLAT:
-            break
-    share = min(1.0, count / (1 - start) / n)
-    error = math.sqrt(max(count, 1.0) * (1 - count / n)) / (1 - start) / n
+    # both directions of a pair are nearly equal: n pairs, not 2 n values
+    start = next((start for start in TAILS if _fall(values, start) < FLAT), TAILS[-1])
+    beyond = float((values > start).sum() / 2)
+    share = min(1.0, beyond / (1 - start) / n)
+    error = math.sqrt(max(beyond, 1.0) * (1 - beyond / n)) / (1 - start) / n
     scores = ndtri(np.clip(values + least / 2, least / 2, 1 - least / 2))
     gain = (_log_likelihood(scores, mixed=True) - _log_likelihood(scores, mixed=False)) / 2
-    return RandomShare(start, count, share, error, gain)
+    return RandomShare(start, beyond, share, error, gain)
+
+
+def _fall(values: np.ndarray, start: float) -> float:
+    """By how many standard deviations the values beyond `start` lie below the middle of the tail, on average."""
+    tail = values[values > start]
+    return (0.5 - (tail.mean() - start) / (1 - start)) * math.sqrt(12 * len(tail) / 2) if len(tail) else 0.0
 
 
 def _log_likelihood(scores: np.ndarray, mixed: bool) -> float:

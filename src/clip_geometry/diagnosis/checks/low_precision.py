@@ -33,8 +33,8 @@ class Grid(NamedTuple):
     "rows rounded to float16, bfloat16 or int8",
     threshold="All values lie on the grid of the format, or on a grid of at most 128 steps a row; after scaling rows, "
     "values repeat in rows as often as after rounding to the format (within a factor of 2) and at least once in two "
-    "rows, where float32 repeats one in a hundred rows. Rounding by dimension (FAISS SQ8): the ratio of two rows is the "
-    "same in several columns as often as after rounding (within a factor of 3) and 20 times as often as by chance. "
+    "rows, where float32 repeats one in a hundred rows. By dimension (FAISS SQ8): two rows have the same ratio in "
+    "several columns as often as after rounding (within a factor of 3) and 20 times as often as by chance. "
     "float16 is a note: it changes hardly any neighbor.",
 )
 def low_precision(context: Context) -> Iterator[Finding]:

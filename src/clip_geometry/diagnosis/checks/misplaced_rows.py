@@ -36,10 +36,10 @@ def misplaced_rows(context: Context) -> Iterator[Finding]:
             context.skip("misplaced_rows", f"fewer than {LEAST} rows of both", one, other)
             continue
         rows = [context.unit(name)[mask] for name, mask in zip((one, other), own, strict=True)]
-        astray = [np.zeros(len(x), dtype=bool) for x in rows]
-        for _ in range(2):  # again without the rows that are out of place: they turn the direction
-            scores = _scores(rows, astray, context.seed)
-            astray = [scores[0] < 0, scores[1] > 0]
+        scores = _scores(rows, [np.zeros(len(x), dtype=bool) for x in rows], context.seed)
+        # again without the rows that are out of place: they turn the direction
+        scores = _scores(rows, [scores[0] < 0, scores[1] > 0], context.seed)
+        astray = [scores[0] < 0, scores[1] > 0]
         middles, spreads = zip(*map(_middle_and_spread, scores), strict=True)
         if middles[0] - middles[1] < AWAY * max(spreads):
             context.skip("misplaced_rows", "no gap between the modalities", one, other)
@@ -70,7 +70,8 @@ def _scores(rows: list[np.ndarray], astray: list[np.ndarray], seed: int) -> list
     for part in (True, False):
         fit = [x[(h == part) & ~a][:FIT].astype(np.float64) for x, h, a in zip(rows, half, astray, strict=True)]
         means = [x.mean(0) for x in fit]
-        scatter = sum((x - mean).T @ (x - mean) / len(x) for x, mean in zip(fit, means, strict=True))
+        first, second = ((x - mean).T @ (x - mean) / len(x) for x, mean in zip(fit, means, strict=True))
+        scatter = first + second
         scatter[np.diag_indices_from(scatter)] += np.trace(scatter) / len(scatter)
         direction = np.linalg.solve(scatter, means[0] - means[1])
         middle = (means[0] + means[1]) @ direction / 2

@@ -35,7 +35,7 @@ def shifted_pairs(context: Context) -> Iterator[Finding]:
                         "partner": names[1 - each.side],
                         "partners": [int(partners[(k + moved) % found.n]) for k in (each.first, each.last)],
                         "shift": each.shift,
-                        "count": each.count,
+                        "count": each.better,
                         "z": each.z,
                     }
                 )

@@ -34,7 +34,7 @@ def unrelated_spaces(context: Context) -> Iterator[Finding]:
                 z=matching.z,
                 overlap=overlapping.value,
                 overlap_z=overlapping.z,
-                mutual=context.partners(one, other)._asdict(),
+                partners=context.partners(one, other)._asdict(),
             )
 
 
