@@ -441,7 +441,7 @@ def _two_groups(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Items to be replaced and as many others, of the source's own model, apart from planted hubs."""
     taken = np.array(
-        [row for fault in ("hubs", "misplaced_rows") for row in folder.planted.get(fault, {}).get("rows", [])]
+        [row for fault in ("hubs", "misplaced_rows") for row in (folder.planted.get(fault) or {}).get("rows", [])]
     )
     numbers = np.setdiff1d(np.flatnonzero(np.logical_and.reduce(list(folder.native.values()))), taken)
     count = min(len(numbers) // 2, max(least, int(generator.uniform(low, high) * len(folder))))

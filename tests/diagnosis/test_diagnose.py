@@ -173,7 +173,7 @@ def test_one_file_given_as_both_modalities():
 def test_the_verdict_and_the_json_list_what_was_not_checked():
     found = cg.diagnose(clip_like(60), repairs=[])
     (said,) = (each for each in found.verdict if each.startswith("Not checked: "))
-    assert "near_duplicates (image, text: fewer than 100 distinct pairs)" in said and said.endswith(").")
+    assert "near_duplicates (image with text: fewer than 100 distinct pairs)" in said and said.endswith(").")
     told = json.loads(found.to_json())["not_run"]
     assert {"check": "leakage", "reason": "no other split was given", "modalities": []} in told
 

@@ -34,8 +34,8 @@ class NotRun(NamedTuple):
 
 
 class Partners(NamedTuple):
-    """mutual: of n sampled rows, those that are the nearest row of their nearest row in the other modality. noise: share
-    of independent Gaussian rows with the same means and covariances that are."""
+    """mutual: of n sampled rows, those that are the nearest row of their nearest row in the other modality. noise:
+    share of independent Gaussian rows with the same means and covariances that are."""
 
     mutual: int
     n: int

@@ -63,7 +63,7 @@ def hubs(context: Context) -> Iterator[Finding]:
         yield from _across(context, modality, queries)
     for modality, each in context.sets.items():
         if each.labels is None:
-            context.skip("hubs", "no labels, in whose classes to look", modality)
+            context.skip("hubs", "no labels, so none within classes", modality)
         else:
             yield from _in_classes(context, modality, told[modality])
 

@@ -11,7 +11,7 @@ from clip_geometry.diagnosis.finding import Finding, finding
 
 LEAST = 50  # rows of each modality
 FIT = 5000  # rows of each modality that the direction is fitted on
-AWAY = 6.0  # standard deviations from the own modality; clean rows are up to 4.6 away
+AWAY = 6.0  # standard deviations from the own modality; of clean rows, one in thousands is
 AMONG = 4.0  # of the other modality
 MOST = 0.1  # of the rows: more are another fault
 
@@ -21,7 +21,7 @@ MOST = 0.1  # of the rows: more are another fault
     "rows of one modality among those of another",
     threshold="Along the direction that separates the modalities best (ridge discriminant, fitted on the other half of "
     "the rows), a row lies 6 standard deviations from its own modality, beyond the middle, and within 4 of the other "
-    "one. Clean rows are up to 4.6 away; modalities without a gap between them cannot be told apart.",
+    "one. Clean rows are up to 6.2 away, but not among the others; modalities without a gap cannot be told apart.",
 )
 def misplaced_rows(context: Context) -> Iterator[Finding]:
     if len(context.sets) < 2:
