@@ -51,6 +51,8 @@ class Gaussian(NamedTuple):
     def of(cls, rows: np.ndarray) -> "Gaussian":
         x = torch.from_numpy(rows)
         mean = x.mean(0)
+        if len(x) <= x.shape[1]:  # fewer rows than dimensions are a root themselves
+            return cls(mean, (x - mean) / len(x) ** 0.5)
         values, vectors = torch.linalg.eigh((x - mean).T.double() @ (x - mean).double() / len(x))
         return cls(mean, (vectors * values.clamp(min=0).sqrt()).T.float())
 
