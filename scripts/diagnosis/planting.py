@@ -393,7 +393,7 @@ def truncated_captions(folder: Folder, generator: np.random.Generator) -> dict[s
 
 
 # in this order they are planted, so that one leaves the other as it is
-FAULTS: dict[str, Callable[[Folder, np.random.Generator], dict[str, Any]]] = {
+FAULTS: dict[str, Callable[[Folder, np.random.Generator], dict[str, Any] | None]] = {
     "mixed_models": mixed_models,
     "shifted_pairs": shifted_pairs,
     "shuffled_pairs": shuffled_pairs,
