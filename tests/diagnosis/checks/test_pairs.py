@@ -166,7 +166,7 @@ def test_random_pairs_of_one_space(run, clean):
     (found,) = run("shuffled_pairs", clean)
     assert found.values["random"] and abs(found.values["z"]) < 4 and found.severity == "error"
     partners = found.values["partners"]
-    assert partners["mutual"] > 2 * partners["noise"] * partners["n"]
+    assert partners["cosine"] > partners["noise"] + 2 * partners["deviation"]
     assert run("unrelated_spaces", clean) == run("shifted_pairs", clean) == []
 
 

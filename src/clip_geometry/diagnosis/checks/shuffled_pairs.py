@@ -21,8 +21,9 @@ FEW = 0.05  # of the pairs: below, a few hard items of a weak model look the sam
     threshold="The ranks of the partners have a flat tail (p > 0.05), as those of random pairs have in any model, and "
     "random pairs explain all ranks better than a weak model does, by a factor of 5·10⁸ (log likelihood ratio 20). The "
     "density of the tail is the share of random pairs; 5% have to be possible. A tail that falls is that of a weak "
-    "model: a note. Where all pairs match at chance, rows have to have partners elsewhere: more mutual nearest rows "
-    "than Gaussian rows with the same means and covariances (6 standard errors, 1.25 times).",
+    "model: a note. Where all pairs match at chance, rows have to have partners elsewhere: the nearest row of "
+    "the other modality is nearer, by a standard deviation, than among Gaussian rows with the same means and "
+    "covariances.",
 )
 def shuffled_pairs(context: Context) -> Iterator[Finding]:
     from scipy.special import bdtrc

@@ -12,8 +12,8 @@ from clip_geometry.diagnosis.matching import LEAST
     "unrelated_spaces",
     "modalities that nothing relates",
     threshold="All pairs together match less than 4 standard deviations better than random ones, and rows have no "
-    "partners elsewhere: no more mutual nearest rows of the two modalities than Gaussian rows with the same means and "
-    "covariances have (6 standard errors, 1.25 times).",
+    "partners elsewhere: their nearest row of the other modality is not nearer, by a standard deviation, than among "
+    "Gaussian rows with the same means and covariances.",
 )
 def unrelated_spaces(context: Context) -> Iterator[Finding]:
     if not context.couples:
