@@ -1,4 +1,4 @@
-"""Twelve faults that are planted in clean rows, each with the rule that says where it can be seen at all.
+"""Thirteen faults that are planted in clean rows, each with the rule that says where it can be seen at all.
 
 The rules are computed from the clean rows, before any check runs on what was planted.
 """
@@ -16,6 +16,7 @@ Rows = dict[str, np.ndarray]
 class Source:
     """Clean unit rows. modalities: aligned rows (float32). strangers: rows of other models of the same dimension, by
     modality. facts: what a manifest says of the encoder. own_format: of the values, where it is coarser than float32.
+    labels: of the rows, where there are any.
     """
 
     name: str
@@ -23,6 +24,7 @@ class Source:
     strangers: Mapping[str, list[np.ndarray]] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     own_format: str = "float32"
+    labels: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(next(iter(self.modalities.values())))
@@ -33,8 +35,9 @@ class Folder:
     """Rows of a folder, as faults change them.
 
     other: a split of other rows. store: whether it is written as a store with a manifest; model and encoder are then
-    what it says, truncated and texts what it says of the texts. native: modality → mask of the rows of the source's
-    own model. scale: modality → length of each row, applied last. planted: fault → what was done.
+    what it says, truncated and texts what it says of the texts. labels: of the rows, given beside them. native:
+    modality → mask of the rows of the source's own model. scale: modality → length of each row, applied last. planted:
+    fault → what was done.
     """
 
     source: Source
@@ -45,6 +48,7 @@ class Folder:
     encoder: dict[str, Any] = field(default_factory=dict)
     truncated: int = 0
     texts: list[str] | None = None
+    labels: np.ndarray | None = None
     native: dict[str, np.ndarray] = field(default_factory=dict)
     scale: dict[str, np.ndarray] = field(default_factory=dict)
     planted: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -71,16 +75,38 @@ def pairs_match(sets: Rows) -> bool:
     return bool((ahead > 0.5).mean() <= 0.05)
 
 
-def middle_is_a_hub(x: np.ndarray) -> bool:
-    """Whether the mean direction would be in three times as many top tens as the most frequent row is."""
+def middle_is_a_hub(x: np.ndarray, k: int = 10) -> bool:
+    """Whether the mean direction would be among the k nearest rows of three times as many as the most frequent row."""
     if len(x) > 2000:
         x = x[:2000]
     cosines = x @ x.T
     np.fill_diagonal(cosines, -2)
-    tenth = -np.partition(-cosines, 9, axis=1)[:, 9]
+    tenth = -np.partition(-cosines, k - 1, axis=1)[:, k - 1]
     counts = (cosines >= tenth[:, None]).sum(0)
     mean = x.mean(0) / np.linalg.norm(x.mean(0))
     return bool((x @ mean > tenth).sum() >= 3 * counts.max())
+
+
+def gap_between(sets: Rows) -> bool:
+    """Whether every row is nearer to the mean of its modality than to that of the other, by a third of the gap."""
+    if len(sets) < 2:
+        return False
+    a, b = list(sets.values())[:2]
+    means = [x.mean(0, dtype=np.float64) for x in (a, b)]
+    direction, middle = means[0] - means[1], (means[0] + means[1]) / 2
+    gap = direction @ direction
+    return bool(min(((a - middle) @ direction).min(), ((middle - b) @ direction).min()) > gap / 6)
+
+
+def togetherness(x: np.ndarray) -> float:
+    """The median row's average of d⟨u, v⟩² over other rows v: 1 for random rows."""
+    squares = np.square(x[:600] @ x[:600].T)
+    return float(np.median((squares.sum(1) - 1) / (len(squares) - 1)) * x.shape[1])
+
+
+def first_for(rows: np.ndarray, queries: np.ndarray) -> np.ndarray:
+    """For which share of the queries each row is the first result."""
+    return np.bincount((queries @ rows.T).argmax(1), minlength=len(rows)) / len(queries)
 
 
 def own_rank(x: np.ndarray) -> int:
@@ -141,15 +167,24 @@ def shuffled_pairs(folder: Folder, generator: np.random.Generator) -> dict[str, 
 
 def shifted_pairs(folder: Folder, generator: np.random.Generator) -> dict[str, Any]:
     """All texts stand s rows further on, cyclically, or those from a row on, at least 60 and a tenth, where one was
-    lost."""
+    lost, or those of a segment (10 to 30%, at least 50) hold the texts one to three rows further on or back."""
     n, text = len(folder), list(folder.sets)[1]
-    shift, start = int(generator.integers(1, n // 2)) * int(generator.choice([-1, 1])), 0
-    if generator.integers(3) == 0:
+    kind = ("all", "tail", "segment")[generator.integers(3)]
+    shift, start, stop = int(generator.integers(1, n // 2)) * int(generator.choice([-1, 1])), 0, n
+    if kind == "tail":
         shift = -int(generator.integers(1, 4))
         start = int(generator.integers(n // 10, n - max(60, n // 10)))
+    elif kind == "segment":
+        shift = int(generator.choice([-3, -2, -1, 1, 2, 3]))
+        size = max(50, int(generator.uniform(0.1, 0.3) * n))
+        start = int(generator.integers(3, n - size - 3))
+        stop = start + size
     for array in (folder.sets[text], folder.native[text]):
-        array[start:] = np.roll(array[start:], shift, axis=0)
-    return {"shift": shift, "start": start}
+        if kind == "segment":
+            array[start:stop] = array[start - shift : stop - shift].copy()
+        else:
+            array[start:] = np.roll(array[start:], shift, axis=0)
+    return {"kind": kind, "shift": shift, "first": start, "last": stop - 1}
 
 
 def exact_duplicates(folder: Folder, generator: np.random.Generator) -> dict[str, Any]:
@@ -171,7 +206,51 @@ def near_duplicates(folder: Folder, generator: np.random.Generator) -> dict[str,
 
 
 def hubs(folder: Folder, generator: np.random.Generator) -> dict[str, Any] | None:
-    """One to three rows lie in the middle of all, off by a tenth; where the middle is a hub (see middle_is_a_hub)."""
+    """One to three rows lie in the middle of all, off by a tenth; where the middle is a hub (see middle_is_a_hub). Or
+    one row lies in the middle of a labelled class of at least 40, under the same rule. Or one row is moved by 0.15 to
+    0.5 times the mean of the other modality; at least so far that it is first for a tenth of its queries and for four
+    times as many as any clean row, within 1.5 times that mean."""
+    kinds = [kind for kind in ("all", "class", "across") if kind != "class" or folder.source.labels is not None]
+    for kind in generator.permutation([each for each in kinds if each != "across" or len(folder.sets) > 1]):
+        done = {"all": _in_the_middle, "class": _in_a_class, "across": _across}[str(kind)](folder, generator)
+        if done is not None:
+            return {"kind": str(kind), **done}
+    return None
+
+
+def _across(folder: Folder, generator: np.random.Generator) -> dict[str, Any] | None:
+    names = list(folder.sets)[:2]
+    name, other = names if generator.integers(2) else names[::-1]
+    rows, queries = folder.sets[name], folder.sets[other][folder.native[other]]
+    row = int(generator.choice(np.flatnonzero(folder.native[name])))
+    mean, usual = queries.mean(0, dtype=np.float64), first_for(rows, queries).max()
+    strength = float(generator.uniform(0.15, 0.5))
+    while strength <= 1.5:
+        moved = rows.copy()
+        moved[row] = unit((rows[row] + strength * mean)[None])[0]
+        if first_for(moved, queries)[row] >= max(0.1, 4 * usual):
+            folder.sets[name][row] = moved[row]
+            return {"modality": name, "rows": [row], "strength": strength}
+        strength *= 1.25
+    return None
+
+
+def _in_a_class(folder: Folder, generator: np.random.Generator) -> dict[str, Any] | None:
+    labels = folder.labels
+    name = list(folder.sets)[generator.integers(len(folder.sets))]
+    if labels is None:
+        return None
+    for label in generator.permutation(np.unique(labels)):
+        members = np.flatnonzero((labels == label) & folder.native[name])
+        if len(members) >= 41 and middle_is_a_hub(folder.sets[name][members], max(1, min(10, len(members) // 20))):
+            row = int(generator.choice(members))
+            mean = folder.sets[name][members].mean(0, dtype=np.float64)
+            folder.sets[name][row] = _moved((mean / np.linalg.norm(mean))[None], 0.1, generator)[0]
+            return {"modality": name, "rows": [row]}
+    return None
+
+
+def _in_the_middle(folder: Folder, generator: np.random.Generator) -> dict[str, Any] | None:
     able = [name for name, x in folder.sets.items() if middle_is_a_hub(x[folder.native[name]])]
     if not able:
         return None
@@ -181,6 +260,17 @@ def hubs(folder: Folder, generator: np.random.Generator) -> dict[str, Any] | Non
     mean = folder.sets[name][native].mean(0, dtype=np.float64)
     mean = np.repeat(mean[None] / np.linalg.norm(mean), len(rows), axis=0)
     folder.sets[name][rows] = _moved(mean, 0.1, generator)
+    return {"modality": name, "rows": rows.tolist()}
+
+
+def misplaced_rows(folder: Folder, generator: np.random.Generator) -> dict[str, Any]:
+    """One to three rows of one modality are rows of the other, which are no partners of theirs; where there is a gap
+    (see gap_between)."""
+    names = list(folder.sets)[:2]
+    name, other = names if generator.integers(2) else names[::-1]
+    native = np.flatnonzero(folder.native[name] & folder.native[other])
+    rows, of = np.split(generator.permutation(native)[: 2 * int(generator.integers(1, 4))], 2)
+    folder.sets[name][rows] = folder.sets[other][of]
     return {"modality": name, "rows": rows.tolist()}
 
 
@@ -210,16 +300,18 @@ def dead_dimensions(folder: Folder, generator: np.random.Generator) -> dict[str,
 
 
 def low_precision(folder: Folder, generator: np.random.Generator) -> dict[str, Any]:
-    """The values of one modality are rounded to float16, bfloat16 or int8 (scaled by tensor or by row), and half of
-    the time the rows are scaled to length 1 again. A format must be coarser than the source's own."""
-    formats = [each for each in ("float16", "bfloat16", "int8") if each != folder.source.own_format]
+    """The values of one modality are rounded to float16, bfloat16, int8 (scaled by tensor or by row) or int8 by
+    dimension (FAISS's QT_8bit), and half of the time the rows are scaled to length 1 again. A format must be coarser
+    than the source's own."""
+    formats = ["float16", "bfloat16", "int8", "int8 by dimension"]
+    formats = [each for each in formats if each != folder.source.own_format]
     kind = formats[generator.integers(len(formats))]
     name = list(folder.sets)[generator.integers(len(folder.sets))]
     again, by_row = bool(generator.integers(2)) and "dead_dimensions" not in folder.planted, bool(generator.integers(2))
     for split in [folder.sets] if folder.other is None else [folder.sets, folder.other]:
         x = rounded(split[name], kind, by_row)
         split[name] = unit(x) if again else x
-    return {"modality": name, "format": kind, "scaled": again}
+    return {"modality": name, "kind": kind, "format": kind, "scaled": again}
 
 
 def rounded(x: np.ndarray, kind: str, by_row: bool) -> np.ndarray:
@@ -228,6 +320,12 @@ def rounded(x: np.ndarray, kind: str, by_row: bool) -> np.ndarray:
     if kind == "bfloat16":
         bits = x.view(np.uint32)
         return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+    if kind == "int8 by dimension":
+        import faiss
+
+        quantizer = faiss.ScalarQuantizer(x.shape[1], faiss.ScalarQuantizer.QT_8bit)
+        quantizer.train(x)
+        return quantizer.decode(quantizer.compute_codes(x))
     step = np.abs(x).max(1, keepdims=True) / 127 if by_row else np.abs(x).max() / 127
     return (np.round(x / step) * step).astype(np.float32)
 
@@ -295,11 +393,12 @@ def truncated_captions(folder: Folder, generator: np.random.Generator) -> dict[s
 
 
 # in this order they are planted, so that one leaves the other as it is
-FAULTS: dict[str, Callable[[Folder, np.random.Generator], dict[str, Any]]] = {
+FAULTS: dict[str, Callable[[Folder, np.random.Generator], dict[str, Any] | None]] = {
     "mixed_models": mixed_models,
     "shifted_pairs": shifted_pairs,
     "shuffled_pairs": shuffled_pairs,
     "hubs": hubs,
+    "misplaced_rows": misplaced_rows,
     "exact_duplicates": exact_duplicates,
     "near_duplicates": near_duplicates,
     "dead_dimensions": dead_dimensions,
@@ -321,8 +420,10 @@ def can_have(fault: str, sets: Rows, source: Source) -> bool:
     """The stated rules: where a fault can be seen in principle."""
     if fault in ("shifted_pairs", "shuffled_pairs"):
         return pairs_match(sets)
-    if fault == "hubs":
-        return any(middle_is_a_hub(x) for x in sets.values())
+    if fault == "mixed_models":
+        return min(map(togetherness, sets.values())) >= 10
+    if fault == "misplaced_rows":
+        return gap_between(sets)
     if fault == "wrong_activation":
         return "sha256" in source.facts
     return fault != "truncated_captions" or len(sets) > 1
@@ -339,7 +440,9 @@ def _two_groups(
     folder: Folder, generator: np.random.Generator, low: float, high: float, least: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Items to be replaced and as many others, of the source's own model, apart from planted hubs."""
-    taken = np.array(folder.planted.get("hubs", {}).get("rows", []), dtype=int)
+    taken = np.array(
+        [row for fault in ("hubs", "misplaced_rows") for row in (folder.planted.get(fault) or {}).get("rows", [])]
+    )
     numbers = np.setdiff1d(np.flatnonzero(np.logical_and.reduce(list(folder.native.values()))), taken)
     count = min(len(numbers) // 2, max(least, int(generator.uniform(low, high) * len(folder))))
     numbers = generator.permutation(numbers)

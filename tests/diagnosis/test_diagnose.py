@@ -168,3 +168,18 @@ def test_one_file_given_as_both_modalities():
     (error,) = (each for each in cg.diagnose(rows, rows, repairs=[]).findings if each.severity == "error")
     assert (error.check, error.modalities) == ("exact_duplicates", ("image", "text"))
     assert "100 of 100" in error.evidence and "text rows that they pair with" in error.evidence
+
+
+def test_the_verdict_and_the_json_list_what_was_not_checked():
+    found = cg.diagnose(clip_like(60), repairs=[])
+    (said,) = (each for each in found.verdict if each.startswith("Not checked: "))
+    assert "near_duplicates (image with text: fewer than 100 distinct pairs)" in said and said.endswith(").")
+    told = json.loads(found.to_json())["not_run"]
+    assert {"check": "leakage", "reason": "no other split was given", "modalities": []} in told
+
+
+def test_fifty_texts_shifted_by_one_row_do_not_end_the_diagnosis():
+    rows = clip_like(500, d=128)
+    rows["text"][200:250] = rows["text"][201:251].copy()
+    found = cg.diagnose(rows["image"], rows["text"])
+    assert "Text rows 200 to 249 belong with image rows 201 to 250" in str(found)

@@ -73,3 +73,37 @@ def test_shuffled_pairs_leave_no_partner_in_place(faults, sources):
     assert moved.mean() == pytest.approx(done["share"]) and moved.sum() >= 16
     # the same texts, in another order
     assert sorted(map(bytes, sets["text"])) == sorted(map(bytes, source.modalities["text"][:300]))
+
+
+def folder_of(sources, n=300):
+    source = sources["trained"][0]
+    sets = {name: x[:n].copy() for name, x in source.modalities.items()}
+    native = {name: np.ones(n, dtype=bool) for name in sets}
+    return sys.modules["planting"].Folder(source, sets, None, store=False, native=native)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_planted_shift_moves_the_stated_rows_only(faults, sources, seed):
+    folder = folder_of(sources)
+    done = sys.modules["planting"].shifted_pairs(folder, np.random.default_rng(seed))
+    before, after = folder.source.modalities["text"][:300], folder.sets["text"]
+    moved = np.flatnonzero((before != after).any(1))
+    assert moved[0] == done["first"] and moved[-1] == done["last"]
+    if done["kind"] == "segment":
+        rows = np.arange(done["first"], done["last"] + 1)
+        np.testing.assert_array_equal(after[rows], before[rows - done["shift"]])
+
+
+def test_misplaced_rows_are_planted_where_there_is_a_gap(faults, sources):
+    planting = sys.modules["planting"]
+    source = sources["trained"][0]
+    image = source.modalities["image"]
+    assert planting.can_have("misplaced_rows", {"image": image, "text": planting.unit(image + 0.5)}, source)
+    assert not planting.can_have("misplaced_rows", {"image": image, "text": image[::-1]}, source)
+    folder = folder_of(sources)
+    done = planting.misplaced_rows(folder, np.random.default_rng(0))
+    name = done["modality"]
+    other = {"image": "text", "text": "image"}[name]
+    for row in done["rows"]:
+        assert (folder.sets[name][row] == folder.source.modalities[other]).all(1).any()
+        assert (folder.sets[name][row] != folder.source.modalities[other][row]).any()

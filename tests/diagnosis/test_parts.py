@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
 
 import clip_geometry as cg
 from clip_geometry.diagnosis import context as module
 from clip_geometry.diagnosis.checks import NAMES, Context, checks, run_checks
-from clip_geometry.diagnosis.spaces import overlap
+from clip_geometry.diagnosis.context import NotRun
+from clip_geometry.diagnosis.spaces import Gaussian, overlap
 from clip_geometry.diagnosis.tail import too_near
 from support.clip_like import clip_like
 
@@ -28,6 +30,18 @@ def test_overlap_of_samples_of_one_space_is_1_despite_their_noise():
     assert overlap(a, b).value == pytest.approx(1, abs=0.03)
     centered = [x - x.mean(0) for x in (a, b)]
     assert overlap(*centered).value == pytest.approx(1, abs=0.2)  # the spectrum's tail is noise at this n
+
+
+@pytest.mark.parametrize("n", [30, 400])
+def test_noise_has_the_mean_and_covariance_of_the_rows(n):
+    """Up to float32: variances are 0.01 to 0.1. Draws are of length 1."""
+    rows = clip_like(n, seed=2)["image"]
+    mean, root = Gaussian.of(rows)
+    covariance = np.cov(rows.T, bias=True)
+    assert np.abs(root.numpy().T @ root.numpy() - covariance).max() < 1e-6
+    assert np.abs(mean.numpy() - rows.mean(0)).max() < 1e-6
+    drawn = Gaussian(mean, root).draw(1000, torch.Generator().manual_seed(0))
+    assert np.abs(np.linalg.norm(drawn, axis=1) - 1).max() < 1e-5
 
 
 def test_tail_of_smooth_data_has_no_copies():
@@ -92,3 +106,24 @@ def test_findings_come_by_severity_and_read_as_text():
 def test_an_unknown_check_is_an_error():
     with pytest.raises(cg.InputError, match="unknown check 'hub'; did you mean 'hubs'"):
         run_checks(Context({}), ["hub"])
+
+
+def test_what_was_not_checked_is_listed_with_its_reason():
+    sets = {name: cg.Embeddings(x, name) for name, x in clip_like(60).items()}
+    context = Context(sets)
+    run_checks(context)
+    reasons = {(each.check, each.modalities): each.reason for each in context.not_run}
+    assert NotRun("hubs", "fewer than 100 rows", ("image",)) in context.not_run
+    assert reasons["near_duplicates", ("image", "text")] == "fewer than 100 distinct pairs"
+    assert reasons["leakage", ()] == "no other split was given"
+    assert reasons["wrong_activation", ("text",)].startswith("no manifest")
+    apart = Context({"image": sets["image"], "text": sets["text"].take(np.arange(40))})
+    run_checks(apart)
+    assert ("shuffled_pairs", "no rows of two modalities pair", ()) in apart.not_run
+    full = Context(
+        {name: cg.Embeddings(x, name, labels=np.arange(400) % 4) for name, x in clip_like(400).items()},
+        other={name: cg.Embeddings(x, name) for name, x in clip_like(200, seed=5).items()},
+    )
+    run_checks(full)
+    names = {each.check for each in full.not_run}
+    assert names == {"wrong_activation", "wrong_context", "truncated_captions"}

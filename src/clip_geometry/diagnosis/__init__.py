@@ -101,6 +101,7 @@ def diagnose(
         index,
         {name: each.vectors.shape for name, each in sets.items()},
         paired=len(sets) == 1 or bool(context.couples),
+        not_run=tuple(context.not_run),
     )
 
 

@@ -1,8 +1,7 @@
-"""How well pairs match: where each row's partner ranks among all others, and whether it is a fixed number of rows off.
+"""How well pairs match: where each row's partner ranks among all others, and which rows are a fixed number of rows off.
 
-The percentile of a pair is the share of other rows that are at least as near, by the cosine of centered unit rows, mean
-of both directions. Pairs of a trained model have percentiles near 0; random pairs have 0.5 on average, half of them
-more.
+The percentile of a pair is the share of other rows that are at least as near, by the cosine of centered unit rows, in
+each direction. Pairs of a trained model have percentiles near 0; those of random pairs are uniform, whatever the model.
 """
 
 import math
@@ -14,87 +13,151 @@ LEAST = 20  # fewer pairs prove nothing
 QUERIES = 2000
 CANDIDATES = 5000
 AT_CHANCE = 0.25  # percentile beyond which a pair is looked for elsewhere
-MATCHED = 0.05  # percentile up to which it is found there
-FOUND = 0.2  # of the pairs looked for, at least; 5% are by chance
+CHANCE = 4.0  # standard deviations among random pairings: p = 0.00003
 SURE = 6.0  # standard deviations beyond the largest of n normal values
+DRIFT = 0.5
+DECAY = 0.448  # θ > 0 with E[exp(θ (log p − log q − DRIFT))] = exp(−DRIFT θ)/(1 − θ²) = 1 for uniform p and q
+P_VALUE = 1e-4
+SEGMENTS = 8  # at most
+MARGIN = 1.0  # of a row that is out of place, log p − log q is 3 to 6
+
+
+class Segment(NamedTuple):
+    """Rows `first` to `last` of one modality, 0 for the first and 1 for the second, that are out of place.
+
+    Row i of the first modality belongs with row i + shift of the second, cyclically. better: queries among these rows
+    that match better there than as given. z: Σ⟨a, b⟩ of the pairs at chance after the shift, in standard deviations.
+    """
+
+    shift: int
+    side: int
+    first: int
+    last: int
+    better: int
+    z: float
 
 
 class Matching(NamedTuple):
-    """queries: positions among the n pairs whose percentiles are known. percentiles: with the pairs as given.
-
-    z: Σ⟨a, b⟩ of the pairs in standard deviations among all ways to pair the rows. shift: row i belongs with the
-    partner of row i + shift, from `start` on; 0 for none. shifted: number of queries that match there and not as given;
-    z_shift as z. corrected: percentiles after the shift is undone.
+    """queries: (q,) positions among the n pairs whose percentiles are known. percentiles: (q, 2), with the pairs as
+    given. z: Σ⟨a, b⟩ of the pairs in standard deviations among all ways to pair the rows. segments: rows that are
+    shifted. corrected: percentiles after the shifts are undone. candidates: rows that a percentile counts among.
     """
 
     n: int
     queries: np.ndarray
     percentiles: np.ndarray
     z: float
-    shift: int
-    start: int
-    shifted: int
-    z_shift: float
+    segments: tuple[Segment, ...]
     corrected: np.ndarray
+    candidates: int
 
     @property
-    def at_chance(self) -> int:
-        """Number of queries whose partner ranks in the farther half, the shift undone: half of all random pairs."""
-        return int((self.corrected > 0.5).sum())
+    def at_chance(self) -> bool:
+        """Whether all pairs together match no better than random ones."""
+        return self.z < CHANCE and not self.segments
 
 
-def match(a: np.ndarray, b: np.ndarray, usable: np.ndarray, seed: int) -> Matching | None:
-    """The percentiles of the usable pairs of aligned unit rows, and their shift. None for fewer than LEAST pairs."""
-    n = len(a)
-    if usable.sum() < LEAST:
-        return None
-    # the others keep their places, so that a shift stays one, and match nothing
-    a, b = (np.where(usable[:, None], x - x[usable].mean(0), np.float32(0)) for x in (a, b))
-    deviation = math.sqrt(((a.T @ a).astype(np.float64) * (b.T @ b)).sum()) / n  # of one product
+class _Pairs:
+    """Aligned, centered unit rows. Rows that are not usable are zero: they keep their places and match nothing."""
+
+    def __init__(self, a: np.ndarray, b: np.ndarray, usable: np.ndarray, among: np.ndarray):
+        self.a, self.b = (np.where(usable[:, None], x - x[usable].mean(0), np.float32(0)) for x in (a, b))
+        self.usable, self.among, self.n = usable, among, len(a)
+        gram = (self.a.T @ self.a).astype(np.float64) * (self.b.T @ self.b)
+        self.deviation = math.sqrt(max(gram.sum(), 0.0)) / self.n  # of one product of random rows
+
+    def percentiles(self, rows: np.ndarray, partners: np.ndarray) -> np.ndarray:
+        own = np.einsum("nd,nd->n", self.a[rows], self.b[partners])[:, None]
+        found = np.empty((len(rows), 2))
+        for k, (left, right, excluded) in enumerate(
+            ((self.a[rows], self.b, partners), (self.b[partners], self.a, rows))
+        ):
+            ahead = (left @ right[self.among].T >= own) & (self.among[None] != excluded[:, None])
+            found[:, k] = ahead.sum(1) / max(1, len(self.among) - 1)
+        return found
+
+
+def match(a: np.ndarray, b: np.ndarray, usable: np.ndarray, distinct: np.ndarray, seed: int) -> Matching | None:
+    """The percentiles of pairs of aligned unit rows, and their shifts. None for fewer than LEAST distinct pairs.
+
+    Copies of earlier rows are neither queries nor counted: a batch that was written twice looks like a shift.
+    """
     generator = np.random.default_rng(seed)
-    numbers = np.flatnonzero(usable)
+    numbers = np.flatnonzero(usable & distinct)
+    if len(numbers) < LEAST:
+        return None
     queries, among = (
         np.sort(generator.choice(numbers, min(len(numbers), most), replace=False)) for most in (QUERIES, CANDIDATES)
     )
-    percentiles = _percentiles(a, b, queries, queries, among)
-    z = float(np.einsum("nd,nd->", a, b, dtype=np.float64) / (deviation * math.sqrt(n))) if deviation else 0.0
-    plain = Matching(n, queries, percentiles, z, 0, 0, 0, 0.0, percentiles)
-    astray = percentiles > AT_CHANCE
-    if astray.sum() < LEAST // 4 or not deviation:
-        return plain
-    shift, z_shift = _shift(a, b, queries[astray], deviation)
+    pairs = _Pairs(a, b, usable, among)
+    given = pairs.percentiles(queries, queries)
+    corrected, segments = given, []
+    while len(segments) < SEGMENTS and (found := _segment(pairs, queries, corrected)) is not None:
+        segment, corrected = found
+        segments.append(segment)
+    z = np.einsum("nd,nd->", pairs.a, pairs.b, dtype=np.float64) / (pairs.deviation * math.sqrt(len(a)) or 1.0)
+    return Matching(len(a), queries, given, float(z), tuple(segments), corrected, len(among))
+
+
+def _segment(pairs: _Pairs, queries: np.ndarray, percentiles: np.ndarray) -> tuple[Segment, np.ndarray] | None:
+    """The rows that match best after one shift, and the percentiles with them put right; None where nothing is shifted.
+
+    Each row has the score log p − log q − DRIFT, with p its percentile as given and q that after the shift; the segment
+    is the run of rows with the largest sum. For random pairs, p and q are uniform and independent, and the largest sum
+    exceeds s with probability below n exp(−DECAY s) (Karlin and Altschul 1990); the shift is one of n.
+    """
+    given = percentiles.mean(1)
+    astray = given > AT_CHANCE
+    if astray.sum() < LEAST // 4 or not pairs.deviation:
+        return None
+    n, least = pairs.n, 1 / len(pairs.among)
+    shift, z = _shift(pairs, queries[astray])
     if not shift:
-        return plain
-    there = _percentiles(a, b, queries, (queries + shift) % n, among)
-    found = astray & (there <= MATCHED)
-    if found.sum() < FOUND * astray.sum() or found.sum() < LEAST // 4:
-        return plain
-    # rows before `start` are as given: the split between the two that most queries agree with
-    votes = np.where(found, -1, 0) + np.where(percentiles <= MATCHED, 1, 0)
-    split = np.concatenate(([0], np.cumsum(votes))).argmax()
-    start = int(queries[split]) if split else 0
-    corrected = np.where(queries >= start, there, percentiles)
-    shifted = int(((percentiles > MATCHED) & (there <= MATCHED)).sum())
-    return Matching(n, queries, percentiles, z, shift, start, shifted, z_shift, corrected)
+        return None
+
+    def after(rows: np.ndarray, side: int) -> np.ndarray:
+        return pairs.percentiles(*((rows, (rows + shift) % n) if side == 0 else ((rows - shift) % n, rows)))
+
+    def run(rows: np.ndarray, side: int) -> tuple[int, int, float]:
+        place = np.searchsorted(queries, rows).clip(max=len(queries) - 1)
+        before, unknown = given[place], queries[place] != rows
+        before[unknown] = pairs.percentiles(rows[unknown], rows[unknown]).mean(1)
+        return _largest_run(np.log(before + least) - np.log(after(rows, side).mean(1) + least) - DRIFT)
+
+    side, total = 1, run(queries, 1)[2]
+    if (other := run(queries, 0)[2]) > total + MARGIN:  # the shifted modality has one row more that is out of place
+        side, total = 0, other
+    if total < (2 * math.log(n) - math.log(P_VALUE)) / DECAY:
+        return None
+    ends = [queries[k] for k in run(queries, side)[:2]]
+    # every row near both ends, copies and rows that were not sampled among them
+    gap = 1 + int(np.diff(queries).max())
+    near = [row for end in ends for row in range(max(0, end - gap), min(n, end + gap + 1)) if pairs.usable[row]]
+    rows = np.union1d(queries, near)
+    first, last = (int(rows[k]) for k in run(rows, side)[:2])
+    inside = (queries >= first) & (queries <= last)
+    put_right = percentiles.copy()
+    put_right[inside] = after(queries[inside], side)
+    better = int((put_right.mean(1) < given)[inside].sum())
+    return Segment(shift, side, first, last, better, z), put_right
 
 
-def _percentiles(a: np.ndarray, b: np.ndarray, rows: np.ndarray, partners: np.ndarray, among: np.ndarray) -> np.ndarray:
-    own = np.einsum("nd,nd->n", a[rows], b[partners])[:, None]
-    ranks = np.zeros(len(rows))
-    for left, right, excluded in ((a[rows], b, partners), (b[partners], a, rows)):
-        ahead = (left @ right[among].T >= own) & (among[None] != excluded[:, None])
-        ranks += ahead.sum(1) / max(1, len(among) - 1) / 2
-    return ranks
+def _largest_run(values: np.ndarray) -> tuple[int, int, float]:
+    """First and last index of the run with the largest sum, and the sum."""
+    sums = np.concatenate(([0.0], np.cumsum(values)))
+    gains = sums[1:] - np.minimum.accumulate(sums)[:-1]
+    last = int(gains.argmax())
+    return int(sums[: last + 1].argmin()), last, float(gains[last])
 
 
-def _shift(a: np.ndarray, b: np.ndarray, rows: np.ndarray, deviation: float) -> tuple[int, float]:
+def _shift(pairs: _Pairs, rows: np.ndarray) -> tuple[int, float]:
     """The shift at which these rows of a match b best, and its score, by one cross-correlation; 0 for none.
 
     Of n random sums the largest is near √(2 ln n) standard deviations.
     """
     from scipy.fft import irfft, next_fast_len, rfft
 
-    n = len(a)
+    a, b, n = pairs.a, pairs.b, pairs.n
     size: Any = next_fast_len(2 * n, real=True)  # not cyclic in itself: shifts s and s − n are added below
     spectrum = np.zeros(size // 2 + 1, dtype=np.complex128)
     chosen = np.zeros(n, dtype=bool)
@@ -107,6 +170,6 @@ def _shift(a: np.ndarray, b: np.ndarray, rows: np.ndarray, deviation: float) -> 
     cyclic[1:] += sums[size - n + 1 :]
     cyclic[0] = -np.inf
     best = int(cyclic.argmax())
-    z = float(cyclic[best] / (deviation * math.sqrt(len(rows))))
+    z = float(cyclic[best] / (pairs.deviation * math.sqrt(len(rows))))
     shift = best if best <= n // 2 else best - n
     return (shift, z) if z > math.sqrt(2 * math.log(n)) + SURE else (0, z)

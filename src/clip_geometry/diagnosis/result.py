@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from clip_geometry.diagnosis.comparison import RepairComparison
+from clip_geometry.diagnosis.context import NotRun
 from clip_geometry.diagnosis.finding import Finding
 from clip_geometry.diagnosis.index import MixedIndex
 from clip_geometry.diagnosis.search import NUMBERS
@@ -31,6 +32,7 @@ class Diagnosis:
         index: What the repairs were compared on.
         shapes: Modality → (n, d).
         paired: Whether rows of two modalities pair, which several checks need.
+        not_run: Checks that did not run, for all or for some sets, and why.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -46,6 +48,7 @@ class Diagnosis:
     index: MixedIndex | None
     shapes: Mapping[str, tuple[int, int]]
     paired: bool = True
+    not_run: Sequence[NotRun] = ()
 
     @property
     def recommended(self) -> str | None:
@@ -58,6 +61,8 @@ class Diagnosis:
         said = [faults((found.check, found.severity) for found in self.findings)]
         if not self.paired:
             said.append(WORDS("unpaired"))
+        if self.not_run:
+            said.append(WORDS("not_run", skipped=self.not_run))
         if self.comparison is None:
             return [*said, WORDS("skipped", why=self.skipped)]
         return [*said, *sentences(self.comparison)]
@@ -113,6 +118,7 @@ class Diagnosis:
             {
                 "shapes": {name: list(shape) for name, shape in self.shapes.items()},
                 "findings": [asdict(found) for found in self.findings],
+                "not_run": [each._asdict() for each in self.not_run],
                 "recommended": self.recommended,
                 "ties": list(compared.ties) if compared else None,
                 "front": list(compared.front) if compared else None,

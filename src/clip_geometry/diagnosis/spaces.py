@@ -1,9 +1,10 @@
-"""Do two sets of rows live in one space? Their second moments overlap more than after a random rotation."""
+"""First and second moments of rows: whether two sets share a space, and noise that is like a set."""
 
 import math
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 
 class Overlap(NamedTuple):
@@ -38,3 +39,23 @@ def traceless(x: np.ndarray) -> np.ndarray:
     moment = x.T @ x / len(x)
     moment[np.diag_indices_from(moment)] -= np.trace(moment) / len(moment)
     return moment
+
+
+class Gaussian(NamedTuple):
+    """The mean of unit rows and a root of their covariance: noise of `draw` has both, and is of length 1."""
+
+    mean: torch.Tensor
+    root: torch.Tensor
+
+    @classmethod
+    def of(cls, rows: np.ndarray) -> "Gaussian":
+        x = torch.from_numpy(rows)
+        mean = x.mean(0)
+        if len(x) <= x.shape[1]:  # fewer rows than dimensions are a root themselves
+            return cls(mean, (x - mean) / len(x) ** 0.5)
+        values, vectors = torch.linalg.eigh((x - mean).T.double() @ (x - mean).double() / len(x))
+        return cls(mean, (vectors * values.clamp(min=0).sqrt()).T.float())
+
+    def draw(self, n: int, generator: torch.Generator) -> np.ndarray:
+        noise = torch.randn((n, len(self.root)), generator=generator) @ self.root + self.mean
+        return (noise / noise.norm(dim=1, keepdim=True)).numpy()

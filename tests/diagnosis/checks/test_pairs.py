@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 import clip_geometry as cg
+from clip_geometry.diagnosis.ranks import random_share
 from support.clip_like import clip_like, unit
 
 ORDER = ("shifted_pairs", "shuffled_pairs", "unrelated_spaces")
@@ -20,7 +22,8 @@ def test_pairs_in_order_raise_nothing(run, n, seed):
 def test_a_cyclic_shift_is_told(run, clean, shift):
     clean["text"] = np.roll(clean["text"], shift, axis=0)
     (found,) = run("shifted_pairs", clean)
-    assert (found.severity, found.values["shift"], found.values["start"]) == ("error", shift, 0)
+    assert (found.severity, found.values["shift"], found.values["whole"]) == ("error", shift, True)
+    assert (found.values["first"], found.values["last"]) == (0, 399)
     assert run("shuffled_pairs", clean) == run("unrelated_spaces", clean) == []
     assert "axis=0" in found.remedy and f"{-shift}," in found.remedy
 
@@ -28,8 +31,58 @@ def test_a_cyclic_shift_is_told(run, clean, shift):
 def test_a_lost_row_shifts_what_follows(run, clean):
     clean["text"][160:-1] = clean["text"][161:].copy()
     (found,) = run("shifted_pairs", clean)
-    assert found.values["shift"] == -1 and abs(found.values["start"] - 160) <= 3
-    assert found.values["count"] == pytest.approx(0.95 * 239, abs=15)  # 5% match as given, by chance
+    assert (found.values["shift"], found.values["first"], found.values["last"]) == (-1, 160, 398)
+    assert found.values["count"] == pytest.approx(239, abs=15)  # 5% match as given, by chance
+    assert "Text rows 160 to 398 belong with image rows 161 to 399" in found.evidence
+    assert "an item that one of the files lacks near row 160" in found.remedy
+
+
+@pytest.mark.parametrize("modality", ["image", "text"])
+@pytest.mark.parametrize(
+    ("first", "size", "step"), [(1, 50, 1), (200, 50, 1), (340, 50, 7), (205, 50, -3), (3, 40, -3)]
+)
+def test_a_shifted_segment_is_named_with_its_first_and_last_row(run, clean, modality, first, size, step):
+    """rows[200:250] = rows[201:251], an ordinary join error, which once ended in an IndexError."""
+    rows = clean[modality]
+    rows[first : first + size] = rows[first + step : first + step + size].copy()
+    (found,) = run("shifted_pairs", clean)
+    (segment,) = found.values["segments"]
+    assert (segment["modality"], segment["first"], segment["last"]) == (modality, first, first + size - 1)
+    assert segment["partners"] == [first + step, first + step + size - 1]
+    assert found.values["shift"] == (step if modality == "image" else -step)
+    assert found.severity == "error"
+    assert f"rows {first} to {first + size - 1} belong with" in found.evidence
+    assert run("shuffled_pairs", clean) == []
+
+
+def test_lost_rows_and_exchanged_batches_are_several_segments(run, clean):
+    kept = np.delete(np.arange(400), [100, 250])
+    (found,) = run("shifted_pairs", {"image": clean["image"][:398], "text": clean["text"][kept]})
+    shifts = sorted((each["first"], each["shift"]) for each in found.values["segments"])
+    assert [shift for _, shift in shifts] == [-1, -2]
+    # the image of a lost text may be taken to either segment
+    assert [first for first, _ in shifts] == pytest.approx([100, 249], abs=2)
+    text = clean["text"].copy()
+    text[50:100], text[200:250] = clean["text"][200:250], clean["text"][50:100]
+    (found,) = run("shifted_pairs", {**clean, "text": text})
+    rows = sorted((each["first"], each["last"], abs(each["shift"])) for each in found.values["segments"])
+    assert rows == [(50, 99, 150), (200, 249, 150)]
+
+
+def test_a_segment_of_many_rows_is_found_in_a_sample_and_named_to_the_row(run):
+    sets = clip_like(6000, seed=3)
+    sets["text"][3001:3501] = sets["text"][3000:3500].copy()
+    (found,) = run("shifted_pairs", sets)
+    assert (found.values["shift"], found.values["first"], found.values["last"]) == (1, 3001, 3500)
+    assert found.values["n"] == 2000
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_pairs_hold_no_segment(run, seed):
+    """Each of 5 draws of random pairs has one with p below 0.0001."""
+    sets = clip_like(300, seed=seed)
+    sets["text"] = np.random.default_rng(seed).permutation(sets["text"])
+    assert run("shifted_pairs", sets) == []
 
 
 def test_a_shift_beside_foreign_and_invalid_rows_keeps_its_size(run, clean):
@@ -48,14 +101,72 @@ def test_the_share_of_shuffled_pairs_is_estimated(run, share):
     (found,) = run("shuffled_pairs", sets)
     assert abs(found.values["share"] - share) < 3 * found.values["error"]
     assert found.severity == ("error" if share > 0.2 else "warning")
-    assert found.values["error"] == pytest.approx(2 * np.sqrt(share / 2 * (1 - share / 2) / 2000), rel=0.1)
+    # of 2,000 pairs, share (1 − start) lie beyond `start`
+    tail = 1 - found.values["start"]
+    assert found.values["error"] == pytest.approx(np.sqrt(share * tail * (1 - share * tail) / 2000) / tail, rel=0.1)
     assert run("shifted_pairs", sets) == []
+
+
+@pytest.mark.parametrize("noise", [1.0, 1.5, 2.0])
+@pytest.mark.parametrize("n", [300, 1500])
+def test_a_weak_model_is_not_accused_of_random_pairs(run, noise, n):
+    """Rows with much noise: the ranks of the partners fall off smoothly, as those of ConVIRT do."""
+    generator = np.random.default_rng(n)
+    sets = {
+        name: unit(x + 1.2 * noise * generator.normal(size=x.shape) / np.sqrt(x.shape[1]))
+        for name, x in clip_like(n, seed=n).items()
+    }
+    (found,) = run("shuffled_pairs", sets)
+    assert found.severity == "note" and found.values["far"] > 0.01 * n
+    assert "cannot be told apart" in found.consequence
+    assert run("unrelated_spaces", sets) == run("shifted_pairs", sets) == []
+
+
+@pytest.mark.parametrize("noise", [0.3, 0.5])
+def test_random_pairs_of_a_weaker_model_are_told(run, noise):
+    generator = np.random.default_rng(1)
+    sets = {
+        name: unit(x + noise * generator.normal(size=x.shape) / np.sqrt(x.shape[1]))
+        for name, x in clip_like(1000, seed=1).items()
+    }
+    rows = generator.permutation(1000)[:150]
+    sets["text"][rows] = sets["text"][np.roll(rows, 1)]
+    (found,) = run("shuffled_pairs", sets)
+    assert found.severity == "warning" and abs(found.values["share"] - 0.15) < 3 * found.values["error"]
+
+
+def test_an_untrained_model_with_related_covariances_is_not_told_that_its_join_is_wrong(run):
+    """Unrelated rows through one projection: their covariances overlap, as those of shuffled pairs do."""
+    generator = np.random.default_rng(0)
+    projection = generator.normal(size=(100, 48)) / np.sqrt(1 + np.arange(48))
+    sets = {name: unit(np.maximum(generator.normal(size=(500, 100)) + 1, 0) @ projection) for name in ("image", "text")}
+    assert run("shuffled_pairs", sets) == []
+    (found,) = run("unrelated_spaces", sets)
+    assert found.severity == "warning" and found.values["overlap_z"] > 10
+    assert "these rows cannot say which it is" in found.consequence
+
+
+def test_the_share_of_random_pairs_is_the_density_of_the_flat_tail():
+    """Uniform percentiles beside small ones: of 30 draws, 28 or more within two standard errors (p = 0.05 of fewer)."""
+    hits = 0
+    for seed in range(30):
+        generator = np.random.default_rng(seed)
+        values = np.where(generator.uniform(size=1000) < 0.3, generator.uniform(size=1000), 0.02)
+        found = random_share(np.stack([values, values], axis=1), 0.001)
+        hits += abs(found.share - 0.3) <= 2 * found.error
+        assert found.separate
+    assert hits >= 26
+    falling = np.random.default_rng(0).normal(-0.7, 0.7, 500)  # on the probit scale: ConVIRT's deciles
+    found = random_share(np.stack([ndtr(falling)] * 2, axis=1), 0.002)
+    assert not found.separate and found.start > 0.5
 
 
 def test_random_pairs_of_one_space(run, clean):
     clean["text"] = np.random.default_rng(0).permutation(clean["text"])
     (found,) = run("shuffled_pairs", clean)
-    assert found.values["random"] and abs(found.values["z"]) < 4
+    assert found.values["random"] and abs(found.values["z"]) < 4 and found.severity == "error"
+    partners = found.values["partners"]
+    assert partners["cosine"] > partners["noise"] + 2 * partners["deviation"]
     assert run("unrelated_spaces", clean) == run("shifted_pairs", clean) == []
 
 

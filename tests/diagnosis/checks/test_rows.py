@@ -78,6 +78,31 @@ def test_formats_are_told_by_the_values(run, name, scaled):
     assert 0 < found.values["cosine_error"] < 0.01
 
 
+@pytest.mark.parametrize("bits", [8, 6, 4])
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("n", [150, 600])
+def test_rounding_by_dimension_is_told(run, bits, scaled, n):
+    """As FAISS's scalar quantizers decode: the middle of one of 2^bits − 1 steps of each column."""
+    x = clip_like(n, d=256)["image"]
+    low, span = x.min(0), np.ptp(x, axis=0)
+    steps = 2**bits - 1
+    decoded = (low + (np.floor((x - low) / span * steps).clip(0, steps) + 0.5) / steps * span).astype(np.float32)
+    (found,) = run("low_precision", {"image": unit(decoded) if scaled else decoded})
+    assert (found.severity, found.values["format"], found.values["exact"]) == (
+        "warning", f"int{bits} by dimension", not scaled
+    )  # fmt: skip
+    assert "by dimension" in found.evidence
+
+
+def test_faiss_sq8_is_told(run):
+    faiss = pytest.importorskip("faiss")
+    x = clip_like(400, d=128)["text"]
+    quantizer = faiss.ScalarQuantizer(128, faiss.ScalarQuantizer.QT_8bit)
+    quantizer.train(x)
+    (found,) = run("low_precision", {"text": quantizer.decode(quantizer.compute_codes(x))})
+    assert found.values["format"] == "int8 by dimension"
+
+
 def test_rounding_error_of_a_cosine_is_that_of_the_formats(run):
     """int8 of one step for all: each product has 2 d errors of step²/12, of rows of length 1: σ = step √(2/12)."""
     x = clip_like(300, d=256)["image"]

@@ -15,6 +15,24 @@ def test_dead_coordinates(run, clean):
     assert "3 of 64 coordinates of the image rows are constant (2 of them zero)" in found.evidence
 
 
+def test_coordinates_that_are_constant_by_design_are_a_note(run):
+    """3 of 384, as all-MiniLM-L6-v2 has: two that are zero up to 1e-33 and one of 1e-8."""
+    sets = clip_like(300, d=384)
+    for x in sets.values():
+        x[:, [127, 223]] = 1e-33 * np.random.default_rng(0).normal(size=(300, 2))
+        x[:, 319] = -2e-8
+    for given in (sets, {"text": sets["text"]}):
+        for found in run("dead_dimensions", given):
+            assert found.severity == "note" and found.values["by_design"]
+            assert "embed again" not in found.remedy and found.remedy.startswith("None is needed")
+    many = {name: x.copy() for name, x in sets.items()}
+    many["image"][:, :40] = 0
+    found = {each.modalities: each for each in run("dead_dimensions", many)}
+    assert found["image",].severity == "warning" and found["text",].severity == "note"
+    many["text"][:, :40] = 0  # a model that pads its rows does so in every modality
+    assert {each.severity for each in run("dead_dimensions", many)} == {"note"}
+
+
 @pytest.mark.parametrize("n", [200, 3000])
 def test_lost_directions(run, n):
     sets = clip_like(n, d=128)
@@ -46,6 +64,58 @@ def test_a_row_in_the_middle_is_a_hub(run):
     np.fill_diagonal(cosines, -2)
     lists = (np.argsort(-cosines, axis=1)[:, :10] == 17).any(1).sum()
     assert found.values["largest"] == found.values["reached"] == lists
+
+
+def coco_like(n=500, d=128, seed=6):
+    """Two cones with a gap, of rows in many directions, as CLIP's are."""
+    generator = np.random.default_rng(seed)
+    item, cones = generator.normal(size=(n, d)), generator.normal(size=(2, d))
+    rows = (cone + 0.6 * (item + 0.5 * generator.normal(size=(n, d))) for cone in cones)
+    return dict(zip(("image", "text"), map(unit, rows), strict=True))
+
+
+@pytest.mark.parametrize(("modality", "other"), [("text", "image"), ("image", "text")])
+@pytest.mark.parametrize("strength", [0.4, 1.0])
+def test_a_row_moved_to_the_other_modality_is_a_hub_across(run, modality, other, strength):
+    sets = coco_like()
+    assert run("hubs", sets) == []
+    sets[modality][17] = unit((sets[modality][17] + strength * sets[other].mean(0))[None])[0]
+    first = ((sets[other] @ sets[modality].T).argmax(1) == 17).sum()
+    (found,) = [each for each in run("hubs", sets) if each.values["kind"] == "across"]
+    assert (found.severity, found.modalities) == ("warning", (modality, other))
+    assert found.values["rows"] == [17] and found.values["largest"] == first > 50
+    assert f"row 17 is first for {first} of 500" in found.evidence
+
+
+def test_a_hub_within_one_class(run):
+    """The middle of a class of 60 is near its members only: no hub among all rows."""
+    generator = np.random.default_rng(0)
+    centers = generator.normal(size=(6, 128))
+    labels = np.repeat(np.arange(6), 60)
+    x = unit(2 * centers[labels] + 16 * generator.normal(size=(360, 128)) / np.sqrt(1 + np.arange(128)))
+    assert run("hubs", {"image": x}, labels=labels) == []
+    members = np.flatnonzero(labels == 2)
+    x[members[7]] = unit(x[members].mean(0)[None])[0]
+    assert run("hubs", {"image": x}) == []
+    (found,) = run("hubs", {"image": x}, labels=labels)
+    assert (found.values["kind"], found.values["rows"], found.values["label"]) == ("class", [members[7]], "2")
+    assert "of class 2" in found.evidence and found.values["largest"] > 0.5 * found.values["lists"]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_rows_of_the_other_modality_are_found(run, clean, count):
+    assert run("misplaced_rows", clean) == []
+    clean["image"][5 : 5 + count] = clean["text"][50 : 50 + count]
+    (found,) = run("misplaced_rows", clean)
+    assert (found.severity, found.modalities) == ("error", ("image", "text"))
+    assert found.values["rows"] == list(range(5, 5 + count))
+    assert found.values["away"] > 6 > found.values["usual"] and found.values["among"] < 4
+
+
+def test_modalities_without_a_gap_have_no_misplaced_rows(run, clean):
+    clean["text"] = unit(clean["image"] + 0.05 * np.random.default_rng(0).normal(size=(400, 64)))
+    clean["image"][5] = clean["text"][50]
+    assert run("misplaced_rows", clean) == []
 
 
 def test_too_few_rows(run):

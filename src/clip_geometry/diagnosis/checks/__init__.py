@@ -14,6 +14,7 @@ NAMES = (
     "unrelated_spaces",
     "shifted_pairs",
     "shuffled_pairs",
+    "misplaced_rows",
     "not_unit",
     "wrong_activation",
     "wrong_context",
@@ -73,7 +74,7 @@ def run_checks(context: Context, names: Iterable[str] | None = None) -> list[Fin
         names: Of the checks; default: all.
 
     Returns:
-        Their findings, errors first, then warnings and notes.
+        Their findings, errors first, then warnings and notes. What did not run, and why, is in `context.not_run`.
 
     Raises:
         InputError: If a name is unknown.

@@ -9,32 +9,36 @@ from clip_geometry.diagnosis.context import Context
 from clip_geometry.diagnosis.finding import Finding, finding
 
 ROWS = 20_000
+LEAST = 10  # rows
 FLAT = 1e-5  # of the median standard deviation of coordinates: float32 rounds unit rows to 1e-8, they have 1e-2 each
 RANK = 0.95  # of the possible rank
 ROUNDING = 2e-14  # variance; float32 products leave up to 5e-15 along a direction of unit rows, clean full ranks 1e-13
+BY_DESIGN = 0.015  # of the coordinates: all-MiniLM-L6-v2 has 3 of 384 (0.8%) that never vary
 ONE_DIRECTION = 0.99  # average cosine; untrained models have 0.65 to 0.75, CLIP 0.5 to 0.8
 
 
 @add_check(
     "dead_dimensions",
     "constant coordinates and missing directions",
-    threshold="A coordinate whose standard deviation is below 1e-5 of the usual one; an average cosine above 0.99; a "
-    "note where fewer than 95% of the possible directions have a variance above 2e-14, what float32 leaves of unit "
-    "rows: a narrow tower or PCA does that by design.",
+    threshold="A coordinate whose standard deviation is below 1e-5 of the usual one; a note where these are fewer than "
+    "1.5% of the coordinates, or constant in all modalities: some models are built so (all-MiniLM-L6-v2 has 3 of 384). "
+    "An average cosine above 0.99. A note where fewer than 95% of the possible directions have a variance above 2e-14, "
+    "what float32 leaves of unit rows: a narrow tower or PCA does that by design.",
 )
 def dead_dimensions(context: Context) -> Iterator[Finding]:
+    constant = {modality: _constant(context, modality) for modality in context.sets}
     for modality in context.sets:
         sample, unit = context.sample(modality)[:ROWS], context.unit(modality)[:ROWS]
         n, d = unit.shape
         distinct = len(np.unique(context.first_equal(modality)[sample]))
-        if n < 10:
+        if n < LEAST:
+            context.skip("dead_dimensions", f"fewer than {LEAST} rows", modality)
             continue
-        raw = np.asarray(context.sets[modality].vectors[sample], dtype=np.float64)
-        rows = raw / context.lengths(modality)[sample, None]
+        dead, zero, rows = constant[modality]
         mean = rows.mean(0)
-        spreads = [x.std(0) for x in (rows, raw)]
-        dead = np.any([s <= FLAT * np.median(s) for s in spreads], axis=0)
-        zero = int((raw == 0).all(0).sum())
+        others = [each for name, (each, _, _) in constant.items() if name != modality and len(each) == d]
+        shared = bool(others) and not any((dead & ~each).any() for each in others)
+        by_design = shared or dead.mean() < BY_DESIGN
         centered = rows[:, ~dead] - mean[~dead]
         variances = np.linalg.eigvalsh(centered.T @ centered / n) if centered.size else np.zeros(0)
         rank, possible = int((variances > ROUNDING).sum()), min(distinct - 1, d - int(dead.sum()))
@@ -42,10 +46,12 @@ def dead_dimensions(context: Context) -> Iterator[Finding]:
         if dead.any() or rank < RANK * possible or average > ONE_DIRECTION:
             yield finding(
                 "dead_dimensions",
-                "error" if average > ONE_DIRECTION else "warning" if dead.any() else "note",
+                "error" if average > ONE_DIRECTION else "warning" if dead.any() and not by_design else "note",
                 modality,
                 dead=int(dead.sum()),
                 zero=zero,
+                by_design=by_design,
+                shared=shared,
                 d=d,
                 n=n,
                 rank=rank,
@@ -55,3 +61,14 @@ def dead_dimensions(context: Context) -> Iterator[Finding]:
                 collapsed=average > ONE_DIRECTION,
                 coordinates=np.flatnonzero(dead).tolist(),
             )
+
+
+def _constant(context: Context, modality: str) -> tuple[np.ndarray, int, np.ndarray]:
+    """Mask of the constant coordinates, the number of those that are zero, and the sampled rows at unit length."""
+    sample = context.sample(modality)[:ROWS]
+    raw = np.asarray(context.sets[modality].vectors[sample], dtype=np.float64)
+    rows = raw / context.lengths(modality)[sample, None]
+    if not len(raw):
+        return np.zeros(raw.shape[1], dtype=bool), 0, rows
+    spreads = [x.std(0) for x in (rows, raw)]
+    return np.any([s <= FLAT * np.median(s) for s in spreads], axis=0), int((raw == 0).all(0).sum()), rows

@@ -24,6 +24,7 @@ COPY = 1e-4  # of the median distance to the nearest row: what float32 rounding 
 def leakage(context: Context) -> Iterator[Finding]:
     other = context.other
     if other is None:
+        context.skip("leakage", "no other split was given")
         return
     shared = [name for name in context.sets if name in other.sets and context.sets[name].dim == other.sets[name].dim]
     couples = [couple for couple in context.couples if set(couple) <= set(shared) and couple in other.couples]

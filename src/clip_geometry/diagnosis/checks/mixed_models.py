@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from clip_geometry.diagnosis.checks import add_check
 from clip_geometry.diagnosis.context import Context
 from clip_geometry.diagnosis.finding import Finding, finding
+from clip_geometry.diagnosis.foreign import LEAST
 from clip_geometry.embeddings import Embeddings
 
 
@@ -21,6 +22,8 @@ def mixed_models(context: Context) -> Iterator[Finding]:
     for modality in context.sets:
         found = context.foreign(modality)
         if found is None:
+            if len(context.sample(modality)) < 4 * LEAST:
+                context.skip("mixed_models", f"fewer than {4 * LEAST} rows", modality)
             continue
         sample, rows = context.sample(modality), context.foreign_numbers(modality)
         span = int(rows[-1] - rows[0] + 1)

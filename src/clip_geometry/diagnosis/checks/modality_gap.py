@@ -23,6 +23,8 @@ SURE = 4.0  # standard errors
     "least 4 standard errors, then a note). Clean CLIP has such a gap: it is a state of the index, not a fault.",
 )
 def modality_gap(context: Context) -> Iterator[Finding]:
+    if len(context.sets) < 2:
+        context.skip("modality_gap", "one modality only")
     for one, other in combinations(in_order(context.sets), 2):  # pairs are not needed
         generator = np.random.default_rng(context.seed)
         rows = {}
@@ -30,6 +32,7 @@ def modality_gap(context: Context) -> Iterator[Finding]:
             unit = context.unit(modality)
             rows[modality] = unit[generator.permutation(len(unit))[:INDEX]]
         if min(map(len, rows.values())) <= NEIGHBORS:
+            context.skip("modality_gap", f"no more than {NEIGHBORS} rows of both", one, other)
             continue
         index = np.concatenate(list(rows.values()))
         shares = {}

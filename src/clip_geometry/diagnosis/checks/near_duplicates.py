@@ -7,7 +7,7 @@ import numpy as np
 from clip_geometry.diagnosis.checks import add_check
 from clip_geometry.diagnosis.context import Context, nearest_others
 from clip_geometry.diagnosis.finding import Finding, finding
-from clip_geometry.diagnosis.tail import too_near
+from clip_geometry.diagnosis.tail import LEAST, too_near
 
 
 @add_check(
@@ -40,6 +40,9 @@ def _found(
     indices: np.ndarray,
 ) -> Iterator[Finding]:
     """numbers: of the rows searched in. queries, distances, indices: as of Neighbors."""
+    if len(distances) < LEAST:
+        items = "pairs" if len(modalities) == 2 else "rows"
+        context.skip("near_duplicates", f"fewer than {LEAST} distinct {items}", *modalities)
     tail = too_near(distances[:, 0]) if distances.size else None
     if tail is None:
         return

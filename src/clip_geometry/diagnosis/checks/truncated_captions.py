@@ -24,6 +24,8 @@ def truncated_captions(context: Context) -> Iterator[Finding]:
         length = facts.get("context_length") if isinstance(facts, dict) else None
         counted = each.provenance.get("truncated")
         texts = each.metadata.get("text")
+        if counted is None and texts is None and modality != "image":
+            context.skip("truncated_captions", "neither texts nor a manifest that counts tokens", modality)
         most = (length if isinstance(length, int) else CONTEXT) - 2  # without start and end
         too_long = [] if texts is None else [k for k, text in enumerate(texts) if len(str(text).split()) > most]
         count = max(counted if isinstance(counted, int) else 0, len(too_long))

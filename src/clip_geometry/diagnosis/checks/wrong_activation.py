@@ -33,6 +33,8 @@ def wrong_activation(context: Context) -> Iterator[Finding]:
     for modality, each in context.sets.items():
         facts = each.provenance.get("encoder") or {}
         model, activation = str(each.provenance.get("model") or ""), str(facts.get("activation") or "")
+        if not activation:
+            context.skip("wrong_activation", "no manifest that names an activation", modality)
         if not activation or "/fresh" in model:
             continue
         expected = trained_with(model, facts)

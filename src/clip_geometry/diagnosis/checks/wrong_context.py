@@ -19,7 +19,10 @@ CLIP_CONTEXT = 77
 def wrong_context(context: Context) -> Iterator[Finding]:
     for modality, each in context.sets.items():
         facts = each.provenance.get("encoder")
-        if not isinstance(facts, dict) or (modality == "image" and len(context.sets) > 1):
+        if modality == "image" and len(context.sets) > 1:
+            continue
+        if not isinstance(facts, dict):
+            context.skip("wrong_context", "no manifest of the encoder", modality)
             continue
         model = str(each.provenance.get("model") or "")
         length, padding = facts.get("context_length"), str(facts.get("padding") or "")
