@@ -62,6 +62,11 @@ def standard_error(
         )
     given = sets
     sets, fixed = _sampled(measure, sets)
+    if isinstance(measure, Measure) and measure.shares is not None:
+        rows = tuple(torch.arange(len(part)) for part in sets if not isinstance(part, StreamedRows))
+        found = measure.shares(*sets, *fixed, items=rows, **measure.options).get(measure.attribute)
+        if found is not None:
+            return as_given(found.standard_error, given)
     dealt = {len(part): deal(len(part), blocks, seed).long() for part in sets}
     if isinstance(measure, Measure) and not any(isinstance(part, StreamedRows) for part in sets):
         shared = measure.without_each(*(_left_out(part, dealt[len(part)], int(blocks)) for part in sets), *fixed)
