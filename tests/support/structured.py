@@ -33,3 +33,9 @@ def drawn(kind, n, rng, noise=1.0):
         hub = rng.random(n) < 5 / n
         text[hub] = _CENTERS[labels[hub]] + gap * _OFFSETS[1] + 0.01 * rng.normal(size=(int(hub.sum()), D))
     return *(rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (image, text)), labels
+
+
+def noise(n, rng):
+    """Isotropic rows without pairs, clusters or gap: the structureless case."""
+    image, text = rng.normal(size=(2, n, D))
+    return *(rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (image, text)), rng.integers(0, 4, n)

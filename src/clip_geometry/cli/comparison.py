@@ -183,7 +183,10 @@ def _legend(found: Comparison, names: Sequence[str]) -> Iterator[str]:
         if 2 / 2 ** min(blocks) > LEVEL:
             yield f"p is at least {2 / 2 ** min(blocks):.3g} with {min(blocks)} blocks, so that every change is a tie"
     if any(each.low is not None for each in same):
-        yield "[ ]: 95% interval of the difference of two shares (Newcombe); p by McNemar's test of the same queries"
+        yield (
+            "[ ]: 95% interval of the difference of two shares (Newcombe); p by McNemar's test of the same queries, or "
+            f"by {found.flips} sign flips of the items where a query is partly right"
+        )
     if any(each.error == "by position" for each in changes):
         yield (
             "the items have no ids: row i of one column is assumed to be the item of row i of the other, as in the "
