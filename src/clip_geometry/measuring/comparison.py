@@ -352,13 +352,14 @@ def _change(measure: str, place: str, before: Record, after: Record, flips: int,
 
 def _newcombe(before: Record, after: Record, correlation: float) -> tuple[float, float]:
     """The interval of the difference of two shares from the interval of each: Newcombe 1998, methods 10."""
-    a, b = float(before["value"]), float(after["value"])
+    (a, low_a, high_a), (b, low_b, high_b) = (
+        [float(each[key]) for key in ("value", "low", "high")] for each in (before, after)
+    )
 
     def reach(one: float, other: float) -> float:
         return math.sqrt(max(one**2 + other**2 - 2 * correlation * one * other, 0.0))
 
-    low = b - a - reach(b - after.low, before.high - a)
-    return low, b - a + reach(after.high - b, a - before.low)
+    return b - a - reach(b - low_b, high_a - a), b - a + reach(high_b - b, a - low_a)
 
 
 def _correlation(before: np.ndarray, after: np.ndarray) -> float:

@@ -112,7 +112,7 @@ class MeasuredSets:
         self.rows, self.refusal, self.fitted_on = prepared.sets, prepared.refusal, prepared.fitted.fitted_on
         self.learns = any(transforms[step.name].fits for step in self.steps)
         self._values: dict[tuple[str, str, int | None], float] = {}  # numbers, not what the functions returned
-        self._of_shares: dict[tuple[str, str], Row] = {}  # errors
+        self._of_shares: dict[tuple[str, str], dict[str, Any]] = {}  # errors
         self._views: dict[int, View] = {}
         self._parts: dict[tuple[str, tuple[str, str] | None], LeftOut] = {}
 
@@ -296,7 +296,7 @@ class MeasuredSets:
     def value(self, measure: Measure, place: str) -> float:
         return self._value(measure, place, None)
 
-    def errors(self, measure: Measure, place: str) -> Row:
+    def errors(self, measure: Measure, place: str) -> dict[str, Any]:
         """The standard error and what `compare` needs of it; empty where there is none.
 
         Means over queries have the error of `Share`, which takes the pipeline as fitted, and an interval, `low` and
@@ -310,16 +310,16 @@ class MeasuredSets:
         if measure.shares is not None and not self.streamed and self.blocks and len(self._items) > 1:
             key = measure.name, place
             if key not in self._of_shares:
-                self._keep_shares(measure, place)
+                self._keep_shares(measure, place, measure.shares)
             if key in self._of_shares:
-                return self._of_shares[key]
+                return dict(self._of_shares[key])
         without = self.without_each(measure, place)
         if without is None:
             return {}
         same = {"item_blocks": self._item_blocks, "items_from": self._items_from}
         return {"standard_error": standard_error(without), "without": without, **same}
 
-    def _keep_shares(self, measure: Measure, place: str) -> None:
+    def _keep_shares(self, measure: Measure, place: str, of: Callable[..., Mapping[str, Any]]) -> None:
         """Keeps value and errors of the numbers of a call that are means over queries."""
         arguments, couple = self._view.arguments(measure, place), self._view.couples[place]
         rows = [np.arange(len(self.rows[name])) for name in couple]
@@ -327,8 +327,7 @@ class MeasuredSets:
             paired = self._view.pairs(*couple)
             rows = [np.unique(each) for each in paired] if len(arguments) > 2 else paired
         items = tuple(torch.from_numpy(self.item_of[name][each]) for name, each in zip(couple, rows, strict=True))
-        shares = measure.shares(*arguments, items=items, **measure.options)
-        for number, share in shares.items():
+        for number, share in of(*arguments, items=items, **measure.options).items():
             low, high = share.interval
             found = {"standard_error": share.standard_error, "low": low, "high": high}
             of_items = share.means_of_items
@@ -451,7 +450,7 @@ class MeasuredSets:
         for modality in self._sorted:
             vectors = self.embeddings[modality].vectors
             for part in (vectors[:4096], vectors[-4096:]):
-                rows.update(np.ascontiguousarray(part))
+                rows.update(np.ascontiguousarray(part).tobytes())
         return rows.hexdigest()
 
     def _keys(self, modality: str) -> list:

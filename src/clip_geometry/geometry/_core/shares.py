@@ -60,12 +60,8 @@ class Share:
 
     @cached_property
     def _count(self) -> int:
-        largest = [self.items.max()] + ([self.effects.items.max()] if self._has_effects else [])
-        return int(torch.stack(largest).max()) + 1
-
-    @property
-    def _has_effects(self) -> bool:
-        return self.effects is not None and len(self.effects.items) > 0
+        largest = self.items.max() if self.effects is None else torch.cat([self.items, self.effects.items]).max()
+        return int(largest) + 1
 
     @cached_property
     def means_of_items(self) -> tuple[list[int], list[float | int]] | None:
@@ -84,7 +80,7 @@ class Share:
         """Of the mean, over items; 0 where all values are equal."""
         own = self.by_item
         least = total = own.square().sum()
-        if self.effects is not None and self._has_effects:
+        if self.effects is not None:
             changes = self.effects.changes.double() / len(self.values)
             influence = own.index_add(0, self.effects.items, changes, alpha=-1)
             total = (influence - influence.mean()).square().sum() - changes.square().sum()
