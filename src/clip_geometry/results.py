@@ -33,8 +33,10 @@ class Record(Mapping[str, Any]):
         value: The number, or None where it could not be computed (`note` says why).
         standard_error: Its standard error, or None where there is none.
         fields: Any other keys, e.g. `n` (rows), `d` (dimensions), `at` (modality, layer, …), `null_value`; `without`,
-            the values without each block of items, behind the standard error; `item_blocks`, equal where two records
-            have the same items in the same blocks; `scaling` and `expected`, the values by size and at full size.
+            the values without each block of items, behind the standard error; `low` and `high`, the 95% interval of a
+            share such as recall, and `by_item`, its value in each item; `item_blocks`, equal where two records have the
+            same items in the same blocks; `items_from`, "ids" or a digest of rows without ids; `scaling` and
+            `expected`, the values by size and at full size.
 
     Example:
         >>> from clip_geometry import Record
@@ -51,6 +53,10 @@ class Record(Mapping[str, Any]):
     null_value: Number = None
     without: list[float] | None = None
     item_blocks: str | None = None
+    items_from: str | None = None
+    by_item: list[float] | None = None
+    low: Number = None
+    high: Number = None
     scaling: list[dict[str, Any]] | None = None
     expected: dict[str, Any] | None = None
     n: int | None = None
@@ -247,7 +253,7 @@ def to_frame(records: Iterable[Mapping[str, Any]]) -> "pandas.DataFrame":
     """
     import pandas as pd
 
-    unseen = ("at", "without", "item_blocks", "scaling", "expected")
+    unseen = ("at", "without", "by_item", "item_blocks", "items_from", "scaling", "expected")
     flat = [
         {
             **{key: value for key, value in record.items() if key not in unseen},

@@ -85,6 +85,17 @@ def test_other_items_are_said_to_be_independent(cli, measured):
     assert "independent: not the same items in the same blocks" in out
 
 
+def test_what_the_errors_take_for_granted_is_said(cli, folder, measured):
+    """Rows without ids, a pipeline that saw what it is measured on, and the test of shares."""
+    a, b = measured("a", X, "--measures", "average_cosine"), measured("b", Y, "--measures", "average_cosine")
+    out = re.sub(r"\s+", " ", cli("compare", a, b).out)
+    assert "the items have no ids: row i of one column is assumed to be the item of row i of the other" in out
+    out = re.sub(r"\s+", " ", cli("compare", folder, "--pipeline", CENTERED).out)
+    assert "have no ids" not in out  # the same rows
+    assert "B saw these items: center was fitted on them" in out and "A saw" not in out
+    assert "[ ]: 95% interval of the difference of two shares (Newcombe); p by McNemar's test" in out
+
+
 def test_rows_that_are_not_of_unit_length_are_told(cli, folder):
     out = re.sub(r"\s+", " ", cli("compare", folder, "--pipeline", "normalize,center[each]").out)
     assert "rows of A have unit length, those of B need not: end each pipeline with normalize" in out

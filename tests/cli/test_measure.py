@@ -297,7 +297,7 @@ def test_standard_errors_that_are_left_out_have_a_reason(cli, sets, tmp_path):
     names = ("--measures", "average_cosine,cone_min_cosine")
     out = cli("measure", sets[0], *names).out
     assert "±: standard error, jackknife over 20 blocks of items; not shown where it is 0\n" in out
-    assert "no ± where the jackknife does not fit the measure (list measures says so)\n" in out
+    assert "no ± where no standard error of the measure can be trusted (list measures says why)\n" in out
     out = cli("measure", few, *names).out
     assert "±: standard" not in out
     assert "no ± where the rows are too few for 20 blocks; --blocks takes fewer\n" in out
@@ -416,3 +416,16 @@ def test_a_full_size_is_larger_and_of_all_rows(refused, sets):
         refused("measure", *sets, "--full-size", "40") == "the full size is 40, but 40 items were given; expected more"
     )
     assert refused("measure", *sets, "--full-size", "80", "--by", "label").startswith("a full size and groups of rows")
+
+
+def test_recall_near_1_has_an_interval_and_no_error_of_0(cli, tmp_path):
+    """50 of 50 found: Wilson's interval starts at 50/(50 + 1.96²) = 0.929."""
+    rows = np.eye(50)
+    for name in ("image", "text"):
+        np.save(tmp_path / f"{name}.npy", rows)
+    files = tmp_path / "image.npy", tmp_path / "text.npy"
+    out = cli("measure", *files, "--measures", "retrieval.image_to_text.r_at_1", "--json", tmp_path / "r.jsonl").out
+    assert "1.000 [0.929, 1.000]" in out and "[ ]: 95% interval of a share" in out and "±" not in out
+    (record,) = map(json.loads, (tmp_path / "r.jsonl").read_text().splitlines())
+    assert (record["low"], record["high"]) == (pytest.approx(50 / (50 + 1.96**2), abs=1e-4), 1)
+    assert record["standard_error"] > 0 and record["by_item"] == [1] * 50

@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from clip_geometry.geometry import isoscore, measures, null_value, permutation_test, silhouette, standard_error
+from clip_geometry.geometry._core.shares import Z
 from clip_geometry.geometry.uncertainty import deal
 from clip_geometry.registry import InputError
 from support.clouds import MEASURES, arguments, cone
@@ -179,25 +180,23 @@ def test_a_number_of_an_evaluator_by_its_name():
     rng = np.random.default_rng(0)
     image = rng.normal(size=(60, 5))
     text = image + rng.normal(size=(60, 5))
-    dealt = deal(60, 20, 0).numpy()
-    u, v = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (image, text))
-    right = (u @ v.T).argmax(1) == np.arange(60)  # queries are left out, the index stays whole
-    without = [right[dealt != block].mean() for block in range(20)]
-    expected = np.sqrt(19 / 20 * np.square(without - np.mean(without)).sum())
-    assert float(standard_error(R_AT_1, image, text)) == pytest.approx(expected, rel=1e-9)
+    share = measures[R_AT_1].shares(image, text)["image_to_text.r_at_1"]
+    low, high = share.interval
+    assert float(standard_error(R_AT_1, image, text)) == pytest.approx((high - low) / (2 * Z), rel=1e-9)
+    assert float(standard_error(R_AT_1, image, image)) > 0  # all are found
     assert float(permutation_test(R_AT_1, image, text, draws=99).p_value) == pytest.approx(0.02)
 
 
 def test_class_texts_stay_whole():
-    """The error of a mean of right and wrong, one block for each image: s/√n."""
+    """The error of a mean of right and wrong: that of Wilson's interval of n − 1 images."""
     rng = np.random.default_rng(0)
     class_text, labels = rng.normal(size=(4, 6)), np.arange(40) % 4
     image = class_text[labels] + 1.5 * rng.normal(size=(40, 6))
     measure = measures["zero_shot.top_1"]
     p = float(measure(image, labels, class_text))
     assert 0.2 < p < 0.9
-    found = standard_error(measure, image, labels, class_text, blocks=40)
-    assert float(found) == pytest.approx(np.sqrt(p * (1 - p) / 39), rel=1e-9)
+    expected = np.sqrt(p * (1 - p) / 39 + (Z / (2 * 39)) ** 2) / (1 + Z**2 / 39)
+    assert float(standard_error(measure, image, labels, class_text)) == pytest.approx(expected, rel=1e-9)
     with pytest.raises(InputError, match=r"zero_shot.top_1 takes image, labels and class_text; 2 sets were given"):
         standard_error(measure, image, labels)
     with pytest.raises(

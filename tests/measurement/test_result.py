@@ -176,7 +176,7 @@ def test_html_leads_with_the_verdict_and_has_each_number(two, three, groups):
         assert not page.open
         text = [part for part in page.text if part and not part.startswith(".clip-geometry")]
         assert text[0] == (result.verdict if result is two else "pipeline: normalize; d = 6")
-        shown = {cell.replace("−", "-").split(" ±")[0] for cell in text}
+        shown = {cell.replace("−", "-").split(" ±")[0].split(" [")[0] for cell in text}
         for record in result:
             assert record.measure in text or f"{record.measure} (degrees)" in text
             assert shown & written(record.value), record

@@ -279,6 +279,14 @@ def test_paired_steps_are_fitted_anew_on_the_pairs_that_are_left():
     assert row["standard_error"] == pytest.approx(float(np.sqrt(7 * np.var(values))), rel=1e-6)
 
 
+def test_a_row_is_the_same_when_it_is_asked_for_again():
+    sets = {"image": embeddings(60, "image", 0), "text": embeddings(60, "text", 1)}
+    measured = MeasuredSets(sets, ())
+    for name in ("retrieval.image_to_text.r_at_5", "modality_gap"):
+        first, again = (measured.row(measures[name], "both") for _ in range(2))
+        assert first == again and first["standard_error"] > 0
+
+
 def test_where_there_is_no_standard_error(captioned, monkeypatch):
     sets = {"image": embeddings(60, "image", 0)}
     assert rows_of(sets, ["cone_min_cosine"])[0]["standard_error"] is None  # an extreme

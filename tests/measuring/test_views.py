@@ -4,7 +4,7 @@ import torch
 
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.evaluators import Relevance, ensemble, retrieval, two_sided_retrieval, zero_shot
-from clip_geometry.geometry.uncertainty import deal
+from clip_geometry.geometry._core.shares import Z
 from clip_geometry.measuring.sets import MeasuredSets, measure_sets, named
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import parse_pipeline, prepare
@@ -61,11 +61,11 @@ def test_the_three_logits_of_an_ensemble_differ_after_whitening():
 
 
 def test_the_error_is_that_of_the_images_alone():
-    """All 20 blocks of 3 images: the jackknife of a share is √(p(1 − p)/n) but for the dealing."""
+    """The interval is Wilson's of 59 images, as the variance over n images has n − 1; class texts are no sample."""
     image, text = labeled(), prompts(CLASSES)
-    (row,) = rows_of(image, text, ["zero_shot.top_1"], blocks=60)
-    share = row["value"]
-    assert row["standard_error"] == pytest.approx(np.sqrt(share * (1 - share) / 59), rel=1e-9)
+    (row,) = rows_of(image, text, ["zero_shot.top_1"])
+    assert [row["low"], row["high"]] == pytest.approx(wilson(row["value"], 59), rel=1e-9)
+    assert row["standard_error"] == pytest.approx((row["high"] - row["low"]) / (2 * Z), rel=1e-9)
 
 
 def test_a_class_without_a_prompt_and_sets_without_labels_are_errors():
@@ -102,6 +102,11 @@ def test_an_evaluator_stands_for_all_of_its_numbers():
     assert found == {f"retrieval.{name}": value for name, value in expected.items()}
 
 
+def wilson(p, n):
+    center, half = p + Z**2 / (2 * n), Z * np.sqrt(p * (1 - p) / n + Z**2 / (4 * n**2))
+    return [(center + sign * half) / (1 + Z**2 / n) for sign in (-1, 1)]
+
+
 def unit(x):
     return x / np.linalg.norm(x, axis=1, keepdims=True)
 
@@ -124,12 +129,13 @@ def test_every_caption_is_a_query_of_retrieval():
     ]
     null = retrieval(*noise, (of, np.arange(300)))
     assert text_to_image["null_value"] == null["text_to_image.r_at_1"]
-    dealt, values = deal(60, 60, 3).numpy(), []
     cosines = unit(text.vectors) @ unit(image.vectors).T
     right = cosines.argmax(1) == of  # an image has one row, so that a caption has one pair
-    for block in range(60):  # an image and its captions leave the queries together, and stay in the index
-        values.append(right[dealt[of] != block].mean())
-    assert text_to_image["standard_error"] == pytest.approx(float(np.sqrt(59 * np.var(values))), rel=1e-9)
+    by_item = np.bincount(of, right) / 5  # the five captions of an image are one item
+    assert text_to_image["by_item"] == pytest.approx(by_item.tolist())
+    share = by_item.mean()
+    least = wilson(share, share * (1 - share) / (by_item.var(ddof=1) / 60))  # over queries, with the index as it is
+    assert text_to_image["low"] <= least[0] + 1e-9 and least[1] - 1e-9 <= text_to_image["high"]
 
 
 def test_rows_without_a_pair_are_told():
@@ -150,7 +156,7 @@ NUMBERS = ["retrieval[two_sided].image.ndcg_at_10", "retrieval[two_sided].text.i
 
 @pytest.mark.parametrize("by_label", [True, False])
 def test_two_sided_retrieval_takes_labels_or_pairs(by_label):
-    """All rows are in the index, those without a pair, too; the error leaves out queries, item by item."""
+    """All rows are in the index, those without a pair, too."""
     rng = np.random.default_rng(0)
     image, of = labeled(), np.arange(50).repeat(3)
     of_text = [*image.item_id[of], "x1", "x2"]
@@ -172,13 +178,12 @@ def test_two_sided_retrieval_takes_labels_or_pairs(by_label):
 
 
 def test_the_error_of_two_sided_retrieval_is_that_of_its_queries():
-    """As many blocks as items: the jackknife of a mean of n values is their standard deviation over √n."""
+    """The index is taken as fixed: the interval is Wilson's over the queries."""
     image = labeled()
     text = Embeddings(image.vectors + np.random.default_rng(1).normal(size=(60, 5)), "text", image.item_id)
-    (row,) = rows_of(image, text, ["retrieval[two_sided].image.text_recall_at_10"], blocks=60)
-    share = row["value"]
-    assert 0.2 < share < 0.95
-    assert row["standard_error"] == pytest.approx(np.sqrt(share * (1 - share) / 59), rel=1e-9)
+    (row,) = rows_of(image, text, ["retrieval[two_sided].image.text_recall_at_10"])
+    assert 0.2 < row["value"] < 0.95
+    assert [row["low"], row["high"]] == pytest.approx(wilson(row["value"], 59), rel=1e-9)
 
 
 def test_a_number_without_queries_is_told():

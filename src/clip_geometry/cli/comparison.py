@@ -14,7 +14,7 @@ from clip_geometry.measuring.comparison import LEVEL, Change, Comparison, compar
 from clip_geometry.measuring.records import ALL, DEFAULT_STEPS, names_to_measure, records_by
 from clip_geometry.paths import existing
 from clip_geometry.registry import InputError, shown
-from clip_geometry.report.numbers import plus_minus, to_error
+from clip_geometry.report.numbers import plus_minus, to_error, with_error
 from clip_geometry.report.origin import heading, words
 from clip_geometry.results import ORIGIN, Record, read_rows
 from clip_geometry.transforms import parse_pipeline
@@ -112,11 +112,14 @@ def print_comparison(found: Comparison) -> None:
         out.print()
         for line in _verdict(changes, names[0], names[k]):
             say(out, line)
+        for name, column in ((names[0], found.columns[0]), (names[k], found.columns[k])):
+            if column.saw:
+                say(out, f"{name} {column.saw}")
         a, b = names[0], names[k]
         valued = [each for each in changes if _has_value(each.before) and _has_value(each.after)]
-        errors = len({_kind(each) for each in valued} - {""}) > 1
+        errors = len({each.error for each in valued} - {""}) > 1
         heads = ["measure", "set", f">{a}", f">{b}", f">{b} - {a}", ">p", *["error"] * errors]
-        print_table(out, heads, [[*_cells(each), *[_kind(each)] * errors] for each in valued])
+        print_table(out, heads, [[*_cells(each), *[each.error] * errors] for each in valued])
     for line in _legend(found, names):
         say(out, line, style="dim")
 
@@ -148,16 +151,13 @@ def _has_value(record: Record | None) -> bool:
     return record is not None and record.value is not None
 
 
-def _kind(change: Change) -> str:
-    return "" if change.standard_error is None else "paired" if change.paired else "independent"
-
-
 def _cells(change: Change) -> list[str]:
-    """measure, set, both values, Δ ± SE, and p or the verdict."""
+    """measure, set, both values, Δ ± SE or Δ [low, high], and p or the verdict."""
     values = [_value(each, change.standard_error) for each in (change.before, change.after) if each is not None]
     if change.value is None:
         return [change.measure, change.place, *values, "–", "not compared"]
-    delta = plus_minus(change.value, change.standard_error).replace("−", "-")
+    row = {"value": change.value, "standard_error": change.standard_error, "low": change.low, "high": change.high}
+    delta = with_error(row).replace("−", "-")
     if change.verdict == "equal":
         return [change.measure, change.place, *values, "0", "equal"]
     p = "–" if change.p_value is None else f"{change.p_value:.4f}" if change.p_value >= 1e-4 else "<0.0001"
@@ -172,8 +172,9 @@ def _value(record: Record, error: float | None) -> str:
 
 def _legend(found: Comparison, names: Sequence[str]) -> Iterator[str]:
     changes = [change for each in found.changes for change in each]
-    if any(each.paired for each in changes):
-        blocks = {len(each.before.without) for each in changes if each.paired and each.before and each.before.without}
+    same = [each for each in changes if each.error in ("paired", "by position")]
+    blocks = {len(each.before.without) for each in same if each.low is None and each.before and each.before.without}
+    if blocks:
         parts = " or ".join(map(str, sorted(blocks)))
         yield (
             f"±: paired standard error of the difference, jackknife over the same {parts} blocks of items or seeds; "
@@ -181,13 +182,23 @@ def _legend(found: Comparison, names: Sequence[str]) -> Iterator[str]:
         )
         if 2 / 2 ** min(blocks) > LEVEL:
             yield f"p is at least {2 / 2 ** min(blocks):.3g} with {min(blocks)} blocks, so that every change is a tie"
-    if any(_kind(each) == "independent" for each in changes):
-        yield "independent: not the same items in the same blocks; ± as of two samples, p of the normal distribution"
+    if any(each.low is not None for each in same):
+        yield (
+            "[ ]: 95% interval of the difference of two shares (Newcombe); p by McNemar's test of the same queries, or "
+            f"by {found.flips} sign flips of the items where a query is partly right"
+        )
+    if any(each.error == "by position" for each in changes):
+        yield (
+            "the items have no ids: row i of one column is assumed to be the item of row i of the other, as in the "
+            "same data embedded twice; if it is not, the errors are those of independent samples and hold as well"
+        )
+    if any(each.error == "independent" for each in changes):
+        yield "independent: not the same items in the same blocks; errors of two samples, p of the normal distribution"
     if any(each.verdict == "tie" for each in changes):
         yield "tie: p is 0.05 or more; of 20 numbers that did not change, one is called changed by chance"
     if any(each.verdict == "no error" for each in changes):
         yield (
-            "no ±: there are no standard errors (--blocks 0), the jackknife does not fit the measure, or there are too "
+            "no ±: there are no standard errors (--blocks 0), none of the measure can be trusted, or there are too "
             "many or too few rows for it"
         )
     if any(column.seeds for column in found.columns):

@@ -198,13 +198,15 @@ def _legend(records: list[Record], by_default: bool) -> Iterator[str]:
     yield "↓ lower, ↑ higher is more isotropic, closer, …, as the direction of the measure says (list measures NAME)"
     if blocks := first["jackknife_blocks"]:
         without = [record for record in records if record.standard_error is None]
-        if len(without) < len(records):
+        if any(record.without for record in records):
             yield f"±: standard error, jackknife over {blocks} blocks of items; not shown where it is 0"
+        if any(record.low is not None for record in records):
+            yield "[ ]: 95% interval of a share, over queries and items, with the pipeline as it was fitted"
         reasons: dict[str, None] = {}  # in their order
         for record in without:
             (measure,) = named([record.measure])
             if not measure.smooth:
-                reason = "the jackknife does not fit the measure (list measures says so)"
+                reason = "no standard error of the measure can be trusted (list measures says why)"
             elif record.get("streamed"):
                 reason = "one pass over streamed rows cannot tell it: measures of moments have it, after steps that "
                 reason += "learn nothing"

@@ -71,10 +71,10 @@ def bound(value: float | str) -> str:
 
 
 def value_and_error(record: Mapping[str, Any]) -> str:
-    """0.8514 ± 0.0061; the value alone where there is no standard error."""
+    """0.8514 ± 0.0061, or 0.830 [0.795, 0.860] of a share; the value alone where there is no standard error."""
     if record.get("standard_error") is None:
         return number(record["value"])
-    return report_numbers.plus_minus(record["value"], record["standard_error"]).replace("−", "-")
+    return report_numbers.with_error(record).replace("−", "-")
 
 
 def number(value: float) -> str:

@@ -14,9 +14,9 @@ from clip_geometry.evaluators.retrieval import TIE
 from clip_geometry.evaluators.top import Choose, Top, in_order, top
 from clip_geometry.geometry._core.arguments import Integer, real_number, whole_number
 from clip_geometry.geometry._core.kinds import as_given, in_kind
-from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.neighbors import nearest
 from clip_geometry.geometry._core.rows import Rows, as_aligned, as_two_sets, unit_rows
+from clip_geometry.geometry._core.shares import Share
 from clip_geometry.geometry.measure import Measure
 from clip_geometry.registry import InputError, listed, shown
 
@@ -76,7 +76,8 @@ def two_sided_retrieval(
     """
     u, v, relevance = _checked(image, text, relevance)
     k = _places(k, len(u) + len(v))
-    return _averages(_by_query(u, v, relevance, k), k)
+    numbers = _numbers_of_queries(_by_query(u, v, relevance, k), k)
+    return {key: float(values.nanmean()) for key, _, values in numbers}
 
 
 def two_sided_scores(
@@ -234,22 +235,18 @@ def _values(
     return found
 
 
-def _averages(
-    found: Mapping[str, Mapping[str, Tensor]], k: int, kept: Mapping[str, Tensor] | None = None
-) -> dict[str, float]:
-    """Average over the queries that have a value, of all or of those of the masks; absent where none has one."""
-    averages = {}
+def _numbers_of_queries(
+    found: Mapping[str, Mapping[str, Tensor]], k: int
+) -> Iterator[tuple[str, str, Float[Tensor, " q"]]]:
+    """Yield each number, the modality of its queries, and the values of the queries that have one."""
     for query, values in found.items():
         numbers = {name: values[name] for name in ("ndcg", "precision", "own_precision")}
         numbers |= {f"{item}_recall": values[f"recall.{item}"] for item in MODALITIES}
         numbers["own_share"] = values[f"share.{query}"]
         numbers["own_share_excess"] = values[f"share.{query}"] - values[f"relevant_share.{query}"]
         for name, each in numbers.items():
-            some = each if kept is None else each[kept[query]]
-            some = some[~some.isnan()]
-            if len(some):
-                averages[f"{query}.{name}_at_{k}"] = float(some.mean())
-    return averages
+            if not each.isnan().all():
+                yield f"{query}.{name}_at_{k}", query, each
 
 
 def _checked(image: Rows, text: Rows, relevance: Relevance | None) -> tuple[Tensor, Tensor, Relevance]:
@@ -271,13 +268,23 @@ def _places(k: Integer, items: int) -> int:
 
 
 @torch.no_grad()
-def _left_out(
-    image: LeftOut, text: LeftOut, relevance: Relevance | None = None, *, k: int = K
-) -> Iterator[dict[str, float]]:
-    """Yield the averages over the queries outside of each block; all rows stay in the index, as in `retrieval`."""
-    found = _by_query(*_checked(image.rows, text.rows, relevance), k)
-    for block in range(image.blocks):
-        yield _averages(found, k, {"image": image.kept(block), "text": text.kept(block)})
+def _shares(
+    image: Rows,
+    text: Rows,
+    relevance: Relevance | None = None,
+    *,
+    items: tuple[Int[Tensor, " n"], Int[Tensor, " m"]],
+    k: int = K,
+) -> dict[str, Share]:
+    """Return every number as a mean over queries; the index is taken as fixed, and no hub counts."""
+    shares = {}
+    found = _by_query(*_checked(image, text, relevance), k)
+    for key, query, values in _numbers_of_queries(found, k):
+        defined = ~values.isnan()
+        of_query = items[MODALITIES.index(query)].to(values.device)
+        bounds = (-1.0, 1.0) if "excess" in key else (0.0, 1.0)
+        shares[key] = Share(values[defined], of_query[defined], bounds=bounds)
+    return shares
 
 
 def _relevant(image: Rows, text: Rows, relevance: Relevance | None = None) -> str | None:
@@ -368,7 +375,7 @@ add_evaluator(
         direction="higher retrieves better",
         better="higher",
         depends_on_n=True,
-        left_out=_left_out,
+        shares=_shares,
         at_gaussian=None,
         invariances=("rotation", "scale", "row scale"),
         quadratic=True,

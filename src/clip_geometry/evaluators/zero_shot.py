@@ -11,6 +11,7 @@ from clip_geometry.evaluators.base import accuracies, add_evaluator, label_ranks
 from clip_geometry.geometry._core.arguments import one_of
 from clip_geometry.geometry._core.kinds import arrays_in_kind, in_kind
 from clip_geometry.geometry._core.rows import Rows, as_rows, blocks, class_indices, mean_row, unit_blocks, unit_rows
+from clip_geometry.geometry._core.shares import Share
 from clip_geometry.geometry.measure import Measure
 from clip_geometry.registry import InputError
 
@@ -54,6 +55,15 @@ def zero_shot(image: Rows, labels: Any, class_text: Rows, *, logits: Logits = "c
     """
     ranks, codes, k = zero_shot_ranks(image, labels, class_text, logits=logits)
     return accuracies(ranks, codes, k)
+
+
+def _shares(
+    image: Rows, labels: Any, class_text: Rows, *, items: tuple[Int[Tensor, " n"]], logits: Logits = "cosine"
+) -> dict[str, Share]:
+    """Return the numbers that are means over images; the class texts are no sample."""
+    ranks, _, k = zero_shot_ranks(image, labels, class_text, logits=logits)
+    tops = (1, 5) if k > 5 else (1,)
+    return {f"top_{top}": Share((ranks < top).double(), items[0].to(ranks.device)) for top in tops}
 
 
 @torch.no_grad()
@@ -137,6 +147,7 @@ _COSINE = Measure(
     formula="share of images with argmax_k ⟨u_i, v_k⟩ = label",
     range=(0, 1),
     direction="higher classifies better",
+    shares=_shares,
     at_gaussian=None,
     invariances=("rotation", "scale", "row scale"),
     reference="Radford et al. 2021, arXiv:2103.00020",

@@ -82,7 +82,10 @@ add_measure(
         reading="0 means that all rows are equally common; large values that some crowd around the common direction "
         "and others stand apart.",
         caveat="Without a common direction every conformity is near 0, and so is the spread, however unusual single "
-        "rows are: after centering it says next to nothing.",
+        "rows are: after centering it says next to nothing. It has no standard error: a few rows far from the others "
+        "decide it, and on a narrow cone with such rows the intervals of the jackknife held in 87% of draws of 100 "
+        "and of 300.",
+        smooth=False,
         least_n=3,
         formula="std_i of ⟨u_i, Σ_{j≠i} u_j⟩/(n − 1), u_i = w_i/‖w_i‖",
         range=(0, 1),

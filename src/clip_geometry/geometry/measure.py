@@ -136,7 +136,10 @@ class Measure:
             standard error.
         left_out: Yields what the function returns without each block of rows in turn, from work that these subsets
             share. Takes a `LeftOut` in place of each set of rows, otherwise what the function takes. None where there
-            is no work to share. Retrieval leaves out queries only.
+            is no work to share.
+        shares: Returns, for each number of the evaluator that is a mean over queries of values from 0 to 1, a `Share`,
+            which has its standard error and its interval. Takes what the function takes, and `items`, the items of the
+            rows of each sampled set. The jackknife over blocks serves the numbers without one.
         from_sums: The same from sums over the blocks, which may differ in the last digits: taken of a `LeftOut` that
             allows it.
         one_space: False where the two sets may have different dimensions and come from different models.
@@ -181,6 +184,7 @@ class Measure:
     from_moments: bool = False
     left_out: Callable[..., Iterator[Any]] | None = None
     from_sums: Callable[..., Iterable[Any]] | None = None
+    shares: Callable[..., Mapping[str, Any]] | None = None
     one_space: bool = True
     better: Literal["higher", "lower"] | None = None
     depends_on_n: bool = False

@@ -180,7 +180,9 @@ _I1 = Measure(
     reading="Near 1, Z hardly depends on the direction; on unit rows a common offset (a cone) lowers it most, down to "
     "0.135, while a long axis alone leaves 0.65.",
     caveat="It depends on the length of the rows: short rows look isotropic, and values of rows with and without unit "
-    "length do not compare. Published values follow several sign conventions.",
+    "length do not compare. Published values follow several sign conventions. It has no standard error: it is a ratio "
+    "of extremes, and on 100 clustered rows the intervals of the jackknife held in 87%.",
+    smooth=False,
     formula="min_E Z / max_E Z, Z(v) = Σ exp⟨v, w_i⟩, E = ± eigenvectors of xᵀx",
     range=(0, 1),
     direction="higher is more isotropic",
@@ -198,6 +200,7 @@ _I2 = replace(
     "negatives.",
     reading="Near 0, all principal directions look alike; large values mean that few directions dominate.",
     caveat="It shrinks as d grows, since most directions see nothing, and depends on the length of the rows.",
+    smooth=True,
     formula="std_E Z / mean_E Z, Z(v) = Σ exp⟨v, w_i⟩, E = ± eigenvectors of xᵀx",
     range=(0, float("inf")),
     direction="lower is more isotropic",

@@ -33,6 +33,8 @@ def standard_error(
     Never the bootstrap: its duplicated rows are pairs at distance zero, which ruin every measure of pairs and
     neighbors. Sets of the same length lose the same rows, so that pairs and labels stay together. Rows must be
     independent of each other: of several captions of one image, give one, or use `MeasuredSets`, which deals out items.
+    Shares of queries, such as recall, have half of the width of their 95% interval over 1.96 instead: Wilson's, over
+    queries and items, never 0. On isotropic noise the jackknife is 1.3 to 1.9 times too large for most measures.
     At least 0, in the units of the measure. Source: Efron & Tibshirani 1993.
 
     Args:
@@ -62,6 +64,11 @@ def standard_error(
         )
     given = sets
     sets, fixed = _sampled(measure, sets)
+    if isinstance(measure, Measure) and measure.shares is not None:
+        rows = tuple(torch.arange(len(part)) for part in sets if not isinstance(part, StreamedRows))
+        found = measure.shares(*sets, *fixed, items=rows, **measure.options).get(measure.attribute)
+        if found is not None:
+            return as_given(found.standard_error, given)
     dealt = {len(part): deal(len(part), blocks, seed).long() for part in sets}
     if isinstance(measure, Measure) and not any(isinstance(part, StreamedRows) for part in sets):
         shared = measure.without_each(*(_left_out(part, dealt[len(part)], int(blocks)) for part in sets), *fixed)

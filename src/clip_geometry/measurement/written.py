@@ -83,7 +83,9 @@ def footnotes(records: Sequence[Record]) -> list[str]:
     """What ± and null mean, remarks on the sets, notes on numbers, and why some could not be computed."""
     computed = _computed(records)
     lines = []
-    if any(record.standard_error is not None for record in computed):
+    if any(record.low is not None for record in computed):
+        lines.append("[ ]: 95% interval of a share, over queries and items, with the pipeline as it was fitted")
+    if any(record.standard_error is not None and record.low is None for record in computed):
         blocks = {record.get("jackknife_blocks") for record in computed} - {None, 0}
         many = f", jackknife over {blocks.pop()} blocks of items" if len(blocks) == 1 else ""
         lines.append(f"±: standard error{many}")

@@ -3,23 +3,26 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from scipy.stats import binomtest
 
 from clip_geometry.geometry import measures
+from clip_geometry.geometry._core.shares import Z
 from clip_geometry.measuring.sets import standard_error
 from clip_geometry.registry import InputError
 from clip_geometry.results import ORIGIN, Record, read_rows
+from clip_geometry.transforms import transforms
 
 if TYPE_CHECKING:
     import pandas
 
 FLIPS = 9999
 LEVEL = 0.05  # of p, from which a change is a tie
-_OF_ONE_SEED = ("note", "trajectory", "seed", "scaling", "expected")
+_OF_ONE_SEED = ("note", "trajectory", "seed", "scaling", "expected", "low", "high", "by_item")
 ROUNDING = 1e-9  # relative; a smaller change is none
 
 
@@ -36,6 +39,20 @@ class Column:
     records: Mapping[tuple[str, str], Record]
     seeds: tuple[Any, ...] = ()
 
+    @property
+    def saw(self) -> str:
+        """That it was fitted on the items that it is measured on, or may have been; "" otherwise."""
+        steps = [str(step).partition("[")[0].partition("(")[0] for step in self.origin.get("pipeline") or ()]
+        learned = dict.fromkeys(step for step in steps if step in transforms and transforms[step].fits)
+        if learned and self.origin.get("fitted_on"):
+            return (
+                f"saw these items: {', '.join(learned)} {'was' if len(learned) == 1 else 'were'} fitted on them, so "
+                "that new items can score lower; to evaluate on unseen items, fit on other ones and apply to these"
+            )
+        if maps := self.origin.get("maps"):
+            return f"went through a saved map ({maps}); if that was fitted on these items, new items can score lower"
+        return ""
+
 
 @dataclass(frozen=True)
 class Change:
@@ -48,8 +65,10 @@ class Change:
         after: Its record in the other column, None where that has none.
         value: Δ, after − before; None where the two do not compare.
         standard_error: Of Δ; None where a standard error is missing.
+        low, high: The 95% interval of Δ where both numbers have one, as recall has.
         p_value: Of Δ = 0, two-sided.
         paired: Whether the standard error is that of the same items.
+        assumed: Whether they are only assumed to be the same, because neither side has ids and both have as many rows.
         obstacle: Why the two do not compare and what to do, or "".
 
     Example:
@@ -69,6 +88,16 @@ class Change:
     p_value: float | None = None
     paired: bool = False
     obstacle: str = ""
+    low: float | None = None
+    high: float | None = None
+    assumed: bool = False
+
+    @property
+    def error(self) -> Literal["paired", "by position", "independent", ""]:
+        """What the standard error takes the items of both columns for; "" without one."""
+        if self.standard_error is None:
+            return ""
+        return "by position" if self.assumed else "paired" if self.paired else "independent"
 
     @property
     def verdict(self) -> Literal["higher", "lower", "tie", "equal", "not compared", "no error"]:
@@ -141,8 +170,10 @@ class Comparison:
                     "after_error": after.get("standard_error"),
                     "change": change.value,
                     "standard_error": change.standard_error,
+                    "low": change.low,
+                    "high": change.high,
                     "p_value": change.p_value,
-                    "error": "" if change.standard_error is None else "paired" if change.paired else "independent",
+                    "error": change.error,
                     "verdict": change.verdict,
                     "effect": change.effect,
                     "obstacle": change.obstacle,
@@ -161,9 +192,16 @@ def compare(
     values of Δ without each block, which is far smaller than that of independent samples where both numbers depend on
     the items alike. The p-value flips the signs of the blocks' pseudo-values Δ − (g − 1)(Δ_b − mean Δ_b) at random,
     whose mean is Δ: p = (1 + #{flips with a mean at least as large})/(1 + flips). With g blocks there are 2^g flips, so
-    that p is hardly below 2/2^g: five blocks never reach 0.05. Rows without ids are paired by position where their
-    numbers agree; if they are not the same items after all, the blocks of both are independent and the error is valid
-    all the same.
+    that p is hardly below 2/2^g: five blocks never reach 0.05.
+
+    Shares such as recall have an interval of Δ, from the interval of each and the correlation of the items (Newcombe
+    1998). Paired, p is that of McNemar's exact test of the queries that changed; where an item has several queries, the
+    signs of its difference are flipped. Both sets of rows are taken as they are, fitted maps included: `Column.saw`
+    says which column was fitted on the items that it is measured on.
+
+    The items are the same where their ids are, or their rows before the pipeline. Rows of equal number without ids are
+    only assumed to be, row by row (`Change.assumed`). If they are not the same items after all, the blocks and queries
+    of both are independent, and errors and p are valid all the same.
 
     Other records are independent: SE(Δ)² = SE_A² + SE_B², and p is that of the normal distribution. For items that are
     the same in truth this is mostly too large.
@@ -283,26 +321,70 @@ def _change(measure: str, place: str, before: Record, after: Record, flips: int,
         obstacle = f"depends on n, which is {before.n} and {after.n}; measure as many rows of both"
         return Change(measure, place, before, after, obstacle=obstacle)
     value = float(after["value"]) - float(before["value"])
-    if before.without and after.without and before.item_blocks and before.item_blocks == after.item_blocks:
+    same = bool(before.item_blocks) and before.item_blocks == after.item_blocks
+    assumed = same and before.items_from != after.items_from
+    scale = max(abs(float(before["value"])), abs(float(after["value"])))
+    change = partial(Change, measure, place, before, after, value, assumed=assumed)
+    if before.low is not None and after.low is not None:
+        p, correlation, of_items = None, 0.0, None
+        if same and before.by_item and after.by_item and len(before.by_item) == len(after.by_item):
+            of_items = np.subtract(after.by_item, before.by_item)
+            correlation = _correlation(np.array(before.by_item), np.array(after.by_item))
+            p = _mcnemar(of_items, flips, seed)
+        low, high = _newcombe(before, after, correlation)
+        error = (high - low) / (2 * Z)
+        if p is None:
+            p = math.erfc(abs(value) / error / math.sqrt(2)) if error else float(value == 0)
+        paired = of_items is not None
+        return change(error, p, low=low, high=high, paired=paired, assumed=assumed and paired)
+    if before.without and after.without and same:
         without = np.subtract(after.without, before.without)
-        scale = max(abs(float(before["value"])), abs(float(after["value"])))
         p = 1.0
         if abs(value) > ROUNDING * scale:  # otherwise the change is rounding
-            # of sign flips of the blocks
-            blocks = value - (len(without) - 1) * (without - without.mean())
-            means = _signs(len(without), flips, seed) @ blocks / len(without)
-            p = float(1 + (np.abs(means) >= abs(value) * (1 - ROUNDING)).sum()) / (1 + flips)
-        return Change(measure, place, before, after, value, standard_error(without.tolist()), p, paired=True)
+            p = _p_of_flips(value - (len(without) - 1) * (without - without.mean()), value, flips, seed)
+        return change(standard_error(without.tolist()), p, paired=True)
     if before.standard_error is None or after.standard_error is None:
         return Change(measure, place, before, after, value)
     error = math.hypot(before.standard_error, after.standard_error)
     p = math.erfc(abs(value) / error / math.sqrt(2)) if error else float(value == 0)
-    return Change(measure, place, before, after, value, error, p)
+    return change(error, p, assumed=False)
 
 
-@cache
-def _signs(blocks: int, flips: int, seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).choice([-1.0, 1.0], size=(flips, blocks))
+def _newcombe(before: Record, after: Record, correlation: float) -> tuple[float, float]:
+    """The interval of the difference of two shares from the interval of each: Newcombe 1998, methods 10."""
+    (a, low_a, high_a), (b, low_b, high_b) = (
+        [float(each[key]) for key in ("value", "low", "high")] for each in (before, after)
+    )
+
+    def reach(one: float, other: float) -> float:
+        return math.sqrt(max(one**2 + other**2 - 2 * correlation * one * other, 0.0))
+
+    return b - a - reach(b - low_b, high_a - a), b - a + reach(high_b - b, a - low_a)
+
+
+def _correlation(before: np.ndarray, after: np.ndarray) -> float:
+    before, after = before - before.mean(), after - after.mean()
+    scale = math.sqrt(before @ before * (after @ after))
+    return float(before @ after) / scale if scale else 0.0
+
+
+def _mcnemar(differences: np.ndarray, flips: int, seed: int) -> float:
+    """McNemar's exact test of one query per item that is right or wrong; otherwise the same by random sign flips."""
+    changed = differences[differences != 0]
+    if not len(changed):
+        return 1.0
+    if np.isin(changed, (-1, 1)).all():
+        return float(binomtest(int((changed > 0).sum()), len(changed)).pvalue)
+    return _p_of_flips(changed, changed.mean(), flips, seed)
+
+
+def _p_of_flips(blocks: np.ndarray, mean: float, flips: int, seed: int) -> float:
+    """The share of random sign flips whose mean is as large."""
+    generator, larger = np.random.default_rng(seed), 0
+    for start in range(0, flips, 512):  # many items have many signs
+        signs = 2 * generator.integers(0, 2, (min(512, flips - start), len(blocks)), dtype=np.int8) - 1
+        larger += int((np.abs(signs @ blocks) >= abs(mean) * len(blocks) * (1 - ROUNDING)).sum())
+    return (1 + larger) / (1 + flips)
 
 
 def _missing(measure: str, place: str, lacking: Column) -> str:

@@ -1,5 +1,6 @@
 """Measures of the sets at hand as result rows: what `measure` prints and the geometry experiment writes."""
 
+import hashlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -111,6 +112,7 @@ class MeasuredSets:
         self.rows, self.refusal, self.fitted_on = prepared.sets, prepared.refusal, prepared.fitted.fitted_on
         self.learns = any(transforms[step.name].fits for step in self.steps)
         self._values: dict[tuple[str, str, int | None], float] = {}  # numbers, not what the functions returned
+        self._of_shares: dict[tuple[str, str], dict[str, Any]] = {}  # errors
         self._views: dict[int, View] = {}
         self._parts: dict[tuple[str, tuple[str, str] | None], LeftOut] = {}
 
@@ -258,7 +260,7 @@ class MeasuredSets:
             return self._by_class.row(measure, place) | {"note": said}
         arguments = self._view.arguments(measure, place)
         counts = [len(part) for part in arguments[:2]]
-        without = self.without_each(measure, place)  # before the value: its moments are those of all rows, too
+        errors = self.errors(measure, place)  # before the value: its moments are those of all rows, too
         self._give_back()
         value = self.value(measure, place)
         self._give_back()
@@ -267,13 +269,13 @@ class MeasuredSets:
         row = {
             "measure": measure.name,
             "value": value,
-            "standard_error": None if without is None else standard_error(without),
+            "standard_error": errors.pop("standard_error", None),
             "null_value": null_value,
             "n": sum(counts) if measure.takes == "two sets" else counts[0],
             "d": self.rows[couple[0] if couple else place].shape[1],
             "at": {"modality": place},
+            **errors,
         }
-        row |= {} if without is None else {"without": without, "item_blocks": self._item_blocks}
         remarks = [measure.remark(*arguments)] if measure.remark else []
         if measure.takes == "distinct pairs" and couple and counts[0] < (several := len(self._view.pairs(*couple)[0])):
             remarks.append(f"one pair of each item, {counts[0]} of {several}")
@@ -294,14 +296,51 @@ class MeasuredSets:
     def value(self, measure: Measure, place: str) -> float:
         return self._value(measure, place, None)
 
-    def without_each(self, measure: Measure, place: str) -> list[float] | None:
-        """The values behind the standard error, without each block of items; None where there is none.
+    def errors(self, measure: Measure, place: str) -> dict[str, Any]:
+        """The standard error and what `compare` needs of it; empty where there is none.
 
-        The pipeline is fitted again without each block. Retrieval leaves out the queries of the block only.
+        Means over queries have the error of `Share`, which takes the pipeline as fitted, and an interval, `low` and
+        `high`. Of all other measures this is the jackknife, for which the pipeline is fitted again without each block.
 
-        Not of measures that are not smooth, where the jackknife is wrong, and not where `blocks` rounds of O(n²)
-        would take long (more than QUADRATIC_ROWS rows). Of streamed rows only where one pass serves all blocks.
+        There is none of measures that are not smooth, where the jackknife is wrong, and none where `blocks` rounds of
+        O(n²) would take long (more than QUADRATIC_ROWS rows). Of streamed rows only where one pass serves all blocks.
         """
+        if not self.streamed and measure.quadratic and self._many:
+            return {}
+        if measure.shares is not None and not self.streamed and self.blocks and len(self._items) > 1:
+            key = measure.name, place
+            if key not in self._of_shares:
+                self._keep_shares(measure, place, measure.shares)
+            if key in self._of_shares:
+                return dict(self._of_shares[key])
+        without = self.without_each(measure, place)
+        if without is None:
+            return {}
+        same = {"item_blocks": self._item_blocks, "items_from": self._items_from}
+        return {"standard_error": standard_error(without), "without": without, **same}
+
+    def _keep_shares(self, measure: Measure, place: str, of: Callable[..., Mapping[str, Any]]) -> None:
+        """Keeps value and errors of the numbers of a call that are means over queries."""
+        arguments, couple = self._view.arguments(measure, place), self._view.couples[place]
+        rows = [np.arange(len(self.rows[name])) for name in couple]
+        if measure.takes == "matched sets":
+            paired = self._view.pairs(*couple)
+            rows = [np.unique(each) for each in paired] if len(arguments) > 2 else paired
+        items = tuple(torch.from_numpy(self.item_of[name][each]) for name, each in zip(couple, rows, strict=True))
+        for number, share in of(*arguments, items=items, **measure.options).items():
+            low, high = share.interval
+            found = {"standard_error": share.standard_error, "low": low, "high": high}
+            of_items = share.means_of_items
+            if of_items is not None:
+                items_asked, values = of_items
+                found |= {"by_item": values, "item_blocks": digest([self._item_blocks, items_asked])}
+                found |= {"items_from": self._items_from}
+            name = f"{measure.evaluator}.{number}"
+            self._of_shares[name, place] = found
+            self._values[name, place, None] = share.value
+
+    def without_each(self, measure: Measure, place: str) -> list[float] | None:
+        """The values behind the standard error, without each block of items; None where there is none."""
         if self.streamed:
             rows, enough = self.rows.get(place), 2 <= self.blocks <= len(self._items)
             if self.learns or not (measure.from_moments and enough and isinstance(rows, StreamedRows)):
@@ -320,9 +359,6 @@ class MeasuredSets:
         value of all of them, too, which are those without a block that is empty."""
         if (measure.name, place, 0) in self._values:
             return
-        if measure.takes in ("matched sets", "relevant sets"):
-            self._leave_out_queries(measure, place)
-            return
         if self.learns:
             return
         couple = self.couple(place)
@@ -338,27 +374,6 @@ class MeasuredSets:
             return
         for block, result in enumerate(measure.without_each(*parts) or ()):
             self._keep(measure, place, None if self._many and block == parts[0].blocks - 1 else block, result)
-
-    def _leave_out_queries(self, measure: Measure, place: str) -> None:
-        """All rows stay in the index; the pipeline is fitted without the block, as everywhere."""
-        couple, results = self._view.couples[place], []
-        for block in range(self.blocks):
-            if self.learns or not results:
-                view = self._view
-                if self.learns:
-                    kept = {name: each.take(self._block_of[name] != block) for name, each in self.embeddings.items()}
-                    view = View.held_out(self.steps, kept, self.embeddings)
-                arguments, chosen = view.arguments(measure, place), [np.arange(len(self.rows[name])) for name in couple]
-                if measure.takes == "matched sets":
-                    paired = view.pairs(*couple)
-                    chosen = [np.unique(rows) for rows in paired] if len(arguments) > 2 else paired
-                dealt = (
-                    torch.from_numpy(self._block_of[name][k]).long() for name, k in zip(couple, chosen, strict=True)
-                )
-                parts = (LeftOut(as_rows(x), b, self.blocks) for x, b in zip(arguments, dealt, strict=False))
-                results = list(measure.without_each(*parts, *arguments[2:]) or ())
-            if results:
-                self._keep(measure, place, block, results[block])
 
     def _left_out(
         self, modality: str, couple: tuple[str, str] | None = None, paired: np.ndarray | None = None
@@ -425,6 +440,18 @@ class MeasuredSets:
         """Equal for sets that have the same items in the same blocks, whose errors can be paired."""
         items = f"{len(self._items)} rows" if isinstance(self._items, range) else [str(key) for key in self._items]
         return digest([items, self.blocks, self.seed])
+
+    @cached_property
+    def _items_from(self) -> str:
+        """ "ids", or a digest of the first and last rows where they have none: equal rows are surely the same items."""
+        if not isinstance(self._items, range):
+            return "ids"
+        rows = hashlib.blake2b(digest_size=16)
+        for modality in self._sorted:
+            vectors = self.embeddings[modality].vectors
+            for part in (vectors[:4096], vectors[-4096:]):
+                rows.update(np.ascontiguousarray(part).tobytes())
+        return rows.hexdigest()
 
     def _keys(self, modality: str) -> list:
         """The items of the rows: their ids; without ids those of the rows that they pair with, by position."""

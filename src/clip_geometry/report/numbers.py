@@ -51,6 +51,15 @@ def plus_minus(value: Any, error: Any, *others: Any) -> str:
     return text if decimals is None or text == MISSING else f"{text} ± {fixed(error, decimals)}"
 
 
+def with_error(row: Mapping[str, Any], *others: Any) -> str:
+    """`value [low, high]` of a row with a 95% interval, such as recall; `value ± error` of any other."""
+    value, error, low, high = (row.get(key) for key in ("value", "standard_error", "low", "high"))
+    decimals = _error_decimals(error)
+    if low is None or high is None or decimals is None:
+        return plus_minus(value, error, *others)
+    return f"{to_error(value, error, *others)} [{fixed(low, decimals)}, {fixed(high, decimals)}]"
+
+
 def to_error(value: Any, error: Any, *others: Any) -> str:
     """`value` with the decimals of `plus_minus`: a null value beside a value with this error."""
     value, decimals = as_number(value), _error_decimals(error)

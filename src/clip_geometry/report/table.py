@@ -9,7 +9,7 @@ from typing import Any
 
 from clip_geometry.config import read_yaml
 from clip_geometry.geometry import GROUPS, Measure
-from clip_geometry.report.numbers import as_number, bound, number, plus_minus, to_error
+from clip_geometry.report.numbers import as_number, bound, number, to_error, with_error
 from clip_geometry.report.origin import Row, places, runs, words
 
 SETS = ("image", "text", "both")
@@ -186,7 +186,7 @@ def _block(name: str, members: Sequence[Member], explanation: Explanation | None
         line = Line(
             modality=_modality(row),
             varying=cells,
-            value="" if value is None else plus_minus(value, error, *near),
+            value="" if value is None else with_error(row, *near),
             null=to_error(row.get("null_value"), error, *near),
             note=row.get("note") or ("not a finite number" if value is None else ""),
             track=track(row, explanation.range) if explanation else None,
