@@ -202,8 +202,8 @@ def without_labels(index, name):
         known = replace(index.known(split.fit), relevance=None, complete=False)
         search = Search(index, split)
         search.run(cg.make_repair("none").fit(known))
-        for query, numbers in search.run(cg.make_repair(name).fit(known)).items():
-            sums.add(query, split.queries[query], numbers)
+        for query, found in search.run(cg.make_repair(name).fit(known)).items():
+            sums.add(query, split.queries[query], *found)
     return {key: value.value for key, value in sums.estimates().items()}
 
 

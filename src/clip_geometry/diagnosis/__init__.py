@@ -51,7 +51,7 @@ def diagnose(
         other: Another split of the same data, in which copies of these rows would be leakage; given as `image`.
         relevant: "labels" or "pairs", where both are known.
         want: The goal. "both": a list with relevant items of both modalities, judged by the number "both", the mean of
-            the relevant items found and the own results kept in the top ten, up to five of each modality. "pairs": the
+            the relevant items found and the own results kept in the top ten, up to four of each modality. "pairs": the
             relevant item of another modality, judged by its reciprocal rank, "mrr"; results of the query's own modality
             do not count.
         repairs: Names of the repairs to compare; default: all that are registered. An empty list compares none.

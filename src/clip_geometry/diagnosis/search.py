@@ -13,7 +13,7 @@ from clip_geometry.registry import InputError
 from clip_geometry.repairs import Repair, repairs
 
 K = 10
-HALF = 5  # places of the top ten for each of two modalities
+QUOTA = 4  # of the ten that count of each modality: two places are left to the scores
 EDGE = 1e-4  # of a mean that is extrapolated by its log odds
 RATES = ("r_at_1", "hit_at_10", "cross_r_at_1")  # shares of queries, from the rank of the first relevant item
 # what each number is, for tables; all are means over queries of the share or the rank of one query
@@ -22,8 +22,8 @@ NUMBERS = {
     "mrr": "reciprocal rank of the first relevant item of another modality, in the mixed index",
     "r_at_1": "queries whose first item in the mixed index is relevant and of another modality",
     "hit_at_10": "queries with a relevant item of another modality in the top ten of the mixed index",
-    "found": "relevant items of other modalities in the top ten, up to five",
-    "kept": "results of the own modality in the top ten, of its first five without a repair (labels: relevant ones)",
+    "found": "relevant items of other modalities in the top ten, up to four",
+    "kept": "results of the own modality in the top ten, of its first four without a repair (labels: relevant ones)",
     "own_share": "own modality in the top ten of the mixed index",
     "cross_r_at_1": "queries whose first item among the other modalities is relevant (ordinary recall at 1)",
     "neighbors": "the ten nearest items of the own modality that stay among the ten nearest",
@@ -170,9 +170,9 @@ class Search:
         )
 
     def _listed(self, scores: Mapping[str, np.ndarray], query: str, places: np.ndarray) -> tuple[Numbers, Numbers]:
-        """The relevant items in the top ten, up to five of each modality, and those without each block.
+        """The relevant items in the top ten, up to four of each modality, and those without each block.
 
-        Pairs do not say which items of the own modality are relevant: the first five without a repair count.
+        Pairs do not say which items of the own modality are relevant: the first four without a repair count.
         """
         relevant = {item: self._relevant(query, item) for item in scores if item != query or self.complete}
         if self.complete:
@@ -180,7 +180,7 @@ class Search:
             relevant[query][np.arange(len(places)), places] = False
         else:
             relevant[query] = np.zeros(scores[query].shape, dtype=bool)
-            np.put_along_axis(relevant[query], self.before[query][:, :HALF], True, axis=1)
+            np.put_along_axis(relevant[query], self.before[query][:, :QUOTA], True, axis=1)
         every, wanted = (np.concatenate([of[item] for item in scores], axis=1) for of in (scores, relevant))
         block = np.concatenate([self.blocks[item] for item in scores])
         modality = np.repeat(np.arange(len(scores)), [each.shape[1] for each in scores.values()])
@@ -203,8 +203,8 @@ class Search:
 
 
 def _share(hits: np.ndarray, total: np.ndarray) -> np.ndarray:
-    """Hits of the best possible number in five places, NaN where nothing is relevant."""
-    return np.minimum(hits, HALF) / np.where(total > 0.5, np.minimum(total, HALF), np.nan)
+    """Hits of the best possible number in four places, NaN where nothing is relevant."""
+    return np.minimum(hits, QUOTA) / np.where(total > 0.5, np.minimum(total, QUOTA), np.nan)
 
 
 def _both(shares: Mapping[str, np.ndarray], query: str) -> dict[str, np.ndarray]:
@@ -225,6 +225,7 @@ def _of_ranks(own: np.ndarray, across: np.ndarray) -> dict[str, np.ndarray]:
         "r_at_1": (rank == 1) + unknown,
         "hit_at_10": (rank <= K) + unknown,
         "cross_r_at_1": (across == 0) + unknown,
+        "cross_r_at_5": (across < 5) + unknown,
     }
 
 
@@ -259,7 +260,8 @@ class Sums:
             self.totals[query][number][rows[known]] += values[known]
             self.counts[query][number][rows[known]] += 1
         for number, each in (effects or {}).items():
-            self.effects[query, number] = self.effects.get((query, number), 0.0) + each
+            if number in NUMBERS:
+                self.effects[query, number] = self.effects.get((query, number), 0.0) + each
 
     def means(self, query: str, number: str) -> np.ndarray:
         """The mean of each row, NaN for one that was never a query."""

@@ -5,7 +5,7 @@ from clip_geometry.diagnosis.search import NUMBERS
 
 SHOWN = ("both", "mrr", "r_at_1", "kept", "cross_r_at_1", "neighbors", "precision")  # on a terminal
 HEADINGS = {"cross_r_at_1": "recall"}
-SPARE = (">neighbors", ">precision", ">kept")  # left out of a terminal that is too narrow
+SPARE = (">neighbors", ">precision", ">r_at_1", ">kept")  # left out where a terminal is too narrow
 BY_LABELS = ("precision", "ndcg")  # pairs do not say what else is relevant
 
 
