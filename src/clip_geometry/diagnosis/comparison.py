@@ -23,7 +23,7 @@ AIMS: Mapping[str, str] = {"pairs": "mrr", "both": "both"}  # the number that a 
 # what a repair may cost: who wants pairs alone gives up results and neighbors of the own modality knowingly
 COSTS: Mapping[str, tuple[str, ...]] = {"pairs": ("recall",), "both": ("recall", "neighbors", "precision", "own")}
 LEAST_OVERLAP = 0.95  # of the own modality's neighbors that a repair has to keep
-LEAST_KEPT = 0.5  # of the first results of the own modality that a mixed list has to keep
+LEAST_KEPT = 0.5  # of the results of the own modality that the list without a repair has
 MOST_PRECISION = 0.05  # that a repair may cost
 FOLDS = 10  # of the search in the full index
 MOST_FIT = 2000  # items that a repair that ships is fitted on
@@ -51,7 +51,7 @@ class Cost(NamedTuple):
         if self.of == "neighbors":
             return f"{1 - value:.0%} of the nearest {self.query} rows of {self.query} queries"
         if self.of == "own":
-            return f"{1 - value:.0%} of the first {self.query} results of {self.query} queries"
+            return f"{self.query} results of {self.query} queries, of which {value:.0%} stay"
         across = " across modalities" * (self.of == "recall")
         return f"{self.of} of {self.query} queries{across} {value:+.3f} ± {error:.3f}".replace("-", "−")
 
@@ -350,12 +350,13 @@ def serving_of(repair: Repair, known: Known) -> Serving:
 def _candidate(name: str, sums: Sums, none: Sums, index: MixedIndex, want: Want, serving: Serving) -> Candidate:
     numbers, changes = sums.estimates(), sums.estimates(less=none)
     costs = []
+    before = {key: each.value - changes[key].value for key, each in numbers.items()}
     for query in index.modalities:
         for of, estimate, least in (
             ("recall", changes.get(f"cross_r_at_1.{query}"), 0.0),
             ("neighbors", numbers.get(f"neighbors.{query}"), LEAST_OVERLAP),
             ("precision", changes.get(f"precision.{query}") if index.complete else None, -MOST_PRECISION),
-            ("own", numbers.get(f"kept.{query}"), LEAST_KEPT),
+            ("own", numbers.get(f"kept.{query}"), LEAST_KEPT * before.get(f"kept.{query}", 0.0)),
         ):
             if estimate is not None and estimate.value + BEYOND * estimate.error < least:
                 costs.append(Cost(of, query, estimate))

@@ -30,7 +30,7 @@ def sentences(compared: RepairComparison) -> list[str]:
         WORDS("take", taken=taken, before=none, aim=compared.aim, want=compared.want),
         WORDS("full", full=compared.full.get(taken.name), aim=compared.aim, n=compared.facts["n"]),
         WORDS("after", taken=taken, alone=compared.facts.get("alone", ()), index=index),
-        WORDS("given_up", taken=taken, by=compared.facts["relevant_by"]),
+        WORDS("given_up", taken=taken, before=none, by=compared.facts["relevant_by"]),
         WORDS("serving", taken=taken),
     ]
     if ties := [name for name in compared.ties if name != taken.name]:
