@@ -27,8 +27,8 @@ LEAST_KEPT = 0.5  # of the results of the own modality that the list without a r
 MOST_PRECISION = 0.05  # that a repair may cost
 FOLDS = 10  # of the search in the full index
 MOST_FIT = 2000  # items that a repair that ships is fitted on
-MOST_FULL = 20_000  # items of an index that is searched whole
-MOST_ASKED = 250  # queries of each modality and fold there
+MOST_FULL = 10_000  # items of an index that is searched whole
+MOST_ASKED = 100  # queries of each modality and fold there
 SURE = 3.0  # standard errors above chance
 BEYOND = 2.0  # standard errors beyond which something counts as lost
 
