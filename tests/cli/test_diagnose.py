@@ -22,7 +22,7 @@ def test_diagnosis_of_two_files(cli, folder):
     done = cli("diagnose", "image.npy", "text.npy", "--repairs", "zscore,posterior", "--splits", 2)
     assert done.status == 0
     assert done.out.startswith("200 image rows × ")
-    assert "Take " in done.out
+    assert " to find a list with relevant results of both modalities" in done.out
     assert "recommended" in done.out
     assert "relevant by pairs; 2 random halves (seed 0)" in done.out
 
@@ -48,6 +48,52 @@ def test_everything_is_written(cli, folder):
     assert cg.Repair.load(folder / "r.safetensors").name == "zscore"
 
 
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--repairs", ""], "no repair was compared: none were asked for"),
+        (["--repairs", "center", "--want", "pairs"], "no repair helps beyond noise"),
+        ([], "shuffled_pairs"),
+    ],
+    ids=["none asked for", "none helps", "shuffled"],
+)
+def test_the_report_is_printed_where_no_repair_can_be_saved(cli, folder, options, why):
+    """Only saving is refused, in a sentence with status 2; the JSON that was asked for is complete."""
+    if not options:
+        order = np.random.default_rng(0).permutation(200)
+        np.save(folder / "text.npy", np.load(folder / "text.npy")[order])
+    if "center" in options:  # where nothing is to be gained
+        np.save(folder / "text.npy", np.load(folder / "image.npy") + np.float32(1e-3))
+    files = ("--write", "r.safetensors", "--json", "d.json", "--splits", 2)
+    done = cli("diagnose", "image.npy", "text.npy", *options, *files)
+    assert done.status == 2
+    assert "200 image rows" in done.out and "diagnosis: d.json" in done.out
+    verdict = json.loads((folder / "d.json").read_text())["verdict"]
+    for sentence in verdict:
+        assert " ".join(sentence.split()) in " ".join(done.out.split())
+    (line,) = (line for line in done.err.splitlines() if "r.safetensors" in line)
+    assert "r.safetensors was not written: " in line and why in line
+    assert not (folder / "r.safetensors").exists()
+
+
+def test_the_goal_is_stated(cli, folder):
+    options = ("--repairs", "zscore,other,rrf", "--splits", 4, "--write", "r.safetensors")
+    both, pairs = (cli("diagnose", "image.npy", "text.npy", "--want", want, *options) for want in ("both", "pairs"))
+    assert "Use the baseline rrf" in both.out and "(--want both)" in both.out
+    # a baseline needs no repair: the best one that an index serves is saved, and the verdict names it
+    assert "take zscore" in both.out and cg.Repair.load(folder / "r.safetensors").name == "zscore"
+    assert pairs.status == 2 and "r.safetensors exists" in pairs.err
+    (folder / "r.safetensors").unlink()
+    assert "Use the baseline other" in cli("diagnose", "image.npy", "text.npy", "--want", "pairs", *options).out
+
+
+def test_the_table_fits_eighty_columns(cli, folder, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    done = cli("diagnose", "image.npy", "text.npy", "--splits", 1)
+    assert max(map(len, done.out.splitlines())) <= 80
+    assert "posterior" in done.out and "2 × 130" in done.out  # two indexes of 130 columns
+
+
 def test_labels_for_each_modality(cli, folder):
     rows = clip_like(90)
     np.save(folder / "names.npy", rows["text"][:30])
@@ -64,6 +110,7 @@ def test_labels_for_each_modality(cli, folder):
 def test_errors_are_one_sentence(refused, folder):
     paths = ("image.npy", "text.npy")
     assert "unknown repair 'zscor'" in refused("diagnose", *paths, "--repairs", "zscor")
+    assert "expected pairs or both" in refused("diagnose", *paths, "--want", "ids")
     assert "expected labels or pairs" in refused("diagnose", *paths, "--relevant", "ids")
     assert "there is no --write" in refused("diagnose", *paths, "--repair", "zscore")
     assert "is no .safetensors file" in refused("diagnose", *paths, "--write", "repair.npz")

@@ -16,9 +16,9 @@ def found():
 
 def test_the_verdict_names_the_repair_its_gain_and_its_cost(found):
     text = " ".join(found.verdict)
-    assert f"Take {found.recommended}:" in text
+    assert f"Take {found.recommended} to find" in text
     assert "90% interval" in text
-    assert "Recall at 1 across modalities stays as it is, and 100% of the nearest rows" in text
+    assert "recall at 1 across modalities stays as it is; 100% of the nearest rows" in text
 
 
 def test_the_saved_repair_scores_as_the_fitted_one(found, tmp_path):
@@ -101,7 +101,7 @@ def test_no_repair_helps_noise(seed):
     assert found.recommended == "none"
     best = max(each.changes["mrr"].value for each in found.comparison.candidates.values())
     assert best > 0.01
-    assert "No repair that costs nothing helps beyond noise." in " ".join(found.verdict)
+    assert "No repair that costs nothing helps beyond noise" in " ".join(found.verdict)
 
 
 def test_the_gap_is_seen_without_pairs():

@@ -30,6 +30,7 @@ def test_which_repairs_are_one_inner_product():
         "quantile",
         "quantile[centered]",
         "rrf",
+        "rrf[centered]",
         "rrf[own-first]",
     ]
 

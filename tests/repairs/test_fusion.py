@@ -68,15 +68,39 @@ def test_equal_cosines_are_ranked_by_number():
     x = rows(n=6)["image"]
     copies = np.concatenate([x, 2 * x])
     q = rows(1, n=4)["text"]
-    found = ReciprocalRank().scores("text", q, "image", copies)
+    found = ReciprocalRank().fit(Known({"text": q, "image": copies})).scores("text", q, "image", copies)
     assert (np.argsort(-found, axis=1)[:, ::2] + 6 == np.argsort(-found, axis=1)[:, 1::2]).all()
 
 
 def test_the_order_within_a_modality_is_that_of_the_cosine(items):
     q = rows(1, n=4)["text"]
-    found = ReciprocalRank().mixed("text", q, items)
+    found = ReciprocalRank().fit(Known(items)).mixed("text", q, items)
     for item, x in items.items():
         assert (np.argsort(-found[item]) == np.argsort(-(unit(q) @ unit(x).T))).all()
+
+
+@pytest.mark.parametrize("query", NAMES)
+def test_the_centered_one_ranks_other_modalities_without_their_means(items, query):
+    """Within the own modality the order is that of the raw cosine."""
+    q = rows(1, n=4, names=NAMES)[query]
+    found = repairs["rrf[centered]"].make().fit(Known(items)).mixed(query, q, items)
+    for item, x in items.items():
+        a, b = (unit(rows_) for rows_ in (q, x))
+        if item != query:
+            a, b = (unit(each - unit(items[name]).mean(0)) for each, name in ((a, query), (b, item)))
+        assert (np.argsort(-found[item]) == np.argsort(-(a @ b.T))).all()
+
+
+@pytest.mark.parametrize("name", ["other", "other[centered]"])
+def test_a_search_of_other_modalities_has_the_own_one_last(items, name):
+    """Its order within each modality is that of the cosine; one inner product serves it, without any filter."""
+    q = rows(1, n=4, names=NAMES)["text"]
+    repair = repairs[name].make().fit(Known(items))
+    found = repair.mixed("text", q, items)
+    assert found["text"].max() < min(found["image"].min(), found["audio"].min())
+    assert (np.argsort(-found["text"]) == np.argsort(-(unit(q) @ unit(items["text"]).T))).all()
+    for item, x in items.items():
+        assert repair.query_rows("text", q) @ repair.item_rows(item, x).T == pytest.approx(found[item], abs=1e-12)
 
 
 def test_a_constant_that_is_none():

@@ -158,6 +158,8 @@ def test_the_index_of_faiss(tmp_path):
     assert faiss.read_index(str(tmp_path / "one/items.faiss")).ntotal == 120 and "120 × 66" in files["items.faiss"]
     files = write_shipment(shipment(fitted("zscore[centered]")), "faiss", tmp_path / "two")
     assert {"items.image.faiss", "items.text.faiss"} < set(files)
+    # of 2 × 2 × 32 columns and two offsets, those that are 0 in all rows of an index are not written
+    assert all("× 66 rows" in files[f"items.{name}.faiss"] for name in ("image", "text"))
     # the transforms without search.py, as another language would use them
     repair, parts = fitted("zscore"), json.loads((tmp_path / "one/search.json").read_text())
     x = QUERIES["image"].astype(np.float32)

@@ -10,8 +10,7 @@ from typing import Any
 from clip_geometry.cli.tables import console, print_table, say
 from clip_geometry.diagnosis import Diagnosis, diagnose
 from clip_geometry.diagnosis.checks import checks
-from clip_geometry.diagnosis.search import NUMBERS
-from clip_geometry.diagnosis.table import by_aim, cells_of, conditions, numbers_of
+from clip_geometry.diagnosis.table import SPARE, conditions, narrow
 from clip_geometry.files import claimed, write_atomically
 from clip_geometry.progress import progress
 from clip_geometry.registry import InputError, printable, shown
@@ -29,6 +28,7 @@ def diagnose_files(
     labels: Sequence[str],
     other: Path | None,
     relevant: Any,
+    want: Any,
     names: str | None,
     splits: int,
     seed: int,
@@ -53,28 +53,37 @@ def diagnose_files(
             labels=labels_of(labels),
             other=other,
             relevant=relevant,
+            want=want,
             repairs=repairs,
             splits=splits,
             seed=seed,
             progress=bar,
         )
-        out, said = console(), []
+        said, refused = [], []
         if json_file is not None:
             write_atomically(targets[json_file], found.to_json().encode())
             said.append(f"diagnosis: {json_file}")
-        if figure_file is not None:
-            drawn = io.BytesIO()
-            found.figure().savefig(drawn, dpi=200, format=figure_file.suffix[1:])
-            write_atomically(targets[figure_file], drawn.getvalue())
-            said.append(f"figure: {figure_file}")
-        if write is not None:
-            repair = found.fitted(write_repair)
-            repair.save(targets[write])
-            said.append(f"repair: {repair.name} in {write}, fitted on all items (at most 2,000)")
-            said.append(f"next: {_ship(repair, write, paths)}")
+        try:
+            if figure_file is not None:
+                drawn = io.BytesIO()
+                found.figure().savefig(drawn, dpi=200, format=figure_file.suffix[1:])
+                write_atomically(targets[figure_file], drawn.getvalue())
+                said.append(f"figure: {figure_file}")
+        except InputError as error:
+            refused.append(str(error))
+        try:
+            if write is not None:
+                repair = found.fitted(write_repair)
+                repair.save(targets[write])
+                said.append(f"repair: {repair.name} in {write}, fitted on all items (at most 2,000)")
+                said.append(f"next: {_ship(repair, write, paths)}")
+        except InputError as error:
+            refused.append(f"{write} was not written: {error}")
         print_diagnosis(found)  # after everything is written, since a reader such as head may end the output
         for line in said:
-            say(out, line)
+            say(console(), line)
+        if refused:
+            raise InputError("; ".join(refused))
 
 
 def _ship(repair: Repair, written: Path, paths: Sequence[Path]) -> str:
@@ -114,12 +123,12 @@ def print_diagnosis(found: Diagnosis) -> None:
         for text in (each.evidence, each.consequence, f"→ {each.remedy}"):
             say(out, f"  {text}", indent="  ")
     if found.comparison is not None:
-        compared, names = found.comparison, numbers_of(found.comparison)
+        compared = found.comparison
+        columns, rows, means = narrow(compared)
         out.print()
-        rows = [cells_of(each, compared) for each in by_aim(compared)]
-        print_table(out, ("repair", *(f">{name}" for name in names), "verdict"), rows)
-        for name in names:
-            say(out, f"{name}: {NUMBERS[name]}", style="dim", indent="  ")
+        print_table(out, columns, rows, [name for name in SPARE if name in columns])
+        for name, meaning in means.items():
+            say(out, f"{name}: {meaning}", style="dim", indent="  ")
         say(out, conditions(compared), style="dim", indent="  ")
         for name, why in compared.failed.items():
             say(out, f"{name} was left out: {why}", style="dim", indent="  ")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from clip_geometry.diagnosis.checks import run_checks
-from clip_geometry.diagnosis.comparison import Progress, compare_repairs
+from clip_geometry.diagnosis.comparison import AIMS, Progress, Want, compare_repairs
 from clip_geometry.diagnosis.context import Context
 from clip_geometry.diagnosis.finding import Finding
 from clip_geometry.diagnosis.index import MixedIndex, RelevantBy
@@ -29,6 +29,7 @@ def diagnose(
     ids: Any = None,
     other: Any = None,
     relevant: RelevantBy | None = None,
+    want: Want = "both",
     repairs: Sequence[str] | None = None,
     splits: int = 10,
     seed: int = 0,
@@ -36,8 +37,10 @@ def diagnose(
 ) -> Diagnosis:
     """Checks an index of images and texts for faults, and compares repairs of its mixed search.
 
-    Repairs are fitted on random halves of the items and searched with in the other halves. Those that cost recall
-    across modalities or neighbors within one beyond noise are not recommended; where nothing helps, none is.
+    Repairs are fitted on random halves of the items and searched with in the other halves, beside baselines that need
+    no repair. The recommendation is the cheapest to serve of those that are best for the goal. Repairs that lose recall
+    across modalities by more than two standard errors are not recommended; if the goal is a list of both modalities,
+    neither are those that lose neighbors, precision or results of the query's own modality.
 
     Args:
         image: The first set, or all sets; sets, `labels` and `ids` are those of `measure`.
@@ -47,6 +50,10 @@ def diagnose(
         ids: The item of each row; without labels, rows of one item are relevant to each other.
         other: Another split of the same data, in which copies of these rows would be leakage; given as `image`.
         relevant: "labels" or "pairs", where both are known.
+        want: The goal. "both": a list with relevant items of both modalities, judged by the number "both", the mean of
+            the relevant items found and the own results kept in the top ten, up to four of each modality. "pairs": the
+            relevant item of another modality, judged by its reciprocal rank, "mrr"; results of the query's own modality
+            do not count.
         repairs: Names of the repairs to compare; default: all that are registered. An empty list compares none.
         splits: Number of random halves.
         seed: Of samples, null values and splits.
@@ -70,6 +77,8 @@ def diagnose(
     seed = seed_number(seed)
     if relevant not in (None, "labels", "pairs"):
         raise InputError(f"relevant is {shown(relevant)}; expected 'labels' or 'pairs'")
+    if want not in AIMS:
+        raise InputError(f"want is {shown(want)}; expected 'pairs' or 'both'")
     repairs = [each.strip() for each in repairs.split(",")] if isinstance(repairs, str) else repairs
     sets = given_sets(image, text, *more, labels=labels, ids=ids)
     beside = None if other is None else given_sets(other)
@@ -89,7 +98,7 @@ def diagnose(
         scale = float(next(filter(None, scales), LOGIT_SCALE))
         try:
             index = MixedIndex.of(rows, relevant, logit_scale=scale)
-            comparison = compare_repairs(index, repairs, splits=splits, seed=seed, progress=progress)
+            comparison = compare_repairs(index, repairs, want=want, splits=splits, seed=seed, progress=progress)
         except InputError as error:
             if repairs is not None or relevant is not None:
                 raise

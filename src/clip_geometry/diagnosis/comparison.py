@@ -2,8 +2,8 @@
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -11,26 +11,35 @@ from clip_geometry.diagnosis.index import MixedIndex
 from clip_geometry.diagnosis.search import Estimate, Search, Sums
 from clip_geometry.geometry._core.arguments import whole_number
 from clip_geometry.registry import InputError
-from clip_geometry.repairs import InnerProduct, repairs
+from clip_geometry.repairs import Entry, InnerProduct, Known, Repair, repairs
+from clip_geometry.repairs.fusion import OtherOnly, ReciprocalRank
 from clip_geometry.transforms import RankWarning
 
 Progress: TypeAlias = Callable[[int, int], None]  # fits done, fits in all
 
-AIM = "mrr"
-COSTS = ("recall", "neighbors", "precision")
+Want: TypeAlias = Literal["pairs", "both"]
+
+AIMS: Mapping[str, str] = {"pairs": "mrr", "both": "both"}  # the number that a goal is judged by
+# what a repair may cost: who wants pairs alone gives up results and neighbors of the own modality knowingly
+COSTS: Mapping[str, tuple[str, ...]] = {"pairs": ("recall",), "both": ("recall", "neighbors", "precision", "own")}
 LEAST_OVERLAP = 0.95  # of the own modality's neighbors that a repair has to keep
+LEAST_KEPT = 0.5  # of the results of the own modality that the list without a repair has
 MOST_PRECISION = 0.05  # that a repair may cost
+FOLDS = 10  # of the search in the full index
+MOST_FIT = 2000  # items that a repair that ships is fitted on
+MOST_FULL = 10_000  # items of an index that is searched whole
+MOST_ASKED = 100  # queries of each modality and fold there
 SURE = 3.0  # standard errors above chance
-TIE = 2.0  # paired standard errors up to which two repairs are a tie
+BEYOND = 2.0  # standard errors beyond which something counts as lost
 
 
 class Cost(NamedTuple):
     """Why a repair is not recommended.
 
     Attributes:
-        of: What it loses: "recall", "neighbors" or "precision".
+        of: What it loses: "recall", "neighbors", "precision" or "own", results of the query's own modality.
         query: Modality of the queries, or "all".
-        estimate: The change, or for neighbors the share that is kept.
+        estimate: The change, or for neighbors and own results the share that is kept.
     """
 
     of: str
@@ -41,8 +50,36 @@ class Cost(NamedTuple):
         value, error = self.estimate[:2]
         if self.of == "neighbors":
             return f"{1 - value:.0%} of the nearest {self.query} rows of {self.query} queries"
+        if self.of == "own":
+            return f"{self.query} results of {self.query} queries, of which {value:.0%} stay"
         across = " across modalities" * (self.of == "recall")
         return f"{self.of} of {self.query} queries{across} {value:+.3f} ± {error:.3f}".replace("-", "−")
+
+
+class Serving(NamedTuple):
+    """What an index needs to serve a repair, in the order of what is avoided first.
+
+    Attributes:
+        reranker: Whether scores are not an inner product of rows, so that results have to be sorted again.
+        indexes: Number of indexes.
+        columns: Of a row.
+        length: Mean length of the rows; not 1 where the metric has to be the inner product.
+    """
+
+    reranker: bool
+    indexes: int
+    columns: int
+    length: float = 1.0
+
+    def __str__(self) -> str:
+        several = f"{self.indexes} indexes of {self.columns:,} columns" if self.indexes > 1 else ""
+        words = several or f"one index of {self.columns:,} columns"
+        unit = abs(self.length - 1) < 1e-3
+        metric = "cosine or inner product" if unit else f"inner product, rows of length {self.length:.3g}"
+        return f"{words} ({metric}){' and a reranker' * self.reranker}"
+
+
+UNKNOWN = Serving(False, 1, 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,22 +91,25 @@ class Candidate:
         numbers: Number → the mean over the queries of all modalities; by modality under "number.modality".
         changes: The same less the number without a repair, with a paired error.
         costs: Why it is not recommended; empty if it costs nothing beyond noise.
+        serving: What an index needs to serve it.
 
     Example:
         >>> import clip_geometry as cg
-        >>> cg.Candidate("posterior[isotonic]", {}, {}, ()).effort
-        2
+        >>> from clip_geometry.diagnosis.comparison import Serving
+        >>> print(cg.Candidate("posterior", {}, {}, (), Serving(False, 1, 1026, 16.2)).serving)
+        one index of 1,026 columns (inner product, rows of length 16.2)
     """
 
     name: str
     numbers: Mapping[str, Estimate]
     changes: Mapping[str, Estimate]
     costs: tuple[Cost, ...]
+    serving: Serving = UNKNOWN
 
     @property
-    def effort(self) -> int:
-        """0 for none, 1 for what a vector index serves, 2 for a reranker."""
-        return 0 if self.name == "none" else 1 if isinstance(repairs[self.name].make(), InnerProduct) else 2
+    def baseline(self) -> bool:
+        """Whether it needs no repair of the rows."""
+        return repairs[self.name].baseline
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,9 +119,11 @@ class RepairComparison:
     Attributes:
         candidates: Repair → `Candidate`; "none" first.
         failed: Repair → why it could not be fitted.
-        recommended: The repair to take, "none" where nothing helps beyond noise; never a baseline.
-        ties: Those that cost nothing beyond noise and are within two paired errors of the best of these.
-        front: The repairs that no other beats both in what is found and in ordinary recall.
+        recommended: The repair or baseline to take, "none" where nothing helps beyond noise.
+        ties: Those that cost nothing beyond noise and are within the standard error of the best of these.
+        front: The repairs that no other beats both in the goal's number and in ordinary recall.
+        full: "none", what is recommended and `served`, in an index of all items instead of the held-out ones; without
+            repairs that memorize the rows that they were fitted on.
         facts: Sizes, splits, seed, sampling; the chance level of recall at 1 across modalities; the modalities that are
             not split ("whole") and those in which no two rows share a label ("alone").
 
@@ -98,22 +140,41 @@ class RepairComparison:
     ties: tuple[str, ...]
     front: tuple[str, ...]
     facts: Mapping[str, Any] = field(default_factory=dict)
+    full: Mapping[str, Candidate] = field(default_factory=dict)
+
+    @property
+    def want(self) -> Want:
+        """The goal."""
+        return self.facts.get("want", "both")
+
+    @property
+    def aim(self) -> str:
+        """The number that the goal is judged by."""
+        return AIMS[self.want]
 
     def state(self, name: str) -> str:
-        """Return what speaks for or against a repair: "costs …", "baseline", "recommended", "tie", or ""."""
-        found = self.candidates[name].costs
-        if found:
-            queries = {of: [cost.query for cost in found if cost.of == of] for of in COSTS}
-            return "costs " + ", ".join(f"{of} ({', '.join(each)})" for of, each in queries.items() if each)
-        if repairs[name].baseline:
-            return "baseline"
-        return "recommended" if name == self.recommended else "tie" if name in self.ties else ""
+        """Return what speaks for or against a repair: "recommended", "costs …", "tie", "baseline", or ""."""
+        found = dict.fromkeys(cost.of for cost in self.candidates[name].costs)
+        kind = "recommended" if name == self.recommended else "tie" if name in self.ties else ""
+        kind = kind or "baseline" * self.candidates[name].baseline
+        return ", ".join(filter(None, (kind, f"costs {', '.join(found)}" if found else "")))
+
+    def served(self) -> Candidate | None:
+        """Return the best repair without costs that one index serves, if it helps; baselines are none."""
+        some = [
+            each
+            for each in self.candidates.values()
+            if helps(each, self.aim, self.facts.get("chance", 0.0))
+            and not (each.costs or each.baseline or each.serving.reranker or each.serving.indexes > 1)
+        ]
+        return max(some, key=lambda each: each.numbers[self.aim].value, default=None)
 
 
 def compare_repairs(
     index: MixedIndex,
     names: Sequence[str] | None = None,
     *,
+    want: Want = "both",
     splits: int = 10,
     seed: int = 0,
     most_fit: int = 1000,
@@ -126,6 +187,8 @@ def compare_repairs(
     Args:
         index: The index and what is relevant in it.
         names: Repairs; by default all that are registered. "none" is always among them.
+        want: The goal: "both", a list with relevant items of both modalities, or "pairs", the relevant item of another
+            modality first.
         splits: Number of random halves.
         seed: Of the splits.
         most_fit: Items to fit on.
@@ -160,6 +223,7 @@ def compare_repairs(
     entries = {name: repairs[name] for name in names}
     sums: dict[str, Sums] = {name: Sums(index) for name in names}
     failed: dict[str, str] = {}
+    serving: dict[str, Serving] = {}
     chances: list[float] = []
     halves = list(
         index.splits(splits, seed=seed, most_fit=most_fit, most_searched=most_searched, most_queries=most_queries)
@@ -173,20 +237,25 @@ def compare_repairs(
             done += 1
             if name not in failed:
                 try:
-                    with warnings.catch_warnings():
-                        warnings.simplefilter("ignore", RankWarning)  # what too few rows do to a map, the numbers show
-                        repair = entry.make().fit(known)
+                    repair = _fitted(entry, known)
                 except InputError as error:
                     failed[name] = str(error)
                 else:
-                    for query, numbers in search.run(repair).items():
-                        sums[name].add(query, split.queries[query], numbers)
+                    if name not in serving:
+                        serving[name] = serving_of(repair, known)
+                    for query, found in search.run(repair).items():
+                        sums[name].add(query, split.queries[query], *found)
             if progress is not None:
                 progress(done, splits * len(names))
-    candidates = {name: _candidate(name, sums[name], sums["none"], index) for name in names if name not in failed}
-    if AIM not in candidates["none"].numbers:
+    candidates = {
+        name: _candidate(name, sums[name], sums["none"], index, want, serving[name])
+        for name in names
+        if name not in failed
+    }
+    if "mrr" not in candidates["none"].numbers:
         raise InputError("no held-out query has a relevant item of another modality; give more pairs or labels")
-    recommended, ties = _recommended(candidates, sums, float(np.mean(chances)))
+    chance = float(np.mean(chances))
+    recommended, ties = _recommended(candidates, AIMS[want], chance)
     alone = [name for name, codes in index.codes.items() if index.complete and len(np.unique(codes)) == len(codes)]
     facts = {
         "n": {name: len(each) for name, each in index.sets.items()},
@@ -196,62 +265,137 @@ def compare_repairs(
         "fitted_on": {name: len(rows) for name, rows in halves[0].fit.items()},
         "index": {name: len(rows) for name, rows in halves[0].searched.items()},
         "queries": {name: len(rows) for name, rows in halves[0].queries.items()},
-        "chance": float(np.mean(chances)),
+        "want": want,
+        "chance": chance,
         "whole": [name for name, group in index.groups.items() if group is None],
         "alone": alone,
         "unused_labels": [] if index.codes else [name for name, each in index.sets.items() if each.labels is not None],
     }
-    return RepairComparison(candidates, failed, recommended, ties, _front(candidates), facts)
+    found = RepairComparison(candidates, failed, recommended, ties, _front(candidates, AIMS[want]), facts)
+    return replace(found, full=_full(found, index, sums, searched=index.items_of(halves[0].searched).size))
 
 
-def _candidate(name: str, sums: Sums, none: Sums, index: MixedIndex) -> Candidate:
+def _fitted(entry: Entry, known: Known) -> Repair:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RankWarning)  # what too few rows do to a map, the numbers show
+        return entry.make().fit(known)
+
+
+def _full(
+    compared: RepairComparison, index: MixedIndex, held_out: Mapping[str, Sums], *, searched: int
+) -> dict[str, Candidate]:
+    """The numbers of no repair and of what is recommended in an index of all items.
+
+    Each item is a query once, with repairs that are fitted without it. The other items were fitted on, as they are when
+    a repair is used; a repair that memorizes them is left out. Of more than `MOST_FULL` items a sample is searched,
+    with fewer queries, and the line through this size and that of the held-out index, see `Sums.extrapolated`, is
+    followed to the size of all items.
+    """
+    served, facts = compared.served(), compared.facts
+    names = ["none", compared.recommended, *([served.name] if served else [])]
+    names = [name for name in dict.fromkeys(names) if not repairs[name].make().memorizes]
+    sums = {name: Sums(index) for name in names}
+    folds = max(2, min(facts["splits"], FOLDS))
+    for split in index.folds(
+        folds, seed=facts["seed"], most_fit=MOST_FIT, most_searched=MOST_FULL, most_queries=MOST_ASKED
+    ):
+        known, search = index.known(split.fit), Search(index, split)
+        for name, each in sums.items():
+            for query, found in search.run(_fitted(repairs[name], known)).items():
+                each.add(query, split.queries[query], *found)
+    if len(index.items) > MOST_FULL:
+        beyond = float(np.log(len(index.items) / MOST_FULL) / np.log(MOST_FULL / searched))
+        sums = {name: each.extrapolated(held_out[name], beyond) for name, each in sums.items()}
+    full = {}
+    for name, each in sums.items():
+        held = compared.candidates[name]
+        numbers, changes = each.estimates(), each.estimates(less=sums["none"])
+        full[name] = replace(
+            held,
+            numbers=_with_split_errors(numbers, held.numbers),
+            changes=_with_split_errors(changes, held.changes),
+        )
+    return full
+
+
+def _with_split_errors(estimates: Mapping[str, Estimate], held_out: Mapping[str, Estimate]) -> dict[str, Estimate]:
+    """With each item a query once, folds do not show what another choice of items to fit on would change."""
+    return {
+        key: each._replace(split_error=held_out[key].split_error, splits=held_out[key].splits)
+        for key, each in estimates.items()
+        if key in held_out
+    }
+
+
+def serving_of(repair: Repair, known: Known) -> Serving:
+    """Return what an index needs to serve a fitted repair, as `clip-geometry ship` writes it."""
+    from clip_geometry.shipping.rows import groups_of, item_map, used_copies
+
+    rows = {name: each[:100] for name, each in known.rows.items()}
+    d = next(iter(rows.values())).shape[1]
+    if isinstance(repair, OtherOnly):
+        return Serving(False, 1, d)  # of one view of its rows, with a filter
+    if isinstance(repair, ReciprocalRank):
+        return Serving(False, len(rows), len(repair.views_) * d)
+    if not isinstance(repair, InnerProduct):
+        return Serving(True, 1, d * len(getattr(repair, "views_", "1")))
+    indexes = []
+    for group in groups_of(repair, list(rows)):
+        kept = used_copies(repair, group)
+        indexes.append(np.concatenate([item_map(repair, name).keep(kept)(rows[name]) for name in group]))
+    lengths = np.concatenate([np.linalg.norm(each, axis=1) for each in indexes])
+    return Serving(False, len(indexes), indexes[0].shape[1], float(lengths.mean()))
+
+
+def _candidate(name: str, sums: Sums, none: Sums, index: MixedIndex, want: Want, serving: Serving) -> Candidate:
     numbers, changes = sums.estimates(), sums.estimates(less=none)
     costs = []
-    lost = changes.get("cross_r_at_1")
+    before = {key: each.value - changes[key].value for key, each in numbers.items()}
     for query in index.modalities:
-        own = changes.get(f"cross_r_at_1.{query}")
-        if own is not None and own.value < -own.error:
-            costs.append(Cost("recall", query, own))
-        kept = numbers.get(f"neighbors.{query}")
-        if kept is not None and kept.value < LEAST_OVERLAP:
-            costs.append(Cost("neighbors", query, kept))
-        precision = changes.get(f"precision.{query}")
-        if index.complete and precision is not None and precision.value < -MOST_PRECISION:
-            costs.append(Cost("precision", query, precision))
-    if lost is not None and lost.value < -lost.error and not any(cost.of == "recall" for cost in costs):
+        for of, estimate, least in (
+            ("recall", changes.get(f"cross_r_at_1.{query}"), 0.0),
+            ("neighbors", numbers.get(f"neighbors.{query}"), LEAST_OVERLAP),
+            ("precision", changes.get(f"precision.{query}") if index.complete else None, -MOST_PRECISION),
+            ("own", numbers.get(f"kept.{query}"), LEAST_KEPT * before.get(f"kept.{query}", 0.0)),
+        ):
+            if estimate is not None and estimate.value + BEYOND * estimate.error < least:
+                costs.append(Cost(of, query, estimate))
+    lost = changes.get("cross_r_at_1")
+    if lost is not None and lost.value < -BEYOND * lost.error and not any(cost.of == "recall" for cost in costs):
         costs.append(Cost("recall", "all", lost))  # of each modality within its error, of both together not
-    return Candidate(name, numbers, changes, tuple(costs))
+    return Candidate(name, numbers, changes, tuple(cost for cost in costs if cost.of in COSTS[want]), serving)
 
 
-def _recommended(
-    candidates: Mapping[str, Candidate], sums: Mapping[str, Sums], chance: float
-) -> tuple[str, tuple[str, ...]]:
-    """The repair of least effort among those that tie with the best of those that cost nothing, and all of these.
+def helps(each: Candidate, aim: str, chance: float) -> bool:
+    """Whether a repair improves the goal's number beyond noise.
 
     Whatever puts the other modality first raises the reciprocal rank, also in random order. So a repair counts only if
     recall at 1 across modalities is above chance with it.
     """
-    free = []
-    for name, each in candidates.items():
-        across, change = each.numbers["cross_r_at_1"], each.changes[AIM]
-        low = change.interval()[0] if change.splits > 1 else change.value - TIE * change.error
-        helps = low > 0 and across.value - chance > SURE * across.error
-        if name == "none" or (helps and not (each.costs or repairs[name].baseline)):
-            free.append(name)
-    best = max(free, key=lambda name: candidates[name].numbers[AIM].value)
-    ties = []
-    for name in free:
-        behind = sums[best].estimates(less=sums[name])[AIM]
-        if behind.value <= TIE * behind.error:
-            ties.append(name)
-    least = min(candidates[name].effort for name in ties)
-    easiest = [name for name in ties if candidates[name].effort == least]
-    return max(easiest, key=lambda name: candidates[name].numbers[AIM].value), tuple(ties)
+    across, change = each.numbers["cross_r_at_1"], each.changes[aim]
+    low = change.interval()[0] if change.splits > 1 else change.value - BEYOND * change.error
+    return low > 0 and across.value - chance > SURE * across.error
 
 
-def _front(candidates: Mapping[str, Candidate]) -> tuple[str, ...]:
-    """The repairs that none beats both in what is found and in recall across modalities."""
-    points = {name: (each.numbers[AIM].value, each.numbers["cross_r_at_1"].value) for name, each in candidates.items()}
+def _recommended(candidates: Mapping[str, Candidate], aim: str, chance: float) -> tuple[str, tuple[str, ...]]:
+    """The cheapest to serve of those that cost nothing and are within one standard error of each other one, and these.
+
+    This is the one-standard-error rule of model selection. Baselines are in it whatever they cost, so that what is
+    recommended is not worse than any of them by more than its error.
+    """
+    free = {
+        name: each.numbers[aim]
+        for name, each in candidates.items()
+        if name == "none" or (helps(each, aim, chance) and (each.baseline or not each.costs))
+    }
+    least = max(each.value - each.error for each in free.values())
+    ties = [name for name, each in free.items() if each.value >= least]
+    return min(ties, key=lambda name: (candidates[name].serving[:3], -free[name].value)), tuple(ties)
+
+
+def _front(candidates: Mapping[str, Candidate], aim: str) -> tuple[str, ...]:
+    """The repairs that none beats both in the goal's number and in recall across modalities."""
+    points = {name: (each.numbers[aim].value, each.numbers["cross_r_at_1"].value) for name, each in candidates.items()}
     return tuple(
         name
         for name, (found, recall) in points.items()

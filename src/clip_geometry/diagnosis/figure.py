@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from clip_geometry.diagnosis.comparison import Candidate, RepairComparison
+from clip_geometry.diagnosis.search import NUMBERS
 from clip_geometry.diagnosis.table import by_aim
-from clip_geometry.repairs import repairs
 from clip_geometry.report.style import COLORS, DOTTED, INK, NEUTRAL, WIDTH, styled
 
 NEAR = np.array([0.05, 0.03])  # of the axes, within which points share one label
@@ -16,20 +16,20 @@ LINEAR = 0.01  # change of recall up to which its axis is linear; beyond, it is 
 KINDS = {
     "free": ("costs nothing beyond noise", COLORS[0], "o"),
     "cost": ("has a cost", COLORS[1], "s"),
-    "baseline": ("separate indices, a baseline", COLORS[3], "D"),
+    "baseline": ("baseline, no repair", COLORS[3], "D"),
 }
 
 
 @styled
 def draw(compared: RepairComparison) -> Figure:
-    """Draw each repair at its change of recall across modalities (across) and its reciprocal rank (up).
+    """Draw each repair at its change of recall across modalities (across) and the goal's number (up).
 
     The change has a paired error, so that what lies left of 0 by more than that costs recall.
     """
     figure = Figure(figsize=(2 * WIDTH, 1.15 * WIDTH), layout="constrained")
     axes, side = figure.subplots(1, 2, width_ratios=(2, 1))
     order = by_aim(compared)
-    points = {each.name: (each.changes["cross_r_at_1"], each.numbers["mrr"]) for each in order}
+    points = {each.name: (each.changes["cross_r_at_1"], each.numbers[compared.aim]) for each in order}
     front = sorted((points[name][0].value, points[name][1].value) for name in compared.front)
     axes.set_xscale("symlog", linthresh=LINEAR, subs=[2, 5])
     axes.xaxis.set_major_formatter(lambda x, _: f"{x:+g}".replace("-", "−") if x else "0")
@@ -46,7 +46,7 @@ def draw(compared: RepairComparison) -> Figure:
     axes.margins(0.12)
     _number(axes, np.array([[point[0].value, point[1].value] for point in points.values()]))
     axes.set_xlabel("change of recall at 1 across modalities")
-    axes.set_ylabel("reciprocal rank in the mixed index")
+    axes.set_ylabel(NUMBERS[compared.aim].partition(",")[0])
     side.set_axis_off()
     for k, each in enumerate(order):
         bold = "bold" if each.name == compared.recommended else "normal"
@@ -58,7 +58,7 @@ def draw(compared: RepairComparison) -> Figure:
 
 
 def _kind(each: Candidate) -> str:
-    return "baseline" if repairs[each.name].baseline else "cost" if each.costs else "free"
+    return "baseline" if each.baseline else "cost" if each.costs else "free"
 
 
 def _number(axes: Axes, points: np.ndarray) -> None:

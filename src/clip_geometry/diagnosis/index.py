@@ -17,6 +17,8 @@ from clip_geometry.repairs.base import LOGIT_SCALE
 RelevantBy: TypeAlias = Literal["labels", "pairs"]
 Rows: TypeAlias = Mapping[str, np.ndarray]  # modality → numbers of rows
 
+BLOCKS = 50  # of items, for errors
+
 
 class Split(NamedTuple):
     """Row numbers by modality: to fit on, and the index to test on with the rows that are its queries."""
@@ -99,6 +101,22 @@ class MixedIndex:
         """The items that are split, as numbers."""
         return np.unique(np.concatenate([group for group in self.groups.values() if group is not None]))
 
+    @property
+    def block_count(self) -> int:
+        """The number of blocks of items that errors are computed from."""
+        return min(BLOCKS, len(self.items))
+
+    @cached_property
+    def blocks(self) -> dict[str, np.ndarray]:
+        """Modality → the block of each row, by chance; rows of one item are in one block."""
+        generator = np.random.default_rng(0)
+        number = np.empty(1 + int(self.items.max()), dtype=int)
+        number[self.items] = generator.permutation(len(self.items)) % self.block_count
+        return {
+            name: generator.permutation(len(self.sets[name])) % self.block_count if group is None else number[group]
+            for name, group in self.groups.items()
+        }
+
     def splits(self, count: int, *, seed: int, most_fit: int, most_searched: int, most_queries: int) -> Iterator[Split]:
         """Yield random halves of the items: to fit on, and to test on.
 
@@ -129,6 +147,35 @@ class MixedIndex:
                 for name, rows in index.items()
             }
             yield Split(fit, index, queries)
+
+    def folds(self, count: int, *, seed: int, most_fit: int, most_searched: int, most_queries: int) -> Iterator[Split]:
+        """Yield folds of the items: their rows are queries in the index of all items, to fit on are the others.
+
+        Rows of a modality without groups are queries in one fold each, and are fitted on in all of them.
+        """
+        generator = np.random.default_rng([seed, len(self.items)])
+        order = generator.permutation(self.items)
+        for number, asked in enumerate(np.array_split(order, min(count, len(order)))):
+            others = generator.permutation(np.setdiff1d(order, asked))
+            asked = asked[:most_queries]
+            searched = np.concatenate([asked, others[: most_searched - len(asked)]])
+            fit, index, queries = {}, {}, {}
+            for name, group in self.groups.items():
+                if group is None:
+                    index[name] = np.arange(len(self.sets[name]))
+                    fit[name] = np.sort(generator.permutation(index[name])[:most_fit])
+                    queries[name] = index[name][number::count][:most_queries]
+                else:
+                    fit[name] = np.flatnonzero(np.isin(group, others[:most_fit]))
+                    index[name] = np.flatnonzero(np.isin(group, searched))
+                    queries[name] = np.flatnonzero(np.isin(group, asked))
+            yield Split(fit, index, queries)
+
+    def items_of(self, rows: Rows) -> np.ndarray:
+        """The items that are split, of some rows."""
+        return np.unique(
+            np.concatenate([group[rows[name]] for name, group in self.groups.items() if group is not None])
+        )
 
     def take(self, items: np.ndarray) -> "MixedIndex":
         """Return the index of some items; modalities that are not split stay whole."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from clip_geometry.diagnosis.comparison import RepairComparison
+from clip_geometry.diagnosis.comparison import MOST_FIT, Candidate, RepairComparison
 from clip_geometry.diagnosis.context import NotRun
 from clip_geometry.diagnosis.finding import Finding
 from clip_geometry.diagnosis.index import MixedIndex
@@ -17,8 +17,6 @@ from clip_geometry.repairs import Repair, make_repair
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-
-MOST_FIT = 2000  # items a repair that ships is fitted on
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,14 +69,18 @@ class Diagnosis:
         """Return a repair fitted on all items, or on 2,000 of them.
 
         Args:
-            name: Of the repair; default: the recommended one.
+            name: Of the repair; default: the recommended one, or where that is a baseline, which needs no repair, the
+                best repair that one index serves.
 
         Raises:
             InputError: No repairs were compared, or none helps and no name is given.
         """
         if self.index is None:
             raise InputError(f"no repair was compared: {self.skipped}")
-        name = name or self.recommended
+        if name is None and self.comparison is not None:
+            served, name = self.comparison.served(), self.comparison.recommended
+            if self.comparison.candidates[name].baseline:
+                name = served.name if served else "none"
         if name in (None, "none"):
             raise InputError("no repair helps beyond noise, so there is none to fit; name one to have it anyway")
         return make_repair(name).fit(self.index.known(self.index.sampled(MOST_FIT)))
@@ -95,7 +97,7 @@ class Diagnosis:
                 for kind, of in (("", each.numbers), ("_change", each.changes)):
                     if (estimate := of.get(number)) is not None:
                         row[f"{number}{kind}"], row[f"{number}{kind}_error"] = estimate[:2]
-            rows.append({**row, "costs": "; ".join(map(str, each.costs))})
+            rows.append({**row, **each.serving._asdict(), "costs": "; ".join(map(str, each.costs))})
         return pd.DataFrame(rows)
 
     def figure(self) -> "Figure":
@@ -108,12 +110,19 @@ class Diagnosis:
 
     def to_json(self) -> str:
         """All of it as JSON."""
-        compared, candidates = self.comparison, {}
-        for name, each in compared.candidates.items() if compared else ():
-            numbers, changes = (
-                {number: estimate._asdict() for number, estimate in of.items()} for of in (each.numbers, each.changes)
-            )
-            candidates[name] = {"numbers": numbers, "changes": changes, "costs": [str(cost) for cost in each.costs]}
+        compared = self.comparison
+
+        def described(candidates: Mapping[str, Candidate]) -> dict[str, Any]:
+            return {
+                name: {
+                    "numbers": {number: estimate._asdict() for number, estimate in each.numbers.items()},
+                    "changes": {number: estimate._asdict() for number, estimate in each.changes.items()},
+                    "costs": [str(cost) for cost in each.costs],
+                    "serving": each.serving._asdict(),
+                }
+                for name, each in candidates.items()
+            }
+
         return json.dumps(
             {
                 "shapes": {name: list(shape) for name, shape in self.shapes.items()},
@@ -125,7 +134,8 @@ class Diagnosis:
                 "skipped": self.skipped,
                 "facts": compared.facts if compared else None,
                 "failed": compared.failed if compared else None,
-                "repairs": candidates if compared else None,
+                "repairs": described(compared.candidates) if compared else None,
+                "full_index": described(compared.full) if compared else None,
                 "verdict": self.verdict,
             },
             ensure_ascii=False,

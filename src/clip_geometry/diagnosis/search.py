@@ -1,10 +1,11 @@
 """What a repaired index returns: a value for every query, and their mean with its error."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
+from scipy.special import expit, logit
 
 from clip_geometry.diagnosis.index import MixedIndex, Split
 from clip_geometry.evaluators.two_sided import two_sided_scores
@@ -12,11 +13,17 @@ from clip_geometry.registry import InputError
 from clip_geometry.repairs import Repair, repairs
 
 K = 10
+QUOTA = 4  # of the ten that count of each modality: two places are left to the scores
+EDGE = 1e-4  # of a mean that is extrapolated by its log odds
+RATES = ("r_at_1", "hit_at_10", "cross_r_at_1")  # shares of queries, from the rank of the first relevant item
 # what each number is, for tables; all are means over queries of the share or the rank of one query
 NUMBERS = {
+    "both": "mean of found and kept",
     "mrr": "reciprocal rank of the first relevant item of another modality, in the mixed index",
     "r_at_1": "queries whose first item in the mixed index is relevant and of another modality",
     "hit_at_10": "queries with a relevant item of another modality in the top ten of the mixed index",
+    "found": "relevant items of other modalities in the top ten, up to four",
+    "kept": "results of the own modality in the top ten, of its first four without a repair (labels: relevant ones)",
     "own_share": "own modality in the top ten of the mixed index",
     "cross_r_at_1": "queries whose first item among the other modalities is relevant (ordinary recall at 1)",
     "neighbors": "the ten nearest items of the own modality that stay among the ten nearest",
@@ -53,6 +60,22 @@ class Estimate(NamedTuple):
         return self.value - reach, self.value + reach
 
 
+Numbers: TypeAlias = Mapping[str, np.ndarray]
+
+
+class Found(NamedTuple):
+    """What the queries of a modality find.
+
+    Attributes:
+        values: Number → a value for each query.
+        effects: Number of a rank → (G, G), what the values of the queries of block a sum up to more if the items of
+            block b are not in the index.
+    """
+
+    values: Mapping[str, np.ndarray]
+    effects: Mapping[str, np.ndarray]
+
+
 class Search:
     """The held-out index of a split, searched with the scores of any repair.
 
@@ -63,14 +86,16 @@ class Search:
     def __init__(self, index: MixedIndex, split: Split):
         relevance = index.relevance(split.searched)
         assert relevance is not None
-        self.items, self.relevance = index.rows(split.searched), relevance
+        self.items, self.relevance, self.complete = index.rows(split.searched), relevance, index.complete
         # places of the queries within the index
         self.queries = {name: np.searchsorted(split.searched[name], rows) for name, rows in split.queries.items()}
+        self.blocks = {name: index.blocks[name][rows] for name, rows in split.searched.items()}
+        self.block_count = index.block_count
         self.relevant: dict[tuple[str, str], np.ndarray] = {}
-        self.before: dict[str, np.ndarray] = {}  # own neighbors without a repair, which is run first
+        self.before: dict[str, np.ndarray] = {}  # own neighbors without a repair, which is run first, nearest first
 
-    def run(self, repair: Repair) -> dict[str, dict[str, np.ndarray]]:
-        """Modality of the queries → number → a value for each query."""
+    def run(self, repair: Repair) -> dict[str, Found]:
+        """Return what the queries of each modality find."""
         return {query: self._run(repair, query, places) for query, places in self.queries.items() if len(places)}
 
     def chances(self) -> list[float]:
@@ -88,50 +113,144 @@ class Search:
             self.relevant[query, item] = grades.numpy() > 0
         return self.relevant[query, item]
 
-    def _run(self, repair: Repair, query: str, places: np.ndarray) -> dict[str, np.ndarray]:
+    def _run(self, repair: Repair, query: str, places: np.ndarray) -> Found:
         scores = repair.mixed(query, self.items[query][places], self.items, places)
-        best = np.full(len(places), -np.inf)  # of the relevant items of other modalities
-        irrelevant = {}
-        for item, each in scores.items():
-            if item != query:
-                relevant = self._relevant(query, item)
-                best = np.maximum(best, np.where(relevant, each, -np.inf).max(1))
-                irrelevant[item] = np.where(relevant, -np.inf, each)
-        across = sum((each >= best[:, None]).sum(1) for each in irrelevant.values())
-        rank = 1.0 + across + (scores[query] >= best[:, None]).sum(1)
-        undefined = np.isneginf(best)
         k = min(K, scores[query].shape[1] - 1)
         if k < 1:
             raise InputError(f"an index with one {query} row has no neighbors within it; give more rows")
-        near = np.sort(np.argpartition(-scores[query], k - 1, axis=1)[:, :k], axis=1)
-        before = self.before.setdefault(query, near)
+        near = np.argpartition(-scores[query], k - 1, axis=1)[:, :k]
+        if query not in self.before:
+            order = np.argsort(-np.take_along_axis(scores[query], near, axis=1), axis=1, kind="stable")
+            self.before[query] = np.take_along_axis(near, order, axis=1)
+        stay = (self.before[query][:, :, None] == near[:, None, :]).any(2)
         two_sided = two_sided_scores(
             scores, self.relevance, query, queries=places, k=min(K, sum(map(len, self.items.values())) - 1)
         )
-        return {
-            "mrr": np.where(undefined, np.nan, 1 / rank),
-            "r_at_1": np.where(undefined, np.nan, rank == 1),
-            "hit_at_10": np.where(undefined, np.nan, rank <= K),
+        pairs = [self._ranked(scores, query), self._listed(scores, query, places)]
+        values, without = (
+            {name: each for part in parts for name, each in part.items()} for parts in zip(*pairs, strict=True)
+        )
+        asked = self._one_hot(query)[places].T
+        effects = {
+            number: asked @ np.nan_to_num(without[number] - values[number][:, None]).astype(np.float32)
+            for number in without
+        }
+        values |= {
             "own_share": two_sided[f"share.{query}"],
-            "cross_r_at_1": np.where(undefined, np.nan, across == 0),
-            "cross_r_at_5": np.where(undefined, np.nan, across < 5),
-            "neighbors": np.array([len(np.intersect1d(a, b)) / k for a, b in zip(before, near, strict=True)]),
+            "neighbors": stay.mean(1),
             "precision": two_sided["precision"],
             "own_precision": two_sided["own_precision"],
             "ndcg": two_sided["ndcg"],
         }
+        return Found(values, effects)
+
+    def _one_hot(self, item: str) -> np.ndarray:
+        return (self.blocks[item][:, None] == np.arange(self.block_count)).astype(np.float32)
+
+    def _ranked(self, scores: Mapping[str, np.ndarray], query: str) -> tuple[Numbers, Numbers]:
+        """The numbers of the rank of the first relevant item of another modality, and those without each block."""
+        best = np.full(len(scores[query]), -np.inf)
+        for item, each in scores.items():
+            if item != query:
+                best = np.maximum(best, np.where(self._relevant(query, item), each, -np.inf).max(1))
+        own, across = np.zeros((2, len(best), self.block_count))  # how many items of each block are before it
+        for item, each in scores.items():
+            better = each >= best[:, None]
+            if item != query:
+                better &= ~self._relevant(query, item)
+            counts = better.astype(np.float32) @ self._one_hot(item)
+            if item == query:
+                own += counts
+            else:
+                across += counts
+        own[np.isneginf(best)] = np.nan  # without such an item, no number is defined
+        across[np.isneginf(best)] = np.nan
+        return _of_ranks(own.sum(1), across.sum(1)), _of_ranks(
+            own.sum(1, keepdims=True) - own, across.sum(1, keepdims=True) - across
+        )
+
+    def _listed(self, scores: Mapping[str, np.ndarray], query: str, places: np.ndarray) -> tuple[Numbers, Numbers]:
+        """The relevant items in the top ten, up to four of each modality, and those without each block.
+
+        Pairs do not say which items of the own modality are relevant: the first four without a repair count.
+        """
+        relevant = {item: self._relevant(query, item) for item in scores if item != query or self.complete}
+        if self.complete:
+            relevant[query] = relevant[query].copy()
+            relevant[query][np.arange(len(places)), places] = False
+        else:
+            relevant[query] = np.zeros(scores[query].shape, dtype=bool)
+            np.put_along_axis(relevant[query], self.before[query][:, :QUOTA], True, axis=1)
+        every, wanted = (np.concatenate([of[item] for item in scores], axis=1) for of in (scores, relevant))
+        block = np.concatenate([self.blocks[item] for item in scores])
+        modality = np.repeat(np.arange(len(scores)), [each.shape[1] for each in scores.values()])
+        some = min(2 * K, every.shape[1])  # enough to fill the top ten without a block
+        top = np.argpartition(-every, some - 1, axis=1)[:, :some]
+        order = np.lexsort((np.take_along_axis(wanted, top, axis=1), -np.take_along_axis(every, top, axis=1)))
+        top = np.take_along_axis(top, order, axis=1)
+        wanted = np.take_along_axis(wanted, top, axis=1)
+        stays = block[top][:, :, None] != np.arange(self.block_count)
+        stays &= np.cumsum(stays, axis=1, dtype=np.int16) <= K
+        parts: list[dict[str, np.ndarray]] = [{}, {}]
+        for number, item in enumerate(scores):
+            hits = wanted & (modality[top] == number)
+            relevant_in = relevant[item].astype(np.float32) @ self._one_hot(item)
+            total = relevant_in.sum(1)
+            parts[0][item] = _share(hits[:, :K].sum(1), total)
+            without = np.einsum("qt,qtb->qb", hits.astype(np.float32), stays.astype(np.float32))
+            parts[1][item] = _share(without, total[:, None] - relevant_in)
+        return _both(parts[0], query), _both(parts[1], query)
+
+
+def _share(hits: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """Hits of the best possible number in four places, NaN where nothing is relevant."""
+    return np.minimum(hits, QUOTA) / np.where(total > 0.5, np.minimum(total, QUOTA), np.nan)
+
+
+def _both(shares: Mapping[str, np.ndarray], query: str) -> dict[str, np.ndarray]:
+    """The mean over the other modalities, the own one, and the mean of both; of queries that can find another one."""
+    others = np.stack([each for item, each in shares.items() if item != query])
+    known = ~np.isnan(others)
+    found = np.nansum(others, axis=0) / np.where(known.any(0), known.sum(0), np.nan)
+    kept = shares[query]
+    return {"found": found, "kept": kept, "both": np.where(np.isnan(kept), found, (found + kept) / 2)}
+
+
+def _of_ranks(own: np.ndarray, across: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the numbers of a first relevant item that so many of the own and of other modalities are before."""
+    rank = 1.0 + own + across
+    unknown = np.where(np.isnan(rank), np.nan, 0.0)
+    return {
+        "mrr": 1 / rank,
+        "r_at_1": (rank == 1) + unknown,
+        "hit_at_10": (rank <= K) + unknown,
+        "cross_r_at_1": (across == 0) + unknown,
+        "cross_r_at_5": (across < 5) + unknown,
+    }
 
 
 class Sums:
-    """The values of every row as a query, summed over the splits that it was a query in."""
+    """The values of every row as a query, summed over the splits that it was a query in.
+
+    Attributes:
+        effects: (query, number) → the sum of `Found.effects`, divided by the number of queries.
+    """
 
     def __init__(self, index: MixedIndex):
         self.index = index
         self.totals = {name: {number: np.zeros(len(each)) for number in NUMBERS} for name, each in index.sets.items()}
         self.counts = {name: {number: np.zeros(len(each)) for number in NUMBERS} for name, each in index.sets.items()}
         self.by_split: dict[tuple[str, str], list[float]] = {}  # (query, number) → the mean of each split
+        self.effects: dict[tuple[str, str], np.ndarray] = {}
 
-    def add(self, query: str, rows: np.ndarray, numbers: Mapping[str, np.ndarray]) -> None:
+    def add(
+        self,
+        query: str,
+        rows: np.ndarray,
+        numbers: Mapping[str, np.ndarray],
+        effects: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
+        """Add what some rows of a modality found as queries."""
         for number, values in numbers.items():
             if number not in NUMBERS:
                 continue
@@ -140,22 +259,34 @@ class Sums:
             self.by_split.setdefault((query, number), []).append(mean)
             self.totals[query][number][rows[known]] += values[known]
             self.counts[query][number][rows[known]] += 1
+        for number, each in (effects or {}).items():
+            if number in NUMBERS:
+                self.effects[query, number] = self.effects.get((query, number), 0.0) + each
 
     def means(self, query: str, number: str) -> np.ndarray:
         """The mean of each row, NaN for one that was never a query."""
         counts = self.counts[query][number]
         return np.divide(self.totals[query][number], counts, out=np.full(len(counts), np.nan), where=counts > 0)
 
+    def left_out(self, query: str, number: str) -> np.ndarray:
+        """What the mean rises by at the queries of block a without the items of block b, (G, G); 0 where unknown."""
+        blocks = self.index.block_count
+        effects = self.effects.get((query, number), np.zeros((blocks, blocks)))
+        return effects / max(1.0, self.counts[query][number].sum())
+
     def estimates(self, less: "Sums | None" = None) -> dict[str, Estimate]:
         """The mean of each number, or of the paired differences from others, over all queries and by modality."""
         found = {}
         for number in NUMBERS:
             values = {query: self.means(query, number) for query in self.index.modalities}
+            effects = {query: self.left_out(query, number) for query in self.index.modalities}
             if less is not None:
                 values = {query: each - less.means(query, number) for query, each in values.items()}
+                effects = {query: each - less.left_out(query, number) for query, each in effects.items()}
             parts = {f"{number}.{query}": {query: each} for query, each in values.items()}
             for name, part in ({number: values} | parts).items():
-                if (estimate := _estimate(part, self.index)) is None:
+                rate = less is None and number in RATES
+                if (estimate := _estimate(part, {query: effects[query] for query in part}, self.index, rate)) is None:
                     continue
                 some = [query for query in part if (query, number) in self.by_split]
                 means = np.array([self.by_split[query, number] for query in some])
@@ -166,11 +297,46 @@ class Sums:
                 found[name] = estimate._replace(split_error=error, splits=len(means))
         return found
 
+    def extrapolated(self, small: "Sums", beyond: float) -> "Sums":
+        """Return the sums in a larger index, on the line through these and those of a smaller index.
 
-def _estimate(values: Mapping[str, np.ndarray], index: MixedIndex) -> Estimate | None:
-    """The mean over modalities of the mean over their queries; rows of one item are one observation."""
+        The line is that of the log odds of each mean over the logarithm of the size, followed for `beyond` times the
+        distance of the two sizes. Errors follow by the delta method: a value of the result is the extrapolated mean and
+        the derivatives times the deviations of the query.
+        """
+        found = Sums(self.index)
+        for (query, number), means in self.by_split.items():
+            ours, theirs = self.means(query, number), small.means(query, number)
+            known = ~np.isnan(ours)
+            at, before = float(ours[known].mean()), float(np.nanmean(theirs))
+            high, low = (float(np.clip(each, EDGE, 1 - EDGE)) for each in (at, before))
+            mean = at if high == low else float(expit(logit(high) + beyond * (logit(high) - logit(low))))
+            here = (1 + beyond) * mean * (1 - mean) / (high * (1 - high))
+            there = beyond * mean * (1 - mean) / (low * (1 - low))
+            values = mean + here * (ours - at) - there * (theirs - before)
+            some = ~np.isnan(values)
+            found.totals[query][number] = np.where(some, values, 0.0)
+            found.counts[query][number] = some.astype(float)
+            found.by_split[query, number] = [mean] * len(means)
+            if (query, number) in self.effects:
+                change = here * self.left_out(query, number) - there * small.left_out(query, number)
+                found.effects[query, number] = change * some.sum()
+        return found
+
+
+def _estimate(
+    values: Mapping[str, np.ndarray], effects: Mapping[str, np.ndarray], index: MixedIndex, rate: bool = False
+) -> Estimate | None:
+    """The mean over modalities of the mean over their queries; rows of one item are one observation.
+
+    An item counts as a query and as an item that other queries find before their partner: a hub makes many of them miss
+    together. The first part is a sum over items; the second one, a jackknife over blocks of items, adds the covariance
+    of different queries. A rate has the variance of two hits and two misses more, as the interval of Agresti and Coull:
+    without any miss it still has an error.
+    """
     influences: dict[int, float] = {}
-    means, alone = [], 0
+    blocks = np.zeros(index.block_count)
+    means, total, alone = [], np.zeros((index.block_count, index.block_count)), 0
     for name, each in values.items():
         rows = np.flatnonzero(~np.isnan(each))
         if len(rows):
@@ -178,14 +344,26 @@ def _estimate(values: Mapping[str, np.ndarray], index: MixedIndex) -> Estimate |
             group = index.groups[name]
             keys = group[rows] if group is not None else -1 - alone - np.arange(len(rows))
             alone += len(rows) * (group is None)
-            for key, part in zip(keys.tolist(), (each[rows] - means[-1]) / len(rows), strict=True):
+            parts = (each[rows] - means[-1]) / len(rows)
+            for key, part in zip(keys.tolist(), parts, strict=True):
                 influences[key] = influences.get(key, 0.0) + part
+            np.add.at(blocks, index.blocks[name][rows], parts)
+            total += effects[name]
     if not means:
         return None
-    correction = len(influences) / max(1, len(influences) - 1)
-    return Estimate(
-        float(np.mean(means)), float(np.sqrt(correction * sum(v * v for v in influences.values())) / len(means))
-    )
+    n = len(influences)
+    variance = n / max(1, n - 1) * sum(v * v for v in influences.values())
+    count = len(blocks)
+    items = total.mean(0) * count  # by block of items, of all queries
+    both = total - total.mean(0) - total.mean(1, keepdims=True) + total.mean()
+    # less the part that queries and items share, which is in the first sum already
+    shared = ((items - items.mean()) ** 2).sum() - (both**2).sum() - 2 * (blocks * (items - items.mean())).sum()
+    variance += count / max(1, count - 1) * max(0.0, shared)
+    value = float(np.mean(means))
+    variance /= len(means) ** 2
+    if rate:
+        variance = (n**2 * variance + 2 * value**2 + 2 * (1 - value) ** 2) / (n + 4) ** 2
+    return Estimate(value, float(np.sqrt(variance)))
 
 
 def search_index(index: MixedIndex, repair: Repair | None = None) -> dict[str, Estimate]:
@@ -221,6 +399,6 @@ def search_index(index: MixedIndex, repair: Repair | None = None) -> dict[str, E
     found = search.run(none)  # first, as neighbors are compared with those of no repair
     if repair is not None:
         found = search.run(repair)
-    for query, numbers in found.items():
-        sums.add(query, every[query], numbers)
+    for query, each in found.items():
+        sums.add(query, every[query], *each)
     return sums.estimates()

@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from clip_geometry.diagnosis.comparison import AIM, RepairComparison
+from clip_geometry.diagnosis.comparison import RepairComparison
 from clip_geometry.diagnosis.finding import Severity
-from clip_geometry.repairs import repairs
 from clip_geometry.report.words import Words
 
 WORDS = Words(Path(__file__).with_name("verdict.j2"))
@@ -19,27 +18,23 @@ def faults(found: Iterable[tuple[str, Severity]]) -> str:
 
 
 def sentences(compared: RepairComparison) -> list[str]:
-    """Say what a mixed index finds, which repair to take, what it costs, and what ties with it."""
+    """Say what a mixed index finds, what to take for the goal, what is given up, and what ties with it."""
     candidates, index = compared.candidates, compared.facts["index"]
     none, taken = candidates["none"], candidates[compared.recommended]
     said = [WORDS("state", before=none, by=compared.facts["relevant_by"], index=index)]
     if taken is none:
-        costly = [each for each in candidates.values() if each.costs and not repairs[each.name].baseline]
-        return [*said, WORDS("no_help", best=max(costly, key=lambda each: each.numbers[AIM].value, default=None))]
-    alone = compared.facts.get("alone", ())
+        costly = [each for each in candidates.values() if each.costs and not each.baseline]
+        best = max(costly, key=lambda each: each.numbers[compared.aim].value, default=None)
+        return [*said, WORDS("no_help", best=best, aim=compared.aim, want=compared.want)]
     said += [
-        WORDS("take", taken=taken, change=taken.changes[AIM]),
-        WORDS("after", taken=taken, alone=alone, index=index),
-        WORDS("costs", taken=taken),
+        WORDS("take", taken=taken, before=none, aim=compared.aim, want=compared.want),
+        WORDS("full", full=compared.full.get(taken.name), aim=compared.aim, n=compared.facts["n"]),
+        WORDS("after", taken=taken, alone=compared.facts.get("alone", ()), index=index),
+        WORDS("given_up", taken=taken, before=none, by=compared.facts["relevant_by"]),
+        WORDS("serving", taken=taken),
     ]
     if ties := [name for name in compared.ties if name != taken.name]:
         said.append(WORDS("ties", names=ties))
-    better = [
-        each
-        for each in candidates.values()
-        if repairs[each.name].baseline and each.numbers[AIM].value > taken.numbers[AIM].value
-    ]
-    if better:
-        best = max(better, key=lambda each: each.numbers[AIM].value)
-        said.append(WORDS("baseline", best=best, by=compared.facts["relevant_by"]))
-    return said
+    if taken.baseline:
+        said.append(WORDS("instead", best=compared.served(), taken=taken, aim=compared.aim))
+    return [each for each in said if each]

@@ -106,6 +106,7 @@ class Repair:
 
     Attributes:
         name: Of a class, what files call it; of a registered repair, its name with the variant in brackets.
+        memorizes: Whether scores of the rows that it was fitted on are not like those of others, as rows of a bank are.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -116,6 +117,7 @@ class Repair:
     """
 
     name: str = ""
+    memorizes: bool = False
 
     def fit(self, known: Known) -> Self:
         """Learn from known rows."""

@@ -1,6 +1,6 @@
 """Repairs of scores: each kind of score, image-image to text-text, on a scale of its own that the others can share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar, TypeAlias
 
@@ -9,8 +9,8 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit, log_softmax, softmax
 
 from clip_geometry.registry import InputError
-from clip_geometry.repairs.base import InnerProduct, Kind, Known, Repair, Term, View, register
-from clip_geometry.repairs.maps import view_of
+from clip_geometry.repairs.base import InnerProduct, Kind, Known, Term, register
+from clip_geometry.repairs.maps import TwoViews
 
 Tables: TypeAlias = Mapping[Kind, np.ndarray]
 
@@ -22,25 +22,16 @@ WEAK = 0.1  # log odds a standard deviation of the cosine adds where it says not
 RIDGE = 1e-6  # on the squared slope of standardized cosines, in proportion to the variance of targets of that share
 
 
-class Calibrated(Repair):
+class Calibrated(TwoViews):
     """Base of the repairs that map the cosine of each kind by an increasing curve of its own.
 
     The order within each modality of items stays what it is in the view.
 
-    Args:
-        centered: Take the cosine of kinds across modalities without the mean of each modality, which may retrieve
-            better. Within a modality it is the raw one.
-
     Attributes:
         relevance: Whether relevance matters; since it is known of the rows, other queries are ignored then.
-        views_: The maps before the cosines.
     """
 
     relevance: ClassVar[bool] = False
-    views_: Sequence[View]
-
-    def __init__(self, *, centered: bool = False):
-        self.centered = centered
 
     def _cosines(self, known: Known) -> tuple[Known, Tables, Mapping[Kind, float]]:
         """Fit the views; return what is used of `known`, and the cosines and spreads that `targets` takes."""
@@ -48,17 +39,14 @@ class Calibrated(Repair):
         for modality, rows in known.rows.items():
             if len(rows) < 2:
                 raise InputError(f"there is one {modality} row; {self.name} needs at least 2 of each modality")
-        self.views_ = [view_of("", known), *([view_of("center[each]", known)] if self.centered else [])]
+        self.learn_views(known)
         cosines, spreads = {}, {}
         for query, item in known.kinds:
             q, x = known.asked(query), known.rows[item]
             products = [view.queries[query](q) @ view.items[item](x).T for view in self.views_]
-            cosines[query, item] = products[self._view((query, item))]
+            cosines[query, item] = products[self.number_of(query, item)]
             spreads[query, item] = products[-1].std() / products[0].std() if query != item else 1.0
         return known, cosines, spreads
-
-    def _view(self, kind: Kind) -> int:
-        return int(self.centered and kind[0] != kind[1])
 
 
 class Curved(Calibrated):
@@ -71,8 +59,7 @@ class Curved(Calibrated):
     knots_: dict[Kind, tuple[np.ndarray, np.ndarray]]
 
     def scores(self, query: str, q: np.ndarray, item: str, x: np.ndarray) -> np.ndarray:
-        view = self.views_[self._view((query, item))]
-        self.require(view.items, query, item)
+        view = self.view(query, item)
         cosines = view.queries[query](q) @ view.items[item](x).T
         return np.interp(cosines, *self.knots_[query, item]) + ORDER * cosines
 
@@ -89,7 +76,7 @@ class ZScore(Calibrated, InnerProduct):
             some = table[others(kind, known, table)]
             if some.std() < EQUAL:
                 raise InputError(f"all {' '.join(kind)} cosines are equal; {self.name} needs rows that differ")
-            self.terms_[kind] = Term(self._view(kind), 1 / some.std(), -some.mean() / some.std())
+            self.terms_[kind] = Term(self.number_of(*kind), 1 / some.std(), -some.mean() / some.std())
 
 
 class Quantile(Curved):
@@ -119,7 +106,7 @@ class Posterior(Calibrated, InnerProduct):
         self.terms_ = {}
         for kind, target in targets(known, cosines, spreads).items():
             chosen = others(kind, known, target, QUERIES)
-            self.terms_[kind] = Term(self._view(kind), *logistic(cosines[kind][chosen], target[chosen]))
+            self.terms_[kind] = Term(self.number_of(*kind), *logistic(cosines[kind][chosen], target[chosen]))
 
 
 class IsotonicPosterior(Curved):

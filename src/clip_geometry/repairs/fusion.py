@@ -1,15 +1,28 @@
-"""The baseline that every search engine has: one index for each modality, and their rankings fused."""
+"""Baselines that need no repair: one index for each modality fused by rank, or a search of other modalities only."""
 
 import numpy as np
 
 from clip_geometry.geometry._core.arguments import positive_number
-from clip_geometry.repairs.base import Listwise, Sets, register
-from clip_geometry.transforms import Normalize
+from clip_geometry.repairs.base import InnerProduct, Known, Listwise, Sets, Term, register
+from clip_geometry.repairs.maps import TwoViews
 
+BEHIND = -4.0  # added to a cosine: below all others
 TIE = 1e-6  # of a rank: keeps equal ranks apart, and less than the next rank
 
 
-class ReciprocalRank(Listwise):
+class OtherOnly(TwoViews, InnerProduct):
+    """A search of the other modalities only, as with a filter: the query's own modality comes after all others."""
+
+    name = "other"
+
+    def _learn(self, known: Known) -> None:
+        self.learn_views(known)
+        self.terms_ = {
+            kind: Term(self.number_of(*kind), offset=BEHIND if kind[0] == kind[1] else 0.0) for kind in known.kinds
+        }
+
+
+class ReciprocalRank(TwoViews, Listwise):
     """Reciprocal-rank fusion of one index for each modality: 1/(constant + rank), ranks by cosine from 1 on.
 
     Each item is in one index only, so the fused list takes one item of each modality in turn. Equal ranks of several
@@ -21,18 +34,24 @@ class ReciprocalRank(Listwise):
     Args:
         constant: Added to the rank; 60 in the paper. With an item in one index only, it changes no order.
         own_first: Whether items of the query's own modality come first among equal ranks.
+        centered: Across modalities, rank by the cosine without the mean of each modality.
     """
 
     name = "rrf"
 
-    def __init__(self, constant: float = 60.0, *, own_first: bool = False):
+    def __init__(self, constant: float = 60.0, *, own_first: bool = False, centered: bool = False):
+        super().__init__(centered=centered)
         self.constant, self.own_first = positive_number(constant, "constant"), own_first
 
+    def _learn(self, known: Known) -> None:
+        self.learn_views(known)
+
     def mixed(self, query: str, q: np.ndarray, items: Sets, itself: np.ndarray | None = None) -> dict[str, np.ndarray]:
-        q, found = Normalize().apply(q), {}
+        found = {}
         order = sorted(items, key=lambda item: ((item == query) != self.own_first, item))
         for item, x in items.items():
-            cosines = q @ Normalize().apply(x).T
+            view = self.view(query, item)
+            cosines = view.queries[query](q) @ view.items[item](x).T
             if item == query and itself is not None:
                 cosines[np.arange(len(q)), itself] = -np.inf
             ranks = np.empty(cosines.shape)
@@ -43,20 +62,40 @@ class ReciprocalRank(Listwise):
         return found
 
 
-register(
-    "rrf",
-    ReciprocalRank,
-    "one index for each modality, fused by rank, other modalities than the query's first",
-    "1/(60 + rank in its modality)",
-    "Cormack et al. 2009",
-    baseline=True,
-)
-register(
-    "rrf[own-first]",
-    ReciprocalRank,
-    "one index for each modality, fused by rank, the query's modality first",
-    "1/(60 + rank in its modality)",
-    "Cormack et al. 2009",
-    baseline=True,
-    own_first=True,
-)
+FUSED = "1/(60 + rank in its modality)"
+for _name, _kind, _summary, _formula, _reference, _parameters in (
+    ("other", OtherOnly, "other modalities than the query's only, as with a filter", "cos(q, x)", "", {}),
+    (
+        "other[centered]",
+        OtherOnly,
+        "other modalities than the query's only, without the mean of each",
+        "cos(q − μ_a, x − μ_m)",
+        "",
+        {"centered": True},
+    ),
+    (
+        "rrf",
+        ReciprocalRank,
+        "one index for each modality, fused by rank, other modalities than the query's first",
+        FUSED,
+        "Cormack et al. 2009",
+        {},
+    ),
+    (
+        "rrf[centered]",
+        ReciprocalRank,
+        "one index for each modality, fused by rank, across modalities without their means",
+        FUSED,
+        "Cormack et al. 2009",
+        {"centered": True},
+    ),
+    (
+        "rrf[own-first]",
+        ReciprocalRank,
+        "one index for each modality, fused by rank, the query's modality first",
+        FUSED,
+        "Cormack et al. 2009",
+        {"own_first": True},
+    ),
+):
+    register(_name, _kind, _summary, _formula, _reference, baseline=True, **_parameters)

@@ -27,6 +27,7 @@ class Neighborhood(InnerProduct):
             item itself does not count; a copy of it does.
     """
 
+    memorizes = True
     queries_: dict[str, np.ndarray]
 
     def _learn(self, known: Known) -> None:
@@ -129,6 +130,7 @@ class QBNorm(Listwise):
     """
 
     name = "qb_norm"
+    memorizes = True
     queries_: dict[str, np.ndarray]
 
     def __init__(self, beta: float = 20.0):

@@ -8,10 +8,9 @@ import numpy as np
 
 from clip_geometry.formats.writers.base import blocks, item_table
 from clip_geometry.formats.writers.faiss import write_flat_index
-from clip_geometry.repairs import InnerProduct
 from clip_geometry.shipping.base import Shipment, Target, library, targets
 from clip_geometry.shipping.layout import script
-from clip_geometry.shipping.rows import Step, item_map, query_map
+from clip_geometry.shipping.rows import Step, groups_of, item_map, query_map, used_copies
 
 
 class FaissIndex(Target):
@@ -26,15 +25,17 @@ class FaissIndex(Target):
         faiss = library("faiss", "faiss-cpu")
         repair, sets = shipment.inner_product, shipment.sets
         files, parts, first = {}, {name: [] for name in repair.modalities}, 0
-        groups = _groups(repair, list(sets))
+        groups = groups_of(repair, list(sets))
         for group in groups:
             called = "items" if len(groups) == 1 else f"items.{'+'.join(group)}"
-            d, rows = item_map(repair, group[0]).d_out, sum(len(sets[name]) for name in group)
-            items = (repair.item_rows(name, block.astype(np.float64)) for name in group for block in blocks(sets[name]))
+            kept = used_copies(repair, group)
+            maps = {name: item_map(repair, name).keep(kept) for name in group}
+            d, rows = maps[group[0]].d_out, sum(len(sets[name]) for name in group)
+            items = (maps[name](block.astype(np.float64)) for name in group for block in blocks(sets[name]))
             write_flat_index(folder / f"{called}.faiss", items, rows, d)
             files[f"{called}.faiss"] = f"{rows} × {d} rows, inner product"
             for query in parts:
-                mapped = query_map(repair, query)
+                mapped = query_map(repair, query).keep(kept)
                 transforms = _transforms(faiss, mapped.only(repair.terms_[query, group[0]].view).chain(), mapped.d_in)
                 kind = query if len(groups) == 1 else f"{query}-to-{'+'.join(group)}"
                 chain = [f"{kind}.{k}.vt" for k in range(len(transforms))]
@@ -51,16 +52,6 @@ class FaissIndex(Target):
             "search(modality, raw_queries, k), needs faiss and numpy; search.json is its table of files"
         )
         return files
-
-
-def _groups(repair: InnerProduct, names: list[str]) -> list[list[str]]:
-    """Return the modalities of items by the views that queries of each modality see them through."""
-    found: dict[tuple[int, ...], list[str]] = {}
-    for item in names:
-        repair._term(item, item)  # raises InputError for another modality
-        views = tuple(repair.terms_[query, item].view for query in repair.modalities)
-        found.setdefault(views, []).append(item)
-    return list(found.values())
 
 
 def _transforms(faiss: Any, steps: list[Step], d: int) -> list[Any]:

@@ -38,20 +38,24 @@ class NumpyScript(Target):
 
 def _reranker(repair: Repair) -> tuple[str, dict[str, Any], dict[str, np.ndarray]]:
     """Return the kind of script, its constants and its arrays."""
-    if isinstance(repair, ReciprocalRank):
-        return "rrf", {"constant": repair.constant, "own_first": repair.own_first, "tie": TIE}, {}
     if isinstance(repair, QBNorm):
         banks = {name: f"bank{k}" for k, name in enumerate(repair.queries_)}
         return "qb_norm", {"beta": repair.beta, "banks": banks}, {banks[m]: x for m, x in repair.queries_.items()}
-    if not isinstance(repair, Curved):
+    if not isinstance(repair, Curved | ReciprocalRank):
         raise InputError(f"{repair.name} has no form that can be shipped")
-    arrays, curves, kinds = Arrays(), {}, {}
-    for k, ((query, item), curve) in enumerate(repair.knots_.items()):
-        view = repair.views_[repair._view((query, item))]
-        sides = {"query": arrays.view(view.queries[query]), "item": arrays.view(view.items[item])}
-        kinds.setdefault(query, {})[item] = {**sides, "curve": f"curve{k}"}
-        curves[f"curve{k}"] = np.stack(curve)
-    return "curve", {"kinds": kinds, "slope": ORDER}, arrays.by_name | curves
+    arrays, curves = Arrays(), {}
+    kinds: dict[str, dict[str, Any]] = {query: {} for query in repair.modalities}
+    for query in kinds:
+        for item in kinds:
+            view = repair.view(query, item)
+            kinds[query][item] = {"query": arrays.view(view.queries[query]), "item": arrays.view(view.items[item])}
+            if isinstance(repair, Curved):
+                kinds[query][item]["curve"] = name = f"curve{len(curves)}"
+                curves[name] = np.stack(repair.knots_[query, item])
+    if isinstance(repair, Curved):
+        return "curve", {"kinds": kinds, "slope": ORDER}, arrays.by_name | curves
+    order = {"constant": repair.constant, "own_first": repair.own_first, "tie": TIE}
+    return "rrf", {"kinds": kinds, **order}, arrays.by_name
 
 
 targets.add("numpy", NumpyScript())

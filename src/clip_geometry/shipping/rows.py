@@ -19,6 +19,8 @@ class Linear(NamedTuple):
     b: np.ndarray
 
 
+EMPTY = 1e-12  # weight of a copy, relative to the largest, that is rounding
+
 Step: TypeAlias = Linear | Literal["normalize"]
 
 
@@ -63,13 +65,17 @@ class RowMap:
     @property
     def used(self) -> list[int]:
         """The views that reach a column."""
-        least = 1e-12 * max(abs(weight) for _, weight in self.copies)  # weights are rounded, those of 0 too
+        least = EMPTY * max(abs(weight) for _, weight in self.copies)  # weights are rounded, those of 0 too
         return sorted({v for v, weight in self.copies if abs(weight) > least})
 
     @property
     def is_view(self) -> bool:
         """Whether it is one view of the row and nothing else."""
         return len(self.copies) == 1 and not len(self.constants) and bool(np.isclose(self.copies[0].weight, 1, 1e-12))
+
+    def keep(self, copies: Sequence[int]) -> "RowMap":
+        """Return the same without the columns of other copies."""
+        return replace(self, copies=[self.copies[k] for k in copies])
 
     def only(self, view: int) -> "RowMap":
         """Return the same with zeros in the columns of all other views."""
@@ -145,3 +151,19 @@ def item_map(repair: InnerProduct, modality: str) -> RowMap:
     constants += [float(modality == each) for each in names] if repair._has_query_biases() else []
     views = [view.items[modality] for view in repair.views_]
     return RowMap(views, copies, np.array(constants), item_statistics(repair, modality))
+
+
+def groups_of(repair: InnerProduct, names: list[str]) -> list[list[str]]:
+    """Return the modalities of items by the views that queries of each modality see them through."""
+    found: dict[tuple[int, ...], list[str]] = {}
+    for item in names:
+        repair._term(item, item)  # raises InputError for another modality
+        views = tuple(repair.terms_[query, item].view for query in repair.modalities)
+        found.setdefault(views, []).append(item)
+    return list(found.values())
+
+
+def used_copies(repair: InnerProduct, group: Sequence[str]) -> list[int]:
+    """Return the numbers of the copies of a row that are not zero for all modalities of an index."""
+    maps = [item_map(repair, name) for name in group]
+    return [k for k in range(len(maps[0].copies)) if any(abs(each.copies[k].weight) > EMPTY for each in maps)]

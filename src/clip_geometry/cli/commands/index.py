@@ -29,6 +29,9 @@ def diagnose(
     ] = None,
     other: Annotated[Path | None, typer.Option(help="another split, in which copies of these rows are leakage")] = None,
     relevant: Annotated[str | None, typer.Option(help="labels or pairs: what a query should find")] = None,
+    want: Annotated[
+        str, typer.Option(help="the goal: both, a list with relevant items of both modalities, or pairs, the partner")
+    ] = "both",
     repairs: Annotated[
         str | None,
         typer.Option(help="names (list repairs); '' compares none", autocompletion=completion.several("repair")),
@@ -37,7 +40,10 @@ def diagnose(
     seed: Annotated[int, typer.Option(help="seed of samples and splits", min=0, max=2**32 - 1)] = 0,
     json_file: Annotated[Path | None, typer.Option("--json", help="also write everything to this new file")] = None,
     figure: Annotated[Path | None, typer.Option(help="also draw what repairs find and cost: .png, .svg, .pdf")] = None,
-    write: Annotated[Path | None, typer.Option(help="save the recommended repair to this .safetensors file")] = None,
+    write: Annotated[
+        Path | None,
+        typer.Option(help="save the recommended repair to this .safetensors file, or the best one beside a baseline"),
+    ] = None,
     repair: Annotated[
         str | None,
         typer.Option(
@@ -52,6 +58,8 @@ def diagnose(
     """
     if relevant not in (None, "labels", "pairs"):
         raise InputError(f"--relevant {shown(relevant)} is unknown; expected labels or pairs")
+    if want not in ("pairs", "both"):
+        raise InputError(f"--want {shown(want)} is unknown; expected pairs or both")
     if repair is not None and write is None:
         raise InputError("--repair says which repair is saved, but there is no --write; give the file too")
     check_embeddings(*paths, other)
@@ -65,6 +73,7 @@ def diagnose(
         labels=labels or [],
         other=other,
         relevant=relevant,
+        want=want,
         names=repairs,
         splits=splits,
         seed=seed,

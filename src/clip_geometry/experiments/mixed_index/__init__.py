@@ -28,6 +28,7 @@ class MixedIndexConfig(RunConfig):
         model: An encoder, null for stored embeddings.
         rows: The index: images and texts that pair, or that have labels.
         relevant: "labels" or "pairs", where both are known; null: labels, if every modality has them.
+        want: The goal, "both" or "pairs"; see `cg.diagnose`.
         repairs: Names of the repairs to compare; null: all.
         splits: Number of random halves.
         limit: Use only the first N items.
@@ -37,6 +38,7 @@ class MixedIndexConfig(RunConfig):
     model: Model | None = None
     rows: Source
     relevant: Literal["labels", "pairs"] | None = None
+    want: Literal["pairs", "both"] = "both"
     repairs: tuple[str, ...] | None = None
     splits: int = Field(default=10, ge=1, le=1000)
     limit: int | None = Field(default=None, ge=8)
@@ -86,6 +88,7 @@ class MixedIndex(Experiment):
             found = diagnose(
                 sets,
                 relevant=config.relevant,
+                want=config.want,
                 repairs=names,
                 splits=config.splits,
                 seed=config.seed,

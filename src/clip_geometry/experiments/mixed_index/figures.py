@@ -5,12 +5,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clip_geometry.diagnosis.comparison import AIM, TIE, RepairComparison
+from clip_geometry.diagnosis.comparison import BEYOND, RepairComparison
 from clip_geometry.diagnosis.figure import draw
 from clip_geometry.diagnosis.search import NUMBERS
 from clip_geometry.diagnosis.table import by_aim, cells_of, conditions, numbers_of
 from clip_geometry.diagnosis.verdict import sentences
-from clip_geometry.repairs import repairs
 from clip_geometry.report.gallery import Drawing, FigureEntry, save_drawings
 from clip_geometry.report.grid import Grid
 from clip_geometry.report.words import Words
@@ -37,7 +36,7 @@ def draw_repairs(
     compared: RepairComparison, *, folder: str | Path, origin: str, prefix: str = "", group: str = ""
 ) -> list[FigureEntry]:
     """The figure of what repairs find against what they cost, saved."""
-    caption = WORDS("caption", by=compared.facts["relevant_by"])
+    caption = WORDS("caption", by=compared.facts["relevant_by"], number=NUMBERS[compared.aim], want=compared.want)
     drawn = {"repairs": Drawing("What repairs find, and what they cost", draw(compared), caption, wide=True)}
     return save_drawings(drawn, folder, origin=origin, prefix=prefix, group=group)
 
@@ -47,17 +46,18 @@ def tell(compared: RepairComparison, found: Sequence[Mapping[str, Any]]) -> list
     state, *others = sentences(compared)
     said = [f"{state} {others[0]}", *others[1:]]
     taken = compared.candidates[compared.recommended]
-    own = taken.numbers[AIM]
-    costly = {name: each.numbers[AIM] for name, each in compared.candidates.items() if each.costs}
+    own = taken.numbers[compared.aim]
+    costly = {name: each.numbers[compared.aim] for name, each in compared.candidates.items() if each.costs}
     # errors are as of independent queries; those of the same queries depend on each other: rather too large
     more = {
         name: each.value
         for name, each in costly.items()
-        if each.value - own.value > TIE * math.hypot(each.error, own.error) and not repairs[name].baseline
+        if each.value - own.value > BEYOND * math.hypot(each.error, own.error)
+        and not compared.candidates[name].baseline
     }
     if taken.name != "none" and more:
         best = compared.candidates[max(more, key=lambda name: more[name])]
-        said.append(WORDS("costly", best=best, taken=taken))
+        said.append(WORDS("costly", best=best, taken=taken, aim=compared.aim))
     if "center" in compared.candidates:
         said.append(WORDS("center", shares=_own(compared, "center"), before=_own(compared, "none")))
     return [*said, *(WORDS("fault", each) for each in found)]

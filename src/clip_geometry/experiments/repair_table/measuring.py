@@ -170,7 +170,7 @@ class Halves:
             found |= _geometry(rows) | _mixing(fit, rows) | self._semantics(fit, rows, split, search)
         by_query = search.run(repair)
         for name in (name for name, each in MEASURES.items() if each.group == "retrieval"):
-            means = [values[name][~np.isnan(values[name])] for values in by_query.values()]
+            means = [each.values[name][~np.isnan(each.values[name])] for each in by_query.values()]
             means = [each.mean() for each in means if len(each)]
             found[name] = float(np.mean(means)) if means else np.nan
         return found
