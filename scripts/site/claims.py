@@ -72,8 +72,8 @@ SHORT = {
     "gap_shift_share": "share that centering removes", "spectral_discrepancy": "spectral discrepancy",
     "ilisi": "iLISI", "kbet": "kBET", "alignment": "alignment", "cross_uniformity": "cross-modal uniformity",
     "cka": "CKA",
-    "average_cosine": "average cosine", "train_clip.gap_dimensions":
-    "columns that carry the gap, relative to a random direction",
+    "average_cosine": "average cosine",
+    "train_clip.gap_dimensions": "columns that carry the gap, relative to a random direction",
     "uniformity": "uniformity", "silhouette": "class silhouette", "isoscore": "IsoScore", "hubness": "hubness",
     "effective_rank": "effective rank", "zero_shot.top_1": "zero-shot", "linear_probe.top_1": "linear probe",
     "retrieval.image_to_text.r_at_10": "image → text", "retrieval.text_to_image.r_at_10": "text → image",
