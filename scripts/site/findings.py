@@ -654,7 +654,7 @@ def dimension_numbers() -> Numbers:
         layers={name: of("cai2021-contextual", measure, **contextual) for name, measure in
                 (("published", "lid[cai2021-cosine]"), ("standard", "lid[cosine]"))},
         known=known,
-        low=[k for k, each in known.items() if each["standard"].value + 2 * each["standard"].error < k],
+        low=[k for k, each in known.items() if each["standard"].value + 2 * (each["standard"].error or 0) < k],
     )  # fmt: skip
 
 
