@@ -7,6 +7,7 @@ python scripts/build_docs.py                  # writes the page; the build of th
 import argparse
 import json
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -17,8 +18,10 @@ from findings import DOCS, INK, ROOT, Number, numbers_of, over, panels, wrapped
 from matplotlib.figure import Figure
 
 from clip_geometry.config import read_yaml
+from clip_geometry.data.scenes.layout import CLASSES, HELD_OUT
 from clip_geometry.experiments.kit import correlation
 from clip_geometry.experiments.kit.correlation import RankCorrelation
+from clip_geometry.experiments.train_clip.config import LR, SIGLIP_LR
 from clip_geometry.experiments.train_clip.interventions import (
     CONFIDENCE,
     FACTORS,
@@ -36,6 +39,7 @@ from clip_geometry.experiments.train_clip.interventions import (
     over_settings,
     related,
     trainings,
+    verdict,
 )
 from clip_geometry.ledger import read_recorded
 from clip_geometry.registry import InputError
@@ -68,7 +72,8 @@ SHORT = {
     "gap_shift_share": "share that centering removes", "spectral_discrepancy": "spectral discrepancy",
     "ilisi": "iLISI", "kbet": "kBET", "alignment": "alignment", "cross_uniformity": "cross-modal uniformity",
     "cka": "CKA",
-    "average_cosine": "average cosine", "train_clip.gap_dimensions": "share of columns that carry the gap",
+    "average_cosine": "average cosine",
+    "train_clip.gap_dimensions": "columns that carry the gap, relative to a random direction",
     "uniformity": "uniformity", "silhouette": "class silhouette", "isoscore": "IsoScore", "hubness": "hubness",
     "effective_rank": "effective rank", "zero_shot.top_1": "zero-shot", "linear_probe.top_1": "linear probe",
     "retrieval.image_to_text.r_at_10": "image → text", "retrieval.text_to_image.r_at_10": "text → image",
@@ -117,18 +122,21 @@ def ranked() -> dict[tuple[str, str], RankCorrelation]:
 @cache
 def sensitivity() -> dict[str, SimpleNamespace]:
     """Claim → what its test gives with clean captions, and with swapped ones; for relations also within dimension and
-    noise, and the interval over draws of settings."""
-    return {each.claim.name: _sensitivity(each.claim) for each in judged()}
+    noise, and with the interval over draws of settings."""
+    return {each.claim.name: _sensitivity(each) for each in judged()}
 
 
-def _sensitivity(claim: Claim) -> SimpleNamespace:
+def _sensitivity(registered: Judged) -> SimpleNamespace:
+    claim = registered.claim
     shares = sorted({each.noise for each in recorded()})
     clean, swapped = (_judged(claim, [each for each in recorded() if each.noise == share]) for share in shares)
     if claim.test.kind not in ("relation", "stronger"):
         return SimpleNamespace(clean=clean, swapped=swapped, within=None, settings=None)
     finer = claim.test.model_copy(update={"within": ("dimension", "noise")})
     within = judge(claim.model_copy(update={"test": finer}), recorded())
-    return SimpleNamespace(clean=clean, swapped=swapped, within=within, settings=over_settings(claim.test, recorded()))
+    low, high = over_settings(claim.test, recorded())
+    over_draws = replace(registered, low=low, high=high, verdict=verdict(claim, registered.mean, low, high))
+    return SimpleNamespace(clean=clean, swapped=swapped, within=within, settings=over_draws)
 
 
 def _judged(claim: Claim, found: list[Training]) -> Judged | None:
@@ -177,6 +185,18 @@ def centering() -> list[SimpleNamespace]:
     return found
 
 
+def rises(factor: str, high: float, low: float) -> list[SimpleNamespace]:
+    """How many seeds of each setting of the grid have a wider gap at the higher level of a factor than at the lower."""
+    gaps = {(*each.setting, each.seed): each.values[GAP] for each in in_grid(recorded())}
+    place, found = FACTORS.index(factor), {}
+    for key, gap in gaps.items():
+        if key[place] == high:
+            setting = (*key[:place], low, *key[place + 1 : -1])
+            found.setdefault(setting, []).append(gap > gaps[*setting, key[-1]])
+    return [SimpleNamespace(words=_words(*setting), rising=sum(wider), seeds=len(wider))
+            for setting, wider in found.items()]  # fmt: skip
+
+
 def _words(objective: str, dimension: int, noise: float, *_: object) -> str:
     """`SigLIP, 128 columns, clean`."""
     learned = "" if " at " in objective or objective == "SigLIP" else " learned"
@@ -197,6 +217,7 @@ def of(key: str) -> str:
 
 def page() -> str:
     together = holm(judged())
+    two_sided = correlation.holm(np.array([min(1.0, 2 * min(each.p.values())) for each in judged()]))
     numbers = SimpleNamespace(
         trainings=recorded(),
         grid=in_grid(recorded()),
@@ -207,12 +228,18 @@ def page() -> str:
         kinds=Counter(each.claim.test.kind for each in judged()),
         sensitivity=sensitivity(),
         other=sum(
-            any(one and one.verdict != each.verdict for one in (more.clean, more.within))
+            any(one and one.verdict != each.verdict for one in (more.clean, more.within, more.settings))
             for each, more in zip(judged(), sensitivity().values(), strict=True)
         ),
         centering=centering(),
         settings=len(settings()),
         together=together,
+        lost=[
+            each.claim
+            for each, p in zip(judged(), two_sided, strict=True)
+            if each.claim.name in together and p >= correlation.LEVEL
+        ],
+        swapped=rises("noise", 0.3, 0.0),
         ranked=ranked(),
         gaps=GAPS,
         tasks=TASKS,
@@ -232,7 +259,10 @@ def page() -> str:
     }
     words["by_chance"] = fixed(len(settings()) * (1 - CONFIDENCE), 1)
     words["chance"] = f"{(1 - CONFIDENCE) / 2:.1%}"
-    words["expected"] = fixed(len(judged()) * (1 - CONFIDENCE) / 2, 1)
+    directed = [each for each in judged() if each.claim.expects != "equal"]
+    words["directed"], words["equal"] = len(directed), len(judged()) - len(directed)
+    words["expected"] = fixed(len(directed) * (1 - CONFIDENCE) / 2, 1)
+    words["rates"] = SimpleNamespace(siglip=SIGLIP_LR, others=LR)
     probe = "modality_separability.logistic_regression.cross_validated both last"
     mixed = {"objective": "ClipLoss at 0.2", "noise": 0.0}
     others = [each.values[probe] for each in in_grid(recorded()) if not mixed.items() <= vars(each).items()]
@@ -248,12 +278,13 @@ def page() -> str:
 
 
 def data() -> SimpleNamespace:
-    """Number of scenes that every training shares, and the sampling error that intervals over seeds leave out."""
+    """Scenes and classes that every training shares, and the sampling error that intervals over seeds leave out."""
     config = read_yaml(ROOT / "configs" / f"{RUN}.yaml")
-    trained, tested = config["data"]["size"], config["tested"]["size"]
+    trained, measured, tested = (config[name]["size"] for name in ("data", "measured", "tested"))
     accuracy = mean(ZERO_SHOT).value
     error = (accuracy * (1 - accuracy) / tested) ** 0.5
-    return SimpleNamespace(trained=trained, tested=tested, accuracy=fixed(accuracy, 2), error=fixed(error, 3))
+    return SimpleNamespace(trained=trained, measured=measured, tested=tested, classes=CLASSES, unseen=len(HELD_OUT),
+                           accuracy=fixed(accuracy, 2), error=fixed(error, 3))  # fmt: skip
 
 
 def settings() -> list[tuple[object, ...]]:

@@ -22,6 +22,7 @@ a report of the project's outside test.
 
 import argparse
 import json
+import math
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,6 +41,7 @@ import clip_geometry as cg
 from clip_geometry.experiments.repair_table.figures import draw, short
 from clip_geometry.experiments.repair_table.summary import summary
 from clip_geometry.experiments.repair_table.table import from_compact
+from clip_geometry.experiments.train_clip.config import LR, SIGLIP_LR
 from clip_geometry.ledger import published, read_recorded
 from clip_geometry.ledger.comparing import flat, matches
 from clip_geometry.report.numbers import fixed, plus_minus
@@ -281,8 +283,10 @@ def few_pairs_numbers() -> Numbers:
         chosen = [row for row in rows if row["pipeline"] == pipeline]  # a text here, not a list of steps
         return {row["fit"]: Number(row[when]["mean"], row[when]["deviation"]) for row in chosen}
 
+    raw, centered = of(CENTER, RECALL, "before"), of(CENTER, RECALL)
+    falls = [100 * (raw[fit].value - centered[fit].value) for fit in raw]
     return Numbers(
-        fits=sorted(of(PROCRUSTES, RECALL)),
+        fits=sorted(of(PROCRUSTES, RECALL)), lower=(min(falls), max(falls)),
         raw=of(PROCRUSTES, RECALL, "before"),
         procrustes=of(PROCRUSTES, RECALL), procrustes_share=of(PROCRUSTES, SHARE),
         lapack=of(LAPACK, RECALL), lapack_share=of(LAPACK, SHARE),
@@ -438,9 +442,14 @@ def temperature_numbers() -> Numbers:
         },
         first=over([row["trajectory"][0] for row in found("training", "train_scenes_arms", measure="modality_gap",
                                                           at__arm="clip")]),
-        accuracies={arm: over([row["value"] for row in found("training", "train_scenes_arms", measure="zero_shot.top_1",
-                                                             at__arm=arm, at__classes="seen", at__pictures="tested")])
-                    for arm in ("clip", "fixed_temperature")},
+        accuracies={
+            arm: {classes: over([row["value"] for row in found("training", "train_scenes_arms", at__arm=arm,
+                                                               measure="zero_shot.top_1", at__classes=classes,
+                                                               at__pictures="tested")])
+                  for classes in ("seen", "held out")}
+            for arm in ("clip", "fixed_temperature", "siglip")
+        },
+        rates=Numbers(siglip=SIGLIP_LR, others=LR),
         names=ARMS,
     )  # fmt: skip
 
@@ -486,11 +495,12 @@ def isoscore_numbers() -> Numbers:
     def of(cloud: str, estimator: str) -> dict[int, Number]:
         return {n: Number(truth[cloud] + off.value, off.error) for n, off in bias(cloud, estimator).items()}
 
+    star = number("reproduction", "rudman2024-stability", at__zeta=0.2)
     return Numbers(
         truth=truth,
         plain={cloud: of(cloud, "isoscore") for cloud in CLOUDS},
         unbiased={cloud: of(cloud, "isoscore[unbiased]") for cloud in CLOUDS},
-        star=Number(1 + number("reproduction", "rudman2024-stability", at__zeta=0.2).value),
+        star=Number(1 + star.value, star.error),
         left={d: bias("Gaussian", "isoscore[unbiased]", d) for d in (16, 128)},
         left_heavy=bias("heavy-tailed", "isoscore[unbiased]"),
         left_steep=bias("Gaussian, steep spectrum", "isoscore[unbiased]", 16),
@@ -523,8 +533,11 @@ def isoscore_figure(numbers: Numbers) -> Figure:
 def cone_numbers() -> Numbers:
     run = "tyshchuk2023-initialization"
 
+    def by_seed(**where: Any) -> dict[int, float]:
+        return {row["model_options"]["seed"]: row["value"] for row in found("findings/records", run, **where)}
+
     def seeds(**where: Any) -> Number:
-        return over([row["value"] for row in found("findings/records", run, **where)])
+        return over(list(by_seed(**where).values()))
 
     layers = range(1, 13)
     stream = {
@@ -532,11 +545,13 @@ def cone_numbers() -> Numbers:
         + [seeds(at__modality=side, at__operation="mlp residual", at__layer=layer) for layer in layers]
         for side in COLORS
     }
-    ends = {
-        bias: {side: seeds(at__modality=side, at__operation="projection", model_options__zero_bias=bias == "zero")
+    each = {
+        bias: {side: by_seed(at__modality=side, at__operation="projection", model_options__zero_bias=bias == "zero")
                for side in COLORS}
         for bias in ("initial", "zero")
     }  # fmt: skip
+    moved = {side: max(abs(each["zero"][side][seed] - value) for seed, value in each["initial"][side].items())
+             for side in COLORS}  # fmt: skip
     trained = {
         side: [row["trajectory"] for row in found("training", "train_scenes_arms", measure="average_cosine",
                                                   at__arm="clip", at__modality=side)]
@@ -544,9 +559,10 @@ def cone_numbers() -> Numbers:
     }  # fmt: skip
     (resnet,) = found("findings/records", "predicted_cone", architecture="open_clip:RN101:image")
     return Numbers(
-        stream=stream, ends=ends, resnet=SimpleNamespace(**resnet),
-        before={side: over([each[0] for each in courses]) for side, courses in trained.items()},
-        after={side: over([each[-1] for each in courses]) for side, courses in trained.items()},
+        stream=stream, moved=moved, resnet=SimpleNamespace(**resnet),
+        ends={bias: {side: over(list(values.values())) for side, values in of.items()} for bias, of in each.items()},
+        before={side: over([course[0] for course in courses]) for side, courses in trained.items()},
+        after={side: over([course[-1] for course in courses]) for side, courses in trained.items()},
     )  # fmt: skip
 
 
@@ -584,13 +600,20 @@ def shuffled_numbers() -> Numbers:
     paper = {each.path: each.value for each in published("mickus2024")}
     nulls = {task: mean(row["null_values"]) for task, row in pearson.items() if "null_values" in row}
     each = {task: mean(pearson[task]["seed_values"]) for task in nulls}
+    pooled = {task: row["null_pooled"] for task, row in pearson.items() if "null_pooled" in row}
+    apart = {task: each[task].minus(null) for task, null in nulls.items()}
+    differences = [value.value for value in apart.values()]
+    differences += [pearson[task]["value"] - null for task, null in pooled.items()]
+    unshown = {"sst2": number("reproduction", "mickus2024-glue", measure="classify.pearson", dataset="sst2"),
+               "snli": number("reproduction", "mickus2024-snli", measure="classify.pearson")}  # fmt: skip
     return Numbers(
         own={task: Number(row["value"], row.get("standard_error")) for task, row in pearson.items()},
         theirs={task: paper[f"table3_glue_correlations.minilm.{task}.0"] for task in TASKS},
         names=TASKS, nulls=nulls, each=each,
+        each_ranks={task: mean(spearman[task]["seed_values"]) for task in nulls},
         null_ranks={task: mean(spearman[task]["null_values"]) for task in nulls},
-        pooled={task: row["null_pooled"] for task, row in pearson.items() if "null_pooled" in row},
-        apart={task: each[task].minus(null) for task, null in nulls.items()},
+        pooled=pooled, apart=apart, within=math.ceil(100 * max(map(abs, differences))) / 100,
+        unshown={name: value.value for name, value in unshown.items()},
     )  # fmt: skip
 
 
@@ -624,13 +647,14 @@ def dimension_numbers() -> Numbers:
     def of(run: str, measure: str, **where: Any) -> Number:
         return number("reproduction", run, measure=measure, **where)
 
-    contextual = {"data_options__window": 512}
+    contextual, known = {"data_options__window": 512}, known_dimensions()
     return Numbers(
         words={name: of("cai2021-static", measure) for name, measure in
                (("published", "lid[cai2021-cosine]"), ("standard", "lid[cosine]"))},
         layers={name: of("cai2021-contextual", measure, **contextual) for name, measure in
                 (("published", "lid[cai2021-cosine]"), ("standard", "lid[cosine]"))},
-        known=known_dimensions(),
+        known=known,
+        low=[k for k, each in known.items() if each["standard"].value + 2 * (each["standard"].error or 0) < k],
     )  # fmt: skip
 
 
