@@ -204,6 +204,10 @@ def test_unit_rows_of_the_untrained_model_without_biases():
         values = [row["value"] for row in rows if row["at.modality"] == modality]
         assert len(values) == 5 and np.mean(values) == pytest.approx(0.80, abs=0.005)
     assert "unit rows have 0.80" in claim_of("An untrained CLIP without biases")
+    rows = recorded("tyshchuk2023-initialization", measure="isotropy_i2", pipeline="", **{"at.modality": "image"})
+    i2 = [row["value"] for row in rows if row["model"] == "open_clip:ViT-B-32/fresh" and row["model_options.zero_bias"]]
+    assert len(i2) == 5 and np.mean(i2) == pytest.approx(31.9, abs=0.05)
+    assert "by the definition they have 31.9" in claim_of("Its images have an I2")
     assert math.sinh(1) < 1.18  # half of e − 1/e: the most that I2 of unit rows can be
 
 
@@ -268,6 +272,7 @@ def test_what_is_said_of_glue_is_what_is_recorded():
 
 
 def test_on_seven_tasks_silhouette_is_closer_to_linear_in_the_logarithm():
+    assert text_of("On seven tasks", "mickus2024")
     seven = [("glue", task) for task in ("wnli", "rte", "mrpc", "cola", "sst2")]
     for run, task in (*seven, ("polarity", "polarity"), ("snli", "snli")):
         (r,) = recorded(f"mickus2024-{run}", measure="classify.pearson", dataset=task)
