@@ -112,3 +112,31 @@ def test_seeds_are_averaged_and_nothing_else_is():
     assert ours.error == pytest.approx(100 * statistics.stdev(values))
     assert len(line([*seeds, row(n=5000)]).ours) == 2
     assert len(line([row(model_options={"zero_bias": True}), row()]).ours) == 2
+
+
+def test_an_error_of_0_is_none_and_a_share_of_0_or_1_has_a_limit():
+    """The bootstrap error of 0 of 140 is 0, and says nothing: a rate of p has none with a chance of (1 − p)^140."""
+    (ours,) = line([row(value=0.0, n=140, standard_error=0.0)]).ours
+    assert (1 - ours.limit / 100) ** 140 == pytest.approx(0.05) and ours.limit == pytest.approx(2.117, abs=0.001)
+    assert ours.interval == pytest.approx((-ours.limit, ours.limit))
+    (ours,) = line([row(value=1.0, n=140, standard_error=0.0)]).ours
+    assert ours.limit == pytest.approx(100 - 2.117, abs=0.001) and ours.interval[0] == pytest.approx(ours.limit)
+    (ours,) = line([row(value=0.5, standard_error=0.0)]).ours
+    assert (ours.error, ours.limit, ours.interval) == (None, None, None)
+    (ours,) = line([row(value=0.0, standard_error=None)]).ours  # not known, not 0
+    assert (ours.error, ours.limit) == (None, None)
+    (ours,) = line([row(value=0.6, model_options={"seed": k}) for k in range(3)]).ours
+    assert (ours.seeds, ours.error) == (3, None)
+
+
+def test_a_setup_that_the_source_does_not_name_is_not_the_paper_s_own():
+    at = {"estimator": "isoscore_star", "zeta": 0.0}
+    cloud = row("stability.bias", -0.5, dataset="Gaussian", n=64, at=at, model=None)
+    (found,) = [each for each in compare([cloud], "rudman2024-stability") if each.ours]
+    assert found.entry.published.path == "figures.fig4"
+    assert found.ours[0].unlike == ("setup",) and not found.comparable
+
+
+def test_null_values_have_the_unit_of_the_number():
+    (ours,) = line([row(null_value=0.096)]).ours
+    assert ours.null == pytest.approx(9.6)

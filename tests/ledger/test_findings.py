@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import ttest_ind_from_stats
 
 from clip_geometry.data import load_dataset, resolve_dataset
 from clip_geometry.embedding.loop import embed
@@ -13,7 +14,9 @@ from clip_geometry.embedding.reading import read_store
 from clip_geometry.encoders import resolve_encoder
 from clip_geometry.ledger import findings, papers, published, read_recorded
 from clip_geometry.ledger.comparing import flat
+from clip_geometry.ledger.entries import claims
 from clip_geometry.progress import quiet
+from clip_geometry.report.numbers import plus_minus
 
 ROOT = Path(__file__).parents[2]
 MAPS = ("Procrustes", "LSTSQ")
@@ -99,8 +102,13 @@ def recorded(run, **where):
     return [row for row in rows if all(row.get(key) == value for key, value in where.items())]
 
 
-def text_of(title):
-    (found,) = (each.text for each in findings("tyshchuk2023") if each.title.startswith(title))
+def text_of(title, paper="tyshchuk2023"):
+    (found,) = (each.text for each in findings(paper) if each.title.startswith(title))
+    return " ".join(found.split())
+
+
+def claim_of(start, paper="tyshchuk2023"):
+    (found,) = (each.text for each in claims(paper) if each.text.startswith(start))
     return " ".join(found.split())
 
 
@@ -136,11 +144,15 @@ def test_whitened_accuracies_are_those_recorded():
         ("tyshchuk2023-cifar10", ["CLIP", *(f"Whitening-{k} on CIFAR train" for k in (32, 64, 128))]),
         ("tyshchuk2023-trained", ["CLIP", *(f"Whitening-{k} on COCO" for k in (32, 64, 128))]),
     ):
-        values = []
-        for name in rows:
-            (found,) = recorded(run, measure="zero_shot.top_1", **{"at.row": name})
-            values.append(f"{100 * found['value']:.1f}")
-        assert f"{values[0]}% raw and {values[1]}, {values[2]} and {values[3]}%" in text
+        found = [recorded(run, measure="zero_shot.top_1", **{"at.row": name})[0] for name in rows]
+        values = [plus_minus(100 * each["value"], 100 * each["standard_error"]) for each in found]
+        if run.endswith("cifar10"):
+            said = "{}% raw and {}, {} and {}% with 32, 64 and 128 directions".format(*values)
+        else:
+            said = "{}% raw and {}% with 32 directions; 64 and 128, with {} and {}%".format(*values)
+            assert abs(found[2]["value"] - found[3]["value"]) < found[2]["standard_error"]  # do not differ
+            assert all(abs(each["value"] - 1 / 80) < 2 * each["standard_error"] for each in found[2:])  # chance
+        assert said in text
     probes = recorded("tyshchuk2023-trained", measure="linear_probe.top_1")
     assert len(probes) == 4 and all(probe["value"] > 0.98 for probe in probes)
 
@@ -159,10 +171,44 @@ def test_new_classes_by_completion_are_those_recorded():
 
     run = "tyshchuk2023-cifar10"
     value, error = new(run, "Procrustes")
-    assert new(run, "Procrustes, LAPACK")[0] == 0 and f"have {100 * value:.0f} ± {100 * error:.0f}%" in text
+    assert new(run, "Procrustes, LAPACK")[0] == 0
+    of_new = recorded(run, measure="class_generalization.new", **{"at.row": "Procrustes, LAPACK"})
+    assert sorted(each["n"] for each in of_new) == [126, 140] and "(126 on average)" in text
+    assert "0 of 140 images of the other five are right" in claim_of("Procrustes, completed by LAPACK")
+    assert f"have {100 * value:.0f} ± {100 * error:.0f}%" in text
     value, error = new(run, "CLIP")
     assert f"against {100 * value:.0f} ± {100 * error:.0f}% without a map" in text
-    assert new("tyshchuk2023-trained", "Procrustes") == new("tyshchuk2023-trained", "Procrustes, LAPACK")
+    scenes = "tyshchuk2023-trained"
+    assert new(scenes, "Procrustes") == new(scenes, "Procrustes, LAPACK")
+    lost = new(scenes, "CLIP")[0] - new(scenes, "Procrustes, LAPACK")[0]
+    assert abs(lost) < new(scenes, "CLIP")[1]  # on the drawn scenes nothing is lost
+
+
+def test_the_gap_of_matching_and_random_pairs_is_that_recorded(number):
+    text, run = text_of("Fitted on fewer pairs than dimensions"), "tyshchuk2023-joint_distribution_coco500"
+    gaps, printed = [], []
+    maps = {"raw": "", "Procrustes": ",procrustes[text-to-image]", "LSTSQ": ",least_squares[text-to-image]"}
+    for row, step in maps.items():
+        place = {"pipeline": f"normalize{step}", "split": "last part of a random 0.8 split, seed 0"}
+        (matching,), (random,) = (recorded(run, measure=f"{name}_cosine", **place) for name in ("matching", "random"))
+        gaps.append(f"{matching['value'] - random['value']:.3f}")
+        printed.append(f"{number(f'notebook_similarity.{row}.1') - number(f'notebook_similarity.{row}.0'):.2f}")
+    assert "{} raw, {} after Procrustes and {} after least squares".format(*gaps) in text
+    assert "({}, {} and {} in the notebook)".format(*printed) in text
+
+
+def test_unit_rows_of_the_untrained_model_without_biases():
+    rows = recorded("tyshchuk2023-initialization", measure="isotropy_i1[rows]", pipeline="normalize")
+    rows = [row for row in rows if row["model"] == "open_clip:ViT-B-32/fresh" and row["model_options.zero_bias"]]
+    for modality in ("text", "image"):
+        values = [row["value"] for row in rows if row["at.modality"] == modality]
+        assert len(values) == 5 and np.mean(values) == pytest.approx(0.80, abs=0.005)
+    assert "unit rows have 0.80" in claim_of("An untrained CLIP without biases")
+    rows = recorded("tyshchuk2023-initialization", measure="isotropy_i2", pipeline="", **{"at.modality": "image"})
+    i2 = [row["value"] for row in rows if row["model"] == "open_clip:ViT-B-32/fresh" and row["model_options.zero_bias"]]
+    assert len(i2) == 5 and np.mean(i2) == pytest.approx(31.9, abs=0.05)
+    assert "by the definition they have 31.9" in claim_of("Its images have an I2")
+    assert math.sinh(1) < 1.18  # half of e − 1/e: the most that I2 of unit rows can be
 
 
 def mickus2024(start):
@@ -188,6 +234,69 @@ def test_the_bounds_on_glue_are_those_of_table_3():
         largest = max(each.value for each in rows if each.keys[-1] == str(place))
         (bound,) = mickus2024(f"correlations.glue_always_below.{kind}")
         assert bound - 0.001 < largest < bound
+
+
+def test_a_negative_lambda_lowers_the_dimension_and_the_other_steps_are_within_the_error():
+    """Welch's test of means over three seeds, whose standard errors are of seeds only."""
+
+    def p(one, other):
+        sizes = [(mean, error * 3**0.5, 3) for mean, error in (found[one], found[other])]
+        return ttest_ind_from_stats(*sizes[0], *sizes[1], equal_var=False)[1]
+
+    place = {"at.rows": "sentences", "at.training.seed": "all"}
+    rows = recorded("rudman2024-finetune_small", measure="two_nn", **place)
+    assert {row["at.seeds"] for row in rows} == {3}
+    found = {
+        row["at.lambda"]: (row["value"], row["standard_error"])
+        for row in rows
+        if row["dataset"] == "sst2" and row["at.method"] in ("i_star", "none")
+    }
+    assert all(found[low] < found[high] and p(low, high) < 0.05 for low in (-3, -1) for high in (0, 1, 3))
+    text = text_of("On a part of SST-2", "rudman2024")
+    assert f"from 0 to 1 (p = {p(0, 1):.2f}, Welch's test) and from 1 to 3 (p = {p(1, 3):.2f})" in text
+    assert (p(0, 1), p(1, 3)) == pytest.approx((0.23, 0.10), abs=0.005)
+    rte = {row["at.lambda"]: row["value"] for row in rows if row["dataset"] == "rte" and "at.lambda" in row}
+    assert rte[1] < rte[0]  # does not rise throughout
+
+
+def test_what_is_said_of_glue_is_what_is_recorded():
+    said = claim_of("On MRPC, RTE and SST-2", "mickus2024")
+    differences = {}
+    for task in ("mrpc", "rte", "sst2"):
+        (row,) = recorded("mickus2024-glue", measure="classify.pearson", dataset=task)
+        (printed,) = mickus2024(f"table3_glue_correlations.minilm.{task}.0")
+        differences[task] = abs(row["value"] - printed)
+    assert max(differences["mrpc"], differences["rte"]) < 0.001
+    assert differences["sst2"] == pytest.approx(0.0047, abs=5e-5)
+    assert "less than 0.001 on MRPC and RTE, and by 0.0047 on SST-2" in said
+
+
+def test_on_seven_tasks_silhouette_is_closer_to_linear_in_the_logarithm():
+    assert text_of("On seven tasks", "mickus2024")
+    seven = [("glue", task) for task in ("wnli", "rte", "mrpc", "cola", "sst2")]
+    for run, task in (*seven, ("polarity", "polarity"), ("snli", "snli")):
+        (r,) = recorded(f"mickus2024-{run}", measure="classify.pearson", dataset=task)
+        (log,) = recorded(f"mickus2024-{run}", measure="classify.pearson_log", dataset=task)
+        assert log["value"] < r["value"] < 0
+        if task == "wnli":
+            assert log["null_value"] < log["value"]
+
+
+@pytest.mark.parametrize("paper", papers())
+def test_a_decimal_of_a_claim_is_printed_or_asserted_here(paper):
+    """Numbers of ours come from records, in {{ }}, or are asserted above."""
+    values = [each.value for each in published(paper) if each.value is not None]
+    source = " ".join([Path(__file__).read_text(encoding="utf-8"), *(each.text for each in published(paper))])
+    for claim in claims(paper):
+        for number in re.findall(r"\d+\.\d+", re.sub(r"{{.*?}}", "", claim.text, flags=re.DOTALL)):
+            decimals = len(number.partition(".")[2])
+            printed = {f"{abs(value):.{decimals}f}" for value in (*values, claim.bound)}
+            assert number in printed or number in source, (claim.text, number)
+
+
+def test_roots_of_the_ratios_of_table_6(number):
+    roots = [math.sqrt(number(f"table6_language_distance.{pair}.ratio")) for pair in ("fr-en", "ru-en", "de-en")]
+    assert [f"{min(roots):.1f}", f"{max(roots):.1f}"] == ["0.5", "0.6"]
 
 
 SETTINGS = {"rudman2024": {"0.2", "0.8"}}  # ζ

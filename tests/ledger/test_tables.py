@@ -3,9 +3,8 @@ import re
 
 import pytest
 
-from clip_geometry.ledger.comparing import Ours
-from clip_geometry.ledger.entries import Variant, all_entries
-from clip_geometry.ledger.tables import beside, value_text
+from clip_geometry.ledger.entries import all_entries
+from clip_geometry.ledger.tables import beside
 from clip_geometry.report.page import Section, render_report
 
 PROMPT = "low-resolution photo of a {_}"
@@ -54,7 +53,8 @@ def test_updates_seeds_and_rows_come_before_model_and_data():
 
 def test_every_difference_of_a_setup_has_words_and_every_label_is_readable():
     for entry in all_entries():
-        assert set(entry.rule.same) <= set(entry.rule.differs), entry.published.path
+        unlike = set(entry.rule.same) or ({"setup"} if entry.rule.config else set())  # where nothing is named
+        assert unlike <= set(entry.rule.differs), entry.published.path
         assert "_" not in entry.label, entry.label
         assert all(not text.endswith(".") and len(text) < 80 for text in entry.causes), entry.causes
 
@@ -121,9 +121,22 @@ def test_seeds_and_places_are_told():
     assert beside(seeds, ZERO_SHOT)[0].setups == {"A": f"a small untrained CLIP on CIFAR-100 (prompt {PROMPT}), test"}
 
 
-def test_a_standard_deviation_has_its_interval():
-    ours = Ours({}, Variant(label=""), 0.0058, None, (), deviation_of=5)
-    assert value_text(ours) == "0.0058 (0.0035 to 0.0167)"
+def test_a_null_value_has_the_unit_of_its_number():
+    (cells,) = beside([accuracy(0.888, null_value=0.096)], ZERO_SHOT)[0].rows
+    assert cells.ours == "88.80 ± 0.41" and cells.how.endswith("; null 9.60")
+    (cells,) = beside([accuracy(0.888, null_pooled=0.096)], ZERO_SHOT)[0].rows
+    assert cells.how.endswith("; pooled null 9.60")
+
+
+def test_what_the_rows_of_a_data_set_do_not_say_is_in_the_legend():
+    (table,) = beside([accuracy(0.888, dataset="cifar10", data_options={})], ZERO_SHOT)
+    assert 'prompts "a {name}" with the names of LVIS' in table.setups["A"]
+    assert "LVIS" not in table.rows[0].cause
+
+
+def test_none_of_n_has_a_limit():
+    (cells,) = beside([accuracy(0.0, n=140, standard_error=0.0)], ZERO_SHOT)[0].rows
+    assert cells.ours == "0 (95% limit 2.1)"
 
 
 @pytest.mark.parametrize("places", [3, 30])

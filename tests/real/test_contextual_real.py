@@ -103,8 +103,9 @@ def test_layer_0_has_copies(treebank):
 
 def test_dimension_depends_on_the_rows_among_which_neighbors_are(treebank):
     _, rows = treebank
-    sample, every = values(rows, "lid", sample=4000), values(rows, "lid", probes=1000)
-    assert all(1.05 * every[layer] < sample[layer] for layer in LAYERS if layer)
+    for name in ("lid", "lid[cai2021-cosine]"):
+        sample, every = values(rows, name, sample=4000), values(rows, name, probes=1000)
+        assert all(1.05 * every[layer] < sample[layer] for layer in LAYERS if layer), name
 
 
 def test_dimensions_grow_from_layer_to_layer_and_stay_far_below_the_columns(treebank):

@@ -2,25 +2,27 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import combinations, pairwise
+from dataclasses import dataclass, replace
+from itertools import combinations
 
 from clip_geometry.ledger.comparing import ERRORS, Line, Ours, flat, matches
 from clip_geometry.ledger.entries import Claim
-from clip_geometry.ledger.tables import in_words, setup_words, value_text
+from clip_geometry.ledger.tables import in_words, null_text, setup_words, value_text
 from clip_geometry.registry import InputError
 from clip_geometry.report.numbers import fixed
 
 VERDICTS = {
-    "reproduced": "in the paper's own setup, every number of ours rounds to the printed one, to fewer decimals where "
-    "the table says so, or keeps the stated bound beyond two standard errors",
+    "reproduced": "in the paper's own setup, every number of ours rounds to the printed one, or keeps the stated bound "
+    "beyond two standard errors",
     "within error": "in the paper's own setup, every number is within two standard errors of the printed one",
     "agrees elsewhere": "the numbers round to the printed ones, but with another model or other data",
     "same order": "the sign, the order or the bound is the published one, beyond two standard errors; the sizes differ",
-    "undecided": "the sign, the order or the bound is within two standard errors of its opposite, for a standard "
-    "deviation within its 95% interval, or a number that does not round to the printed one has no known error",
-    "not reproduced": "the sign, the order or the bound is another one, or a number in the paper's own setup is off, "
-    "beyond two standard errors",
+    "undecided": "the sign, the order or the bound is within two standard errors of its opposite, a number that does "
+    "not round to the printed one has no known error, or ours is no test, for the reason that stands beside it",
+    "differs elsewhere": "the sign, the order or the bound is another one, beyond two standard errors, but with "
+    "another model or other data",
+    "not reproduced": "in the paper's own setup, the sign, the order, the bound or a number is another one, beyond two "
+    "standard errors",
     "holds": "no number decides it; the named test does, in favor",
     "does not hold": "no number decides it; the named test does, against",
     "not run here": "nothing of ours stands beside it, or a single number with another model or other data, which is "
@@ -64,27 +66,34 @@ def judge(claim: Claim, lines: Mapping[str, Line]) -> Judged:
     if claim.holds is not None:
         return Judged(claim, "", "", "holds" if claim.holds else "does not hold", claim.run)
     named = [_find(claim, name, lines) for name in claim.numbers]
-    first, ours = named[0][0].entry, [each for _, each in named if each is not None]
+    pairs = [(line, each) for line, each in named if each is not None]
+    first, ours = named[0][0].entry, [each for _, each in pairs]
     decimals, published = claim.decimals, [line.entry.published for line, _ in named]
     shown = (p.shown if decimals is None or p.value is None else fixed(p.value, decimals) for p in published)
     printed = ", ".join(dict.fromkeys(shown))
     digits = claim.says not in ("above", "below")  # these are decided by the bound
     if digits and decimals is not None and any(p.value is not None and decimals < p.decimals for p in published):
         printed += f" (to {decimals} decimals)"
-    verdict = _verdict(claim, named)
+    no_test = _no_test(claim, pairs)
+    verdict = "not run here" if len(pairs) < len(named) else _verdict(claim, pairs, no_test)
     if verdict == "not run here":
         needs = first.rule.reason or f"needs {first.rule.needs}"
         return Judged(claim, printed, "", verdict, claim.run or first.command, needs, first.title)
     run = claim.run or str(ours[0].row.get("command") or "") or first.command
-    values, rows = ", ".join(map(value_text, ours)), [flat(each.row) for each in ours]
+    values = ", ".join(value_text(each) + (f" ({null})" if (null := null_text(each)) else "") for each in ours)
+    rows = [flat(each.row) for each in ours]
     setups = list(dict.fromkeys(setup_words(each.row) for each in ours))
     models, data = (list(dict.fromkeys(in_words(field, row) for row in rows)) for field in ("model", "dataset"))
     if len(models) == 1 < len(data):  # what they share first: `all-MiniLM-L6-v2, MRPC and RTE`
         setups = [f"{models[0]}, {', '.join(data[:-1])} and {data[-1]}"]
-    return Judged(claim, printed, f"{values} ({'; '.join(setups)})", verdict, run, table=first.title)
+    why = f". No test: {no_test}" if no_test else ""
+    return Judged(claim, printed, f"{values} ({'; '.join(setups)}){why}", verdict, run, table=first.title)
 
 
 def _find(claim: Claim, name: str, lines: Mapping[str, Line]) -> tuple[Line, Ours | None]:
+    name, _, less = name.partition(" minus ")
+    if less:
+        return _difference(_find(claim, name, lines), _find(claim, less, lines))
     path, _, label = name.partition("@")
     if path not in lines:
         raise InputError(f"claim {claim.text!r} names {path!r}, which was not published")
@@ -100,17 +109,40 @@ def _find(claim: Claim, name: str, lines: Mapping[str, Line]) -> tuple[Line, Our
     return line, next(iter(sorted(found, key=lambda ours: len(ours.unlike))), None)
 
 
-def _verdict(claim: Claim, named: Sequence[tuple[Line, Ours | None]]) -> str:
-    pairs = [(line, ours) for line, ours in named if ours is not None]
-    if len(pairs) < len(named):
-        return "not run here"
+def _difference(one: tuple[Line, Ours | None], other: tuple[Line, Ours | None]) -> tuple[Line, Ours | None]:
+    """The difference of two numbers, printed and ours; errors as if these were independent."""
+    (line, ours), (less, theirs) = one, other
+    printed, subtracted = line.entry.published, less.entry.published
+    if printed.value is None or subtracted.value is None:
+        raise InputError(f"{printed.path} minus {subtracted.path}: words have no difference; expected numbers")
+    text = f"{printed.value - subtracted.value:.{max(printed.decimals, subtracted.decimals)}f}"
+    line = replace(line, entry=replace(line.entry, published=replace(printed, text=text, value=float(text))))
+    if ours is None or theirs is None:
+        return line, None
+    error = None if ours.error is None or theirs.error is None else math.hypot(ours.error, theirs.error)
+    return line, replace(ours, value=ours.value - theirs.value, error=error, null=None, limit=None)
+
+
+def _no_test(claim: Claim, pairs: Sequence[tuple[Line, Ours]]) -> str:
+    """Why ours, of another setup, decides nothing; "" if it may."""
+    if all(ours.comparable for _, ours in pairs):
+        return ""
+    sizes = {ours.row["n"] for line, ours in pairs if line.entry.rule.depends_on_n}
+    if claim.says in ("above", "below") or len(sizes) < 2:
+        return claim.no_test
+    return f"numbers of {' and '.join(f'{n:,}' for n in sorted(sizes))} rows, which depend on how many these are"
+
+
+def _verdict(claim: Claim, pairs: Sequence[tuple[Line, Ours]], no_test: str) -> str:
+    if no_test:
+        return "undecided"
     own = all(ours.comparable for _, ours in pairs)
-    decided = {True: "same order", False: "not reproduced", None: "undecided"}
+    decided = {True: "same order", False: "not reproduced" if own else "differs elsewhere", None: "undecided"}
     if claim.says in ("above", "below"):
         says = _says(claim, pairs)
         return "reproduced" if own and says else decided[says]
-    far = [_far(line, ours, claim.decimals) for line, ours in pairs]
-    if all(line.agrees(ours, claim.decimals) for line, ours in pairs):
+    far = [_far(line, ours) for line, ours in pairs]
+    if all(line.agrees(ours) for line, ours in pairs):
         return "reproduced" if own else "agrees elsewhere"
     if own and all(each is False for each in far):
         return "within error"
@@ -121,9 +153,9 @@ def _verdict(claim: Claim, named: Sequence[tuple[Line, Ours | None]]) -> str:
     return "not reproduced" if any(far) else "undecided"
 
 
-def _far(line: Line, ours: Ours, decimals: int | None) -> bool | None:
+def _far(line: Line, ours: Ours) -> bool | None:
     """Whether ours does not round to the printed number and is beyond its error; None where this is not known."""
-    if line.agrees(ours, decimals):
+    if line.agrees(ours):
         return False
     published, interval = line.entry.published.value, ours.interval
     return None if published is None or interval is None else not interval[0] <= published <= interval[1]
@@ -138,8 +170,6 @@ def _says(claim: Claim, pairs: Sequence[tuple[Line, Ours]]) -> bool | None:
         return False if -wanted in sides else True if all(side == wanted for side in sides) else None
     if claim.says == "order":
         order = _published_order(claim, [line.entry.published.value for line, _ in pairs])
-    elif claim.says == "rises":
-        order = list(pairwise(range(len(ours))))
     else:  # the first against each of the others
         order = [(0, k) if claim.says == "first lowest" else (k, 0) for k in range(1, len(ours))]
     steps = [_step(ours[a], ours[b]) for a, b in order]
@@ -166,6 +196,6 @@ def _published_order(claim: Claim, published: Sequence[float | None]) -> list[tu
     """Places (smaller, larger) of all printed numbers that differ. Raises InputError where words were printed."""
     known = [value for value in published if value is not None]
     if len(known) < len(published):
-        raise InputError(f"claim {claim.text!r} says 'order' of words; expected numbers, or says 'rises'")
+        raise InputError(f"claim {claim.text!r} says 'order' of words, which have none; expected numbers")
     pairs = [(a, b) for a, b in combinations(range(len(known)), 2) if known[a] != known[b]]
     return [(a, b) if known[a] < known[b] else (b, a) for a, b in pairs]

@@ -6,7 +6,6 @@ pipeline is written as on the command line, "" for raw rows.
 """
 
 import json
-import math
 import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,10 +28,11 @@ class Ours:
         row: The result row; the first one where `seeds` > 1 rows were averaged.
         variant: The variant of the published number.
         value: Its value.
-        error: Its standard error; the standard deviation over seeds where `seeds` > 1. None where it is not known.
-        unlike: The fields that differ from the paper's setup.
+        error: Its standard error; the standard deviation over seeds where `seeds` > 1. None where it is 0 or not known.
+        unlike: The fields that differ from the paper's setup; `setup` where the source does not name its own.
         seeds: How many rows were averaged.
-        deviation_of: For a standard deviation, of how many values it is.
+        null: Its null value.
+        limit: For a share of 0 or 1, whose estimated error is 0: its one-sided 95% limit, at two of `error`.
     """
 
     row: Row
@@ -41,18 +41,12 @@ class Ours:
     error: float | None
     unlike: tuple[str, ...]
     seeds: int = 1
-    deviation_of: int | None = None
+    null: float | None = None
+    limit: float | None = None
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Two standard errors to either side, for a standard deviation the 95% interval by chi-square; None where the
-        error is not known."""
-        if self.deviation_of is not None:
-            from scipy.stats import chi2
-
-            freedom = self.deviation_of - 1
-            low, high = (self.value * math.sqrt(freedom / quantile) for quantile in chi2.ppf((0.975, 0.025), freedom))
-            return low, high
+        """Two standard errors to either side; None where the error is not known."""
         return None if self.error is None else (self.value - ERRORS * self.error, self.value + ERRORS * self.error)
 
     @property
@@ -78,11 +72,10 @@ class Line:
         value = self.entry.published.value
         return None if value is None else ours.value - value
 
-    def agrees(self, ours: Ours, decimals: int | None = None) -> bool:
-        """Whether both are equal when rounded to the decimals that were printed, or to `decimals`."""
+    def agrees(self, ours: Ours) -> bool:
+        """Whether both are equal when rounded to the decimals that were printed."""
         printed = self.entry.published
-        decimals = printed.decimals if decimals is None else decimals
-        return printed.value is not None and round(ours.value, decimals) == round(printed.value, decimals)
+        return printed.value is not None and round(ours.value, printed.decimals) == printed.value
 
 
 def compare(rows: Iterable[Row], run: str, among: Sequence[Entry] | None = None) -> list[Line]:
@@ -120,13 +113,29 @@ def _ours(entry: Entry, valued: Sequence[tuple[Row, Mapping[str, Any]]]) -> tupl
                 over_seeds.setdefault(_key(rest), {})[_key(seeds)] = (row, fields)
         for group in over_seeds.values():
             row, fields = next(iter(group.values()))
-            unlike = tuple(key for key, wanted in entry.rule.same.items() if not fits(fields.get(key), wanted))
-            values = [float(each["value"]) for each, _ in group.values()]
-            error = statistics.stdev(values) if len(values) > 1 else row.get("standard_error")
-            scaled = None if error is None else entry.factor * float(error)
-            mean, deviation_of = entry.factor * statistics.fmean(values), row["n"] if entry.rule.deviation else None
-            found.append(Ours(row, variant, mean, scaled, unlike, len(values), deviation_of))
+            same = entry.rule.same
+            unlike = tuple(key for key, wanted in same.items() if not fits(fields.get(key), wanted))
+            values = [entry.factor * float(each["value"]) for each, _ in group.values()]
+            value = statistics.fmean(values)
+            error = statistics.stdev(values) if len(values) > 1 else _scaled(entry, row.get("standard_error"))
+            share = error == 0 and entry.rule.unit == "percent"
+            limit = _limit(value, row["n"]) if share else None
+            if limit is not None:
+                error = abs(limit - value) / ERRORS
+            null = row.get("null_pooled") if row.get("null_value") is None else row["null_value"]
+            unlike = unlike if same else ("setup",)
+            found.append(Ours(row, variant, value, error or None, unlike, len(values), _scaled(entry, null), limit))
     return tuple(found)
+
+
+def _scaled(entry: Entry, value: float | None) -> float | None:
+    return None if value is None else entry.factor * float(value)
+
+
+def _limit(percent: float, n: int) -> float | None:
+    """The one-sided 95% limit of a percentage of n, if it is 0 or 100: what gives none of n with a chance of 5%."""
+    most = 100 * (1 - 0.05 ** (1 / n))
+    return most if percent == 0 else 100 - most if percent == 100 else None
 
 
 def _key(fields: Mapping[str, Any]) -> str:

@@ -42,14 +42,16 @@ class Rule(Config):
         config: configs/<this>.yaml computes ours (several are possible); its run is named with "-" for "/".
         reason: Why nothing here computes it, one sentence.
         where: Selectors of result rows, see `comparing`.
-        same: Selectors that a row with the paper's own model and data fulfills; any other row is a proxy.
-        differs: What to say where a row does not fulfill one of `same`; {} stands for our value.
+        same: Selectors that a row with the paper's own model and data fulfills; any other row is a proxy. Without any
+            the source does not name its setup, and every row is a proxy.
+        differs: What to say where a row does not fulfill one of `same`, or of the `setup` that is not named; {} stands
+            for our value.
         cause: Why ours differs, in a few words: it stands beside the number.
         note: The long explanation, below the table.
         needs: What the paper's own setup needs.
         arguments: Arguments of `clip-geometry run` for the paper's own setup, null if nothing here can run it.
         unit: The printed unit.
-        deviation: The number is a standard deviation of the `n` values of the row.
+        depends_on_n: The number depends on the number of rows, so that numbers of other `n` have no order.
         variants: Several rows of ours beside the number.
     """
 
@@ -65,7 +67,7 @@ class Rule(Config):
     needs: str = ""
     arguments: str | None = ""
     unit: Literal["", "percent"] | None = None
-    deviation: bool = False
+    depends_on_n: bool = False
     variants: tuple[Variant, ...] = ()
 
 
@@ -108,14 +110,15 @@ class Claim(Config):
     """A claim of a paper, which the numbers that it names decide (`claims.judge`), or a test.
 
     Args:
-        text: The claim, one sentence.
+        text: The claim, one sentence, and how far ours tests it. Numbers of ours are written as in a finding.
         numbers: Paths of published numbers, `SECTION.LABEL.…`, each with the label of a variant after "@" where ours
-            has several.
+            has several. "PATH minus PATH" is the difference of two numbers.
         where: Selects the setup of ours that is compared, as in `Rule`; all numbers are of the same setup.
         says: The claim beyond the sizes: the numbers are in the published order, only the first is compared with each
-            of the others, they rise, or they are all above or below a bound.
+            of the others, or they are all above or below a bound.
         bound: That of `above` and `below`.
-        decimals: Compare at this precision instead of the printed one; the page says so.
+        no_test: Why ours decides nothing without the paper's own setup, such as a choice of ours that decides the sign.
+        decimals: Show the printed numbers to this precision. The verdict is of all that were printed.
         holds: For a claim that is no number: whether the test named in `run` shows it or refutes it.
         run: The command or test, if not that of the rows.
     """
@@ -123,8 +126,9 @@ class Claim(Config):
     text: str
     numbers: tuple[str, ...] = ()
     where: Where = Field(default_factory=dict)
-    says: Literal["", "order", "first lowest", "first highest", "rises", "above", "below"] = ""
+    says: Literal["", "order", "first lowest", "first highest", "above", "below"] = ""
     bound: float = 0.0
+    no_test: str = ""
     decimals: int | None = None
     holds: bool | None = None
     run: str = ""

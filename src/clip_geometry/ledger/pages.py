@@ -51,7 +51,10 @@ def paper_pages(
         own = sum(line.comparable for line in lines)
         others = sum(bool(line.ours) for line in lines) - own
         reasons = sum(bool(line.entry.rule.reason) for line in lines)
-        judged = [judge(claim, by_path) for claim in claims(paper.name)]
+        judged = [
+            judge(claim.model_copy(update={"text": filled(claim.text, ours=ours)}), by_path)
+            for claim in claims(paper.name)
+        ]
         counted = Counter(each.verdict for each in judged)
         about.append(
             {

@@ -8,7 +8,7 @@ from pathlib import Path
 from clip_geometry.config import read_yaml
 from clip_geometry.ledger.comparing import Line, Ours, compare, fits, flat
 from clip_geometry.ledger.entries import Rule
-from clip_geometry.report.numbers import MISSING, fixed, plus_minus
+from clip_geometry.report.numbers import MISSING, fixed, plus_minus, to_error
 from clip_geometry.report.origin import option_words, pipeline_words, with_options
 from clip_geometry.results import ORIGIN, Row
 
@@ -94,13 +94,19 @@ def beside(rows: Sequence[Row], run: str) -> list[Table]:
 
 
 def value_text(ours: Ours) -> str:
-    """A value of ours with its error, a standard deviation with its interval; counts as they are."""
-    if ours.deviation_of is not None and ours.interval is not None:
-        value = plus_minus(ours.value, None)
-        low, high = (fixed(end, len(value.partition(".")[2])) for end in ours.interval)
-        return f"{value} ({low} to {high})"
+    """A value of ours with its error, a share of 0 or 1 with its limit; counts as they are."""
+    if ours.limit is not None:
+        return f"{ours.value:.0f} (95% limit {fixed(ours.limit, 1)})"
     counted = ours.error is None and float(ours.value).is_integer() and abs(ours.value) >= 10
     return f"{ours.value:.0f}" if counted else plus_minus(ours.value, ours.error)
+
+
+def null_text(ours: Ours) -> str:
+    """`null 8.8`, to the decimals of the value; "" without one."""
+    if ours.null is None:
+        return ""
+    pooled = "" if ours.row.get("null_value") is not None else "pooled "
+    return f"{pooled}null {to_error(ours.null, ours.error, ours.value)}"
 
 
 def setup_words(row: Row) -> str:
@@ -211,12 +217,14 @@ def _how(line: Line, ours: Ours, above: Ours | None, asides: Sequence[Ours]) -> 
     # the step in brackets says which modalities it was fitted on
     fitted = f"fitted on {str(row['fitted_on']).rpartition(':')[0] or row['fitted_on']}" if row.get("fitted_on") else ""
     seeds = f"mean ± standard deviation of {ours.seeds} seeds" if ours.seeds > 1 else ""
-    null = f"null {fixed(row['null_value'], 3)}" if row.get("null_value") is not None else ""
     # raw rows are named where a number may be of others
     steps = (
         pipeline_words(row.get("pipeline") or ()) if row.get("pipeline") or "pipeline" in line.entry.rule.where else ""
     )
-    return "; ".join(filter(None, (ours.variant.label, steps, fitted, option_words(rest), seeds, null))) + others
+    return (
+        "; ".join(filter(None, (ours.variant.label, steps, fitted, option_words(rest), seeds, null_text(ours))))
+        + others
+    )
 
 
 def _setup(ours: Ours) -> str:
@@ -227,7 +235,8 @@ def _setup(ours: Ours) -> str:
     model = with_options(in_words("model", fields), options) if row.get("model") else ""  # drawn clouds have none
     data = with_options(in_words("dataset", fields) if row.get("dataset") else "data that are not named",
                         row.get("data_options"))  # fmt: skip
-    where = ", ".join(filter(None, (" on ".join(filter(None, (model, data))), row.get("split"))))
+    about = in_words("about", {"about": row.get("dataset")}) if row.get("dataset") in _names()["about"] else ""
+    where = ", ".join(filter(None, (" on ".join(filter(None, (model, data))), row.get("split"), about)))
     command = f"`{row['command']}`" if row.get("command") else ""
     when = ", ".join(filter(None, (row.get("date"), row.get("version") and f"clip-geometry {row['version']}")))
     return "; ".join(filter(None, (where, command, when)))
