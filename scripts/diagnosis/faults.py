@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from planting import APART, FAULTS, IN_STORES, Folder, Rows, Source, can_have, unit
+from scipy.stats import binomtest
 
 import clip_geometry as cg
 from clip_geometry.diagnosis.checks import NAMES, Context, checks, run_checks
@@ -433,10 +434,8 @@ def _share(count: int, n: int) -> str:
     """12 of 13 (92.3%, 95% interval 66.7 to 98.6%), by Wilson."""
     if not n:
         return "–"
-    p, z = count / n, 1.96
-    middle, half = p + z * z / (2 * n), z * (p * (1 - p) / n + z * z / (4 * n * n)) ** 0.5
-    low, high = ((middle + sign * half) / (1 + z * z / n) for sign in (-1, 1))
-    return f"{count} of {n} ({100 * p:.1f}%, {100 * low:.1f} to {100 * high:.1f}%)"
+    low, high = binomtest(count, n).proportion_ci(method="wilson")
+    return f"{count} of {n} ({100 * count / n:.1f}%, {100 * low:.1f} to {100 * high:.1f}%)"
 
 
 if __name__ == "__main__":

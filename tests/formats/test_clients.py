@@ -371,7 +371,7 @@ def test_a_shipped_index_is_read_back(tmp_path, name, indices):
     assert set(found) == {"image", "text"}
     for modality, side in found.items():
         expected = repair.item_rows(modality, sets[modality].vectors.astype(np.float64)).astype(np.float32)
-        assert_same_bits(np.asarray(side.vectors), expected)
+        assert_same_bits(np.asarray(side.vectors), expected[:, expected.any(0)])  # columns of zeros are left out
         assert side.item_id.tolist() == ids
 
 
