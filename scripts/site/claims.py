@@ -217,7 +217,8 @@ def of(key: str) -> str:
 
 def page() -> str:
     together = holm(judged())
-    two_sided = correlation.holm(np.array([min(1.0, 2 * min(each.p.values())) for each in judged()]))
+    adjusted = correlation.holm(np.array([min(1.0, 2 * min(each.p.values())) for each in judged()]))
+    two_sided = {each.claim.name for each, p in zip(judged(), adjusted, strict=True) if p < correlation.LEVEL}
     numbers = SimpleNamespace(
         trainings=recorded(),
         grid=in_grid(recorded()),
@@ -234,11 +235,8 @@ def page() -> str:
         centering=centering(),
         settings=len(settings()),
         together=together,
-        lost=[
-            each.claim
-            for each, p in zip(judged(), two_sided, strict=True)
-            if each.claim.name in together and p >= correlation.LEVEL
-        ],
+        two_sided=two_sided,
+        lost=[each.claim for each in judged() if each.claim.name in together and each.claim.name not in two_sided],
         swapped=rises("noise", 0.3, 0.0),
         ranked=ranked(),
         gaps=GAPS,

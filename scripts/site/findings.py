@@ -152,14 +152,18 @@ KINDS = {"definition": "", "signs": "[canonical]", "rows": "[rows]", "random": "
 
 
 def isotropy_numbers() -> Numbers:
-    def of(measure: str, kind: str, modality: str) -> Number:
+    def of(measure: str, kind: str, modality: str, pipeline: str = "normalize") -> Number:
         return number("reproduction", "tyshchuk2023-isotropy_coco500", measure=f"isotropy_{measure}{KINDS[kind]}",
-                      at__modality=modality, pipeline="normalize")  # fmt: skip
+                      at__modality=modality, pipeline=pipeline)  # fmt: skip
 
     kinds = {"i1": ("definition", "signs", "rows", "random"), "i2": ("definition", "signs", "rows", "random", "mean")}
     ours = {m: {k: {s: of(m, k, s) for s in COLORS} for k in kinds[m]} for m in kinds}
     theirs = {m: {s: printed(f"table1_isotropy.CLIP.{m}_{s}") for s in COLORS} for m in kinds}
-    return Numbers(ours=ours, theirs=theirs)
+    centered = {
+        m: {k: {s: of(m, k, s, "normalize,center,normalize") for s in COLORS} for k in ("definition", "rows")}
+        for m in kinds
+    }
+    return Numbers(ours=ours, theirs=theirs, centered=centered)
 
 
 @styled
@@ -647,12 +651,14 @@ def dimension_numbers() -> Numbers:
     def of(run: str, measure: str, **where: Any) -> Number:
         return number("reproduction", run, measure=measure, **where)
 
-    contextual, known = {"data_options__window": 512}, known_dimensions()
+    def both(run: str, **where: Any) -> dict[str, Number]:
+        return {"published": of(run, "lid[cai2021-cosine]", **where), "standard": of(run, "lid[cosine]", **where)}
+
+    known = known_dimensions()
     return Numbers(
-        words={name: of("cai2021-static", measure) for name, measure in
-               (("published", "lid[cai2021-cosine]"), ("standard", "lid[cosine]"))},
-        layers={name: of("cai2021-contextual", measure, **contextual) for name, measure in
-                (("published", "lid[cai2021-cosine]"), ("standard", "lid[cosine]"))},
+        static=both("cai2021-static"),
+        words=both("cai2021-contextual", data_options__window=None),  # the whole words of sentences
+        windows=both("cai2021-contextual", data_options__window=512),
         known=known,
         low=[k for k, each in known.items() if each["standard"].value + 2 * (each["standard"].error or 0) < k],
     )  # fmt: skip
@@ -681,11 +687,12 @@ def dimension_figure(numbers: Numbers) -> Figure:
         curve(
             left, dims, [numbers.known[k][name] for k in dims], color=color, marker=marker, label=f"{name} convention"
         )
-        dots(right, [numbers.layers[name], numbers.words[name]], [0, 1], fmt=marker, color=color)
+        shown = [numbers.static[name], numbers.words[name], numbers.windows[name]]
+        dots(right, shown, range(3), fmt=marker, color=color)
     left.plot([2, 16], [2, 16], color=NEUTRAL, linestyle=DOTTED, label="true")
     left.set(xlabel="true dimension of a Gaussian", ylabel="estimate", xlim=(0, 17), ylim=(0, 17),
              yticks=(0, 5, 10, 15))  # fmt: skip
-    named(right, ["MiniLM, words\nin context", "word2vec,\n1,000 words"])
+    named(right, ["word2vec,\n1,000 words", "MiniLM, words\nin context", "MiniLM, sub-words\nin windows"])
     right.set(xlim=(0, 23), xlabel="estimate")
     figure.legend(*left.get_legend_handles_labels(), loc="outside upper left", ncols=3)
     return figure

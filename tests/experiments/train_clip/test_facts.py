@@ -76,8 +76,8 @@ def test_the_gap_shrinks_under_every_loss(rows, arm):
 
 
 def test_of_the_gap_least_is_left_at_the_highest_temperature(rows):
-    """Liang et al. 2022: the temperature tells how far apart the modalities stay. So it is with ClipLoss alone; over
-    all objectives the gap does not follow the temperature; SigLIP had a smaller learning rate."""
+    """Liang et al. 2022: the temperature tells how far apart the modalities stay. So it is with ClipLoss alone;
+    SigLIP, which had a smaller learning rate, leaves a larger gap than its temperature suggests."""
     arms = ("clip", "istar", "cosreg", "siglip", "fixed_temperature")
     temperature, gap = (
         [only(rows, name, arm=arm)["value"] for arm in arms] for name in ("train_clip.temperature", "modality_gap")
