@@ -173,3 +173,15 @@ def test_labels_of_every_kind_of_damage(tmp_path, name, content, message):
         return
     with pytest.raises(InputError, match=message):
         read_labels(tmp_path / name)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "header", ["_" * 60_000 + "x,b", ",".join(f"image_{k}" for k in range(16_000))], ids=["underscores", "columns"]
+)
+def test_a_header_of_any_length_is_read_in_linear_time(tmp_path, header):
+    """A regular expression took minutes for the first, and looking columns up by name for the second."""
+    line = ",".join("0.5" for _ in header.split(","))
+    (tmp_path / "x.csv").write_text(f"{header}\n{line}\n{line}\n")
+    (side,) = read_any(tmp_path / "x.csv").values()
+    assert side.vectors.shape == (2, len(header.split(",")))
