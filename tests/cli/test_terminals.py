@@ -196,3 +196,9 @@ def test_home_is_put_in_everywhere(cli, sets, tmp_path, monkeypatch):
     with pytest.raises(InputError, match="is a pipe, a socket or a disk"):
         os.mkfifo(tmp_path / "fifo")
         claimed(tmp_path / "fifo").__enter__()
+
+
+def test_the_name_of_a_column_is_not_obeyed(capsys):
+    """It comes from the file where --by groups by a column."""
+    print_table(console(), [ESCAPES, ">value"], [["a", "1"]])
+    assert "\x1b" not in capsys.readouterr().out

@@ -336,3 +336,14 @@ def test_every_format_says_what_it_holds():
     assert len(suffixes) == len(set(suffixes))
     for each in formats.values():
         assert each.holds and each.title and (each.suffixes or each.recognizes)
+
+
+def test_a_class_of_thousands_of_digits_stays_text(tmp_path):
+    """`int` refuses more than 4,300 digits with a traceback."""
+    import webdataset
+
+    with webdataset.TarWriter(str(tmp_path / "x.tar")) as shard:
+        for k in range(3):
+            shard.write({"__key__": str(k), "npy": IMAGE[k], "cls": "9" * 6000})
+    (side,) = read_any(tmp_path / "x.tar").values()
+    assert side.labels.tolist() == ["9" * 6000] * 3

@@ -35,10 +35,10 @@ def _rows(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
         faiss.set_deserialization_loop_limit(limits[1])
 
 
-def _rows_of(faiss: Any, index: Any, path: Path) -> tuple[np.ndarray, np.ndarray | None]:
-    ids = None
-    if isinstance(index, faiss.IndexIDMap):  # IndexIDMap2 is one, too
-        ids, index = faiss.vector_to_array(index.id_map), faiss.downcast_index(index.index)
+def _rows_of(faiss: Any, outer: Any, path: Path) -> tuple[np.ndarray, np.ndarray | None]:
+    index, ids = outer, None
+    if isinstance(outer, faiss.IndexIDMap):  # IndexIDMap2 is one, too; it owns the index inside, and has to live on
+        index, ids = faiss.downcast_index(outer.index), faiss.vector_to_array(outer.id_map)
     if isinstance(index, faiss.IndexIVFFlat):
         inverted = faiss.downcast_InvertedLists(index.invlists)
         if not isinstance(inverted, faiss.ArrayInvertedLists) or inverted.code_size != 4 * index.d:
@@ -53,7 +53,7 @@ def _rows_of(faiss: Any, index: Any, path: Path) -> tuple[np.ndarray, np.ndarray
                 "give the rows that it was built from, or a flat, IVF-flat or HNSW-flat index of them"
             )
         rows, own = faiss.vector_to_array(flat.codes).view(np.float32).reshape(-1, flat.d), None
-    if len(rows) != index.ntotal or (ids is not None and len(ids) != len(rows)):
+    if len(rows) != outer.ntotal or (ids is not None and len(ids) != len(rows)):
         raise damaged(path, "FAISS", f"{len(rows)} rows of {index.ntotal}")
     if own is not None and ids is None:
         order = np.argsort(own, kind="stable")

@@ -113,8 +113,8 @@ def _stored(array: Any, name: str, version: int, codecs: list[str], path: Path) 
         return None
     if "sharding_indexed" in codecs or codecs.count("blosc") > 1:
         raise InputError(
-            f"{source} is sharded or packed twice with Blosc, where a file that was cut short goes unnoticed; write the "
-            "array with chunks and one codec"
+            f"{source} is sharded or packed twice with Blosc, where a file that was cut short goes unnoticed; "
+            "write the array with chunks and one codec"
         )
     size = math.prod(array.chunks) * array.dtype.itemsize
     require_memory(size, f"a chunk of {source}")
