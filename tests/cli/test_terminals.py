@@ -140,8 +140,20 @@ def test_a_command_that_fails_leaves_no_empty_file(tmp_path, refused, sets, ther
     refused("measure", sets[0], "--json", path, "--measures", "silhouette")
     assert path.exists() == there
     with pytest.raises(KeyboardInterrupt), claimed(path):
+        assert path.exists() == there
         raise KeyboardInterrupt
-    assert path.exists() == there
+    assert [each.name for each in tmp_path.iterdir() if "rows" in each.name] == (["rows.jsonl"] if there else [])
+
+
+def test_a_killed_process_leaves_nothing_under_the_final_name(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    code = "import os, sys; from pathlib import Path; from clip_geometry.files import claimed\n"
+    code += "with claimed(Path(sys.argv[1])): os.kill(os.getpid(), 9)"
+    assert subprocess.run([sys.executable, "-c", code, str(path)]).returncode == -9
+    assert not path.exists()
+    with claimed(path):
+        pass
+    assert list(tmp_path.iterdir()) == []
 
 
 # --- paths that are none
