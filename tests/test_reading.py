@@ -235,3 +235,10 @@ def test_tensors_keep_their_types(tmp_path):
     save_file({"a": ROWS}, tmp_path / "x", {"key": "value"})
     metadata, tensors = reading.read_safetensors(tmp_path / "x", framework="pt")
     assert metadata == {"key": "value"} and tensors["a"].dtype == torch.float32
+
+
+def test_a_number_that_no_float_holds_is_no_readable_json():
+    assert reading.parse_json('{"value": 1' + "0" * 299 + "}", "x")["value"] == 10**299
+    with pytest.raises(InputError, match="a number of 401 digits"):
+        reading.parse_json('{"value": 1' + "0" * 400 + "}", "x")
+    assert reading.parse_json('{"id": "' + "1" * 400 + '"}', "x")["id"] == "1" * 400

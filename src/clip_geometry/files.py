@@ -238,6 +238,8 @@ def require_new_file(path: Path) -> Path:
         if not stat.S_ISREG(found.st_mode):  # opening a pipe would wait for a reader
             raise InputError(f"{shown(path)} is a pipe, a socket or a disk; the name of a new file was expected")
         if found.st_size:
+            with suppress(OSError):  # of a process that was killed after it had written the file
+                remove_temporaries(path.resolve().parent, path.name)
             raise InputError(f"{shown(path)} exists; choose another name or remove it first")
     if is_device(path):
         return path
@@ -266,7 +268,8 @@ def is_device(path: Path) -> bool:
 def claimed(path: Path) -> Iterator[Path]:
     """`require_new_file`, reserved for this process until the block ends; a second process is refused.
 
-    Meanwhile an empty, locked file stands there. It is removed if nothing has replaced it.
+    The reservation is a locked file beside it, .NAME.claim.tmp, so that nothing stands under the final name before the
+    file is complete. A killed process leaves it without a lock, and the next one takes it over.
     """
     import fcntl
 
@@ -274,24 +277,29 @@ def claimed(path: Path) -> Iterator[Path]:
     if is_device(path):
         yield path
         return
-    there = path.exists()
-    with path.open("ab") as claim:
-        try:
-            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(f"another process writes {shown(path)}; choose another name") from None
-        except OSError:  # a file system without locks
-            pass
-        mine = os.fstat(claim.fileno())
-        if mine.st_size or not mine.st_nlink:
-            raise InputError(f"{shown(path)} exists; choose another name or remove it first")
-        real = path.resolve()  # a link is followed
-        try:
-            yield path
-        finally:
+    real = path.resolve()  # a link is followed
+    claim, file = real.with_name(f".{real.name}.claim.tmp"), None
+    try:
+        with naming(path):
+            while file is None:
+                file = claim.open("ab")
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    file.close()
+                    raise InputError(f"another process writes {shown(path)}; choose another name") from None
+                except OSError:  # a file system without locks
+                    break
+                if not os.fstat(file.fileno()).st_nlink:  # another process removed it before it was locked
+                    file.close()
+                    file = None
+        require_new_file(path)  # whoever held it before may have written it
+        yield path
+    finally:
+        if file is not None and not file.closed:
             with suppress(OSError):
-                if not there and os.path.samestat(real.stat(), mine):
-                    real.unlink()
+                claim.unlink()
+            file.close()
 
 
 def require_folders_above(path: Path) -> None:

@@ -135,6 +135,12 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
+def _whole(digits: str) -> int:
+    if len(digits) > 300:
+        raise ValueError(f"a number of {len(digits)} digits")  # no float holds it
+    return int(digits)
+
+
 @_uncollected()
 def parse_json(text: str | bytes, source: str, schema: Any = None, hint: str = ": copy or write it again") -> Any:
     """Parses JSON and checks the value against `schema`.
@@ -155,7 +161,8 @@ def parse_json(text: str | bytes, source: str, schema: Any = None, hint: str = "
 
     try:
         text = text if isinstance(text, str) else text.decode()
-        values = json.loads(text, parse_constant=refuse)
+        long = re.search(r"[0-9]{301}", text) is not None  # the check of every integer makes reading five times slower
+        values = json.loads(text, parse_constant=refuse, parse_int=_whole if long else None)
         if "\\ud" in text.lower():  # half a character, which no file can hold
             json.dumps(values, ensure_ascii=False).encode()
     except RecursionError:
@@ -235,6 +242,23 @@ def _values_in(node: yaml.Node, known: dict[int, float]) -> float:
     return known[id(node)]
 
 
+# Numbers of YAML 1.2, at most 300 digits long. YAML 1.1 also has numbers in base 60, such as 1:30, which take minutes
+# to read where they are long, and takes 1e-3 for a text
+_PlainLoader.yaml_implicit_resolvers = {
+    letter: [(tag, pattern) for tag, pattern in resolvers if tag.rpartition(":")[2] not in ("int", "float")]
+    for letter, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_PlainLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:int", re.compile(r"^([-+]?(0|[1-9][0-9_]{0,299})|0x[0-9a-fA-F]{1,200})$"), [*"-+0123456789"]
+)
+_PlainLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(
+        r"^([-+]?(\.[0-9]{1,300}|[0-9]{1,300}\.[0-9]{0,300}|[0-9]{1,300}(?=[eE]))([eE][-+]?[0-9]{1,5})?"
+        r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$"
+    ),
+    [*"-+.0123456789"],
+)
 _PlainLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _PlainLoader.unique_mapping)
 
 
@@ -292,6 +316,8 @@ def npy_header(file: Any, source: Any, size: int) -> tuple[tuple[int, ...], np.d
         shape, _, dtype = read(file, max_header_size=_HEADER)
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError, TokenError) as error:
         raise damaged(Path(str(source)), ".npy", error) from None
+    if not all(type(length) is int for length in shape):
+        raise damaged(Path(str(source)), ".npy", f"its header declares the shape {shown(shape)}")
     if dtype.hasobject:
         raise InputError(
             f"{name} holds pickled Python objects, which are not loaded because they can run code: "

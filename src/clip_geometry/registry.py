@@ -92,6 +92,14 @@ def unknown(kind: str, name: object, known: Iterable[str], listed_by: str) -> In
     return InputError(f"unknown {kind} {shown(name)}{did_you_mean(str(name), known, listed_by=listed_by)}")
 
 
+def library(module: str, package: str, what: str) -> Any:
+    """Import an optional library that `what` needs; raise InputError that names its package if it is not installed."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError:
+        raise InputError(f"{what} needs {package}, which is not installed: pip install {package}") from None
+
+
 class Registry(Mapping[str, T], Generic[T]):
     """A mapping of names to members of one kind, each registered once. Unknown names raise InputError.
 

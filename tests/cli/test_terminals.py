@@ -140,8 +140,20 @@ def test_a_command_that_fails_leaves_no_empty_file(tmp_path, refused, sets, ther
     refused("measure", sets[0], "--json", path, "--measures", "silhouette")
     assert path.exists() == there
     with pytest.raises(KeyboardInterrupt), claimed(path):
+        assert path.exists() == there
         raise KeyboardInterrupt
-    assert path.exists() == there
+    assert [each.name for each in tmp_path.iterdir() if "rows" in each.name] == (["rows.jsonl"] if there else [])
+
+
+def test_a_killed_process_leaves_nothing_under_the_final_name(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    code = "import os, sys; from pathlib import Path; from clip_geometry.files import claimed\n"
+    code += "with claimed(Path(sys.argv[1])): os.kill(os.getpid(), 9)"
+    assert subprocess.run([sys.executable, "-c", code, str(path)]).returncode == -9
+    assert not path.exists()
+    with claimed(path):
+        pass
+    assert list(tmp_path.iterdir()) == []
 
 
 # --- paths that are none
@@ -196,3 +208,9 @@ def test_home_is_put_in_everywhere(cli, sets, tmp_path, monkeypatch):
     with pytest.raises(InputError, match="is a pipe, a socket or a disk"):
         os.mkfifo(tmp_path / "fifo")
         claimed(tmp_path / "fifo").__enter__()
+
+
+def test_the_name_of_a_column_is_not_obeyed(capsys):
+    """It comes from the file where --by groups by a column."""
+    print_table(console(), [ESCAPES, ">value"], [["a", "1"]])
+    assert "\x1b" not in capsys.readouterr().out

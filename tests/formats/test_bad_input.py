@@ -1,5 +1,7 @@
 """Bad input: one clear sentence each."""
 
+import json
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -173,3 +175,42 @@ def test_labels_of_every_kind_of_damage(tmp_path, name, content, message):
         return
     with pytest.raises(InputError, match=message):
         read_labels(tmp_path / name)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "header", ["_" * 60_000 + "x,b", ",".join(f"image_{k}" for k in range(16_000))], ids=["underscores", "columns"]
+)
+def test_a_header_of_any_length_is_read_in_linear_time(tmp_path, header):
+    """A regular expression took minutes for the first, and looking columns up by name for the second."""
+    line = ",".join("0.5" for _ in header.split(","))
+    (tmp_path / "x.csv").write_text(f"{header}\n{line}\n{line}\n")
+    (side,) = read_any(tmp_path / "x.csv").values()
+    assert side.vectors.shape == (2, len(header.split(",")))
+
+
+def test_an_archive_without_arrays_is_one_sentence(tmp_path):
+    np.savez(tmp_path / "x.npz")
+    with pytest.raises(InputError, match="holds no array of rows"):
+        read_any(tmp_path / "x.npz")
+
+
+def test_a_header_with_a_truth_value_for_a_length_is_one_sentence(tmp_path):
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (True, 3), }".ljust(117) + b"\n"
+    (tmp_path / "x.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(12))
+    with pytest.raises(InputError, match=r"declares the shape \(True, 3\)"):
+        read_any(tmp_path / "x.npy")
+
+
+@pytest.mark.parametrize("key", ["maps", "model_options", "data_options", "encoder"])
+@pytest.mark.parametrize("value", [3, "x", [1], [[1]]])
+def test_an_origin_of_the_wrong_type_is_one_sentence(tmp_path, key, value):
+    """Each of these ended in a traceback when the rows were measured."""
+    np.save(tmp_path / "image.npy", cloud())
+    (tmp_path / "image.npy.json").write_text(json.dumps({"clip_geometry": {key: value}}))
+    facts = {"modality": "image", "provenance": {key: value}}
+    table = pa.table({"embedding": cloud().tolist()}).replace_schema_metadata({"clip_geometry": json.dumps(facts)})
+    pq.write_table(table, tmp_path / "image.parquet")
+    for name in ("image.npy", "image.parquet"):
+        with pytest.raises(InputError, match=rf"{key}.* should be a valid"):
+            read_any(tmp_path / name)

@@ -19,7 +19,8 @@ from support.format_cases import DTYPES, assert_same_bits, cloud
 from support.format_clients import ALL, IDS, IMAGE, LABELS, NOTES, TEXT, WHOLE, N
 from support.mixed_index import paired
 
-MAPPED = ("hdf5", "h5ad", "csv")  # contiguous datasets; and csv has to fit into memory
+# contiguous datasets are memory-mapped; CSV and FAISS have to fit into memory
+MAPPED = ("hdf5", "csv", "faiss", "faiss-ivf", "faiss-hnsw", "faiss-ids")
 
 
 @pytest.fixture(params=["in memory", "streamed"])
@@ -96,13 +97,6 @@ def test_a_single_batch_of_datasets_is_memory_mapped(tmp_path):
     assert_same_bits(vectors, IMAGE)
 
 
-def test_obs_of_anndata(tmp_path, held):
-    (found,) = read_any(written.h5ad(tmp_path)).values()
-    assert_same_bits(np.asarray(found.vectors), IMAGE)
-    assert (found.item_id.tolist(), found.labels.tolist()) == (IDS, LABELS)
-    assert found.metadata["note"].tolist() == NOTES
-
-
 @pytest.mark.parametrize(
     ("factory", "ids", "expected"),
     [
@@ -147,20 +141,10 @@ def test_sparse_sizes_of_inverted_lists(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("factory", "why"),
-    [
-        ("PQ2x4", "product-quantized codes"),
-        ("SQ8", "scalar-quantized codes"),
-        ("IVF4,PQ2x4", "product-quantized codes"),
-        ("IVF4,SQ8", "scalar-quantized codes"),
-        ("PQ2x4fs", "product-quantized codes"),
-        ("PCA4,Flat", "rows after a transform"),
-        ("PQ2x4,RFlat", "quantized codes"),
-        ("HNSW4,SQ8", "scalar-quantized codes"),
-    ],
+    "factory", ["PQ2x4", "SQ8", "IVF4,PQ2x4", "IVF4,SQ8", "PQ2x4fs", "PCA4,Flat", "PQ2x4,RFlat", "HNSW4,SQ8"]
 )
-def test_an_index_without_its_rows_is_refused(tmp_path, factory, why):
-    with pytest.raises(InputError, match=rf"is an index \(\w+\) of {why}.*, not of the rows as they were added"):
+def test_an_index_without_its_rows_is_refused(tmp_path, factory):
+    with pytest.raises(InputError, match=r"is a FAISS Index\w+, which does not keep the rows as they were added"):
         read_any(written.faiss(tmp_path, factory))
 
 
@@ -168,7 +152,7 @@ def test_an_index_of_another_kind_is_refused(tmp_path):
     import faiss
 
     faiss.write_index_binary(faiss.IndexBinaryFlat(64), str(tmp_path / "x.faiss"))
-    with pytest.raises(InputError, match="where a flat, IVF-flat or HNSW-flat index was expected"):
+    with pytest.raises(InputError, match=r"is no readable FAISS file, .* \(Index type"):
         read_any(tmp_path / "x.faiss")
 
 
@@ -225,74 +209,6 @@ def test_a_database_has_one_table_or_one_of_each_modality(tmp_path):
     database.create_table("others", rows(TEXT))
     with pytest.raises(InputError, match=r"has the tables image.lance, others.lance, text.lance: give one of them"):
         read_any(tmp_path / "db")
-
-
-def test_points_of_qdrant(tmp_path, held):
-    from qdrant_client import QdrantClient, models
-
-    client = QdrantClient(path=str(tmp_path / "db"))
-    size = {"image": 8, "text": 5, "tokens": 5}
-    several = models.MultiVectorConfig(comparator=models.MultiVectorComparator.MAX_SIM)
-    client.create_collection(
-        "mixed",
-        {
-            name: models.VectorParams(
-                size=d, distance=models.Distance.DOT, multivector_config=several if name == "tokens" else None
-            )
-            for name, d in size.items()
-        },
-        sparse_vectors_config={"words": models.SparseVectorParams()},
-    )
-    sparse = models.SparseVector(indices=[3, 9], values=[0.5, 2.0])
-    tokens = TEXT[:3].tolist()
-    client.upsert(
-        "mixed",
-        [
-            *(models.PointStruct(id=k, vector={"image": IMAGE[k].tolist()}, payload={"n": k}) for k in range(9)),
-            *(
-                models.PointStruct(
-                    id=f"00000000-0000-0000-0000-{k:012}",
-                    vector={"text": TEXT[k].tolist(), "words": sparse, "tokens": tokens},
-                    payload={"nested": {"a": [1, None, "é", 2**70]}},
-                )
-                for k in range(7)
-            ),
-        ],
-    )
-    client.upsert("mixed", [models.PointStruct(id=4, vector={"image": IMAGE[40].tolist()}, payload={})])
-    client.delete("mixed", [2])
-    image, text = (
-        {
-            str(point.id): point
-            for point in client.scroll("mixed", limit=99, with_vectors=True)[0]
-            if name in point.vector
-        }
-        for name in ("image", "text")
-    )
-    client.close()
-    found = read_any(tmp_path / "db")
-    assert set(found) == {"image", "text"}
-    for side, points in ((found["image"], image), (found["text"], text)):
-        assert sorted(side.item_id) == sorted(points)
-        vectors = np.array([points[own].vector[side.modality] for own in side.item_id], np.float32)
-        assert_same_bits(np.asarray(side.vectors), vectors)
-        for name, column in side.metadata.items():
-            assert column.tolist() == [points[own].payload.get(name) for own in side.item_id]
-
-
-def test_collections_of_qdrant_are_asked_for(tmp_path):
-    from qdrant_client import QdrantClient, models
-
-    client = QdrantClient(path=str(tmp_path / "db"))
-    for name in ("first", "second"):
-        client.create_collection(name, models.VectorParams(size=8, distance=models.Distance.EUCLID))
-        client.upload_collection(name, vectors=IMAGE, ids=range(N))
-    client.close()
-    with pytest.raises(InputError, match="has the collections first, second: give one of them"):
-        read_any(tmp_path / "db")
-    found = read_any(tmp_path / "db" / "collection" / "second")["second"]
-    assert_same_bits(found.vectors, IMAGE)
-    assert found.item_id.tolist() == [str(k) for k in range(N)]
 
 
 def test_shards_of_webdataset_that_count_alike(tmp_path):
@@ -392,21 +308,17 @@ def test_an_index_with_a_table_of_its_rows(tmp_path, held):
         read_any(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("name", "package"), [("hdf5", "h5py"), ("h5ad", "h5py"), ("zarr", "zarr"), ("lance", "lancedb")]
-)
+@pytest.mark.parametrize(("name", "package"), [("hdf5", "h5py"), ("zarr", "zarr"), ("lance", "lancedb")])
 def test_a_missing_library_is_one_sentence(tmp_path, monkeypatch, name, package):
     path = ALL[name](tmp_path)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(InputError) as caught:
         read_any(path)
-    assert str(caught.value) == (
-        f'{path} needs {package}, which is not installed: pip install "clip-geometry[{formats[name].extra}]"'
-    )
+    assert str(caught.value) == (f"{path} needs {package}, which is not installed: pip install {formats[name].package}")
 
 
 def test_formats_import_no_library_until_a_file_is_read():
-    outside = ["h5py", "zarr", "lancedb", "qdrant_client", "datasets", "faiss", "webdataset", "anndata", "pyarrow.csv"]
+    outside = ["h5py", "zarr", "lancedb", "datasets", "faiss", "webdataset", "pyarrow.csv"]
     code = f"import sys, clip_geometry.formats; print([name for name in {outside} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -424,3 +336,14 @@ def test_every_format_says_what_it_holds():
     assert len(suffixes) == len(set(suffixes))
     for each in formats.values():
         assert each.holds and each.title and (each.suffixes or each.recognizes)
+
+
+def test_a_class_of_thousands_of_digits_stays_text(tmp_path):
+    """`int` refuses more than 4,300 digits with a traceback."""
+    import webdataset
+
+    with webdataset.TarWriter(str(tmp_path / "x.tar")) as shard:
+        for k in range(3):
+            shard.write({"__key__": str(k), "npy": IMAGE[k], "cls": "9" * 6000})
+    (side,) = read_any(tmp_path / "x.tar").values()
+    assert side.labels.tolist() == ["9" * 6000] * 3

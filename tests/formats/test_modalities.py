@@ -1,6 +1,5 @@
 """Files and folders that hold any number of modalities."""
 
-import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.feather as feather
@@ -88,21 +87,7 @@ def long_table(sets):
     }
 
 
-def write_h5ad(path, columns):
-    """The layout of anndata 0.12: X, and obs as columns with categories, in a group that says their order."""
-    with h5py.File(path, "w") as file:
-        file["X"] = np.array(columns["embedding"])
-        obs = file.create_group("obs")
-        obs.attrs["_index"], obs.attrs["column-order"] = "_index", ["modality", "label", "note"]
-        obs["_index"] = columns["item_id"]
-        obs["label"], obs["note"] = columns["label"], columns["note"]
-        names = sorted(set(columns["modality"]))
-        obs.create_group("modality")
-        obs["modality/categories"] = names
-        obs["modality/codes"] = np.array([names.index(name) for name in columns["modality"]], np.int8)
-
-
-@pytest.mark.parametrize("suffix", [".parquet", ".feather", ".arrow", ".h5ad"])
+@pytest.mark.parametrize("suffix", [".parquet", ".feather", ".arrow"])
 def test_a_table_with_a_column_of_modalities(tmp_path, sets, suffix):
     columns, path = long_table(sets), tmp_path / f"x{suffix}"
     table = pa.table({**columns, "modality": pa.array(columns["modality"]).dictionary_encode()})
@@ -110,11 +95,9 @@ def test_a_table_with_a_column_of_modalities(tmp_path, sets, suffix):
         pq.write_table(table, path)
     elif suffix == ".feather":
         feather.write_feather(table, path)
-    elif suffix == ".arrow":  # as the datasets package writes
+    else:  # as the datasets package writes
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)
-    else:
-        write_h5ad(path, columns)
     found = read_any(path)
     assert_same(found, sets)
     assert found["audio"].item_id.tolist() == [f"item {k}" for k in range(7)]
@@ -122,7 +105,7 @@ def test_a_table_with_a_column_of_modalities(tmp_path, sets, suffix):
     assert found["text_de"].metadata["note"].tolist() == [f"text_de {k}" for k in range(7)]
 
 
-@pytest.mark.parametrize("suffix", [".feather", ".arrow", ".h5ad"])
+@pytest.mark.parametrize("suffix", [".feather", ".arrow"])
 def test_a_damaged_table_is_one_sentence(tmp_path, suffix):
     (tmp_path / f"x{suffix}").write_bytes(b"ARROW1\0\0" + bytes(100))
     with pytest.raises(InputError, match=f"is no readable {suffix} file, damaged or cut short"):

@@ -47,10 +47,10 @@ def test_importing_is_light():
 @pytest.mark.parametrize(
     ("name", "package", "install"),
     [
-        ("EmbeddingGeometry", "torchmetrics", '"clip-geometry[live]"'),
-        ("GeometryMonitor", "torchmetrics", '"clip-geometry[live]"'),
+        ("EmbeddingGeometry", "torchmetrics", "torchmetrics"),
+        ("GeometryMonitor", "torchmetrics", "torchmetrics"),
         ("LightningGeometry", "lightning", "lightning"),
-        ("GeometryEvaluator", "sentence_transformers", '"clip-geometry[text]"'),
+        ("GeometryEvaluator", "sentence_transformers", "sentence-transformers"),
     ],
 )
 def test_a_missing_package_is_one_sentence(name, package, install, monkeypatch):

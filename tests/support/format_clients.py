@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pytest
 
 N = 60
 _rng = np.random.default_rng(7)
@@ -29,33 +28,20 @@ def hdf5_chunked(folder: Path) -> Path:
     return hdf5(folder, chunks=(7, 4), compression="gzip", shuffle=True, fletcher32=True)
 
 
-def h5ad(folder: Path) -> Path:
-    anndata = pytest.importorskip("anndata", reason="anndata requires pandas < 3; everything else is tested with 3")
-    obs = pd.DataFrame({"label": LABELS, "note": NOTES}, index=IDS)
-    anndata.AnnData(IMAGE, obs=obs).write_h5ad(folder / "image.h5ad")
-    return folder / "image.h5ad"
-
-
-def zarr(folder: Path, version: int = 3, zipped: bool = False, **storage) -> Path:
+def zarr(folder: Path, version: int = 3, **storage) -> Path:
     import zarr
 
-    path = folder / ("x.zip" if zipped else "x.zarr")
-    store = zarr.storage.ZipStore(path, mode="w") if zipped else zarr.storage.LocalStore(path)
-    group = zarr.create_group(store, zarr_format=version)
+    path = folder / "x.zarr"
+    group = zarr.create_group(path, zarr_format=version)
     for name, values in {"image": IMAGE, "text": TEXT, "label": np.array(LABELS)}.items():
         group.create_array(name, data=values, **(storage if values.ndim == 2 else {}))
     for name, texts in {"item_id": IDS, "note": NOTES}.items():
         group.create_array(name, data=np.array(texts, "U" if version == 2 else "T"))
-    store.close()
     return path
 
 
 def zarr_2(folder: Path) -> Path:
     return zarr(folder, 2, chunks=(7, 3))
-
-
-def zarr_sharded(folder: Path) -> Path:
-    return zarr(folder, zipped=True, chunks=(7, 5), shards=(21, 5))
 
 
 def datasets(folder: Path) -> Path:
@@ -91,27 +77,6 @@ def lance(folder: Path) -> Path:
     table = lancedb.connect(folder / "db").create_table("x", part(slice(0, 25)))
     table.add(part(slice(25, N)))
     return folder / "db" / "x.lance"
-
-
-def qdrant(folder: Path) -> Path:
-    from qdrant_client import QdrantClient, models
-
-    client = QdrantClient(path=str(folder / "storage"))
-    sizes = {"image": 8, "text": 5}
-    client.create_collection(
-        "x", {name: models.VectorParams(size=d, distance=models.Distance.COSINE) for name, d in sizes.items()}
-    )
-    points = [
-        models.PointStruct(
-            id=k + 3,
-            vector={"image": IMAGE[k].tolist(), "text": TEXT[k].tolist()},
-            payload={"item_id": IDS[k], "label": LABELS[k], "note": NOTES[k]},
-        )
-        for k in range(N)
-    ]
-    client.upsert("x", points)
-    client.close()
-    return folder / "storage"
 
 
 def webdataset(folder: Path) -> Path:
@@ -153,16 +118,13 @@ WHOLE = {
     "hdf5-chunked": hdf5_chunked,
     "zarr": zarr,
     "zarr-2": zarr_2,
-    "zarr-sharded-zip": zarr_sharded,
     "datasets": datasets,
     "lance": lance,
-    "qdrant": qdrant,
     "webdataset": webdataset,
     "csv": csv,
 }
 ALL = {
     **WHOLE,
-    "h5ad": h5ad,
     "faiss": faiss,
     "faiss-ivf": lambda folder: faiss(folder, "IVF4,Flat"),
     "faiss-hnsw": lambda folder: faiss(folder, "HNSW4,Flat"),

@@ -157,7 +157,7 @@ def blocks_of(what: str) -> Iterator[Block]:
 
             for name, each in formats.items():
                 files = ", ".join([*each.suffixes, *(["folders"] if each.recognizes else [])])
-                needs = f'needs: pip install "clip-geometry[{each.extra}]"' if each.extra else ""
+                needs = f"needs: pip install {each.package}" if each.package else ""
                 limits = f"limits: {each.limits}" if each.limits else ""
                 head = f"{name}: {each.title} ({files}); {each.streams or 'has to fit into memory'}"
                 yield head, *filter(None, (f"holds: {each.holds}", limits, needs))

@@ -43,6 +43,7 @@ def print_table(out: Console, columns: Sequence[str], rows: Sequence[Sequence[st
         spare: Columns to leave out, one after the other, while the table is too wide without folding. Where folding
             does not help either, the table is wider than the terminal.
     """
+    columns = [printable(head) for head in columns]
     safe = [[printable(cell) for cell in row] for row in rows]
     cells = {head: [row[k] for row in safe] for k, head in enumerate(columns)}
     widths = {head: max(map(cell_len, [head.removeprefix(">"), *column])) for head, column in cells.items()}

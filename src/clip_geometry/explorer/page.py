@@ -45,7 +45,7 @@ def plotly_script() -> str:
     """
     found = find_spec("plotly")
     if found is None or found.origin is None:
-        raise InputError('the explorer needs plotly, which is not installed: pip install "clip-geometry[explore]"')
+        raise InputError("the explorer needs plotly, which is not installed: pip install plotly")
     return (Path(found.origin).parent / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
 
 

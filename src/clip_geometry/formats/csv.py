@@ -60,16 +60,19 @@ def read_csv(path: Path) -> Sides:
     used = [name for columns in vectors.values() for name in columns]
     if not used:
         raise InputError(f"{shown(path)} has no columns of numbers: its columns are {listed(table.column_names)}")
+    of_vectors = set(used)
+    columns = dict(zip(table.column_names, table.columns, strict=True))  # looked up by name in constant time
     for name in used:
-        if missing := table.column(name).null_count:
+        if missing := columns[name].null_count:
             raise InputError(
                 f"{shown(path)} has no number in {missing} of {table.num_rows} rows of column {shown(name)}"
             )
+    others = [k for k, name in enumerate(table.column_names) if name not in of_vectors]
     sides = {
-        modality: np.column_stack([table.column(column).to_numpy() for column in vectors[name]]).astype(np.float64)
+        modality: np.column_stack([columns[column].to_numpy() for column in vectors[name]]).astype(np.float64)
         for modality, name in (called or {UNNAMED: UNNAMED}).items()
     }
-    return sides_of_columns(sides, take_ids(columns_of(table.drop_columns(used))), Facts(), path)
+    return sides_of_columns(sides, take_ids(columns_of(table.select(others))), Facts(), path)
 
 
 def _form(path: Path) -> tuple[str, bool]:
@@ -120,13 +123,24 @@ def _require_numbers(table: "pa.Table", name: str, path: Path) -> None:
     )
 
 
+def _numbered(name: str) -> tuple[str, int] | None:
+    """Return ("image", 3) of "image_3", "image3" and "image[3]"; None for a name without a number at its end."""
+    bare = name[:-1] if name and not (name[-1].isalnum() or name[-1] == "_") else name
+    stem = bare.rstrip("0123456789")
+    number = bare[len(stem) :]
+    end = max((k + 1 for k, letter in enumerate(stem) if letter.isalnum()), default=0)
+    return (stem[:end], int(number)) if 0 < len(number) < 10 else None
+
+
 def _named_vectors(table: "pa.Table", path: Path) -> dict[str, list[str]]:
     """Return the columns of each vector by its name."""
     kinds = _kinds(table)
     numbered: dict[str, dict[int, str]] = {}
     for name in kinds:
-        if match := re.fullmatch(r"(.*?)[\W_]*(\d{1,9})\W?", name):
-            numbered.setdefault(match[1], {})[int(match[2])] = name
+        numbered_name = _numbered(name)
+        if numbered_name is not None:
+            stem, number = numbered_name
+            numbered.setdefault(stem, {})[number] = name
     found = {name: [each[k] for k in sorted(each)] for name, each in numbered.items() if len(each) > 1}
     found = {name: columns for name, columns in found.items() if any(kinds[column] for column in columns)}
     for column in (column for columns in found.values() for column in columns if not kinds[column]):
@@ -145,7 +159,7 @@ def _named_by_place(table: "pa.Table", path: Path) -> "pa.Table":
     places = {0: "item_id", len(names) - 1: "label"} if len(names) > 1 else {}
     called = list(names)
     for k, (name, kind) in enumerate(zip(names, kinds, strict=True)):
-        column = table.column(name)
+        column = table.column(k)
         counts = k in places and kind == "i" and "f" in kinds
         if k == 0 and counts:
             counts = pc.call_function("count_distinct", [column]).as_py() == len(table)

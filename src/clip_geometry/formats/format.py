@@ -3,13 +3,11 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.reading import damaged
-from clip_geometry.registry import InputError, Registry, shown
+from clip_geometry.registry import InputError, Registry
 
 Sides = dict[str, Embeddings]  # by modality, UNNAMED where the file does not name it
 
@@ -27,7 +25,7 @@ class Format:
         read: Path → modality → embeddings.
         suffixes: Of its files, or of folders that are named after it, in lower case.
         recognizes: Whether a folder is one of this format, by the names in it. None: it has files only.
-        extra: Of this package, with the library that reading needs.
+        package: The library that reading needs beside this package.
         limits: What is refused or left out.
         by_name: Whether a file in a folder of image.X and text.X is taken for a modality by its name.
     """
@@ -38,7 +36,7 @@ class Format:
     read: Callable[[Path], Sides]
     suffixes: tuple[str, ...] = ()
     recognizes: Callable[[Path], bool] | None = None
-    extra: str | None = None
+    package: str | None = None
     limits: str = ""
     by_name: bool = True
 
@@ -53,16 +51,6 @@ def by_suffix() -> Mapping[str, Format]:
 
 def format_of_folder(folder: Path) -> Format | None:
     return next((each for each in formats.values() if each.recognizes and each.recognizes(folder)), None)
-
-
-def library(module: str, package: str, extra: str, path: Path) -> Any:
-    """Import the library that a format needs; raise InputError that names the extra if it is not installed."""
-    try:
-        return import_module(module)
-    except ImportError:
-        raise InputError(
-            f'{shown(path)} needs {package}, which is not installed: pip install "clip-geometry[{extra}]"'
-        ) from None
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""HDF5: .h5 and .hdf5, datasets by name, and what h5ad shares with them."""
+"""HDF5: .h5 and .hdf5, datasets by name."""
 
 import functools
 from collections.abc import Iterator
@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from clip_geometry.formats.arrays import Stored, sides_of_arrays
-from clip_geometry.formats.format import Format, Sides, formats, library, reading_with
+from clip_geometry.formats.format import Format, Sides, formats, reading_with
 from clip_geometry.paths import existing_file
 from clip_geometry.progress import note
-from clip_geometry.registry import InputError, listed, shown
+from clip_geometry.registry import InputError, library, listed, shown
 
 KIND = "HDF5"
 
@@ -22,22 +22,25 @@ def read_hdf5(path: Path) -> Sides:
 
     Contiguous datasets are memory-mapped; chunked ones are read in blocks if they are large.
     """
-    with opened_file(path) as file, reading_with(path, KIND):
-        names = list(_datasets(file, "", path))
-        arrays = {name: stored(file[name], name, path) for name in names}
+    with _opened_file(path) as file, reading_with(path, KIND):
+        arrays = {name: _stored(dataset, name, path) for name, dataset in _datasets(file, path, set())}
         return sides_of_arrays({name: each for name, each in arrays.items() if each is not None}, path)
 
 
 @contextmanager
-def opened_file(path: Path) -> Iterator[Any]:
-    h5py = library("h5py", "h5py", "hdf5", path)
+def _opened_file(path: Path) -> Iterator[Any]:
+    h5py = library("h5py", "h5py", shown(path))
     path = existing_file(path, "a file of embeddings")
-    with reading_with(path, KIND if path.suffix != ".h5ad" else ".h5ad"), h5py.File(path, "r") as file:
+    with reading_with(path, KIND), h5py.File(path, "r") as file:
         yield file
 
 
-def _datasets(group: Any, above: str, path: Path, depth: int = 0) -> Iterator[str]:
-    """Yield the names of the datasets in a group and below, in order; links lead nowhere."""
+def _datasets(group: Any, path: Path, seen: set[int], above: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Yield the datasets in a group and below, in order, with their names.
+
+    Links are not followed, and an object of several names is taken once: groups that contain each other would be
+    visited along every path through them.
+    """
     import h5py
 
     if depth > 16:
@@ -45,13 +48,19 @@ def _datasets(group: Any, above: str, path: Path, depth: int = 0) -> Iterator[st
     for name in group:
         if not isinstance(group.get(name, getlink=True), h5py.HardLink):
             note(f"left out of {shown(path)}: {above}{name} is a link")
-        elif isinstance(group[name], h5py.Group):
-            yield from _datasets(group[name], f"{above}{name}/", path, depth + 1)
-        elif isinstance(group[name], h5py.Dataset):
-            yield f"{above}{name}"
+            continue
+        found = group[name]
+        address = h5py.h5o.get_info(found.id).addr
+        if address in seen:
+            continue
+        seen.add(address)
+        if isinstance(found, h5py.Group):
+            yield from _datasets(found, path, seen, f"{above}{name}/", depth + 1)
+        elif isinstance(found, h5py.Dataset):
+            yield f"{above}{name}", found
 
 
-def stored(dataset: Any, name: str, path: Path) -> Stored | None:
+def _stored(dataset: Any, name: str, path: Path) -> Stored | None:
     """Return what stands for a dataset; None for types that NumPy has no plain name for.
 
     Raises:
@@ -93,7 +102,7 @@ def _missing(dataset: Any) -> bool:
 def _opened_dataset(path: Path, name: str) -> Iterator[Any]:
     import h5py
 
-    with opened_file(path) as file:
+    with _opened_file(path) as file:
         dataset = file[name]
         yield dataset.asstr(errors="replace") if h5py.check_string_dtype(dataset.dtype) else dataset
 
@@ -107,7 +116,7 @@ formats.add(
         streams="memory-mapped, or read in blocks if chunked",
         read=read_hdf5,
         suffixes=(".h5", ".hdf5"),
-        extra="hdf5",
+        package="h5py",
         limits="links, external and virtual datasets are not followed",
     ),
 )

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from clip_geometry.reading import damaged, read_checkpoint, read_json, read_npy,
 from clip_geometry.registry import InputError, listed, shown
 
 COLUMNS = ("label", "labels", "class", "class_name", "category", "target")
+INTEGER = r"0|-?[1-9][0-9]{0,17}"  # as it is written; int() also takes 1_0 and 007, which are other labels
 SUFFIXES = (".npy", ".pt", ".txt", ".json", ".csv", ".parquet")
 
 
@@ -83,10 +85,9 @@ def with_labels(sets: Mapping[str, Embeddings], labels: Any) -> dict[str, Embedd
 
 
 def _integers_if_all_are(texts: Sequence[str]) -> np.ndarray:
-    try:
+    if all(re.fullmatch(INTEGER, text) for text in texts):
         return np.array([int(text) for text in texts], dtype=np.int64)
-    except (ValueError, OverflowError):
-        return np.array(texts, dtype=object)
+    return np.array(texts, dtype=object)
 
 
 def _label_column(names: list[str], path: Path) -> str:

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from clip_geometry.embeddings import LazyRows, in_memory_or_lazy, is_large
-from clip_geometry.formats.format import Format, Sides, formats, library
+from clip_geometry.formats.format import Format, Sides, formats
 from clip_geometry.formats.tables import columns_of, plain_columns, rows_of_lists, sides_of_lists, vector_columns
 from clip_geometry.formats.vectors import UNNAMED, check_vectors, modality_of
 from clip_geometry.reading import damaged, require_memory
-from clip_geometry.registry import InputError, listed, shown
+from clip_geometry.registry import InputError, library, listed, shown
 
 KIND = "LanceDB"
 SUFFIX = ".lance"
@@ -58,7 +58,7 @@ def _read_table(path: Path) -> Sides:
 @contextmanager
 def _opened(path: Path, version: int | None = None) -> Iterator[Any]:
     os.environ.setdefault("LANCEDB_LOG", "error")  # its warnings of a damaged table would stand beside our sentence
-    lancedb = library("lancedb", "lancedb", "lance", path)
+    lancedb = library("lancedb", "lancedb", shown(path))
     with _panics(path):
         table = lancedb.connect(path.parent).open_table(path.stem)
         if version is not None:  # what was written since the first look has other rows
@@ -130,7 +130,7 @@ formats.add(
         recognizes=lambda folder: (
             folder.suffix.lower() == SUFFIX or any(path.is_dir() for path in folder.glob(f"*{SUFFIX}"))
         ),
-        extra="lance",
+        package="lancedb",
         limits="one table, or tables that are called after modalities; nested columns, such as images, are left out",
     ),
 )

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel
 from clip_geometry.embeddings import Embeddings, ShardedRows
 from clip_geometry.files import writing
 from clip_geometry.formats.format import Format, formats
-from clip_geometry.formats.vectors import GROUP, LABEL_NAMES, UNNAMED, check_vectors, sides_by_name
+from clip_geometry.formats.vectors import GROUP, LABEL_NAMES, UNNAMED, Provenance, check_vectors, sides_by_name
 from clip_geometry.modalities import modality_name
 from clip_geometry.progress import note
 from clip_geometry.reading import parse_json, read_table
@@ -31,7 +31,7 @@ class Facts(BaseModel):
     modality: Annotated[str, AfterValidator(modality_name)] | None = None
     language: str | None = None
     pair_on: Literal["item_id", "label"] = "item_id"
-    provenance: dict[str, Any] = {}
+    provenance: Provenance = {}
 
 
 def columns_of(table) -> dict[str, np.ndarray]:

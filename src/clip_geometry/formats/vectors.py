@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
+from typing_extensions import TypedDict  # pydantic takes the standard one from Python 3.12 on
 
 from clip_geometry import reading
 from clip_geometry.embeddings import Embeddings
@@ -83,6 +84,8 @@ def from_arrays(arrays: Mapping[str, np.ndarray], path: Path, dtypes: Mapping[st
         raise InputError(f"{shown(path)} has several arrays of labels: {listed(labeled)}; keep one")
     labels = arrays[labeled[0]] if labeled else None
     names = [name for name in arrays if name not in labeled]
+    if not names:
+        raise InputError(f"{shown(path)} holds no array of rows; expected one, or one per modality")
     # besides rows, a file may hold ids or a logit scale
     names = [name for name in names if modality_of(name) or is_rows(arrays[name])] or names
     sides = {}
@@ -131,8 +134,31 @@ def write_rows(embeddings: Embeddings, path: Path) -> None:
             file.write(np.ascontiguousarray(embeddings.vectors[start : start + GROUP]).tobytes())
 
 
+class _Map(TypedDict):
+    """A map that the rows went through before they were written."""
+
+    __pydantic_config__ = ConfigDict(extra="allow")  # pyright: ignore[reportGeneralTypeIssues]
+    pipeline: list[str]
+    fitted_on: str | None
+
+
+class Provenance(TypedDict, total=False):
+    """What a file may say of the origin of its rows, as far as this package reads it; other keys are kept."""
+
+    __pydantic_config__ = ConfigDict(extra="allow")  # pyright: ignore[reportGeneralTypeIssues]
+    maps: list[_Map]
+    model_options: dict[str, Any] | None
+    data_options: dict[str, Any] | None
+    encoder: dict[str, Any] | None
+    recipe: dict[str, Any] | None
+    class_names: list[str] | None
+    truncated: int | None
+    dropped: int | None
+    n: int | None
+
+
 class _Origin(BaseModel):
-    clip_geometry: dict[str, Any] = {}  # another program's file of that name says nothing
+    clip_geometry: Provenance = {}  # another program's file of that name says nothing
 
 
 def _origin_beside(path: Path) -> Path:

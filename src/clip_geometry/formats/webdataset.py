@@ -4,6 +4,7 @@ A tar that is not compressed holds its members as they are, so a row is the cont
 """
 
 import io
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 
 from clip_geometry.data.webdataset import samples
 from clip_geometry.formats.format import Format, Sides, by_suffix, formats
+from clip_geometry.formats.labels import INTEGER
 from clip_geometry.formats.mapped import rows_at
 from clip_geometry.formats.tables import Facts, column_of, sides_of_columns
 from clip_geometry.formats.vectors import check_vectors, modality_of, sides_by_name
@@ -126,7 +128,7 @@ def _columns(kind: str, content: bytes, source: str) -> dict[str, Any]:
     if kind == "txt":
         return {"text": text}
     stripped = text.strip()
-    return {"label": int(stripped) if stripped.isascii() and stripped.lstrip("-").isdigit() else stripped}
+    return {"label": int(stripped) if re.fullmatch(INTEGER, stripped) else stripped}
 
 
 def is_webdataset(folder: Path) -> bool:

@@ -1,4 +1,4 @@
-"""zarr, versions 2 and 3: a folder X.zarr or a zip archive of one.
+"""zarr, versions 2 and 3: a folder X.zarr.
 
 A file names the codecs that decode it, and zarr finds them among all that are installed, pickle too: only those in
 CODECS, which decode numbers and text, are let through.
@@ -7,7 +7,6 @@ CODECS, which decode numbers and text, are let through.
 import functools
 import math
 import warnings
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,11 +15,10 @@ from typing import Any
 import numpy as np
 
 from clip_geometry.formats.arrays import Stored, sides_of_arrays
-from clip_geometry.formats.format import Format, Sides, formats, library, reading_with
-from clip_geometry.paths import existing
+from clip_geometry.formats.format import Format, Sides, formats, reading_with
 from clip_geometry.progress import note
 from clip_geometry.reading import damaged, parse_json, read_bytes, require_memory
-from clip_geometry.registry import InputError, shown
+from clip_geometry.registry import InputError, library, shown
 
 META = ("zarr.json", ".zarray", ".zgroup")
 # of both versions, with numcodecs' names in version 3 after "numcodecs."
@@ -35,27 +33,27 @@ KIND = "zarr"
 
 def read_zarr(path: Path) -> Sides:
     """Read the matrices of floats as modalities by their names, and arrays beside them as ids, labels and metadata."""
-    library("zarr", "zarr", "zarr", path)
-    path = existing(path, "a zarr folder or archive")
+    library("zarr", "zarr", shown(path))
     arrays: dict[str, Stored] = {}
-    for name, version in _described_arrays(path).items():
+    for name, (version, codecs) in _described_arrays(path).items():
         with _opened(path, name, version) as array:
-            if (found := _stored(array, name, version, path)) is not None:
+            if (found := _stored(array, name, version, codecs, path)) is not None:
                 arrays[name] = found
     with reading_with(path, KIND):
         return sides_of_arrays(arrays, path)
 
 
-def _described_arrays(path: Path) -> dict[str, int]:
-    """Return name → version of the arrays; a name is the folder of its description.
+def _described_arrays(path: Path) -> dict[str, tuple[int, list[str]]]:
+    """Return name → version and names of the codecs of each array; a name is the folder of its description.
 
     Raises:
         InputError: A description is no JSON, or asks for a codec other than CODECS.
     """
-    found: dict[str, int] = {}
+    found: dict[str, tuple[int, list[str]]] = {}
     for name, content in _descriptions(path):
         source = f"{shown(path)}, {shown(name)},"
         described = parse_json(content, source, dict[str, Any])
+        codecs = []
         for codec in _codecs(described):
             called = codec.get("id", codec.get("name")) if isinstance(codec, Mapping) else codec
             if not isinstance(called, str) or called.removeprefix("numcodecs.") not in CODECS:
@@ -63,9 +61,10 @@ def _described_arrays(path: Path) -> dict[str, int]:
                     f"{source} asks for the codec {shown(called)}, which is not among those that only decode numbers "
                     "and text: write the array with another codec"
                 )
+            codecs.append(called.removeprefix("numcodecs."))
         folder, _, last = name.rpartition("/")
         if last == ".zarray" or described.get("node_type") == "array":
-            found[folder] = 2 if last == ".zarray" else 3
+            found[folder] = (2 if last == ".zarray" else 3, codecs)
     if not found:
         raise InputError(f"{shown(path)} has no zarr arrays; expected zarr.json or .zarray in it, or in folders of it")
     return dict(sorted(found.items()))
@@ -85,39 +84,24 @@ def _codecs(described: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def _descriptions(path: Path) -> Iterator[tuple[str, bytes]]:
-    if path.is_dir():
-        for found in sorted(path.rglob("*")):
-            if found.name in META:
-                yield (
-                    found.relative_to(path).as_posix(),
-                    read_bytes(found, "the description of an array", most=MOST_META),
-                )
-        return
-    with reading_with(path, "zip"), zipfile.ZipFile(path) as archive:
-        for entry in archive.infolist():
-            require_memory(entry.file_size, f"{shown(path)}, {shown(entry.filename)},")
-            if entry.filename.rpartition("/")[2] in META:
-                if entry.file_size > MOST_META:
-                    raise damaged(path, KIND, f"{entry.filename} has {entry.file_size} bytes")
-                yield entry.filename, archive.read(entry)
+    for found in sorted(path.rglob("*")):
+        if found.name in META:
+            yield found.relative_to(path).as_posix(), read_bytes(found, "the description of an array", most=MOST_META)
 
 
 @contextmanager
 def _opened(path: Path, name: str, version: int) -> Iterator[Any]:
     """Open an array by itself: what a group says of its arrays may differ from what was checked."""
     import zarr
-    from zarr.storage import LocalStore, ZipStore
+    from zarr.storage import LocalStore
 
     with reading_with(path, KIND), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*does not have a Zarr V3 specification")
-        store = LocalStore(path, read_only=True) if path.is_dir() else ZipStore(path, mode="r")
-        try:
-            yield zarr.open_array(store, path=name, mode="r", zarr_format=version)  # pyright: ignore
-        finally:
-            store.close()
+        store = LocalStore(path, read_only=True)
+        yield zarr.open_array(store, path=name, mode="r", zarr_format=version)  # pyright: ignore[reportArgumentType]
 
 
-def _stored(array: Any, name: str, version: int, path: Path) -> Stored | None:
+def _stored(array: Any, name: str, version: int, codecs: list[str], path: Path) -> Stored | None:
     """Return what stands for an array; None for types that NumPy has no plain name for.
 
     Raises:
@@ -127,6 +111,11 @@ def _stored(array: Any, name: str, version: int, path: Path) -> Stored | None:
     if array.dtype.kind not in "fiubSTUO":
         note(f"left out of {shown(path)}: {name}, whose type is {array.dtype}")
         return None
+    if "sharding_indexed" in codecs or codecs.count("blosc") > 1:
+        raise InputError(
+            f"{source} is sharded or packed twice with Blosc, where a file that was cut short goes unnoticed; "
+            "write the array with chunks and one codec"
+        )
     size = math.prod(array.chunks) * array.dtype.itemsize
     require_memory(size, f"a chunk of {source}")
     if array.size and array.nchunks_initialized < (expected := array.nchunks):
@@ -134,7 +123,7 @@ def _stored(array: Any, name: str, version: int, path: Path) -> Stored | None:
             f"{source} lacks {expected - array.nchunks_initialized} of {expected} chunks, where zarr fills in "
             f"{array.fill_value}: copy or write it again"
         )
-    if path.is_dir() and "blosc" in str(array.compressors).casefold() and array.shards is None:
+    if "blosc" in codecs:
         for chunk in (path / name).rglob("*"):
             if chunk.is_file() and chunk.name not in (*META, ".zattrs"):
                 with chunk.open("rb") as file:
@@ -157,11 +146,11 @@ formats.add(
         "item_id (or id), labels and metadata",
         streams="read in blocks",
         read=read_zarr,
-        suffixes=(".zarr", ".zip"),
+        suffixes=(".zarr",),
         recognizes=is_zarr,
-        extra="zarr",
-        limits="arrays whose chunks are not all there, and codecs that are not among numcodecs' plain ones, are "
-        "refused",
+        package="zarr",
+        limits="zip archives, shards, arrays with missing chunks, and codecs other than numcodecs' plain "
+        "ones are refused",
         by_name=False,
     ),
 )

@@ -19,9 +19,9 @@ _HOME = {
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 _INSTALL = {
-    "torchmetrics": '"clip-geometry[live]"',
+    "torchmetrics": "torchmetrics",
     "lightning": "lightning",
-    "sentence_transformers": '"clip-geometry[text]"',
+    "sentence_transformers": "sentence-transformers",
     "transformers": "transformers",
 }  # missing package → what pip installs
 

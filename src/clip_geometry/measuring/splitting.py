@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from clip_geometry.embeddings import Embeddings, ShardedRows, is_large
-from clip_geometry.registry import InputError
+from clip_geometry.registry import InputError, shown
 
 
 def split_by(sets: Mapping[str, Embeddings], column: str) -> Iterator[tuple[Any, dict[str, Embeddings]]]:
@@ -47,7 +47,15 @@ def _column(embeddings: Embeddings, column: str) -> np.ndarray:
     if column == "language" and embeddings.language is not None:
         return np.full(len(embeddings), embeddings.language)
     if column in embeddings.metadata:
-        return np.asarray(embeddings.metadata[column])
+        values = np.asarray(embeddings.metadata[column])
+        odd = next((value for value in values.tolist() if isinstance(value, list | dict)), None)
+        if odd is not None or values.ndim != 1:
+            example = shown(values[0] if odd is None else odd)
+            raise InputError(
+                f"column {shown(column)} of {embeddings.modality} embeddings holds {example}; "
+                "expected one number or text per row to group by"
+            )
+        return values
     known = [*embeddings.metadata, *(["label"] if embeddings.labels is not None else [])]
     raise InputError(
         f"{embeddings.modality} embeddings have no column {column!r} to group by; "

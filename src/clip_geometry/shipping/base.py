@@ -8,7 +8,6 @@ from typing import Literal
 
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.files import new_folder
-from clip_geometry.formats.writers.base import library as library
 from clip_geometry.modalities import modality_name
 from clip_geometry.registry import InputError, Registry
 from clip_geometry.repairs import InnerProduct, Repair

@@ -8,7 +8,8 @@ import numpy as np
 
 from clip_geometry.formats.writers.base import blocks, item_table
 from clip_geometry.formats.writers.faiss import write_flat_index
-from clip_geometry.shipping.base import Shipment, Target, library, targets
+from clip_geometry.registry import library
+from clip_geometry.shipping.base import Shipment, Target, targets
 from clip_geometry.shipping.layout import script
 from clip_geometry.shipping.rows import Step, groups_of, item_map, query_map, used_copies
 
@@ -22,7 +23,7 @@ class FaissIndex(Target):
     def write(self, shipment: Shipment, folder: Path) -> dict[str, str]:
         import pyarrow.parquet as pq
 
-        faiss = library("faiss", "faiss-cpu")
+        faiss = library("faiss", "faiss-cpu", "a FAISS index")
         repair, sets = shipment.inner_product, shipment.sets
         files, parts, first = {}, {name: [] for name in repair.modalities}, 0
         groups = groups_of(repair, list(sets))

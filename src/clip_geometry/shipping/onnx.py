@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from clip_geometry.registry import library
 from clip_geometry.repairs.neighborhoods import SAME
 from clip_geometry.shipping.banks import Statistic
-from clip_geometry.shipping.base import Shipment, Target, library, targets
+from clip_geometry.shipping.base import Shipment, Target, targets
 from clip_geometry.shipping.rows import RowMap, item_map, query_map
 from clip_geometry.transforms import Affine
 
@@ -20,7 +21,7 @@ class OnnxModels(Target):
     summary = "a model for queries and one for items of each modality"
 
     def write(self, shipment: Shipment, folder: Path) -> dict[str, str]:
-        onnx = library("onnx", "onnx")
+        onnx = library("onnx", "onnx", "an ONNX model")
         repair, files = shipment.inner_product, {}
         for role, make in (("query", query_map), ("item", item_map)):
             for name in repair.modalities:

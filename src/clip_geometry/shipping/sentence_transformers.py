@@ -10,8 +10,8 @@ import torch
 from clip_geometry.encoders import load_encoder, resolve_encoder
 from clip_geometry.encoders.sentence import find
 from clip_geometry.reading import read_json
-from clip_geometry.registry import InputError, shown
-from clip_geometry.shipping.base import Shipment, Target, library, targets
+from clip_geometry.registry import InputError, library, shown
+from clip_geometry.shipping.base import Shipment, Target, targets
 from clip_geometry.shipping.rows import Step, item_map, query_map
 
 CONFIG = "config_sentence_transformers.json"
@@ -27,7 +27,8 @@ class SentenceEncoder(Target):
     takes = "model"
 
     def write(self, shipment: Shipment, folder: Path) -> dict[str, str]:
-        modules_of = library("sentence_transformers.sentence_transformer.modules", "sentence-transformers", "text")
+        modules = "sentence_transformers.sentence_transformer.modules"
+        modules_of = library(modules, "sentence-transformers", "a sentence-transformers model")
         repair, modality, source = shipment.inner_product, shipment.modality, shipment.model
         if source is None:
             raise InputError("no model was given; expected the folder of a sentence-transformers model")

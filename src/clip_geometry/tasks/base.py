@@ -233,7 +233,7 @@ def hub_table(repository: str, subset: str | None, split: str, instead: str) -> 
     except ImportError:
         raise InputError(
             f"{what}, is fetched from huggingface.co by the package datasets, which is not installed: "
-            f"pip install 'clip-geometry[text]'; or {instead}"
+            f"pip install datasets; or {instead}"
         ) from None
     try:
         rows = load_dataset(repository, subset, split=split)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("ray", reason='Ray is not installed: pip install "clip-geometry[scale]"')
+pytest.importorskip("ray", reason="Ray is not installed: pip install ray")
 
 pytestmark = pytest.mark.slow  # the cluster of all takes half a minute to start
 TESTS = Path(__file__).parents[2]

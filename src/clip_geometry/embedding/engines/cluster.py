@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 from torch import Tensor
@@ -24,7 +23,7 @@ from clip_geometry.embedding.engines.jobs import note_waiting, result, send
 from clip_geometry.embedding.store import Shard
 from clip_geometry.geometry._core.streamed import Accumulate, StreamedRows, aggregate_blocks
 from clip_geometry.progress import PassProgress
-from clip_geometry.registry import InputError
+from clip_geometry.registry import InputError, library
 
 TIMEOUT = 10.0  # seconds
 LOCAL = "local"  # Ray's name for a cluster of this machine's processors, which it starts
@@ -58,10 +57,7 @@ class RayCluster:
 def ray_cluster(address: str | None = None) -> Iterator[Engine]:
     """Uses the cluster to which this process is connected, or the one at the address or RAY_ADDRESS; otherwise starts
     one of this machine's processors, which ends with the block. InputError if Ray is missing or nothing answers."""
-    try:
-        ray: Any = import_module("ray")
-    except ImportError:
-        raise InputError('engine ray needs Ray, which is not installed: pip install "clip-geometry[scale]"') from None
+    ray = library("ray", "ray", "engine ray")
     begun = not ray.is_initialized()
     if begun:
         address = address_of(address)

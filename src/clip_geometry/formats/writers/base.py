@@ -4,7 +4,6 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -126,16 +125,6 @@ def _unit(side: Embeddings) -> StreamedRows:
 
 
 # --- what writers share
-
-
-def library(name: str, package: str, extra: str = "ship") -> Any:
-    """Import the library of a format or target; raise InputError that names the extra if it is not installed."""
-    try:
-        return import_module(name)
-    except ImportError:
-        raise InputError(
-            f'this format needs {package}, which is not installed: pip install "clip-geometry[{extra}]"'
-        ) from None
 
 
 def dtype_of(side: Embeddings) -> np.dtype:

@@ -9,7 +9,8 @@ import numpy as np
 
 from clip_geometry.formats.clip_retrieval import aligned
 from clip_geometry.formats.vectors import GROUP
-from clip_geometry.formats.writers.base import Sets, Writer, columns, dtype_of, library, vectors_of, writers
+from clip_geometry.formats.writers.base import Sets, Writer, columns, dtype_of, vectors_of, writers
+from clip_geometry.registry import library
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,7 +26,7 @@ class Datasets(Writer):
     def write(self, sets: Sets, place: Path, out: Path, options: Any) -> dict[str, str]:
         import pyarrow as pa
 
-        datasets = library("datasets", "datasets", "text")
+        datasets = library("datasets", "datasets", "a folder of datasets")
         sets = {f"{name}_embedding": side for name, side in aligned(sets).items()}
         n = len(next(iter(sets.values())))
         beside = _beside(sets)

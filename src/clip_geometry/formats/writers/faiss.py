@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from clip_geometry.files import writing
-from clip_geometry.formats.writers.base import Sets, Writer, blocks, common, item_table, library, writers
+from clip_geometry.formats.writers.base import Sets, Writer, blocks, common, item_table, writers
 from clip_geometry.progress import note
-from clip_geometry.registry import InputError, shown
+from clip_geometry.registry import InputError, library, shown
 
 UNIT = 1e-3  # by which the length of a row of unit length may be off: float16 rounds to 5e-4
 
@@ -59,7 +59,7 @@ def write_flat_index(path: Path, rows: Iterable[np.ndarray], n: int, d: int) -> 
     Its file is a header, with n in two places, and the rows. The header is FAISS's own, of an empty index; that an
     index of one row is laid out like this is checked first.
     """
-    faiss = library("faiss", "faiss-cpu", "ship")
+    faiss = library("faiss", "faiss-cpu", "a FAISS index")
     empty, one = faiss.IndexFlatIP(d), faiss.IndexFlatIP(d)
     one.add(np.ones((1, d), np.float32))
     header = faiss.serialize_index(empty).tobytes()

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from clip_geometry.formats.writers.base import Sets, Writer, common, item_table, library, record_batches, writers
+from clip_geometry.formats.writers.base import Sets, Writer, common, item_table, record_batches, writers
+from clip_geometry.registry import library
 
 TABLE, VECTOR = "embeddings", "vector"
 
@@ -17,7 +18,7 @@ class LanceDB(Writer):
     def write(self, sets: Sets, place: Path, out: Path, options: Any) -> dict[str, str]:
         import pyarrow as pa
 
-        lancedb = library("lancedb", "lancedb", "lance")
+        lancedb = library("lancedb", "lancedb", "a LanceDB table")
         n, d, dtype = common(sets, "a LanceDB table")
         table = item_table(sets, without=[VECTOR])
         schema = table.schema.append(pa.field(VECTOR, pa.list_(pa.from_numpy_dtype(dtype), d)))
