@@ -50,7 +50,7 @@ def test_cosines_after_procrustes_on_held_out_pairs(coco500, data, monkeypatch, 
 
 @pytest.mark.slow
 def test_twenty_splits_have_the_means_that_the_finding_states(coco500):
-    (text,) = (each.text for each in findings("tyshchuk2023") if each.title.startswith("Fitted on fewer pairs"))
+    (text,) = (each.text for each in findings("tyshchuk2023") if each.title.startswith("On the pairs of the fit"))
     sets, found = dict(zip(("image", "text"), coco500, strict=True)), []
     for seed in range(20):
         split = RandomSplit(share=0.8, seed=seed)

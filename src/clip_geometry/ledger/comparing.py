@@ -28,7 +28,8 @@ class Ours:
         row: The result row; the first one where `seeds` > 1 rows were averaged.
         variant: The variant of the published number.
         value: Its value.
-        error: Its standard error; the standard deviation over seeds where `seeds` > 1. None where it is 0 or not known.
+        error: Its standard error; the standard deviation over seeds where `seeds` > 1. None where it is 0 or not known,
+            as of a number of all seeds pooled.
         unlike: The fields that differ from the paper's setup; `setup` where the source does not name its own.
         seeds: How many rows were averaged.
         null: Its null value.
@@ -117,12 +118,14 @@ def _ours(entry: Entry, valued: Sequence[tuple[Row, Mapping[str, Any]]]) -> tupl
             unlike = tuple(key for key, wanted in same.items() if not fits(fields.get(key), wanted))
             values = [entry.factor * float(each["value"]) for each, _ in group.values()]
             value = statistics.fmean(values)
-            error = statistics.stdev(values) if len(values) > 1 else _scaled(entry, row.get("standard_error"))
+            pooled = "seed_values" in row  # its error and null value are of the mean of these, another statistic
+            known = None if pooled else _scaled(entry, row.get("standard_error"))
+            error = statistics.stdev(values) if len(values) > 1 else known
             share = error == 0 and entry.rule.unit == "percent"
             limit = _limit(value, row["n"]) if share else None
             if limit is not None:
                 error = abs(limit - value) / ERRORS
-            null = row.get("null_pooled") if row.get("null_value") is None else row["null_value"]
+            null = row.get("null_pooled") if pooled or row.get("null_value") is None else row["null_value"]
             unlike = unlike if same else ("setup",)
             found.append(Ours(row, variant, value, error or None, unlike, len(values), _scaled(entry, null), limit))
     return tuple(found)

@@ -5,7 +5,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import stdev
+from statistics import fmean, stdev
 from typing import Any
 
 from clip_geometry.ledger.claims import VERDICTS, Judged, judge
@@ -14,7 +14,7 @@ from clip_geometry.ledger.entries import asks, claims, entries, findings, has_le
 from clip_geometry.ledger.published import papers
 from clip_geometry.ledger.tables import tables
 from clip_geometry.registry import InputError
-from clip_geometry.report.numbers import MISSING, plus_minus
+from clip_geometry.report.numbers import MISSING, plus_minus, to_error
 from clip_geometry.report.words import filled, render
 from clip_geometry.results import Row
 
@@ -84,19 +84,22 @@ def paper_pages(
 def _recorded_text(rows: Sequence[Row], key: str, where: Mapping[str, Any]) -> str:
     """The number of the one row that fulfills selectors, whose dots are written as two underscores; with its error.
 
-    key: "value" or "null_value", whose error is over its `null_values`. An en dash where nothing was recorded.
+    key: "value", "null_value", or a list such as "seed_values", of which it is the mean with its error. A value pooled
+    over seeds has the digits of their error, but not the error, which is of their mean. An en dash where nothing was
+    recorded.
     """
     selectors = {name.replace("__", "."): value for name, value in where.items()}
-    found = {(row.get(key), row.get("standard_error")): row for row in rows if matches(flat(row), selectors)}
+    found = {(str(row.get(key)), row.get("standard_error")): row for row in rows if matches(flat(row), selectors)}
     if not rows:
         return MISSING
     if len(found) != 1:
         raise InputError(f"a finding names {len(found)} recorded rows by {selectors}; expected one")
     (row,) = found.values()
-    if key == "value":
-        return plus_minus(row["value"], row.get("standard_error"))
-    values = row.get("null_values") or ()
-    return plus_minus(row.get(key), stdev(values) / len(values) ** 0.5 if len(values) > 1 else None)
+    if key.endswith("_values"):
+        values = row[key]
+        return plus_minus(fmean(values), stdev(values) / len(values) ** 0.5)
+    error = row.get("standard_error") if key == "value" else None
+    return to_error(row[key], error) if "seed_values" in row else plus_minus(row[key], error)
 
 
 def _wrapped(text: str) -> str:
