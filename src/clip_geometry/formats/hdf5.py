@@ -42,6 +42,7 @@ def _datasets(group: Any, path: Path, seen: set[int], above: str = "", depth: in
     visited along every path through them.
     """
     import h5py
+    from h5py import h5o  # pyright: ignore[reportAttributeAccessIssue]
 
     if depth > 16:
         raise InputError(f"{shown(path)} has groups in groups, more than 16 deep; expected arrays by name")
@@ -50,7 +51,7 @@ def _datasets(group: Any, path: Path, seen: set[int], above: str = "", depth: in
             note(f"left out of {shown(path)}: {above}{name} is a link")
             continue
         found = group[name]
-        address = h5py.h5o.get_info(found.id).addr
+        address = h5o.get_info(found.id).addr
         if address in seen:
             continue
         seen.add(address)

@@ -66,7 +66,7 @@ def standard_error(
     sets, fixed = _sampled(measure, sets)
     if isinstance(measure, Measure) and measure.shares is not None:
         rows = tuple(torch.arange(len(part)) for part in sets if not isinstance(part, StreamedRows))
-        found = measure.shares(*sets, *fixed, items=rows, **measure.options).get(measure.attribute)
+        found = measure.shares(*sets, *fixed, items=rows, **measure.options).get(measure.attribute or "")
         if found is not None:
             return as_given(found.standard_error, given)
     dealt = {len(part): deal(len(part), blocks, seed).long() for part in sets}

@@ -131,8 +131,8 @@ def _state(rows: Sequence[Row]) -> str:
     "as follows" where an error is not known."""
     if all(row["value"] < row["null_value"] / 2 for row in rows):
         return "far from isotropic"
-    errors = [row.get("standard_error") for row in rows]
-    if None in errors:
+    errors = [error for row in rows if (error := row.get("standard_error")) is not None]
+    if len(errors) < len(rows):
         return "as follows"
     below = all(row["value"] + 2 * error < row["null_value"] for row, error in zip(rows, errors, strict=True))
     return "less isotropic than noise" if below else "not all less isotropic than noise"
