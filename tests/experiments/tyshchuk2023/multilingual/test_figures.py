@@ -234,8 +234,8 @@ def test_what_is_told_of_languages():
         "Translations lie at 0.087 (German) and 0.31 (Russian) of the distance between the English"
     )
     assert silhouette == (
-        "With the language as label the silhouette is −0.004: the languages form no clusters. A linear probe may still "
-        "tell them apart."
+        "With the language as label the silhouette is −0.004: by this measure, the languages form no clusters. A "
+        "linear probe may still tell them apart."
     )
     assert tell(told_rows(0.4))[1].endswith("the silhouette is 0.40: the languages form clusters.")
     assert tell([]) == []
