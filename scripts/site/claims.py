@@ -257,6 +257,7 @@ def page() -> str:
     }
     words["by_chance"] = fixed(len(settings()) * (1 - CONFIDENCE), 1)
     words["chance"] = f"{(1 - CONFIDENCE) / 2:.1%}"
+    words["shares"] = [f"{each:.0%}" for each in sorted({each.class_captions for each in recorded()})]
     directed = [each for each in judged() if each.claim.expects != "equal"]
     words["directed"], words["equal"] = len(directed), len(judged()) - len(directed)
     words["expected"] = fixed(len(directed) * (1 - CONFIDENCE) / 2, 1)

@@ -199,7 +199,11 @@ def procrustes_numbers() -> Numbers:
         return number("reproduction", run, measure=f"class_generalization.{half}", at__row=row, at__draw=None)
 
     maps = {"raw": "CLIP", "lapack": "Procrustes, LAPACK", "identity": "Procrustes", "lstsq": "LSTSQ"}
+    (none_right,) = found("reproduction", "tyshchuk2023-cifar10", measure="class_generalization.new",
+                          at__row=maps["lapack"], at__draw=None)  # fmt: skip
+    limit = binomtest(0, none_right["n"]).proportion_ci(0.90, "exact").high  # two-sided 90%: 95% to one side
     return Numbers(
+        limit=f"95% limit {fixed(100 * limit, 1)}%",
         ours={key: {half: of(half, row) for half in ("known", "new")} for key, row in maps.items()},
         scenes={
             row: of("new", name, "tyshchuk2023-trained")
@@ -239,7 +243,9 @@ def centering_numbers() -> Numbers:
 
     names = ("r_at_1", "own_share", "cross_r_at_1", "neighbors")
     sets = {"coco": "coco500-clip-vit-b16", "scenes": "scenes"}
-    return Numbers(**{
+    table = {row["repair"]: row["values"] for row in found("findings/records", "repairs", set="COCO")}
+    gap = Numbers(before=Number(*table["none"]["gap"][:2]), after=Number(*table["center[each]"]["gap"][:2]))
+    return Numbers(gap=gap, **{
         key: {side: {repair: {name: of(repair, name, side, data) for name in names} for repair in REPAIRS}
               for side in COLORS}
         for key, data in sets.items()
@@ -287,12 +293,16 @@ def few_pairs_numbers() -> Numbers:
         chosen = [row for row in rows if row["pipeline"] == pipeline]  # a text here, not a list of steps
         return {row["fit"]: Number(row[when]["mean"], row[when]["deviation"]) for row in chosen}
 
-    raw, centered = of(CENTER, RECALL, "before"), of(CENTER, RECALL)
+    def mean_of(fit: int) -> float:
+        return fitted[fit].value
+
+    raw, centered, fitted = of(CENTER, RECALL, "before"), of(CENTER, RECALL), of(PROCRUSTES, RECALL)
     falls = [100 * (raw[fit].value - centered[fit].value) for fit in raw]
     return Numbers(
-        fits=sorted(of(PROCRUSTES, RECALL)), lower=(min(falls), max(falls)),
+        fits=sorted(fitted), best=max(fitted, key=mean_of), worst=min(fitted, key=mean_of),
+        lower=(min(falls), max(falls)),
         raw=of(PROCRUSTES, RECALL, "before"),
-        procrustes=of(PROCRUSTES, RECALL), procrustes_share=of(PROCRUSTES, SHARE),
+        procrustes=fitted, procrustes_share=of(PROCRUSTES, SHARE),
         lapack=of(LAPACK, RECALL), lapack_share=of(LAPACK, SHARE),
         center=of(CENTER, RECALL), center_share=of(CENTER, SHARE),
         splits=next(found("findings/records", "held_out_pairs"))["splits"],
@@ -611,7 +621,7 @@ def shuffled_numbers() -> Numbers:
     unshown = {"sst2": number("reproduction", "mickus2024-glue", measure="classify.pearson", dataset="sst2"),
                "snli": number("reproduction", "mickus2024-snli", measure="classify.pearson")}  # fmt: skip
     return Numbers(
-        own={task: Number(row["value"], row.get("standard_error")) for task, row in pearson.items()},
+        own={task: Number(row["value"]) for task, row in pearson.items()},  # pooled over seeds: no error
         theirs={task: paper[f"table3_glue_correlations.minilm.{task}.0"] for task in TASKS},
         names=TASKS, nulls=nulls, each=each,
         each_ranks={task: mean(spearman[task]["seed_values"]) for task in nulls},

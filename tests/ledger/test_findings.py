@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -72,7 +73,9 @@ def test_of_rn101_least_squares_costs_less_than_procrustes(number):
         assert min(losses, key=losses.get) == "CLIP"
     assert rn101["LSTSQ"] < rn101["Procrustes"] and vit["Procrustes"] < vit["LSTSQ"]
     for losses in (rn101, vit):
-        assert f"({losses['LSTSQ']:.4f} and {losses['Procrustes']:.4f})" in text_of("With RN101")
+        assert f"({losses['LSTSQ']:.4f} and {losses['Procrustes']:.4f})" in text_of(
+            "In the authors' notebook for RN101"
+        )
 
 
 def test_what_is_said_of_pca_is_what_the_notebook_prints(number):
@@ -194,15 +197,21 @@ def test_new_classes_by_completion_are_those_recorded():
 
 def test_the_gap_of_matching_and_random_pairs_is_that_recorded(number):
     text, run = text_of("On the pairs of the fit"), "tyshchuk2023-joint_distribution_coco500"
-    gaps, printed = [], []
+    gaps, printed, errors = [], [], []
     maps = {"raw": "", "Procrustes": ",procrustes[text-to-image]", "LSTSQ": ",least_squares[text-to-image]"}
     for row, step in maps.items():
         place = {"pipeline": f"normalize{step}", "split": "last part of a random 0.8 split, seed 0"}
         (matching,), (random,) = (recorded(run, measure=f"{name}_cosine", **place) for name in ("matching", "random"))
         gaps.append(f"{matching['value'] - random['value']:.3f}")
+        errors.append(math.hypot(matching["standard_error"], random["standard_error"]))
         printed.append(f"{number(f'notebook_similarity.{row}.1') - number(f'notebook_similarity.{row}.0'):.2f}")
     assert "{} raw, {} after Procrustes and {} after least squares".format(*gaps) in text
     assert "({}, {} and {} in the notebook)".format(*printed) in text
+    assert "of {:.3f}, {:.3f} and {:.3f}".format(*errors) in text
+    moved = [
+        (float(gap) - float(gaps[0])) / math.hypot(error, errors[0]) for gap, error in zip(gaps, errors, strict=True)
+    ]
+    assert abs(moved[1]) < 2 and moved[2] < -2  # "undecided", "smaller"
     inner = f"the notebook's {number('notebook_similarity.LSTSQ.1'):.2f} and its gap of {printed[-1]}"
     assert f"{inner} are of inner products and not comparable" in text
 
@@ -246,33 +255,42 @@ def test_the_bounds_on_glue_are_those_of_table_3():
         assert bound - 0.001 < largest < bound
 
 
-def test_a_negative_lambda_lowers_the_dimension_and_the_other_steps_are_within_the_error():
-    """Welch's test of means over three seeds, whose standard errors are of seeds only."""
-
-    def p(one, other):
-        sizes = [(mean, error * 3**0.5, 3) for mean, error in (found[one], found[other])]
-        return ttest_ind_from_stats(*sizes[0], *sizes[1], equal_var=False)[1]
-
-    place = {"at.rows": "sentences", "at.training.seed": "all"}
-    rows = recorded("rudman2024-finetune_small", measure="two_nn", **place)
+def test_which_lambdas_differ_in_dimension_after_holms_correction():
+    """Welch's test of means over three seeds, whose standard errors are of seeds only: of all pairs on both tasks."""
+    rows = recorded(
+        "rudman2024-finetune_small", measure="two_nn", **{"at.rows": "sentences", "at.training.seed": "all"}
+    )
     assert {row["at.seeds"] for row in rows} == {3}
     found = {
-        row["at.lambda"]: (row["value"], row["standard_error"])
+        (row["dataset"], row["at.lambda"]): (row["value"], row["standard_error"] * 3**0.5, 3)
         for row in rows
-        if row["dataset"] == "sst2" and row["at.method"] in ("i_star", "none")
+        if row["at.method"] in ("i_star", "none")
     }
-    assert all(found[low] < found[high] and p(low, high) < 0.05 for low in (-3, -1) for high in (0, 1, 3))
+    pairs = [(one, other) for one, other in combinations(sorted(found), 2) if one[0] == other[0]]
+    p = np.array([ttest_ind_from_stats(*found[one], *found[other], equal_var=False)[1] for one, other in pairs])
+    assert len(pairs) == 20
+    steps = np.minimum(1, np.maximum.accumulate(np.sort(p) * np.arange(len(p), 0, -1)))
+    holm = {pairs[k]: step for k, step in zip(np.argsort(p), steps, strict=True)}
+    sure = {(one[1], other[1]) for (one, other), each in holm.items() if each < 0.05}
+    assert sure == {(-3, 1), (-3, 3), (-1, 1)} and all(found["sst2", low] < found["sst2", high] for low, high in sure)
+
+    def of(one, other):
+        return holm[("sst2", one), ("sst2", other)]
+
     text = text_of("On a part of SST-2", "rudman2024")
-    assert f"from 0 to 1 (p = {p(0, 1):.2f}, Welch's test) and from 1 to 3 (p = {p(1, 3):.2f})" in text
-    assert (p(0, 1), p(1, 3)) == pytest.approx((0.23, 0.10), abs=0.005)
-    found = {
-        row["at.lambda"]: (row["value"], row["standard_error"])
-        for row in rows
-        if row["dataset"] == "rte" and row["at.method"] in ("i_star", "none")
-    }
-    assert found[-3] < found[0] > found[1]  # no order of their means
-    assert f"the fall from 0 to 1 (p = {p(0, 1):.2f}) and the difference of −3 and 0 (p = {p(-3, 0):.2f}) are" in text
-    assert (p(0, 1), p(-3, 0)) == pytest.approx((0.15, 0.10), abs=0.006)
+    assert (of(-3, 1), of(-3, 3), of(-1, 1)) == pytest.approx((0.008, 0.024, 0.002), abs=0.0005)
+    assert (of(-3, 0), of(-1, 0)) == pytest.approx((0.08, 0.22), abs=0.005)
+    raw = dict(zip(pairs, p, strict=True))
+    none = [raw[("sst2", low), ("sst2", 0)] for low in (-3, -1)]
+    assert (
+        f"with 1 (p = {of(-3, 1):.3f}) and 3 (p = {of(-3, 3):.3f}), and with −1 than with 1 (p = {of(-1, 1):.3f})"
+        in text
+    )
+    assert (
+        f"against −3 (p = {of(-3, 0):.2f}, before the correction {none[0]:.3f}) and −1 (p = {of(-1, 0):.2f}, before"
+        in text
+    )
+    assert none == pytest.approx([0.005, 0.016], abs=0.0005) and f"before it {none[1]:.3f})" in text
 
 
 def test_what_is_said_of_glue_is_what_is_recorded():

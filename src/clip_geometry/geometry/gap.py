@@ -179,8 +179,8 @@ _GAP = Measure(
     from_sums=lambda image, text: (image.means - text.means).norm(dim=1),
     takes="two sets",
     summary="The distance between the mean image and the mean text.",
-    reading="On unit rows at most 2; CLIP's lies near 0.8, so a mixed index returns rows of the query's own "
-    "modality first.",
+    reading="On unit rows at most 2; CLIP ViT-B/16 has 0.85 on 500 COCO pairs. In one index of 250 of them, "
+    "the ten rows nearest to an image are images, and nine in ten still are after centering.",
     caveat="It scales with the rows and is blind to the spread around the means: the same distance may separate "
     "two modalities fully or not at all. Noise of n rows gives about √(2/n), not 0.",
     formula="‖mean(image) − mean(text)‖",

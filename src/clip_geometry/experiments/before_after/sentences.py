@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clip_geometry.report.numbers import as_number
+from clip_geometry.report.numbers import as_number, plus_minus
 from clip_geometry.report.words import Words
 
 GAP, SILHOUETTE, COSINE, ISOSCORE, ZERO_SHOT = (
@@ -85,7 +85,7 @@ def _clusters(table: Table, first: str, maps: Sequence[str]) -> str | None:
     silhouette, share = table.get(first, SILHOUETTE), table.get(first, OWN["image"])
     if silhouette is None or share is None or silhouette > 0.1 or share < 0.6:
         return None
-    return WORDS("clusters", silhouette=silhouette)
+    return WORDS("clusters", silhouette=silhouette, share=share)
 
 
 def _best(table: Table, first: str, maps: Sequence[str]) -> str | None:
@@ -176,20 +176,17 @@ def _opened_cone(table: Table, first: str, maps: Sequence[str]) -> str | None:
 
 
 def _isotropic(table: Table, first: str, maps: Sequence[str]) -> str | None:
-    """The maps that make rows more isotropic and the accuracy worse, beyond its error."""
+    """The maps that make rows more isotropic and the accuracy worse, beyond its error, and the others that do not."""
     score, right = table.get(first, ISOSCORE, "image"), table.row(first, ZERO_SHOT, "both", "seen")
     if score is None or right is None:
         return None
     accuracy = table.of(maps, ZERO_SHOT, "both", "seen")
-    worse = [
-        (name, row["value"], accuracy[name]["value"])
-        for name, row in table.of(maps, ISOSCORE, "image").items()
-        if row["value"] > ISOTROPIC * score
-        and name in accuracy
-        and accuracy[name]["value"] < right["value"]
-        and _beyond(accuracy[name], right)
-    ]
-    return WORDS("isotropic", score=score, accuracy=right["value"], worse=worse) if worse else None
+    worse, others = [], []
+    for name, row in table.of(maps, ISOSCORE, "image").items():
+        if row["value"] > ISOTROPIC * score and (after := accuracy.get(name)):
+            lost = after["value"] < right["value"] and _beyond(after, right)
+            (worse if lost else others).append((name, row["value"], after["value"]))
+    return WORDS("isotropic", score=score, accuracy=right["value"], worse=worse, others=others) if worse else None
 
 
 def _accuracy(table: Table, first: str, maps: Sequence[str]) -> str | None:
@@ -198,14 +195,18 @@ def _accuracy(table: Table, first: str, maps: Sequence[str]) -> str | None:
     kinds = {kind: row for kind in ("seen", "held out") if (row := table.row(first, ZERO_SHOT, "both", kind))}
     if not kinds:
         return None
-    costs = {}
+    costs, compared = {}, 0
     for name in maps if len(kinds) == 2 else ():
         after = [row for kind in kinds if (row := table.row(name, ZERO_SHOT, "both", kind))]
         if len(after) < 2:
             continue
         seen, held_out, *then = (row["value"] for row in (*kinds.values(), *after))
+        compared += 1
         more = (held_out - then[1]) - (seen - then[0])
-        if more > ERRORS * math.hypot(*map(_error, (*kinds.values(), *after))):
-            costs[more] = {"name": name, "seen": then[0], "held_out": then[1]}
+        error = math.hypot(*map(_error, (*kinds.values(), *after)))
+        if more > ERRORS * error:
+            costs[more] = {"name": name, "seen": then[0], "held_out": then[1],
+                           "more": plus_minus(100 * more, 100 * error)}  # fmt: skip
     chance = as_number(kinds.get("seen", {}).get("null_value"))
-    return WORDS("accuracy", kinds=kinds, chance=chance, costly=costs[max(costs)] if costs else None)
+    costly = {**costs[max(costs)], "of": compared} if costs else None
+    return WORDS("accuracy", kinds=kinds, chance=chance, costly=costly)

@@ -181,8 +181,7 @@ _SILHOUETTE = Measure(
     left_out=_left_out,
     takes="labeled rows",
     summary="How much closer rows lie to their own class than to the nearest other class.",
-    reading="1 is tight and separate, 0 overlapping, negative mixed up; over training it tends to fall as isotropy "
-    "rises (Mickus et al. 2024).",
+    reading="1 is tight and separate, 0 overlapping, negative mixed up.",
     caveat="In high dimensions distances concentrate and separable classes still score near 0; metrics do not compare. "
     "Classes of a few rows make the value low and its error rough.",
     least_n=3,

@@ -153,7 +153,20 @@ def test_figures_are_saved_and_captions_say_n_model_data_pipeline_and_seed(tmp_p
         assert entry.caption.endswith("a model; a set; raw; seed 3.")
     assert plane.caption.startswith("Each language with the en captions that it translates, on a plane of their own")
     assert "Captions with a translation: 20 in each of de, fr, ru; a model" in plane.caption and plane.wide
-    assert ratios.caption.startswith("Nearest to en is fr (0.2600 ± 0.0040), farthest ru (1.030). Mean distance")
+    assert ratios.caption.startswith("Nearest to en is fr (0.2600 ± 0.0040); farthest ru (1.030). Mean distance")
+
+
+def test_languages_within_two_errors_of_an_end_tie_with_it(tmp_path):
+    def caption(**ratios):
+        about = {"source": "en", "folder": tmp_path, "origin": "a model", "names": ("ratios",)}
+        (drawn,) = draw_languages({}, ratios, **about)
+        return drawn.caption
+
+    fr, de, ru = ratio(0.044, 0.0015), ratio(0.067, 0.0038), ratio(0.070, 0.0028)
+    ends = "Nearest to en is fr (0.0440 ± 0.0015); farthest de (0.0670 ± 0.0038) and ru (0.0700 ± 0.0028), a tie. Mean"
+    assert caption(fr=fr, de=de, ru=ru).startswith(ends)
+    assert caption(de=de, ru=ru).startswith("Mean distance")  # no order
+    assert caption(de=de).startswith("Mean distance")
 
 
 def test_the_files_depend_on_the_rows_only(tmp_path, flat):
@@ -234,8 +247,8 @@ def test_what_is_told_of_languages():
         "Translations lie at 0.087 (German) and 0.31 (Russian) of the distance between the English"
     )
     assert silhouette == (
-        "With the language as label the silhouette is −0.004: the languages form no clusters. A linear probe may still "
-        "tell them apart."
+        "With the language as label the silhouette is −0.004: by this measure, the languages form no clusters. A "
+        "linear probe may still tell them apart."
     )
     assert tell(told_rows(0.4))[1].endswith("the silhouette is 0.40: the languages form clusters.")
     assert tell([]) == []

@@ -81,7 +81,14 @@ def draw_languages(
             drawn["languages_umap"] = Drawing(title, languages_map(planes), caption, wide=len(pairs) > 1)
         else:
             ranked = _ranked(ratios)
-            ends = [f"{name} ({_with_error(ratios[name])})" for name in (ranked[0], ranked[-1])]
+            ends = [
+                [
+                    f"{name} ({_with_error(ratios[name])})"
+                    for name in ranked
+                    if differ(ratios[name], ratios[end]) is False
+                ]
+                for end in (ranked[0], ranked[-1])
+            ]
             figure, title = ratio_dots(ratios, source), f"How near translations lie to {source}"
             drawn["language_ratio"] = Drawing(title, figure, WORDS("ratio", source, *ends))
     return save_drawings(drawn, folder, origin=f"{origin}; seed {seed}.", prefix=prefix, group=group)
