@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
+from clip_geometry.evaluators.shares import Z
 from clip_geometry.geometry import isoscore, measures, null_value, permutation_test, silhouette, standard_error
-from clip_geometry.geometry._core.shares import Z
 from clip_geometry.geometry.uncertainty import deal
 from clip_geometry.registry import InputError
 from support.clouds import MEASURES, arguments, cone

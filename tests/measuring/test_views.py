@@ -4,7 +4,7 @@ import torch
 
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.evaluators import Relevance, ensemble, retrieval, two_sided_retrieval, zero_shot
-from clip_geometry.geometry._core.shares import Z
+from clip_geometry.evaluators.shares import Z
 from clip_geometry.measuring.sets import MeasuredSets, measure_sets, named
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import parse_pipeline, prepare

@@ -265,6 +265,11 @@ def test_language_distance(data):
         assert found["global_distance"] > max(found["within_source"], found["within_target"])
 
 
+def wilson(n: int, z: float = 1.959963984540054) -> float:
+    """Half of the 95% score interval of n of n, over 1.96."""
+    return z / (2 * (n + z**2))
+
+
 @pytest.mark.slow
 def test_mixed_retrieval_with_its_jackknife_error_through_pipelines(coco500):
     """Top ten of an image query: images only before; after centering per modality nearly so; Procrustes mixes them."""
@@ -277,6 +282,6 @@ def test_mixed_retrieval_with_its_jackknife_error_through_pipelines(coco500):
             (row,) = measure_sets(measured, ["retrieval[mixed].image.same_modality_at_10"])
         found[steps] = (row["value"], row["standard_error"])
     raw, centered, turned = found.values()
-    assert raw == (1.0, 0.0)
+    assert raw == (1.0, pytest.approx(wilson(500), rel=1e-6))  # all queries agree, which does not make the error 0
     assert centered == (pytest.approx(0.941, abs=2e-3), pytest.approx(0.006, abs=3e-3))
-    assert turned == (pytest.approx(0.590, abs=2e-3), pytest.approx(0.010, abs=3e-3))
+    assert turned == (pytest.approx(0.590, abs=2e-3), pytest.approx(0.016, abs=3e-3))

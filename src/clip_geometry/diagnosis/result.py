@@ -55,15 +55,17 @@ class Diagnosis:
 
     @property
     def verdict(self) -> list[str]:
-        """The answer in a few sentences."""
+        """The answer in a few sentences; what was not checked comes last."""
         said = [faults((found.check, found.severity) for found in self.findings)]
         if not self.paired:
             said.append(WORDS("unpaired"))
+        if self.comparison is None:
+            said.append(WORDS("skipped", why=self.skipped))
+        else:
+            said += sentences(self.comparison)
         if self.not_run:
             said.append(WORDS("not_run", skipped=self.not_run))
-        if self.comparison is None:
-            return [*said, WORDS("skipped", why=self.skipped)]
-        return [*said, *sentences(self.comparison)]
+        return said
 
     def fitted(self, name: str | None = None) -> Repair:
         """Return a repair fitted on all items, or on 2,000 of them.

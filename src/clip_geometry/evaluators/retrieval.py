@@ -10,13 +10,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from clip_geometry.evaluators.base import add_evaluator, share
+from clip_geometry.evaluators.shares import Effects, Share
 from clip_geometry.geometry._core.arguments import members, one_of, whole_number
 from clip_geometry.geometry._core.distances import single_is_exact
 from clip_geometry.geometry._core.distinct import entries_at_a_time
 from clip_geometry.geometry._core.kinds import in_kind
 from clip_geometry.geometry._core.neighbors import nearest
 from clip_geometry.geometry._core.rows import Rows, as_aligned, as_rows, as_two_sets, mean_row, unit_rows
-from clip_geometry.geometry._core.shares import Effects, Share
 from clip_geometry.geometry.measure import Measure
 from clip_geometry.registry import InputError
 

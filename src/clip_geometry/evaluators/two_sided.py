@@ -11,6 +11,7 @@ from torch import Tensor
 from clip_geometry.evaluators.base import add_evaluator
 from clip_geometry.evaluators.relevance import Relevance, item_numbers
 from clip_geometry.evaluators.retrieval import TIE
+from clip_geometry.evaluators.shares import Share
 from clip_geometry.evaluators.top import Choose, Top, in_order, top
 from clip_geometry.geometry._core.arguments import Integer, real_number, whole_number
 from clip_geometry.geometry._core.kinds import as_given, in_kind

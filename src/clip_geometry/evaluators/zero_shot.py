@@ -8,10 +8,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from clip_geometry.evaluators.base import accuracies, add_evaluator, label_ranks
+from clip_geometry.evaluators.shares import Share
 from clip_geometry.geometry._core.arguments import one_of
 from clip_geometry.geometry._core.kinds import arrays_in_kind, in_kind
 from clip_geometry.geometry._core.rows import Rows, as_rows, blocks, class_indices, mean_row, unit_blocks, unit_rows
-from clip_geometry.geometry._core.shares import Share
 from clip_geometry.geometry.measure import Measure
 from clip_geometry.registry import InputError
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy.stats import binomtest
 
+from clip_geometry.evaluators.shares import Z
 from clip_geometry.geometry import measures
-from clip_geometry.geometry._core.shares import Z
 from clip_geometry.measuring.sets import standard_error
 from clip_geometry.registry import InputError
 from clip_geometry.results import ORIGIN, Record, read_rows

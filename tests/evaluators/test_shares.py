@@ -6,8 +6,8 @@ import torch
 from scipy.stats import binomtest
 
 from clip_geometry.evaluators.retrieval import retrieval
+from clip_geometry.evaluators.shares import Effects, Share
 from clip_geometry.geometry import measures
-from clip_geometry.geometry._core.shares import Effects, Share
 from support.structured import KINDS, drawn
 
 WAY = "image_to_text.r_at_1"
