@@ -11,7 +11,6 @@ from torch import Tensor
 from clip_geometry.evaluators.base import add_evaluator
 from clip_geometry.evaluators.relevance import Relevance, item_numbers
 from clip_geometry.evaluators.retrieval import TIE
-from clip_geometry.evaluators.shares import Share
 from clip_geometry.evaluators.top import Choose, Top, in_order, top
 from clip_geometry.geometry._core.arguments import Integer, real_number, whole_number
 from clip_geometry.geometry._core.kinds import as_given, in_kind
@@ -353,7 +352,7 @@ add_evaluator(
         direction="higher retrieves better",
         better="higher",
         depends_on_n=True,
-        smooth=False,  # queries are items of the index, too: errors over queries alone are 0.6 to 1.4 times the true ones
+        smooth=False,  # an error over queries alone is 0.6 to 1.4 times the true one, as they are items of the index
         at_gaussian=None,
         invariances=("rotation", "scale", "row scale"),
         quadratic=True,
