@@ -8,7 +8,7 @@ import torch
 from sklearn.metrics import ndcg_score
 
 import clip_geometry as cg
-from clip_geometry.evaluators.two_sided import _relevant, _shares
+from clip_geometry.evaluators.two_sided import _relevant
 from clip_geometry.registry import InputError
 from support import oracles_two_sided as oracles
 
@@ -244,22 +244,6 @@ def test_queries_without_relevant_items_are_left_out_and_said():
     assert all(np.isnan(each[3]) and not np.isnan(each[:3]).any() for each in values.values())
     nothing = cg.Relevance.of_labels(image=[0, 1, 2], text=[3, 4, 5])
     assert cg.two_sided_retrieval(rows[:3], rows[:3], nothing, k=2) == {}
-
-
-def test_the_intervals_are_those_of_the_queries_that_have_a_value():
-    image, text, relevance = labeled(0)
-    items = torch.arange(N), torch.arange(M)
-    shares = _shares(image, text, relevance, items=items)
-    assert {name: share.value for name, share in shares.items()} == cg.two_sided_retrieval(image, text, relevance)
-    rows = {"image": unit(image), "text": unit(text)}
-    scores = {name: rows["text"] @ each.T for name, each in rows.items()}
-    values = oracles.by_query(scores, grades_of(relevance, "text"), "text", 10)["recall.image"]
-    defined = ~np.isnan(values)
-    share = shares["text.image_recall_at_10"]
-    np.testing.assert_allclose(share.values, values[defined], atol=1e-13)
-    assert share.items.tolist() == np.flatnonzero(defined).tolist()
-    assert share.variance == pytest.approx(values[defined].var(ddof=0) / defined.sum(), rel=0.1)
-    assert all(-1 <= share.interval[0] < share.value < share.interval[1] <= 1 for share in shares.values())
 
 
 @pytest.mark.slow

@@ -188,7 +188,9 @@ def test_stars_are_no_emphasis_and_what_is_no_command_is_no_code():
 def test_a_number_of_a_finding_is_that_of_one_recorded_row():
     rows = [accuracy(0.5), accuracy(0.25, standard_error=None, null_value=0.2, null_values=[0.1, 0.3], n=7)]
     rows.append(accuracy(0.25, standard_error=0.01, seed_values=[0.2, 0.4], n=8))
-    assert _recorded_text(rows, "value", {"n": 8}) == "0.250"  # the error is of the mean of the seeds
+    assert _recorded_text(rows, "value", {"n": 8}) == "0.250 ± 0.010"
+    rows.append(accuracy(0.25, standard_error=None, seed_values=[0.29, 0.31], n=9))
+    assert _recorded_text(rows, "value", {"n": 9}) == "0.250"  # the digits of 0.300 ± 0.010, not the error
     assert _recorded_text(rows, "seed_values", {"n": 8}) == "0.30 ± 0.10"
     assert _recorded_text(rows, "value", {"n": 10000, "at__split": "test"}) == "0.5000 ± 0.0041"
     assert _recorded_text(rows, "null_values", {"n": 7}) == "0.20 ± 0.10"

@@ -1,4 +1,4 @@
-"""The standard error and the interval of a mean over queries of bounded values, such as recall."""
+"""The standard error and the interval of a mean over queries of values from 0 to 1, such as recall."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,13 +38,11 @@ class Share:
         values: (q,) of the queries.
         items: (q,) the item of each query; −1 for queries that are no sample.
         effects: Of other items; None where the index is fixed, as class prompts are.
-        bounds: The smallest and the largest possible value.
     """
 
     values: Float[Tensor, " q"]
     items: Int[Tensor, " q"]
     effects: Effects | None = None
-    bounds: tuple[float, float] = (0.0, 1.0)
 
     @cached_property
     def value(self) -> float:
@@ -94,16 +92,15 @@ class Share:
         misses of 0 or 1 the near end is that of Poisson counts, as Brown, Cai & DasGupta 2001 modify it: Wilson's
         covers only 84% there.
         """
-        least, most = self.bounds
-        p = (self.value - least) / (most - least)
-        variance, spread = self.variance / (most - least) ** 2, p * (1 - p)
+        p, variance = self.value, self.variance
+        spread = p * (1 - p)
         n = spread / variance if spread > 0 and variance > 0 else len(self.items.unique())
         center, half = p + Z**2 / (2 * n), Z * (spread / n + (Z / (2 * n)) ** 2) ** 0.5
         low, high = ((center + sign * half) / (1 + Z**2 / n) for sign in (-1, 1))
         low = min(low, float(gammaincinv(n * p, 0.05)) / n) if 0 < n * p <= FEW else max(low, 0.0) * (p > 0)
         q = 1 - p
         high = max(high, 1 - float(gammaincinv(n * q, 0.05)) / n) if 0 < n * q <= FEW else min(high, 1.0) if q else 1.0
-        return least + (most - least) * low, least + (most - least) * high
+        return low, high
 
     @property
     def standard_error(self) -> float:

@@ -170,6 +170,7 @@ def _numbers(logit: str, superlative: str, title: str = "", as_given: str = "") 
         "mean_per_class": {
             "title": f"Zero-shot accuracy, mean over classes{title}",
             "summary": f"The mean of the accuracies of the classes, by {superlative}; frequent classes weigh no more.",
+            "smooth": False,  # near 1 its jackknife is 0
             "formula": f"mean over classes c of the share of images of label c with argmax_k {logit} = c{as_given}",
         },
     }

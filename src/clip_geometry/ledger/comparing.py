@@ -118,8 +118,8 @@ def _ours(entry: Entry, valued: Sequence[tuple[Row, Mapping[str, Any]]]) -> tupl
             unlike = tuple(key for key, wanted in same.items() if not fits(fields.get(key), wanted))
             values = [entry.factor * float(each["value"]) for each, _ in group.values()]
             value = statistics.fmean(values)
-            pooled = "seed_values" in row  # its error and null value are of the mean of these, another statistic
-            known = None if pooled else _scaled(entry, row.get("standard_error"))
+            pooled = "seed_values" in row  # its null value is of the mean of these, another statistic
+            known = _scaled(entry, row.get("standard_error"))
             error = statistics.stdev(values) if len(values) > 1 else known
             share = error == 0 and entry.rule.unit == "percent"
             limit = _limit(value, row["n"]) if share else None

@@ -84,9 +84,8 @@ def paper_pages(
 def _recorded_text(rows: Sequence[Row], key: str, where: Mapping[str, Any]) -> str:
     """The number of the one row that fulfills selectors, whose dots are written as two underscores; with its error.
 
-    key: "value", "null_value", or a list such as "seed_values", of which it is the mean with its error. A value pooled
-    over seeds has the digits of their error, but not the error, which is of their mean. An en dash where nothing was
-    recorded.
+    key: "value", "null_value", or a list such as "seed_values", of which it is the mean with its error. A pooled
+    value whose error was not recorded has as many digits as their mean. An en dash where nothing was recorded.
     """
     selectors = {name.replace("__", "."): value for name, value in where.items()}
     found = {(str(row.get(key)), row.get("standard_error")): row for row in rows if matches(flat(row), selectors)}
@@ -95,11 +94,12 @@ def _recorded_text(rows: Sequence[Row], key: str, where: Mapping[str, Any]) -> s
     if len(found) != 1:
         raise InputError(f"a finding names {len(found)} recorded rows by {selectors}; expected one")
     (row,) = found.values()
+    values = row[key] if key.endswith("_values") else row.get("seed_values", ())
+    error_of_mean = stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
     if key.endswith("_values"):
-        values = row[key]
-        return plus_minus(fmean(values), stdev(values) / len(values) ** 0.5)
+        return plus_minus(fmean(values), error_of_mean)
     error = row.get("standard_error") if key == "value" else None
-    return to_error(row[key], error) if "seed_values" in row else plus_minus(row[key], error)
+    return to_error(row[key], error_of_mean) if error is None else plus_minus(row[key], error)
 
 
 def _wrapped(text: str) -> str:

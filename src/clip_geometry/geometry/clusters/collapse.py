@@ -207,6 +207,7 @@ add_measure(
         "compared with, which makes them too near at small n: compare equal n only.",
         formula="share of images with argmin_c ‖x_i − μ_c‖ ≠ argmax_c cos(x_i, t_c)",
         range=(0, 1),
+        smooth=False,  # a share, whose jackknife is 0 near 0
         **(_WITH_TEXTS | {"invariances": ("rotation", "scale")}),
     ),
 )

@@ -132,7 +132,9 @@ def test_the_null_of_a_correlation_is_that_of_shuffled_labels(images):
         only(rows, "classify.pearson", seed=seed, of="silhouette", **{"with": "isoscore"})["value"] for seed in (0, 1)
     ]
     assert pooled["seed_values"] == pytest.approx(own, rel=1e-9)
-    assert pooled["standard_error"] == pytest.approx(np.std(own, ddof=1) / 2**0.5, rel=1e-6)
+    assert pooled["standard_error"] == pytest.approx(
+        abs(own[0] - own[1]) / 2, rel=1e-6
+    )  # of the pooled r, without each
     assert pooled["null_value"] != pooled["value"] and (pooled["updates"], pooled["seeds"]) == (6, 2)
     of_seeds = sorted(f"{np.corrcoef(*each)[0, 1]:.3f}".replace("-", "−") for each in zip(x, y, strict=True))
     assert all(each in pooled["note"] for each in of_seeds) and "with shuffled labels" in pooled["note"]
@@ -151,6 +153,21 @@ def test_the_null_does_not_pool_seeds_with_different_labels():
     (row,) = (row for row in correlation_rows(config, curves, "all") if row["measure"] == "classify.spearman")
     assert row["value"] > 0  # of the pooled states
     assert row["null_values"] == pytest.approx([-1, -1, -1]) and row["null_value"] == pytest.approx(-1)
+
+
+def test_the_error_of_a_pooled_correlation_is_that_of_its_seeds():
+    """Each seed has r = −1, so an error within seeds is 0; the pooled r depends on the three offsets of the curves."""
+    states, offsets = np.linspace(0, 1, 20), np.array([0.0, 0.3, 1.1])[:, None]
+    x, y = states + offsets, 2 + 0.4 * offsets - states
+    curves = {Place("silhouette"): x, Place("isoscore"): y}
+    config = configured(measures=("silhouette", "isoscore"))
+    (row,) = (row for row in correlation_rows(config, curves, "all") if row["measure"] == "classify.pearson")
+    without = [np.corrcoef(np.delete(x, seed, 0).ravel(), np.delete(y, seed, 0).ravel())[0, 1] for seed in range(3)]
+    assert row["seed_values"] == pytest.approx([-1, -1, -1])
+    assert row["standard_error"] == pytest.approx(
+        np.sqrt(2 / 3 * np.square(without - np.mean(without)).sum()), rel=1e-9
+    )
+    assert row["standard_error"] > 0.01
 
 
 def test_a_run_draws_figures_and_explains_its_numbers(images):

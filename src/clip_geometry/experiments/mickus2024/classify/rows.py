@@ -11,6 +11,7 @@ from clip_geometry.experiments.kit import trajectories
 from clip_geometry.experiments.mickus2024.classify.config import ClassifyConfig, known_measure
 from clip_geometry.experiments.mickus2024.classify.task import Loaded
 from clip_geometry.experiments.mickus2024.classify.training import Place
+from clip_geometry.geometry.uncertainty import jackknife
 from clip_geometry.results import Record, Row
 
 SEED = "classifier.seed"  # of the first weights; a row's own `seed` is that of samples and of what is held out
@@ -50,9 +51,10 @@ def correlation_rows(config: ClassifyConfig, curves: Curves, seed: int | str) ->
     """Correlations over all states of these seeds together, in every layer that is trained.
 
     Every silhouette is compared with the first IsoScore, and the first silhouette with every IsoScore. Rows of several
-    seeds have the correlation within each seed in `seed_values`, and its standard error over seeds. Where shuffled
-    labels were trained, `null_values` has the correlation within each seed, and the null value is their mean: every
-    seed deals other labels, so pooling its states with those of other seeds would mix their curves.
+    seeds have the correlation within each seed in `seed_values`. Their standard error is that of the pooled
+    correlation, by the jackknife over seeds. Where shuffled labels were trained, `null_values` has the correlation
+    within each seed, and the null value is their mean: every seed deals other labels, so pooling its states with those
+    of other seeds would mix their curves.
     """
     silhouettes, scores = ([name for name in config.measures if _kind(name) == kind] for kind in KINDS)
     pairs = [(x, y) for x in silhouettes for y in scores if x == silhouettes[0] or y == scores[0]]
@@ -64,7 +66,7 @@ def correlation_rows(config: ClassifyConfig, curves: Curves, seed: int | str) ->
             names = ("pearson", "spearman", "pearson_log")
             for row in trajectories.correlation_rows("classify", x.ravel(), y.ravel(), names, at=at):
                 name = row["measure"].partition(".")[2]
-                yield row if len(x) == 1 else {**row, **_over_seeds(name, of_seeds(x, y, name), null)}
+                yield row if len(x) == 1 else {**row, **_over_seeds(name, x, y, null)}
 
 
 def of_seeds(x: Values, y: Values, name: str = "pearson") -> list[float]:
@@ -73,11 +75,15 @@ def of_seeds(x: Values, y: Values, name: str = "pearson") -> list[float]:
     return [each for each in found if each is not None]
 
 
-def _over_seeds(name: str, found: Sequence[float], null: Sequence[Values]) -> Row:
+def _over_seeds(name: str, x: Values, y: Values, null: Sequence[Values]) -> Row:
     """What a row of several seeds adds to the pooled correlation. null: the curves of shuffled labels, if trained."""
-    row: Row = {"seed_values": list(found)}
-    if len(found) > 1:
-        row["standard_error"] = statistics.stdev(found) / len(found) ** 0.5
+    found = of_seeds(x, y, name)
+    row: Row = {"seed_values": found}
+    others = [np.arange(len(x)) != seed for seed in range(len(x))]
+    without_each = [trajectories.correlations(x[kept].ravel(), y[kept].ravel())[name] for kept in others]
+    defined = [value for value in without_each if value is not None]
+    if len(defined) == len(x):
+        row["standard_error"] = jackknife(defined)
     if not null or not (shuffled := of_seeds(null[0], null[1], name)):
         return row
     said = [f"{min(values):.3f} to {max(values):.3f}" for values in (found, shuffled) if values]
