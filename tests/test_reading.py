@@ -159,6 +159,17 @@ def test_what_does_not_fit_into_the_memory_is_not_begun(tmp_path, monkeypatch, k
         GOOD[kind][1](tmp_path / "x")
 
 
+@pytest.mark.parametrize("second", ["a.npy", "a"])
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_an_array_of_an_archive_twice(tmp_path, second):
+    """`a.npy` and `a` are both the array a; the second would replace the first."""
+    with zipfile.ZipFile(tmp_path / "x", "w") as archive:
+        archive.writestr("a.npy", npy_bytes(ROWS))
+        archive.writestr(second, npy_bytes(ROWS + 1))
+    with pytest.raises(InputError, match="has the array 'a' twice"):
+        reading.read_npz(tmp_path / "x")
+
+
 def test_an_archive_of_zeros_is_measured_before_it_is_unpacked(tmp_path, monkeypatch):
     monkeypatch.setattr("clip_geometry.memory.memory", lambda: 2**24)
     (tmp_path / "x").write_bytes(zipped(a=header((2**25,), "|u1") + bytes(2**25)))
