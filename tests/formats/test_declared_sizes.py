@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.feather as feather
 import pytest
 
+import clip_geometry as cg
 from clip_geometry.embeddings import LazyRows
 from clip_geometry.files import npy_bytes
 from clip_geometry.formats import read_any
@@ -121,18 +122,58 @@ def test_a_member_of_a_shard(tmp_path, memory):
         read_any(tmp_path / "x.tar")
 
 
-@pytest.mark.parametrize("name", ["x.faiss", "x.index"])
-def test_an_index_that_declares_more_than_its_file_has(tmp_path, name):
-    """FAISS would allocate 2^36 numbers for a file of two thousand bytes; its limits are set to the file's size."""
+def altered(path, old, new, start=0):
+    """The file with the first 8-byte number `old` from `start` on as `new`."""
+    content = bytearray(path.read_bytes())
+    place = content.index(old.to_bytes(8, "little"), start)
+    content[place : place + 8] = new.to_bytes(8, "little")
+    path.write_bytes(content)
+
+
+def numbers_of_codes(path):
+    altered(path, 60 * 8, 2**36)
+
+
+def number_of_lists(path):
+    altered(path, 4, 2**31, path.read_bytes().index(b"ilar"))
+
+
+@pytest.mark.parametrize(("factory", "declare"), [("Flat", numbers_of_codes), ("IVF4,Flat", number_of_lists)])
+def test_an_index_that_declares_more_than_its_file_has(tmp_path, factory, declare):
+    """FAISS would allocate what 2 kB declare: 2^36 numbers, or 2^31 lists. Its limits are set to the file's size, and
+    afterwards to what they were."""
     import faiss as library
 
-    path = faiss(tmp_path)
-    content = bytearray(path.read_bytes())
-    place = content.index((60 * 8).to_bytes(8, "little"))  # how many numbers follow
-    content[place : place + 8] = (2**36).to_bytes(8, "little")
-    (tmp_path / name).write_bytes(content)
-    limit = library.get_deserialization_vector_byte_limit()
+    limits = library.get_deserialization_vector_byte_limit, library.get_deserialization_loop_limit
+    before = [limit() for limit in limits]
+    declare(path := faiss(tmp_path, factory))
     with pytest.raises(InputError, match="is no readable FAISS file") as caught:
-        read_any(tmp_path / name)
+        read_any(path)
     assert "bad_alloc" not in str(caught.value) and "memory" not in str(caught.value)
-    assert library.get_deserialization_vector_byte_limit() == limit
+    assert [limit() for limit in limits] == before
+
+
+@pytest.mark.parametrize("declared", [59, 61])
+def test_an_index_of_lists_that_declares_another_number_of_rows(tmp_path, declared):
+    """FAISS checks this of all other kinds of indexes itself."""
+    altered(path := faiss(tmp_path, "IVF4,Flat"), 60, declared)
+    with pytest.raises(InputError, match=f"60 rows of {declared}"):
+        read_any(path)
+
+
+def test_rows_for_a_map_are_checked_before_they_are_in_memory(tmp_path, memory):
+    memory(7 * 4 * 8 - 1)
+    with pytest.raises(InputError, match=f"the map of these rows .*{REFUSED}"):
+        cg.export(cg.Embeddings(cloud(), "image"), tmp_path / "x.parquet", to="embedding-atlas", neighbors=3)
+
+
+def test_rows_without_columns_are_refused_by_readers_in_blocks(tmp_path):
+    import h5py
+
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["image"] = np.zeros((5, 0), np.float32)
+    empty = pa.table({"image": pa.array([[], []], pa.list_(pa.float32()))})
+    feather.write_feather(empty, tmp_path / "x.feather", compression="uncompressed")
+    for name in ("x.h5", "x.feather"):
+        with pytest.raises(InputError, match="rows without columns"):
+            read_any(tmp_path / name)
