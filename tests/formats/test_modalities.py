@@ -42,6 +42,8 @@ def test_a_folder_has_a_file_for_each_modality(tmp_path, sets, capsys):
     np.save(tmp_path / "center.npy", np.zeros((1, 5), np.float32))
     np.save(tmp_path / "names.npy", np.array(["a", None]), allow_pickle=True)
     (tmp_path / "classes.json").write_text("[]")
+    (tmp_path / "gone.npy").symlink_to("nowhere")
+    (tmp_path / "folder.npy").mkdir()
     pq.write_table(pa.table({"caption": ["a"]}), tmp_path / "captions.parquet")
     found = read_any(tmp_path)
     assert_same({name: found[name] for name in NAMES}, sets)
