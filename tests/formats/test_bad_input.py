@@ -201,7 +201,7 @@ def test_names_of_arrays_that_name_no_modality(tmp_path, suffix, name):
         torch.save({key: torch.from_numpy(x) for key, x in arrays.items()}, path)
     else:
         save_file({key: torch.from_numpy(x) for key, x in arrays.items()}, path)
-    with pytest.raises(InputError, match="is no name of a modality"):
+    with pytest.raises(InputError, match=rf"x\{suffix}: array .* is no name of a modality"):
         read_any(path)
 
 

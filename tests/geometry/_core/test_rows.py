@@ -3,7 +3,8 @@ import pytest
 import torch
 from jaxtyping import TypeCheckError
 
-from clip_geometry.geometry._core.rows import as_codes, as_rows, blocks, mean_row, require_spread, unit_rows
+from clip_geometry.geometry._core.rows import as_codes, as_matrix, as_rows, blocks, mean_row, require_spread, unit_rows
+from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.geometry.cosine import mean_cosine_distance
 from clip_geometry.registry import InputError
 
@@ -19,6 +20,16 @@ def test_rows_are_not_copied_or_converted():
     assert tensor.dtype == torch.float16
     x[0, 0] = 7
     assert tensor[0, 0] == 7
+
+
+@pytest.mark.parametrize(("read", "given"), [(as_rows, np.asarray), (as_matrix, np.asarray), (as_matrix, StreamedRows.of)])
+def test_too_few_rows_or_columns_are_refused(read, given):
+    x = given(np.ones((4, 3)))
+    assert len(read(x, least=4, least_d=3)) == 4
+    with pytest.raises(InputError, match="y has 4 rows; expected at least 5"):
+        read(x, name="y", least=5)
+    with pytest.raises(InputError, match="y has 3 columns; expected at least 4"):
+        read(x, name="y", least_d=4)
 
 
 def test_blocks_are_float64_and_cover_the_rows():
