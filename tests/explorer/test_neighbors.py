@@ -83,7 +83,12 @@ def test_the_chance_of_the_own_modality_is_that_of_a_random_order(points):
     """Each point has the others of its modality among all other points; of unlike sizes, the mean over modalities."""
     sizes = [len(each) for each in points.sets.values()]
     shares = [(size - 1) / (sum(sizes) - 1) for size in sizes]
-    assert chances(points)["own_share"] == pytest.approx(np.mean(shares), rel=1e-12)
+    found = chances(points)
+    assert found["own_share"] == pytest.approx(np.mean(shares), rel=1e-12)
+    n, other = sum(sizes), sizes[1]
+    assert sizes[0] == other and points.keyed_by == "pairs"  # each has one partner
+    expected = {"r_at_1": 1 / (n - 1), "hit_at_10": 10 / (n - 1), "cross_r_at_1": 1 / other}
+    assert {key: found[key] for key in expected} == pytest.approx(expected, rel=1e-12)
 
 
 def test_numbers_are_of_held_out_queries(points):
