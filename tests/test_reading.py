@@ -159,6 +159,39 @@ def test_what_does_not_fit_into_the_memory_is_not_begun(tmp_path, monkeypatch, k
         GOOD[kind][1](tmp_path / "x")
 
 
+@pytest.mark.parametrize("second", ["a.npy", "a"])
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_an_array_of_an_archive_twice(tmp_path, second):
+    """`a.npy` and `a` are both the array a; the second would replace the first."""
+    with zipfile.ZipFile(tmp_path / "x", "w") as archive:
+        archive.writestr("a.npy", npy_bytes(ROWS))
+        archive.writestr(second, npy_bytes(ROWS + 1))
+    with pytest.raises(InputError, match="has the array 'a' twice"):
+        reading.read_npz(tmp_path / "x")
+
+
+def test_an_array_that_is_not_mapped_has_to_fit(tmp_path, monkeypatch):
+    monkeypatch.setattr("clip_geometry.memory.memory", lambda: ROWS.nbytes - 1)
+    (tmp_path / "x").write_bytes(GOOD["npy"][0])
+    assert reading.read_npy(tmp_path / "x").shape == ROWS.shape
+    with pytest.raises(InputError, match="in memory and there are"):
+        reading.read_npy(tmp_path / "x", mmap=False)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_a_table_whose_text_is_not_unicode_is_refused_when_it_is_read(tmp_path, kind):
+    """pyarrow reads it, and raises UnicodeDecodeError later, where the text is used."""
+    buffers = [None, pa.py_buffer(np.arange(3, dtype=np.int32).tobytes()), pa.py_buffer(b"a\xff")]
+    broken = pa.table({"a": pa.Array.from_buffers(pa.string(), 2, buffers)})
+    if kind == "parquet":
+        pq.write_table(broken, tmp_path / "x")
+    else:
+        with pa.ipc.new_file(tmp_path / "x", broken.schema) as file:
+            file.write_table(broken)
+    with pytest.raises(InputError, match="Invalid UTF8 sequence"):
+        (reading.read_table if kind == "parquet" else reading.read_arrow_table)(tmp_path / "x")
+
+
 def test_an_archive_of_zeros_is_measured_before_it_is_unpacked(tmp_path, monkeypatch):
     monkeypatch.setattr("clip_geometry.memory.memory", lambda: 2**24)
     (tmp_path / "x").write_bytes(zipped(a=header((2**25,), "|u1") + bytes(2**25)))

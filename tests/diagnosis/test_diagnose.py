@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import clip_geometry as cg
+from clip_geometry.diagnosis.table import by_aim
 from clip_geometry.registry import InputError
 from support.clip_like import clip_like
 
@@ -45,6 +46,18 @@ def test_the_figure_has_a_point_for_every_repair(found):
     axes = found.figure().axes[0]
     points = sum(len(container.lines[0].get_xdata()) for container in axes.containers)
     assert points == len(found.comparison.candidates)
+    drawn = {
+        xy for each in axes.containers for xy in zip(each.lines[0].get_xdata(), each.lines[0].get_ydata(), strict=True)
+    }
+    assert drawn == {
+        (each.changes["cross_r_at_1"].value, each.numbers[found.comparison.aim].value)
+        for each in found.comparison.candidates.values()
+    }
+
+
+def test_the_table_begins_with_the_repair_that_finds_most(found):
+    values = [each.numbers[found.comparison.aim].value for each in by_aim(found.comparison)]
+    assert len(set(values)) > 1 and values == sorted(values, reverse=True)
 
 
 def test_faults_come_before_repairs():

@@ -6,7 +6,7 @@ import pytest
 import clip_geometry as cg
 from clip_geometry.explorer.neighbors import K, best_items, merged, rescored, search_numbers
 from clip_geometry.explorer.points import choose_points
-from clip_geometry.explorer.states import make, states_of
+from clip_geometry.explorer.states import chances, make, states_of
 from clip_geometry.measurement.given import given_sets
 from clip_geometry.progress import quiet
 
@@ -77,6 +77,18 @@ def test_numbers_are_those_of_the_toolkit(name, points):
     theirs = cg.search_index(points.index, repair)
     assert set(ours) == {"own_share", "r_at_1", "hit_at_10", "cross_r_at_1", "neighbors"}
     assert ours == pytest.approx({key: theirs[key].value for key in ours}, abs=1e-9)
+
+
+def test_the_chance_of_the_own_modality_is_that_of_a_random_order(points):
+    """Each point has the others of its modality among all other points; of unlike sizes, the mean over modalities."""
+    sizes = [len(each) for each in points.sets.values()]
+    shares = [(size - 1) / (sum(sizes) - 1) for size in sizes]
+    found = chances(points)
+    assert found["own_share"] == pytest.approx(np.mean(shares), rel=1e-12)
+    n, other = sum(sizes), sizes[1]
+    assert sizes[0] == other and points.keyed_by == "pairs"  # each has one partner
+    expected = {"r_at_1": 1 / (n - 1), "hit_at_10": 10 / (n - 1), "cross_r_at_1": 1 / other}
+    assert {key: found[key] for key in expected} == pytest.approx(expected, rel=1e-12)
 
 
 def test_numbers_are_of_held_out_queries(points):

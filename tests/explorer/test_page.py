@@ -1,6 +1,8 @@
 """The page in headless Chromium: it draws, the slider moves points, a click shows neighbors, nothing is requested."""
 
+import json
 from dataclasses import replace
+from html.parser import HTMLParser
 from importlib import util
 
 import numpy as np
@@ -223,6 +225,41 @@ def test_a_text_ends_no_script(browser, tmp_path):
         page.wait_for_selector(".chosen")
         assert "</script><b>1</b>" in page.locator(".chosen .what").inner_text()
         assert page.title() == "</title><i>" and page.errors == []
+
+
+class Scripts(HTMLParser):
+    """The content of each script of a page by its id."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.found, self.now = {}, None
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        if tag == "script":
+            self.now = dict(attrs).get("id", f"unnamed {len(self.found)}")
+            self.found[self.now] = ""
+
+    def handle_data(self, data):
+        if self.now is not None:
+            self.found[self.now] += data
+
+    def handle_endtag(self, tag):
+        self.now = None
+
+
+def test_a_label_ends_no_script():
+    """Labels stand as text in the JSON of the page. No HTML parser may find the end or the start of a script in it."""
+    x = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
+    names = ["</script><script>document.title='owned'</script>", "<!--<script>", "]]><b>", "a & b"]
+    pages = [
+        cg.explore(x, x + 1, labels=[each[k % 4] for k in range(30)], repairs=[], umap=False).to_html()
+        for each in (names, "abcd")
+    ]
+    found, plain = (Scripts(page).found for page in pages)
+    assert found.keys() == plain.keys() and "meta" in found
+    assert json.loads(found["meta"])["colors"]["label"]["names"] == names
+    assert "<" not in found["meta"]
 
 
 def test_plotly_is_needed(monkeypatch):

@@ -47,6 +47,17 @@ def test_half_of_the_items_are_held_out(sets):
     assert np.array_equal(held[0], held[1])  # an image and its text
 
 
+def test_the_rows_of_all_points_have_to_fit_into_the_memory(sets, monkeypatch):
+    """Three times in float64. Of more rows than the limit, only the sample counts."""
+    given, dim = given_sets(sets), sets["image"].shape[1]
+    for limit, points in ((1000, 240), (100, 100)):
+        monkeypatch.setattr("clip_geometry.memory.memory", lambda points=points: 24 * dim * points - 1)
+        with pytest.raises(cg.InputError, match="the points, with their rows before and after a repair, take"):
+            choose_points(given, pipeline="", limit=limit, seed=0)
+        monkeypatch.setattr("clip_geometry.memory.memory", lambda points=points: 24 * dim * points)
+        assert len(choose_points(given, pipeline="", limit=limit, seed=0)) == points
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [

@@ -189,6 +189,22 @@ def test_a_header_of_any_length_is_read_in_linear_time(tmp_path, header):
     assert side.vectors.shape == (2, len(header.split(",")))
 
 
+@pytest.mark.parametrize("name", ["../image", "image/../x", "<b>", "0", "a-to-b"])
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".pt"])
+def test_names_of_arrays_that_name_no_modality(tmp_path, suffix, name):
+    """Modalities become names of files and keys of results."""
+    arrays = {name: cloud(), "text": cloud(seed=1)}
+    path = tmp_path / f"x{suffix}"
+    if suffix == ".npz":
+        np.savez(path, **arrays)
+    elif suffix == ".pt":
+        torch.save({key: torch.from_numpy(x) for key, x in arrays.items()}, path)
+    else:
+        save_file({key: torch.from_numpy(x) for key, x in arrays.items()}, path)
+    with pytest.raises(InputError, match=rf"x\{suffix}: array .* is no name of a modality"):
+        read_any(path)
+
+
 def test_an_archive_without_arrays_is_one_sentence(tmp_path):
     np.savez(tmp_path / "x.npz")
     with pytest.raises(InputError, match="holds no array of rows"):

@@ -6,8 +6,11 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from clip_geometry.embeddings import Embeddings
 from clip_geometry.formats import read_labels
+from clip_geometry.formats.labels import with_labels
 from clip_geometry.registry import InputError
+from support.format_cases import cloud
 
 LABELS = [3, 1, 4, 1]
 
@@ -92,3 +95,14 @@ def test_what_is_not_written_as_an_integer_stays_text(tmp_path, texts):
     """`int` takes 1_0 for 10, so that two classes became one."""
     (tmp_path / "labels.txt").write_text("\n".join(texts))
     assert read_labels(tmp_path / "labels.txt").tolist() == texts
+
+
+def test_labels_belong_to_the_sets_of_their_length(capsys):
+    sets = {"image": Embeddings(cloud(4), "image"), "text": Embeddings(cloud(5), "text")}
+    found = with_labels(sets, LABELS)
+    assert list(found["image"].labels) == LABELS and found["text"].labels is None
+    assert "the 4 labels are not those of the 5 text rows" in capsys.readouterr().err
+    with pytest.raises(InputError, match="3 labels were given for 4 image rows and 5 text rows"):
+        with_labels(sets, LABELS[:3])
+    with pytest.raises(InputError, match="label"):
+        with_labels(sets, [1, 1, 1, 1])

@@ -12,7 +12,7 @@ from clip_geometry.data import load_dataset, resolve_dataset
 from clip_geometry.embedding.loop import embed
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders import resolve_encoder
-from clip_geometry.formats import export_clip_retrieval, export_parquet, read_any
+from clip_geometry.formats import export_clip_retrieval, export_parquet, read_any, read_sets
 from clip_geometry.progress import quiet
 from clip_geometry.registry import InputError
 from support.format_cases import cloud
@@ -42,6 +42,8 @@ def test_a_folder_has_a_file_for_each_modality(tmp_path, sets, capsys):
     np.save(tmp_path / "center.npy", np.zeros((1, 5), np.float32))
     np.save(tmp_path / "names.npy", np.array(["a", None]), allow_pickle=True)
     (tmp_path / "classes.json").write_text("[]")
+    (tmp_path / "gone.npy").symlink_to("nowhere")
+    (tmp_path / "folder.npy").mkdir()
     pq.write_table(pa.table({"caption": ["a"]}), tmp_path / "captions.parquet")
     found = read_any(tmp_path)
     assert_same({name: found[name] for name in NAMES}, sets)
@@ -160,3 +162,29 @@ def test_rows_of_all_sides_are_aligned_in_clip_retrieval(tmp_path, sets):
     ]
     assert rows == {tuple(np.concatenate(parts)) for parts in expected}
     assert len(found["image"]) == 6
+
+
+def test_two_files_are_images_and_texts_unless_they_say_otherwise(tmp_path, capsys):
+    a, b = cloud(seed=1), cloud(seed=2)
+    np.save(tmp_path / "a.npy", a)
+    np.save(tmp_path / "b.npy", b)
+    for kind in ("image", "text"):
+        save_file({kind: torch.from_numpy(b)}, tmp_path / f"{kind}.safetensors")
+    plain, other = tmp_path / "a.npy", tmp_path / "b.npy"
+    image, text = tmp_path / "image.safetensors", tmp_path / "text.safetensors"
+    assert {name: side.vectors.tolist() for name, side in read_sets(plain, other).items()} == {
+        "image": a.tolist(),
+        "text": b.tolist(),
+    }
+    assert [*read_sets(plain, text)] == ["image", "text"]
+    assert "whatever their order" not in capsys.readouterr().err
+    assert {side.modality for side in read_sets(text, image).values()} == {"image", "text"}
+    assert "whatever their order" in capsys.readouterr().err
+    assert {name: side.modality for name, side in read_sets(text, text).items()} == {"image": "image", "text": "text"}
+    assert "both sets hold text rows" in capsys.readouterr().err
+    with pytest.raises(InputError, match="holds text rows and was given as image: give IMAGE, then TEXT"):
+        read_sets(text, plain)
+    three = read_sets(plain, other, image)
+    assert [*three] == ["a", "b", "image"]
+    with pytest.raises(InputError, match="holds image rows, and so does a set before it"):
+        read_sets(image, image, plain)

@@ -206,6 +206,27 @@ def test_bad_rows_are_one_clear_sentence(name, case):
         measures[name](x, *rest)
 
 
+# undefined without spread: rounding would turn 0/0 into a plausible number
+SPREAD = (
+    "participation_ratio", "isoscore", "isoscore[unbiased]", "objective_isotropy", "information_imbalance", "cycle_knn",
+    "cknna", "rsa", "cka", "mutual_knn", "sphericity", "sliced_normality", "coordinate_spread", "effective_rank",
+    "spectral_discrepancy", "hubness", "robin_hood", "antihub_share", "robin_hood[image_to_text]",
+    "antihub_share[image_to_text]", "robin_hood[text_to_image]", "antihub_share[text_to_image]", "alpha_req", "nesum",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPREAD)
+def test_equal_rows_are_an_error_of_measures_that_need_spread(name):
+    """Of either set."""
+    measure = measures[name]
+    given = arguments(measure, "plain")
+    for place in row_places(measure):
+        sets = list(given)
+        sets[place] = np.tile(np.linspace(0.1, 0.7, sets[place].shape[1]), (len(sets[place]), 1))
+        with pytest.raises(InputError, match=r"all \d+ rows of (x|image|text) are equal"):
+            measure(*sets)
+
+
 @pytest.mark.parametrize("name", TWO_SETS)
 def test_different_dimensions_are_an_error_unless_two_spaces_are_compared(name):
     measure = measures[name]

@@ -83,6 +83,8 @@ def test_coinciding_rows_are_0():
 def test_t_is_positive_and_finite(t):
     with pytest.raises(InputError, match=f"t = {t}; expected a positive, finite number"):
         uniformity(np.eye(3), t=t)
+    with pytest.raises(InputError, match=f"t = {t}; expected a positive, finite number"):
+        cross_uniformity(np.eye(3), np.eye(3), t=t)
 
 
 @pytest.mark.parametrize("scale", [0.1, 1.0, 3.0])
@@ -104,14 +106,21 @@ def test_gradients_of_alignment():
     assert torch.autograd.gradcheck(lambda rows: alignment(rows, y), (x.requires_grad_(),))
 
 
+@pytest.mark.parametrize("t", [0.5, 2, 3.0])
 @pytest.mark.parametrize("block_size", [1, 7, 1024])
-def test_cross_modal_uniformity_leaves_matching_pairs_out(block_size):
+def test_cross_modal_uniformity_leaves_matching_pairs_out(block_size, t):
     rng = np.random.default_rng(0)
     x, y = 0.3 * cone(30, 4, rng), 0.3 * cone(30, 4, rng)
-    potentials = np.exp(-2 * ((x[:, None] - y[None]) ** 2).sum(-1))
+    potentials = np.exp(-t * ((x[:, None] - y[None]) ** 2).sum(-1))
     expected = np.log(potentials[~np.eye(30, dtype=bool)].mean())
-    assert cross_uniformity(x, y, block_size=block_size) == pytest.approx(expected, rel=1e-12)
-    assert cross_uniformity(x, x) == pytest.approx(uniformity(x), rel=1e-12)
+    assert cross_uniformity(x, y, t=t, block_size=block_size) == pytest.approx(expected, rel=1e-12)
+    assert cross_uniformity(x, x, t=t) == pytest.approx(uniformity(x, t=t), rel=1e-12)
+
+
+def test_t_of_cross_modal_uniformity_is_2_by_default():
+    rng = np.random.default_rng(0)
+    x, y = cone(20, 4, rng), cone(20, 4, rng)
+    assert cross_uniformity(x, y) == cross_uniformity(x, y, t=2) != cross_uniformity(x, y, t=1)
 
 
 def test_the_authors_sum_is_ours_and_a_constant():

@@ -215,12 +215,23 @@ def test_the_scripts_need_numpy_only(tmp_path):
         assert done.stdout == "[]\n", done.stderr
 
 
-def test_a_name_from_a_file_is_no_code(tmp_path):
+@pytest.mark.parametrize("name", ['"""\nopen("owned", "w").close()\n"""', "\\N{}", "\\"])
+@pytest.mark.parametrize(
+    ("to", "repair", "script"),
+    [("numpy", "none", "repair.py"), ("numpy", "rrf", "rerank.py"), ("faiss", "none", "search.py")],
+)
+def test_a_name_from_a_file_is_no_code(tmp_path, monkeypatch, to, repair, script, name):
+    """The name stands in the docstring of a script. It can neither end the docstring nor make it invalid."""
+    monkeypatch.chdir(tmp_path)
+    repair = fitted(repair)
+    repair.name = name
+    write_shipment(shipment(repair), to, tmp_path / to)
+    module(tmp_path / to / script)
+    assert not (tmp_path / "owned").exists()
+
+
+def test_a_modality_from_a_file_is_no_path(tmp_path):
     repair = fitted("none")
-    repair.name = '"""\nimport os; os.system("touch owned")\n"""'
-    write_shipment(shipment(repair), "numpy", tmp_path / "numpy")
-    assert "import os" not in (tmp_path / "numpy/repair.py").read_text().splitlines()
-    module(tmp_path / "numpy/repair.py")
     repair.terms_ = {("../image", "../image"): repair.terms_["image", "image"]}
     with pytest.raises(InputError, match=r"'\.\./image' is no name of a modality"):
         write_shipment(shipment(repair), "onnx", tmp_path / "onnx")

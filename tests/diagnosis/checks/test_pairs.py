@@ -5,10 +5,30 @@ import pytest
 from scipy.special import ndtr
 
 import clip_geometry as cg
-from clip_geometry.diagnosis.ranks import random_share
+from clip_geometry.diagnosis.matching import match
+from clip_geometry.diagnosis.ranks import _fall, random_share
 from support.clip_like import clip_like, unit
 
 ORDER = ("shifted_pairs", "shuffled_pairs", "unrelated_spaces")
+
+
+def test_how_far_the_tail_of_percentiles_falls():
+    """None for an even tail; for one at its beginning, the distance to the middle in standard deviations of a mean of
+    half as many uniform values."""
+    start, even = 0.2, (np.arange(100) + 0.5) / 100
+    assert _fall(start + (1 - start) * even, start) == pytest.approx(0, abs=1e-12)
+    assert _fall(np.append(np.full(50, start + 1e-12), np.zeros(9)), start) == pytest.approx(0.5 * np.sqrt(300))
+    assert _fall(np.zeros(9), start) == 0
+
+
+def test_z_of_random_pairs_is_standard_normal():
+    """The bounds hold the mean and the standard deviation of 40 draws within four of their errors."""
+    every, z = np.ones(200, bool), []
+    for seed in range(40):
+        generator = np.random.default_rng(seed)
+        a, b = (unit(generator.normal(size=(200, 16)) + 1).astype(np.float32) for _ in range(2))
+        z.append(match(a, b, every, every, 0).z)
+    assert abs(np.mean(z)) < 0.64 and 0.55 < np.std(z, ddof=1) < 1.45
 
 
 @pytest.mark.parametrize("n", [60, 400, 3000])

@@ -130,6 +130,16 @@ def test_copies_of_pairs(run, clean):
     assert found.evidence.startswith("4 of 400 (1.00 ± 0.50%) pairs are exact copies of another pair")
 
 
+@pytest.mark.parametrize("block", [7, 400])
+def test_rows_that_equal_their_partners(run, clean, monkeypatch, block):
+    """In any block of pairs."""
+    monkeypatch.setattr("clip_geometry.diagnosis.checks.exact_duplicates.BLOCK", block)
+    rows = [3, 50, 399]
+    clean["image"][rows] = clean["text"][rows]
+    (found,) = run("exact_duplicates", clean)
+    assert (found.severity, found.values["rows"], found.values["of"]) == ("error", rows, rows)
+
+
 def test_one_caption_of_several_images_is_a_note(run, clean):
     clean["text"][10:30] = clean["text"][9]
     (found,) = run("exact_duplicates", clean)

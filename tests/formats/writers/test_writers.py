@@ -271,6 +271,13 @@ class TestEmbeddingAtlas:
         found = tuple(np.array([each[key] for each in column]) for key in ("distances", "ids"))
         assert_same_top((1 - found[0], found[1]), best(scores, K), 1)
 
+    def test_only_float16_is_widened(self, tmp_path, capsys):
+        for dtype in DTYPES:
+            path = tmp_path / f"{np.dtype(dtype)}.parquet"
+            cg.export(sets(dtype), path, to="embedding-atlas")
+            assert ("cannot read float16" in capsys.readouterr().err) == (dtype == np.float16)
+            assert np.stack(pd.read_parquet(path)["embedding"]).dtype == np.result_type(dtype, np.float32)
+
     def test_pca_is_the_plane_of_all_rows(self, tmp_path):
         from sklearn.decomposition import PCA
 
@@ -394,3 +401,11 @@ def test_clip_retrieval_has_all_columns(tmp_path, capsys):
     assert table == {"item_id": ["a", "a", "b"], "url": ["u", "u", "v"], "image_path": ["a.jpg", "a.jpg", "b.jpg"]}
     assert cg.read_any(tmp_path / "out")["image"].item_id is None
     assert "rows pair by position" in capsys.readouterr().err
+
+
+def test_columns_of_different_integers_stay_integers():
+    given = {
+        name: Embeddings(np.eye(3), name, labels=np.arange(3, dtype=dtype))
+        for name, dtype in (("image", np.int32), ("text", np.int64))
+    }
+    assert base.item_table(given)["label"].to_pylist() == [0, 1, 2, 0, 1, 2]

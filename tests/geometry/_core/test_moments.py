@@ -216,3 +216,11 @@ def test_what_needs_no_fourth_powers_takes_rows_of_any_scale(scale):
     assert float(isoscore(StreamedRows.of(x))) == pytest.approx(float(isoscore(x)), rel=1e-9)
     with pytest.raises(TypeError, match="unsupported operand"):
         Moments.of(np.eye(3)) + 1
+
+
+@pytest.mark.parametrize("value", [1 / 3, 1e4 / 7, 1e-3])
+def test_streamed_rows_that_are_equal_have_no_spread(value):
+    """Sums of float32 products may leave a rest, so that M2 is not exactly 0."""
+    x = np.full((5000, 3), value, np.float32) * np.array([1, 3, 7], np.float32)
+    with pytest.raises(InputError, match="all 5000 rows of x are equal"):
+        isoscore(StreamedRows.of(x))

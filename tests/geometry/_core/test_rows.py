@@ -3,7 +3,20 @@ import pytest
 import torch
 from jaxtyping import TypeCheckError
 
-from clip_geometry.geometry._core.rows import as_codes, as_rows, blocks, mean_row, require_spread, unit_rows
+from clip_geometry.geometry._core.rows import (
+    as_aligned,
+    as_aligned_matrices,
+    as_codes,
+    as_matrix,
+    as_rows,
+    as_two_matrices,
+    as_two_sets,
+    blocks,
+    mean_row,
+    require_spread,
+    unit_rows,
+)
+from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.geometry.cosine import mean_cosine_distance
 from clip_geometry.registry import InputError
 
@@ -19,6 +32,41 @@ def test_rows_are_not_copied_or_converted():
     assert tensor.dtype == torch.float16
     x[0, 0] = 7
     assert tensor[0, 0] == 7
+
+
+@pytest.mark.parametrize(("read", "given"), [(as_rows, np.asarray), (as_matrix, np.asarray), (as_matrix, StreamedRows.of)])
+def test_too_few_rows_or_columns_are_refused(read, given):
+    x = given(np.ones((4, 3)))
+    assert len(read(x, least=4, least_d=3)) == 4
+    with pytest.raises(InputError, match="y has 4 rows; expected at least 5"):
+        read(x, name="y", least=5)
+    with pytest.raises(InputError, match="y has 3 columns; expected at least 4"):
+        read(x, name="y", least_d=4)
+
+
+@pytest.mark.parametrize("given", [np.asarray, StreamedRows.of])
+def test_two_sets_that_do_not_go_together_are_refused(given):
+    x, shorter, narrower = (given(np.ones(shape)) for shape in ((4, 3), (3, 3), (4, 2)))
+    readers = [as_aligned_matrices, as_two_matrices, *([as_aligned, as_two_sets] if given is np.asarray else [])]
+    for read in readers:
+        assert [len(rows) for rows in read(x, x)] == [4, 4]
+        with pytest.raises(InputError, match="a has dimension 3 and b has 2; expected the same dimension"):
+            read(x, narrower, ("a", "b"))
+        assert read(x, narrower, one_space=False)[1].shape[1] == 2
+        if read in (as_aligned, as_aligned_matrices):
+            with pytest.raises(InputError, match="a has 4 rows and b has 3; expected pairs, row i with row i"):
+                read(x, shorter, ("a", "b"))
+        else:
+            assert len(read(x, shorter)[1]) == 3
+
+
+@pytest.mark.parametrize("rows", [[8500], [3, 8500, 8501], slice(8000, 8600)])
+def test_chosen_rows_of_a_stream_are_checked(rows):
+    x = np.zeros((9000, 2))
+    x[8500, 1] = np.nan
+    with pytest.raises(InputError, match="NaN or infinity in row 8500"):
+        StreamedRows.of(x)[rows]
+    assert torch.equal(StreamedRows.of(x)[[8499, 8501]], torch.zeros(2, 2).double())
 
 
 def test_blocks_are_float64_and_cover_the_rows():

@@ -95,9 +95,21 @@ def test_rows_are_the_errors_of_the_draws(workspace):
     assert 0 < deviation["standard_error"] < deviation["value"]
     assert (bias["n"], bias["d"], bias["draws"], bias["reference_rows"]) == (40, 6, 30, 50)
     assert len(rows) == 3 * (2 + 3) + 1
+    for zeta in (0, 0.2, 1):
+        error = experiment.traces(Cloud(HEAVY, 6), 40).star(zeta) - Cloud(HEAVY, 6).isoscore
+        assert rows["stability.bias", "isoscore_star", zeta]["value"] == pytest.approx(float(error.mean()))
     ratio = rows["stability.ratio_bias", "isoscore[unbiased]", None]
     assert ratio["value"] > 0 and ratio["standard_error"] > 0
     assert {name for name, _, _ in rows} == set(Stability.explanations)
+
+
+@pytest.mark.parametrize("zetas", [[0, 1], [0.2]])
+def test_figures_show_the_zetas_of_the_config(workspace, tmp_path, monkeypatch, zetas):
+    experiment = Stability(small(clouds=[HEAVY.model_dump()], table_zetas=zetas), workspace)
+    rows = [row for cell in experiment.cells() for row in cell.compute()]
+    monkeypatch.setattr(experiment, "finished_rows", lambda: rows)
+    said = experiment.figures(tmp_path)[1].caption
+    assert [f"IsoScore* (ζ = {zeta:g})" in said for zeta in (0, 0.2, 1)] == [zeta in zetas for zeta in (0, 0.2, 1)]
 
 
 def test_the_division_is_the_whole_bias_of_the_corrected_score(workspace):

@@ -80,6 +80,22 @@ def test_errors_figure_shows_bias_and_rmse_of_each_estimate():
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["plain", "unbiased", "IsoScore* (ζ = 0.2)"]
 
 
+def test_the_zetas_that_are_asked_for_are_those_that_are_shown(tmp_path):
+    zetas, labels = (0.0, 1.0), ["IsoScore* (ζ = 0)", "IsoScore* (ζ = 1)"]
+    figure = errors_figure(NUMBERS, zetas)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["plain", "unbiased", *labels]
+    for label, zeta in zip(labels, zetas, strict=True):
+        expected = [row["value"] for row in ROWS if row["dataset"] == "long" and row["at"].get("zeta") == zeta]
+        assert list(line(figure, f"rmse:long:{label}").get_ydata()) == expected[2::3]
+    facts = which_when(NUMBERS, 64, zetas)
+    shown = [each["label"] for each in facts["clouds"][0]["estimates"]]
+    assert shown == ["plain", "unbiased", *labels]
+    best = [{**row, "d": 128, "value": 1e-9} if row["at"].get("zeta") == 1 else {**row, "d": 128} for row in ROWS]
+    assert "IsoScore* (ζ = 1)" in tell(best, 64, zetas)[1] and "ζ" not in tell(best, 64, (0.2,))[1]
+    _, entry = draw_stability(best, n=64, zetas=zetas, origin="", folder=tmp_path)
+    assert "IsoScore* (ζ = 1) at n = 8 to 512" in entry.caption
+
+
 def test_the_caption_gives_the_numbers_at_one_size():
     said = caption(NUMBERS)
     assert "At n = 64, round: bias −0.016, RMSE 0.016 (plain); bias −0.082, RMSE 0.082 (unbiased, 0.0078 of the" in said
