@@ -275,3 +275,52 @@ def test_a_number_that_no_float_holds_is_no_readable_json():
     with pytest.raises(InputError, match="a number of 401 digits"):
         reading.parse_json('{"value": 1' + "0" * 400 + "}", "x")
     assert reading.parse_json('{"id": "' + "1" * 400 + '"}', "x")["id"] == "1" * 400
+
+
+def few_bytes(**columns):
+    """A Parquet file that stores equal values once."""
+    buffer = io.BytesIO()
+    pq.write_table(pa.table(columns), buffer, compression="zstd")
+    return buffer.getvalue()
+
+
+SMALL_FILES = {  # each of 2 MB or more when it is decoded
+    "numbers": lambda: few_bytes(a=np.zeros(300_000)),
+    "vectors": lambda: few_bytes(a=pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(300_000, np.float16)), 100)),
+    "texts": lambda: few_bytes(a=pa.array(["x" * 1000] * 3000)),
+    "texts in lists": lambda: few_bytes(a=pa.array([["x" * 1000] * 3] * 1000)),
+    "texts in objects": lambda: few_bytes(a=pa.array([{"b": "x" * 1000}] * 3000)),
+}
+
+
+@pytest.mark.parametrize("case", SMALL_FILES)
+def test_a_small_table_that_decodes_to_much_is_refused_before_it_is(tmp_path, monkeypatch, case):
+    content = SMALL_FILES[case]()
+    (tmp_path / "x").write_bytes(content)
+    decoded = pq.read_table(io.BytesIO(content))
+    assert len(content) < 50_000 and decoded.nbytes > 500_000
+    monkeypatch.setattr(reading.memory, "memory", lambda: 500_000)
+    before = pa.total_allocated_bytes()
+    with pytest.raises(InputError, match=r"x, decoded, takes .* in memory and there are 0.0005 GB"):
+        reading.read_table(tmp_path / "x")
+    assert pa.total_allocated_bytes() - before < 500_000
+    monkeypatch.undo()
+    assert reading.read_table(tmp_path / "x").equals(decoded)
+
+
+def test_one_column_of_a_table_is_checked_alone(tmp_path, monkeypatch):
+    (tmp_path / "x").write_bytes(few_bytes(a=np.zeros(300_000), b=np.zeros(300_000, np.int8).astype(bool)))
+    monkeypatch.setattr(reading.memory, "memory", lambda: 500_000)
+    assert reading.read_table(tmp_path / "x", columns=["b"]).column_names == ["b"]
+    with pytest.raises(InputError, match="decoded"):
+        reading.read_table(tmp_path / "x", columns=["a"])
+
+
+def test_texts_that_an_arrow_file_holds_once_are_counted_where_they_are_used(tmp_path, monkeypatch):
+    texts = pa.DictionaryArray.from_arrays(pa.array(np.zeros(3000, np.int8)), ["x" * 1000])
+    with pa.OSFile(str(tmp_path / "x"), "wb") as file, pa.ipc.new_file(file, pa.schema([("a", texts.type)])) as writer:
+        writer.write_table(pa.table({"a": texts}))
+    assert reading.decoded_size(reading.read_arrow_table(tmp_path / "x")) > 3_000_000
+    monkeypatch.setattr(reading.memory, "memory", lambda: 500_000)
+    with pytest.raises(InputError, match="x, decoded, takes 0.003 GB"):
+        reading.read_arrow_table(tmp_path / "x")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LOCK = ".lock"
+CLAIM = ".claim.tmp"  # after the name of a file that a command is going to write
 
 
 def npy_bytes(array: np.ndarray) -> bytes:
@@ -108,6 +109,8 @@ def _renamed(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
                     os.close(lock)
                     lock = None
             yield temporary
+            if (claim := _claim(path)).is_file():
+                claim.write_text(_stamp(temporary))
             temporary.replace(path)
             sync_folder(path.parent)
     except BaseException:
@@ -159,6 +162,8 @@ def remove_temporaries(folder: Path, name: str | None = None) -> None:
     import fcntl
 
     for path in list(folder.rglob(".*.tmp") if name is None else folder.glob(f".{escape(name)}.*.tmp")):
+        if path.name.endswith(CLAIM) and path.stat().st_size:
+            continue  # it says whose file it is
         with suppress(OSError):  # it is being written, or gone
             descriptor = _descriptor(path)
             try:
@@ -224,7 +229,8 @@ def is_locked(folder: Path) -> bool:
 
 
 def require_new_file(path: Path) -> Path:
-    """Returns `path` with "~" expanded, if a new file can be written there: no file, an empty one, or a device."""
+    """Returns `path` with "~" expanded, if a new file can be written there: no file, an empty one, one of a command
+    that was killed before it had written all of its files, or a device."""
     path = expanded(path)
     try:
         found = path.stat()
@@ -237,7 +243,7 @@ def require_new_file(path: Path) -> Path:
             raise InputError(f"{shown(path)} is a directory; the name of a new file was expected")
         if not stat.S_ISREG(found.st_mode):  # opening a pipe would wait for a reader
             raise InputError(f"{shown(path)} is a pipe, a socket or a disk; the name of a new file was expected")
-        if found.st_size:
+        if found.st_size and not _is_unfinished(path):
             with suppress(OSError):  # of a process that was killed after it had written the file
                 remove_temporaries(path.resolve().parent, path.name)
             raise InputError(f"{shown(path)} exists; choose another name or remove it first")
@@ -269,7 +275,8 @@ def claimed(path: Path) -> Iterator[Path]:
     """`require_new_file`, reserved for this process until the block ends; a second process is refused.
 
     The reservation is a locked file beside it, .NAME.claim.tmp, so that nothing stands under the final name before the
-    file is complete. A killed process leaves it without a lock, and the next one takes it over.
+    file is complete. A killed process leaves it without a lock, and the next one takes it over. It tells which file the
+    killed process has put there, so that a command that writes several files can be repeated.
     """
     import fcntl
 
@@ -277,8 +284,7 @@ def claimed(path: Path) -> Iterator[Path]:
     if is_device(path):
         yield path
         return
-    real = path.resolve()  # a link is followed
-    claim, file = real.with_name(f".{real.name}.claim.tmp"), None
+    claim, file = _claim(path), None
     try:
         with naming(path):
             while file is None:
@@ -300,6 +306,25 @@ def claimed(path: Path) -> Iterator[Path]:
             with suppress(OSError):
                 claim.unlink()
             file.close()
+
+
+def _claim(path: Path) -> Path:
+    real = path.resolve()  # a link is followed
+    return real.with_name(f".{real.name}{CLAIM}")
+
+
+def _stamp(path: Path) -> str:
+    """Tells a file from every other that may take its place, and stays when it is renamed."""
+    found = path.stat()
+    return f"{found.st_ino} {found.st_size} {found.st_mtime_ns}"
+
+
+def _is_unfinished(path: Path) -> bool:
+    """Whether a file is what a command has written that was killed before it ended."""
+    try:
+        return _claim(path).read_text() == _stamp(path)
+    except OSError:
+        return False
 
 
 def require_folders_above(path: Path) -> None:

@@ -361,15 +361,55 @@ def read_table(path: str | Path, what: str = "a table", columns: list[str] | Non
 
     path = existing_file(path, what)
     try:
-        with pa.OSFile(os.fsencode(path)) as source, pq.ParquetFile(source) as file:  # a str would have to be UTF-8
-            facts = file.metadata
-            size = sum(facts.row_group(k).total_byte_size for k in range(facts.num_row_groups))
-            require_memory(size, shown(path))
-            table = file.read(columns=columns)
-            table.validate(full=True)
+        with pa.OSFile(os.fsencode(path)) as source:  # a str would have to be UTF-8
+            with pq.ParquetFile(source) as file:
+                facts, schema = file.metadata, file.schema_arrow
+            size, texts = 0, []
+            for k in range(facts.num_columns):
+                leaf = facts.schema.column(k)
+                if not any(f"{leaf.path}.".startswith(f"{name}.") for name in columns or schema.names):
+                    continue
+                values = sum(facts.row_group(group).column(k).num_values for group in range(facts.num_row_groups))
+                size += values * _WIDTHS.get(leaf.physical_type, leaf.length)
+                # equal texts are stored once, and read so, since no file says how long all of them are together
+                texts += [leaf.path] if leaf.physical_type == "BYTE_ARRAY" and not _is_decimal(leaf) else []
+            require_memory(size, f"{shown(path)}, decoded,")
+            with pq.ParquetFile(source, metadata=facts, read_dictionary=texts) as file:
+                table = file.read(columns=columns)
+        table.validate(full=True)
+        require_memory(decoded_size(table), f"{shown(path)}, decoded,")
+        table = _distinct_columns(table, path)
+        return table.cast(pa.schema([schema.field(name) for name in table.column_names], schema.metadata))
     except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError, OverflowError) as error:
         raise error if isinstance(error, InputError) else damaged(path, ".parquet", error) from None
-    return _distinct_columns(table, path)
+
+
+# bytes of a decoded value, beside those of a text
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 8}
+
+
+def _is_decimal(leaf: Any) -> bool:
+    return leaf.logical_type is not None and leaf.logical_type.type == "DECIMAL"
+
+
+def decoded_size(table: "pa.Table") -> int:
+    """Bytes of a table when each text that it holds once and refers to by number stands in its place."""
+    import pyarrow.compute as pc
+    import pyarrow.types as types
+
+    def texts(array: Any) -> int:
+        if types.is_dictionary(array.type):
+            of, codes = array.dictionary, array.indices.drop_null().to_numpy()
+            is_text = any(kind(of.type) for kind in (types.is_string, types.is_large_string, types.is_binary))
+            if not is_text or not len(codes):
+                return len(codes) * of.nbytes // max(len(of), 1)
+            lengths = pc.call_function("binary_length", [of]).fill_null(0).to_numpy().astype(float)
+            return int(np.bincount(codes, minlength=len(of)) @ lengths)
+        if types.is_struct(array.type):
+            return sum(texts(part) for part in array.flatten())
+        return texts(array.flatten()) if types.is_nested(array.type) and not types.is_union(array.type) else 0
+
+    return table.nbytes + sum(texts(chunk) for column in table.columns for chunk in column.chunks)
 
 
 def read_arrow_table(path: str | Path, what: str = "a table") -> "pa.Table":
@@ -385,6 +425,7 @@ def read_arrow_table(path: str | Path, what: str = "a table") -> "pa.Table":
             with (pa.ipc.open_file if magic == b"ARROW1" else pa.ipc.open_stream)(source) as reader:
                 table = reader.read_all()
         table.validate(full=True)
+        require_memory(decoded_size(table), f"{shown(path)}, decoded,")
     except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError, OverflowError) as error:
         raise error if isinstance(error, InputError) else damaged(path, path.suffix, error) from None
     return _distinct_columns(table, path)

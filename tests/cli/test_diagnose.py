@@ -127,6 +127,49 @@ def test_everything_is_written_before_it_is_printed(folder):
     assert json.loads((folder / "d.json").read_text())["recommended"] == "zscore"
 
 
+TWO_FILES = ("diagnose", "image.npy", "text.npy", "--repairs", "zscore", "--splits", "1")
+TWO_FILES += ("--write", "r.safetensors", "--json", "d.json")
+KILLED = """
+import os, sys
+from clip_geometry.cli import main
+from clip_geometry.repairs import Repair
+
+Repair.save = lambda *_: os.kill(os.getpid(), 9)
+main()
+"""
+
+
+def test_killed_between_two_files_it_completes_when_it_is_repeated(cli, folder):
+    subprocess.run([sys.executable, "-c", KILLED, *TWO_FILES], cwd=folder, check=False)
+    assert (folder / "d.json").exists() and not (folder / "r.safetensors").exists()
+    written = (folder / "d.json").read_bytes()
+    assert cli(*TWO_FILES).status == 0
+    assert (folder / "d.json").read_bytes() == written
+    assert cg.Repair.load(folder / "r.safetensors").name == "zscore"
+    assert not list(folder.glob(".*"))
+    assert "d.json exists" in cli(*TWO_FILES).err
+
+
+def test_a_file_that_took_the_place_of_what_a_killed_command_wrote_is_kept(cli, folder):
+    subprocess.run([sys.executable, "-c", KILLED, *TWO_FILES], cwd=folder, check=False)
+    (folder / "own.json").write_bytes((folder / "d.json").read_bytes())
+    (folder / "own.json").replace(folder / "d.json")
+    done = cli(*TWO_FILES)
+    assert done.status == 2 and "d.json exists" in done.err and not (folder / "r.safetensors").exists()
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["disk", "Ctrl-C"])
+def test_where_one_of_two_files_cannot_be_written_there_is_none(cli, folder, monkeypatch, error):
+    def fail(*_):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cg.Repair, "save", fail)
+        assert cli(*TWO_FILES).status == (2 if isinstance(error, OSError) else 130)
+    assert not (folder / "d.json").exists() and not (folder / "r.safetensors").exists()
+    assert cli(*TWO_FILES).status == 0
+
+
 @pytest.mark.parametrize("name", ["zscore", "csls", "quantile"])
 def test_the_command_that_comes_next_works(cli, folder, name):
     options = ("--repairs", name, "--splits", 1, "--repair", name, "--write", "r.safetensors")

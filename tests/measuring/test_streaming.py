@@ -39,8 +39,9 @@ def sets():
 def rows_of(sets, monkeypatch):
     """Rows by measure and place, streamed or in memory."""
 
-    def measured(steps, *, large, names=None, blocks=10):
+    def measured(steps, *, large, names=None, blocks=10, held=2**60):
         monkeypatch.setattr(embeddings, "LARGE", 0 if large else 2**60)
+        monkeypatch.setattr(embeddings, "MOST_HELD", held)
         found = MeasuredSets(sets, parse_pipeline(steps), blocks=blocks)
         assert found.streamed == large
         return {(row["measure"], row["at"].get("modality")): row for row in measure_sets(found, names)}
@@ -72,7 +73,7 @@ def test_every_pipeline_streams_to_the_same_numbers(rows_of, steps):
 
 
 def test_what_is_left_out_says_why(rows_of):
-    found, expected = rows_of("normalize", large=True), rows_of("normalize", large=False)
+    found, expected = rows_of("normalize", large=True, held=0), rows_of("normalize", large=False)
     notes = {measure: row["note"] for (measure, _), row in found.items() if row["value"] is None}
     assert notes["silhouette"].startswith("needs all rows in memory, where they would take 0.00064 GB of")
     assert notes["uniformity"] == (
@@ -84,16 +85,18 @@ def test_what_is_left_out_says_why(rows_of):
         assert found[key]["value"] == pytest.approx(expected[key]["value"], rel=1e-9, abs=1e-11), key
 
 
-def test_standard_errors_are_those_of_the_moments_of_the_blocks(rows_of):
+@pytest.mark.parametrize("steps", ["normalize", ""])
+def test_standard_errors_are_those_of_the_rows_in_memory(rows_of, steps):
+    """From the moments, means and spreads of the blocks: other sums of the same numbers, 1e-16 apart each."""
     names = ["isoscore", "isoscore[unbiased]", "participation_ratio", "coordinate_spread", "average_cosine"]
-    found, expected = (rows_of("normalize", large=large, names=names) for large in (True, False))
+    names += ["modality_gap", "relative_modality_gap", "modality_silhouette[cosine]"]
+    names += ["matching_cosine", "random_cosine"]
+    found, expected = (rows_of(steps, large=large, names=names) for large in (True, False))
     for (measure, place), row in found.items():
         error = expected[measure, place]["standard_error"]
-        if measure == "average_cosine":
-            assert row["standard_error"] is None and error > 0
-        else:
-            assert row["standard_error"] == pytest.approx(error, rel=1e-6)
-    centered = rows_of("center[each]", large=True, names=["isoscore"])
+        assert error > 0 and row["standard_error"] == pytest.approx(error, rel=1e-6), measure
+        assert row["value"] == pytest.approx(expected[measure, place]["value"], rel=1e-9), measure
+    centered = rows_of("center[each]", large=True, names=["isoscore", "average_cosine"])
     assert all(row["standard_error"] is None for row in centered.values())
 
 
@@ -102,9 +105,20 @@ def test_a_named_measure_is_taken_or_refused(rows_of):
     for key, row in found.items():
         assert row["value"] == pytest.approx(expected[key]["value"], rel=1e-9)
     with pytest.raises(InputError, match="silhouette needs all rows in memory"):
-        rows_of("", large=True, names=["silhouette"])
+        rows_of("", large=True, names=["silhouette"], held=0)
     with pytest.raises(InputError, match="cluster_center needs its 5000 rows in memory, and they are streamed"):
-        rows_of("cluster_center(3)", large=True)
+        rows_of("cluster_center(3)", large=True, held=0)
+
+
+def test_what_needs_all_rows_gets_them_where_they_can_be_held(rows_of):
+    """Retrieval and its null value, after a step that needs all rows, too."""
+    for steps in ("normalize", "cluster_center(3)[each]"):
+        names = ["retrieval.image_to_text.r_at_1", "average_cosine"]
+        found, expected = (rows_of(steps, large=large, names=names) for large in (True, False))
+        for key, row in found.items():
+            assert row["value"] == pytest.approx(expected[key]["value"], rel=1e-9)
+        row, other = (each["retrieval.image_to_text.r_at_1", "both"] for each in (found, expected))
+        assert row["null_value"] == other["null_value"]
 
 
 def test_null_values_are_those_of_noise_of_that_size_and_scale(rows_of):

@@ -11,7 +11,7 @@ from clip_geometry.cli.tables import console, print_table, say
 from clip_geometry.diagnosis import Diagnosis, diagnose
 from clip_geometry.diagnosis.checks import checks
 from clip_geometry.diagnosis.table import SPARE, conditions, narrow
-from clip_geometry.files import claimed, write_atomically
+from clip_geometry.files import claimed, is_device, write_atomically
 from clip_geometry.progress import progress
 from clip_geometry.registry import InputError, printable, shown
 from clip_geometry.repairs import InnerProduct, Repair
@@ -60,25 +60,31 @@ def diagnose_files(
             progress=bar,
         )
         said, refused = [], []
-        if json_file is not None:
-            write_atomically(targets[json_file], found.to_json().encode())
-            said.append(f"diagnosis: {json_file}")
         try:
-            if figure_file is not None:
-                drawn = io.BytesIO()
-                found.figure().savefig(drawn, dpi=200, format=figure_file.suffix[1:])
-                write_atomically(targets[figure_file], drawn.getvalue())
-                said.append(f"figure: {figure_file}")
-        except InputError as error:
-            refused.append(str(error))
-        try:
-            if write is not None:
-                repair = found.fitted(write_repair)
-                repair.save(targets[write])
-                said.append(f"repair: {repair.name} in {write}, fitted on all items (at most 2,000)")
-                said.append(f"next: {_ship(repair, write, paths)}")
-        except InputError as error:
-            refused.append(f"{write} was not written: {error}")
+            if json_file is not None:
+                write_atomically(targets[json_file], found.to_json().encode())
+                said.append(f"diagnosis: {json_file}")
+            try:
+                if figure_file is not None:
+                    drawn = io.BytesIO()
+                    found.figure().savefig(drawn, dpi=200, format=figure_file.suffix[1:])
+                    write_atomically(targets[figure_file], drawn.getvalue())
+                    said.append(f"figure: {figure_file}")
+            except InputError as error:
+                refused.append(str(error))
+            try:
+                if write is not None:
+                    repair = found.fitted(write_repair)
+                    repair.save(targets[write])
+                    said.append(f"repair: {repair.name} in {write}, fitted on all items (at most 2,000)")
+                    said.append(f"next: {_ship(repair, write, paths)}")
+            except InputError as error:
+                refused.append(f"{write} was not written: {error}")
+        except BaseException:  # all files or none: the same command would be refused where one of them exists
+            for target in targets.values():
+                if not is_device(target):
+                    target.unlink(missing_ok=True)
+            raise
         print_diagnosis(found)  # after everything is written, since a reader such as head may end the output
         for line in said:
             say(console(), line)

@@ -23,7 +23,7 @@ from clip_geometry.data.tables import readable_parquet
 from clip_geometry.files import exclusive
 from clip_geometry.paths import existing_folder
 from clip_geometry.progress import note
-from clip_geometry.reading import first_line, is_not_fetched, parse_json
+from clip_geometry.reading import first_line, is_not_fetched, parse_json, read_table
 from clip_geometry.registry import InputError, shown
 
 PART = "tmp"  # the beginning of the name of a folder that is being filled
@@ -221,12 +221,11 @@ def _from_parquet(config: CifarConfig, file: Path) -> tuple[Any, list[int], list
     import pyarrow.parquet as pq
 
     with readable_parquet(file):
-        opened = pq.ParquetFile(file)
-        names = opened.schema_arrow.names
-        missing = [name for name in ("img", config.label) if name not in names]
-        if missing:
-            raise InputError(f"{file} has no column {missing[0]!r}; it has {', '.join(names)}")
-        table = opened.read(columns=["img", config.label])
+        names = pq.read_schema(file).names
+    missing = [name for name in ("img", config.label) if name not in names]
+    if missing:
+        raise InputError(f"{file} has no column {missing[0]!r}; it has {', '.join(names)}")
+    table = read_table(file, columns=["img", config.label])
     facts = (table.schema.metadata or {}).get(b"huggingface", b"{}")
     try:
         features = parse_json(facts, f"the schema of {shown(file)}", _Schema).info.features

@@ -11,6 +11,7 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
+from clip_geometry import reading
 from clip_geometry.data.base import is_unicode, revision
 from clip_geometry.paths import existing_file
 from clip_geometry.reading import damaged, parse_json, read_text
@@ -91,16 +92,11 @@ def read_table(path: Path) -> Table:
     elif suffix == ".parquet":
         import pyarrow.parquet as pq
 
-        with readable_parquet(path):
-            file = pq.ParquetFile(path)
-        if file.metadata.num_rows == 0:
+        with readable_parquet(path), pq.ParquetFile(path) as file:
+            count, names = file.metadata.num_rows, tuple(file.schema_arrow.names)
+        if count == 0:
             raise InputError(f"{path} has no rows")
-
-        def values(name: str) -> list[Any]:
-            with readable_parquet(path):
-                return file.read(columns=[name])[name].to_pylist()
-
-        table = Table(path, tuple(file.schema_arrow.names), values)
+        table = Table(path, names, lambda name: reading.read_table(path, columns=[name])[name].to_pylist())
     else:
         raise InputError(f"{path} has the suffix {path.suffix!r}; a table has one of {' '.join(SUFFIXES)}")
     if twice := sorted({name for name in table.names if table.names.count(name) > 1}):

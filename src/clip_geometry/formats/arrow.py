@@ -17,7 +17,7 @@ from clip_geometry.formats.tables import (
 )
 from clip_geometry.formats.vectors import check_vectors
 from clip_geometry.paths import existing_file
-from clip_geometry.reading import read_arrow_table, require_memory
+from clip_geometry.reading import decoded_size, read_arrow_table, require_memory
 from clip_geometry.registry import InputError, listed, shown
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def sides_of_batches(batches: "list[Batch]", path: Path, *, ids: bool = False, p
     others = plain_columns(schema, path) if plain else [name for name in schema.names if name not in found]
     with reading_with(path, "Arrow"):
         table = pa.Table.from_batches([batch for _, batch in batches]).select(others)
-        require_memory(table.nbytes, f"{shown(path)}, columns {listed(others)},")
+        require_memory(decoded_size(table), f"{shown(path)}, columns {listed(others)},")
         columns = columns_of(table)
     vectors = {name: _vectors(batches, name, f"{shown(path)}, column {shown(name)},") for name in found}
     return sides_of_lists(vectors, columns, schema, path, ids=ids)

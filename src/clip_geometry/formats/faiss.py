@@ -1,11 +1,14 @@
 """FAISS: indexes that keep the rows themselves (flat, IVF-flat, HNSW-flat), and the folders that `ship` writes."""
 
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from clip_geometry.embeddings import Embeddings
+from clip_geometry.embeddings import ChosenRows, Embeddings, LazyRows, ShardedRows, in_memory_or_lazy
 from clip_geometry.formats.format import Format, Sides, formats
 from clip_geometry.formats.tables import Facts, columns_of, sides_of_columns
 from clip_geometry.formats.vectors import UNNAMED
@@ -16,18 +19,23 @@ from clip_geometry.registry import InputError, library, listed, shown
 INDEX = "index.faiss"  # of a folder with one, beside items.parquet
 
 
-def _rows(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the rows of an index in the order of their ids, and the ids where they are not 0, 1, 2, …."""
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
+    """Open an index, and the index inside where a program has given it ids (IndexIDMap). The rows of flat ones are
+    memory-mapped as long as it is open; FAISS loads the lists of an IVF index."""
     faiss = library("faiss", "faiss-cpu", shown(path))
-    path = existing_file(path, "a FAISS index")
-    size = path.stat().st_size
-    require_memory(2 * size, shown(path))  # the index and a copy of its rows
+    size = existing_file(path, "a FAISS index").stat().st_size
     # FAISS allocates what a file declares, so nothing may be declared larger than the file
     limits = faiss.get_deserialization_vector_byte_limit(), faiss.get_deserialization_loop_limit()
     faiss.set_deserialization_vector_byte_limit(size)
     faiss.set_deserialization_loop_limit(size)
     try:
-        return _rows_of(faiss, faiss.read_index(str(path), faiss.IO_FLAG_READ_ONLY), path)
+        try:
+            outer = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_SKIP_IVF_DATA)
+        except RuntimeError:  # it has lists, or is damaged
+            require_memory(2 * size, shown(path))  # the index and a copy of its rows
+            outer = faiss.read_index(str(path), faiss.IO_FLAG_READ_ONLY)
+        yield outer, faiss.downcast_index(outer.index) if isinstance(outer, faiss.IndexIDMap) else outer
     except RuntimeError as error:  # "Error in FUNCTION at FILE:LINE: what is wrong"
         raise damaged(path, "FAISS", str(error).rpartition(".cpp:")[2].partition(": ")[2] or error) from None
     finally:
@@ -35,35 +43,78 @@ def _rows(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
         faiss.set_deserialization_loop_limit(limits[1])
 
 
-def _rows_of(faiss: Any, outer: Any, path: Path) -> tuple[np.ndarray, np.ndarray | None]:
-    index, ids = outer, None
-    if isinstance(outer, faiss.IndexIDMap):  # IndexIDMap2 is one, too; it owns the index inside, and has to live on
-        index, ids = faiss.downcast_index(outer.index), faiss.vector_to_array(outer.id_map)
-    if isinstance(index, faiss.IndexIVFFlat):
-        inverted = faiss.downcast_InvertedLists(index.invlists)
-        if not isinstance(inverted, faiss.ArrayInvertedLists) or inverted.code_size != 4 * index.d:
-            raise InputError(f"{shown(path)} keeps its rows in another file; give an index with its rows in it")
-        lists = [_inverted_list(faiss, inverted, k, index.d) for k in range(inverted.nlist)]
-        rows, own = (np.concatenate(parts) for parts in zip(*lists, strict=True))
-    else:
-        flat = faiss.downcast_index(index.storage) if isinstance(index, faiss.IndexHNSWFlat) else index
-        if not isinstance(flat, faiss.IndexFlat):
-            raise InputError(
-                f"{shown(path)} is a FAISS {type(index).__name__}, which does not keep the rows as they were added; "
-                "give the rows that it was built from, or a flat, IVF-flat or HNSW-flat index of them"
-            )
-        rows, own = faiss.vector_to_array(flat.codes).view(np.float32).reshape(-1, flat.d), None
-    if len(rows) != outer.ntotal or (ids is not None and len(ids) != len(rows)):
-        raise damaged(path, "FAISS", f"{len(rows)} rows of {index.ntotal}")
-    if own is not None and ids is None:
-        order = np.argsort(own, kind="stable")
-        ids, rows = own[order], rows[order]
-        ids = None if np.array_equal(ids, np.arange(len(ids))) else ids  # those that an IVF index assigns itself
-    elif ids is not None:
-        rows = rows if own is None else rows[np.argsort(own, kind="stable")]
+def _rows(path: Path) -> tuple[Any, np.ndarray | None]:
+    """Return the rows of an index in the order of their ids, and the ids where they are not 0, 1, 2, …."""
+    import faiss
+
+    with _opened(path) as (outer, index):
+        # IndexIDMap2 is an IndexIDMap, too
+        ids = faiss.vector_to_array(outer.id_map) if isinstance(outer, faiss.IndexIDMap) else None
+        if isinstance(index, faiss.IndexIVFFlat):
+            rows, own = _rows_of_lists(index, path)
+            places = np.argsort(own, kind="stable")
+        else:
+            flat = _flat(index, path)
+            rows, own, places = None, None, np.arange(flat.ntotal)
+            shape = (flat.ntotal, flat.d)
+        if len(places) != outer.ntotal or (ids is not None and len(ids) != len(places)):
+            raise damaged(path, "FAISS", f"{len(places)} rows of {outer.ntotal}")
+    if rows is None:
+        rows = in_memory_or_lazy([LazyRows(functools.partial(_opened_rows, path), shape, np.float32)])
+    if ids is not None:
         order = np.argsort(ids, kind="stable")
-        ids, rows = ids[order], rows[order]
+        ids, places = ids[order], places[order]
+    elif own is not None and not np.array_equal(own[places], np.arange(len(own))):  # ids that IVF does not assign itself
+        ids = own[places]
+    if not np.array_equal(places, np.arange(len(places))):
+        rows = ShardedRows([ChosenRows(rows, places)]) if isinstance(rows, ShardedRows) else rows[places]
     return rows, ids
+
+
+def _flat(index: Any, path: Path) -> Any:
+    """Return the flat index that has the rows of another."""
+    import faiss
+
+    flat = faiss.downcast_index(index.storage) if isinstance(index, faiss.IndexHNSWFlat) else index
+    if not isinstance(flat, faiss.IndexFlat):
+        raise InputError(
+            f"{shown(path)} is a FAISS {type(index).__name__}, which does not keep the rows as they were added; "
+            "give the rows that it was built from, or a flat, IVF-flat or HNSW-flat index of them"
+        )
+    if flat.codes.size() != 4 * flat.ntotal * flat.d:
+        raise damaged(path, "FAISS", f"{flat.codes.size()} bytes for {flat.ntotal} rows")
+    return flat
+
+
+class _Rows:
+    """The rows of a flat index that is open: a slice is a copy."""
+
+    def __init__(self, flat: Any):
+        self.flat = flat
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        import faiss
+
+        whole = faiss.rev_swig_ptr(self.flat.get_xb(), self.flat.ntotal * self.flat.d)
+        return whole.reshape(self.flat.ntotal, self.flat.d)[rows].copy()
+
+
+@contextmanager
+def _opened_rows(path: Path) -> Iterator[_Rows]:
+    with _opened(path) as (_, index):
+        yield _Rows(_flat(index, path))
+
+
+def _rows_of_lists(index: Any, path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows of an IVF index, list by list, and their ids."""
+    import faiss
+
+    inverted = faiss.downcast_InvertedLists(index.invlists)
+    if not isinstance(inverted, faiss.ArrayInvertedLists) or inverted.code_size != 4 * index.d:
+        raise InputError(f"{shown(path)} keeps its rows in another file; give an index with its rows in it")
+    lists = [_inverted_list(faiss, inverted, k, index.d) for k in range(inverted.nlist)]
+    rows, own = (np.concatenate(parts) for parts in zip(*lists, strict=True))
+    return rows, own
 
 
 def _inverted_list(faiss: Any, lists: Any, number: int, d: int) -> tuple[np.ndarray, np.ndarray]:
@@ -121,7 +172,7 @@ formats.add(
         title="FAISS index",
         holds="rows in the order of their ids, which are item_id if a program has given them; a folder of "
         "index.faiss and items.parquet, or of `clip-geometry ship faiss`, has modalities and metadata too",
-        streams="",
+        streams="memory-mapped but for IVF",
         read=read_faiss,
         suffixes=(".faiss", ".index"),
         recognizes=is_faiss,

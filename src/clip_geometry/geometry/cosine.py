@@ -165,9 +165,9 @@ def distances_from_sums(x: LeftOut) -> Float[Tensor, " b"]:
 
 
 def _random_from_sums(x: LeftOut, y: LeftOut) -> Float[Tensor, " b"]:
-    (u, u_mean), (v, v_mean), n = x.unit, y.unit, x.counts
-    own = x.weights @ ((u * v).sum(1) + u @ v_mean + v @ u_mean + u_mean @ v_mean)
-    return ((n * n * ((x.unit_means + u_mean) * (y.unit_means + v_mean)).sum(1) - own) / (n * (n - 1))).clamp(-1, 1)
+    n, own = x.counts, x.counts - x.differences(y) / 2
+    means = x.unit_means + x.unit_mean, y.unit_means + y.unit_mean
+    return ((n * n * (means[0] * means[1]).sum(1) - own) / (n * (n - 1))).clamp(-1, 1)
 
 
 def _unit_pairs(x: Float[Matrix, "n d"], y: Float[Matrix, "n d"]) -> Iterator[tuple[Tensor, Tensor]]:

@@ -121,10 +121,19 @@ def _cosine_from_sums(image: LeftOut, text: LeftOut) -> Float[Tensor, " b"]:
     """modality_silhouette[cosine] of each subset: squared distances to the means, as in `mean_squared_distances`."""
     total = torch.zeros_like(image.counts)
     for own, other in ((image, text), (text, image)):
-        within = (own.squares_to(own) + own.unit_spreads / own.counts) * (own.counts / (own.counts - 1))
-        between = own.squares_to(other) + other.unit_spreads / other.counts
-        alone = torch.zeros_like(within, dtype=torch.bool)
-        total += (own.weights.T * from_means(within, between, alone=alone)).sum(0)
+        means = own.unit_means, other.unit_means + (other.unit_mean - own.unit_mean)
+        spreads = own.unit_spreads / own.counts, other.unit_spreads / other.counts
+
+        def silhouettes(rows: Tensor, own: LeftOut = own, means: Any = means, spreads: Any = spreads) -> Tensor:
+            squares = rows.square().sum(1, keepdim=True)
+            within, between = (
+                torch.addmm(squares + mean.square().sum(1), rows, mean.T, alpha=-2).clamp_(min=0) + spread
+                for mean, spread in zip(means, spreads, strict=True)
+            )
+            within *= own.counts / (own.counts - 1)
+            return from_means(within, between, alone=torch.zeros_like(within, dtype=torch.bool))
+
+        total += own.sums_over_unit_rows(silhouettes)
     return total / (image.counts + text.counts)
 
 

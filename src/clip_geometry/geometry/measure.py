@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from clip_geometry.geometry._core.kinds import Value, as_given
 from clip_geometry.geometry._core.left_out import LeftOut
+from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.registry import InputError, Registry, shown
 
 INVARIANCES = {
@@ -225,7 +226,9 @@ class Measure:
             return (self.function(moments, **self.options) for moments in rows[0].moments)
         if self.from_sums is not None and all(each.sums for each in rows):
             return iter(self.from_sums(*sets))
-        return None if self.left_out is None else self.left_out(*sets, **self.options)
+        if self.left_out is None or any(isinstance(each.rows, StreamedRows) for each in rows):
+            return None
+        return self.left_out(*sets, **self.options)
 
     def pick(self, result: Any) -> Value:
         """The number out of what the function returned. Raises KeyError where it has no such number."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from clip_geometry.embeddings import Embeddings
+from clip_geometry.geometry._core.streamed import release
 from clip_geometry.measuring.views import Pairs
 from clip_geometry.modalities import plural
 from clip_geometry.registry import InputError
@@ -121,4 +122,5 @@ def first_equal(vectors: Any) -> np.ndarray:
         block = np.ascontiguousarray(vectors[start : start + 4096])
         for k, row in enumerate(block, start):
             first[k] = seen.setdefault(blake2b(row, digest_size=16).digest(), k)
+        release(vectors)
     return first

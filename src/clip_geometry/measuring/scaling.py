@@ -148,8 +148,7 @@ def add_scaling(sets: MeasuredSets, rows: Sequence[Row], full_size: int | None =
         >>> {key: round(value, 1) for key, value in row["expected"].items()}
         {'n': 1600, 'value': 31.3, 'low': 30.5, 'high': 32.0}
     """
-    if sets.streamed:
-        raise InputError("values by size need all rows in memory; measure a sample of the rows, or without scaling")
+    sets = sets.whole("scaling")
     if full_size is not None and full_size <= sets.items:
         raise InputError(f"the full size is {full_size}, but {sets.items} items were given; expected more")
     calls: dict[Any, list[tuple[Measure, Row]]] = defaultdict(list)

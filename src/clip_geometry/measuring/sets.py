@@ -14,22 +14,23 @@ import torch
 
 from clip_geometry.config import digest
 from clip_geometry.embedding.engines import Engine
-from clip_geometry.embeddings import Embeddings, is_large
+from clip_geometry.embeddings import Embeddings, can_be_held, is_large
 from clip_geometry.evaluators import ensemble
 from clip_geometry.geometry import Measure, by_group, measures
 from clip_geometry.geometry._core.left_out import LeftOut
-from clip_geometry.geometry._core.rows import as_rows
-from clip_geometry.geometry._core.streamed import StreamedRows
+from clip_geometry.geometry._core.rows import as_matrix, as_rows
+from clip_geometry.geometry._core.streamed import release
 from clip_geometry.geometry._core.threads import side_by_side
 from clip_geometry.geometry.uncertainty import BLOCKS, deal, jackknife
 from clip_geometry.measuring.provenance import context, origin_of
 from clip_geometry.measuring.remarks import remarks_on
-from clip_geometry.measuring.streaming import gaussian, stream, values_from_moments
+from clip_geometry.measuring.streaming import gaussian, stream
 from clip_geometry.measuring.views import TAKES, View
 from clip_geometry.memory import give_back, memory
 from clip_geometry.registry import InputError, unknown
 from clip_geometry.results import Row
 from clip_geometry.transforms import Step, transforms
+from clip_geometry.transforms.pipeline import taken
 
 QUADRATIC_ROWS = 4000  # measures in O(n²) get no standard error beyond, and sums replace the rows without each block
 # what a first look needs, as it is read; all but retrieval in O(n)
@@ -64,8 +65,8 @@ class MeasuredSets:
 
     One call of a function serves all measures that read its result, e.g. I1 and I2. Sets that take more than
     `embeddings.LARGE` bytes in float64 are streamed: read block by block in every pass, with NaN found on the way.
-    Measures that need all rows at once are then left out, and standard errors exist for functions of the moments, after
-    steps that fit nothing.
+    Standard errors then exist for functions of moments and sums, after steps that fit nothing. Measures that need all
+    rows at once get them, up to `embeddings.MOST_HELD` bytes.
 
     Args:
         sets: Modality → `Embeddings`.
@@ -74,6 +75,7 @@ class MeasuredSets:
         blocks: Number of jackknife blocks behind the standard errors, 0 for none.
         name: Shown beside the modality where progress is reported.
         engine: Streams the sets, whatever their size, and runs the passes for means, moments and class sums.
+        in_memory: Do not stream the sets, whatever their size.
 
     Raises:
         InputError: No measure can use the sets: fewer than two rows, NaN or infinity.
@@ -96,13 +98,16 @@ class MeasuredSets:
         blocks: int = BLOCKS,
         name: str = "",
         engine: Engine | None = None,
+        in_memory: bool = False,
     ):
         self.embeddings = dict(sets)
         self.steps = tuple(steps)
         self.seed = seed
         self.blocks = blocks
         self.engine = engine
-        self.streamed = engine is not None or is_large(*(each.vectors.shape for each in self.embeddings.values()))
+        self.in_memory = in_memory
+        large = is_large(*(each.vectors.shape for each in self.embeddings.values()))
+        self.streamed = not in_memory and (large or engine is not None)
         self._raw = stream(self.embeddings, name, engine) if self.streamed else None
         if not self.streamed:
             for modality, each in self.embeddings.items():
@@ -110,6 +115,8 @@ class MeasuredSets:
         origin = origin_of(self.embeddings)
         self._view, prepared = View.through(self.steps, self.embeddings, origin=origin, rows=self._raw)
         self.rows, self.refusal, self.fitted_on = prepared.sets, prepared.refusal, prepared.fitted.fitted_on
+        for each in self.embeddings.values():
+            release(each.vectors)
         self.learns = any(transforms[step.name].fits for step in self.steps)
         self._values: dict[tuple[str, str, int | None], float] = {}  # numbers, not what the functions returned
         self._of_shares: dict[tuple[str, str], dict[str, Any]] = {}  # errors
@@ -130,7 +137,8 @@ class MeasuredSets:
             if self._many:  # noise of many rows takes as long, in one thread
                 beside.submit(getattr, self, "null")
             couples = self._view.couples.values()
-            return list(remarks_on(self.embeddings, couples, self._view.pairs, all_rows=not self.streamed))
+            all_rows = self.engine is None and can_be_held(*(each.vectors.shape for each in self.embeddings.values()))
+            return list(remarks_on(self.embeddings, couples, self._view.pairs, all_rows=all_rows))
 
     @cached_property
     def null(self) -> "MeasuredSets":
@@ -151,7 +159,7 @@ class MeasuredSets:
             rows = torch.randn(each.vectors.shape, generator=generator, dtype=torch.float64)
             blocks = (each.vectors[k : k + 4096].astype(np.float64) for k in range(0, len(each.vectors), 4096))
             rms = float(np.sqrt(sum(float(np.square(block).sum()) for block in blocks) / each.vectors.size))
-            sets[modality] = replace(each, vectors=(rms * rows).numpy())
+            sets[modality] = replace(each, vectors=rows.mul_(rms).numpy())
         return self._with(sets, blocks=0)
 
     @property
@@ -162,8 +170,29 @@ class MeasuredSets:
     def _with(self, sets: Mapping[str, Embeddings], **changes: Any) -> "MeasuredSets":
         """Other sets in place of these, in their order."""
         sets = {modality: sets[modality] for modality in self.embeddings}
-        same = {"seed": self.seed, "blocks": self.blocks, "engine": self.engine}
+        same = {"seed": self.seed, "blocks": self.blocks, "engine": self.engine, "in_memory": self.in_memory}
         return MeasuredSets(sets, self.steps, **same | changes)
+
+    @cached_property
+    def _whole(self) -> "MeasuredSets":
+        """The same, not streamed: for what needs all rows at once."""
+        return self._with(self.embeddings, engine=None, in_memory=True) if self.streamed else self
+
+    def whole(self, what: str) -> "MeasuredSets":
+        """The same with all rows in memory; InputError where they are too large, or where an engine has them.
+
+        what: what needs them, for the message.
+        """
+        if self.engine is not None:
+            raise InputError(f"{what} needs all rows in memory; leave --engine out")
+        shapes = [rows.shape for rows in self.rows.values()]
+        if self.streamed and not can_be_held(*shapes):
+            size = sum(8 * n * d for n, d in shapes)
+            raise InputError(
+                f"{what} needs all rows in memory, where they would take {size / 1e9:.3g} GB of "
+                f"{memory() / 1e9:.3g}; measure a part of them"
+            )
+        return self._whole
 
     @cached_property
     def _by_class(self) -> "MeasuredSets":
@@ -190,6 +219,11 @@ class MeasuredSets:
     def _many(self) -> bool:
         """Whether there are more rows, in memory, than QUADRATIC_ROWS."""
         return not self.streamed and max(map(len, self.rows.values())) > QUADRATIC_ROWS
+
+    @property
+    def _sums(self) -> bool:
+        """Whether sums over the blocks replace the rows without each of them."""
+        return self.streamed or self._many
 
     @cached_property
     def _deals(self) -> bool:
@@ -220,14 +254,8 @@ class MeasuredSets:
 
         Raises InputError where nowhere.
         """
-        if self.engine is not None and not measure.streams:
-            raise InputError(f"{measure.name} needs all rows in memory; leave --engine out")
         if self.streamed and not measure.streams:
-            size = sum(8 * rows.shape[0] * rows.shape[1] for rows in self.rows.values())
-            raise InputError(
-                f"{measure.name} needs all rows in memory, where they would take {size / 1e9:.3g} GB of "
-                f"{memory() / 1e9:.3g}; measure a part of them"
-            )
+            return self.whole(measure.name).places(measure)
         if measure.takes not in TAKES:
             call = f"clip_geometry.{measure.function.__name__}"
             raise InputError(f"{measure.name} needs {measure.needs[0]}, which this command does not have; call {call}")
@@ -253,6 +281,8 @@ class MeasuredSets:
 
     def row(self, measure: Measure, place: str) -> Row:
         """The measure in one of its places, with its standard error, its null value and what it leaves out."""
+        if self.streamed and not measure.streams:
+            return self.whole(measure.name).row(measure, place)
         couple = self.couple(place)
         if measure.takes == "classes" and couple and self._by_class is not self:
             several = len(self.embeddings[couple[1]]) / len(self._by_class.embeddings[couple[1]])
@@ -303,7 +333,7 @@ class MeasuredSets:
         `high`. Of all other measures this is the jackknife, for which the pipeline is fitted again without each block.
 
         There is none of measures that are not smooth, where the jackknife is wrong, and none where `blocks` rounds of
-        O(n²) would take long (more than QUADRATIC_ROWS rows). Of streamed rows only where one pass serves all blocks.
+        O(n²) would take long (more than QUADRATIC_ROWS rows). Of streamed rows only where sums over blocks give it.
         """
         if not self.streamed and measure.quadratic and self._many:
             return {}
@@ -341,15 +371,12 @@ class MeasuredSets:
 
     def without_each(self, measure: Measure, place: str) -> list[float] | None:
         """The values behind the standard error, without each block of items; None where there is none."""
-        if self.streamed:
-            rows, enough = self.rows.get(place), 2 <= self.blocks <= len(self._items)
-            if self.learns or not (measure.from_moments and enough and isinstance(rows, StreamedRows)):
-                return None
-            return values_from_moments(measure, rows, self._block_of[place], self.blocks)
-        if not measure.smooth or (measure.quadratic and self._many) or not self._deals:
+        if not measure.smooth or (measure.quadratic and self._sums) or not self._deals:
             return None
         try:
             self._share(measure, place)
+            if self.streamed and (measure.name, place, 0) not in self._values:
+                return None
             return [self._value(measure, place, block) for block in range(self.blocks)]
         except InputError:  # too small without a block
             return None
@@ -366,35 +393,35 @@ class MeasuredSets:
             parts = (self._left_out(place), *self._view.arguments(measure, place)[1:])
         elif measure.takes == "two sets":
             parts = tuple(self._left_out(modality) for modality in couple)
-        elif measure.takes == "distinct pairs" or (measure.from_sums is not None and self._many):
+        elif measure.takes == "distinct pairs" or (measure.from_sums is not None and self._sums):
             paired = self._view.pairs(*couple, distinct=measure.takes == "distinct pairs")
             both = zip(couple, paired, strict=True)
             parts = tuple(self._left_out(modality, couple, taken) for modality, taken in both)
         else:
             return
         for block, result in enumerate(measure.without_each(*parts) or ()):
-            self._keep(measure, place, None if self._many and block == parts[0].blocks - 1 else block, result)
+            self._keep(measure, place, None if self._sums and block == parts[0].blocks - 1 else block, result)
 
     def _left_out(
         self, modality: str, couple: tuple[str, str] | None = None, paired: np.ndarray | None = None
     ) -> LeftOut:
         """The rows of a modality, or those paired in a couple; kept, with the work that measures share."""
-        if self._many and paired is not None and np.array_equal(paired, range(len(self.rows[modality]))):
+        if self._sums and paired is not None and np.array_equal(paired, range(len(self.rows[modality]))):
             couple = paired = None  # all couples share it
         if (modality, couple) in self._parts:
             return self._parts[modality, couple]
-        rows, blocks = np.asarray(self.rows[modality]), self.blocks if self._deals else 0
+        rows, blocks = self.rows[modality], self.blocks if self._deals else 0
         block_of = self._block_of[modality] if self._deals else np.full(len(rows), -1)
         if paired is not None:
-            rows, block_of = rows[paired], block_of[paired]
-        part = LeftOut(as_rows(rows), torch.from_numpy(block_of).long(), blocks + self._many, sums=self._many)
+            rows, block_of = taken(rows, paired), block_of[paired]
+        part = LeftOut(as_matrix(rows), torch.from_numpy(block_of).long(), blocks + self._sums, sums=self._sums)
         if self._many and couple:  # of all couples together they would take the memory of all sets once for each
             return part
         return self._parts.setdefault((modality, couple), part)  # another thread may have been first
 
     def _value(self, measure: Measure, place: str, block: int | None) -> float:
         """Of all rows, or of those outside of a block."""
-        if (measure.name, place, block) not in self._values and block is None and self._many and measure.from_sums:
+        if (measure.name, place, block) not in self._values and block is None and self._sums and measure.from_sums:
             with suppress(InputError):  # without a block there may be too few rows
                 self._share(measure, place)
         if (measure.name, place, block) not in self._values:

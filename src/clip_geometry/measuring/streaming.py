@@ -1,24 +1,17 @@
-"""Sets that are too large for the memory: how their rows are read, and what stands in for a jackknife of them."""
+"""How the rows of large sets are read, and noise of their size."""
 
 import math
 import operator
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 
 from clip_geometry.embedding.engines import Engine
 from clip_geometry.embeddings import Embeddings, ShardedRows, is_large
-from clip_geometry.geometry import Measure
-from clip_geometry.geometry._core.left_out import moments_without_each
-from clip_geometry.geometry._core.moments import moments_of_groups
 from clip_geometry.geometry._core.rows import BLOCK, as_matrix
 from clip_geometry.geometry._core.streamed import GaussianRows, StreamedRows, cat
 from clip_geometry.progress import PassProgress
-from clip_geometry.registry import InputError
-
-MOST_MOMENTS = 2**29  # bytes of the moments of all blocks of a jackknife
 
 
 def stream(sets: Mapping[str, Embeddings], note: str = "", engine: Engine | None = None) -> dict[str, StreamedRows]:
@@ -54,25 +47,3 @@ def gaussian(rows: StreamedRows, seed: int, *, any_scale: bool) -> GaussianRows:
     squares = rows.aggregate(float, accumulate, operator.add, BLOCK)
     return GaussianRows(rows.shape, seed, math.sqrt(squares / (rows.shape[0] * rows.shape[1])))
 
-
-def values_from_moments(measure: Measure, rows: StreamedRows, block_of: np.ndarray, blocks: int) -> list[float] | None:
-    """The values without each block from the moments of the blocks, which one pass over the rows gives; None where the
-    rows are too few without a block, and where the moments of all blocks would fill the memory that streaming saves.
-
-    block_of: of each row, −1 for those that stay; a block may have none.
-    """
-    if 8 * (blocks + 1) * rows.shape[1] ** 2 > MOST_MOMENTS:
-        return None
-    if "moments of blocks" not in rows.known:
-        present = [block for block in range(-1, blocks) if (block_of == block).any()]
-        code_of = np.zeros(blocks + 1, np.int32)
-        code_of[present] = np.arange(len(present))  # −1 is the last
-        found = moments_of_groups(rows, torch.from_numpy(code_of[block_of]), len(present))
-        rows.known["moments of blocks"] = dict(zip(present, found, strict=True))
-    parts = rows.known["moments of blocks"]
-    if len(parts) == 1 and -1 not in parts:
-        return None
-    try:
-        return [float(measure(rest)) for rest in moments_without_each(parts, blocks)]
-    except InputError:
-        return None

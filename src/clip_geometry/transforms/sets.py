@@ -7,10 +7,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from clip_geometry import embeddings
+from clip_geometry.geometry._core.rows import BLOCK
 from clip_geometry.geometry._core.streamed import StreamedRows
-from clip_geometry.memory import memory
 from clip_geometry.registry import InputError
-from clip_geometry.transforms.base import RankWarning, Rows, Transform, as_learnable
+from clip_geometry.transforms.base import RankWarning, Rows, Transform, as_blocks, as_learnable
 
 
 class OntoTransform(Transform):
@@ -167,10 +168,16 @@ def other_set(transform: Transform, y: Rows | None) -> Rows:
 
 
 def in_memory(transform: Transform, x: Rows) -> np.ndarray:
-    """Return rows that a transform needs all at once; raise InputError for those that are streamed."""
-    if isinstance(x, StreamedRows):
-        fitting = memory() // 12 // (8 * x.shape[1])  # the rows that are not streamed
+    """Return rows that a transform needs all at once; of streamed ones at most `embeddings.MOST_HELD` bytes."""
+    if not isinstance(x, StreamedRows):
+        return x
+    n, d = x.shape
+    if not embeddings.can_be_held(x.shape):
         raise InputError(
-            f"{transform.name} needs its {len(x)} rows in memory, and they are streamed; fit it on up to {fitting}"
+            f"{transform.name} needs its {n} rows in memory, and they are streamed; fit it on up to "
+            f"{embeddings.MOST_HELD // (8 * d)}"
         )
-    return x
+    rows = np.empty((n, d))
+    for start, block in zip(range(0, n, BLOCK), as_blocks(x), strict=True):
+        rows[start : start + len(block)] = block
+    return rows

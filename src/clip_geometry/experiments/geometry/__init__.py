@@ -44,7 +44,7 @@ class HeldOutSets(MeasuredSets):
         self.steps, self.fitted_on = fitted.steps, fitted.fitted_on
 
     def _with(self, sets: Mapping[str, Embeddings], **changes: Any) -> MeasuredSets:
-        options: Any = {"seed": self.seed, "blocks": self.blocks}
+        options: Any = {"seed": self.seed, "blocks": self.blocks, "in_memory": self.in_memory}
         return MeasuredSets(sets, (), **options | changes)
 
 

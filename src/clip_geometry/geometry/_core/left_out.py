@@ -1,6 +1,6 @@
 """Rows with one block after the other left out, and the work that all of these subsets share."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -8,8 +8,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from clip_geometry.geometry._core.moments import Moments
-from clip_geometry.geometry._core.rows import mean_row, require_spread, unit_rows
+from clip_geometry.geometry._core.class_sums import ClassSums, class_sums
+from clip_geometry.geometry._core.moments import Moments, moments_of_groups
+from clip_geometry.geometry._core.rows import BLOCK, Matrix, require_spread, unit_rows
+from clip_geometry.geometry._core.streamed import StreamedRows
 
 MOST_BYTES = 2**28  # of the moments of all blocks
 
@@ -18,13 +20,13 @@ class LeftOut:
     """The subsets of a delete-block jackknife.
 
     Args:
-        rows: (n, d), checked.
+        rows: (n, d), checked. Of StreamedRows there are moments and sums only.
         block_of: (n,) block of each row, 0 to blocks − 1, or −1 for rows that are never left out.
         blocks: Number of blocks. A block may be empty.
         sums: Whether sums over blocks may replace the rows of each subset, at the price of the last digits.
     """
 
-    def __init__(self, rows: Float[Tensor, "n d"], block_of: Int[Tensor, " n"], blocks: int, *, sums: bool = False):
+    def __init__(self, rows: Float[Matrix, "n d"], block_of: Int[Tensor, " n"], blocks: int, *, sums: bool = False):
         self.rows, self.block_of, self.blocks, self.sums = rows, block_of, blocks, sums
         self._squares: dict[tuple[int, bool], Tensor] = {}  # by block and center
         self._differences: dict[LeftOut, Tensor] = {}
@@ -54,12 +56,36 @@ class LeftOut:
     @cached_property
     def moments(self) -> list[Moments]:
         """The moments of each subset."""
-        present = {block: self.rows[self.block_of == block] for block in range(-1, self.blocks)}
-        return list(
-            moments_without_each({b: Moments.of(rows) for b, rows in present.items() if len(rows)}, self.blocks)
-        )
+        present, codes = self.block_of.unique(return_inverse=True)
+        if isinstance(self.rows, StreamedRows):  # in one pass
+            parts = moments_of_groups(self.rows, codes, len(present))
+        else:
+            parts = [Moments.of(self.rows[self.block_of == block]) for block in present]
+        return list(moments_without_each(dict(zip(present.tolist(), parts, strict=True)), self.blocks))
 
-    # --- sums
+    # --- sums, which are taken block by block: all rows at once are not copied
+
+    @cached_property
+    def _kept_groups(self) -> Float[Tensor, "b g"]:
+        """1 for the groups that a subset keeps: each block is a group, and so are the rows that are never left out."""
+        return 1 - torch.eye(self.blocks, self.blocks + 1, dtype=torch.float64, device=self.block_of.device)
+
+    @cached_property
+    def _streamed(self) -> StreamedRows:
+        return self.rows if isinstance(self.rows, StreamedRows) else StreamedRows.of(self.rows)
+
+    @cached_property
+    def _codes(self) -> Int[Tensor, " n"]:
+        return torch.where(self.block_of < 0, self.blocks, self.block_of)
+
+    @cached_property
+    def _groups(self) -> ClassSums:
+        return class_sums(self._streamed, self._codes, self.blocks + 1)
+
+    @cached_property
+    def _unit_groups(self) -> ClassSums:
+        unit = unit_rows(self._streamed)
+        return self._groups if unit is self._streamed else class_sums(unit, self._codes, self.blocks + 1)
 
     @cached_property
     def weights(self) -> Float[Tensor, "b n"]:
@@ -68,47 +94,46 @@ class LeftOut:
 
     @cached_property
     def counts(self) -> Float[Tensor, " b"]:
-        return self.weights.sum(1)
+        return self._kept_groups @ torch.bincount(self._codes, minlength=self.blocks + 1).double()
 
     @cached_property
     def means(self) -> Float[Tensor, "b d"]:
         """The mean row of each subset."""
-        base = mean_row(self.rows)
-        return base + self.weights @ (self.rows.double() - base) / self.counts[:, None]
+        return self._groups.mean + self._kept_groups @ self._groups.sums / self.counts[:, None]
 
-    @cached_property
-    def unit(self) -> tuple[Float[Tensor, "n d"], Float[Tensor, " d"]]:
-        """The unit rows about their mean, so that sums of near rows keep their digits, and the mean; float64."""
-        unit = unit_rows(self.rows)
-        mean = mean_row(unit)
-        return unit.sub_(mean), mean
-
-    @cached_property
-    def _unit_squares(self) -> Float[Tensor, " n"]:
-        return self.unit[0].square().sum(1)
+    @property
+    def unit_mean(self) -> Float[Tensor, " d"]:
+        """The mean of all unit rows."""
+        return self._unit_groups.mean
 
     @cached_property
     def unit_means(self) -> Float[Tensor, "b d"]:
         """The mean unit row of each subset, about that of all rows."""
-        return self.weights @ self.unit[0] / self.counts[:, None]
+        return self._kept_groups @ self._unit_groups.sums / self.counts[:, None]
 
     @cached_property
     def unit_spreads(self) -> Float[Tensor, " b"]:
         """Σ‖u_i − ū‖² of the unit rows of each subset."""
-        return self.weights @ self._unit_squares - self.counts * self.unit_means.square().sum(1)
+        groups = self._unit_groups
+        apart = (groups.offsets - self.unit_means[:, None]).square_().sum(2)
+        return (self._kept_groups * (groups.scatters + groups.counts * apart)).sum(1)
 
-    def squares_to(self, other: "LeftOut") -> Float[Tensor, "n b"]:
-        """‖u_i − ū‖² of every unit row and the mean unit row of each subset of the other."""
-        rows, mean = self.unit
-        shifts = other.unit_means + (other.unit[1] - mean)
-        return (rows @ (-2 * shifts).T + self._unit_squares[:, None] + shifts.square().sum(1)).clamp_(min=0)
+    def sums_over_unit_rows(self, of_block: Callable[[Tensor], Tensor]) -> Float[Tensor, " b"]:
+        """Σ over the rows of each subset of what `of_block` gives for some of the unit rows about their mean, (m, b)."""
+        found = self.counts.new_zeros(self.blocks)
+        blocks = torch.arange(self.blocks)
+        for rows, own in zip(unit_rows(self._streamed).split(BLOCK), self._codes.split(BLOCK), strict=True):
+            found += of_block(rows - self.unit_mean).masked_fill_(own[:, None] == blocks, 0).sum(0)
+        return found
 
     def differences(self, other: "LeftOut") -> Float[Tensor, " b"]:
         """Σ‖u_i − v_i‖² of the unit rows of aligned subsets."""
         if other not in self._differences:
-            (rows, mean), (others, other_mean) = self.unit, other.unit
-            apart = (rows - others).add_(mean - other_mean).square_().sum(1)
-            self._differences[other] = self.weights @ apart
+            apart = self.counts.new_zeros(self.blocks + 1)
+            both = (unit_rows(each._streamed).split(BLOCK) for each in (self, other))
+            for u, v, own in zip(*both, self._codes.split(BLOCK), strict=True):
+                apart.index_add_(0, own, (u - v).square_().sum(1))
+            self._differences[other] = self._kept_groups @ apart
         return self._differences[other]
 
     # --- spectra

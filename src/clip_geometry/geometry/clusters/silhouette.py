@@ -16,7 +16,16 @@ from clip_geometry.geometry._core.class_distances import mean_distances
 from clip_geometry.geometry._core.class_squares import mean_squared_distances
 from clip_geometry.geometry._core.kinds import arrays_in_kind, in_kind
 from clip_geometry.geometry._core.left_out import LeftOut
-from clip_geometry.geometry._core.rows import Labels, Matrix, Rows, as_codes, as_matrix, as_rows
+from clip_geometry.geometry._core.rows import (
+    Labels,
+    Matrix,
+    Rows,
+    as_codes,
+    as_matrix,
+    as_rows,
+    mean_row,
+    unit_rows,
+)
 from clip_geometry.geometry._kernels.fused_distances import Products
 from clip_geometry.geometry.measure import Measure, add_measure, variant
 from clip_geometry.registry import InputError
@@ -152,7 +161,8 @@ def _cosine_from_sums(rows: LeftOut, labels: Labels) -> Iterator[Tensor]:
     def by_cell(values: Tensor) -> Tensor:
         return values.new_zeros((shape[0] * k, values.shape[1])).index_add_(0, cells, values).view(shape)
 
-    centered, _ = rows.unit
+    centered = unit_rows(as_rows(rows.rows))
+    centered.sub_(mean_row(centered))  # so that sums of near rows keep their digits
     squares = centered.square().sum(1, keepdim=True)
     sums, spreads, counts = by_cell(centered), by_cell(squares), by_cell(torch.ones_like(squares))
     for block in range(rows.blocks):
