@@ -87,17 +87,19 @@ def alone(encoder, batch_size):
 
 
 def parts(models, given):
-    """What an embedding is made of, one by one: a worker's hand-over of pixels by pipe and by shared memory, and the
-    towers with pixels already on the device, as they are and compiled."""
+    """What an embedding is made of, one by one: a worker's hand-over of pixels (bytes, and preprocessed as float32) by
+    pipe and by shared memory, and the towers with pixels already on the device, as they are and compiled."""
     import torch
 
     from clip_geometry.embedding import shared_batches
     from clip_geometry.encoders import load_encoder, resolve_encoder
     from clip_geometry.encoders.runtime import DTYPES
 
-    found = {"hand_over": {"shared": hand_over(given.hand_over)}, "alone": []}
-    with patch.object(shared_batches.mmap, "mmap", side_effect=OSError):
-        found["hand_over"]["pipe"] = hand_over(given.hand_over)
+    found = {"hand_over": {}, "alone": []}
+    for kind in ("bytes", "float32"):
+        found["hand_over"][f"{kind}, shared"] = hand_over(given.hand_over, kind)
+        with patch.object(shared_batches.mmap, "mmap", side_effect=OSError):
+            found["hand_over"][f"{kind}, pipe"] = hand_over(given.hand_over, kind)
     print("  ".join(f"{how}: {rate:,.0f} images/s from one worker" for how, rate in found["hand_over"].items()))
     for model in models:
         encoder = load_encoder(resolve_encoder(model, precision=given.precision))
@@ -119,9 +121,10 @@ def parts(models, given):
     return found
 
 
-def hand_over(count):
-    """Images per second that one worker hands over in batches of 256, 224 × 224, where decoding costs nothing."""
+def hand_over(count, kind):
+    """Images per second that one worker hands over in batches of 64, 224 × 224, where decoding costs nothing."""
     import numpy as np
+    import torch
     from open_clip.transform import PreprocessCfg, image_transform_v2
     from PIL import Image
 
@@ -130,8 +133,10 @@ def hand_over(count):
     from clip_geometry.encoders.pixels import halves
 
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (224, 224, 3), dtype=np.uint8))
-    reader = ImageReader(lambda k: image, None, halves(image_transform_v2(PreprocessCfg(size=224), is_train=False)))
-    batches = [range(start, min(start + 256, count)) for start in range(0, count, 256)]
+    ready = torch.randn(3, 224, 224)
+    pixels = halves(image_transform_v2(PreprocessCfg(size=224), is_train=False))
+    reader = ImageReader(lambda k: image, *((None, pixels) if kind == "bytes" else (lambda image: ready, None)))
+    batches = [range(start, min(start + 64, count)) for start in range(0, count, 64)]
     seconds = []
     for _ in range(3):
         start = time.perf_counter()

@@ -48,7 +48,10 @@ def run(command: list[str], folder: Path) -> dict:
     """The peak in MB and the seconds of one command; its standard output goes to a file."""
     with (folder / f"{command[0]}.txt").open("w") as out:
         process = subprocess.Popen(
-            [sys.executable, "-c", "from clip_geometry.cli import main; main()", *command], cwd=folder, stdout=out, stderr=subprocess.STDOUT
+            [sys.executable, "-c", "from clip_geometry.cli import main; main()", *command],
+            cwd=folder,
+            stdout=out,
+            stderr=subprocess.STDOUT,
         )
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)

@@ -7,7 +7,7 @@ from clip_geometry.integrations import _HOME as INTEGRATIONS
 TOPICS = {
     "Measure and compare": (
         "measurement",
-        "measuring.comparison",
+        "measurement.comparison",
         "measuring.sets",
         "results",
         "registry",

@@ -34,7 +34,7 @@ _HOME = {
         "two_sided_scores",
         "zero_shot",
     ],
-    "clip_geometry.measuring.comparison": ["Change", "Comparison", "compare"],
+    "clip_geometry.measurement.comparison": ["Change", "Comparison", "compare"],
     "clip_geometry.measurement": ["Estimate", "Measurement", "measure"],
     "clip_geometry.measuring.sets": ["MeasuredSets", "measure_sets"],
     "clip_geometry.explorer": ["Exploration", "explore"],

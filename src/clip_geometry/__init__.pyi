@@ -136,9 +136,9 @@ from clip_geometry.losses import SIGReg as SIGReg
 from clip_geometry.measurement import Estimate as Estimate
 from clip_geometry.measurement import Measurement as Measurement
 from clip_geometry.measurement import measure as measure
-from clip_geometry.measuring.comparison import Change as Change
-from clip_geometry.measuring.comparison import Comparison as Comparison
-from clip_geometry.measuring.comparison import compare as compare
+from clip_geometry.measurement.comparison import Change as Change
+from clip_geometry.measurement.comparison import Comparison as Comparison
+from clip_geometry.measurement.comparison import compare as compare
 from clip_geometry.measuring.sets import MeasuredSets as MeasuredSets
 from clip_geometry.measuring.sets import measure_sets as measure_sets
 from clip_geometry.registry import InputError as InputError

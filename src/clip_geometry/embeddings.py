@@ -1,9 +1,10 @@
 """Embeddings: rows that know which items they belong to, and pairs of rows of two sets."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -354,6 +355,30 @@ def in_order(sets: Mapping[str, Embeddings]) -> list[str]:
     What is measured of a couple, (image, text), then does not depend on the order in which the sets were given.
     """
     return sorted(sets, key=lambda name: (sets[name].pair_on == "label", name))
+
+
+@contextmanager
+def naming_files(sets: Mapping[str, Embeddings]) -> Iterator[None]:
+    """Names the file and the row in an error about a zero row, NaN or infinity, where the sets were read with it."""
+    from clip_geometry.geometry._core.values import RowError
+
+    try:
+        yield
+    except RowError:
+        sources = [each.provenance.get("source") for each in sets.values()]
+        for each, source in zip(sets.values(), sources, strict=True):
+            alone = sources.count(source) == 1
+            name = each.modality if source is None else shown(Path(source)) + ("" if alone else f" ({each.modality})")
+            for start in range(0, len(each), 4096):
+                block = np.asarray(each.vectors[start : start + 4096])
+                finite = np.isfinite(block).all(1)
+                for row in np.flatnonzero(~finite | ~block.any(1))[:1]:
+                    if finite[row]:
+                        what = f"a zero row (row {start + row}), which has no direction; remove such rows first"
+                    else:
+                        what = f"NaN or infinity in row {start + row}; remove or repair such rows first"
+                    raise RowError(f"{name} has {what}") from None
+        raise
 
 
 def pair_of(sets: Mapping[str, Embeddings]) -> Callable[[str, str], tuple[np.ndarray, np.ndarray]]:

@@ -283,3 +283,34 @@ def test_in_a_process_of_its_own_too(tmp_path):
     assert plain.stderr.startswith("clip-geometry: ") and plain.stderr.count("\n") == 1
     debug = subprocess.run([*command, "--debug"], capture_output=True, text=True, cwd=tmp_path)
     assert "Traceback" in debug.stderr
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (0.0, "has a zero row (row 5), which has no direction; remove such rows first"),
+        (np.nan, "has NaN or infinity in row 5; remove or repair such rows first"),
+    ],
+)
+def test_the_file_and_the_row_of_what_cannot_be_measured_are_named(refused, cli, tmp_path, row, said):
+    rows = np.random.default_rng(0).normal(size=(2, 30, 4))
+    good = npy(tmp_path / "a.npy", rows[0])
+    rows[1, 5] = row
+    bad = npy(tmp_path / "b.npy", rows[1])
+    (tmp_path / "l.txt").write_text("\n".join("ab"[k >= 4] for k in range(30)))
+    assert refused("measure", good, bad) == f"{bad} {said}"
+    assert refused("compare", good, bad) == f"{bad} {said}"
+    assert refused("measure", bad, "--labels", tmp_path / "l.txt", "--by", "label") == f"{bad} {said}"  # not of group b
+    assert refused("fit", "normalize", bad, "-o", "map.safetensors") == f"{bad} {said}"
+    np.savez(tmp_path / "both.npz", image=rows[0], text=rows[1])
+    assert refused("measure", tmp_path / "both.npz") == f"{tmp_path / 'both.npz'} (text) {said}"
+    assert cli("fit", "normalize,center", good, "-o", "map.safetensors").status == 0
+    assert refused("apply", "map.safetensors", bad, "-o", "out") == f"{bad} {said}"
+
+
+def test_a_row_that_only_the_pipeline_makes_zero_is_not_blamed_on_the_file(refused, tmp_path):
+    half = np.random.default_rng(0).integers(-9, 9, (15, 4))
+    rows = np.concatenate([half, -half, np.zeros((1, 4))]) + 4.0  # of whole numbers, the mean is exact
+    path = npy(tmp_path / "a.npy", rows)
+    said = refused("measure", path, "--pipeline", "center,normalize")
+    assert "zero row (row 30)" in said and "a.npy" not in said

@@ -1,10 +1,14 @@
+import io
 import json
 import re
+import shutil
+from html.parser import HTMLParser
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import clip_geometry as cg
 from clip_geometry.results import Record, Results
 
 RNG = np.random.default_rng(0)
@@ -33,9 +37,72 @@ def measured(cli, tmp_path):
     return run
 
 
+class Page(HTMLParser):
+    """Rows of the tables and lines of text that a notebook shows."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows, self.lines, self.open = [], [], ""
+
+    def handle_starttag(self, tag, attrs):
+        self.open = tag
+        if tag == "tr":
+            self.rows.append([])
+
+    def handle_endtag(self, tag):
+        self.open = ""
+
+    def handle_data(self, data):
+        if self.open in ("td", "th"):
+            self.rows[-1].append(data)
+        elif self.open == "p":
+            self.lines.append(data)
+
+
+def parse(shown):
+    page = Page()
+    page.feed(shown._repr_html_())
+    return page
+
+
 def line_of(out, *begin):
     (line,) = [line for line in out.splitlines() if line.split()[: len(begin)] == list(begin)]
     return line.split()[len(begin) :]
+
+
+SAME = [
+    (["image.npy", "text.npy"], {}),
+    (["pairs"], {"pipelines": CENTERED}),
+    (["pairs"], {"pipelines": ["raw", CENTERED], "measures": "modality_gap,silhouette", "labels": "labels.txt"}),
+    (["image.npy", "text.npy"], {"pipelines": ["raw", "center"], "measures": "isoscore", "blocks": 5, "seed": 3}),
+    (["image.npy", "text.npy", "image.npy"], {"pipelines": "raw", "blocks": 0}),
+    (["a.jsonl", "text.npy"], {}),
+    (["a.jsonl", "run"], {}),
+]
+
+
+@pytest.mark.parametrize(("paths", "options"), SAME)
+def test_the_function_takes_what_the_command_takes_and_shows_the_same(cli, folder, tmp_path, paths, options):
+    for path in folder.iterdir():
+        shutil.copy(path, tmp_path)
+    (tmp_path / "labels.txt").write_text("\n".join("ab"[k % 2] for k in range(60)))
+    cg.measure("image.npy").to_json("a.jsonl")
+    (tmp_path / "run").mkdir()
+    cg.measure("text.npy").to_json(tmp_path / "run" / "results.jsonl")
+    arguments = []
+    for name, value in options.items():
+        for each in value if isinstance(value, list) else [value]:
+            arguments += [f"--{'pipeline' if name == 'pipelines' else name}", str(each)]
+    out = cli("compare", *paths, *arguments, "--csv", "table.csv").out
+    found = cg.compare(*paths, **options)
+    pd.testing.assert_frame_equal(pd.read_csv("table.csv"), pd.read_csv(io.StringIO(found.frame.to_csv(index=False))))
+    assert repr(found).split() == out.split() and max(map(len, repr(found).splitlines())) < 130
+    page = parse(found)
+    cells = [
+        line.split() for line in out.splitlines() if line.split()[:1] in [[row] for row in set(found.frame.measure)]
+    ]
+    assert [" ".join(row).split() for row in page.rows if row[0] != "measure"] == cells
+    assert next(" ".join(line.split()) for line in page.lines if " = " in line) in " ".join(out.split())
 
 
 def test_two_pipelines_of_one_path(cli, folder):
@@ -62,7 +129,7 @@ def test_one_path_and_one_pipeline_compare_with_the_default(cli, folder):
 def test_paths_with_a_pipeline_each_and_with_one_for_all(cli, folder, measured):
     other = measured("other", X + 1).with_suffix(".npy")
     out = cli("compare", folder / "image.npy", other, "--measures", "average_cosine", "--raw").out
-    assert out.count(" · ") == 2 and "raw" not in out.splitlines()[0]  # what both have in common is no label
+    assert " · " not in out and "raw" not in out.splitlines()[0]  # what both have in common is no label
     assert "±" in line_of(out, "average_cosine", "rows")
     out = cli("compare", other, other, "--pipeline", "raw", "--pipeline", "center", "--measures", "average_cosine").out
     assert "other.npy · raw" in out and "other.npy · center" in out
@@ -129,7 +196,7 @@ def test_seeds_of_a_run_are_averaged(cli, tmp_path):
         rows = [Record("isoscore", 0.2 + k / 100 + shift, n=9, at=at, model=name, seed=k) for k in range(3)]
         Results(tmp_path / name / "results.jsonl").append("cell", rows)
     out = cli("compare", "a", "b").out
-    assert out.splitlines()[:2] == ["A = a · a · mean over 3 seeds", "B = b · b · mean over 3 seeds"]
+    assert out.splitlines()[:2] == ["A = a · mean over 3 seeds", "B = b · mean over 3 seeds"]
     assert line_of(out, "isoscore", "image")[:6] == ["0.210", "±", "0.010", "0.310", "±", "0.010"]
     assert "values of several seeds are mean ± standard deviation" in out
 
@@ -156,13 +223,16 @@ def test_the_table_cuts_nothing_and_fits(cli, folder, monkeypatch, width):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["pairs"], "one path was given; give others, or --pipeline to compare pipelines of this one"),
+        (["pairs"], "one set of embeddings was given; give others, or pipelines to compare on it"),
         (["a.jsonl"], "1 run given; compare needs at least two"),
         (["pairs", "--raw", "--pipeline", "center"], "--raw and --pipeline were both given"),
         (["pairs", "missing"], "missing does not exist; embeddings, a run folder"),
         (["pairs", "--pipeline", "centre"], "unknown pipeline step 'centre'"),
-        (["pairs", "pairs", *["--pipeline", "center"] * 3], "3 pipelines and 2 paths were given"),
-        (["pairs", "a.jsonl", "--pipeline", "center"], "a.jsonl holds records, which are compared as they are"),
+        (["pairs", "pairs", *["--pipeline", "center"] * 3], "3 pipelines and 2 operands were given"),
+        (
+            ["pairs", "a.jsonl", "--pipeline", "center", "--blocks", "0"],
+            "a.jsonl holds records, which are compared as they are; leave out pipelines, blocks, for embeddings",
+        ),
     ],
 )
 def test_errors(refused, folder, tmp_path, arguments, sentence):

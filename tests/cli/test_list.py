@@ -2,12 +2,14 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from clip_geometry.cli.early import FILE
 from clip_geometry.cli.lists import LISTS, shipped_lists
 from clip_geometry.geometry import by_group, measures
-from clip_geometry.transforms import transforms
+from clip_geometry.repairs import Known, repairs
+from clip_geometry.transforms import Pipeline, transforms
 
 
 def test_list_measures_has_a_line_for_each_with_its_variants(cli, monkeypatch):
@@ -111,6 +113,11 @@ LIGHT = [
     ["diagnose", "lists.json", "--repairs", "zscor"],
     ["explore", "nowhere.npy", "-o", "e.html"],
     ["explore", "lists.json", "-o", "e.html", "--repairs", "center,whitn(3)"],
+    ["ship", "map.safetensors", "-o", "new", "--to", "fais"],
+    ["ship", "missing.safetensors", "-o", "new", "--to", "numpy"],
+    ["ship", "map.safetensors", "-o", ".", "--to", "numpy"],
+    ["ship", "map.safetensors", "rows.npy", "-o", "new", "--to", "faiss"],
+    ["ship", "repair.safetensors", "rows.npy", "-o", "new", "--to", "faiss"],
     ["run", "missing.yaml"],
     ["run", "unknown.yaml"],
 ]
@@ -120,6 +127,10 @@ LIGHT = [
 def test_lists_help_and_wrong_names_load_no_torch(arguments, tmp_path):
     (tmp_path / "unknown.yaml").write_text("experiment: isotrpy")
     (tmp_path / "lists.json").write_text("[]")
+    x = {name: np.random.default_rng(0).normal(size=(30, 6)) for name in ("image", "text")}
+    Pipeline("center[each]").fit(x).save(tmp_path / "map.safetensors")
+    repairs["zscore"].make().fit(Known(x)).save(tmp_path / "repair.safetensors")
+    np.save(tmp_path / "rows.npy", np.ones((30, 5)))
     code = """import sys
 from clip_geometry.cli import main
 try:

@@ -76,6 +76,14 @@ def test_items_of_one_modality_for_queries_of_both(cli, sets, x, files):
         (["center.safetensors", ".", "-o", "new", "--to", "onnx"], "but --to onnx writes the map alone; leave it out"),
         (["center.safetensors", "--as", "text", "-o", "new", "--to", "numpy"], "--as text was given, but --to numpy"),
         (["none.safetensors", "-o", "new", "--to", "numpy"], "none.safetensors does not exist"),
+        (
+            ["center.safetensors", "narrow", "-o", "new", "--to", "faiss"],
+            f"{Path('narrow/text.npy')} has rows of dimension 3, but center.safetensors takes rows of dimension",
+        ),
+        (
+            ["zscore.safetensors", "narrow/text.npy", "-o", "new", "--to", "faiss"],
+            f"{Path('narrow/text.npy')} has rows of dimension 3, but zscore.safetensors takes rows of dimension",
+        ),
         (["image.npy", "-o", "new", "--to", "numpy"], "image.npy is no readable .safetensors file"),
         (["center.safetensors", "-o", "full", "--to", "numpy"], "full is not empty, and nothing is overwritten"),
         (["center.safetensors", "-o", "image.npy", "--to", "numpy"], "image.npy is a file; a new folder was expected"),
@@ -92,6 +100,9 @@ def test_mistakes(refused, sets, x, files, arguments, message):
     np.save("rows.npy", x["text"])
     Path("full").mkdir()
     Path("full/notes.txt").write_text("mine")
+    Path("narrow").mkdir()
+    np.save("narrow/image.npy", x["image"])
+    np.save("narrow/text.npy", x["text"][:, :3])
     repairs["quantile"].make().fit(Known(x)).save("quantile.safetensors")
     Pipeline("center").fit(x).save("two.safetensors")
     if "audio.npy" in arguments:

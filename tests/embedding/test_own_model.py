@@ -133,10 +133,17 @@ def test_an_open_clip_model_gives_the_rows_of_the_registered_encoder(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float64])
-def test_inputs_have_the_precision_of_the_model(kind):
-    """A preprocess gives float32 pixels, and a tokenizer may give floats, whatever the weights are."""
+@pytest.mark.parametrize("own", [True, False])
+def test_inputs_have_the_precision_of_the_model(kind, own):
+    """A preprocess gives float32 pixels, or its own precision, and a tokenizer may give floats, whatever the weights
+    are."""
     exact, model = Both(), Both().to(kind)
-    flat, parts = (lambda picture: pixels_of([picture])[0]), {"image": model.image, "text": model.text}
+    parts = {"image": model.image, "text": model.text}
+
+    def flat(picture):
+        pixels = pixels_of([picture])[0]
+        return pixels.to(kind) if own else pixels
+
     sets = embed(parts, data(), preprocess=flat, tokenizer=letters_of)
     for modality, rows in (("image", exact.image(pixels_of(pictures()))), ("text", exact.text(letters_of(TEXTS)))):
         assert sets[modality].vectors.dtype == np.float32

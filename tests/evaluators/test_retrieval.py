@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+import clip_geometry as cg
 from clip_geometry.evaluators.retrieval import retrieval
+from clip_geometry.geometry import measures
 from clip_geometry.registry import InputError
 from support import oracles_evaluators as oracles
 from support import oracles_two_sided
@@ -227,3 +229,48 @@ def test_a_copy_of_the_right_caption_costs_nothing_and_that_of_another_image_doe
 def test_pairs_that_are_wrong(given, sentence):
     with pytest.raises(InputError, match=sentence):
         retrieval(*pairs(), given)
+
+
+TIES = "{} of {} {} queries looked at have other rows exactly as near as their pair, and ties count against the query"
+
+
+@pytest.mark.parametrize("spread", [1.0, 1e-6])
+@pytest.mark.parametrize("name", ["retrieval", "retrieval[mixed]"])
+def test_ties_that_cost_recall_are_remarked_on(name, spread):
+    """In a narrow cone, too, where cosines differ in their last digits only."""
+    rng = np.random.default_rng(0)
+    axis = rng.normal(size=8)
+    x, noise = (axis + spread * rng.normal(size=(60, 8)) for _ in range(2))
+
+    def remark(image, text, way="image_to_text", pairs=None, number="r_at_1"):
+        return measures[f"{name}.{way}.{number}"].remark(image, text, *([] if pairs is None else [pairs]))
+
+    assert remark(x, noise) is None and remark(x, x) is None
+    same = np.repeat(x[:1], 60, axis=0)
+    lengths = rng.uniform(1, 2, (60, 1))
+    for number in ("r_at_1", "r_at_10", "median_rank"):
+        assert remark(x, same * lengths, number=number) == TIES.format(60, 60, "image")
+    assert remark(x, same, "text_to_image") is None  # images are told apart
+    assert remark(same, same, "text_to_image") == TIES.format(60, 60, "text")
+    some = x.copy()
+    some[:12] = x[0]
+    assert remark(x, some) == TIES.format(12, 60, "image")
+    some[6:] = x[6:]
+    assert remark(x, some) is None  # a tenth
+    pairs = np.stack([np.arange(60).repeat(2), np.arange(120)])
+    captions = np.repeat(x, 2, axis=0)  # of an image, as near as each other
+    said = "60 images and 120 texts are queries, each right where it finds any of its pairs"
+    assert remark(x, captions, pairs=pairs) == remark(x, captions, "text_to_image", pairs) == said
+    captions[:] = captions[0]
+    assert remark(x, captions, pairs=pairs) == f"{said}; {TIES.format(60, 60, 'image')}"
+    many = np.repeat(same, 5, axis=0)
+    assert remark(many, many) == TIES.format(100, 100, "image")
+
+
+def test_rows_that_all_tie_have_a_recall_of_zero_with_a_remark():
+    rng = np.random.default_rng(0)
+    signs = rng.choice([-1.0, 1.0], (80, 1))  # of one dimension, cosines are 1 and -1
+    found = cg.measure(signs, signs * rng.uniform(1, 2, (80, 1)), measures="retrieval")
+    for record in found:
+        if "r_at" in record.measure:
+            assert record.value == 0 and "ties count against the query" in record.note

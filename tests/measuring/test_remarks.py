@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from clip_geometry.embeddings import Embeddings
+from clip_geometry.measuring.remarks import looks_transposed
 from clip_geometry.measuring.sets import MeasuredSets
 from support.clouds import cone
 
@@ -102,3 +103,62 @@ def test_towers_of_different_dimension_and_sets_without_pairs_have_none():
     image, text = pairs()
     assert remarks(image, text[::-1, :9]) == []
     assert remarks(image, text[:90]) == []
+
+
+SPREADS = {
+    "normalized": lambda x: x / np.linalg.norm(x, axis=1, keepdims=True),
+    "raw": lambda x: x,
+    "of any length": lambda x: x * np.random.default_rng(0).lognormal(0, 0.3, (len(x), 1)),
+    "centered": lambda x: x - x.mean(0),
+    "standardized": lambda x: (x - x.mean(0)) / x.std(0),
+    "whitened": lambda x: np.linalg.svd(x - x.mean(0), full_matrices=False)[0],
+}
+
+
+def spectrum(n, d, seed):
+    """Rows about a cone's axis, whose dimensions vary unevenly, as those of CLIP do."""
+    rng = np.random.default_rng(seed)
+    scales = rng.lognormal(0, 0.7, d)
+    return scales * (rng.normal(size=(n, d)) + rng.normal(size=d))
+
+
+@pytest.mark.parametrize("make", SPREADS.values(), ids=SPREADS)
+@pytest.mark.parametrize("shape", [(100, 128), (500, 512), (2500, 64)])
+def test_transposed_rows(make, shape):
+    x = make(spectrum(*shape, seed=1))
+    assert not looks_transposed(Embeddings(x, "image"))
+    cone = make in (SPREADS["normalized"], SPREADS["raw"])
+    assert looks_transposed(Embeddings(x.T, "image")) == cone or not cone
+
+
+@pytest.mark.parametrize("shape", [(500, 512), (20, 5), (5000, 3), (30, 1)])
+def test_isotropic_rows_and_few_dimensions_are_not_transposed(shape):
+    rng = np.random.default_rng(0)
+    for shift in (0, 1, 10):
+        for x in (rng.normal(size=shape) + shift, rng.uniform(size=shape) + shift):
+            assert not looks_transposed(Embeddings(x, "image"))
+
+
+def test_a_transposed_pair_is_remarked_on():
+    image, text = (SPREADS["normalized"](spectrum(100, 128, seed)) for seed in (1, 2))
+    found = remarks(image.T, text.T)
+    for name in ("image", "text"):
+        expected = f"the {name} rows look transposed: the 100 columns are about equally long and the 128 rows are not, "
+        assert sum(remark.startswith(expected) for remark in found) == 1
+    assert not any("transposed" in remark for remark in remarks(image, text))
+
+
+def test_ids_of_one_set_alone_pair_nothing():
+    image, text = pairs(60)
+    ids = np.arange(60).astype(str)
+    sets = {"image": Embeddings(image, "image"), "text": Embeddings(text, "text", ids)}
+    assert MeasuredSets(sets, ()).remarks() == ["text rows have ids and image rows have none: they pair by row number"]
+    swapped = {"image": Embeddings(image, "image", ids), "text": Embeddings(text, "text")}
+    assert MeasuredSets(swapped, ()).remarks() == [
+        "image rows have ids and text rows have none: they pair by row number"
+    ]
+    longer = {"image": Embeddings(image, "image", ids), "text": Embeddings(text[:50], "text")}
+    assert MeasuredSets(longer, ()).remarks() == []  # they do not pair at all
+    prompts = {"image": Embeddings(image, "image", ids, np.arange(60))}
+    prompts["text"] = Embeddings(text, "text", labels=np.arange(60), pair_on="label")
+    assert MeasuredSets(prompts, ()).remarks() == []

@@ -202,12 +202,14 @@ def shipped_lists() -> str:
     from clip_geometry.experiments.kit.base import experiments
     from clip_geometry.geometry import measures
     from clip_geometry.repairs import repairs
+    from clip_geometry.shipping import targets
     from clip_geometry.transforms import transforms
 
     names = {
         "measure": list(dict.fromkeys([*measures, *filter(None, (each.evaluator for each in measures.values()))])),
         "pipeline step": list(transforms),
         "repair": list(repairs),
+        "target": list(targets),
         "experiment": list(experiments),
         "config": list(shipped_configs()),
         "model": [*MODELS, "scenes-clip/fresh", *(f"{name}:" for name in encoders if name != "scenes-clip")],

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from clip_geometry.embeddings import Embeddings, is_large, pair_of
+from clip_geometry.embeddings import Embeddings, is_large, naming_files, pair_of
 from clip_geometry.files import new_folder, require_new_file, require_new_folder
 from clip_geometry.formats import export_parquet, own_name, read_sets, read_sides
 from clip_geometry.formats.vectors import UNNAMED, write_npy
@@ -53,7 +53,8 @@ def fit_map(pipeline: str, source: Path, target: Path | None, out: Path) -> None
     steps, sets = _one_side(steps, source) if target is None else _both_sides(steps, source, target)
     large = is_large(*(each.vectors.shape for each in sets.values()))
     rows = stream(sets) if large else {modality: each.vectors for modality, each in sets.items()}
-    fitted = Pipeline(steps).fit(rows, pair_of(sets), origin=origin_of(sets))
+    with naming_files(sets):
+        fitted = Pipeline(steps).fit(rows, pair_of(sets), origin=origin_of(sets))
     if fitted.refusal:
         raise InputError(fitted.refusal)
     if "source" in sets:  # whoever applies the map says what is moved
@@ -101,7 +102,7 @@ def apply_map(map_file: Path, source: Path, out: Path, modality: str | None, *, 
         written.name = mapped.name
         provenance = {**side.provenance, "maps": [*side.provenance.get("maps", ()), origin]}
         applied[name] = replace(side, vectors=written, provenance=provenance)
-    with new_folder(out) as temporary:
+    with naming_files(sides), new_folder(out) as temporary:
         for name, side in applied.items():
             if is_npy(side):
                 write_npy(side, temporary / f"{name}.npy")

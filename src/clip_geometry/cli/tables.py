@@ -13,6 +13,7 @@ from rich.text import Text
 
 from clip_geometry.registry import printable
 from clip_geometry.report import numbers as report_numbers
+from clip_geometry.report.numbers import in_ascii as number
 
 UNKNOWN_WIDTH = 200  # wide, so that a piped table keeps its lines
 LEAST_WIDTH = 12  # of a folded column; narrower ones cannot be read
@@ -76,8 +77,3 @@ def value_and_error(record: Mapping[str, Any]) -> str:
     if record.get("standard_error") is None:
         return number(record["value"])
     return report_numbers.with_error(record).replace("−", "-")
-
-
-def number(value: float) -> str:
-    """Four significant digits, in characters that can be copied: -0.0017, 3.9e-05."""
-    return f"{value:.1e}" if value and abs(value) < 1e-4 else report_numbers.number(value).replace("−", "-")

@@ -68,7 +68,7 @@ class ImageReader:
     pixels: Pixels | None = None
 
     def __call__(self, indices: Sequence[int], out: np.ndarray | None = None) -> ReadBatch:
-        """out: where stacked pixels are written; those of the result are its first rows."""
+        """out: where stacked pixels are written if they have its shape and dtype; the result is then its first rows."""
         start = time.perf_counter()
         index, failed = [], []
         parts: list[Any] = []
@@ -85,6 +85,8 @@ class ImageReader:
                     raise
                 failed.append((k, " ".join(f"{type(error).__name__}: {error}".split())[:200]))
         place = None if out is None else torch.from_numpy(out[: len(parts)])
+        if place is not None and any((part.shape, part.dtype) != (place.shape[1:], place.dtype) for part in parts):
+            place = None
         pixels = None if not parts else parts if form == "images" else torch.stack(parts, out=place).numpy()
         return ReadBatch(index, pixels, form, failed, time.perf_counter() - start)
 

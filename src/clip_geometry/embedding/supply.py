@@ -156,7 +156,7 @@ def reading_ahead(
     coming: Any = None
     stack = ExitStack()
     read: Any = reader
-    if start == "fork" and reader.pixels is not None and batches:
+    if start == "fork" and batches:
         with suppress(OSError):  # no memory to share: through pipes, then
             read = stack.enter_context(shared_batches(reader, batches, AHEAD * workers))
     try:

@@ -240,7 +240,7 @@ class OwnEncoder(Encoder):
         pixels = self._preprocess(rgb(image))
         if not isinstance(pixels, Tensor):
             raise InputError(f"preprocess gave {type(pixels).__name__} for an image; a tensor was expected")
-        return pixels
+        return pixels.float() if pixels.dtype == torch.bfloat16 else pixels  # numpy, which holds batches, has none
 
     def tokenize(self, texts: Sequence[str]) -> Tokens:
         given = list(texts)

@@ -1,5 +1,6 @@
 """Distributions of the cosines of matching and of random pairs (Tyshchuk et al. 2023, figures 9-11), all n² of them."""
 
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -32,10 +33,11 @@ class CosineHistograms(NamedTuple):
 def cosine_distributions(image: Rows, text: Rows, *, bins: int = 2000, block_size: int = 1024) -> dict[str, float]:
     """Summarize the cosines of matching pairs, ⟨u_i, v_i⟩, and of random pairs, ⟨u_i, v_j⟩ for all i ≠ j.
 
-    Means, standard deviations (ddof 0) and the quantiles of matching pairs are exact. Quantiles of random pairs come
-    from counts in equal bins between bounds of their cosines (linear within a bin) and are off by less than one width:
-    0.001 by default, less in a narrow cone. Cosines are compared as 1 − ‖u − v‖²/2, which keeps their order in a narrow
-    cone; those that rounding alone may have separated count as equal. O(n²(d + log n)) time, in blocks.
+    Means, standard deviations (ddof 0) and the quantiles of matching pairs are exact; quantiles are linear between two
+    values, as in NumPy. Quantiles of random pairs come from counts in equal bins between bounds of their cosines and
+    are off by less than one width: 0.001 by default, less in a narrow cone. Cosines are compared as 1 − ‖u − v‖²/2,
+    which keeps their order in a narrow cone; those that rounding alone may have separated count as equal.
+    O(n²(d + log n)) time, in blocks.
     Source: Tyshchuk et al. 2023, figures 9-11.
 
     Args:
@@ -159,12 +161,14 @@ def _spread(u: Float[Tensor, "n d"], v: Float[Tensor, "n d"], mean: Tensor) -> f
 
 
 def _quantile(counts: Float[Tensor, " b"], edges: Float[Tensor, " b1"], q: float) -> float:
-    """Return a quantile of counts, linear within its bin."""
+    """Return a quantile of counts: linear between the two nearest values, as NumPy's, each taken within its bin."""
     below = counts.cumsum(0)
-    wanted = q * below[-1:]
-    number = int(torch.searchsorted(below, wanted))
-    inside = float((wanted - below[number] + counts[number]) / counts[number])
-    return float(edges[number] + inside * (edges[number + 1] - edges[number]))
+    place = q * (float(below[-1]) - 1)
+    orders = torch.tensor([math.floor(place), math.ceil(place)], dtype=torch.float64, device=counts.device)
+    numbers = torch.searchsorted(below, orders, right=True)
+    inside = (orders + 0.5 - below[numbers] + counts[numbers]) / counts[numbers]
+    low, high = (edges[numbers] + inside * (edges[numbers + 1] - edges[numbers])).tolist()
+    return low + (place - math.floor(place)) * (high - low)
 
 
 def _name(q: float) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -315,18 +316,55 @@ def _leads_of_pairs(
 WAYS = {"image_to_text": ("text", "image"), "text_to_image": ("image", "text")}  # (what is found, of what)
 RANKS = (1, 5, 10)
 MOST_ROWS = 20  # of one item whose effect is computed exactly
+ASKED = 100  # queries that a remark looks at
+MANY = 0.1  # share of queries with ties from which on they are remarked on
 _AN = {"image": "an image", "text": "a text"}
+
+
+def _queries(image: Rows, text: Rows, pairs: Any = None) -> str | None:
+    """The remark of every number."""
+    several = f"{len(image)} images and {len(text)} texts are queries, each right where it finds any of its pairs"
+    return None if pairs is None else several
+
+
+@torch.no_grad()
+def _queries_and_ties(way: str, image: Rows, text: Rows, pairs: Any = None) -> str | None:
+    """The remark of ranks: also how many queries have other rows exactly as near as their pair, of ASKED queries, since
+    each takes O(nd)."""
+    u, v = unit_rows(as_rows(image), name="image"), unit_rows(as_rows(text), name="text")
+    i = j = torch.arange(len(u), device=u.device)
+    if pairs is not None:
+        i, j = torch.as_tensor(np.asarray(pairs), device=u.device).long()
+    own, other, mine, theirs, name, _ = next(each for each in _ways(u, v, i, j) if each[-1] == way)
+    asked = torch.linspace(0, len(own) - 1, min(len(own), ASKED), device=u.device).long()
+    pair, mean = other[_nearest_pair(own, other, mine, theirs)][asked], mean_row(other)
+    centered, wanted = other - mean, pair - mean
+    leads = own[asked] @ centered.T - (own[asked] * wanted).sum(1)[:, None]
+    reach = TIE + (2 * u.shape[1] + 16) * EPS * (wanted.norm(dim=1) + centered.norm(dim=1).amax())
+    as_near = leads.abs() <= reach[:, None]
+    place = torch.full((len(own),), -1, device=u.device).index_put_((asked,), torch.arange(len(asked), device=u.device))
+    known = place[mine] >= 0
+    as_near[place[mine[known]], theirs[known]] = False  # a pair itself is no tie
+    tied = int(as_near.any(1).sum())
+    said = (
+        f"{tied} of {len(asked)} {name} queries looked at have other rows exactly as near as their pair, and ties "
+        "count against the query"
+    )
+    return "; ".join(filter(None, (_queries(image, text, pairs), said if tied > MANY * len(asked) else None))) or None
 
 
 def _numbers(where: str, kind: str = "") -> dict[str, dict[str, Any]]:
     found = {}
     for way, (pair, query) in WAYS.items():
+        remark = partial(_queries_and_ties, way)
         for top in RANKS:
             found[f"{way}.r_at_{top}"] = {
+                "remark": remark,
                 "title": f"{kind}R@{top}, the {pair} of {_AN[query]}",
                 "summary": f"The share of {query} queries whose {pair} is among the {top} nearest rows {where}.",
             }
         found[f"{way}.median_rank"] = {
+            "remark": remark,
             "title": f"{kind}Median rank, the {pair} of {_AN[query]}",
             "summary": f"Half of the {query} queries find their {pair} at this rank or before it, {where}.",
             "reading": "1 means that at least half of the queries find their pair first; chance level is about n/2.",
@@ -346,11 +384,7 @@ _CROSS = Measure(
     group="retrieval",
     function=retrieval,
     takes="matched sets",
-    remark=lambda image, text, pairs=None: (
-        f"{len(image)} images and {len(text)} texts are queries, each right where it finds any of its pairs"
-        if pairs is not None
-        else None
-    ),
+    remark=_queries,
     summary="How often a query finds its pair among the nearest rows of the other modality, by cosine.",
     reading="1 means that every query finds its pair; chance level is k/n.",
     caveat="It gets worse as n grows: compare equal n only. A correct answer that is not the pair counts as wrong.",

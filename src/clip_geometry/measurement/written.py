@@ -25,19 +25,23 @@ def as_text(records: Sequence[Record]) -> str:
     """The verdict, then lines as wide as the table needs."""
     head, blocks = _lines(_table(_computed(records)))
     rows = [head, *(line for block in blocks for line in block)]
+    lines = justified(rows, [name in (*SIZE_FIELDS, "value", "null") for name in head])
+    said = textwrap.wrap(verdict(records), WIDTH)
+    parts = (said, heading(records), lines if blocks else ["no numbers"], footnotes(records))
+    text = "\n\n".join("\n".join(part) for part in parts if part)
+    return text.replace("−", "-").rstrip()
+
+
+def justified(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
+    """Lines of cells in columns. right: whether a column is flush right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    right = [name in (*SIZE_FIELDS, "value", "null") for name in head]
-    lines = [
+    return [
         "  ".join(
             cell.rjust(width) if number else cell.ljust(width)
             for cell, width, number in zip(row, widths, right, strict=True)
         ).rstrip()
         for row in rows
     ]
-    said = textwrap.wrap(verdict(records), WIDTH)
-    parts = (said, heading(records), lines if blocks else ["no numbers"], footnotes(records))
-    text = "\n\n".join("\n".join(part) for part in parts if part)
-    return text.replace("−", "-").rstrip()
 
 
 def as_html(records: Sequence[Record]) -> str:

@@ -6,8 +6,9 @@ from typing import Any
 
 from clip_geometry.config import digest
 from clip_geometry.embedding.engines import Engine
-from clip_geometry.embeddings import Embeddings
+from clip_geometry.embeddings import Embeddings, naming_files
 from clip_geometry.geometry import by_group
+from clip_geometry.geometry._core.values import RowError
 from clip_geometry.geometry.uncertainty import BLOCKS
 from clip_geometry.measuring.scaling import add_scaling
 from clip_geometry.measuring.sets import CORE, MeasuredSets, measure_sets, named
@@ -62,7 +63,7 @@ def records_by(
         raise InputError("a full size and groups of rows were both given; measure each group as a set of its own")
     parts = [({}, sets)] if column is None else [({column: value}, part) for value, part in split_by(sets, column)]
     count = len(parts) * len(names)
-    with progress("measures", count) as advance:
+    with naming_files(sets), progress("measures", count) as advance:
         return [
             record
             for at, part in parts
@@ -102,6 +103,8 @@ def records_of(
         return [Record.of({**shared, **each, "at": {**at, **each["at"]}}) for each in found]
     except InputError as error:
         if not at:
+            raise
+        if isinstance(error, RowError):  # named by its file, in which rows are counted
             raise
         group = ", ".join(f"{key} {value}" for key, value in at.items())
         raise InputError(f"in the group of {group}: {error}") from None

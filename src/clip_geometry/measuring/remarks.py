@@ -1,4 +1,5 @@
-"""What a cheap look at the sets tells a reader before the numbers do: pairs out of order, and copies of rows."""
+"""What a cheap look at the sets tells a reader before the numbers do: pairs out of order, copies of rows, columns for
+rows."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
@@ -16,6 +17,10 @@ PAIRS = 2000  # looked at, at most
 QUERIES = 300
 LEAST = 20  # fewer pairs prove nothing
 ROUNDING = 1e-6  # of unit rows in float32: those that differ by less are all the same
+# A transposed set, measured on 10 sets of real embeddings: lengths of their items vary by 0 to 0.07 (standard deviation
+# over mean), those of their dimensions by 0.4 to 1.4, and 18 times as much as those of the items
+VARIED, EQUAL = 0.3, 0.2  # variation of lengths: of dimensions at least, and of items at most, relative to that
+CONE = 0.1  # least average cosine of items; of whitened or standardized columns, whose lengths are equal, it is 0
 LEAST_SCORE = 2.0  # standard deviations; pairs of a trained model reach tens
 SAME = ("text", "path", "image_path", "token", "word")  # columns that explain equal rows, as an equal item_id does
 
@@ -35,12 +40,21 @@ def remarks_on(
     for modality, each in sets.items():
         if dropped := each.provenance.get("dropped"):
             yield f"{dropped} more captions of these items are no {modality} rows: captions_per_image left them out"
+        if looks_transposed(each):
+            yield (
+                f"the {modality} rows look transposed: the {each.dim} columns are about equally long and the "
+                f"{len(each)} rows are not, as if columns were items; give one row for each item"
+            )
     if all_rows:
         for modality, each in sets.items():
             yield from copies(each, modality)
     several = len(sets) > 2
     for one, other in couples:
         first, second = sets[one], sets[other]
+        with_ids = [each.modality for each in (first, second) if each.item_id is not None]
+        if len(with_ids) == 1 and len(first) == len(second) and "label" not in (first.pair_on, second.pair_on):
+            without = other if with_ids == [one] else one
+            yield f"{with_ids[0]} rows have ids and {without} rows have none: they pair by row number"
         if first.dim != second.dim:
             if several:
                 yield f"{one} has dimension {first.dim} and {other} {second.dim}: measures of one space leave them out"
@@ -52,6 +66,19 @@ def remarks_on(
             continue
         if found and not untrained:
             yield found
+
+
+def looks_transposed(embeddings: Embeddings) -> bool:
+    """Whether columns look like items: about equally long and in a cone, while the lengths of rows vary."""
+    n, d = embeddings.vectors.shape
+    if min(n, d) < LEAST:
+        return False
+    x = np.asarray(embeddings.vectors[np.linspace(0, n - 1, min(n, PAIRS)).astype(int)], dtype=np.float64)
+    with np.errstate(all="ignore"):  # zero columns and NaN: whoever measures them says so
+        rows, columns = (np.linalg.norm(x, axis=axis) for axis in (1, 0))
+        varied, equal = (lengths.std() / lengths.mean() for lengths in (rows, columns))
+        cosine = (np.square((x / columns).sum(1)).sum() - d) / (d * (d - 1))
+    return bool(varied > VARIED and equal < EQUAL * varied and cosine > CONE)
 
 
 def out_of_order(first: Embeddings, second: Embeddings, pairs: Pairs, which: str = "") -> str | None:

@@ -30,6 +30,11 @@ def number(value: Any) -> str:
     return f"{mantissa} × 10{raised}".replace("-", "−")
 
 
+def in_ascii(value: float) -> str:
+    """Four significant digits, in characters that can be copied: -0.0017, 3.9e-05."""
+    return f"{value:.1e}" if value and abs(value) < 1e-4 else number(value).replace("−", "-")
+
+
 def fixed(value: float, decimals: int) -> str:
     """A fixed number of decimals, with a typographic minus and never −0.00."""
     return f"{value:z.{decimals}f}".replace("-", "−")

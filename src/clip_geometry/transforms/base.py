@@ -231,7 +231,7 @@ def as_rows(x: np.ndarray, *, name: str = "rows") -> torch.Tensor:
     try:
         return rows.as_rows(x, name=name, least=1).detach().cpu()
     except InputError as error:
-        raise InputError(f"{error}{_in_sklearn_words(x)}") from None
+        raise type(error)(f"{error}{_in_sklearn_words(x)}") from None
 
 
 def _in_sklearn_words(x: Any) -> str:

@@ -7,7 +7,7 @@ import typer
 
 from clip_geometry.cli import completion
 from clip_geometry.cli.commands.options import Modality, NoNormalize
-from clip_geometry.cli.early import check_embeddings, check_pipeline
+from clip_geometry.cli.early import check_embeddings, check_pipeline, check_shipment
 
 
 def fit(
@@ -88,6 +88,8 @@ def ship(
     faiss: an index of the rows given, and transforms of raw queries. onnx: models of raw rows. sentence-transformers: a
     copy of the encoder in FOLDER that gives repaired rows. numpy, javascript: a short script with its constants.
     """
+    check_shipment(to, map_file, sources or (), out, modality)
+
     from clip_geometry.cli.maps import ship_map
     from clip_geometry.paths import expanded
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from clip_geometry.geometry._core.arrays import as_tensor
 from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.geometry._core.threads import in_threads
-from clip_geometry.geometry._core.values import Numbers, check_values, is_missing
+from clip_geometry.geometry._core.values import Numbers, RowError, check_values, is_missing
 from clip_geometry.registry import InputError, shown
 
 Matrix: TypeAlias = Tensor | StreamedRows  # what can be walked through in blocks
@@ -194,7 +194,7 @@ def _unit(block: Float[Tensor, "b d"], name: str, numbers: Numbers) -> Float[Ten
     largest = block.detach().abs().amax(1, keepdim=True)
     if (largest == 0).any():
         row = int(numbers[int((largest == 0).nonzero()[0, 0])])
-        raise InputError(f"{name} has a zero row (row {row}), which has no direction; remove such rows first")
+        raise RowError(f"{name} has a zero row (row {row}), which has no direction; remove such rows first")
     block = block / largest
     return block / block.norm(dim=1, keepdim=True)
 

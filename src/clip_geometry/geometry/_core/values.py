@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 else:
     Numbers = object
 
+
+class RowError(InputError):
+    """A row that is zero, or holds NaN or infinity."""
+
+
 SMALLEST = 1e-140  # sums of squares of smaller (or, inverted, larger) entries leave the range of float64
 
 
@@ -26,7 +31,7 @@ def check_values(x: Float[Tensor, "n d"], name: str, numbers: Numbers | None = N
     if largest != largest or largest == float("inf"):  # NaN passes through minimum and maximum
         row = next(k for k, row in enumerate(x.detach()) if not torch.isfinite(row).all())
         row = row if numbers is None else int(numbers[row])
-        raise InputError(f"{name} has NaN or infinity in row {row}; remove or repair such rows first")
+        raise RowError(f"{name} has NaN or infinity in row {row}; remove or repair such rows first")
     if largest > 1 / SMALLEST or 0 < largest < SMALLEST:
         raise InputError(f"{name} has entries up to {largest:.0e}, whose squares leave float64; rescale the rows first")
 

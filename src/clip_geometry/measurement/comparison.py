@@ -1,8 +1,8 @@
 """Did it help? Records side by side: the change of each number, with a paired error where the items are the same."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,17 +11,24 @@ import numpy as np
 from scipy.stats import binomtest
 
 from clip_geometry.evaluators.shares import Z
+from clip_geometry.formats import by_suffix
 from clip_geometry.geometry import measures
+from clip_geometry.geometry._core.arguments import seed_number, whole_number
+from clip_geometry.measurement.compared import LEVEL, as_html, as_text, letter
+from clip_geometry.measurement.given import given_sets
+from clip_geometry.measuring.records import DEFAULT_STEPS, names_to_measure, records_by
 from clip_geometry.measuring.sets import standard_error
-from clip_geometry.registry import InputError
+from clip_geometry.paths import existing
+from clip_geometry.registry import InputError, listed, shown
+from clip_geometry.report.origin import heading, words
 from clip_geometry.results import ORIGIN, Record, read_rows
-from clip_geometry.transforms import transforms
+from clip_geometry.transforms import parse_pipeline, transforms
 
 if TYPE_CHECKING:
     import pandas
 
 FLIPS = 9999
-LEVEL = 0.05  # of p, from which a change is a tie
+RAW = "raw"  # as a pipeline, the empty one
 _OF_ONE_SEED = ("note", "trajectory", "seed", "scaling", "expected", "low", "high", "by_item")
 ROUNDING = 1e-9  # relative; a smaller change is none
 
@@ -123,9 +130,9 @@ class Change:
         return "better" if self.verdict == known.better else "worse"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
-    """Result of `compare`.
+    """Result of `compare`; it shows itself as the table that `clip-geometry compare` prints.
 
     Args:
         columns: What is compared; the first is the one that the others are compared with.
@@ -139,12 +146,28 @@ class Comparison:
         >>> compare([a], [b]).frame[["measure", "set", "before", "after", "error"]]
             measure    set  before  after        error
         0  isoscore  image     0.2    0.5  independent
+        >>> compare([a], [b], names=["old", "new"])
+        A = old
+        B = new
+        <BLANKLINE>
+        whether B is better than A, no measure here says: all describe the geometry
+        <BLANKLINE>
+        measure   set        A      B          B - A        p
+        isoscore  image  0.200  0.500  0.300 ± 0.014  <0.0001
+        <BLANKLINE>
+        independent: not the same items in the same blocks; errors of two samples, p of the normal distribution
     """
 
     columns: tuple[Column, ...]
     changes: tuple[tuple[Change, ...], ...]
     flips: int
     seed: int
+
+    def __repr__(self) -> str:
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
     @property
     def frame(self) -> "pandas.DataFrame":
@@ -181,12 +204,18 @@ class Comparison:
 
 
 def compare(
-    *operands: "str | Path | Iterable[Mapping[str, Any]]",
+    *operands: Any,
     names: Sequence[str] | None = None,
+    pipelines: str | Sequence[str] = (),
+    measures: str | Sequence[str] | None = None,
+    labels: Any = None,
+    blocks: int | None = None,
     flips: int = FLIPS,
     seed: int = 0,
 ) -> Comparison:
-    """Compares numbers of several runs or measurements with those of the first.
+    """Compares embeddings, runs or measurements with the first of them, as `clip-geometry compare` does.
+
+    Embeddings are measured first, like `clip_geometry.measure`, each operand on its own.
 
     Records of the same items in the same blocks (`Record.item_blocks`) are paired: SE(Δ) is the jackknife over the
     values of Δ without each block, which is far smaller than that of independent samples where both numbers depend on
@@ -215,17 +244,26 @@ def compare(
     Not compared are numbers that depend on n, of different n, and those that follow another convention (variant).
 
     Args:
-        operands: Records, as `read_rows` and `measure_sets` give them, or paths for `read_rows`. Records of several
-            origins (a sweep) make several columns.
-        names: A name for each operand.
+        operands: Paths, sets or records. A path holds embeddings as for `read_any`, or records: a run folder, or a file
+            of `clip-geometry measure --json`. Sets are what `measure` takes as its first argument: an array, a mapping
+            of modality → set, `Embeddings`. Records are a `Measurement` or what `read_rows` and `measure_sets` give;
+            those of several origins (a sweep) make several columns.
+        names: A name for each operand. Default: its path, or its letter.
+        pipelines: The steps before measuring: one pipeline for all operands, or one for each. Of a single operand,
+            several pipelines are compared, or one with the default, which makes rows unit length. "raw" is the empty
+            pipeline. Records are compared as they are.
+        measures: Names of measures of embeddings, as for `measure`. Default: the core.
+        labels: Labels of embeddings, as for `measure`.
+        blocks: Number of jackknife blocks of embeddings, as for `measure`.
         flips: Number of random sign flips.
-        seed: Seed of the flips.
+        seed: Seed of the flips, and of the blocks and null values of embeddings.
 
     Returns:
-        A `Comparison`: columns, changes, and `frame`, a pandas table.
+        A `Comparison`: columns, changes, and `frame`, a pandas table. It prints its table.
 
     Raises:
-        InputError: There are fewer than two columns.
+        InputError: There are fewer than two columns, an operand is nothing of the above, or records were given together
+            with options of embeddings.
 
     Example:
         >>> import numpy as np, clip_geometry as cg
@@ -239,25 +277,67 @@ def compare(
         >>> change.paired, change.verdict, round(change.value, 3), round(change.standard_error, 3)
         (True, 'lower', -0.196, 0.019)
     """
-    given, columns = [], []
-    for number, operand in enumerate(operands):
-        records = read_rows(operand) if isinstance(operand, str | Path) else [Record.of(row) for row in operand]
-        default = str(operand) if isinstance(operand, str | Path) else letter(number)
-        given.append((records, names[number] if names else default))
-    sets = [{record.at["modality"] for record in records if "modality" in record.at} for records, _ in given]
-    alone = all(len(each) == 1 for each in sets) and len(set.union(*sets)) > 1  # sets named after their files
-    for records, name in given:
-        columns += columns_of(records, name, "rows" if alone else None)
+    seed, blocks = seed_number(seed), None if blocks is None else whole_number(blocks, "blocks", least=0)
+    pipelines = [pipelines] if isinstance(pipelines, str) else list(pipelines)
+    given = [list(each) if isinstance(each, Iterator) else each for each in operands]
+    read = [_records(each) for each in given]
+    if len(given) == 1 and not pipelines and read[0] is None:
+        raise InputError("one set of embeddings was given; give others, or pipelines to compare on it")
+    if len(given) == len(pipelines) == 1:
+        pipelines = [DEFAULT_STEPS, *pipelines]
+    if len(pipelines) > 1 and len(given) not in (1, len(pipelines)):
+        raise InputError(
+            f"{len(pipelines)} pipelines and {len(given)} operands were given; give one of each per column"
+        )
+    options = {"pipelines": pipelines, "measures": measures, "labels": labels, "blocks": blocks}
+    chosen, optional = names_to_measure(measures)
+    of_each = [pipelines or [DEFAULT_STEPS]] if len(given) == 1 else [[each] for each in pipelines]
+    of_each = of_each if len(of_each) == len(given) else (of_each or [[DEFAULT_STEPS]]) * len(given)
+    named = []
+    for number, (operand, records) in enumerate(zip(given, read, strict=True)):
+        name = names[number] if names else str(operand) if isinstance(operand, str | Path) else letter(number)
+        if records is not None:
+            if unused := [option for option, value in options.items() if value not in (None, [])]:
+                what = f"{shown(Path(name))} holds records, which are compared as they are"
+                raise InputError(f"{what}; leave out {listed(unused)}, for embeddings")
+            named.append((records, name))
+            continue
+        sets = given_sets(operand, labels=labels)
+        for steps in of_each[number]:
+            pipeline = parse_pipeline("" if steps == RAW else steps)
+            measured = records_by(None, sets, pipeline, chosen, seed=seed, blocks=blocks, optional=optional)
+            named.append((measured, name))
+    modalities = [{record.at["modality"] for record in records if "modality" in record.at} for records, _ in named]
+    alone = all(len(each) == 1 for each in modalities) and len(set.union(*modalities)) > 1  # named after their files
+    columns = [column for records, name in named for column in columns_of(records, name, "rows" if alone else None)]
     if len(columns) < 2:
         raise InputError(f"{len(columns)} run given; compare needs at least two")
     first, *others = columns
     changes = (tuple(_changes(first, other, flips, seed)) for other in others)
-    return Comparison(tuple(columns), tuple(changes), flips, seed)
+    return _named(Comparison(tuple(columns), tuple(changes), flips, seed))
 
 
-def letter(number: int) -> str:
-    """A, B, …"""
-    return chr(ord("A") + number) if number < 26 else f"#{number + 1}"
+def _records(operand: Any) -> list[Record] | None:
+    """The records of an operand; None of embeddings."""
+    if isinstance(operand, str | Path):
+        path = existing(operand, "embeddings, a run folder or a file of measure --json")
+        holds = (path / "results.jsonl").exists() if path.is_dir() else path.suffix.lower() not in by_suffix()
+        return read_rows(path) if holds else None
+    if isinstance(operand, Mapping) or not isinstance(operand, Iterable):
+        return None
+    return [Record.of(row) for row in operand] if isinstance(next(iter(operand), {}), Mapping) else None
+
+
+def _named(found: Comparison) -> Comparison:
+    """Adds to the name of each column in what it differs from the others."""
+    firsts = [next(iter(column.records.values())) for column in found.columns]
+    fields = [name for name in ORIGIN if name != "fitted_on" and len({words(each, name) for each in firsts}) > 1]
+    columns = []
+    for column, first in zip(found.columns, firsts, strict=True):
+        seeds = f"mean over {len(column.seeds)} seeds" if column.seeds else ""
+        varying = heading(first, [field for field in fields if not (field == "seed" and column.seeds)])
+        columns.append(replace(column, name=" · ".join(dict.fromkeys(filter(None, (column.name, varying, seeds))))))
+    return replace(found, columns=tuple(columns))
 
 
 def columns_of(records: Iterable[Record], name: str, only: str | None = None) -> list[Column]:

@@ -2,17 +2,21 @@
 
 import itertools
 import math
+from collections.abc import Iterator
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.stats
+import torch
 
+import clip_geometry as cg
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.geometry import measures
 from clip_geometry.geometry._core.left_out import LeftOut
 from clip_geometry.geometry._core.rows import as_rows
 from clip_geometry.geometry.uncertainty import deal
-from clip_geometry.measuring.comparison import compare
+from clip_geometry.measurement.comparison import compare
 from clip_geometry.measuring.sets import MeasuredSets, measure_sets, standard_error
 from clip_geometry.registry import InputError
 from clip_geometry.results import Record, Results
@@ -386,3 +390,57 @@ def test_the_frame_has_a_row_for_each_change():
     (row,) = frame.to_dict("records")
     assert (row["from"], row["to"], row["error"], row["set"]) == ("x", "y", "by position", "image")
     assert row["change"] == row["after"] - row["before"] != 0
+
+
+def test_sets_are_measured_like_their_files(tmp_path):
+    """Arrays, mappings, Embeddings and measurements give the changes of the files."""
+    np.save(tmp_path / "a.npy", X)
+    np.save(tmp_path / "b.npy", X + 1)
+    labels = list(np.arange(len(X)) % 3)
+    options = {"measures": "average_cosine,silhouette", "labels": labels}
+    files = compare(tmp_path / "a.npy", tmp_path / "b.npy", **options).frame
+    for make in (
+        lambda x: x,
+        lambda x: torch.from_numpy(x),
+        lambda x: x.tolist(),
+        lambda x: Embeddings(x, "rows"),
+        lambda x: {"rows": x},
+        lambda x: cg.measure(x, **options),
+        lambda x: iter(list(cg.measure(x, **options))),
+    ):
+        of_records = isinstance(make(X), cg.Measurement | Iterator)
+        found = compare(make(X), make(X + 1), **{} if of_records else options)
+        pd.testing.assert_frame_equal(found.frame.drop(columns=["from", "to"]), files.drop(columns=["from", "to"]))
+        assert [column.name for column in found.columns] == ["A", "B"] and repr(found).startswith("whether B")
+
+
+def test_a_name_is_text_whatever_is_in_it():
+    name = "<script>alert(1)</script>\x1b[31m"
+    found = compare(measured(X), measured(Y), names=[name, "b"])
+    assert "<script>" not in found._repr_html_() and "\x1b" not in repr(found) and "<script>" in repr(found)
+
+
+def test_no_numbers_in_common():
+    found = compare(measured(X), measured(Y, names=["isoscore"]))
+    assert "not compared: average_cosine image" in repr(found) and "no numbers" in repr(found)
+    assert "not compared: average_cosine image" in found._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("operands", "options", "sentence"),
+    [
+        ([X], {}, "one set of embeddings was given; give others, or pipelines"),
+        ([X, "there.npy"], {}, "'?there.npy'? does not exist; embeddings, a run folder"),
+        ([X, Y], {"measures": "isoscor"}, "unknown measure"),
+        ([X, Y], {"pipelines": ["raw"] * 3}, "3 pipelines and 2 operands were given"),
+        (
+            [measured(X), Y],
+            {"measures": "isoscore"},
+            "A holds records, which are compared as they are; leave out measures",
+        ),
+        ([X, 3], {}, "expected"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(operands, options, sentence):
+    with pytest.raises(InputError, match=sentence):
+        compare(*operands, **options)
