@@ -1,7 +1,7 @@
 """`clip-geometry compare`: embeddings, runs or measurements side by side, and whether the change helped."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,12 +14,14 @@ from clip_geometry.measuring.comparison import LEVEL, Change, Comparison, compar
 from clip_geometry.measuring.records import ALL, DEFAULT_STEPS, names_to_measure, records_by
 from clip_geometry.paths import existing
 from clip_geometry.registry import InputError, shown
-from clip_geometry.report.numbers import plus_minus, to_error, with_error
+from clip_geometry.report.latex import SOFTWARE, bibtex, measure_title, table
+from clip_geometry.report.numbers import MISSING, plus_minus, to_error, with_error
 from clip_geometry.report.origin import heading, words
 from clip_geometry.results import ORIGIN, Record, read_rows
 from clip_geometry.transforms import parse_pipeline
 
 RAW = "raw"
+BIBLIOGRAPHY = f"@misc{{{SOFTWARE},".encode()  # the beginning of the files that are written here
 
 
 def compare_paths(
@@ -40,6 +42,9 @@ def compare_paths(
     Pipelines: none for the default one, one for all paths, one for each, or several for a single path, of which one is
     compared with the default pipeline.
     """
+    bibliography = None if latex is None else latex.resolve().with_suffix(".bib")
+    if bibliography is not None and bibliography.exists() and not bibliography.read_bytes().startswith(BIBLIOGRAPHY):
+        raise InputError(f"{shown(bibliography)}, where the BibTeX entries of the table go, has others; rename --latex")
     given = [(existing(path, "embeddings, a run folder or a file of measure --json"), path) for path in paths]
     if len(paths) == 1 and not pipelines and not _holds_records(given[0][0]):
         raise InputError("one path was given; give others, or --pipeline to compare pipelines of this one")
@@ -72,8 +77,10 @@ def compare_paths(
     if json_file is not None:
         content = {"flips": found.flips, "seed": found.seed, "changes": list(found.rows())}
         write_atomically(json_file.resolve(), (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
-    if latex is not None:
-        write_atomically(latex.resolve(), ("\n".join(_latex(found)) + "\n").encode())
+    if latex is not None and bibliography is not None:
+        names = dict.fromkeys(change.measure for changes in found.changes for change in changes)
+        write_atomically(latex.resolve(), "\n".join(_latex(found)).encode())
+        write_atomically(bibliography, bibtex(names).encode())
 
 
 def _holds_records(path: Path) -> bool:
@@ -226,19 +233,27 @@ def _lengths(found: Comparison, names: Sequence[str]) -> Iterator[str]:
         )
 
 
-def _latex(found: Comparison) -> Iterable[str]:
-    """A table for booktabs: each measure and set, both values, the change and p."""
-    typeset = {"_": r"\_", "%": r"\%", "&": r"\&", "±": r"$\pm$", "<": "$<$", "–": "--"}
-    for column, changes in zip(found.columns[1:], found.changes, strict=True):
-        yield f"% {found.columns[0].name} (A) and {column.name} (B), clip-geometry compare"
-        yield r"\begin{tabular}{llrrrr}"
-        yield r"\toprule"
-        yield r"measure & set & A & B & B $-$ A & $p$ \\"
-        yield r"\midrule"
-        for change in changes:
-            if change.value is not None:
-                cells = ["".join(typeset.get(sign, sign) for sign in cell) for cell in _cells(change)]
-                minus = [f"$-${cell[1:]}" if cell[:1] == "-" and cell != "--" else cell for cell in cells]
-                yield f"{' & '.join(minus)} \\\\"
-        yield r"\bottomrule"
-        yield r"\end{tabular}"
+def _latex(found: Comparison) -> Iterator[str]:
+    """A table for each column but the first: both values with their errors, the change and p."""
+    legend = [line for line in _legend(found, ["A", "B"]) if line.startswith(("±", "[ ]", "p ", "tie"))]
+    for k, (column, changes) in enumerate(zip(found.columns[1:], found.changes, strict=True), 1):
+        valued = [each for each in changes if each.value is not None]
+        rows = [
+            [measure_title(each.measure), each.place, *map(_own_error, (each.before, each.after)), *_cells(each)[4:]]
+            for each in valued
+        ]
+        yield table(
+            ["measure", "set", "A", "B", "B − A", "p"],
+            [rows],
+            numbers=[False, False, True, True, True, True],
+            title=f"{found.columns[0].name} (A) and {column.name} (B), each with its own standard error or the 95% "
+            f"interval of a share. B − A: {'. '.join(legend)}.",
+            label=f"tab:compare-a-{letter(k).lower()}",
+            names=dict.fromkeys(each.measure for each in valued),
+        )
+
+
+def _own_error(record: Record | None) -> str:
+    if record is None:
+        return MISSING
+    return plus_minus(record.value, record["sd"]) if record.get("sd") is not None else with_error(record)
