@@ -183,10 +183,28 @@ def test_files_have_all_digits(cli, folder, tmp_path):
     (change,) = content["changes"]
     assert row["change"] == change["change"] == row["after"] - row["before"]
     assert row["from"] == f"{folder} · normalize" and row["error"] == "paired"
-    latex = (tmp_path / "latex").read_text().splitlines()
-    (line,) = [line for line in latex if line.startswith("modality")]
-    assert line.startswith(r"modality\_gap & both & ") and line.endswith(r"& 0.0001 \\") and r"$-$" in line
-    assert line.count("&") == 5 and r"$\pm$" in line and latex[-1] == r"\end{tabular}"
+    latex = (tmp_path / "latex").read_text()
+    (line,) = [line for line in latex.splitlines() if line.startswith("Modality gap")]
+    _, place, before, after, change, p = line.removesuffix(r" \\").split(" & ")
+    for cell, column in ((before, "before"), (after, "after"), (change, "change")):  # each has its own error
+        value, error = map(float, cell.strip("$").split(r" \pm "))
+        assert abs(value - row[column]) < error / 10 and error > 0
+    assert place == "both" and p == "0.0001"
+    cited = re.search(r"\\caption{(.*)}$", latex, re.MULTILINE)[1]
+    assert "normalize (A)" in cited and re.findall(r"cite{(.*?)}", cited) == ["clip-geometry", "liang2022"]
+    entries = re.findall(r"@misc{(.*?),", (tmp_path / "latex.bib").read_text())
+    assert entries == ["clip-geometry", "liang2022"]
+
+
+def test_a_bibliography_of_others_is_kept(cli, refused, folder, tmp_path):
+    (tmp_path / "mine.bib").write_text("@article{mine,}")
+    arguments = ("compare", folder, "--pipeline", CENTERED, "--measures", "modality_gap", "--latex")
+    assert "mine.bib, where the BibTeX entries of the table go, has others" in refused(
+        *arguments, tmp_path / "mine.tex"
+    )
+    assert (tmp_path / "mine.bib").read_text() == "@article{mine,}" and not (tmp_path / "mine.tex").exists()
+    for _ in range(2):  # what was written is replaced
+        assert cli(*arguments, tmp_path / "a.tex").status == 0
 
 
 def test_seeds_of_a_run_are_averaged(cli, tmp_path):

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -56,24 +59,46 @@ def test_images_of_a_folder(cli, folder):
     assert '"thumbnails":60' in (folder / "e.html").read_text()
 
 
-def test_errors_are_one_sentence_and_leave_nothing(refused, folder):
+def test_errors_are_one_sentence_and_leave_nothing(cli, refused, folder):
+    def failed(*options):
+        """Fails after the first line of progress, with a sentence."""
+        done = cli("explore", "image.npy", "text.npy", "-o", "e.html", *options)
+        assert done.status == 2 and done.out == ""
+        first, error = done.err.splitlines()
+        assert first.startswith("exploring image.npy and text.npy") and error.startswith("clip-geometry: ")
+        return error
+
     before = sorted(folder.iterdir())
     files = ("image.npy", "text.npy")
     assert "is no .html file" in refused("explore", *files, "-o", "e.txt")
     assert "nowhere.npy" in refused("explore", "nowhere.npy", "-o", "e.html")
     assert "did you mean 'center'?" in refused("explore", *files, "-o", "e.html", "--repairs", "centr")
     assert "unknown pipeline step" in refused("explore", *files, "-o", "e.html", "--pipeline", "normalise")
-    assert "nix" in refused("explore", *files, "-o", "e.html", "--data", "nix")
-    assert "qb_norm ranks items by the whole list" in refused(
-        "explore", *files, "-o", "e.html", "--repairs", "qb_norm", "--no-umap"
-    )
+    assert "nix" in failed("--data", "nix")
+    assert "qb_norm ranks items by the whole list" in failed("--repairs", "qb_norm", "--no-umap")
     (folder / "short.txt").write_text("a\nb")
-    assert "has 2 captions for 60 text rows" in refused("explore", *files, "-o", "e.html", "--captions", "short.txt")
+    assert "has 2 captions for 60 text rows" in failed("--captions", "short.txt")
     (folder / "short.txt").unlink()
     (folder / "e.html").write_text("mine")
-    assert "exists; choose another name" in refused("explore", *files, "-o", "e.html")
+    assert "exists; choose another name" in failed()
     (folder / "e.html").unlink()
     assert sorted(folder.iterdir()) == before
+
+
+def test_it_says_that_it_works_before_slow_imports(folder):
+    code = """import sys
+class Late:
+    def find_spec(self, name, *_):
+        if name in ("torch", "numpy", "sklearn", "matplotlib", "pandas"):
+            sys.stderr.flush()
+            raise SystemExit(f"{name} is imported")
+sys.meta_path.insert(0, Late())
+from clip_geometry.cli import main
+main()
+"""
+    command = [sys.executable, "-c", code, "explore", "image.npy", "text.npy", "-o", "e.html"]
+    first, *_ = subprocess.run(command, capture_output=True, text=True, cwd=folder).stderr.splitlines()
+    assert first.startswith("exploring image.npy and text.npy: ")
 
 
 def test_an_interrupted_command_leaves_nothing(cli, folder, monkeypatch):

@@ -96,7 +96,18 @@ def test_the_points_are_those_of_the_planes(page, exploration):
     assert drawn(page) == pytest.approx(exploration.states[1].pca.points[:, 0], abs=1e-4)
     move(page, 3)  # the posterior changes scores only
     assert drawn(page) == pytest.approx(exploration.states[0].pca.points[:, 0], abs=1e-4)
-    assert "changes scores, not rows" in page.locator("#reading").inner_text()
+
+
+def test_it_says_why_the_points_stay(page, exploration):
+    said = page.locator(".stops #still")
+    assert not said.is_visible()
+    move(page, 3)
+    assert said.inner_text().startswith("The points do not move: posterior changes how pairs of rows are scored")
+    page.get_by_label("UMAP").check()
+    assert said.is_visible()
+    move(page, 1)
+    assert not said.is_visible()
+    assert "The points do not move at posterior: the scores of pairs of rows change" in " ".join(exploration.notes)
 
 
 def test_numbers_before_and_after(page, exploration):
@@ -267,3 +278,20 @@ def test_plotly_is_needed(monkeypatch):
     with pytest.raises(cg.InputError, match="pip install plotly"):
         plotly_script()
     assert util.find_spec("plotly") is not None
+
+
+INJECTED = """<script>window.ran = 1</script><img src=x onerror="window.ran = 2"><img id="far" src="http://localhost:1/a.png">
+<style>h1 { color: rgb(1, 2, 3) !important; }</style><h2 id="styled" style="color: rgb(1, 2, 3)">A heading</h2>"""
+
+
+def test_nothing_else_runs_applies_or_loads(browser, file, tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text(file.read_text(encoding="utf-8").replace("</main>", f"{INJECTED}</main>"), encoding="utf-8")
+    with opened(browser, page) as shown:
+        shown.wait_for_selector("html[data-drawn]")  # the scripts of the page do run
+        assert shown.evaluate("window.ran") is None
+        for place in ("h1", "#styled"):
+            assert shown.locator(place).evaluate("(e) => getComputedStyle(e).color") != "rgb(1, 2, 3)"
+        refused = [error for error in shown.errors if "Content Security Policy" in error]
+        for what in ("http://localhost:1/a.png", "inline script", "inline event handler", "inline style"):
+            assert any(what in error for error in refused), what

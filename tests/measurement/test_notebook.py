@@ -21,5 +21,5 @@ def test_the_notebook_shows_a_table_latex_and_a_figure(tmp_path, monkeypatch):
     _, (table,), (latex,), (figure,) = (cell.outputs for cell in code)
     assert "<table>" in table.data["text/html"] and "A gap lies between the modalities" in table.data["text/html"]
     assert table.data["text/plain"].startswith("Image and text rows sit in cones")
-    assert latex.text.startswith("\\begin{tabular}{ll") and latex.text.count("modality\\_gap &") == 2
+    assert "\\begin{tabular}{ll" in latex.text and latex.text.lower().count("modality gap &") == 2
     assert imread(BytesIO(b64decode(figure.data["image/png"]))).shape[1] > 1000

@@ -82,7 +82,7 @@ def test_what_was_not_computed_says_why():
     with pytest.raises(InputError, match=r"no number was computed, so that there is nothing to draw; \.notes says why"):
         nothing.plot()
     assert len(nothing) == 0 and "no numbers" in repr(nothing) and "<table>" not in nothing._repr_html_()
-    assert nothing.to_latex().count("\n") == 6 and nothing.frame.empty
+    assert "\\midrule\n\\bottomrule" in nothing.to_latex() and nothing.frame.empty
 
 
 def test_the_frame_and_its_file_have_all_numbers(two, three, groups, tmp_path):
@@ -185,16 +185,23 @@ def test_html_leads_with_the_verdict_and_has_each_number(two, three, groups):
     assert "&lt;b&gt;" in escaped and "<b>" not in escaped
 
 
-def test_latex_is_a_tabular_with_each_number(two, three, groups, tmp_path):
+def test_latex_is_a_table_with_a_title_and_each_number(two, three, groups, tmp_path):
     for result in (two, three, groups):
         text = result.to_latex(tmp_path / "x.tex")
         assert (tmp_path / "x.tex").read_text() == text
-        assert text.startswith("\\begin{tabular}{ll") and text.endswith("\\bottomrule\n\\end{tabular}\n")
+        begun = re.findall(r"\\(begin|end){(\w+)}", text)
+        assert begun == [("begin", "table"), ("begin", "tabular"), ("end", "tabular"), ("end", "table")]
         rows = [line for line in text.splitlines() if line.endswith(r"\\")][1:]
         assert len(rows) == len(result)
-        columns = re.search(r"{(l+r*)}|{([lr]+)}", text.splitlines()[0])[0].count
-        assert all(row.count(" & ") == columns("l") + columns("r") - 1 for row in rows)
-        assert not re.search(r"(?<!\\)[_%#]", text) and "±" not in text and "−" not in text
+        columns = re.search(r"begin{tabular}{([lr]+)}", text)[1]
+        assert all(row.count(" & ") == len(columns) - 1 for row in rows)
+        body = text.partition("\\begin{table}")[2]
+        assert not re.search(r"(?<!\\)[_%#]", body) and not set(body) & set("±−×")
+        title = re.search(r"\\caption{(.*)}$", text, re.MULTILINE)[1]
+        assert "pipeline: normalize" in title and "standard error, jackknife" in title
+        cited = ",".join(re.findall(r"\\cite{(.*?)}", title)).split(",")
+        assert re.findall(r"^@misc{(.*),$", result.to_bibtex(tmp_path / "x.bib"), re.MULTILINE) == cited
+        assert (tmp_path / "x.bib").read_text() == result.to_bibtex()
 
 
 def axes_of(figure):

@@ -5,11 +5,14 @@ import re
 import warnings
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from clip_geometry import measure
+from clip_geometry.report.grid import Grid
+from clip_geometry.report.page import Section, write_report
 from clip_geometry.runner import run
 from support.browser import WIDTHS, chromium, faults_of, opened
 
@@ -74,6 +77,47 @@ def test_nothing_is_wrong_at_any_width_light_and_dark(browser, report_of, name):
             found += [f"{width} px: {fault}" for fault in faults]
             found += [f"{width} px dark: {fault}" for fault in faults_of(page)]
     assert found == []
+
+
+SMALLEST_LETTERS = 9  # px of a figure's text on a phone; an index or exponent is smaller
+TEXT_HEIGHTS = r"""() => [...document.querySelectorAll("figure img")].map((image) => {
+  const svg = atob(image.src.split(",")[1]), points = Number(svg.match(/<svg[^>]* width="([\d.]+)pt"/)[1]);
+  const sizes = [...svg.matchAll(/scale\(([\d.]+) -/g)].map((match) => 100 * Number(match[1]));
+  return [image.alt, sizes.length, image.clientWidth / points * Math.min(...sizes)];
+})"""
+
+
+@pytest.mark.parametrize("name", [SEEN[0], *(pytest.param(n, marks=pytest.mark.slow) for n in [*SEEN[1:], *UNLIKE])])
+def test_figures_are_readable_on_a_phone(browser, report_of, name):
+    with opened(browser, report_of(name), width=390) as page:
+        figures = page.evaluate(TEXT_HEIGHTS)
+        assert figures and all(count for _, count, _ in figures)
+        assert [(alt, height) for alt, _, height in figures if height < SMALLEST_LETTERS] == []
+
+
+def test_on_a_phone_tables_show_all_columns(browser, tmp_path):
+    grid = Grid(
+        title="Repairs",
+        columns=("repair", ">both", ">mrr", ">hit_at_10", ">cross_r_at_1", ">neighbors", "verdict"),
+        rows=[["posterior", *["0.576 ± 0.020"] * 5, "costs nothing"], ["none", *["0.500 ± 0.001"] * 5, "baseline"]],
+        marked=[True, False],
+    )
+    cells = {"label": "BERT", "published": "5.6", "ours": "5.73 ± 0.08", "difference": "0.1", "cause": "other rows"}
+    line = SimpleNamespace(first=True, how="all-MiniLM", size="1,000 × 384", setup="A", **cells)
+    beside = SimpleNamespace(title="Table 3", rows=[line], notes=[], missing=[], setups={"A": "one seed"})
+    section = Section(facts={}, rows=[], figures=[], grids=[grid], beside=[beside])
+    page = write_report(tmp_path / "page.html", title="T", intro="", sections=[section], explanations={})
+    with opened(browser, page, width=390) as shown:
+        for cell in shown.locator("td[data-label]").all():
+            box = cell.bounding_box()
+            assert box["x"] >= 0 and box["x"] + box["width"] <= 390
+        for words in ("costs nothing", "baseline", "other rows"):
+            assert shown.get_by_text(words).is_visible()
+        verdict = shown.locator(".grid td", has_text="costs nothing")
+        assert verdict.evaluate("(e) => getComputedStyle(e, '::before').content") == '"verdict "'
+        name, number = shown.locator(".grid th[scope=row]").first, shown.locator(".grid td.num").first
+        assert name.bounding_box()["y"] < verdict.bounding_box()["y"] < number.bounding_box()["y"]
+        assert faults_of(shown) == []
 
 
 @pytest.mark.slow
@@ -206,14 +250,22 @@ def test_without_its_script_the_page_has_everything(browser, report_of):
     context.close()
 
 
-def test_no_other_script_runs_in_the_page(browser, report_of, tmp_path):
+INJECTED = """<script>window.ran = 1</script><img src=x onerror="window.ran = 2"><img src="http://localhost:1/a.png">
+<style>h1 { color: rgb(1, 2, 3) !important; }</style><h2 id="styled" style="color: rgb(1, 2, 3)">A heading</h2>"""
+
+
+def test_nothing_else_runs_applies_or_loads(browser, report_of, tmp_path):
     page = tmp_path / "page.html"
     source = report_of("quickstart").read_text(encoding="utf-8")
-    page.write_text(source.replace("</main>", "<script>window.ran = 1</script></main>"), encoding="utf-8")
+    page.write_text(source.replace("</main>", f"{INJECTED}</main>"), encoding="utf-8")
     with opened(browser, page) as shown:
         assert shown.evaluate("window.ran") is None
-        assert any("Content Security Policy" in error for error in shown.errors)
-        assert shown.locator("#zoom").count() == 1  # the page's own did
+        for place in ("h1", "#styled"):
+            assert shown.locator(place).evaluate("(e) => getComputedStyle(e).color") != "rgb(1, 2, 3)"
+        refused = [error for error in shown.errors if "Content Security Policy" in error]
+        for what in ("http://localhost:1/a.png", "inline script", "inline event handler", "inline style"):
+            assert any(what in error for error in refused), what
+        assert shown.locator("#zoom").count() == 1  # the page's own script did
 
 
 @pytest.mark.parametrize("dark", [False, True])

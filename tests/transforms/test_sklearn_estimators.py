@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import warnings
 
 import numpy as np
 import pandas as pd
@@ -45,6 +44,7 @@ from clip_geometry.transforms import (
     Whiten,
     transforms,
 )
+from support.sklearn_checks import pass_checks
 
 
 def _onto(x):
@@ -170,19 +170,22 @@ def expected_failures(estimator):
     return {**expected, **NO_TARGET} if type(estimator) is LeastSquares else expected
 
 
-with warnings.catch_warnings():  # importing its base class takes as long as importing torch
-    warnings.filterwarnings("ignore", message="Estimator .* does not inherit from `sklearn.base.BaseEstimator`")
-    all_checks = checks.parametrize_with_checks(
-        [*ALONE, *ONTO_ROWS, *PAIRED], expected_failed_checks=expected_failures, xfail_strict=True
-    )
 free = pytest.mark.filterwarnings("ignore:.* leave part of the map free")  # of fewer rows than columns
 
 
 @free
 @pytest.mark.filterwarnings("ignore:InputError occurred during set_params")  # for the reason of SETTING
-@all_checks
-def test_the_checks_of_scikit_learn(estimator, check):
-    check(estimator)
+# importing its base class takes as long as importing torch
+@pytest.mark.filterwarnings("ignore:Estimator .* does not inherit from `sklearn.base.BaseEstimator`")
+@pytest.mark.parametrize("estimator", [*ALONE, *ONTO_ROWS, *PAIRED], ids=repr)
+def test_the_checks_of_scikit_learn(estimator):
+    pass_checks(estimator, expected_failures(estimator))
+
+
+@pytest.mark.filterwarnings("ignore")  # those above
+def test_an_expected_failure_that_passes_is_a_failure():
+    with pytest.raises(AssertionError, match="passes them: check_fit2d_1feature"):
+        pass_checks(Normalize(), expected_failures(Normalize()) | {"check_fit2d_1feature": "it does not fail"})
 
 
 # those that it runs on its own estimators only

@@ -1,14 +1,20 @@
 """`clip-geometry compare`: embeddings, runs or measurements side by side, and whether the change helped."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from clip_geometry.cli.tables import console, print_table, say
 from clip_geometry.files import write_atomically
-from clip_geometry.measurement.compared import cells_of, legend, names, tables
+from clip_geometry.measurement.compared import cells_of, legend, letter, names, tables
 from clip_geometry.measurement.comparison import Comparison, compare
 from clip_geometry.measuring.records import ALL
+from clip_geometry.registry import InputError, shown
+from clip_geometry.report.latex import SOFTWARE, bibtex, measure_title, table
+from clip_geometry.report.numbers import MISSING, plus_minus, with_error
+from clip_geometry.results import Record
+
+BIBLIOGRAPHY = f"@misc{{{SOFTWARE},".encode()  # the beginning of the files that are written here
 
 
 def compare_paths(
@@ -25,6 +31,9 @@ def compare_paths(
     json_file: Path | None,
 ) -> None:
     """Compares what lies at the paths with the first, prints a table for each and writes the files."""
+    bibliography = None if latex is None else latex.resolve().with_suffix(".bib")
+    if bibliography is not None and bibliography.exists() and not bibliography.read_bytes().startswith(BIBLIOGRAPHY):
+        raise InputError(f"{shown(bibliography)}, where the BibTeX entries of the table go, has others; rename --latex")
     chosen = ALL if everything else measures
     found = compare(*paths, pipelines=pipelines, measures=chosen, labels=labels, blocks=blocks, seed=seed)
     print_comparison(found)
@@ -33,8 +42,10 @@ def compare_paths(
     if json_file is not None:
         content = {"flips": found.flips, "seed": found.seed, "changes": list(found.rows())}
         write_atomically(json_file.resolve(), (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
-    if latex is not None:
-        write_atomically(latex.resolve(), ("\n".join(_latex(found)) + "\n").encode())
+    if latex is not None and bibliography is not None:
+        measured = dict.fromkeys(change.measure for changes in found.changes for change in changes)
+        write_atomically(latex.resolve(), "\n".join(_latex(found)).encode())
+        write_atomically(bibliography, bibtex(measured).encode())
 
 
 def print_comparison(found: Comparison) -> None:
@@ -51,19 +62,27 @@ def print_comparison(found: Comparison) -> None:
         say(out, line, style="dim")
 
 
-def _latex(found: Comparison) -> Iterable[str]:
-    """A table for booktabs: each measure and set, both values, the change and p."""
-    typeset = {"_": r"\_", "%": r"\%", "&": r"\&", "±": r"$\pm$", "<": "$<$", "–": "--"}
-    for column, changes in zip(found.columns[1:], found.changes, strict=True):
-        yield f"% {found.columns[0].name} (A) and {column.name} (B), clip-geometry compare"
-        yield r"\begin{tabular}{llrrrr}"
-        yield r"\toprule"
-        yield r"measure & set & A & B & B $-$ A & $p$ \\"
-        yield r"\midrule"
-        for change in changes:
-            if change.value is not None:
-                cells = ["".join(typeset.get(sign, sign) for sign in cell) for cell in cells_of(change)]
-                minus = [f"$-${cell[1:]}" if cell[:1] == "-" and cell != "--" else cell for cell in cells]
-                yield f"{' & '.join(minus)} \\\\"
-        yield r"\bottomrule"
-        yield r"\end{tabular}"
+def _latex(found: Comparison) -> Iterator[str]:
+    """A table for each column but the first: both values with their errors, the change and p."""
+    said = [line for line in legend(found) if line.startswith(("±", "[ ]", "p ", "tie"))]
+    for k, (column, changes) in enumerate(zip(found.columns[1:], found.changes, strict=True), 1):
+        valued = [each for each in changes if each.value is not None]
+        rows = [
+            [measure_title(each.measure), each.place, *map(_own_error, (each.before, each.after)), *cells_of(each)[4:]]
+            for each in valued
+        ]
+        yield table(
+            ["measure", "set", "A", "B", "B − A", "p"],
+            [rows],
+            numbers=[False, False, True, True, True, True],
+            title=f"{found.columns[0].name} (A) and {column.name} (B), each with its own standard error or the 95% "
+            f"interval of a share. B − A: {'. '.join(said)}.",
+            label=f"tab:compare-a-{letter(k).lower()}",
+            names=dict.fromkeys(each.measure for each in valued),
+        )
+
+
+def _own_error(record: Record | None) -> str:
+    if record is None:
+        return MISSING
+    return plus_minus(record.value, record["sd"]) if record.get("sd") is not None else with_error(record)

@@ -81,6 +81,6 @@ def _number(axes: Axes, points: np.ndarray) -> None:
             textcoords="offset points",
             ha="left" if right else "right",
             va="bottom",
-            fontsize=6.5,
+            fontsize=7,
             color=INK,
         )

@@ -10,7 +10,7 @@ import numpy as np
 from clip_geometry.explorer.illustrations import Illustrations, illustrate
 from clip_geometry.explorer.page import plotly_script, render
 from clip_geometry.explorer.points import MOST_FIT, Points, choose_points, joined
-from clip_geometry.explorer.states import State, states_of
+from clip_geometry.explorer.states import NONE, State, states_of
 from clip_geometry.files import claimed, write_atomically
 from clip_geometry.geometry._core.arguments import seed_number, whole_number
 from clip_geometry.measurement.given import given_sets
@@ -183,6 +183,11 @@ def _notes(
             "over the other points as queries, in an index of all points that are shown."
         )
     notes.append("Rows have unit length, and neighbors are those of the highest cosine, or of the repair's score.")
+    scored = [state.name for state in states if state.name not in (state.drawn_as, NONE)]
+    if scored:
+        notes.append(
+            f"The points do not move at {' and '.join(scored)}: the scores of pairs of rows change there, not the rows."
+        )
     notes.append("The signs of principal components are chosen so that they agree along the slider.")
     if any(state.umap is not None for state in states):
         sampled = f", fitted on {UMAP_ROWS:,} points; the others lie between their nearest" * (len(points) > UMAP_ROWS)

@@ -186,6 +186,8 @@
 
   // --- numbers of the repair
 
+  document.querySelectorAll(".ticks span").forEach((e, k, all) => { e.style.left = `${100 * k / Math.max(all.length - 1, 1)}%`; });
+
   const tell = () => {
     const state = states[now.state], none = states[0];
     $("name").textContent = state.name;
@@ -199,10 +201,11 @@
       return make("div", {}, make("dt", {}, title), make("dd", {}, was, written(each, state.numbers[key]),
         make("small", {}, chance === undefined ? "\u00a0" : `by chance ${written(each, chance)}`)));
     }));
+    $("still").hidden = !now.state || state.plane !== 0;
+    $("still").textContent = meta.still.replace("{}", state.name);
     $("reading").textContent = now.plane === "umap"
       ? `UMAP keeps neighbors, not distances: gaps and sizes of clusters say nothing.${planes[state.plane].umap ? "" : " It is drawn of the rows without a repair, whatever the slider says."}`
-      : state.plane === 0 && now.state ? `${state.name} changes scores, not rows: the points stay, their neighbors change.`
-        : "Principal components of all modalities together. What they leave out is not seen here.";
+      : "Principal components of all modalities together. What they leave out is not seen here.";
   };
 
   const legend = () => {

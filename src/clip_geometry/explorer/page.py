@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import re
 from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -15,12 +16,12 @@ from markupsafe import Markup
 from clip_geometry.explorer.illustrations import Illustrations
 from clip_geometry.explorer.neighbors import K
 from clip_geometry.explorer.points import Points, joined
-from clip_geometry.explorer.states import State, chances
+from clip_geometry.explorer.states import STILL, State, chances
 from clip_geometry.geometry._core.values import is_missing
 from clip_geometry.modalities import plural
 from clip_geometry.registry import InputError
 from clip_geometry.report.style import COLOR, COLORS
-from clip_geometry.report.words import html_templates
+from clip_geometry.report.words import html_templates, security_policy
 
 DARK = {"image": "#56B4E9", "text": "#F08A4B"}  # as the report's, on a dark ground
 SYMBOLS = ("circle", "triangle-up", "square", "diamond")
@@ -78,6 +79,7 @@ def render(
         ],
         "numbers": [{"key": key, "title": said.format(partner), "kind": kind} for key, said, kind in NUMBERS],
         "chances": chances(points),
+        "still": STILL,
         "colors": columns,
         "palette": COLORS[1:],
         "keyed_by": points.keyed_by,
@@ -101,7 +103,14 @@ def render(
         name: Markup(base64.b64encode(gzip.compress(data, 6, mtime=0)).decode()) for name, data in packed.items()
     }
     sizes = joined(f"{len(each):,} {plural(name)}" for name, each in points.sets.items())
-    template = html_templates(Path(__file__).parent).get_template("page.html")
+    folder = Path(__file__).parent
+    script, style = ((folder / name).read_text(encoding="utf-8") for name in ("page.js", "page.css"))
+    plotly = plotly_script()
+    # plotly.js would create these sheets, which the policy forbids. It finds them, adds the rules of its own to the
+    # first, and takes those of its maps, which are not used here, for written. It compiles what draws the points.
+    sheets = ["plotly.js-style-global", *re.findall(r'document\.getElementById\("([0-9a-f]{64})"\)', plotly)]
+    policy = security_policy(scripts=[plotly, script], styles=[style, ""], evaluates=True)
+    template = html_templates(folder).get_template("page.html")
     return template.render(
         title=title,
         intro=f"{sizes[0].upper()}{sizes[1:]}, each a point. The slider repairs the rows or their scores; a click on a "
@@ -114,8 +123,11 @@ def render(
         meta=Markup(_json(meta)),
         first={"pca-0": encoded.pop("pca-0")},
         rest=encoded,
-        plotly=Markup(plotly_script()),
-        script=Markup((Path(__file__).parent / "page.js").read_text(encoding="utf-8")),
+        policy=Markup(policy),
+        plotly=Markup(plotly),
+        script=Markup(script),
+        style=Markup(style),
+        sheets=sheets,
     )
 
 

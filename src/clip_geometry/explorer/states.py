@@ -22,6 +22,10 @@ NONE = "none"
 BY_DEFAULT = (NONE, "center", "whiten", "procrustes", "least_squares", "posterior")
 OF_MANY = (NONE, "center", "procrustes", "posterior")
 MANY = 20_000  # points above which fewer repairs are shown by default
+STILL = (
+    "The points do not move: {} changes how pairs of rows are scored, which a plane of the rows cannot show (an index "
+    "stores the change as added columns). Click a point to see its neighbors before and after."
+)
 UMAP_OF_ALL = 5000  # points up to which UMAP is drawn after every map, and not of the rows without a repair alone
 
 

@@ -11,6 +11,7 @@ from clip_geometry.measurement.written import as_html, as_latex, as_text
 from clip_geometry.measuring.records import as_lines
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, did_you_mean, listed, shown
+from clip_geometry.report.latex import bibtex
 from clip_geometry.report.table import explain
 from clip_geometry.report.verdict import verdict
 from clip_geometry.results import Record
@@ -254,22 +255,56 @@ class Measurement:
             path: Where to write it, too.
 
         Returns:
-            A `tabular` with a line per measure and set: the value with its standard error, and the null value.
+            A `table` with a line per measure and set: the value with its standard error, and the null value. Its title
+            says what was measured, and cites the entries of `to_bibtex`.
 
         Example:
             >>> import numpy as np, clip_geometry as cg
             >>> x = np.random.default_rng(0).normal(size=(100, 8))
-            >>> print(cg.measure({"audio": x}, measures="average_cosine").to_latex())
+            >>> print(cg.measure({"audio": x}, measures="average_cosine").to_latex())  # doctest: +ELLIPSIS
+            % needs booktabs; the entries that it cites are in BibTeX's file
+            \begin{table}
+            \centering
+            \caption{pipeline: normalize; n = 100; d = 8. $\pm$: standard error, ...~\cite{ethayarajh2019}.}
+            \label{tab:geometry}
             \begin{tabular}{llrr}
             \toprule
             measure & set & value & null \\
             \midrule
-            average\_cosine & audio & $-0.0055 \pm 0.0053$ & 0.0021 \\
+            Average cosine & audio & $-0.0055 \pm 0.0053$ & 0.0021 \\
             \bottomrule
             \end{tabular}
+            \end{table}
             <BLANKLINE>
         """
         text = as_latex(self.records)
+        if path is not None:
+            _write(path, text)
+        return text
+
+    def to_bibtex(self, path: str | Path | None = None) -> str:
+        """The BibTeX entries that `to_latex` cites: this package, and the sources of the measures.
+
+        The sources have authors, year and identifier; a reference manager completes them.
+
+        Args:
+            path: Where to write them, too.
+
+        Example:
+            >>> import numpy as np, clip_geometry as cg
+            >>> x = np.random.default_rng(0).normal(size=(100, 8))
+            >>> print(cg.measure({"audio": x}, measures="average_cosine").to_bibtex())  # doctest: +ELLIPSIS
+            @misc{clip-geometry,
+            ...
+            @misc{ethayarajh2019,
+              author = {Ethayarajh},
+              year = {2019},
+              eprint = {1909.00512},
+              archiveprefix = {arXiv},
+            }
+            <BLANKLINE>
+        """
+        text = bibtex(dict.fromkeys(record.measure for record in self))
         if path is not None:
             _write(path, text)
         return text

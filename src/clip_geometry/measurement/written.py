@@ -1,29 +1,27 @@
 """A measurement as text, HTML and LaTeX, from one table."""
 
-import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from clip_geometry import report
 from clip_geometry.geometry import measures
-from clip_geometry.registry import printable
+from clip_geometry.report import latex
 from clip_geometry.report.couples import couples, matrices
 from clip_geometry.report.explained import facts
 from clip_geometry.report.origin import data_words, model_words, pipeline_words, roles_of
-from clip_geometry.report.table import SIZE_FIELDS, Table, build_table, explain
+from clip_geometry.report.table import SIZE_FIELDS, Block, Table, build_table, explain
 from clip_geometry.report.verdict import verdict
 from clip_geometry.report.words import html_templates
 from clip_geometry.results import Record
 
 WIDTH = 100  # of sentences as text
 NULL = "null: the same measure on an isotropic Gaussian of this n and d, through this pipeline"
-LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\^{}"}
 
 
 def as_text(records: Sequence[Record]) -> str:
     """The verdict, then lines as wide as the table needs."""
-    head, blocks = _lines(_table(_computed(records)))
+    head, blocks = _lines(_table(_computed(records)), lambda block: block.name + f" ({block.unit})" * bool(block.unit))
     rows = [head, *(line for block in blocks for line in block)]
     lines = justified(rows, [name in (*SIZE_FIELDS, "value", "null") for name in head])
     said = textwrap.wrap(verdict(records), WIDTH)
@@ -60,17 +58,18 @@ def as_html(records: Sequence[Record]) -> str:
 
 
 def as_latex(records: Sequence[Record]) -> str:
-    """A tabular with booktabs' rules."""
-    head, blocks = _lines(_table(_computed(records)))
-
-    def row(cells: Sequence[str]) -> str:
-        escaped = ("".join(LATEX.get(c, c) for c in printable(cell)) for cell in cells[:-2])
-        return " & ".join((*escaped, *map(_math, cells[-2:]))) + r" \\"
-
-    body = "\n\\addlinespace\n".join("\n".join(map(row, block)) for block in blocks)
-    columns = "".join("r" if name in (*SIZE_FIELDS, "value", "null") else "l" for name in head)
-    parts = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", row(head), r"\midrule", body, r"\bottomrule"]
-    return "\n".join([*filter(None, parts), "\\end{tabular}\n"])
+    """A table with booktabs' rules."""
+    computed = _computed(records)
+    head, blocks = _lines(_table(computed), lambda block: latex.measure_title(block.name))
+    meaning = [f"{line}." for line in footnotes(computed) if line.startswith(("±", "[ ]", "null"))]
+    return latex.table(
+        head,
+        blocks,
+        numbers=[name in (*SIZE_FIELDS, "value", "null") for name in head],
+        title=" ".join([f"{'; '.join(heading(records))}.", *meaning]),
+        label="tab:geometry",
+        names=dict.fromkeys(record.measure for record in computed),
+    )
 
 
 def heading(records: Sequence[Record]) -> list[str]:
@@ -124,12 +123,12 @@ def _table(records: Sequence[Record]) -> Table:
     return build_table(records, measures)
 
 
-def _lines(table: Table) -> tuple[list[str], list[list[list[str]]]]:
+def _lines(table: Table, name_of: Callable[[Block], str]) -> tuple[list[str], list[list[list[str]]]]:
     """The head of the table, and the cells of its lines, group by group."""
     blocks = [
         [
             [
-                block.name + (f" ({block.unit})" if block.unit else ""),
+                name_of(block),
                 line.modality,
                 *line.varying,
                 line.value,
@@ -141,13 +140,3 @@ def _lines(table: Table) -> tuple[list[str], list[list[list[str]]]]:
         for _, members in table.groups
     ]
     return ["measure", "set", *table.columns, "value", "null"], blocks
-
-
-def _math(text: str) -> str:
-    """A number as LaTeX writes it: $-0.02 \\pm 0.01$, $3.4 \\times 10^{-7}$."""
-    if not any(c in text for c in "±×−"):
-        return text
-    text = re.sub("10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)", lambda power: f"10^{{{power[1]}}}", text.replace("−", "-"))
-    for sign, command in (("±", r"\pm"), ("×", r"\times")):
-        text = text.replace(sign, command)
-    return f"${text.translate(str.maketrans('⁻⁰¹²³⁴⁵⁶⁷⁸⁹', '-0123456789'))}$"

@@ -94,7 +94,7 @@ def draw_maps(part: Figure | SubFigure, maps: Mapping[str, Sequence[Row]], names
             if np.isfinite(value):
                 dark = image.norm(value) < 0.5
                 style: dict[str, Any] = {"color": "white" if dark else INK, "gid": f"{AS_DRAWN}:{measure}:{k}:{m}"}
-                axes.text(m, k, number(value), ha="center", va="center", fontsize=6, **style)
+                axes.text(m, k, number(value), ha="center", va="center", fontsize=7, **style)
         place = axes.get_subplotspec()
         lowest = place.rowspan.start * across + place.colspan.start + across >= len(maps)
         axes.set(xticks=range(len(names)), yticks=range(len(names)))

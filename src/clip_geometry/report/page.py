@@ -1,7 +1,6 @@
 """The report: one self-contained HTML file, without network access, which can be read without its script."""
 
 import base64
-import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,11 +20,12 @@ from clip_geometry.report.gallery import FigureEntry
 from clip_geometry.report.grid import Grid
 from clip_geometry.report.origin import Row, Run, parts, runs
 from clip_geometry.report.table import TRACK, Explanation, anchor, build_table, explain, group_order
-from clip_geometry.report.words import html_templates
+from clip_geometry.report.words import html_templates, security_policy
 
 MAX_SENTENCES = 3  # of a section's summary; the others are below it, collapsed
 MAX_RUNS_IN_BRIEF = 4  # a sweep over more runs is read in the table
 SCRIPT = Path(__file__).with_name("script.js").read_text(encoding="utf-8")
+STYLE = Path(__file__).with_name("template.css").read_text(encoding="utf-8")
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[“(]?[A-ZА-Я]|[a-z]+[_\[])")
 _REFERENCE = re.compile(r"https?://[^\s<>\"]+|doi:[^\s,;]+|arXiv:\d{4}\.\d{4,5}", re.IGNORECASE)
@@ -133,8 +133,9 @@ def render_report(
         config=config,
         versions=dict(versions or {}),
         smoke=smoke,
-        script=SCRIPT,
-        script_hash=base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode(),
+        script=Markup(SCRIPT),
+        style=Markup(STYLE),
+        policy=Markup(security_policy(scripts=[SCRIPT], styles=[STYLE])),
     )
 
 

@@ -15,6 +15,7 @@ from clip_geometry.cli.early import (
     check_shown_repairs,
     parts,
 )
+from clip_geometry.progress import note
 from clip_geometry.registry import InputError, shown
 
 
@@ -118,8 +119,9 @@ def explore(
     check_embeddings(*paths, captions, images)
     check_pipeline(pipeline)
     check_shown_repairs(repairs)
+    note(f"exploring {' and '.join(map(str, paths))}: first the rows, then the neighbors of points and their planes")
 
-    from clip_geometry.cli.diagnose_files import labels_of
+    from clip_geometry.cli.diagnose_files import labels_of  # these imports take seconds
     from clip_geometry.cli.tables import console, say
     from clip_geometry.explorer import explore as explore_sets
     from clip_geometry.files import claimed, write_atomically
@@ -143,6 +145,6 @@ def explore(
         page = found.to_html(shlex.join(["clip-geometry", *sys.argv[1:]])).encode()
         write_atomically(target, page)
     where = console()
-    for note in found.notes:
-        say(where, f"· {note}", indent="  ")
+    for each in found.notes:
+        say(where, f"· {each}", indent="  ")
     say(where, f"explorer: {out} ({len(page) / 1e6:.1f} MB; opens in a browser, without a network)")

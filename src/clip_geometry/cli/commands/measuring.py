@@ -85,7 +85,10 @@ def compare(
     everything: Annotated[bool, typer.Option("--all", help="take all default measures, not only the core")] = False,
     labels: Annotated[Path | None, typer.Option(help="one label per row: .npy, .txt, .csv, .parquet, .json")] = None,
     csv: Annotated[Path | None, typer.Option(help="also write the table to this file, with all digits")] = None,
-    latex: Annotated[Path | None, typer.Option(help="also write the table to this .tex file")] = None,
+    latex: Annotated[
+        Path | None,
+        typer.Option(help="also write the table to this .tex file, and what it cites to a .bib file beside"),
+    ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="also write the table to this file")] = None,
     seed: Annotated[int, typer.Option(help="seed of blocks, null values and sign flips", min=0, max=2**63 - 1)] = 0,
     blocks: Annotated[

@@ -124,12 +124,12 @@ def _draw(axes: Axes, panel: Panel) -> None:
         if panel.ends is not None:
             ends = "→".join(fixed(value, panel.ends) if np.isfinite(value) else "?" for value in mean[[0, -1]])
             place: Any = {"x": k / max(len(panel.curves) - 1, 1), "ha": "right" if k else "left"}
-            axes.text(**place, y=1.04, s=ends, transform=axes.transAxes, color=color, fontsize=6)
+            axes.text(**place, y=1.04, s=ends, transform=axes.transAxes, color=color, fontsize=7)
     for level, style in panel.levels.items():
         axes.axhline(level, **style)
     axes.set_ylabel(panel.label)
     if panel.legend:
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, fontsize=6.5, handlelength=2.2)
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, fontsize=7, handlelength=2.2)
     if panel.title:
         axes.set_title(panel.title, fontsize=8, fontweight="bold", loc="left", pad=13)
 

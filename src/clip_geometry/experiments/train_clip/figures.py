@@ -176,7 +176,7 @@ def training_figure(arms: Arms, panels: Sequence[Shown] = MAIN) -> Figure:
     figure = panels_figure(made, size=size, xlabel="step", columns=columns, share=not alone, log_steps=True)
     for panel, axes in zip(shown, figure.axes[:: 1 if alone else columns], strict=False):
         if len(panel.lines) > 1 and panel.lines[0].key[1] == "both":
-            axes.legend(loc="best", fontsize=6.5, handlelength=1.2)
+            axes.legend(loc="best", fontsize=7, handlelength=1.2)
     if not alone:
         for axes, arm in zip(figure.axes, arms, strict=False):
             unbroken = arm.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")  # no line begins with a sign

@@ -273,7 +273,7 @@ def activation_figure(means: Values, shown: Sequence[Method]) -> Figure:
         if method in named:
             top = int(np.abs(mean).argmax())
             place: Any = {"xytext": (3, 0), "textcoords": "offset points", "va": "center"}
-            axes.annotate(f"{top}", (top, mean[top]), **place, fontsize=6.5)
+            axes.annotate(f"{top}", (top, mean[top]), **place, fontsize=7)
         axes.margins(y=0.2)
         axes.set_title(label(method), loc="left", fontsize=7.5, pad=2)
     panels[-1].set_xlabel("coordinate")

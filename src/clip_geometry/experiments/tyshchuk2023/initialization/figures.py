@@ -181,7 +181,7 @@ def cosine_dots(lines: Sequence[tuple[str, str, Mapping[str, Spread]]]) -> Figur
             at = place + (0.17 if zero else -0.17)
             axes.errorbar(spread.mean, at, xerr=spread.deviation, gid=f"{heading}:{place}", **style, **hollow)
             axes.annotate(
-                str(spread), (1.02, at), xycoords=axes.get_yaxis_transform(), va="center", fontsize=6.5, color=INK
+                str(spread), (1.02, at), xycoords=axes.get_yaxis_transform(), va="center", fontsize=7, color=INK
             )
     name_lines(axes, [name for name, *_ in lines], below=0.5, above=0.5)
     axes.set_xlim(min(0.0, *(s.mean - s.deviation for *_, v in lines for s in v.values())), 1.03)
@@ -227,7 +227,7 @@ def model_dots(models: Sequence[Model]) -> Figure:
         places = [(model.points[modality][1], k) for k, model in enumerate(models) if modality in model.points]
         if places:
             axes.scatter(*np.array(places).T, label=modality, gid=f"models:{modality}", **_hollow(modality))
-    name_lines(axes, [model.name for model in models], fontsize=6.5)
+    name_lines(axes, [model.name for model in models], fontsize=7)
     axes.set(xlim=(-0.03, 1.05), xlabel="average cosine")
     figure.legend(loc="outside upper left", ncols=2)
     return figure

@@ -216,7 +216,7 @@ def _written(axes: Axes, at: Points, text: str, color: str) -> Text:
         float(at[0]),
         float(at[1]),
         "\n".join(textwrap.wrap(shortened(text), LINE_LETTERS)),
-        fontsize=5.5,
+        fontsize=7,
         color=INK,
         ha="center",
         va="center",
@@ -265,7 +265,7 @@ def label_map(points: ArrayLike, labels: ArrayLike) -> Figure:
         keys.append(Line2D([], [], marker=marker, color=color, markersize=4, ls="none", label=shortened(name, 14)))
     figure = _figure_of(axes)
     figure.legend(
-        handles=keys[::-1], loc="upper left", bbox_to_anchor=(1 - KEYS / WIDTH, 1), handlelength=1, fontsize=6.5
+        handles=keys[::-1], loc="upper left", bbox_to_anchor=(1 - KEYS / WIDTH, 1), handlelength=1, fontsize=7
     )
     return figure
 
