@@ -7,12 +7,11 @@ three units of their last printed digit, and … stands for anything. Blocks of 
 is a file of that name, or lines of it (`PATH, after LINE`); pages with such blocks run in a copy of the checkout.
 Lines that begin with `pip install` are not run, but packages of the extras that no such line above a block names are
 hidden from it. A comment right above a block says that it is not run and why (`<!-- not run: needs a download -->`), or
-what it needs (`<!-- needs the data folder -->`, `<!-- needs coco500 -->`, `<!-- needs the package qdrant_client -->`).
+what it needs (`<!-- needs the data folder -->`, `<!-- needs coco500 -->`), or its test (`<!-- run by tests/… -->`).
 """
 
 import contextlib
 import doctest
-import importlib.util
 import io
 import os
 import re
@@ -22,7 +21,7 @@ import subprocess
 import sys
 import tomllib
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from itertools import zip_longest
 from pathlib import Path
@@ -33,7 +32,7 @@ import pytest
 from clip_geometry.cli import main
 
 ROOT = Path(__file__).parents[2]
-OWN_TESTS = {"howto/training.md", "howto/sklearn.md", "howto/explore.md"}  # tests of their own
+OWN_TESTS = {"howto/training.md", "howto/sklearn.md", "howto/databases.md"}  # tests of their own
 NOT_RUN = 14  # blocks; fewer is better
 PAGES_EXIST = (ROOT / "docs").exists()
 CHECKOUT = ("src", "tests", "scripts", "configs", "docs", "benchmarks", "pyproject.toml", "README.md", "CHANGELOG.md")
@@ -82,7 +81,7 @@ MODULES = {"faiss_cpu": "faiss", "scikit_learn": "sklearn", "psycopg[binary]": "
 
 def installs(text: str) -> list[list[str]]:
     """What each `pip install` of a text installs, in blocks and in sentences."""
-    commands = re.findall(r"pip install ((?:(?:-[\w-]+ |[^\s`#;&|]+)[ \t]*)+)", text)
+    commands = re.findall(r"pip install ((?:(?:\"[^\"\n]*\"|'[^'\n]*'|[^\s`\"'#;&|]+)[ \t]*)+)", text)
     return [shlex.split(command) for command in commands]
 
 
@@ -259,16 +258,12 @@ def run_page(each: list[Block], folder: Path, **environment: str) -> None:
     """Runs the blocks of a page in a folder and compares what they print."""
     names: dict = {"__name__": "__page__"}
     for block in each:
-        if block.not_run:
+        if block.not_run or block.comment.startswith("run by tests/"):
             continue
         if block.title:
             write_file(block, folder)
             continue
-        if block.comment.startswith("needs the package "):
-            needed = block.comment.removeprefix("needs the package ").split(" and ")
-            if any(importlib.util.find_spec(name) is None for name in needed):
-                continue
-        elif block.comment.startswith("needs "):  # of the data folder
+        if block.comment.startswith("needs "):  # of the data folder
             if not os.environ.get("CLIP_GEOMETRY_DATA"):
                 continue
             if block.comment == "needs coco500":
@@ -312,7 +307,10 @@ def test_the_blocks_of_a_page_run(page, prepared, tmp_path):
         shutil.copytree(coco500(), tmp_path, dirs_exist_ok=True)
     elif page != "start.md":  # which makes these files
         shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
-    run_page(PAGES[page], tmp_path, **environment)
+    each = PAGES[page]
+    if page == "README.md":  # which installs at its end
+        each = [replace(block, installed=frozenset(OPTIONAL)) for block in each]
+    run_page(each, tmp_path, **environment)
 
 
 @pytest.mark.slow
@@ -334,10 +332,74 @@ def test_the_start_page_runs_with_the_wheel(tmp_path):
     run_page(each, tmp_path / "empty", PYTHONPATH=f"{tmp_path}/installed")
 
 
+TEXTS = [
+    *(path for folder in ("docs", "src", "scripts", "configs", "benchmarks") for path in (ROOT / folder).rglob("*")),
+    ROOT / "README.md",
+]
+
+
+def test_nothing_is_installed_in_a_way_that_cannot_work():
+    """The package is on no index: a page or a message installs it from a checkout, with extras that there are."""
+    found = 0
+    for path in TEXTS:
+        if path.suffix not in (".md", ".py", ".j2", ".json", ".yaml", ".txt", ".ipynb") or not path.is_file():
+            continue
+        text = path.read_text(encoding="utf-8").replace('\\"', '"')
+        assert not re.search(r"clip[-_]geometry\[[a-z]", text), f"{path}: no index has clip-geometry"
+        for command in installs(text):
+            found += 1
+            assert not any(re.match("clip[-_]geometry", each) for each in command), (path, command)
+            for each in command:
+                assert not each.startswith(".[") or packages(f"pip install '{each}'"), (path, command)
+                assert each != "." or "-e" in command, (path, command)
+    assert found > 20
+
+
+NEEDS = {  # what a command line shows that it needs, and the module
+    r"--to faiss|\.faiss\b": "faiss",
+    r"--to onnx": "onnx",
+    r"--to lancedb|\.lance\b": "lancedb",
+    r"--to (?:datasets|sentence-transformers)": "sentence_transformers",
+    r"--engine ray|^ray ": "ray",
+    r"clip-geometry explore": "plotly",
+    r"\.h5\b": "h5py",
+    r"\.zarr\b": "zarr",
+}
+LOCAL = {"clip_geometry", "search", "shipped"}  # modules that are there, or that commands of the pages write
+IMPORTED = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml", "open_clip": "open-clip-torch"}
+
+
+@pytest.mark.parametrize("page", sorted(PAGES.keys() - {"README.md"}))
+def test_a_page_installs_what_its_blocks_need(page):
+    """Those that are not run here, too: by what commands name, and by what Python imports."""
+    for block in PAGES[page]:
+        if block.title:
+            continue
+        needed = {name for pattern, name in NEEDS.items() if re.search(pattern, block.code, re.M)}
+        if block.language == "python":
+            code = re.sub(r"^(?:>>>|\.\.\.) ?", "", block.code, flags=re.M) if ">>>" in block.code else block.code
+            names = re.findall(r"^\s*(?:from|import) ([\w., ]+?)(?: import| as|$)", code, re.M)
+            names = {each.strip().partition(".")[0] for line in names for each in line.split(",")}
+            needed = {name for name in names if IMPORTED.get(name, name).lower().replace("_", "-") not in BASE}
+            needed -= {*sys.stdlib_module_names, *LOCAL}
+        assert needed <= block.installed, f"line {block.line}: no pip install above of {needed - block.installed}"
+
+
+def test_a_package_that_a_page_does_not_install_is_hidden(tmp_path):
+    page = '```sh\npip install -e ".[live]"\npython -c "import {name}"\n```\n'
+    run_page(blocks(page.format(name="torchmetrics")), tmp_path)
+    with pytest.raises(AssertionError, match="import of plotly halted"):
+        run_page(blocks(page.format(name="plotly")), tmp_path)
+
+
 def test_few_blocks_are_not_run_and_each_says_why():
     left = [(page, block.line, block.comment) for page, each in PAGES.items() for block in each if block.not_run]
     assert len(left) <= NOT_RUN, left
     assert all(len(reason.removeprefix("not run:").strip()) > 10 for _, _, reason in left), left
+    others = [
+        block.comment.split()[2] for each in PAGES.values() for block in each if block.comment.startswith("run by")
+    ]
+    assert others and all((ROOT / path).is_file() for path in others)
 
 
 @pytest.mark.parametrize(
