@@ -3,9 +3,11 @@
 Blocks of nothing but `clip-geometry` commands run in this process, except those of the start page with the wheel.
 The blocks of a page run in order in one folder, which begins with the files that docs/start.md makes below
 `<!-- preparation -->`. A `text` block right after a block is its output: words are compared exactly, numbers within
-three units of their last printed digit, and … stands for anything. Blocks of `>>>` are doctests. Lines that begin with
-`pip install` are left out. A comment right above a block says that it is not run, and why
-(`<!-- not run: needs a download -->`), or what it needs (`<!-- needs the data folder -->`, `<!-- needs coco500 -->`).
+three units of their last printed digit, and … stands for anything. Blocks of `>>>` are doctests. A block with a title
+is a file of that name, or lines of it (`PATH, after LINE`); pages with such blocks run in a copy of the checkout.
+Lines that begin with `pip install` are not run, but packages of the extras that no such line above a block names are
+hidden from it. A comment right above a block says that it is not run and why (`<!-- not run: needs a download -->`), or
+what it needs (`<!-- needs the data folder -->`, `<!-- needs coco500 -->`), or its test (`<!-- run by tests/… -->`).
 """
 
 import contextlib
@@ -17,8 +19,10 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import metadata
 from itertools import zip_longest
 from pathlib import Path
 
@@ -28,9 +32,12 @@ import pytest
 from clip_geometry.cli import main
 
 ROOT = Path(__file__).parents[2]
-OWN_TESTS = {"howto/training.md", "howto/sklearn.md", "howto/add_measure.md", "howto/explore.md"}  # tests of their own
+OWN_TESTS = {"howto/training.md", "howto/sklearn.md", "howto/databases.md"}  # tests of their own
 NOT_RUN = 15  # blocks; fewer is better
+PAGES_EXIST = (ROOT / "docs").exists()
+CHECKOUT = ("src", "tests", "scripts", "configs", "docs", "benchmarks", "pyproject.toml", "README.md", "CHANGELOG.md")
 NUMBER = r"[-−+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
+HIDDEN = ROOT / "tests" / "support" / "hidden"
 UNITS = 3  # of the last digit: another processor moved a rank of near ties by 1.7
 
 
@@ -43,6 +50,8 @@ class Block:
     line: int
     comment: str
     output: str | None
+    title: str
+    installed: frozenset[str]
 
     @property
     def not_run(self) -> bool:
@@ -50,22 +59,83 @@ class Block:
 
 
 def blocks(text: str) -> list[Block]:
-    """The blocks of a page that can be run."""
-    found = list(re.finditer(r"^```(\w+)\n(.*?)^```$", text, re.M | re.S))
+    """The blocks of a page that can be run, and those with a title, which are files."""
+    found = list(re.finditer(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', text, re.M | re.S))
     made = []
     for block, after in zip_longest(found, found[1:]):
-        if block[1] not in ("sh", "python"):
+        if block[1] not in ("sh", "python") and not block[2]:
             continue
         said = re.search(r"<!-- ([^\n]*) -->\n\Z", text[: block.start()])
         follows = after is not None and after[1] == "text" and not text[block.end() : after.start()].strip()
         line = text.count("\n", 0, block.start()) + 1
-        made.append(Block(block[1], block[2], line, said[1] if said else "", after[2] if follows and after else None))
+        output = after[3] if follows and after and not after[2] else None
+        installed = frozenset(packages(text[: block.end()]))
+        made.append(Block(block[1], block[3], line, said[1] if said else "", output, block[2] or "", installed))
     return made
+
+
+# --- what a page installs
+
+MODULES = {"faiss_cpu": "faiss", "scikit_learn": "sklearn", "psycopg[binary]": "psycopg"}  # package → what is imported
+
+
+def installs(text: str) -> list[list[str]]:
+    """What each `pip install` of a text installs, in blocks and in sentences."""
+    commands = re.findall(r"pip install ((?:(?:\"[^\"\n]*\"|'[^'\n]*'|[^\s`\"'#;&|]+)[ \t]*)+)", text)
+    return [shlex.split(command) for command in commands]
+
+
+def module(requirement: str) -> str:
+    """The module that a requirement installs."""
+    name = re.split(r"[<>=;!~ ]", requirement.strip())[0].lower().replace("-", "_")
+    return MODULES.get(name, name.partition("[")[0])
+
+
+def packages(text: str) -> set[str]:
+    """The modules that the `pip install` lines of a text install."""
+    found = set()
+    for requirement in (each for command in installs(text) for each in command):
+        extras = re.fullmatch(r"\.\[([\w,]+)\]", requirement)
+        for extra in extras[1].split(",") if extras else ():
+            found |= {each for part in EXTRAS[extra] for each in packages_of(part)}
+        found |= set() if extras else {module(requirement)}
+    return found
+
+
+def packages_of(requirement: str) -> set[str]:
+    """The modules of one requirement of an extra, which may be other extras of this package."""
+    ours = re.fullmatch(r"clip-geometry\[([\w,]+)\]", requirement)
+    return packages(f'pip install ".[{ours[1]}]"') if ours else {module(requirement)}
+
+
+def closure(requirements: list[str]) -> set[str]:
+    """The distributions that requirements install, with what these require, normalized."""
+    found, left = set(), [re.split(r"[\s<>=!~;\[(]", each)[0] for each in requirements]
+    while left:
+        name = left.pop().lower().replace("_", "-")
+        if name not in found:
+            found.add(name)
+            with contextlib.suppress(metadata.PackageNotFoundError):
+                needed = metadata.requires(name) or []
+                left += [re.split(r"[\s<>=!~;\[(]", each)[0] for each in needed if "extra ==" not in each]
+    return found
+
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"] if PAGES_EXIST else {}
+EXTRAS: dict[str, list[str]] = PROJECT.get("optional-dependencies", {})
+BASE = closure(PROJECT.get("dependencies", []))
+# what the extras for users install, by module
+OPTIONAL = {
+    module(each)
+    for extra in EXTRAS.keys() - {"test", "dev", "docs", "formats"}
+    for each in EXTRAS[extra]
+    if re.split(r"[<>=]", each)[0].lower() not in BASE
+}
 
 
 def pages() -> dict[str, list[Block]]:
     """Pages with blocks, by their path below docs/."""
-    if not (ROOT / "docs").exists():
+    if not PAGES_EXIST:
         return {}
     paths = {path.relative_to(ROOT / "docs").as_posix(): path for path in sorted((ROOT / "docs").rglob("*.md"))}
     found = {name: blocks(path.read_text(encoding="utf-8")) for name, path in paths.items()}
@@ -106,11 +176,13 @@ def compared(said: str, found: str) -> str | None:
 def run_sh(code: str, folder: Path, **environment: str) -> str:
     """Runs lines of a shell; what they print."""
     lines = [line for line in code.splitlines() if not line.startswith("pip install")]
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "COLUMNS": "100", "PYTHONWARNINGS": "ignore", **environment}
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment["PYTHONPATH"] = os.pathsep.join([str(HIDDEN), environment.get("PYTHONPATH", "")])
     done = subprocess.run(
         ["bash", "-euc", "\n".join(lines)],
         cwd=folder,
-        env={**os.environ, "PATH": path, "COLUMNS": "100", "PYTHONWARNINGS": "ignore", **environment},
+        env=environment,
         capture_output=True,
         text=True,
     )
@@ -135,6 +207,30 @@ def run_commands(code: str, folder: Path) -> str | None:
                 main()
             assert not ended.value.code, line
     return out.getvalue()
+
+
+def write_file(block: Block, folder: Path) -> None:
+    """Writes the block of a title: a file, or lines below the one line of a file that begins with what is named."""
+    name, _, place = block.title.partition(", after ")
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not place:
+        assert not path.exists(), f"line {block.line}: {name} is there already"
+        path.write_text(block.code, encoding="utf-8")
+        return
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    (k,) = (k for k, line in enumerate(lines) if line.startswith(place))
+    path.write_text("".join([*lines[: k + 1], block.code, *lines[k + 1 :]]), encoding="utf-8")
+
+
+@contextlib.contextmanager
+def hidden(modules: set[str]):
+    """Modules that cannot be imported, in this process and in those that it starts by `run_sh`."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in modules:
+            patch.setitem(sys.modules, name, None)
+        patch.setenv("CLIP_GEOMETRY_HIDDEN", " ".join(sorted(modules)))
+        yield
 
 
 def run_python(code: str, names: dict) -> str:
@@ -162,19 +258,23 @@ def run_page(each: list[Block], folder: Path, **environment: str) -> None:
     """Runs the blocks of a page in a folder and compares what they print."""
     names: dict = {"__name__": "__page__"}
     for block in each:
-        if block.not_run:
+        if block.not_run or block.comment.startswith("run by tests/"):
+            continue
+        if block.title:
+            write_file(block, folder)
             continue
         if block.comment.startswith("needs "):  # of the data folder
             if not os.environ.get("CLIP_GEOMETRY_DATA"):
                 continue
             if block.comment == "needs coco500":
                 shutil.copytree(coco500(), folder / "coco500", dirs_exist_ok=True)
-        if block.language == "sh":
-            printed = None if environment else run_commands(block.code, folder)
-            printed = run_sh(block.code, folder, **environment) if printed is None else printed
-        else:
-            with contextlib.chdir(folder):
-                printed = run_python(block.code, names)
+        with hidden(OPTIONAL - block.installed):
+            if block.language == "sh":
+                printed = None if environment else run_commands(block.code, folder)
+                printed = run_sh(block.code, folder, **environment) if printed is None else printed
+            else:
+                with contextlib.chdir(folder):
+                    printed = run_python(block.code, names)
         if block.output is not None:
             wrong = compared(block.output, printed)
             assert wrong is None, f"line {block.line}: {wrong}"
@@ -194,29 +294,23 @@ def prepared(tmp_path_factory):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", sorted(PAGES.keys() - OWN_TESTS))
 def test_the_blocks_of_a_page_run(page, prepared, tmp_path):
-    if page == "README.md":  # whose numbers are those of real embeddings
+    environment = {}
+    if any(block.title for block in PAGES[page]):
+        for name in CHECKOUT:
+            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+            copy(ROOT / name, tmp_path / name)
+        shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
+        environment["PYTHONPATH"] = str(tmp_path / "src")
+    elif page == "README.md":  # whose numbers are those of real embeddings
         if not os.environ.get("CLIP_GEOMETRY_DATA"):
             pytest.skip("CLIP_GEOMETRY_DATA is not set")
         shutil.copytree(coco500(), tmp_path, dirs_exist_ok=True)
     elif page != "start.md":  # which makes these files
         shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
-    run_page(PAGES[page], tmp_path)
-
-
-def test_the_measure_of_the_page_works_with_its_registration(tmp_path):
-    """In a process of its own, whose registry has one measure more."""
-    (code,) = (block.code for block in PAGES["howto/add_measure.md"] if block.language == "python")
-    (tmp_path / "offset.py").write_text(code, encoding="utf-8")
-    said = run_sh(
-        "python -m doctest offset.py\n"
-        'python -c "import offset, numpy as np, torch; x = np.ones((3, 2)); '
-        'print(type(offset.offset_share(x)).__name__, type(offset.offset_share(torch.tensor(x))).__name__)"\n'
-        'python -c "import offset, numpy as np, clip_geometry as cg\n'
-        "x = np.random.default_rng(0).normal(size=(200, 8)) + 1\n"
-        "print(round(cg.measure(x, measures=['offset_share'], pipeline=None)['offset_share'].value, 2))\"",
-        tmp_path,
-    )
-    assert compared("float Tensor\n0.50", said) is None
+    each = PAGES[page]
+    if page == "README.md":  # which installs at its end
+        each = [replace(block, installed=frozenset(OPTIONAL)) for block in each]
+    run_page(each, tmp_path, **environment)
 
 
 @pytest.mark.slow
@@ -238,10 +332,74 @@ def test_the_start_page_runs_with_the_wheel(tmp_path):
     run_page(each, tmp_path / "empty", PYTHONPATH=f"{tmp_path}/installed")
 
 
+TEXTS = [
+    *(path for folder in ("docs", "src", "scripts", "configs", "benchmarks") for path in (ROOT / folder).rglob("*")),
+    ROOT / "README.md",
+]
+
+
+def test_nothing_is_installed_in_a_way_that_cannot_work():
+    """The package is on no index: a page or a message installs it from a checkout, with extras that there are."""
+    found = 0
+    for path in TEXTS:
+        if path.suffix not in (".md", ".py", ".j2", ".json", ".yaml", ".txt", ".ipynb") or not path.is_file():
+            continue
+        text = path.read_text(encoding="utf-8").replace('\\"', '"')
+        assert not re.search(r"clip[-_]geometry\[[a-z]", text), f"{path}: no index has clip-geometry"
+        for command in installs(text):
+            found += 1
+            assert not any(re.match("clip[-_]geometry", each) for each in command), (path, command)
+            for each in command:
+                assert not each.startswith(".[") or packages(f"pip install '{each}'"), (path, command)
+                assert each != "." or "-e" in command, (path, command)
+    assert found > 20
+
+
+NEEDS = {  # what a command line shows that it needs, and the module
+    r"--to faiss|\.faiss\b": "faiss",
+    r"--to onnx": "onnx",
+    r"--to lancedb|\.lance\b": "lancedb",
+    r"--to (?:datasets|sentence-transformers)": "sentence_transformers",
+    r"--engine ray|^ray ": "ray",
+    r"clip-geometry explore": "plotly",
+    r"\.h5\b": "h5py",
+    r"\.zarr\b": "zarr",
+}
+LOCAL = {"clip_geometry", "search", "shipped"}  # modules that are there, or that commands of the pages write
+IMPORTED = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml", "open_clip": "open-clip-torch"}
+
+
+@pytest.mark.parametrize("page", sorted(PAGES.keys() - {"README.md"}))
+def test_a_page_installs_what_its_blocks_need(page):
+    """Those that are not run here, too: by what commands name, and by what Python imports."""
+    for block in PAGES[page]:
+        if block.title:
+            continue
+        needed = {name for pattern, name in NEEDS.items() if re.search(pattern, block.code, re.M)}
+        if block.language == "python":
+            code = re.sub(r"^(?:>>>|\.\.\.) ?", "", block.code, flags=re.M) if ">>>" in block.code else block.code
+            names = re.findall(r"^\s*(?:from|import) ([\w., ]+?)(?: import| as|$)", code, re.M)
+            names = {each.strip().partition(".")[0] for line in names for each in line.split(",")}
+            needed = {name for name in names if IMPORTED.get(name, name).lower().replace("_", "-") not in BASE}
+            needed -= {*sys.stdlib_module_names, *LOCAL}
+        assert needed <= block.installed, f"line {block.line}: no pip install above of {needed - block.installed}"
+
+
+def test_a_package_that_a_page_does_not_install_is_hidden(tmp_path):
+    page = '```sh\npip install -e ".[live]"\npython -c "import {name}"\n```\n'
+    run_page(blocks(page.format(name="torchmetrics")), tmp_path)
+    with pytest.raises(AssertionError, match="import of plotly halted"):
+        run_page(blocks(page.format(name="plotly")), tmp_path)
+
+
 def test_few_blocks_are_not_run_and_each_says_why():
     left = [(page, block.line, block.comment) for page, each in PAGES.items() for block in each if block.not_run]
     assert len(left) <= NOT_RUN, left
     assert all(len(reason.removeprefix("not run:").strip()) > 10 for _, _, reason in left), left
+    others = [
+        block.comment.split()[2] for each in PAGES.values() for block in each if block.comment.startswith("run by")
+    ]
+    assert others and all((ROOT / path).is_file() for path in others)
 
 
 @pytest.mark.parametrize(

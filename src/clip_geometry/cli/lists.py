@@ -76,14 +76,14 @@ def index_of(what: str) -> list[Line]:
 
         titles = {name: f"{paper.title} ({name})" for name, paper in papers().items()}
         lines = []
-        for name, head, values in _configs():
+        for name, head, title, values in _configs():
             # how long it takes, and what else has to be known before: a download, the data folder
-            time = next(each for each in head if each.startswith("Time: ")).removeprefix("Time: ")
+            time = next((each.removeprefix("Time: ") for each in head if each.startswith("Time: ")), "")
             first = re.match(r"(\([^)]*\)|[^.,;:(]|[.,](?! |$))*", time)
-            about = [first[0] if first else "", *(["no download"] if "no download" in time else [])]
+            about = [*([first[0]] if first and time else []), *(["no download"] if "no download" in time else [])]
             if "$CLIP_GEOMETRY_DATA" in json.dumps(values):
                 about.append("needs $CLIP_GEOMETRY_DATA")
-            lines.append((titles.get(name.partition("/")[0], ""), name, values["title"], "; ".join(about)))
+            lines.append((titles.get(name.partition("/")[0], ""), name, title, "; ".join(about)))
         return lines
     if what not in ("measures", "evaluators"):
         return [("", name, says, "") for name, _, says in (head.partition(": ") for head, *_ in blocks_of(what))]
@@ -97,15 +97,17 @@ def index_of(what: str) -> list[Line]:
     return lines
 
 
-def _configs() -> Iterator[tuple[str, list[str], dict[str, Any]]]:
-    """Name, paragraphs of the comment at its head, and values of each config; those of no paper first."""
+def _configs() -> Iterator[tuple[str, list[str], str, dict[str, Any]]]:
+    """Name, paragraphs of the comment at its head, title and values of each config; those of no paper first."""
     from clip_geometry.config import read_yaml, shipped_configs
 
     for name, path in sorted(shipped_configs().items(), key=lambda each: ("/" in each[0], each[0])):
         comment = re.match(r"(#.*\n)*", path.read_text(encoding="utf-8"))
         assert comment is not None
         paragraphs = re.split(r"\n# (?=\S)", comment[0].removeprefix("# "))
-        yield name, [re.sub(r"\s*\n#\s*", " ", each).strip() for each in paragraphs], read_yaml(path)
+        values = read_yaml(path)
+        head = [re.sub(r"\s*\n#\s*", " ", each).strip() for each in paragraphs]
+        yield name, list(filter(None, head)), values.get("title", name), values
 
 
 def _members(what: str) -> "list[Measure]":
@@ -185,8 +187,8 @@ def blocks_of(what: str) -> Iterator[Block]:
             for name, check in checks.items():
                 yield f"{name}: {check.title}", f"reports: {check.threshold}"
         case "configs":
-            for name, head, values in _configs():
-                yield f"{name}: {values['title']}", *head
+            for name, head, title, _ in _configs():
+                yield f"{name}: {title}", *head
         case "experiments":
             from clip_geometry.experiments.kit.base import experiments
 

@@ -1,5 +1,6 @@
 """Transforms of embeddings, and pipelines of them."""
 
+from clip_geometry.registry import import_all
 from clip_geometry.transforms.aniso_align import AnisoAlign
 from clip_geometry.transforms.base import RankWarning, Transform, register, transforms
 from clip_geometry.transforms.chain import Affine, Compose
@@ -21,6 +22,8 @@ from clip_geometry.transforms.ridge import Ridge
 from clip_geometry.transforms.sets import JointTransform, OntoTransform, PairedTransform
 from clip_geometry.transforms.sinkhorn import Sinkhorn
 from clip_geometry.transforms.step import Step, parse_pipeline
+
+import_all(__name__)  # a new file registers its transforms by being there
 
 __all__ = [
     "ANY",

@@ -50,13 +50,18 @@ class Writer:
         """Write into the folder `place`, or the file, and return file → what it is. `out` is what it is called then."""
 
 
+NAMES = (
+    "clip-retrieval",
+    "parquet",
+    "embedding-atlas",
+    "datasets",
+    "faiss",
+    "lancedb",
+)
 writers: Registry[Writer] = Registry(
     "format",
     "clip-geometry export --help",
-    {
-        name: f"clip_geometry.formats.writers.{name.replace('-', '_')}"
-        for name in ("clip-retrieval", "parquet", "embedding-atlas", "datasets", "faiss", "lancedb")
-    },
+    {name: f"clip_geometry.formats.writers.{name.replace('-', '_')}" for name in NAMES},
 )
 
 
