@@ -37,6 +37,7 @@ def test_there_are_benchmarks():
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.parametrize("path", BENCHMARKS, ids=lambda path: path.stem)
 def test_benchmark_runs_and_both_sides_agree(path, tmp_path):
     ran = run(path, "--quick", "--json", tmp_path / "rows.json")

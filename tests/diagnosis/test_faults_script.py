@@ -35,6 +35,7 @@ def sources(faults):
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 def test_two_dozen_folders(faults, sources):
     """All that is planted is named and no clean folder is accused; the shares of a thousand folders are in docs/."""
     records = [faults.trial(sources, 5, number) for number in range(24)]

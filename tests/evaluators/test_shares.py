@@ -102,7 +102,7 @@ def test_effects_are_those_of_leaving_the_item_out(index, captions):
     [
         *(("clusters", 1.0, 100), ("cone", 1.0, 100), ("hubs", 1.0, 100), ("hubs", 0.5, 100), ("hubs", 6.0, 100)),
         *(
-            pytest.param(kind, noise, n, marks=pytest.mark.slow)
+            pytest.param(kind, noise, n, marks=[pytest.mark.slow, pytest.mark.weekly])
             for kind in KINDS
             for noise in (0.5, 2.0, 8.0)
             for n in (300, 1000)

@@ -136,7 +136,7 @@ def tiny(folder, seed, harm=lambda trainer: None):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.weekly) for seed in range(2, 10))])
 def test_a_healthy_training_raises_no_alarm(tmp_path, seed):
     pytest.importorskip("torchmetrics", reason="torchmetrics is not installed")
     _, monitor = tiny(tmp_path, seed)  # a CollapseWarning would be an error

@@ -86,6 +86,7 @@ def hits(name, mean, n):
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.timeout(1200)  # three minutes of one core, of which parallel workers have a part
 @pytest.mark.parametrize(("kind", "n"), [*((kind, 100) for kind in KINDS), ("cone", 300)])
 def test_every_error_covers_the_expected_value(kind, n):

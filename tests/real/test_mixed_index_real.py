@@ -134,11 +134,13 @@ def no_worse_than_baselines(compared):
     return all(numbers[compared.recommended].value >= numbers[k].value - numbers[k].error for k in (*BASELINES, "none"))
 
 
+@pytest.mark.weekly
 def test_no_baseline_is_better_than_the_advice_for_both(coco, scenes, cifar):
     for compared in (coco.comparison, scenes[1], cifar[1]):
         assert compared.want == "both" and no_worse_than_baselines(compared)
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("which", ["coco", "scenes", "cifar"])
 def test_no_baseline_is_better_than_the_advice_for_pairs(request, which):
     found = request.getfixturevalue(which)
@@ -148,6 +150,7 @@ def test_no_baseline_is_better_than_the_advice_for_pairs(request, which):
     assert compared.recommended == {"coco": "other", "scenes": "other", "cifar": "other[centered]"}[which]
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("want", ["both", "pairs"])
 @pytest.mark.parametrize("noise", [0.5, 1.5])
 def test_no_baseline_is_better_for_weaker_models(scenes, noise, want):

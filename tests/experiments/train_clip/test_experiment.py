@@ -192,6 +192,7 @@ def test_a_measure_that_is_not_defined_is_nan(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.parametrize("arm", ["siglip", "fixed_temperature", "istar", "cosreg", "sigreg", "classes"])
 def test_all_arms_run(tmp_path, arm):
     measured = {"name": "scenes", "split": "test", "size": 12}
