@@ -11,7 +11,7 @@ import numpy as np
 
 from clip_geometry.memory import memory
 from clip_geometry.modalities import modality_name
-from clip_geometry.registry import InputError, shown
+from clip_geometry.registry import InputError, printable, shown
 
 # bytes of float64 rows above which they are streamed: at its peak, measuring in memory takes 6 times that with one
 # caption per image and 8.4 times with five (36,000 × 256); and never above 1 GB, since other costs grow with n²
@@ -276,7 +276,7 @@ class Embeddings:
         origin = [str(self.provenance[key]) for key in ("model", "dataset") if self.provenance.get(key)]
         columns = [name for name in ("item_id", "labels") if getattr(self, name) is not None]
         facts = [f"{n} × {d} {dtype}", self.modality, *origin, f"with {', '.join(columns)}" if columns else ""]
-        return f"<Embeddings: {', '.join(filter(None, facts))}>"
+        return printable(f"<Embeddings: {', '.join(filter(None, facts))}>")
 
     @property
     def dim(self) -> int:

@@ -281,6 +281,14 @@ def read_yaml(path: str | Path, what: str) -> Any:
 
 # -- numbers
 
+
+def parsed_number(value: Any) -> float:
+    """The number in a cell of a file. Raises ValueError for 1_0 and the like, which float() would take for 10."""
+    if isinstance(value, str | bytes) and ("_" if isinstance(value, str) else b"_") in value:
+        raise ValueError(f"{value!r} is no number")
+    return float(value)
+
+
 _MAGIC = b"\x93NUMPY"
 _ZIP_ERRORS = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError)
 _ZIP_ERRORS += (RuntimeError, OverflowError, MemoryError)  # RuntimeError: a password is required
