@@ -365,7 +365,7 @@ def naming_files(sets: Mapping[str, Embeddings]) -> Iterator[None]:
             name = each.modality if source is None else shown(Path(source)) + ("" if alone else f" ({each.modality})")
             for start in range(0, len(each), 4096):
                 block = np.asarray(each.vectors[start : start + 4096])
-                finite = np.isfinite(block).all(1)
+                finite: Any = np.isfinite(block).all(1)
                 for row in np.flatnonzero(~finite | ~block.any(1))[:1]:
                     if finite[row]:
                         what = f"a zero row (row {start + row}), which has no direction; remove such rows first"

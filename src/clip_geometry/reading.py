@@ -284,9 +284,10 @@ def read_yaml(path: str | Path, what: str) -> Any:
 
 def parsed_number(value: Any) -> float:
     """The number in a cell of a file. Raises ValueError for 1_0 and the like, which float() would take for 10."""
-    if isinstance(value, str | bytes) and ("_" if isinstance(value, str) else b"_") in value:
-        raise ValueError(f"{value!r} is no number")
-    return float(value)
+    text = value.decode(errors="replace") if isinstance(value, bytes) else value
+    if isinstance(text, str) and "_" in text:
+        raise ValueError(f"{text!r} is no number")
+    return float(text)
 
 
 _MAGIC = b"\x93NUMPY"
