@@ -178,4 +178,7 @@ def test_a_repr_says_what_it_is():
     assert repr(named) == "<Embeddings: 4 × 3 float32, image, scenes-clip/fresh, scenes>"
     streamed = Embeddings(StreamedRows.of(np.zeros((5, 2))), "image")
     assert repr(streamed) == "<Embeddings: 5 × 2 float64, image>"
+    origin = {"model": "\x1b[31mred", "dataset": "\u202ewen"}  # of a file: nothing that a terminal would interpret
+    foreign = Embeddings(np.eye(2), "image", provenance=origin)
+    assert repr(foreign) == r"<Embeddings: 2 × 2 float64, image, \x1b[31mred, \u202ewen>"
     assert repr(ShardedRows([np.zeros((2, 3)), np.ones((4, 3))])) == "<ShardedRows: 6 × 3 float64 in 2 parts>"

@@ -11,7 +11,7 @@ import numpy as np
 
 from clip_geometry.memory import memory
 from clip_geometry.modalities import modality_name
-from clip_geometry.registry import InputError, shown
+from clip_geometry.registry import InputError, printable, shown
 
 # bytes of float64 rows above which they are streamed: docs/memory.md
 LARGE = min(memory() // 12, 2 * 10**8)
@@ -282,7 +282,7 @@ class Embeddings:
         origin = [str(self.provenance[key]) for key in ("model", "dataset") if self.provenance.get(key)]
         columns = [name for name in ("item_id", "labels") if getattr(self, name) is not None]
         facts = [f"{n} × {d} {dtype}", self.modality, *origin, f"with {', '.join(columns)}" if columns else ""]
-        return f"<Embeddings: {', '.join(filter(None, facts))}>"
+        return printable(f"<Embeddings: {', '.join(filter(None, facts))}>")
 
     @property
     def dim(self) -> int:
@@ -371,7 +371,7 @@ def naming_files(sets: Mapping[str, Embeddings]) -> Iterator[None]:
             name = each.modality if source is None else shown(Path(source)) + ("" if alone else f" ({each.modality})")
             for start in range(0, len(each), 4096):
                 block = np.asarray(each.vectors[start : start + 4096])
-                finite = np.isfinite(block).all(1)
+                finite: Any = np.isfinite(block).all(1)
                 for row in np.flatnonzero(~finite | ~block.any(1))[:1]:
                     if finite[row]:
                         what = f"a zero row (row {start + row}), which has no direction; remove such rows first"

@@ -281,6 +281,15 @@ def read_yaml(path: str | Path, what: str) -> Any:
 
 # -- numbers
 
+
+def parsed_number(value: Any) -> float:
+    """The number in a cell of a file. Raises ValueError for 1_0 and the like, which float() would take for 10."""
+    text = value.decode(errors="replace") if isinstance(value, bytes) else value
+    if isinstance(text, str) and "_" in text:
+        raise ValueError(f"{text!r} is no number")
+    return float(text)
+
+
 _MAGIC = b"\x93NUMPY"
 _ZIP_ERRORS = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError)
 _ZIP_ERRORS += (RuntimeError, OverflowError, MemoryError)  # RuntimeError: a password is required

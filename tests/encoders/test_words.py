@@ -200,6 +200,8 @@ def test_texts_that_are_damaged(tmp_path):
     expect(path, "announces 3 words and holds 2")
     path.write_bytes(b"cat 1 2 three\n")
     expect(path, "1 2 three … are no 3 numbers")
+    path.write_bytes(b"cat 1 2 3_0\n")
+    expect(path, "1 2 3_0 … are no 3 numbers")
     path.write_bytes(b"cat 1 2 3\nbus 1  2\n")
     assert rows_of(path, ["cat"]).shape == (1, 3)
     expect(path, "1 2 … are no 3 numbers", ["bus"])

@@ -265,6 +265,7 @@ def test_tars_of_what_is_no_set_of_vectors(tmp_path, monkeypatch, members, messa
         ("0.5,abc,1.0\n2.5,def,4.5\n", "has 'abc' in row 0 of column 'f1', where a number was expected"),
         ("0.5,1.5,1.0\n2.5,3.5,4.5\nx,4.5,5.5\n", "has 'x' in row 2 of column 'f0', where a number was expected"),
         ("0.5,1.5,1.0\n2.5,,4.5\n", "has no number in 1 of 2 rows of column 'f1'"),
+        ("v0,v1\n0.5,1.5\n2.5,3_5\n", "has '3_5' in row 1 of column 'v1', where a number was expected"),
         ("v0,v1\n0.5,1.5\n2.5,3-5\n", "has '3-5' in row 1 of column 'v1', where a number was expected"),
         ("a,b\n", "has no rows"),
         ("a,b\nx,y\n", "has no columns of numbers: its columns are a, b"),

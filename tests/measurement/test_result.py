@@ -238,3 +238,14 @@ def test_a_notebook_shows_a_png_of_twice_the_size_that_it_states(two):
     data, shown = two.plot()._repr_png_()
     height, width, _ = imread(BytesIO(data)).shape
     assert (width, height) == pytest.approx((2 * shown["width"], 2 * shown["height"]), abs=2)
+
+
+def test_what_a_file_says_reaches_no_terminal_as_a_command():
+    code, x = "\x1b[31mred\u202e", np.random.default_rng(0).normal(size=(60, 8))
+    labels = np.array([f"{code}{k % 2}" for k in range(60)], dtype=object)
+    origin = {"model": code, "dataset": code, "split": code}
+    sets = cg.Embeddings(x, "image", labels=labels, metadata={code: labels}, provenance=origin)
+    for by in ("label", code):
+        shown = repr(cg.measure(sets, by=by, measures="isoscore"))
+        assert r"\x1b[31mred\u202e1" in shown and all(line.isprintable() for line in shown.splitlines())
+    assert all(line.isprintable() for line in repr(cg.compare(sets, sets, names=[code, "b"])).splitlines())

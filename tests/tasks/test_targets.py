@@ -41,6 +41,7 @@ def test_scores_come_from_the_hub_where_no_file_is_at_hand(shared, monkeypatch):
     [
         ({"label": [1.0, 2.0, 6.0, 1.0]}, "row 3 of .* has the score 6.0; expected a number from 0 to 5"),
         ({"label": ["1", "x", "2", "3"]}, "row 2 of .* has the score 'x'"),
+        ({"label": ["1", "0_3", "2", "3"]}, "row 2 of .* has the score '0_3'"),
         ({"label": [2.0, 2.0, 2.0, -1.0]}, "has 3 pairs with a score, all of them equal"),
         ({"sentence2": [1, 2, 3, 4]}, "row 1 of column 'sentence2' in .* holds int; text was expected"),
     ],

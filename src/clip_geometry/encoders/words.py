@@ -20,7 +20,7 @@ from clip_geometry.encoders.base import Encoder, EncoderConfig, EncoderEntry, To
 from clip_geometry.encoders.runtime import DTYPES
 from clip_geometry.files import sha256_of
 from clip_geometry.paths import existing_file
-from clip_geometry.reading import read_json, read_npy, read_text
+from clip_geometry.reading import parsed_number, read_json, read_npy, read_text
 from clip_geometry.registry import InputError, shown
 
 VECTORS = "a file of word vectors"
@@ -158,7 +158,7 @@ def _read_text(path: Path) -> WordVectors:
         data.seek(starts[place])
         fields = data.readline().split()
         try:
-            numbers = [float(field) for field in fields]
+            numbers = [parsed_number(field) for field in fields]
         except ValueError:
             numbers = []
         if len(numbers) != dim:

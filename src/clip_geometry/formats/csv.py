@@ -11,7 +11,7 @@ from clip_geometry.formats.tables import Facts, columns_of, sides_of_columns, ta
 from clip_geometry.formats.vectors import LABEL_NAMES, UNNAMED, sides_by_name
 from clip_geometry.paths import existing_file
 from clip_geometry.progress import note
-from clip_geometry.reading import damaged, require_memory
+from clip_geometry.reading import damaged, parsed_number, require_memory
 from clip_geometry.registry import InputError, listed, shown
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _form(path: Path) -> tuple[str, bool]:
 
 def _is_number(field: str) -> bool:
     try:
-        float(field)
+        parsed_number(field)
     except ValueError:
         return False
     return True

@@ -25,13 +25,15 @@ def as_text(records: Sequence[Record]) -> str:
     rows = [head, *(line for block in blocks for line in block)]
     lines = justified(rows, [name in (*SIZE_FIELDS, "value", "null") for name in head])
     said = textwrap.wrap(verdict(records), WIDTH)
-    parts = (said, heading(records), lines if blocks else ["no numbers"], footnotes(records))
+    head_lines, notes = ([printable(line) for line in part] for part in (heading(records), footnotes(records)))
+    parts = (said, head_lines, lines if blocks else ["no numbers"], notes)
     text = "\n\n".join("\n".join(part) for part in parts if part)
     return text.replace("−", "-").rstrip()
 
 
 def justified(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
-    """Lines of cells in columns. right: whether a column is flush right."""
+    """Printable lines of cells in columns. right: whether a column is flush right."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from clip_geometry.config import digest
 from clip_geometry.data.tables import Table, read_table
-from clip_geometry.reading import read_json
+from clip_geometry.reading import parsed_number, read_json
 from clip_geometry.registry import InputError, Registry
 from clip_geometry.tasks.base import (
     FileTaskConfig,
@@ -111,7 +111,7 @@ def load_stsb(config: StsbConfig) -> ScoredPairs:
             labels.append(None)  # not scored
             continue
         try:
-            labels.append(value := float(cell))
+            labels.append(value := parsed_number(cell))
         except (TypeError, ValueError):
             value = float("nan")
         if not 0 <= value <= 5:
