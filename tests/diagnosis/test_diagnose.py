@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import clip_geometry as cg
-from clip_geometry.diagnosis.table import HEADINGS, SHOWN, by_aim, narrow
+from clip_geometry.diagnosis.table import HEADINGS, SHOWN, by_aim, conditions, narrow
 from clip_geometry.registry import InputError
 from support.clip_like import clip_like
 
@@ -63,6 +63,7 @@ def test_the_table_begins_with_the_repair_that_finds_most(found):
 def test_each_cell_of_the_narrow_table_is_the_number_of_its_column(found):
     columns, rows, means = narrow(found.comparison)
     names = {HEADINGS.get(name, name): name for name in SHOWN}
+    assert "not split" not in conditions(found.comparison)
     assert {name for name in columns if name.startswith(">")} == {f">{name}" for name in means}
     for row in rows:
         cells = dict(zip(columns, row, strict=True))

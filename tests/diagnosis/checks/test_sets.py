@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import clip_geometry as cg
+from clip_geometry.diagnosis.checks import Context, checks
+from clip_geometry.diagnosis.checks.misplaced_rows import LEAST
 from support.clip_like import clip_like, unit
 
 
@@ -110,6 +112,18 @@ def test_rows_of_the_other_modality_are_found(run, clean, count):
     assert (found.severity, found.modalities) == ("error", ("image", "text"))
     assert found.values["rows"] == list(range(5, 5 + count))
     assert found.values["away"] > 6 > found.values["usual"] and found.values["among"] < 4
+
+
+def test_a_check_of_misplaced_rows_that_cannot_run_says_why(clean):
+    def reasons(**sets):
+        context = Context({name: cg.Embeddings(x, name) for name, x in sets.items()}, other=None, seed=3)
+        assert list(checks["misplaced_rows"].function(context)) == []
+        return [(each.check, each.reason, each.modalities) for each in context.not_run]
+
+    both, image, text = ("image", "text"), clean["image"], clean["text"]
+    assert reasons(image=image) == [("misplaced_rows", "one modality only", ())]
+    assert reasons(image=image, text=text[:, :9]) == [("misplaced_rows", "of different dimensions", both)]
+    assert reasons(image=image, text=text[:5]) == [("misplaced_rows", f"fewer than {LEAST} rows of both", both)]
 
 
 def test_modalities_without_a_gap_have_no_misplaced_rows(run, clean):
