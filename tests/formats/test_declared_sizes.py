@@ -113,7 +113,10 @@ def test_vectors_of_a_table_of_lance(tmp_path, memory):
 
 def test_a_member_of_a_shard(tmp_path, memory):
     with tarfile.open(tmp_path / "x.tar", "w") as shard:
-        for name, content in {"0.npy": npy_bytes(cloud(1)), "0.json": json.dumps({"note": "x" * 5000}).encode()}.items():
+        for name, content in {
+            "0.npy": npy_bytes(cloud(1)),
+            "0.json": json.dumps({"note": "x" * 5000}).encode(),
+        }.items():
             member = tarfile.TarInfo(name)
             member.size = len(content)
             shard.addfile(member, BytesIO(content))

@@ -225,5 +225,5 @@ def test_a_silhouette_by_language_has_an_error_a_null_value_and_a_permutation_te
 
 def test_a_set_without_values_is_named():
     """A function of the caller's would raise an error of its own for it."""
-    with pytest.raises(InputError, match="set 2 is a torch.sparse_coo tensor"):
+    with pytest.raises(InputError, match=r"set 2 is a torch\.sparse_coo tensor"):
         standard_error(lambda x, y: 0.0, torch.eye(4), torch.eye(4).to_sparse())

@@ -173,6 +173,8 @@ def test_context_and_padding_of_the_manifest(run, clean):
     wrong = stores(clean, "open_clip:ViT-B-32-quickgelu/openai", activation="QuickGELU", context_length=32)
     (found,) = run("wrong_context", wrong)
     assert found.modalities == ("text",) and "read 32 tokens" in found.evidence
+    (alone,) = run("wrong_context", {"image": wrong["image"]})  # a single set may hold texts under that name
+    assert alone.modalities == ("image",)
     (found,) = run("wrong_context", stores(clean, "hf-text:google/siglip-base", padding="longest", context_length=64))
     assert "padded to the longest" in found.evidence
     right = stores(clean, "open_clip:ViT-B-32-quickgelu/openai", activation="QuickGELU", context_length=77)

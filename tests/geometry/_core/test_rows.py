@@ -35,7 +35,9 @@ def test_rows_are_not_copied_or_converted():
     assert tensor[0, 0] == 7
 
 
-@pytest.mark.parametrize(("read", "given"), [(as_rows, np.asarray), (as_matrix, np.asarray), (as_matrix, StreamedRows.of)])
+@pytest.mark.parametrize(
+    ("read", "given"), [(as_rows, np.asarray), (as_matrix, np.asarray), (as_matrix, StreamedRows.of)]
+)
 def test_too_few_rows_or_columns_are_refused(read, given):
     x = given(np.ones((4, 3)))
     assert len(read(x, least=4, least_d=3)) == 4
