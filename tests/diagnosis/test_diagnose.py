@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import clip_geometry as cg
-from clip_geometry.diagnosis.table import by_aim
+from clip_geometry.diagnosis.table import HEADINGS, SHOWN, by_aim, conditions, narrow
 from clip_geometry.registry import InputError
 from support.clip_like import clip_like
 
@@ -58,6 +58,20 @@ def test_the_figure_has_a_point_for_every_repair(found):
 def test_the_table_begins_with_the_repair_that_finds_most(found):
     values = [each.numbers[found.comparison.aim].value for each in by_aim(found.comparison)]
     assert len(set(values)) > 1 and values == sorted(values, reverse=True)
+
+
+def test_each_cell_of_the_narrow_table_is_the_number_of_its_column(found):
+    columns, rows, means = narrow(found.comparison)
+    names = {HEADINGS.get(name, name): name for name in SHOWN}
+    assert "not split" not in conditions(found.comparison)
+    assert {name for name in columns if name.startswith(">")} == {f">{name}" for name in means}
+    for row in rows:
+        cells = dict(zip(columns, row, strict=True))
+        each = found.comparison.candidates[cells["repair"]]
+        assert cells[">columns"].startswith(f"{each.serving.columns:,}") or each.serving.indexes > 1
+        for head, cell in cells.items():
+            if head.startswith(">") and head != ">columns":
+                assert cell.startswith(f"{each.numbers[names[head[1:]]].value:.3f}")
 
 
 def test_faults_come_before_repairs():

@@ -109,3 +109,11 @@ def test_ties_count_against_the_query():
     x = np.random.default_rng(0).normal(size=(12, 5))
     index = cg.MixedIndex.of({"image": cg.Embeddings(x, "image"), "text": cg.Embeddings(np.ones((12, 5)), "text")})
     assert search_index(index)["cross_r_at_1.image"].value == 0
+
+
+def test_a_rate_of_hits_alone_has_the_error_of_two_hits_and_two_misses_more():
+    """Agresti and Coull's variance with n + 4 queries, of which two miss: no miss was seen, but some could be."""
+    x = unit(np.random.default_rng(0).normal(size=(40, 16)))
+    index = cg.MixedIndex.of({name: cg.Embeddings(x, name, item_id=range(40)) for name in ("image", "text")})
+    found = search_index(index)["cross_r_at_1"]
+    assert found.value == 1 and found.error == pytest.approx(np.sqrt(2) / 44, rel=1e-9)

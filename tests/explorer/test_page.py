@@ -273,6 +273,14 @@ def test_a_label_ends_no_script():
     assert "<" not in found["meta"]
 
 
+def test_points_without_a_label_are_no_class():
+    x = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
+    labels = ["a", "b", "", "", ""] * 6
+    sets = {name: cg.Embeddings(x + k, name, labels=labels) for k, name in enumerate(("image", "text"))}
+    meta = json.loads(Scripts(cg.explore(sets, repairs=[], umap=False).to_html()).found["meta"])
+    assert meta["colors"]["label"] == {"names": ["a", "b"], "shown": [0, 1], "sizes": [12, 12]}
+
+
 def test_plotly_is_needed(monkeypatch):
     monkeypatch.setattr("clip_geometry.explorer.page.find_spec", lambda name: None)
     with pytest.raises(cg.InputError, match="pip install plotly"):

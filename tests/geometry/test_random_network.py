@@ -170,6 +170,7 @@ def test_tanh_of_small_rows_is_the_identity(K):
             lambda: theory.linear(torch.eye(2, dtype=torch.float64), fan_in=3, weight=-1.0),
             "weight = -1.0; expected a mean square",
         ),
+        (lambda: theory.relu(torch.eye(2, dtype=torch.float64).to_sparse()), "the kernel is a torch.sparse_coo tensor"),
         (lambda: theory.layer_norm(torch.zeros(2, 2, dtype=torch.float64)), "no variance over its coordinates"),
         (lambda: theory.kernel_average_cosine(torch.eye(1, dtype=torch.float64)), "of one row; .* at least 2"),
         (lambda: theory.kernel_average_cosine(torch.diag(torch.tensor([1.0, 0]).double())), "a row is zero"),

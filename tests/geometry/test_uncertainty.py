@@ -221,3 +221,9 @@ def test_a_silhouette_by_language_has_an_error_a_null_value_and_a_permutation_te
     assert standard_error(measure, x, languages) == standard_error("silhouette", x, languages)
     assert null_value(measure, 60, 4) == null_value("silhouette", 60, 4)
     assert permutation_test(measure, x, languages, draws=19) == permutation_test("silhouette", x, languages, draws=19)
+
+
+def test_a_set_without_values_is_named():
+    """A function of the caller's would raise an error of its own for it."""
+    with pytest.raises(InputError, match=r"set 2 is a torch\.sparse_coo tensor"):
+        standard_error(lambda x, y: 0.0, torch.eye(4), torch.eye(4).to_sparse())

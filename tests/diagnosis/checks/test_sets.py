@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import clip_geometry as cg
+from clip_geometry.diagnosis.checks import Context, checks
+from clip_geometry.diagnosis.checks.misplaced_rows import LEAST
 from support.clip_like import clip_like, unit
 
 
@@ -112,6 +114,18 @@ def test_rows_of_the_other_modality_are_found(run, clean, count):
     assert found.values["away"] > 6 > found.values["usual"] and found.values["among"] < 4
 
 
+def test_a_check_of_misplaced_rows_that_cannot_run_says_why(clean):
+    def reasons(**sets):
+        context = Context({name: cg.Embeddings(x, name) for name, x in sets.items()}, other=None, seed=3)
+        assert list(checks["misplaced_rows"].function(context)) == []
+        return [(each.check, each.reason, each.modalities) for each in context.not_run]
+
+    both, image, text = ("image", "text"), clean["image"], clean["text"]
+    assert reasons(image=image) == [("misplaced_rows", "one modality only", ())]
+    assert reasons(image=image, text=text[:, :9]) == [("misplaced_rows", "of different dimensions", both)]
+    assert reasons(image=image, text=text[:5]) == [("misplaced_rows", f"fewer than {LEAST} rows of both", both)]
+
+
 def test_modalities_without_a_gap_have_no_misplaced_rows(run, clean):
     clean["text"] = unit(clean["image"] + 0.05 * np.random.default_rng(0).normal(size=(400, 64)))
     clean["image"][5] = clean["text"][50]
@@ -159,6 +173,8 @@ def test_context_and_padding_of_the_manifest(run, clean):
     wrong = stores(clean, "open_clip:ViT-B-32-quickgelu/openai", activation="QuickGELU", context_length=32)
     (found,) = run("wrong_context", wrong)
     assert found.modalities == ("text",) and "read 32 tokens" in found.evidence
+    (alone,) = run("wrong_context", {"image": wrong["image"]})  # a single set may hold texts under that name
+    assert alone.modalities == ("image",)
     (found,) = run("wrong_context", stores(clean, "hf-text:google/siglip-base", padding="longest", context_length=64))
     assert "padded to the longest" in found.evidence
     right = stores(clean, "open_clip:ViT-B-32-quickgelu/openai", activation="QuickGELU", context_length=77)

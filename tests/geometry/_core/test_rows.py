@@ -11,6 +11,7 @@ from clip_geometry.geometry._core.rows import (
     as_rows,
     as_two_matrices,
     as_two_sets,
+    as_values,
     blocks,
     mean_row,
     require_spread,
@@ -60,6 +61,13 @@ def test_two_sets_that_do_not_go_together_are_refused(given):
                 read(x, shorter, ("a", "b"))
         else:
             assert len(read(x, shorter)[1]) == 3
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), np.datetime64("NaT")])
+def test_labels_without_a_value_are_refused(missing):
+    assert as_values(["a", 1.5, "b"]) == ["a", 1.5, "b"]
+    with pytest.raises(InputError, match="labels lack a value in row 2"):
+        as_values(["a", 1.5, missing])
 
 
 @pytest.mark.parametrize("rows", [[8500], [3, 8500, 8501], slice(8000, 8600)])

@@ -83,3 +83,11 @@ def test_errors():
         clisi(x, [0, 1] * 49 + [1])
     with pytest.raises(InputError, match="the union of image and text are equal"):
         ilisi(np.ones((60, 3)), np.ones((60, 3)))
+
+
+def test_equal_rows_have_no_neighborhoods():
+    rows = np.tile([0.1, 0.7, 1 / 3], (40, 1))
+    with pytest.raises(InputError, match="all 40 rows of x are equal"):
+        clisi(rows, [0, 1] * 20, k=5)
+    with pytest.raises(InputError, match="all 40 rows of the union of image and text are equal"):
+        ilisi(rows[:20], rows[20:], k=5)
