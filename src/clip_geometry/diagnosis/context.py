@@ -14,6 +14,7 @@ from clip_geometry.embeddings import Embeddings, in_order, pair
 from clip_geometry.geometry._core.neighbors import nearest
 from clip_geometry.geometry._core.streamed import StreamedRows, release
 from clip_geometry.measuring.remarks import first_equal
+from clip_geometry.memory import give_back
 from clip_geometry.registry import InputError
 
 T = TypeVar("T")
@@ -104,6 +105,7 @@ class Context:
     def _once(self, make: Callable[[], T], *key: str) -> T:
         if key not in self._known:
             self._known[key] = make()
+            give_back()
         return self._known[key]
 
     def lengths(self, modality: str) -> np.ndarray:
