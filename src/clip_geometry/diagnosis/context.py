@@ -279,7 +279,10 @@ class Context:
             rows = [chosen(self.unit(name), own) for name, own in zip((one, other), masks, strict=True)]
             near = _nearest_cosines(*rows, queries)
             generator = torch.Generator().manual_seed(self.seed)
-            noise = [self.gaussian(name).draw(int(own.sum()), generator) for name, own in zip((one, other), masks, strict=True)]
+            noise = [
+                self.gaussian(name).draw(int(own.sum()), generator)
+                for name, own in zip((one, other), masks, strict=True)
+            ]
             of_noise = _nearest_cosines(*noise, queries)
             return Partners(float(near.mean()), float(of_noise.mean()), float(of_noise.std()), len(queries))
 

@@ -60,9 +60,7 @@ def best_items(repair: Repair, points: Points, queries: np.ndarray, advance: Adv
     if not isinstance(repair, InnerProduct):
         raise InputError(f"{repair.name} is no inner product and no curve of the cosine, so its lists are not computed")
     found = {}
-    items = {
-        name: torch.from_numpy(in_blocks(partial(repair.item_rows, name), x)) for name, x in points.rows.items()
-    }
+    items = {name: torch.from_numpy(in_blocks(partial(repair.item_rows, name), x)) for name, x in points.rows.items()}
     squares = {name: torch.cat([block.square().sum(1) for block in blocks(x)]) for name, x in items.items()}
     longest = torch.stack([each.max() for each in squares.values()]).max()
     lift = {name: (longest - each).clamp(min=0).sqrt()[:, None] for name, each in squares.items()}

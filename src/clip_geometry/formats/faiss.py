@@ -64,7 +64,9 @@ def _rows(path: Path) -> tuple[Any, np.ndarray | None]:
     if ids is not None:
         order = np.argsort(ids, kind="stable")
         ids, places = ids[order], places[order]
-    elif own is not None and not np.array_equal(own[places], np.arange(len(own))):  # ids that IVF does not assign itself
+    elif own is not None and not np.array_equal(
+        own[places], np.arange(len(own))
+    ):  # ids that IVF does not assign itself
         ids = own[places]
     if not np.array_equal(places, np.arange(len(places))):
         rows = ShardedRows([ChosenRows(rows, places)]) if isinstance(rows, ShardedRows) else rows[places]

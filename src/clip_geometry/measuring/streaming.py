@@ -46,4 +46,3 @@ def gaussian(rows: StreamedRows, seed: int, *, any_scale: bool) -> GaussianRows:
 
     squares = rows.aggregate(float, accumulate, operator.add, BLOCK)
     return GaussianRows(rows.shape, seed, math.sqrt(squares / (rows.shape[0] * rows.shape[1])))
-
