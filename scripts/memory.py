@@ -47,12 +47,8 @@ def write_rows(folder: Path, n: int, d: int, dtype: str) -> None:
 def run(command: list[str], folder: Path) -> dict:
     """The peak in MB and the seconds of one command; its standard output goes to a file."""
     with (folder / f"{command[0]}.txt").open("w") as out:
-        process = subprocess.Popen(
-            [sys.executable, "-c", "from clip_geometry.cli import main; main()", *command],
-            cwd=folder,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-        )
+        main = [sys.executable, "-c", "from clip_geometry.cli import main; main()"]
+        process = subprocess.Popen([*main, *command], cwd=folder, stdout=out, stderr=subprocess.STDOUT)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:

@@ -322,5 +322,5 @@ def test_texts_that_an_arrow_file_holds_once_are_counted_where_they_are_used(tmp
         writer.write_table(pa.table({"a": texts}))
     assert reading.decoded_size(reading.read_arrow_table(tmp_path / "x")) > 3_000_000
     monkeypatch.setattr(reading.memory, "memory", lambda: 500_000)
-    with pytest.raises(InputError, match="x, decoded, takes 0.003 GB"):
+    with pytest.raises(InputError, match=r"x, decoded, takes 0\.003 GB"):
         reading.read_arrow_table(tmp_path / "x")

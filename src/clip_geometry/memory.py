@@ -56,7 +56,6 @@ def out_of_memory(error: Exception) -> str:
     asked = re.search(r"(?:allocate|of size) (\d[\d.]* [KMGT]?i?B|\d+ bytes|\d+)", str(error))
     return (
         f"memory ran out{f', {asked[1]} more were asked for' if asked else ''}: this process may take "
-        f"{memory() / 1e9:.3g} GB, into which the libraries and up to 9 times the rows in float64, 8 bytes a number, "
-        "have to fit; give fewer rows, or a .npy file or a store, which are read in blocks if large, name fewer "
-        "--measures, or make batches smaller"
+        f"{memory() / 1e9:.3g} GB; give fewer rows, or a .npy file or a store, which are read in blocks if large, name "
+        "fewer --measures, or make batches smaller"
     )

@@ -10,7 +10,7 @@ import torch
 
 from clip_geometry.geometry import Moments
 from clip_geometry.geometry._core.neighbors import nearest
-from clip_geometry.geometry._core.rows import blocks, unit_rows
+from clip_geometry.geometry._core.rows import BLOCK, blocks, unit_rows
 from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.registry import InputError
 
@@ -79,10 +79,12 @@ def umap_plane(
     points[chosen] = _fitted(rows[chosen], seed, None if start is None else start[chosen])
     if len(others := np.setdiff1d(np.arange(len(rows)), chosen)):
         sample = unit_rows(torch.from_numpy(rows[chosen]))
-        distances, near = nearest(unit_rows(torch.from_numpy(rows[others])), PLACED_BY, y=sample)
-        weights = 1 / distances.square().clamp(min=1e-12)
-        weights /= weights.sum(1, keepdim=True)
-        points[others] = np.einsum("nk,nkp->np", weights.numpy(), points[chosen[near.numpy()]])
+        for start in range(0, len(others), BLOCK):
+            part = others[start : start + BLOCK]
+            distances, near = nearest(unit_rows(torch.from_numpy(rows[part])), PLACED_BY, y=sample)
+            weights = 1 / distances.square().clamp(min=1e-12)
+            weights /= weights.sum(1, keepdim=True)
+            points[part] = np.einsum("nk,nkp->np", weights.numpy(), points[chosen[near.numpy()]])
     return points
 
 

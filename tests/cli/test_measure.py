@@ -319,12 +319,12 @@ def test_groups_come_in_the_order_of_their_numbers(cli, sets, tmp_path):
 
 
 def test_large_sets_are_streamed_and_say_so(cli, sets, tmp_path, monkeypatch):
-    names = ("--measures", "isoscore,average_cosine", "--json", tmp_path / "rows.jsonl")
+    names = ("--measures", "isoscore,modality_silhouette[sqeuclidean]", "--json", tmp_path / "rows.jsonl")
     expected = cli("measure", *sets, "--measures", "isoscore,average_cosine").out
     monkeypatch.setattr("clip_geometry.embeddings.LARGE", 0)
     out = cli("measure", *sets, *names).out
-    assert "rows were streamed: in float64 they take more than 1 GB or a twelfth of the memory" in out
-    assert "no ± where one pass over streamed rows cannot tell it: measures of moments have it" in out
+    assert "rows were streamed: in float64 they take more than 200 MB" in out
+    assert "no ± where rows are streamed: measures of moments and sums have it" in out
     assert all(row["streamed"] for row in read_rows(tmp_path / "rows.jsonl"))
     assert expected.split("isoscore")[1].split()[1:5] == out.split("isoscore")[1].split()[1:5]  # image, n, value, ±
 

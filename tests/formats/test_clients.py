@@ -20,7 +20,7 @@ from support.format_clients import ALL, IDS, IMAGE, LABELS, NOTES, TEXT, WHOLE, 
 from support.mixed_index import paired
 
 # contiguous datasets are memory-mapped; CSV and FAISS have to fit into memory
-MAPPED = ("hdf5", "csv", "faiss", "faiss-ivf", "faiss-hnsw", "faiss-ids")
+MAPPED = ("hdf5", "csv", "faiss-ivf")
 
 
 @pytest.fixture(params=["in memory", "streamed"])

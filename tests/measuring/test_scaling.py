@@ -116,13 +116,14 @@ def test_a_size_too_small_for_the_measure_is_absent():
     assert [size["n"] for size in sizes] == [125, 250]
 
 
-def test_streamed_rows_and_a_small_full_size_are_refused():
+def test_rows_that_cannot_be_held_and_a_small_full_size_are_refused(monkeypatch):
     x = pairs(60)[0]
     with pytest.raises(InputError, match="the full size is 60, but 60 items were given; expected more"):
         measured(x, names=["isoscore"], full_size=60)
     sets = cg.MeasuredSets({"image": cg.Embeddings(x, "image")}, ())
     sets.streamed = True
-    with pytest.raises(InputError, match="values by size need all rows in memory"):
+    monkeypatch.setattr("clip_geometry.embeddings.MOST_HELD", 0)
+    with pytest.raises(InputError, match="scaling needs all rows in memory"):
         add_scaling(sets, [])
 
 

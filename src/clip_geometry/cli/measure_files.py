@@ -8,6 +8,7 @@ from rich.console import Console
 
 from clip_geometry.cli.tables import bound, console, number, print_table, say, value_and_error
 from clip_geometry.embedding.engines import open_engine
+from clip_geometry.embeddings import LARGE
 from clip_geometry.files import is_device, write_atomically
 from clip_geometry.formats import read_labels, read_sets, with_labels
 from clip_geometry.measuring.records import ALL, DEFAULT_STEPS, as_lines, names_to_measure, records_by
@@ -190,7 +191,7 @@ def _legend(records: list[Record], by_default: bool) -> Iterator[str]:
         return
     first, maps = records[0], any(record.maps for record in records)
     if first.get("streamed"):
-        engine, large = first.get("engine"), "in float64 they take more than 1 GB or a twelfth of the memory"
+        engine, large = first.get("engine"), f"in float64 they take more than {LARGE / 1e6:.3g} MB"
         yield f"rows were streamed: {large if engine is None else f'engine {engine}'}"
     yield "null: the same on one draw of an isotropic Gaussian of this n and d, through this pipeline"
     if roles := roles_of(records):
@@ -208,8 +209,7 @@ def _legend(records: list[Record], by_default: bool) -> Iterator[str]:
             if not measure.smooth:
                 reason = "no standard error of the measure can be trusted (list measures says why)"
             elif record.get("streamed"):
-                reason = "one pass over streamed rows cannot tell it: measures of moments have it, after steps that "
-                reason += "learn nothing"
+                reason = "rows are streamed: measures of moments and sums have it, after steps that learn nothing"
             elif measure.quadratic and (record.n or 0) > QUADRATIC_ROWS:
                 reason = f"time grows with n² and there are more than {QUADRATIC_ROWS} rows"
             else:

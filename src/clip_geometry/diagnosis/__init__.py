@@ -15,6 +15,7 @@ from clip_geometry.diagnosis.result import Diagnosis
 from clip_geometry.embeddings import Embeddings
 from clip_geometry.geometry._core.arguments import seed_number
 from clip_geometry.measurement.given import given_sets
+from clip_geometry.memory import give_back
 from clip_geometry.registry import InputError, shown
 from clip_geometry.repairs.base import LOGIT_SCALE
 
@@ -86,7 +87,10 @@ def diagnose(
         _require_rows(each)
     context = Context(sets, other=beside, seed=seed)
     findings = run_checks(context)
-    rows = _valid(sets, context)
+    rows, not_run = _valid(sets, context), tuple(context.not_run)
+    paired = len(sets) == 1 or bool(context.couples)
+    del context  # with the unit rows of all sets
+    give_back()
     wrong = list(dict.fromkeys(found.check for found in findings if found.severity == "error"))
     index = comparison = skipped = None
     if repairs is not None and not repairs:
@@ -109,8 +113,8 @@ def diagnose(
         skipped,
         index,
         {name: each.vectors.shape for name, each in sets.items()},
-        paired=len(sets) == 1 or bool(context.couples),
-        not_run=tuple(context.not_run),
+        paired=paired,
+        not_run=not_run,
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from clip_geometry.diagnosis.index import MixedIndex
 from clip_geometry.diagnosis.search import Estimate, Search, Sums
 from clip_geometry.geometry._core.arguments import whole_number
+from clip_geometry.memory import give_back
 from clip_geometry.registry import InputError
 from clip_geometry.repairs import Entry, InnerProduct, Known, Repair, repairs
 from clip_geometry.repairs.fusion import OtherOnly, ReciprocalRank
@@ -303,6 +304,7 @@ def _full(
         for name, each in sums.items():
             for query, found in search.run(_fitted(repairs[name], known)).items():
                 each.add(query, split.queries[query], *found)
+        give_back()
     if len(index.items) > MOST_FULL:
         beyond = float(np.log(len(index.items) / MOST_FULL) / np.log(MOST_FULL / searched))
         sums = {name: each.extrapolated(held_out[name], beyond) for name, each in sums.items()}

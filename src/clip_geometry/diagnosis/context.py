@@ -8,11 +8,13 @@ import numpy as np
 import torch
 
 from clip_geometry.diagnosis.foreign import Foreign, foreign_rows
-from clip_geometry.diagnosis.matching import Matching, match
+from clip_geometry.diagnosis.matching import Matching, chosen, match
 from clip_geometry.diagnosis.spaces import Gaussian, Overlap, overlap
 from clip_geometry.embeddings import Embeddings, in_order, pair
 from clip_geometry.geometry._core.neighbors import nearest
+from clip_geometry.geometry._core.streamed import StreamedRows, release
 from clip_geometry.measuring.remarks import first_equal
+from clip_geometry.memory import give_back
 from clip_geometry.registry import InputError
 
 T = TypeVar("T")
@@ -103,6 +105,7 @@ class Context:
     def _once(self, make: Callable[[], T], *key: str) -> T:
         if key not in self._known:
             self._known[key] = make()
+            give_back()
         return self._known[key]
 
     def lengths(self, modality: str) -> np.ndarray:
@@ -113,6 +116,7 @@ class Context:
             for start in range(0, len(vectors), BLOCK):
                 block = np.asarray(vectors[start : start + BLOCK], dtype=np.float64)
                 parts.append(np.where(np.isfinite(block).all(1), np.sqrt(np.einsum("nd,nd->n", block, block)), np.nan))
+                release(vectors)
             return np.concatenate(parts)
 
         return self._once(make, "lengths", modality)
@@ -137,13 +141,18 @@ class Context:
         return self._once(lambda: self._unit_rows(modality, self.sample(modality)), "unit", modality)
 
     def _unit_rows(self, modality: str, numbers: np.ndarray) -> np.ndarray:
+        unit = np.empty((len(numbers), self.sets[modality].dim), np.float32)
+        self._fill(unit, modality, numbers)
+        return unit
+
+    def _fill(self, out: np.ndarray, modality: str, numbers: np.ndarray) -> None:
+        """Write the unit rows of these numbers to `out`."""
         vectors, lengths = self.sets[modality].vectors, self.lengths(modality)
-        unit = np.empty((len(numbers), vectors.shape[1]), np.float32)
         for start in range(0, len(numbers), BLOCK):
             rows = numbers[start : start + BLOCK]
             with np.errstate(all="ignore"):  # rows without a direction, which callers leave out
-                unit[start : start + BLOCK] = np.asarray(vectors[rows], dtype=np.float64) / lengths[rows, None]
-        return unit
+                out[start : start + BLOCK] = np.asarray(vectors[rows], dtype=np.float64) / lengths[rows, None]
+            release(vectors)
 
     def first_equal(self, modality: str) -> np.ndarray:
         """For every row, the number of the first row that equals it."""
@@ -155,7 +164,7 @@ class Context:
         def make() -> Neighbors:
             sample, first = self.sample(modality), self.first_equal(modality)
             kept = first[sample] == sample
-            rows, queries = self.unit(modality)[kept], self.queries(int(kept.sum()))
+            rows, queries = chosen(self.unit(modality), kept), self.queries(int(kept.sum()))
             return Neighbors(sample[kept], queries, *nearest_others(rows, queries, min(NEIGHBORS, len(rows) - 1)))
 
         return self._once(make, "neighbors", modality)
@@ -183,8 +192,14 @@ class Context:
         keys = np.stack([self.first_equal(one)[i], self.first_equal(other)[j]], axis=1)
         kept = np.sort(np.unique(keys, axis=0, return_index=True)[1])[:ROWS]
         i, j = i[kept], j[kept]
-        parts = (self._unit_rows(one, i) / np.float32(scales[0]), self._unit_rows(other, j) / np.float32(scales[1]))
-        return Items(i, j, np.concatenate(parts, axis=1))
+        rows = np.empty((len(i), self.sets[one].dim + self.sets[other].dim), np.float32)
+        for modality, numbers, scale, part in (
+            (one, i, scales[0], rows[:, : self.sets[one].dim]),
+            (other, j, scales[1], rows[:, self.sets[one].dim :]),
+        ):
+            self._fill(part, modality, numbers)
+            part /= np.float32(scale)
+        return Items(i, j, rows)
 
     @property
     def couples(self) -> list[tuple[str, str]]:
@@ -251,7 +266,7 @@ class Context:
 
         def make() -> Gaussian:
             own = ~np.isin(self.sample(modality), self.foreign_numbers(modality))
-            return Gaussian.of(self.unit(modality)[own])
+            return Gaussian.of(chosen(self.unit(modality), own))
 
         return self._once(make, "gaussian", modality)
 
@@ -259,13 +274,16 @@ class Context:
         """How near the nearest rows of the other modality are, whatever the order of the rows."""
 
         def make() -> Partners:
-            generator, rows, noise = torch.Generator().manual_seed(self.seed), [], []
-            for modality in (one, other):
-                own = ~np.isin(self.sample(modality), self.foreign_numbers(modality))
-                rows.append(self.unit(modality)[own])
-                noise.append(self.gaussian(modality).draw(int(own.sum()), generator))
-            queries = self.queries(len(rows[0]), len(rows[1]))
-            near, of_noise = (_nearest_cosines(a, b, queries) for a, b in (rows, noise))
+            masks = [~np.isin(self.sample(name), self.foreign_numbers(name)) for name in (one, other)]
+            queries = self.queries(*(int(own.sum()) for own in masks))
+            rows = [chosen(self.unit(name), own) for name, own in zip((one, other), masks, strict=True)]
+            near = _nearest_cosines(*rows, queries)
+            generator = torch.Generator().manual_seed(self.seed)
+            noise = [
+                self.gaussian(name).draw(int(own.sum()), generator)
+                for name, own in zip((one, other), masks, strict=True)
+            ]
+            of_noise = _nearest_cosines(*noise, queries)
             return Partners(float(near.mean()), float(of_noise.mean()), float(of_noise.std()), len(queries))
 
         return self._once(make, "partners", one, other)
@@ -273,9 +291,14 @@ class Context:
 
 def _nearest_cosines(a: np.ndarray, b: np.ndarray, queries: np.ndarray) -> np.ndarray:
     """Cosines of some rows of a with their nearest row of b, both centered."""
-    centered = [x - x.mean(0) for x in (a, b)]
-    x, y = (torch.from_numpy(e / np.maximum(np.linalg.norm(e, axis=1, keepdims=True), 1e-12)) for e in centered)
-    return 1 - nearest(x[queries], 1, y=y)[0][:, 0].numpy() ** 2 / 2
+    means = [torch.from_numpy(x.mean(0)) for x in (a, b)]
+
+    def unit(rows: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
+        rows = rows - mean
+        return rows / rows.norm(dim=1, keepdim=True).clamp(min=1e-12)
+
+    y = StreamedRows.of(b).map(lambda block, _: unit(block, means[1]), b.shape[1], dtype=torch.float32)
+    return 1 - nearest(unit(torch.from_numpy(a[queries]), means[0]), 1, y=y)[0][:, 0].numpy() ** 2 / 2
 
 
 def nearest_others(rows: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -286,6 +309,7 @@ def nearest_others(rows: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.nd
     if len(queries) == len(rows):
         distances, indices = nearest(x, k)
         return distances.numpy(), indices.numpy()
-    distances, indices = (each.numpy() for each in nearest(x[queries], k + 1, y=x))
+    # of a few queries; streamed rows are not copied as a whole
+    distances, indices = (each.numpy() for each in nearest(x[queries], k + 1, y=StreamedRows.of(x)))
     others = indices != queries[:, None]  # each is its own nearest row
     return distances[others].reshape(-1, k), indices[others].reshape(-1, k)

@@ -57,11 +57,20 @@ class Matching(NamedTuple):
         return self.z < CHANCE and not self.segments
 
 
+def chosen(rows: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """The rows of a mask; no copy where these are all."""
+    return rows if mask.all() else rows[mask]
+
+
 class _Pairs:
-    """Aligned, centered unit rows. Rows that are not usable are zero: they keep their places and match nothing."""
+    """Aligned unit rows, which are centered in their place. Rows that are not usable become zero: they keep their
+    places and match nothing."""
 
     def __init__(self, a: np.ndarray, b: np.ndarray, usable: np.ndarray, among: np.ndarray):
-        self.a, self.b = (np.where(usable[:, None], x - x[usable].mean(0), np.float32(0)) for x in (a, b))
+        for x in (a, b):
+            x -= chosen(x, usable).mean(0)
+            x[~usable] = 0
+        self.a, self.b = a, b
         self.usable, self.among, self.n = usable, among, len(a)
         gram = (self.a.T @ self.a).astype(np.float64) * (self.b.T @ self.b)
         self.deviation = math.sqrt(max(gram.sum(), 0.0)) / self.n  # of one product of random rows
@@ -80,6 +89,7 @@ class _Pairs:
 def match(a: np.ndarray, b: np.ndarray, usable: np.ndarray, distinct: np.ndarray, seed: int) -> Matching | None:
     """The percentiles of pairs of aligned unit rows, and their shifts. None for fewer than LEAST distinct pairs.
 
+    a, b: in float32; they are changed.
     Copies of earlier rows are neither queries nor counted: a batch that was written twice looks like a shift.
     """
     generator = np.random.default_rng(seed)

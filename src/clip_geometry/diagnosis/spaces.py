@@ -6,6 +6,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from clip_geometry.geometry._core.rows import BLOCK, total
+
 
 class Overlap(NamedTuple):
     """Overlap of two second moments: 1 for equal ones, 0 on average after a random rotation.
@@ -53,9 +55,13 @@ class Gaussian(NamedTuple):
         mean = x.mean(0)
         if len(x) <= x.shape[1]:  # fewer rows than dimensions are a root themselves
             return cls(mean, (x - mean) / len(x) ** 0.5)
-        values, vectors = torch.linalg.eigh((x - mean).T.double() @ (x - mean).double() / len(x))
+        covariance = total((block := part.double() - mean).T @ block for part in x.split(BLOCK)) / len(x)
+        values, vectors = torch.linalg.eigh(covariance)
         return cls(mean, (vectors * values.clamp(min=0).sqrt()).T.float())
 
     def draw(self, n: int, generator: torch.Generator) -> np.ndarray:
-        noise = torch.randn((n, len(self.root)), generator=generator) @ self.root + self.mean
-        return (noise / noise.norm(dim=1, keepdim=True)).numpy()
+        noise = torch.empty((n, self.root.shape[1]))
+        for block in noise.split(BLOCK):
+            torch.addmm(self.mean, torch.randn((len(block), len(self.root)), generator=generator), self.root, out=block)
+            block /= block.norm(dim=1, keepdim=True)
+        return noise.numpy()

@@ -267,30 +267,27 @@ def _ahead(
     their place in blocks where they leave too much open.
     """
     mean, d = mean_row(rows), rows.shape[1]
-    centered, wanted = rows - mean, pair - mean
-    longest = wanted.norm(dim=1) + centered.norm(dim=1).amax()
-    least = (query * wanted).sum(1)
+    longest_row = torch.stack([(block - mean).norm(dim=1).amax() for block in rows.split(block_size)]).amax()
     # of ⟨q_i, c_j⟩ − ⟨q_i, w_i⟩ relative to ‖c_j‖ + ‖w_i‖, at most; ⟨q_i, w_i⟩ is float64
     roundings = {torch.float32: (d / 2 + 16) * SINGLE_EPS} if single_is_exact(rows.device) else {}
     roundings[torch.float64] = (2 * d + 16) * EPS
-    passes = []
-    for kind, rounding in roundings.items():
-        reach = TIE + rounding * longest
-        passes.append([x.to(kind) for x in (query, centered, (least - reach)[:, None], (least + reach)[:, None])])
     counts = torch.zeros(len(query), dtype=torch.long, device=query.device)
     for mine in torch.arange(len(query), device=query.device).split(block_size):
+        queries, wanted = query[mine], pair[mine] - mean
+        longest, least = wanted.norm(dim=1) + longest_row, (queries * wanted).sum(1)
         out = (mine[0] <= i) & (i <= mine[-1])
         left_out = i[out] - mine[0], j[out]
         for theirs in torch.arange(len(rows), device=query.device).split(block_size):
             here = (theirs[0] <= left_out[1]) & (left_out[1] <= theirs[-1])
-            precision = iter(passes)
-            while True:
-                queries, columns, lower, upper = next(precision)
-                products = queries[mine] @ columns[theirs].T
+            columns = rows[theirs[0] : theirs[-1] + 1] - mean
+            for kind, rounding in roundings.items():
+                reach = TIE + rounding * longest
+                lower, upper = (bound.to(kind)[:, None] for bound in (least - reach, least + reach))
+                products = queries.to(kind) @ columns.to(kind).T
                 products[left_out[0][here], left_out[1][here] - theirs[0]] = -torch.inf
-                ahead = products > upper[mine]
-                a, b = ((products >= lower[mine]) ^ ahead).nonzero(as_tuple=True)
-                if len(a) <= ahead.numel() // DENSE or products.dtype == torch.float64:
+                ahead = products > upper
+                a, b = ((products >= lower) ^ ahead).nonzero(as_tuple=True)
+                if len(a) <= ahead.numel() // DENSE:
                     break
             counts[mine] += ahead.sum(1)
             tied = _leads_of_pairs(query, pair, rows, mine[a], theirs[b]) >= -TIE

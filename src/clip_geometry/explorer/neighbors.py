@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 
-from clip_geometry.explorer.points import Points
+from clip_geometry.explorer.points import Points, in_blocks
 from clip_geometry.geometry._core.neighbors import nearest
+from clip_geometry.geometry._core.rows import blocks
 from clip_geometry.registry import InputError
 from clip_geometry.repairs import InnerProduct, Repair
 from clip_geometry.repairs.calibration import ORDER, Calibrated, Curved
@@ -58,13 +60,14 @@ def best_items(repair: Repair, points: Points, queries: np.ndarray, advance: Adv
     if not isinstance(repair, InnerProduct):
         raise InputError(f"{repair.name} is no inner product and no curve of the cosine, so its lists are not computed")
     found = {}
-    items = {name: torch.from_numpy(repair.item_rows(name, x).astype(np.float32)) for name, x in points.rows.items()}
-    squares = {name: x.double().square().sum(1) for name, x in items.items()}
+    items = {name: torch.from_numpy(in_blocks(partial(repair.item_rows, name), x)) for name, x in points.rows.items()}
+    squares = {name: torch.cat([block.square().sum(1) for block in blocks(x)]) for name, x in items.items()}
     longest = torch.stack([each.max() for each in squares.values()]).max()
     lift = {name: (longest - each).clamp(min=0).sqrt()[:, None] for name, each in squares.items()}
     even = all(float(each.max()) < 1e-3 for each in lift.values())  # maps give unit rows, up to rounding
     if not even:
-        items = {name: torch.cat([x, lift[name].float()], 1) for name, x in items.items()}
+        for name in items:
+            items[name] = torch.cat([items[name], lift[name].float()], 1)
     for query, rows in queries_by_modality(points, queries).items():
         if not len(rows):
             continue

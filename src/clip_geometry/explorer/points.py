@@ -1,13 +1,17 @@
 """Which rows are shown, as unit rows, with what is known of them: items, labels, which are held out from the fits."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import torch
 
 from clip_geometry.diagnosis.index import MixedIndex
-from clip_geometry.embeddings import Embeddings, pair_of
+from clip_geometry.embeddings import Embeddings, is_large, pair_of
+from clip_geometry.geometry._core.rows import in_one_piece
+from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.modalities import plural
 from clip_geometry.reading import require_memory
 from clip_geometry.registry import InputError
@@ -130,8 +134,10 @@ def choose_points(sets: Mapping[str, Embeddings], *, pipeline: str, limit: int, 
     shown_sets = {
         name: replace(each, metadata={**each.metadata, ROW: numbers[name]}) for name, each in shown_sets.items()
     }
-    prepared = Pipeline(pipeline).fit_transform(vectors, pair_of(shown_sets))[1]
-    unit = {name: _unit(x) for name, x in prepared.items()}
+    large = is_large(*(x.shape for x in vectors.values()))
+    rows_of = {name: StreamedRows.of(x, name=name) if large else x for name, x in vectors.items()}
+    prepared = Pipeline(pipeline).fit_transform(rows_of, pair_of(shown_sets))[1]
+    unit = {name: in_blocks(_unit, x) for name, x in prepared.items()}
     index = MixedIndex(
         {name: replace(each, vectors=unit[name]) for name, each in shown_sets.items()},
         whole.by,
@@ -173,6 +179,11 @@ def _valid(side: Embeddings, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return chosen[fine], rows[fine]
 
 
-def _unit(rows: np.ndarray) -> np.ndarray:
-    parts = [Normalize().apply(rows[start : start + BLOCK]) for start in range(0, len(rows), BLOCK)]
-    return np.concatenate(parts).astype(np.float32)
+def _unit(rows: Any) -> np.ndarray:
+    return Normalize().apply(np.asarray(rows))
+
+
+def in_blocks(function: Callable[[Any], np.ndarray], rows: Any) -> np.ndarray:
+    """What a function of the rows gives for some of them at a time, in float32."""
+    parts = (function(rows[start : start + BLOCK]) for start in range(0, len(rows), BLOCK))
+    return in_one_piece((torch.from_numpy(part.astype(np.float32)) for part in parts), len(rows)).numpy()

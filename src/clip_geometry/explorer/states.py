@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 
 from clip_geometry.explorer.neighbors import K, Neighbors, best_items, merged, rescored, search_numbers
-from clip_geometry.explorer.points import Points
+from clip_geometry.explorer.points import Points, in_blocks
 from clip_geometry.geometry import modality_gap, null_value
 from clip_geometry.planes import PrincipalPlane, principal_plane, umap_plane
 from clip_geometry.progress import Progress
@@ -88,11 +88,12 @@ def states_of(
                 rescored(repair, best) if name not in searched else best_items(repair, points, queries, advance)
             )
             best = best or found[name]
-    rows = {name: _rows(fitted[name], points) for name, is_map in maps.items() if is_map and name != NONE}
-    rows = {NONE: points.rows} | rows
-    planes, drawn = {}, {}
-    with progress("planes", len(rows) * (1 + umap)) as advance:
-        for name, each in rows.items():
+    planes, drawn, gaps = {}, {}, {}
+    drawn_apart = [NONE, *(name for name, is_map in maps.items() if is_map and name != NONE)]
+    with progress("planes", len(drawn_apart) * (1 + umap)) as advance:
+        for name in drawn_apart:  # the rows after one map at a time
+            each = points.rows if name == NONE else _rows(fitted[name], points)
+            gaps[name] = _gap(each)
             planes[name] = principal_plane(list(each.values()), None if name == NONE else planes[NONE].points)
             advance(1)
             if umap and (name == NONE or len(points) <= UMAP_OF_ALL):
@@ -103,8 +104,8 @@ def states_of(
     for name, repair in fitted.items():
         lists = merged(points, queries, found[name])
         before = lists if name == NONE else states[0].neighbors
-        numbers = _gap(rows.get(name, points.rows)) | search_numbers(points, queries, lists, before)
         as_drawn = name if maps[name] else NONE
+        numbers = gaps[as_drawn] | search_numbers(points, queries, lists, before)
         states.append(State(name, _summary(repair), as_drawn, planes.get(name), drawn.get(name), lists, numbers))
     return states, failed
 
@@ -130,7 +131,7 @@ def _rows(repair: Repair, points: Points) -> dict[str, np.ndarray]:
     """The rows after the map, as they are drawn."""
     assert isinstance(repair, InnerProduct)
     view = repair.views_[0]
-    return {name: view.items[name](x).astype(np.float32) for name, x in points.rows.items()}
+    return {name: in_blocks(view.items[name], x) for name, x in points.rows.items()}
 
 
 def _summary(repair: Repair) -> str:

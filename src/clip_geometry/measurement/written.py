@@ -6,6 +6,7 @@ from pathlib import Path
 
 from clip_geometry import report
 from clip_geometry.geometry import measures
+from clip_geometry.registry import printable
 from clip_geometry.report import latex
 from clip_geometry.report.couples import couples, matrices
 from clip_geometry.report.explained import facts

@@ -9,8 +9,10 @@ import torch
 from clip_geometry.diagnosis.checks import add_check
 from clip_geometry.diagnosis.context import NEIGHBORS, Context, nearest_others
 from clip_geometry.diagnosis.finding import Finding, finding
+from clip_geometry.diagnosis.matching import chosen
 from clip_geometry.diagnosis.spaces import Gaussian
 from clip_geometry.geometry._core.neighbors import nearest
+from clip_geometry.geometry._core.streamed import StreamedRows
 
 FACTOR = 2.5  # clean CLIP, drawn scenes and untrained models stay below 1.6, across modalities of trained models too
 MATCHED = 0.02  # median rank of the partners: trained models have 0.000 to 0.005, weak ones 0.05 or more
@@ -79,7 +81,7 @@ def _across(context: Context, modality: str, other: str) -> Iterator[Finding]:
         context.skip("hubs", f"fewer than {LEAST} distinct rows of both", modality, other)
         return
     asked = asked[context.queries(len(asked), len(numbers))]
-    found = nearest(torch.from_numpy(asked), NEIGHBORS, y=torch.from_numpy(rows))[1].numpy()
+    found = nearest(torch.from_numpy(asked), NEIGHBORS, y=StreamedRows.of(rows))[1].numpy()
     matching = context.matching(*sorted((modality, other), key=list(context.sets).index))
     unknown = matching is None or np.median(matching.corrected) > MATCHED
     first = np.bincount(found[:, 0], minlength=len(numbers)).argmax()
@@ -134,7 +136,7 @@ def _distinct(context: Context, modality: str) -> tuple[np.ndarray, np.ndarray]:
     """The sampled rows of the usual space without copies, and their numbers."""
     sample = context.sample(modality)
     own = (context.first_equal(modality)[sample] == sample) & ~np.isin(sample, context.foreign_numbers(modality))
-    return sample[own], context.unit(modality)[own]
+    return sample[own], chosen(context.unit(modality), own)
 
 
 def _values(numbers: np.ndarray, counts: np.ndarray, hub: np.ndarray, null: np.ndarray, **values) -> dict:
@@ -165,6 +167,6 @@ def _null_across(context: Context, of: Gaussian, queries: Gaussian, n: int, list
     lists, shares = min(lists, max(LEAST, NULL_WORK // n)), []
     for _ in range(DRAWS):
         rows, asked = of.draw(n, generator), queries.draw(lists, generator)
-        indices = nearest(torch.from_numpy(asked), NEIGHBORS, y=torch.from_numpy(rows))[1].numpy()
+        indices = nearest(torch.from_numpy(asked), NEIGHBORS, y=StreamedRows.of(rows))[1].numpy()
         shares.append([np.bincount(indices[:, :k].ravel()).max() / lists for k in (1, NEIGHBORS)])
     return list(np.transpose(shares))

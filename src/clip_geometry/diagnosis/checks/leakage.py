@@ -10,6 +10,7 @@ from clip_geometry.diagnosis.context import Context
 from clip_geometry.diagnosis.finding import Finding, finding
 from clip_geometry.diagnosis.tail import too_near
 from clip_geometry.geometry._core.neighbors import nearest
+from clip_geometry.geometry._core.streamed import StreamedRows
 
 COPY = 1e-4  # of the median distance to the nearest row: what float32 rounding leaves of equal rows is smaller
 
@@ -59,7 +60,7 @@ def _found(
     if not len(rows) or not len(there):
         return
     queries = context.queries(len(rows), len(there))
-    distances = nearest(torch.from_numpy(rows[queries]), 1, y=torch.from_numpy(there))[0].numpy()[:, 0]
+    distances = nearest(torch.from_numpy(rows[queries]), 1, y=StreamedRows.of(there))[0].numpy()[:, 0]
     copies = distances <= COPY * scale
     tail = too_near(distances[~copies]) if severity != "note" else None
     leaked = copies | (distances <= tail.limit) if tail is not None else copies

@@ -6,8 +6,9 @@ from itertools import combinations
 import numpy as np
 
 from clip_geometry.diagnosis.checks import add_check
-from clip_geometry.diagnosis.context import Context
+from clip_geometry.diagnosis.context import BLOCK, Context
 from clip_geometry.diagnosis.finding import Finding, finding
+from clip_geometry.diagnosis.matching import chosen
 
 LEAST = 50  # rows of each modality
 FIT = 5000  # rows of each modality that the direction is fitted on
@@ -35,7 +36,7 @@ def misplaced_rows(context: Context) -> Iterator[Finding]:
         if min(map(len, numbers)) < LEAST:
             context.skip("misplaced_rows", f"fewer than {LEAST} rows of both", one, other)
             continue
-        rows = [context.unit(name)[mask] for name, mask in zip((one, other), own, strict=True)]
+        rows = [chosen(context.unit(name), mask) for name, mask in zip((one, other), own, strict=True)]
         scores = _scores(rows, [np.zeros(len(x), dtype=bool) for x in rows], context.seed)
         # again without the rows that are out of place: they turn the direction
         scores = _scores(rows, [scores[0] < 0, scores[1] > 0], context.seed)
@@ -68,7 +69,8 @@ def _scores(rows: list[np.ndarray], astray: list[np.ndarray], seed: int) -> list
     half = [generator.permutation(len(x)) % 2 == 0 for x in rows]
     scores = [np.empty(len(x)) for x in rows]
     for part in (True, False):
-        fit = [x[(h == part) & ~a][:FIT].astype(np.float64) for x, h, a in zip(rows, half, astray, strict=True)]
+        numbers = [np.flatnonzero((h == part) & ~a)[:FIT] for h, a in zip(half, astray, strict=True)]
+        fit = [x[each].astype(np.float64) for x, each in zip(rows, numbers, strict=True)]
         means = [x.mean(0) for x in fit]
         first, second = ((x - mean).T @ (x - mean) / len(x) for x, mean in zip(fit, means, strict=True))
         scatter = first + second
@@ -76,7 +78,9 @@ def _scores(rows: list[np.ndarray], astray: list[np.ndarray], seed: int) -> list
         direction = np.linalg.solve(scatter, means[0] - means[1])
         middle = (means[0] + means[1]) @ direction / 2
         for x, h, score in zip(rows, half, scores, strict=True):
-            score[h != part] = x[h != part] @ direction - middle
+            for start in range(0, len(x), BLOCK):
+                block = slice(start, start + BLOCK)
+                score[block] = np.where(h[block] != part, x[block] @ direction - middle, score[block])
     return scores
 
 

@@ -119,7 +119,7 @@ class LeftOut:
         return (self._kept_groups * (groups.scatters + groups.counts * apart)).sum(1)
 
     def sums_over_unit_rows(self, of_block: Callable[[Tensor], Tensor]) -> Float[Tensor, " b"]:
-        """Σ over the rows of each subset of what `of_block` gives for some of the unit rows about their mean, (m, b)."""
+        """Σ over the rows of each subset of what `of_block` gives for some unit rows about their mean, (m, b)."""
         found = self.counts.new_zeros(self.blocks)
         blocks = torch.arange(self.blocks)
         for rows, own in zip(unit_rows(self._streamed).split(BLOCK), self._codes.split(BLOCK), strict=True):
