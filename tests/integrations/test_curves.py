@@ -117,7 +117,7 @@ def test_what_cannot_be_drawn_is_one_sentence(tmp_path):
         (tmp_path / "nowhere", "does not exist"),
         (tmp_path / "broken.jsonl", "cannot be read as the log of a training"),
         (tmp_path / "log.txt", "unknown ending"),
-        (tmp_path / "empty", "has 0 runs; expected one run"),
+        (tmp_path / "empty", "has 0 runs, where one was expected$"),
     ):
         with pytest.raises(InputError, match=reason):
             plot_training(source)

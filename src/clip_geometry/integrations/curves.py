@@ -63,7 +63,7 @@ def plot_training(source: Source, *, measures: Sequence[str] | None = None) -> F
         raise InputError("the source has no numbers of a monitor; expected names such as geometry/modality_gap")
     for name in measures or ():
         if name not in curves:
-            raise unknown("measure", name, curves, "the names that were logged")
+            raise unknown("measure", name, curves, "the log")
     return _draw({name: curves[name] for name in measures or curves}, alarm)
 
 
@@ -122,8 +122,8 @@ def _read(path: Path) -> Iterable[Mapping[str, Any]]:
 def _events(path: Path) -> list[dict[str, float]]:
     folders = sorted({file.parent for file in path.rglob("*tfevents*")}) if path.is_dir() else [path]
     if len(folders) != 1:
-        names = listed(shown(each) for each in folders[:5])
-        raise InputError(f"{shown(path)} has {len(folders)} runs{f' ({names})' if names else ''}; expected one run")
+        which = f": {listed(shown(each) for each in folders[:5])}" if folders else ""
+        raise InputError(f"{shown(path)} has {len(folders)} runs, where one was expected{which}")
     try:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     except ModuleNotFoundError:
