@@ -3,6 +3,7 @@
 import os
 import re
 import warnings
+from base64 import b64decode
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from clip_geometry import measure
 from clip_geometry.report.grid import Grid
 from clip_geometry.report.page import Section, write_report
 from clip_geometry.runner import run
-from support.browser import WIDTHS, chromium, faults_of, opened
+from support.browser import SMALLEST_LETTERS, WIDTHS, chromium, faults_of, letters_of, opened
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 EVERY = [str(path.relative_to(CONFIGS).with_suffix("")) for path in sorted(CONFIGS.rglob("*.yaml"))]
@@ -79,20 +80,14 @@ def test_nothing_is_wrong_at_any_width_light_and_dark(browser, report_of, name):
     assert found == []
 
 
-SMALLEST_LETTERS = 9  # px of a figure's text on a phone; an index or exponent is smaller
-TEXT_HEIGHTS = r"""() => [...document.querySelectorAll("figure img")].map((image) => {
-  const svg = atob(image.src.split(",")[1]), points = Number(svg.match(/<svg[^>]* width="([\d.]+)pt"/)[1]);
-  const sizes = [...svg.matchAll(/scale\(([\d.]+) -/g)].map((match) => 100 * Number(match[1]));
-  return [image.alt, sizes.length, image.clientWidth / points * Math.min(...sizes)];
-})"""
-
-
 @pytest.mark.parametrize("name", [SEEN[0], *(pytest.param(n, marks=pytest.mark.slow) for n in [*SEEN[1:], *UNLIKE])])
 def test_figures_are_readable_on_a_phone(browser, report_of, name):
     with opened(browser, report_of(name), width=390) as page:
-        figures = page.evaluate(TEXT_HEIGHTS)
-        assert figures and all(count for _, count, _ in figures)
-        assert [(alt, height) for alt, _, height in figures if height < SMALLEST_LETTERS] == []
+        figures = page.locator("figure img").all()
+        assert figures
+        for image in figures:
+            svg = b64decode(image.get_attribute("src").partition(",")[2]).decode()
+            assert letters_of(image, svg) >= SMALLEST_LETTERS, image.get_attribute("alt")
 
 
 def test_on_a_phone_tables_show_all_columns(browser, tmp_path):

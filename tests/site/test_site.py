@@ -13,7 +13,7 @@ import pytest
 import clip_geometry
 from clip_geometry import integrations
 from clip_geometry.report.explained import by_page
-from support.browser import chromium, faults_at_every_width, opened
+from support.browser import SMALLEST_LETTERS, chromium, faults_at_every_width, letters_of, opened
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -112,6 +112,28 @@ def browser():
 @pytest.mark.parametrize("page", MAIN)
 def test_a_main_page_is_readable_on_every_screen(site, browser, page):
     assert faults_at_every_width(browser, site / f"{page}.html") == []
+
+
+def test_figures_are_readable_on_a_phone(site, browser):
+    pages = [
+        path for path in site.rglob("*.html") if 'src="figures/' in (text := path.read_text()) or "../figures/" in text
+    ]
+    assert len(pages) > 5
+    for path in pages:
+        with opened(browser, path, width=390) as page:
+            for image in page.locator('img[src*="figures/"]').all():
+                svg = (path.parent / image.get_attribute("src")).read_text(encoding="utf-8")
+                assert letters_of(image, svg) >= SMALLEST_LETTERS, (path.name, image.get_attribute("src"))
+
+
+@pytest.mark.parametrize("page", ["claims", *(f"papers/{name}" for name in ("cai2021", "mickus2024", "tyshchuk2023"))])
+def test_a_phone_shows_the_verdict_beside_the_claim(site, browser, page):
+    with opened(browser, site / f"{page}.html", width=390) as shown:
+        verdicts = shown.locator('table:has(th:text-is("claim")) td:has(> strong)').all()
+        assert len(verdicts) >= 5
+        for cell in verdicts:
+            box = cell.locator("strong").bounding_box()
+            assert box["x"] >= 0 and box["x"] + box["width"] <= 390
 
 
 def test_a_search_finds_a_page_without_a_server(site, browser):

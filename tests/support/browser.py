@@ -1,6 +1,7 @@
 """A page in headless Chromium, and what is wrong with it: text that is clipped, spills, breaks or is too small, errors
 of scripts, requests to a network, and what axe-core calls serious."""
 
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -127,3 +128,13 @@ def faults_at_every_width(browser: Any, address: Path | str, *, axe_at: tuple[in
                 seen = faults_of(page, axe=width in axe_at)
                 found += [f"{width} px {'dark' if dark else 'light'}: {fault}" for fault in seen]
     return found
+
+
+SMALLEST_LETTERS = 9  # px of a figure's text on a phone; an index or exponent is smaller
+
+
+def letters_of(image: Any, svg: str) -> float:
+    """The height in px of the smallest text of a shown figure of matplotlib, whose text is drawn as paths."""
+    (points,) = re.findall(r'<svg[^>]* width="([\d.]+)pt"', svg)
+    sizes = [100 * float(scale) for scale in re.findall(r"scale\(([\d.]+) -", svg)]
+    return image.evaluate("(e) => e.clientWidth") / float(points) * min(sizes)

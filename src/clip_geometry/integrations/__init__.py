@@ -11,6 +11,7 @@ from clip_geometry.registry import InputError
 _HOME = {
     "collapse": ["CollapseAlarm", "CollapseWarning", "Threshold"],
     "lightning": ["LightningGeometry"],
+    "curves": ["plot_training"],
     "metrics": ["EmbeddingGeometry"],
     "monitor": ["GeometryMonitor"],
     "sklearn": ["PipelineTransformer", "scorer"],

@@ -12,6 +12,7 @@ from clip_geometry.geometry._core.arguments import real_number, whole_number
 from clip_geometry.integrations.sums import STAR
 from clip_geometry.registry import InputError, listed, shown
 
+PREFIX = "geometry/"  # of the names that are logged
 SMOOTHED = 3  # measurements in the median that becomes the baseline
 
 

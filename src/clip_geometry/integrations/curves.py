@@ -1,0 +1,178 @@
+"""The curves of a monitored training as a figure, from what the monitors logged."""
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import ceil, isnan
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from clip_geometry.geometry import measures as all_measures
+from clip_geometry.integrations.collapse import PREFIX
+from clip_geometry.paths import expanded
+from clip_geometry.registry import InputError, listed, shown, unknown
+from clip_geometry.report.style import COLOR, COLORS, INK, LINE, WIDTH, styled
+from clip_geometry.report.table import explain
+
+COLLAPSE = "collapse"
+STEPS = (f"{PREFIX}step", "step", "steps", "global_step", "_step")  # of loggers, the first that a row has
+COLUMNS = 3
+
+Source: TypeAlias = str | Path | Mapping[int, Mapping[str, float]] | Iterable[Mapping[str, Any]]
+Curve: TypeAlias = dict[int, float]  # step → value
+
+
+def plot_training(source: Source, *, measures: Sequence[str] | None = None) -> Figure:
+    """Draw the curves that the monitor, callbacks and evaluator of a training logged.
+
+    There is a panel per measure with a line per modality. Steps at which the alarm was on are shaded.
+
+    Args:
+        source: A folder or event file of TensorBoard; a .csv file, of Lightning's `CSVLogger` or of
+            `GeometryEvaluator`; transformers' trainer_state.json, or a .jsonl file with a line per step. In memory:
+            transformers' `trainer.state.log_history`, the rows of a Weights & Biases run (`run.scan_history()`), or a
+            mapping of step → numbers, such as a function given to `GeometryMonitor` as its log can fill.
+        measures: The measures to draw; None for all that were logged.
+
+    Raises:
+        InputError: The source has no numbers of a monitor or cannot be read, a measure was not logged, or TensorBoard's
+            files are given and tensorboard is not installed.
+
+    Example:
+        >>> import torch
+        >>> from clip_geometry.integrations import GeometryMonitor, plot_training
+        >>> images, texts = torch.randn(2, 100, 8, generator=torch.Generator().manual_seed(0))
+        >>> logged = {}
+        >>> monitor = GeometryMonitor(lambda scalars, step: logged.update({step: scalars}), every=1, batches=1)
+        >>> for step in range(1, 4):
+        ...     monitor.step(step, image=images + step, text=texts)
+        >>> figure = plot_training(logged, measures=["modality_gap", "effective_rank"])
+        >>> [axes.get_title(loc="left") for axes in figure.axes]
+        ['Modality gap', 'Effective rank']
+    """
+    curves: dict[str, dict[str, Curve]] = {}  # measure → modality → curve
+    for step, numbers in _rows(source):
+        for name, value in numbers.items():
+            measure, _, modality = name.partition("/")
+            curves.setdefault(measure, {}).setdefault(modality, {})[step] = value
+    alarm = curves.pop(COLLAPSE, {}).get("", {})
+    if not curves:
+        raise InputError("the source has no numbers of a monitor; expected names such as geometry/modality_gap")
+    for name in measures or ():
+        if name not in curves:
+            raise unknown("measure", name, curves, "the log")
+    return _draw({name: curves[name] for name in measures or curves}, alarm)
+
+
+def _rows(source: Source) -> Iterator[tuple[int, dict[str, float]]]:
+    """Steps with the measures that were logged at them, without prefixes."""
+    if isinstance(source, str | Path):
+        path = expanded(source)
+        if not path.exists():
+            raise InputError(f"{shown(path)} does not exist; expected what a monitor logged to")
+        found = _read(path)
+    elif isinstance(source, Mapping):
+        found = [{**numbers, STEPS[0]: step} for step, numbers in source.items()]
+    else:
+        found = source
+    for row in found:
+        if not isinstance(row, Mapping):
+            raise InputError(f"the source has {shown(row)}; expected a mapping of name → number for each step")
+        step = next((number for key in STEPS if (number := _number(row.get(key))) is not None), None)
+        values = {name: _number(value) for key, value in row.items() if (name := _logged_name(key))}
+        if step is not None:
+            yield int(step), {name: value for name, value in values.items() if value is not None}
+
+
+def _logged_name(key: Any) -> str:
+    """modality_gap of train/geometry/modality_gap, and of a column of that name; "" for what no monitor logs."""
+    _, prefix, name = str(key).rpartition(PREFIX)
+    known = name.partition("/")[0] in all_measures
+    return name if known or (prefix and name not in ("step", "invalid_rows")) else ""
+
+
+def _number(value: Any) -> float | None:
+    """The value as a number, None for an empty cell and for NaN, which is a step at which it was not logged."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return None if isnan(number) else number
+
+
+def _read(path: Path) -> Iterable[Mapping[str, Any]]:
+    if path.is_dir() or "tfevents" in path.name:
+        return _events(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".csv":
+            return list(csv.DictReader(text.splitlines()))
+        if path.suffix == ".jsonl":
+            return [json.loads(line) for line in text.splitlines() if line.strip()]
+        if path.suffix == ".json":
+            return json.loads(text)["log_history"]
+    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+        raise InputError(f"{shown(path)} cannot be read as the log of a training: {type(error).__name__}") from None
+    raise InputError(f"{shown(path)} has an unknown ending; expected TensorBoard's files, .csv, .json or .jsonl")
+
+
+def _events(path: Path) -> list[dict[str, float]]:
+    folders = sorted({file.parent for file in path.rglob("*tfevents*")}) if path.is_dir() else [path]
+    if len(folders) != 1:
+        which = f": {listed(shown(each) for each in folders[:5])}" if folders else ""
+        raise InputError(f"{shown(path)} has {len(folders)} runs, where one was expected{which}")
+    try:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    except ModuleNotFoundError:
+        raise InputError(
+            "TensorBoard's files need tensorboard, which is not installed: pip install tensorboard"
+        ) from None
+    events = EventAccumulator(str(folders[0]), size_guidance={"scalars": 0})  # all of them
+    events.Reload()
+    return [{tag: each.value, STEPS[0]: each.step} for tag in events.Tags()["scalars"] for each in events.Scalars(tag)]
+
+
+@styled
+def _draw(curves: Mapping[str, Mapping[str, Curve]], alarm: Curve) -> Figure:
+    columns = min(COLUMNS, len(curves))
+    rows = ceil(len(curves) / columns)
+    figure = Figure(figsize=(min(columns, 2) * WIDTH, 0.4 + 1.5 * rows), layout="constrained")
+    panels = figure.subplots(rows, columns, sharex=True, squeeze=False).ravel()
+    modalities = sorted({modality for lines in curves.values() for modality in lines if modality})
+    others = iter(COLORS[3:] * len(modalities))
+    colors = {name: COLOR[name] if name in COLOR else next(others) for name in modalities} | {"": INK}
+    for axes, (measure, lines) in zip(panels, curves.items(), strict=False):
+        for modality, curve in lines.items():
+            steps = sorted(curve)
+            style = {"color": colors[modality], "linestyle": LINE.get(modality, "-"), "label": modality or "_"}
+            mark = "." if len(steps) <= 30 else ""
+            axes.plot(steps, [curve[step] for step in steps], marker=mark, gid=f"{measure}/{modality}", **style)
+        for first, last in _on(alarm):
+            axes.axvspan(first, last, color=COLORS[3], alpha=0.15, linewidth=0, gid="alarm")
+        known = explain(measure, all_measures)
+        axes.set_title(known.title if known else measure, loc="left", color=INK)
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(4))
+    for axes in panels[len(curves) :]:
+        axes.set_axis_off()
+    for axes in panels[: len(curves)][-columns:]:
+        axes.set_xlabel("step")
+        axes.tick_params(labelbottom=True)
+    keys = {key: line for axes in panels for line, key in zip(*axes.get_legend_handles_labels(), strict=True)}
+    if keys:
+        figure.legend(list(keys.values()), list(keys), loc="outside upper left", ncols=4)
+    return figure
+
+
+def _on(alarm: Curve) -> list[tuple[int, int]]:
+    """The first and the last step of each time that the alarm was on."""
+    found: list[tuple[int, int]] = []
+    before = False
+    for step in sorted(alarm):
+        if alarm[step]:
+            found = [*found[:-1], (found[-1][0], step)] if before else [*found, (step, step)]
+        before = bool(alarm[step])
+    return found
