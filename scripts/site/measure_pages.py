@@ -10,6 +10,7 @@ import svg
 import clip_geometry as cg
 from clip_geometry.geometry import GROUPS, Measure
 from clip_geometry.report.explained import by_page, facts, place
+from clip_geometry.report.known_models import known_models, values_of
 from clip_geometry.report.numbers import bound
 from clip_geometry.report.words import render
 
@@ -30,6 +31,7 @@ def pages() -> dict[str, str]:
             place=place,
             bound=bound,
             figure=figure(name, members),
+            known=known,
             invariances=cg.geometry.measure.INVARIANCES,
         )
         for name, members in by_page().items()
@@ -53,6 +55,12 @@ def _path(name: str) -> str:
 def linked(markdown: str) -> str:
     """The index of measures with a link from each name to its page."""
     return re.sub(r"^\| `(\w+)` \|", r"| [`\1`](measures/\1.md) |", markdown, flags=re.MULTILINE)
+
+
+def known(name: str) -> dict[str, str]:
+    """Known model → its values of the measure."""
+    found = {title: values_of(title, [name]).removeprefix(f"{name} ") for title in known_models()}
+    return {title: text for title, text in found.items() if text}
 
 
 @cache

@@ -291,7 +291,7 @@ def prepared(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)  # a page of additions takes minutes of one processor
 @pytest.mark.parametrize("page", sorted(PAGES.keys() - OWN_TESTS))
 def test_the_blocks_of_a_page_run(page, prepared, tmp_path):
     environment = {}
@@ -330,6 +330,14 @@ def test_the_start_page_runs_with_the_wheel(tmp_path):
     assert where.startswith(str(tmp_path / "installed"))
     each = [block for block in PAGES["start.md"] if block.language == "sh"]
     run_page(each, tmp_path / "empty", PYTHONPATH=f"{tmp_path}/installed")
+
+
+@pytest.mark.parametrize("page", sorted(PAGES.keys() - {"README.md", "start.md"}))
+def test_sentences_of_an_output_fit_72_columns(page):
+    """On a phone or beside code; tables are as wide as their columns, and none wider than 100."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    lines = [line for block in re.findall(r"^```text\n(.*?)^```$", text, re.M | re.S) for line in block.splitlines()]
+    assert all(len(line) <= (100 if re.search(r"\S {2,}\S", line) else 72) for line in lines), page
 
 
 TEXTS = [

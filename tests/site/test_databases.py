@@ -230,8 +230,7 @@ def test_vectors_come_out_and_the_repair_goes_in(name, database, diagnosed, tmp_
         keys = np.concatenate([np.asarray(sets[modality].metadata["key"]).astype(int) for modality in scores])
         expected = keys[np.argsort(-np.concatenate([*scores.values()], axis=1)[0])[:10]]
         assert (
-            isinstance(repair, cg.InnerProduct)
-            and names["columns"] == repair.item_rows("image", known["image"]).shape[1]
+            isinstance(repair, InnerProduct) and names["columns"] == repair.item_rows("image", known["image"]).shape[1]
         )
         printed = capsys.readouterr().out.strip().splitlines()[-1]
         assert [int(key) for key in re.findall(r"\d+", printed)] == expected.tolist()

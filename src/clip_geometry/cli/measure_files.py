@@ -15,12 +15,14 @@ from clip_geometry.measuring.records import ALL, DEFAULT_STEPS, as_lines, names_
 from clip_geometry.measuring.sets import QUADRATIC_ROWS, named
 from clip_geometry.paths import expanded
 from clip_geometry.registry import InputError, listed, shown
+from clip_geometry.report.known_models import values_of
 from clip_geometry.report.origin import roles_of
 from clip_geometry.report.verdict import verdict
 from clip_geometry.report.words import listed as listed_words
 from clip_geometry.results import Record
 from clip_geometry.transforms import parse_pipeline
 
+MODEL = "CLIP ViT-B/16 on COCO"  # that values are compared with below the table
 ARROWS = {"lower": "↓", "higher": "↑"}
 
 
@@ -194,6 +196,8 @@ def _legend(records: list[Record], by_default: bool) -> Iterator[str]:
         engine, large = first.get("engine"), f"in float64 they take more than {LARGE / 1e6:.3g} MB"
         yield f"rows were streamed: {large if engine is None else f'engine {engine}'}"
     yield "null: the same on one draw of an isotropic Gaussian of this n and d, through this pipeline"
+    if by_default and not maps and (known := values_of(MODEL, [record.measure for record in records])):
+        yield f"for comparison, {MODEL} (500 pairs): {known} (docs/measures.md has other models)"
     if roles := roles_of(records):
         yield roles
     yield "↓ lower, ↑ higher is more isotropic, closer, …, as the direction of the measure says (list measures NAME)"

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import clip_geometry
 from clip_geometry.geometry import Measure, by_group, measures
-from clip_geometry.report.numbers import bound
+from clip_geometry.report.known_models import known_models
+from clip_geometry.report.numbers import bound, with_error
 from clip_geometry.report.table import Explanation
 from clip_geometry.report.words import render
 
@@ -59,4 +60,7 @@ def measures_page() -> str:
     for name, members in by_page().items():
         group = "evaluators" if members[0].evaluator else members[0].group
         groups.setdefault(group, {})[name] = members
-    return render(Path(__file__).with_name("measures.md.j2"), groups=groups, bound=bound)
+    known = known_models()
+    lines = dict.fromkeys((each["measure"], each["set"]) for model in known.values() for each in model["numbers"])
+    template = Path(__file__).with_name("measures.md.j2")
+    return render(template, groups=groups, bound=bound, known=known, lines=lines, with_error=with_error)
