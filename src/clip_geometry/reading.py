@@ -379,7 +379,7 @@ def read_table(path: str | Path, what: str = "a table", columns: list[str] | Non
                 if not any(f"{leaf.path}.".startswith(f"{name}.") for name in columns or schema.names):
                     continue
                 values = sum(facts.row_group(group).column(k).num_values for group in range(facts.num_row_groups))
-                size += values * _WIDTHS.get(leaf.physical_type, leaf.length)
+                size += values * (_WIDTHS.get(leaf.physical_type) or leaf.length or 0)
                 # equal texts are stored once, and read so, since no file says how long all of them are together
                 texts += [leaf.path] if leaf.physical_type == "BYTE_ARRAY" and not _is_decimal(leaf) else []
             require_memory(size, f"{shown(path)}, decoded,")

@@ -27,7 +27,8 @@ class LeftOut:
     """
 
     def __init__(self, rows: Float[Matrix, "n d"], block_of: Int[Tensor, " n"], blocks: int, *, sums: bool = False):
-        self.rows, self.block_of, self.blocks, self.sums = rows, block_of, blocks, sums
+        self.rows: Any = rows
+        self.block_of, self.blocks, self.sums = block_of, blocks, sums
         self._squares: dict[tuple[int, bool], Tensor] = {}  # by block and center
         self._differences: dict[LeftOut, Tensor] = {}
         self.shared: dict[Any, Any] = {}  # what measures of one function family keep for each other
