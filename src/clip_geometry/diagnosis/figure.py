@@ -32,7 +32,7 @@ def draw(compared: RepairComparison) -> Figure:
     points = {each.name: (each.changes["cross_r_at_1"], each.numbers[compared.aim]) for each in order}
     front = sorted((points[name][0].value, points[name][1].value) for name in compared.front)
     axes.set_xscale("symlog", linthresh=LINEAR, subs=[2, 5])
-    axes.xaxis.set_major_formatter(lambda x, _: f"{x:+g}".replace("-", "−") if x else "0")
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x:+g}".replace("-", "−") if abs(x) > 1e-9 else "0")
     axes.axvline(0, color=NEUTRAL, linewidth=0.9, linestyle=DOTTED, zorder=0)
     if len(front) > 1:
         axes.plot(*zip(*front, strict=True), "-", color=NEUTRAL, linewidth=1, zorder=1, label="Pareto front")
@@ -44,6 +44,8 @@ def draw(compared: RepairComparison) -> Figure:
     taken = points[compared.recommended]
     axes.plot(taken[0].value, taken[1].value, "o", markersize=10, fillstyle="none", color=INK, label="recommended")
     axes.margins(0.12)
+    if not any(change.value or change.error for change, _ in points.values()):
+        axes.set_xlim(-LINEAR, LINEAR)  # no repair changes recall; matplotlib's own limits would be rounding errors
     _number(axes, np.array([[point[0].value, point[1].value] for point in points.values()]))
     axes.set_xlabel("change of recall at 1 across modalities")
     axes.set_ylabel(NUMBERS[compared.aim].partition(",")[0])
