@@ -38,13 +38,13 @@ def memory() -> int:
 
 
 def return_large_blocks() -> None:
-    """Lets the C library (glibc) return every freed block of 4 MB or more to the system at once.
+    """Lets the C library (glibc) return every freed block of 1 MB or more to the system at once.
 
     By default it raises that size up to 32 MB with the blocks that are freed, and keeps those below between others: in
     `diagnose` and `explore`, a gigabyte of them.
     """
     if hasattr(os, "sysconf") and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
-        mallopt(-3, 2**22)  # M_MMAP_THRESHOLD
+        mallopt(-3, 2**20)  # M_MMAP_THRESHOLD
 
 
 def give_back() -> None:
