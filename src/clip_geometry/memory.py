@@ -37,6 +37,16 @@ def memory() -> int:
     return min(limits)
 
 
+def return_large_blocks() -> None:
+    """Lets the C library (glibc) return every freed block of 1 MB or more to the system at once.
+
+    By default it raises that size up to 32 MB with the blocks that are freed, and keeps those below between others: in
+    `diagnose` and `explore`, a gigabyte of them.
+    """
+    if hasattr(os, "sysconf") and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
+        mallopt(-3, 2**20)  # M_MMAP_THRESHOLD
+
+
 def give_back() -> None:
     """Returns freed memory to the system where the C library can (glibc). It otherwise keeps most freed blocks between
     small live ones, for a streamed set as much as its largest blocks after each kind of pass."""

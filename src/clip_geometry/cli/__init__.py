@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clip_geometry.cli.commands import app
+from clip_geometry.memory import return_large_blocks
 from clip_geometry.progress import Settings, note
 from clip_geometry.registry import MOST, InputError, printable, shortened, shown
 
@@ -22,6 +23,7 @@ def main() -> None:
     # (OMP_WAIT_POLICY=PASSIVE) is as good there, but takes 15 s instead of 8 on an idle machine.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    return_large_blocks()
     _prepare_streams()
     seen, show_foreign = set(), warnings.showwarning
 

@@ -277,13 +277,13 @@ class Context:
             masks = [~np.isin(self.sample(name), self.foreign_numbers(name)) for name in (one, other)]
             queries = self.queries(*(int(own.sum()) for own in masks))
             rows = [chosen(self.unit(name), own) for name, own in zip((one, other), masks, strict=True)]
-            near = _nearest_cosines(*rows, queries)
+            near = _nearest_cosines(rows[0], rows[1], queries)
             generator = torch.Generator().manual_seed(self.seed)
             noise = [
                 self.gaussian(name).draw(int(own.sum()), generator)
                 for name, own in zip((one, other), masks, strict=True)
             ]
-            of_noise = _nearest_cosines(*noise, queries)
+            of_noise = _nearest_cosines(noise[0], noise[1], queries)
             return Partners(float(near.mean()), float(of_noise.mean()), float(of_noise.std()), len(queries))
 
         return self._once(make, "partners", one, other)

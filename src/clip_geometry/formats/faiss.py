@@ -54,9 +54,8 @@ def _rows(path: Path) -> tuple[Any, np.ndarray | None]:
             rows, own = _rows_of_lists(index, path)
             places = np.argsort(own, kind="stable")
         else:
-            flat = _flat(index, path)
-            rows, own, places = None, None, np.arange(flat.ntotal)
-            shape = (flat.ntotal, flat.d)
+            rows, own, places = None, None, np.arange(_flat(index, path).ntotal)
+        shape = len(places), outer.d
         if len(places) != outer.ntotal or (ids is not None and len(ids) != len(places)):
             raise damaged(path, "FAISS", f"{len(places)} rows of {outer.ntotal}")
     if rows is None:
@@ -64,12 +63,12 @@ def _rows(path: Path) -> tuple[Any, np.ndarray | None]:
     if ids is not None:
         order = np.argsort(ids, kind="stable")
         ids, places = ids[order], places[order]
-    elif own is not None and not np.array_equal(
-        own[places], np.arange(len(own))
-    ):  # ids that IVF does not assign itself
-        ids = own[places]
+    elif own is not None:
+        assigned = np.array_equal(own[places], np.arange(len(own)))  # by the IVF index itself
+        ids = None if assigned else own[places]
     if not np.array_equal(places, np.arange(len(places))):
-        rows = ShardedRows([ChosenRows(rows, places)]) if isinstance(rows, ShardedRows) else rows[places]
+        parts: Any = [ChosenRows(rows, places)]
+        rows = ShardedRows(parts) if isinstance(rows, ShardedRows) else rows[places]
     return rows, ids
 
 
