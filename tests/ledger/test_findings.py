@@ -79,7 +79,7 @@ def test_of_rn101_least_squares_costs_less_than_procrustes(number):
 
 
 def test_what_is_said_of_pca_is_what_the_notebook_prints(number):
-    text = text_of("PCA in Table 3")
+    text = text_of("In the authors' notebook, PCA")
     values = {each.path: each.text for each in published("tyshchuk2023") if each.section == "notebook_pca"}
     images = [f"training.PCA-400 on CIFAR train{logits}" for logits in ("", ", cosine", ", negated distance")]
     for said, names in (
