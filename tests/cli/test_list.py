@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 
+from clip_geometry.cli import lists
 from clip_geometry.cli.early import FILE
 from clip_geometry.cli.lists import LISTS, shipped_lists
 from clip_geometry.geometry import by_group, measures
@@ -168,3 +169,16 @@ def test_lists_fit_the_terminal_and_keep_their_words(cli, monkeypatch, what, wid
     assert max(map(len, wide.splitlines())) <= 100
     assert all(len(line) <= width or " " not in line.strip() for line in narrow.splitlines())
     assert all(line == line.rstrip() for line in narrow.splitlines())
+
+
+@pytest.mark.parametrize("head", ["", "# What it shows: a cone.\n", "# Time: a minute, without a download.\n"])
+def test_a_config_without_a_time_or_a_title_is_listed(head, tmp_path, monkeypatch):
+    """As a new one is, before its comment is written."""
+    path = tmp_path / "new.yaml"
+    path.write_text(f"{head}name: new\nexperiment: geometry\n", encoding="utf-8")
+    monkeypatch.setattr("clip_geometry.config.shipped_configs", lambda: {"new": path})
+    ((_, name, title, about),) = lists.index_of("configs")
+    assert (name, title) == ("new", "new")
+    assert about == ("a minute" if "Time" in head else "")
+    ((first, *paragraphs),) = lists.blocks_of("configs")
+    assert first == "new: new" and paragraphs == [head.removeprefix("# ").strip()] * bool(head)
