@@ -220,7 +220,8 @@ def write_file(block: Block, folder: Path) -> None:
         return
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     (k,) = (k for k, line in enumerate(lines) if line.startswith(place))
-    path.write_text("".join([*lines[: k + 1], block.code, *lines[k + 1 :]]), encoding="utf-8")
+    apart = "\n\n" if block.code.startswith("def ") else ""
+    path.write_text("".join([*lines[: k + 1], apart, block.code, *lines[k + 1 :]]), encoding="utf-8")
 
 
 @contextlib.contextmanager
