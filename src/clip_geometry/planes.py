@@ -79,8 +79,8 @@ def umap_plane(
     points[chosen] = _fitted(rows[chosen], seed, None if start is None else start[chosen])
     if len(others := np.setdiff1d(np.arange(len(rows)), chosen)):
         sample = unit_rows(torch.from_numpy(rows[chosen]))
-        for start in range(0, len(others), BLOCK):
-            part = others[start : start + BLOCK]
+        for first in range(0, len(others), BLOCK):
+            part = others[first : first + BLOCK]
             distances, near = nearest(unit_rows(torch.from_numpy(rows[part])), PLACED_BY, y=sample)
             weights = 1 / distances.square().clamp(min=1e-12)
             weights /= weights.sum(1, keepdim=True)
