@@ -192,6 +192,7 @@ def run_sh(code: str, folder: Path, **environment: str) -> str:
 
 def run_commands(code: str, folder: Path) -> str | None:
     """What `run_sh` gives, in this process, which has imported torch; None where a line is more than a command."""
+    code = re.sub(r"^pip install.*\n", "", code, flags=re.M)
     lines = [shlex.split(line, comments=True) for line in re.sub(r"\\\n\s*", " ", code).splitlines()]
     lines = [line for line in lines if line]
     if re.search(r"[|<>&;$`*~]|--engine", code) or any(line[0] != "clip-geometry" for line in lines):
