@@ -98,6 +98,8 @@ def test_the_alarm_is_shaded():
     (axes,) = plot_training(logged).axes
     spans = [(patch.get_x(), patch.get_x() + patch.get_width()) for patch in axes.patches if patch.get_gid() == "alarm"]
     assert spans == [(2, 3), (6, 6)]
+    starts = [line.get_xdata()[0] for line in axes.lines if line.get_gid() == "alarm goes on"]
+    assert starts == [2, 6]  # the last one, at which a loop may stop, has a shade without width
 
 
 def test_numbers_that_are_not_defined_are_left_out_and_measures_chosen():

@@ -246,8 +246,12 @@ def test_the_alarm_warns_once_calls_back_and_is_logged():
         (lambda: GeometryMonitor(embed=embed).step("x"), "step = 'x'; expected a whole number from 0 on"),
         (lambda: GeometryMonitor().step(1), "step was given no features"),
         (lambda: GeometryMonitor().measure(1), "there is no probe to measure"),
-        (lambda: GeometryMonitor(embed=lambda model: [PROBE]).measure(1), "embed gave Tensor; expected a mapping of"),
+        (
+            lambda: GeometryMonitor(embed=lambda model: [PROBE]).measure(1),
+            "embed gave list of Tensor; expected a mapping of",
+        ),
         (lambda: GeometryMonitor(embed=lambda model: PROBE).measure(1), "embed gave Tensor; expected a mapping of"),
+        (lambda: GeometryMonitor(embed={"image": PROBE}), "embed = {.*; expected a function of the model"),
         (lambda: GeometryMonitor(embed=lambda model: None).measure(1), "embed gave NoneType; expected a mapping of"),
         (lambda: GeometryMonitor(embed=lambda model: iter([])).measure(1), "embed gave no rows; expected a mapping"),
     ],
@@ -412,3 +416,14 @@ def test_the_evaluator_appends_to_its_own_columns_only(evaluator, tmp_path):
     with pytest.raises(InputError, match=r"geometry_evaluation_results\.csv has other columns; give another name="):
         evaluator(QA, measures=["modality_gap"])(Encoder(), str(tmp_path))
     assert path.read_text() == before
+
+
+def test_a_single_item_is_too_few_and_no_collapse():
+    """All measures of one item are NaN, which counts as a collapse where there are several."""
+    monitor = GeometryMonitor(every=1, batches=1)
+    row = torch.randn(1, 8, generator=torch.Generator().manual_seed(0))
+    with pytest.warns(UserWarning, match="one item was given before step 1; the measures need several"):
+        monitor.step(1, image=row, text=row)
+    for step in range(2, 30):
+        monitor.step(step, image=row, text=row)
+    assert not monitor.collapsed

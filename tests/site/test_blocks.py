@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tomllib
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import metadata
 from itertools import zip_longest
 from pathlib import Path
@@ -309,10 +309,7 @@ def test_the_blocks_of_a_page_run(page, prepared, tmp_path):
         shutil.copytree(coco500(), tmp_path, dirs_exist_ok=True)
     elif page != "start.md":  # which makes these files
         shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
-    each = PAGES[page]
-    if page == "README.md":  # which installs at its end
-        each = [replace(block, installed=frozenset(OPTIONAL)) for block in each]
-    run_page(each, tmp_path, **environment)
+    run_page(PAGES[page], tmp_path, **environment)
 
 
 @pytest.mark.slow
@@ -334,10 +331,10 @@ def test_the_start_page_runs_with_the_wheel(tmp_path):
     run_page(each, tmp_path / "empty", PYTHONPATH=f"{tmp_path}/installed")
 
 
-@pytest.mark.parametrize("page", sorted(PAGES.keys() - {"README.md", "start.md"}))
+@pytest.mark.parametrize("page", sorted(PAGES))
 def test_sentences_of_an_output_fit_72_columns(page):
     """On a phone or beside code; tables are as wide as their columns, and none wider than 100."""
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    text = (ROOT / "README.md" if page == "README.md" else ROOT / "docs" / page).read_text(encoding="utf-8")
     lines = [line for block in re.findall(r"^```text\n(.*?)^```$", text, re.M | re.S) for line in block.splitlines()]
     assert all(len(line) <= (100 if re.search(r"\S {2,}\S", line) else 72) for line in lines), page
 
@@ -379,7 +376,7 @@ LOCAL = {"clip_geometry", "search", "shipped"}  # modules that are there, or tha
 IMPORTED = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml", "open_clip": "open-clip-torch"}
 
 
-@pytest.mark.parametrize("page", sorted(PAGES.keys() - {"README.md"}))
+@pytest.mark.parametrize("page", sorted(PAGES))
 def test_a_page_installs_what_its_blocks_need(page):
     """Those that are not run here, too: by what commands name, and by what Python imports."""
     for block in PAGES[page]:

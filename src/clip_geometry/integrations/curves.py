@@ -28,14 +28,15 @@ Curve: TypeAlias = dict[int, float]  # step → value
 def plot_training(source: Source, *, measures: Sequence[str] | None = None) -> Figure:
     """Draw the curves that the monitor, callbacks and evaluator of a training logged.
 
-    There is a panel per measure with a line per modality. Steps at which the alarm was on are shaded.
+    There is a panel per measure with a line per modality. Steps at which the alarm was on are shaded, from a
+    line at the step at which it went on.
 
     Args:
         source: A folder or event file of TensorBoard; a .csv file, of Lightning's `CSVLogger` or of
             `GeometryEvaluator`; transformers' trainer_state.json, or a .jsonl file with a line per step. In memory:
             transformers' `trainer.state.log_history`, the rows of a Weights & Biases run (`run.scan_history()`), or a
             mapping of step → numbers, such as a function given to `GeometryMonitor` as its log can fill.
-        measures: The measures to draw; None for all that were logged.
+        measures: The measures to draw, a list of names; None for all that were logged.
 
     Raises:
         InputError: The source has no numbers of a monitor or cannot be read, a measure was not logged, or TensorBoard's
@@ -53,6 +54,8 @@ def plot_training(source: Source, *, measures: Sequence[str] | None = None) -> F
         >>> [axes.get_title(loc="left") for axes in figure.axes]
         ['Modality gap', 'Effective rank']
     """
+    if isinstance(measures, str):
+        raise InputError(f"measures = {shown(measures)}; expected a list of names")
     curves: dict[str, dict[str, Curve]] = {}  # measure → modality → curve
     for step, numbers in _rows(source):
         for name, value in numbers.items():
@@ -60,7 +63,9 @@ def plot_training(source: Source, *, measures: Sequence[str] | None = None) -> F
             curves.setdefault(measure, {}).setdefault(modality, {})[step] = value
     alarm = curves.pop(COLLAPSE, {}).get("", {})
     if not curves:
-        raise InputError("the source has no numbers of a monitor; expected names such as geometry/modality_gap")
+        raise InputError(
+            "the source has no numbers of a monitor; expected names such as geometry/modality_gap in rows with a step"
+        )
     for name in measures or ():
         if name not in curves:
             raise unknown("measure", name, curves, "the log")
@@ -152,6 +157,7 @@ def _draw(curves: Mapping[str, Mapping[str, Curve]], alarm: Curve) -> Figure:
             axes.plot(steps, [curve[step] for step in steps], marker=mark, gid=f"{measure}/{modality}", **style)
         for first, last in _on(alarm):
             axes.axvspan(first, last, color=COLORS[3], alpha=0.15, linewidth=0, gid="alarm")
+            axes.axvline(first, color=COLORS[3], linewidth=1, gid="alarm goes on")  # the shade of one step has no width
         known = explain(measure, all_measures)
         axes.set_title(known.title if known else measure, loc="left", color=INK)
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))

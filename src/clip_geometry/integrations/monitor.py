@@ -76,6 +76,8 @@ class GeometryMonitor:
         on_collapse: Callable[["GeometryMonitor"], Any] | None = None,
     ):
         self.log = _scalar_log(log)
+        if embed is not None and not callable(embed):
+            raise InputError(f"embed = {shown(embed)}; expected a function of the model that returns modality → rows")
         self.every, self.embed = whole_number(every, "every"), embed
         self.batches = min(whole_number(batches, "batches"), self.every)
         self.metric, self.on_collapse = metric, on_collapse
@@ -132,6 +134,11 @@ class GeometryMonitor:
             whole = isinstance(found, Mapping | torch.Tensor) or not isinstance(found, Iterable)
             parts: Any = [found] if whole else found
             for rows in parts:
+                if not isinstance(rows, Mapping):
+                    got = type(found).__name__ + ("" if whole else f" of {type(rows).__name__}")
+                    raise InputError(
+                        f"embed gave {got}; expected a mapping of modality → rows (n, d), or several one by one"
+                    )
                 self._add(rows, sync=False)
         scalars = self.report(step)
         if not scalars:
@@ -145,7 +152,10 @@ class GeometryMonitor:
         self.values = {} if self.metric is None else {name: float(each) for name, each in self.metric.compute().items()}
         scalars = {PREFIX + name: value for name, value in self.values.items()}
         was = self.collapsed
-        if self.alarm is not None and self.values:
+        few = self.metric is not None and self.metric.items < 2
+        if few and self.values:  # nothing is defined of one item, which is no collapse
+            self._warn("few", f"one item was given before step {step}; the measures need several, so raise batches=")
+        if self.alarm is not None and self.values and not few:
             missing = self.alarm.missing(self.values)
             if len(missing) == len(self.alarm.thresholds) or any(each not in THRESHOLDS for each in missing):
                 names = listed(each.measure for each in missing)
@@ -166,9 +176,6 @@ class GeometryMonitor:
             warnings.warn(sentence, stacklevel=4)
 
     def _add(self, rows: Rows, *, sync: bool = True) -> None:
-        if not isinstance(rows, Mapping):
-            got = f"embed gave {type(rows).__name__}"
-            raise InputError(f"{got}; expected a mapping of modality → rows (n, d), or several one by one")
         if self.metric is None:
             self.metric = EmbeddingGeometry(*rows, sync_on_compute=sync)
             self.metric.to(next((each.device for each in rows.values() if isinstance(each, torch.Tensor)), "cpu"))
