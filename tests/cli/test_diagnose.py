@@ -51,7 +51,7 @@ def test_everything_is_written(cli, folder):
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["--repairs", ""], "no repair was compared: none were asked for"),
+        (["--repairs", ""], "repairs were not compared: none were asked for"),
         (["--repairs", "center", "--want", "pairs"], "no repair helps beyond noise"),
         ([], "shuffled_pairs"),
     ],

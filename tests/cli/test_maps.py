@@ -324,7 +324,10 @@ def test_where_a_map_cannot_be_written(refused, sets, out, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["none.safetensors", "image.npy"], "none.safetensors does not exist; a map (.safetensors) written by fit was"),
+        (
+            ["none.safetensors", "image.npy"],
+            "none.safetensors does not exist; a map (.safetensors) written by fit, or a repair",
+        ),
         (["image.npy", "image.npy"], "image.npy is no readable .safetensors file, damaged or cut short"),
         (["m.safetensors", "none.npy"], "none.npy does not exist"),
         (["m.safetensors", "other.npy"], "add --as image or --as text"),

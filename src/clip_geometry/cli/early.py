@@ -81,7 +81,9 @@ def check_shipment(to: str, map_file: Path, sources: Sequence[Path], out: Path, 
 
     _require("target", to, "clip-geometry ship --help")
     require_new_folder(expanded(out))
-    dimensions = _dimensions(existing_file(map_file, "a map (.safetensors) written by fit"))
+    dimensions = _dimensions(
+        existing_file(map_file, "a map (.safetensors) written by fit, or a repair written by diagnose")
+    )
     equal = len(set(dimensions.values())) == 1
     for source in map(expanded, sources):
         for path in sorted(source.glob("*.npy")) if source.is_dir() else [source]:

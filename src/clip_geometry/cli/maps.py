@@ -158,7 +158,9 @@ def ship_map(
 
 def read_saved(path: Path) -> FittedPipeline | Repair:
     """Reads a map that `fit` wrote, or a saved repair."""
-    metadata, _ = read_safetensors(path, "a map (.safetensors) written by fit", framework="pt")
+    metadata, _ = read_safetensors(
+        path, "a map (.safetensors) written by fit, or a repair written by diagnose", framework="pt"
+    )
     return Repair.load(path) if REPAIR in metadata else FittedPipeline.load(path)
 
 

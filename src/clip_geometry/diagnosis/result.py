@@ -77,8 +77,8 @@ class Diagnosis:
         Raises:
             InputError: No repairs were compared, or none helps and no name is given.
         """
-        if self.index is None:
-            raise InputError(f"no repair was compared: {self.skipped}")
+        if self.index is None or (name is None and self.comparison is None):
+            raise InputError(f"repairs were not compared: {self.skipped}")
         if name is None and self.comparison is not None:
             served, name = self.comparison.served(), self.comparison.recommended
             if self.comparison.candidates[name].baseline:
