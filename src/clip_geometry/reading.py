@@ -383,8 +383,13 @@ def read_table(path: str | Path, what: str = "a table", columns: list[str] | Non
                 # equal texts are stored once, and read so, since no file says how long all of them are together
                 texts += [leaf.path] if leaf.physical_type == "BYTE_ARRAY" and not _is_decimal(leaf) else []
             require_memory(size, f"{shown(path)}, decoded,")
-            with pq.ParquetFile(source, metadata=facts, read_dictionary=texts) as file:
-                table = file.read(columns=columns)
+            try:
+                with pq.ParquetFile(source, metadata=facts, read_dictionary=texts) as file:
+                    table = file.read(columns=columns)
+            except pa.ArrowNotImplementedError:  # of dictionaries in several chunks below a struct, as of pictures
+                flat = [name for name in texts if "." not in name]
+                with pq.ParquetFile(source, metadata=facts, read_dictionary=flat) as file:
+                    table = file.read(columns=columns)
         table.validate(full=True)
         require_memory(decoded_size(table), f"{shown(path)}, decoded,")
         table = _distinct_columns(table, path)

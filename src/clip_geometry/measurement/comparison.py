@@ -155,7 +155,8 @@ class Comparison:
         measure   set        A      B          B - A        p
         isoscore  image  0.200  0.500  0.300 ± 0.014  <0.0001
         <BLANKLINE>
-        independent: not the same items in the same blocks; errors of two samples, p of the normal distribution
+        independent: not the same items in the same blocks; errors of two samples, p of the normal
+        distribution
     """
 
     columns: tuple[Column, ...]
