@@ -19,7 +19,7 @@ from clip_geometry.report.cosines import MAX_COSINES, sampled_cosines
 from clip_geometry.report.couples import couples, heat_maps, names_of
 from clip_geometry.report.figure_data import as_csv, in_words
 from clip_geometry.report.origin import Row, pipeline_words, with_options
-from clip_geometry.report.style import save_figure
+from clip_geometry.report.style import WIDTH, save_figure
 from clip_geometry.report.words import Words
 
 RULING_SHARE = 0.25  # of the mean's squared length, from which on a caption points to one coordinate
@@ -82,6 +82,7 @@ def save_drawings(
     """
     entries = []
     for name, (title, figure, caption, wide) in drawings.items():
+        wide = wide or figure.get_figwidth() > 1.5 * WIDTH  # else its letters would shrink with it
         png, svg = save_figure(figure, folder, prefix + name)
         caption = f"{caption} {origin}" if origin else caption
         data = Path(folder) / f"{prefix}{name}.csv"
