@@ -15,18 +15,11 @@ from clip_geometry.registry import InputError, printable, shown
 
 # bytes of float64 rows above which they are streamed: docs/memory.md
 LARGE = min(memory() // 12, 2 * 10**8)
-# bytes of float64 rows up to which measures and steps that need all of them at once get them
-MOST_HELD = min(memory() // 12, 10**9)
 
 
 def is_large(*shapes: tuple[int, int]) -> bool:
     """Whether sets of these shapes are streamed, since they would take more than LARGE bytes in float64."""
     return sum(n * d * 8 for n, d in shapes) > LARGE
-
-
-def can_be_held(*shapes: tuple[int, int]) -> bool:
-    """Whether measures and steps that need all rows of these shapes at once get them."""
-    return sum(n * d * 8 for n, d in shapes) <= MOST_HELD
 
 
 def joined(parts: Sequence[np.ndarray]) -> Any:

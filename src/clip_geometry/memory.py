@@ -37,6 +37,15 @@ def memory() -> int:
     return min(limits)
 
 
+# bytes of float64 rows up to which measures and steps that need all of them at once get them: docs/memory.md
+MOST_HELD = min(memory() // 12, 10**9)
+
+
+def can_be_held(*shapes: tuple[int, int]) -> bool:
+    """Whether measures and steps that need all rows of these shapes at once get them."""
+    return sum(n * d * 8 for n, d in shapes) <= MOST_HELD
+
+
 def return_large_blocks() -> None:
     """Lets the C library (glibc) return every freed block of 1 MB or more to the system at once.
 

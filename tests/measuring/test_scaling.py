@@ -122,7 +122,7 @@ def test_rows_that_cannot_be_held_and_a_small_full_size_are_refused(monkeypatch)
         measured(x, names=["isoscore"], full_size=60)
     sets = cg.MeasuredSets({"image": cg.Embeddings(x, "image")}, ())
     sets.streamed = True
-    monkeypatch.setattr("clip_geometry.embeddings.MOST_HELD", 0)
+    monkeypatch.setattr("clip_geometry.memory.MOST_HELD", 0)
     with pytest.raises(InputError, match="scaling needs all rows in memory"):
         add_scaling(sets, [])
 

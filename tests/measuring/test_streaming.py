@@ -41,7 +41,7 @@ def rows_of(sets, monkeypatch):
 
     def measured(steps, *, large, names=None, blocks=10, held=2**60):
         monkeypatch.setattr(embeddings, "LARGE", 0 if large else 2**60)
-        monkeypatch.setattr(embeddings, "MOST_HELD", held)
+        monkeypatch.setattr("clip_geometry.memory.MOST_HELD", held)
         found = MeasuredSets(sets, parse_pipeline(steps), blocks=blocks)
         assert found.streamed == large
         return {(row["measure"], row["at"].get("modality")): row for row in measure_sets(found, names)}

@@ -130,7 +130,7 @@ def test_one_row_is_too_few(sets, step, few):
 def test_streamed_rows_are_refused_where_all_are_needed_and_cannot_be_held(sets, transform, monkeypatch):
     streamed = StreamedRows.of(sets["text"], name="text")
     transform.fit(streamed, sets["image"])
-    monkeypatch.setattr("clip_geometry.embeddings.MOST_HELD", 0)
+    monkeypatch.setattr("clip_geometry.memory.MOST_HELD", 0)
     with pytest.raises(InputError, match=f"{transform.name} needs its 20 rows in memory, and they are streamed"):
         transform.fit(streamed, sets["image"])
 

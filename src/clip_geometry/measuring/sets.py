@@ -14,7 +14,7 @@ import torch
 
 from clip_geometry.config import digest
 from clip_geometry.embedding.engines import Engine
-from clip_geometry.embeddings import Embeddings, can_be_held, is_large
+from clip_geometry.embeddings import Embeddings, is_large
 from clip_geometry.evaluators import ensemble
 from clip_geometry.geometry import Measure, by_group, measures
 from clip_geometry.geometry._core.left_out import LeftOut
@@ -26,7 +26,7 @@ from clip_geometry.measuring.provenance import context, origin_of
 from clip_geometry.measuring.remarks import remarks_on
 from clip_geometry.measuring.streaming import gaussian, stream
 from clip_geometry.measuring.views import TAKES, View
-from clip_geometry.memory import give_back, memory
+from clip_geometry.memory import can_be_held, give_back, memory
 from clip_geometry.registry import InputError, unknown
 from clip_geometry.results import Row
 from clip_geometry.transforms import Step, transforms
@@ -66,7 +66,7 @@ class MeasuredSets:
     One call of a function serves all measures that read its result, e.g. I1 and I2. Sets that take more than
     `embeddings.LARGE` bytes in float64 are streamed: read block by block in every pass, with NaN found on the way.
     Standard errors then exist for functions of moments and sums, after steps that fit nothing. Measures that need all
-    rows at once get them, up to `embeddings.MOST_HELD` bytes.
+    rows at once get them, up to `memory.MOST_HELD` bytes.
 
     Args:
         sets: Modality → `Embeddings`.

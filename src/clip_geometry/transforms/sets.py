@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from clip_geometry import embeddings
+from clip_geometry import memory
 from clip_geometry.geometry._core.rows import BLOCK
 from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.registry import InputError
@@ -168,14 +168,14 @@ def other_set(transform: Transform, y: Rows | None) -> Rows:
 
 
 def in_memory(transform: Transform, x: Rows) -> np.ndarray:
-    """Return rows that a transform needs all at once; of streamed ones at most `embeddings.MOST_HELD` bytes."""
+    """Return rows that a transform needs all at once; of streamed ones at most `memory.MOST_HELD` bytes."""
     if not isinstance(x, StreamedRows):
         return x
     n, d = x.shape
-    if not embeddings.can_be_held(x.shape):
+    if not memory.can_be_held(x.shape):
         raise InputError(
             f"{transform.name} needs its {n} rows in memory, and they are streamed; fit it on up to "
-            f"{embeddings.MOST_HELD // (8 * d)}"
+            f"{memory.MOST_HELD // (8 * d)}"
         )
     rows = np.empty((n, d))
     for start, block in zip(range(0, n, BLOCK), as_blocks(x), strict=True):
