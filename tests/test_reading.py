@@ -277,10 +277,10 @@ def test_a_number_that_no_float_holds_is_no_readable_json():
     assert reading.parse_json('{"id": "' + "1" * 400 + '"}', "x")["id"] == "1" * 400
 
 
-def few_bytes(**columns):
-    """A Parquet file that stores equal values once."""
+def few_bytes(group=None, /, **columns):
+    """A Parquet file that stores equal values once. group: number of rows of a row group."""
     buffer = io.BytesIO()
-    pq.write_table(pa.table(columns), buffer, compression="zstd")
+    pq.write_table(pa.table(columns), buffer, compression="zstd", row_group_size=group)
     return buffer.getvalue()
 
 
@@ -290,6 +290,8 @@ SMALL_FILES = {  # each of 2 MB or more when it is decoded
     "texts": lambda: few_bytes(a=pa.array(["x" * 1000] * 3000)),
     "texts in lists": lambda: few_bytes(a=pa.array([["x" * 1000] * 3] * 1000)),
     "texts in objects": lambda: few_bytes(a=pa.array([{"b": "x" * 1000}] * 3000)),
+    "texts in objects of several groups": lambda: few_bytes(500, a=pa.array([{"b": "x" * 1000}] * 3000)),
+    "texts in lists of several groups": lambda: few_bytes(500, a=pa.array([["x" * 1000] * 3] * 1000)),
 }
 
 
@@ -324,3 +326,12 @@ def test_texts_that_an_arrow_file_holds_once_are_counted_where_they_are_used(tmp
     monkeypatch.setattr(reading.memory, "memory", lambda: 500_000)
     with pytest.raises(InputError, match=r"x, decoded, takes 0\.003 GB"):
         reading.read_arrow_table(tmp_path / "x")
+
+
+def test_pictures_in_objects_that_do_not_repeat(tmp_path):
+    """Their dictionary is full after a megabyte, and a column of two kinds of pages cannot be read with it."""
+    rng = np.random.default_rng(0)
+    pictures = pa.table({"img": [{"bytes": rng.bytes(3000), "path": None} for _ in range(2000)], "label": range(2000)})
+    pq.write_table(pictures, tmp_path / "x", row_group_size=700)
+    assert reading.read_table(tmp_path / "x").equals(pictures)
+    assert reading.read_table(tmp_path / "x", columns=["img"]).equals(pictures.select(["img"]))

@@ -373,6 +373,7 @@ def read_table(path: str | Path, what: str = "a table", columns: list[str] | Non
         with pa.OSFile(os.fsencode(path)) as source:  # a str would have to be UTF-8
             with pq.ParquetFile(source) as file:
                 facts, schema = file.metadata, file.schema_arrow
+            _distinct_columns(schema.empty_table(), path)
             size, texts = 0, []
             for k in range(facts.num_columns):
                 leaf = facts.schema.column(k)
@@ -383,19 +384,31 @@ def read_table(path: str | Path, what: str = "a table", columns: list[str] | Non
                 # equal texts are stored once, and read so, since no file says how long all of them are together
                 texts += [leaf.path] if leaf.physical_type == "BYTE_ARRAY" and not _is_decimal(leaf) else []
             require_memory(size, f"{shown(path)}, decoded,")
-            try:
-                with pq.ParquetFile(source, metadata=facts, read_dictionary=texts) as file:
-                    table = file.read(columns=columns)
-            except pa.ArrowNotImplementedError:  # of dictionaries in several chunks below a struct, as of pictures
-                flat = [name for name in texts if "." not in name]
-                with pq.ParquetFile(source, metadata=facts, read_dictionary=flat) as file:
-                    table = file.read(columns=columns)
-        table.validate(full=True)
-        require_memory(decoded_size(table), f"{shown(path)}, decoded,")
-        table = _distinct_columns(table, path)
-        return table.cast(pa.schema([schema.field(name) for name in table.column_names], schema.metadata))
+            parts, size = [schema.empty_table().select(columns or schema.names)], 0
+            for part in _parts(source, facts, columns, texts):
+                size += decoded_size(part)
+                require_memory(size, f"{shown(path)}, decoded,")
+                part.validate(full=True)
+                parts.append(part.cast(parts[0].schema))
+        return pa.concat_tables(parts)
     except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError, OverflowError) as error:
         raise error if isinstance(error, InputError) else damaged(path, ".parquet", error) from None
+
+
+def _parts(source: Any, facts: Any, columns: list[str] | None, texts: list[str]) -> Iterator["pa.Table"]:
+    """The row groups of a Parquet file, with each of these texts once; in blocks of rows where Arrow cannot do that,
+    since a column below a struct or a list changes from numbers of texts to texts."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for group in range(facts.num_row_groups):
+        try:
+            with pq.ParquetFile(source, metadata=facts, read_dictionary=texts) as file:
+                yield file.read_row_group(group, columns=columns)
+        except pa.ArrowNotImplementedError:
+            with pq.ParquetFile(source, metadata=facts) as file:
+                for batch in file.iter_batches(64, row_groups=[group], columns=columns):
+                    yield pa.Table.from_batches([batch])
 
 
 # bytes of a decoded value, beside those of a text
