@@ -15,7 +15,7 @@ from clip_geometry import measure
 from clip_geometry.report.grid import Grid
 from clip_geometry.report.page import Section, write_report
 from clip_geometry.runner import run
-from support.browser import SMALLEST_LETTERS, WIDTHS, chromium, faults_of, letters_of, opened
+from support.browser import SMALLEST_LETTERS, WIDTHS, chromium, faults_of, letters_of, opened, refusing_injections
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 EVERY = [str(path.relative_to(CONFIGS).with_suffix("")) for path in sorted(CONFIGS.rglob("*.yaml"))]
@@ -245,21 +245,8 @@ def test_without_its_script_the_page_has_everything(browser, report_of):
     context.close()
 
 
-INJECTED = """<script>window.ran = 1</script><img src=x onerror="window.ran = 2"><img src="http://localhost:1/a.png">
-<style>h1 { color: rgb(1, 2, 3) !important; }</style><h2 id="styled" style="color: rgb(1, 2, 3)">A heading</h2>"""
-
-
 def test_nothing_else_runs_applies_or_loads(browser, report_of, tmp_path):
-    page = tmp_path / "page.html"
-    source = report_of("quickstart").read_text(encoding="utf-8")
-    page.write_text(source.replace("</main>", f"{INJECTED}</main>"), encoding="utf-8")
-    with opened(browser, page) as shown:
-        assert shown.evaluate("window.ran") is None
-        for place in ("h1", "#styled"):
-            assert shown.locator(place).evaluate("(e) => getComputedStyle(e).color") != "rgb(1, 2, 3)"
-        refused = [error for error in shown.errors if "Content Security Policy" in error]
-        for what in ("http://localhost:1/a.png", "inline script", "inline event handler", "inline style"):
-            assert any(what in error for error in refused), what
+    with refusing_injections(browser, report_of("quickstart"), tmp_path) as shown:
         assert shown.locator("#zoom").count() == 1  # the page's own script did
 
 

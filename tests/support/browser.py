@@ -138,3 +138,27 @@ def letters_of(image: Any, svg: str) -> float:
     (points,) = re.findall(r'<svg[^>]* width="([\d.]+)pt"', svg)
     sizes = [100 * float(scale) for scale in re.findall(r"scale\(([\d.]+) -", svg)]
     return image.evaluate("(e) => e.clientWidth") / float(points) * min(sizes)
+
+
+INJECTED = """<script>window.ran = 1</script><img src=x onerror="window.ran = 2"><img src="http://localhost:1/a.png">
+<style>h1 { color: rgb(1, 2, 3) !important; }</style><h2 id="styled" style="color: rgb(1, 2, 3)">A heading</h2>"""
+
+
+@contextmanager
+def refusing_injections(browser: Any, file: Path, folder: Path, ready: str = "html") -> Iterator[Any]:
+    """Opens a copy of a page with foreign scripts, styles and images in it, none of which may run, apply or load.
+
+    ready: What the page has once its own scripts have run.
+    """
+    page = folder / "page.html"
+    page.write_text(file.read_text(encoding="utf-8").replace("</main>", f"{INJECTED}</main>"), encoding="utf-8")
+    with opened(browser, page) as shown:
+        shown.wait_for_selector(ready)
+        assert shown.locator("#styled").count() == 1  # it was injected
+        assert shown.evaluate("window.ran") is None
+        for place in ("h1", "#styled"):
+            assert shown.locator(place).evaluate("(e) => getComputedStyle(e).color") != "rgb(1, 2, 3)"
+        refused = [error for error in shown.errors if "Content Security Policy" in error]
+        for what in ("http://localhost:1/a.png", "inline script", "inline event handler", "inline style"):
+            assert any(what in error for error in refused), what
+        yield shown
