@@ -5,7 +5,6 @@ import ot
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import FittedPipeline, Pipeline, Sinkhorn
 from support.clouds import cone, rotation
@@ -72,11 +71,6 @@ def test_few_rows():
 def test_too_few_iterations_are_said(sets):
     with pytest.warns(ConvergenceWarning, match=r"sinkhorn: after 2 iterations the margins .* are still off by 0\.\d"):
         Sinkhorn(0.01, iterations=2).fit(*sets)
-
-
-def test_streamed_rows_do_not_fit(sets):
-    with pytest.raises(InputError, match="sinkhorn needs its 40 rows in memory, and they are streamed"):
-        Sinkhorn().fit(StreamedRows.of(sets[0], name="x"), sets[1])
 
 
 def test_a_saved_map_and_held_out_rows(sets, tmp_path):
