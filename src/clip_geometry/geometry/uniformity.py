@@ -1,7 +1,6 @@
 """Alignment and uniformity (Wang & Isola 2020): pairs close together, all rows spread out."""
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 import torch
 from jaxtyping import Float
@@ -155,34 +154,29 @@ def _cross_left_out(image: LeftOut, text: LeftOut, *, t: float = 2.0) -> Iterato
         yield _log_mean([each for pair, each in sums.items() if block not in pair])
 
 
-class _Sums(NamedTuple):
-    """Of the exponents e_p = t‖x_i − x_j‖² of one block or, stacked, of all blocks."""
-
-    low: Float[Tensor, "*b"]  # the least exponent
-    exps: Float[Tensor, "*b"]  # Σ exp(low − e_p)
-    falls: Float[Tensor, "*b"]  # Σ (1 − exp(low − e_p)), to the last digits where it is small
-    pairs: Float[Tensor, "*b"]
-
-
-def _sums(exponents: Float[Tensor, " p"]) -> _Sums:
+def _sums(exponents: Float[Tensor, " p"]) -> Float[Tensor, "4"] | list[float]:
+    """Sums over the exponents e_p = t‖x_i − x_j‖² of one block: their minimum `low`, Σ exp(low − e_p), Σ (1 − exp(low −
+    e_p)), which keeps its digits where it is small, and the number of pairs."""
     low = exponents.detach().amin()
-    return _Sums(
-        low, (low - exponents).exp().sum(), -(low - exponents).expm1().sum(), low.new_tensor(float(len(exponents)))
-    )
+    sums = [low, (low - exponents).exp().sum(), -(low - exponents).expm1().sum(), low.new_tensor(float(len(exponents)))]
+    if exponents.requires_grad or exponents.is_cuda:
+        return torch.stack(sums)
+    # small tensors that stay alive keep glibc from reusing the megabytes that are freed around them
+    return [float(each) for each in sums]
 
 
-def _log_mean(parts: list[_Sums]) -> Float[Tensor, ""]:
+def _log_mean(parts: Sequence[Float[Tensor, "4"] | list[float]]) -> Float[Tensor, ""]:
     """log of the mean of exp(−e_p) over all pairs: −low + log(mean of exp(low − e_p)).
 
     Where that mean is near 1, its logarithm would keep absolute digits only, so that it is taken from the falls: the
     uniformity of tight rows is exact too.
     """
-    blocks = _Sums(*(torch.stack(each) for each in zip(*parts, strict=True)))
-    low = blocks.low.amin()
-    lag = low - blocks.low
-    count = blocks.pairs.sum()
-    mean = (blocks.exps * lag.exp()).sum() / count
-    fall = (blocks.falls * lag.exp() - blocks.pairs * lag.expm1()).sum() / count
+    lows, exps, falls, pairs = torch.stack([torch.as_tensor(part, dtype=torch.float64) for part in parts], dim=1)
+    low = lows.amin()
+    lag = low - lows
+    count = pairs.sum()
+    mean = (exps * lag.exp()).sum() / count
+    fall = (falls * lag.exp() - pairs * lag.expm1()).sum() / count
     return torch.where(mean > 0.5, torch.log1p(-fall.clamp(max=0.75)), mean.log()) - low
 
 
