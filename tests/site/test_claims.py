@@ -42,7 +42,7 @@ def test_claims_of_papers_and_of_this_project_are_counted_apart(site):
     assert (len(sources), own) == (len(claims()), 1)
     verdicts = [each.verdict for each in site["judged"]() if each.claim.published]
     holds, fails, ties = (verdicts.count(verdict) for verdict in ("holds", "does not hold", "tie"))
-    assert page.startswith(f"# Published claims, by intervention {len(sources) - own} published claims about ")
+    assert page.startswith(f"# Published claims, tested on small CLIPs {len(sources) - own} published claims about ")
     assert f"{holds} hold and {fails} do not hold here" in page and f"{ties} stay open" in page
     assert "One claim of this project, counted apart, does not hold." in page
 
