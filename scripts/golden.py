@@ -233,7 +233,8 @@ def of_commands(folder: Path, texts: Path) -> None:
         clip_geometry("diagnose", scenes, *output, into=texts / f"diagnose-{want}.txt")
     repair = folder / "repair-both.safetensors"
     for target in ("numpy", "faiss", "onnx"):
-        clip_geometry("ship", repair, scenes, "-o", folder / f"ship-{target}", "--to", target)
+        rows = [scenes] if target == "faiss" else []  # the others are the map alone
+        clip_geometry("ship", repair, *rows, "-o", folder / f"ship-{target}", "--to", target)
     for target in ("parquet", "faiss", "clip-retrieval"):
         clip_geometry("export", scenes, "-o", folder / f"export-{target}", "--to", target, into=texts / f"{target}.txt")
 
@@ -272,8 +273,12 @@ def content(path: Path) -> Any:
             record = {key: value for key, value in json.loads(line).items() if key not in VOLATILE | {"cell"}}
             records.setdefault(str(record.get("measure")), []).append(record)
         return records
-    if path.suffix == ".json":
-        return json.loads(path.read_text())
+    if path.suffix == ".json":  # one document, or a record a line
+        text = path.read_text()
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError:
+            return [json.loads(line) for line in text.splitlines()]
     if path.suffix == ".csv":
         return [[parsed(cell) for cell in row] for row in csv.reader(path.open(newline=""))]
     if path.suffix in (".txt", ".yaml", ".py", ".md"):
