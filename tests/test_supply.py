@@ -53,7 +53,6 @@ OWN = (  # made for the package; every other file that is no module has to be in
     "report/*.html",
     "report/*.yaml",
     "report/*.j2",
-    "shipping/models/*.j2",
     "report/template.css",
     "report/script.js",
 )

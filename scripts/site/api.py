@@ -30,7 +30,7 @@ TOPICS = {
     "Embed, read and export": (
         *("data", "encoders", "encoders.open_clip.inversion"),
         *("embedding.loop", "embedding.engines", "embedding.reading", "embeddings"),
-        *("formats", "formats.writers", "shipping.models"),
+        *("formats", "formats.writers"),
     ),
     "Losses and runs": ("losses", "runner"),
 }

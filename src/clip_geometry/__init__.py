@@ -135,7 +135,6 @@ _HOME = {
     "clip_geometry.repairs": ["Known", "Repair", "make_repair"],
     "clip_geometry.results": ["Record", "Results", "read_rows", "to_frame"],
     "clip_geometry.runner": ["run"],
-    "clip_geometry.shipping.models": ["export_model"],
     "clip_geometry.embedding.reading": ["read_store"],
     "clip_geometry.transforms": [
         "Affine",

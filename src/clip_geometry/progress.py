@@ -1,18 +1,17 @@
-"""Progress of long work: what, how far, how long. A bar on a terminal, a plain line every few seconds elsewhere."""
+"""Progress of long work on stderr: a bar of rich in a terminal, a plain line every few seconds elsewhere."""
 
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from clip_geometry.registry import printable
 
 if TYPE_CHECKING:
     import rich.progress
 
-INTERVAL = 5.0  # seconds between plain lines, and before an estimate is trusted
-LONG = 60.0  # seconds; work that takes longer is announced
+INTERVAL = 5.0  # seconds between plain lines
 
 Advance = Callable[[int], None]
 
@@ -24,32 +23,26 @@ class Progress(Protocol):
 
 
 class Settings:
-    """Of this process; the command line sets them.
-
-    Attributes:
-        verbose: Show throughput.
-        resumes: Whether the same command continues after an interruption, which an announcement says.
-    """
+    """Settings of this process. The command line sets `verbose`, which shows throughput."""
 
     verbose = False
-    resumes = False
 
 
 def note(message: str) -> None:
-    """Prints one line for the user on stderr, because stdout is for results; nothing if stderr is closed."""
+    """Print one line for the user on stderr, because stdout is for results; nothing if stderr is closed."""
     if sys.stderr is not None:
         with suppress(OSError):
             print(printable(message), file=sys.stderr, flush=True)
 
 
 def detail(message: str) -> None:
-    """A note for --verbose."""
+    """Print a note for --verbose."""
     if Settings.verbose:
         note(message)
 
 
 def duration(seconds: float) -> str:
-    """A time as a person says it.
+    """Return a time in words.
 
     Example:
         >>> [duration(each) for each in (0.4, 12.4, 100, 840, 7900, 200_000)]
@@ -57,206 +50,116 @@ def duration(seconds: float) -> str:
     """
     if seconds < 90:
         return f"{max(round(seconds), 1)} s"
-    minutes = round(seconds / 60)
-    if minutes < 90:
-        return f"{minutes} min"
-    hours, tens = divmod(round(minutes / 10), 6)
+    if seconds < 90 * 60:
+        return f"{round(seconds / 60)} min"
+    hours, tens = divmod(round(seconds / 600), 6)
     return f"{hours} h" + (f" {10 * tens} min" if tens else "") if hours < 48 else f"{round(hours / 24)} days"
 
 
-class Meter:
-    """How far some work is and how long the rest takes; an instance is called with the number of units just done.
+class Work:
+    """A task of a display, called with the number of units just done. Where the display is disabled, it prints lines.
 
-    The rate counts only what this process did. What the first unit takes longer than the others is taken for a start,
-    such as the loading of a model, which does not come again; so one unit tells nothing, unless it is long itself.
-
-    Args:
-        what: The work.
-        total: Its units.
-        done: The units that were finished before.
-        clock: The time in seconds.
+    rich takes the rate of the units after the first, which may have loaded a model.
     """
 
-    running: ClassVar["list[Meter]"] = []  # from the outside in
-
-    def __init__(self, what: str, total: int, done: int = 0, clock: Callable[[], float] = time.monotonic):
-        self.what, self.total, self.done, self.before, self.clock = what, total, done, done, clock
-        self.begin = self.last = clock()
-        self.unit, self.announced, self.printed = "", False, False
-        self.besides: dict[int, float] = {}  # number of units done → seconds of other work before the next one
-        self.first: tuple[int, float] | None = None  # the units of the first call, and their seconds
-        self.again = 0.0  # how often such work is expected for each of the other units
+    def __init__(self, display: "rich.progress.Progress", description: str, total: int, done: int):
+        self.display, self.id = display, display.add_task(description, total=total, completed=done, more="")
+        self.task, self.unit = display.tasks[-1], ""
+        self.last, self.printed = display.get_time(), False
 
     def __call__(self, count: int) -> None:
-        self.done += count
-        if self.first is None and count:
-            self.first = count, self.own()
-        left = self.left()
-        longest = self.clock() - self.begin >= INTERVAL and left is not None and left > LONG
-        if longest and not any(each.announced for each in (self, *Meter.running)):
-            self.announced = True
-            again = "; Ctrl-C stops, and the same command continues" if Settings.resumes else ""
-            note(f"{self.what}: about {duration(left or 0)} for the other {self.total - self.done}{again}")
-        self.show()
+        self.display.advance(self.id, count)
+        self._show()
 
     def now(self, unit: str) -> None:
-        """Says what the next unit is."""
+        """Say what the next unit is, such as the cell that is computed."""
         self.unit = unit
-        self.show()
+        self._show()
 
-    def beside(self, seconds: float, again: float) -> None:
-        """Counts work that is not part of every unit, so that it is not expected as often.
-
-        Args:
-            seconds: How long it took.
-            again: How often it is expected for each of the units that are not done.
-        """
-        self.besides[self.done] = self.besides.get(self.done, 0.0) + seconds
-        self.again = again
-
-    def own(self) -> float:
-        """Seconds of the units themselves."""
-        return self.clock() - self.begin - sum(self.besides.values())
-
-    def left(self) -> float | None:
-        """Seconds for the rest, None where too little is done to tell."""
-        if self.first is None:
-            return None
-        (count, seconds), own, done = self.first, self.own(), self.done - self.before
-        if done == count and seconds < LONG:
-            return None
-        of_unit = own / done if done == count else min(own / done, (own - seconds) / (done - count))
-        beside = sum(self.besides.values()) / max(len(self.besides), 1)
-        return (self.total - self.done) * (of_unit + self.again * beside)
-
-    def words(self) -> str:
-        """`about 12 s left`, with the rate if asked for; "" where neither is known."""
-        left, words = self.left(), []
-        if left is not None and self.done < self.total:
-            words.append(f"about {duration(left)} left")
-        if Settings.verbose and self.done > self.before:
-            words.append(f"{(self.done - self.before) / max(self.clock() - self.begin, 1e-9):.1f}/s")
-        return ", ".join(words)
-
-    # --- where it is shown
-
-    def show(self) -> None:
-        """After every change."""
+    def _show(self) -> None:
+        unit = f"; now {self.unit}" if self.unit else ""
+        self.display.update(self.id, more=(self._rate() + unit)[2:])
+        time = self.display.get_time()
+        due = time - self.last >= INTERVAL or (self.unit and not self.printed)
+        if due and not self.task.finished:
+            left = self.task.time_remaining
+            self.last = time
+            self._line((f", about {duration(left)} left" if left else "") + self._rate() + unit)
 
     def finish(self) -> None:
-        """After the last one, unless there was an error."""
+        """Print a last line, unless the work was short."""
+        seconds = self.task.elapsed or 0.0
+        if self.printed or seconds >= INTERVAL:
+            self._line(f" in {duration(seconds)}{self._rate()}")
 
-    def close(self) -> None:
-        """In any case."""
+    def _rate(self) -> str:
+        return f", {self.task.speed:.1f}/s" if Settings.verbose and self.task.speed else ""
 
-
-class PlainLines(Meter):
-    """Progress as text: `image: 128 of 512, about 12 s left`, at most every INTERVAL seconds; the first unit that has a
-    name is shown at once. Work that takes less has no line."""
-
-    def show(self) -> None:
-        now, first = self.clock(), bool(self.unit) and not self.printed
-        if self.done < self.total and (first or now - self.last >= INTERVAL):
-            self.last, self.printed = now, True
-            unit = f"; now {self.unit}" if self.unit else ""
-            note(", ".join(filter(None, (f"{self.what}: {self.done} of {self.total}", self.words()))) + unit)
-
-    def finish(self) -> None:
-        if self.printed or self.clock() - self.begin >= INTERVAL:
-            seconds = self.clock() - self.begin
-            rate = f", {(self.done - self.before) / max(seconds, 1e-9):.1f}/s" if Settings.verbose else ""
-            took = f"{seconds:.1f} s" if seconds < LONG else duration(seconds)
-            note(f"{self.what}: {self.done} of {self.total} in {took}{rate}")
+    def _line(self, more: str) -> None:
+        if self.display.disable:
+            self.printed = True
+            note(f"{self.task.description}: {self.task.completed} of {self.task.total}{more}")
 
 
-class Bar(Meter):
-    """A line of the one display that a terminal has; bars inside others vanish when they are full."""
-
-    display: "rich.progress.Progress | None" = None
-
-    def __init__(self, what: str, total: int, done: int = 0):
-        super().__init__(what, total, done)
-        self.outermost = Bar.display is None
-        if Bar.display is None:
-            Bar.display = _display()
-            Bar.display.start()
-        self.task = Bar.display.add_task(what, total=total, completed=done, meter=self)
-
-    def show(self) -> None:
-        if Bar.display is not None:
-            Bar.display.update(self.task, completed=self.done)
-
-    def close(self) -> None:
-        if Bar.display is None:
-            return
-        if self.outermost:
-            Bar.display.stop()
-            Bar.display = None
-        else:
-            Bar.display.remove_task(self.task)
-
-
-def _display() -> "rich.progress.Progress":
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
-    from rich.table import Column
-    from rich.text import Text
-
-    console = Console(stderr=True)
-
-    class Words(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            meter: Meter = task.fields["meter"]
-            most = max(console.width - 75, 24)  # what the other columns leave
-            name = meter.unit if len(meter.unit) <= most else f"{meter.unit[: most - 1]}…"
-            unit = f"now {name}" if name and meter.done < meter.total else ""
-            return Text("; ".join(filter(None, (meter.words(), unit))))
-
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=20),
-        TextColumn("{task.completed} of {task.total}", markup=False),
-        Words(table_column=Column(no_wrap=True, overflow="ellipsis")),
-        console=console,
-    )
+_running: list[Work] = []  # on one display, from the outside in
 
 
 @contextmanager
-def progress(description: str, total: int, done: int = 0, *, shared: bool = False) -> Iterator[Meter]:
-    """Shows a bar if stderr is a terminal, plain lines otherwise, and announces what takes more than a minute.
+def progress(description: str, total: int, done: int = 0) -> Iterator[Work]:
+    """Show a bar if stderr is a terminal, plain lines otherwise. Bars inside others vanish at their end.
 
     Args:
         description: The work, as a person calls it.
         total: The number of its units.
         done: How many of them were finished before.
-        shared: Whether it serves later units of the work around it, too, as an embedding that all measures share: there
-            it is expected again only where it has happened in several units.
     """
-    terminal = sys.stderr is not None and sys.stderr.isatty()
-    meter = Bar(description, total, done) if terminal else PlainLines(description, total, done)
-    around = Meter.running[-1] if Meter.running else None
-    Meter.running.append(meter)
+    outermost = not _running
+    display = _display() if outermost else _running[0].display
+    work = Work(display, description, total, done)
+    _running.append(work)
     try:
-        yield meter
-        meter.finish()
+        display.start()
+        yield work
+        work.finish()
     finally:
-        Meter.running.remove(meter)
-        meter.close()
-        if shared and around is not None:
-            units = len({*around.besides, around.done})
-            around.beside(meter.clock() - meter.begin, units / (around.done - around.before + 1) if units > 1 else 0)
+        _running.remove(work)
+        if outermost:
+            display.stop()
+        else:
+            display.remove_task(work.id)
+
+
+def _display() -> "rich.progress.Progress":
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Column
+
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(" of "),
+        TimeRemainingColumn(),
+        TextColumn(
+            "{task.fields[more]}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)
+        ),
+        console=Console(stderr=True),
+        expand=True,
+        get_time=time.monotonic,
+        speed_estimate_period=3600,
+        disable=sys.stderr is None or not sys.stderr.isatty(),
+    )
 
 
 @contextmanager
 def quiet(description: str, total: int, done: int = 0) -> Iterator[Advance]:
-    """Shows nothing."""
+    """Show nothing."""
     yield lambda count: None
 
 
 class PassProgress:
-    """How far rows are that are read in several passes: `image: pass 3, 1.2 of 4.0 GB, about 7 s left in it`.
+    """Rows that are read in several passes, as a line every INTERVAL seconds: `image: pass 3, 1.2 of 4.0 GB`.
 
-    Call it with the number of rows after each block. It prints at most one line every INTERVAL seconds.
+    Call it with the number of rows after each block.
     """
 
     def __init__(self, description: str, rows: int, row_bytes: int, clock: Callable[[], float] = time.monotonic):
@@ -265,13 +168,11 @@ class PassProgress:
 
     def __call__(self, count: int) -> None:
         self.done += count
-        now = self.clock()
-        if now - self.last < INTERVAL:
-            return
-        rate = (self.done - self.before) * self.row_bytes / (now - self.last)
-        passes, rest = divmod(max(self.done - 1, 0), self.rows)
-        read, size = ((rows * self.row_bytes) / 1e9 for rows in (rest + 1, self.rows))
-        left = f", about {duration((size - read) * 1e9 / rate)} left in it" if rate and read < size else ""
-        speed = f", {rate / 1e6:.0f} MB/s" if Settings.verbose else ""
-        note(f"{self.description}: pass {passes + 1}, {read:.1f} of {size:.1f} GB{left}{speed}")
-        self.last, self.before = now, self.done
+        seconds = self.clock() - self.last
+        if seconds >= INTERVAL:
+            speed = (self.done - self.before) * self.row_bytes / seconds / 1e6
+            passes, rest = divmod(max(self.done - 1, 0), self.rows)
+            read, size = ((rows * self.row_bytes) / 1e9 for rows in (rest + 1, self.rows))
+            more = f", {speed:.0f} MB/s" if Settings.verbose else ""
+            note(f"{self.description}: pass {passes + 1}, {read:.1f} of {size:.1f} GB{more}")
+            self.last, self.before = self.clock(), self.done

@@ -1,4 +1,4 @@
-"""`export` and `export-model`: what a user types, and what is said."""
+"""`export`: what a user types, and what is said."""
 
 from pathlib import Path
 
@@ -44,11 +44,3 @@ def test_mistakes_are_one_sentence(cli, sets, arguments, message):
     outcome = cli("export", sets[0].parent, "-o", "out", *arguments)
     assert outcome.status == 2 and message in outcome.err and outcome.err.count("\n") == 1
     assert not Path("out").exists()
-
-
-def test_a_model(cli):
-    outcome = cli("export-model", "scenes-clip/fresh", "-o", "model", "--license", "mit")
-    assert outcome.status == 0 and outcome.out == "model: model\n", outcome.err
-    assert "license: mit" in Path("model/README.md").read_text()
-    outcome = cli("export-model", "hf-clip:model", "-o", "again")
-    assert outcome.status == 2 and "is one that transformers or sentence-transformers loads already" in outcome.err

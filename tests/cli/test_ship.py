@@ -28,7 +28,7 @@ def files(sets, x, cli):
 @pytest.mark.parametrize("name", ["center", "zscore"])
 @pytest.mark.parametrize("to", SEARCHES)
 def test_a_map_and_a_repair(cli, sets, x, files, to, name):
-    folder = [sets[0].parent] if targets[to].takes else []
+    folder = [sets[0].parent] if targets[to].stores_rows else []
     Path("index").mkdir()
     outcome = cli("ship", f"{name}.safetensors", *folder, "-o", "index", "--to", to)
     assert outcome.status == 0, outcome.err
@@ -69,10 +69,6 @@ def test_items_of_one_modality_for_queries_of_both(cli, sets, x, files):
     [
         (["center.safetensors", "-o", "new", "--to", "fais"], "unknown target 'fais'; did you mean 'faiss'"),
         (["center.safetensors", "-o", "new", "--to", "faiss"], "--to faiss needs FOLDER, embeddings of the index"),
-        (
-            ["center.safetensors", "-o", "new", "--to", "sentence-transformers"],
-            "--to sentence-transformers needs FOLDER, a saved model",
-        ),
         (["center.safetensors", ".", "-o", "new", "--to", "onnx"], "but --to onnx writes the map alone; leave it out"),
         (["center.safetensors", "--as", "text", "-o", "new", "--to", "numpy"], "--as text was given, but --to numpy"),
         (["none.safetensors", "-o", "new", "--to", "numpy"], "none.safetensors does not exist"),

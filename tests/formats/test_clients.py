@@ -13,7 +13,7 @@ from clip_geometry.formats import formats, read_any
 from clip_geometry.registry import InputError
 from clip_geometry.repairs import repairs
 from clip_geometry.report.words import render
-from clip_geometry.shipping import Shipment, write_shipment
+from clip_geometry.shipping import write_shipment
 from support import format_clients as written
 from support.format_cases import DTYPES, assert_same_bits, cloud
 from support.format_clients import ALL, IDS, IMAGE, LABELS, NOTES, TEXT, WHOLE, N
@@ -281,7 +281,7 @@ def test_a_shipped_index_is_read_back(tmp_path, name, indices):
         for modality, shift in {"image": 0, "text": 1}.items()
     }
     repair = repairs[name].make().fit(paired({name: side.vectors for name, side in sets.items()}))
-    write_shipment(Shipment(repair, sets), "faiss", tmp_path / "out")
+    write_shipment(repair, "faiss", tmp_path / "out", sets)
     assert len([*(tmp_path / "out").glob("*.faiss")]) == indices
     found = read_any(tmp_path / "out")
     assert set(found) == {"image", "text"}

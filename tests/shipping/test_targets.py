@@ -12,7 +12,7 @@ from clip_geometry.embeddings import Embeddings
 from clip_geometry.evaluators import Relevance
 from clip_geometry.registry import InputError
 from clip_geometry.repairs import InnerProduct, Known, repairs
-from clip_geometry.shipping import SavedPipeline, Shipment, item_map, query_map, targets, write_shipment
+from clip_geometry.shipping import SavedPipeline, item_map, query_map, targets, write_shipment
 from clip_geometry.transforms import Pipeline
 from support.mixed_index import paired, rows
 from support.shipped import SEARCHES, assert_same_top, module, ours, scale_of
@@ -27,8 +27,8 @@ def fitted(name):
     return repair.fit(paired(SETS))
 
 
-def shipment(repair, **more):
-    return Shipment(repair, {name: Embeddings(x, name) for name, x in SETS.items()}, **more)
+def ship(repair, to, out):
+    return write_shipment(repair, to, out, {name: Embeddings(x, name) for name, x in SETS.items()})
 
 
 def is_inner_product(name):
@@ -44,9 +44,9 @@ def test_top_ten_of_inner_products(tmp_path, to, name):
     repair = fitted(name)
     if (to, name) == ("faiss", "csls"):  # its queries have a bias that no transform of theirs gives
         with pytest.raises(InputError, match="compares rows with a bank of known rows"):
-            write_shipment(shipment(repair), to, tmp_path / to)
+            ship(repair, to, tmp_path / to)
         return
-    write_shipment(shipment(repair), to, tmp_path / to)
+    ship(repair, to, tmp_path / to)
     for query in SETS:
         found = SEARCHES[to](tmp_path / to, query, QUERIES[query], SETS)
         assert_same_top(found, ours(repair, query, QUERIES[query], SETS), scale_of(repair))
@@ -55,7 +55,7 @@ def test_top_ten_of_inner_products(tmp_path, to, name):
 @pytest.mark.parametrize("name", [name for name in repairs if not is_inner_product(name)])
 def test_top_ten_of_rerankers(tmp_path, name):
     repair = fitted(name)
-    assert set(write_shipment(shipment(repair), "numpy", tmp_path / "numpy")) == {
+    assert set(ship(repair, "numpy", tmp_path / "numpy")) == {
         "rerank.py",
         "layout.json",
         "arrays.npz",
@@ -70,7 +70,7 @@ def test_top_ten_of_rerankers(tmp_path, name):
 @pytest.mark.parametrize("to", [to for to in targets if to != "numpy"])
 def test_only_numpy_takes_what_is_no_inner_product(tmp_path, to):
     with pytest.raises(InputError, match="quantile is no inner product of rows, so an index cannot hold it: ship it"):
-        write_shipment(shipment(fitted("quantile")), to, tmp_path / to)
+        ship(fitted("quantile"), to, tmp_path / to)
     assert not list(tmp_path.iterdir())
 
 
@@ -118,7 +118,7 @@ def test_a_saved_pipeline(tmp_path, to, normalize):
     """The cosine after the pipeline, or the inner product of rows of the lengths that it gives them."""
     pipeline = Pipeline("normalize,center[pooled]").fit(SETS)
     repair = SavedPipeline(pipeline, normalize=normalize)
-    write_shipment(shipment(repair), to, tmp_path / to)
+    ship(repair, to, tmp_path / to)
     after = {side: pipeline.transform(sets) for side, sets in (("items", SETS), ("queries", QUERIES))}
     if normalize:
         after = {
@@ -135,7 +135,7 @@ def test_a_saved_pipeline(tmp_path, to, normalize):
 def test_one_map_of_all_modalities(tmp_path):
     pipeline = Pipeline("normalize,center").fit({"any": SETS["text"]})
     repair = SavedPipeline(pipeline)
-    write_shipment(Shipment(repair), "numpy", tmp_path / "numpy")
+    write_shipment(repair, "numpy", tmp_path / "numpy")
     found = module(tmp_path / "numpy/repair.py").rows("items", "any", SETS["image"])
     expected = pipeline.transform({"image": SETS["image"]})["image"]
     assert found == pytest.approx(expected / np.linalg.norm(expected, axis=1, keepdims=True), abs=1e-12)
@@ -154,9 +154,9 @@ def test_a_pipeline_that_is_no_space_of_all_modalities():
 def test_the_index_of_faiss(tmp_path):
     """One index for all items, one for each modality where queries see them through different views."""
     faiss = pytest.importorskip("faiss")
-    files = write_shipment(shipment(fitted("zscore")), "faiss", tmp_path / "one")
+    files = ship(fitted("zscore"), "faiss", tmp_path / "one")
     assert faiss.read_index(str(tmp_path / "one/items.faiss")).ntotal == 120 and "120 × 66" in files["items.faiss"]
-    files = write_shipment(shipment(fitted("zscore[centered]")), "faiss", tmp_path / "two")
+    files = ship(fitted("zscore[centered]"), "faiss", tmp_path / "two")
     assert {"items.image.faiss", "items.text.faiss"} < set(files)
     # of 2 × 2 × 32 columns and two offsets, those that are 0 in all rows of an index are not written
     assert all("× 66 rows" in files[f"items.{name}.faiss"] for name in ("image", "text"))
@@ -177,7 +177,7 @@ def test_the_table_beside_the_index(tmp_path):
         "text": Embeddings(SETS["text"], "text", metadata={"text": np.array(["a caption"] * 60, dtype=object)}),
         "image": Embeddings(SETS["image"], "image", item_id=ids, labels=np.arange(60) % 7),
     }
-    write_shipment(Shipment(fitted("center"), sets), "faiss", tmp_path / "faiss")
+    write_shipment(fitted("center"), "faiss", tmp_path / "faiss", sets)
     table = pq.read_table(tmp_path / "faiss/items.parquet").to_pydict()
     assert table["modality"] == ["text"] * 60 + ["image"] * 60
     assert table["item_id"] == [*(f"text/{k}" for k in range(60)), *ids]
@@ -187,9 +187,9 @@ def test_the_table_beside_the_index(tmp_path):
 
 def test_rows_that_faiss_gets_in_blocks(tmp_path, monkeypatch):
     faiss = pytest.importorskip("faiss")
-    write_shipment(shipment(fitted("nnn")), "faiss", tmp_path / "whole")
+    ship(fitted("nnn"), "faiss", tmp_path / "whole")
     monkeypatch.setattr("clip_geometry.formats.writers.base.GROUP", 7)
-    write_shipment(shipment(fitted("nnn")), "faiss", tmp_path / "blocks")
+    ship(fitted("nnn"), "faiss", tmp_path / "blocks")
     whole, blocks = (faiss.read_index(str(tmp_path / name / "items.faiss")) for name in ("whole", "blocks"))
     assert whole.reconstruct_n(0, 120) == pytest.approx(blocks.reconstruct_n(0, 120), abs=1e-6)
 
@@ -201,14 +201,14 @@ def test_rows_that_faiss_gets_in_blocks(tmp_path, monkeypatch):
 def test_a_missing_package_is_one_sentence(tmp_path, monkeypatch, to, module, package):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(InputError, match=f"not installed: pip install {package}$"):
-        write_shipment(shipment(fitted("none")), to, tmp_path / to)
+        ship(fitted("none"), to, tmp_path / to)
     assert not list(tmp_path.iterdir())
 
 
 def test_the_scripts_need_numpy_only(tmp_path):
     """In a process that cannot import this package."""
     for name in ("nnn", "posterior[isotonic]", "qb_norm", "rrf"):
-        write_shipment(shipment(fitted(name)), "numpy", folder := tmp_path / name)
+        ship(fitted(name), "numpy", folder := tmp_path / name)
         script = "repair" if is_inner_product(name) else "rerank"
         code = f"import {script}, sys; print(sorted({{'clip_geometry', 'torch', 'scipy'}} & set(sys.modules)))"
         done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
@@ -225,7 +225,7 @@ def test_a_name_from_a_file_is_no_code(tmp_path, monkeypatch, to, repair, script
     monkeypatch.chdir(tmp_path)
     repair = fitted(repair)
     repair.name = name
-    write_shipment(shipment(repair), to, tmp_path / to)
+    ship(repair, to, tmp_path / to)
     module(tmp_path / to / script)
     assert not (tmp_path / "owned").exists()
 
@@ -234,7 +234,7 @@ def test_a_modality_from_a_file_is_no_path(tmp_path):
     repair = fitted("none")
     repair.terms_ = {("../image", "../image"): repair.terms_["image", "image"]}
     with pytest.raises(InputError, match=r"'\.\./image' is no name of a modality"):
-        write_shipment(shipment(repair), "onnx", tmp_path / "onnx")
+        ship(repair, "onnx", tmp_path / "onnx")
 
 
 def test_biases_that_have_no_form():
@@ -252,7 +252,7 @@ def test_the_order_within_a_modality_survives_float32(tmp_path, to):
     """With a label of its own for every row, none is relevant within a modality; the order of the cosine stays."""
     labels = np.arange(60)
     repair = repairs["posterior"].make().fit(Known(SETS, Relevance.of_labels(image=labels, text=labels), True))
-    write_shipment(shipment(repair), to, tmp_path / to)
+    ship(repair, to, tmp_path / to)
     for query, q in QUERIES.items():
         scores, rows = SEARCHES[to](tmp_path / to, query, q, SETS, 120)
         first = 0 if query == "image" else 60
@@ -264,7 +264,7 @@ def test_the_order_within_a_modality_survives_float32(tmp_path, to):
 
 @pytest.mark.parametrize("to", ["faiss", "numpy"])
 def test_shipped_programs_check_their_queries(tmp_path, to):
-    write_shipment(shipment(fitted("zscore")), to, tmp_path / to)
+    ship(fitted("zscore"), to, tmp_path / to)
     for wrong in (np.ones(32), np.ones((2, 31))):
         with pytest.raises(ValueError, match=r"shape|columns"):
             SEARCHES[to](tmp_path / to, "image", wrong, SETS)
@@ -275,6 +275,6 @@ def test_columns_of_different_types_become_text(tmp_path):
         "image": Embeddings(SETS["image"], "image", labels=np.arange(60)),
         "text": Embeddings(SETS["text"], "text", labels=np.array(["cat", None] * 30, dtype=object)),
     }
-    write_shipment(Shipment(fitted("zscore"), sets), "faiss", tmp_path / "index")
+    write_shipment(fitted("zscore"), "faiss", tmp_path / "index", sets)
     column = pq.read_table(tmp_path / "index/items.parquet")["label"].to_pylist()
     assert column == [*map(str, range(60)), *["cat", None] * 30]

@@ -366,7 +366,7 @@ NEEDS = {  # what a command line shows that it needs, and the module
     r"--to faiss|\.faiss\b": "faiss",
     r"--to onnx": "onnx",
     r"--to lancedb|\.lance\b": "lancedb",
-    r"--to (?:datasets|sentence-transformers)": "sentence_transformers",
+    r"--to datasets": "datasets",
     r"--engine ray|^ray ": "ray",
     r"clip-geometry explore": "plotly",
     r"\.h5\b": "h5py",

@@ -1,26 +1,12 @@
 """What a program without clip-geometry gets of a shipped repair: the best items of a mixed index for raw queries."""
 
 import importlib.util
-import json
-import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 K = 10
-# Runs in Node.js: prints the scores and the items of each query, of rows that it reads from rows.json.
-NODE = """
-import { readFileSync } from "node:fs";
-import { load, row, top } from "./repair.mjs";
-const bytes = readFileSync("arrays.bin");
-const buffer = bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength);
-const repair = load(JSON.parse(readFileSync("layout.json", "utf8")), buffer);
-const { items, queries, query, k } = JSON.parse(readFileSync("rows.json", "utf8"));
-const index = items.flatMap(([name, rows]) => rows.map((raw) => row(repair, "items", name, raw)));
-console.log(JSON.stringify(queries.map((raw) => top(row(repair, "queries", query, raw), index, k))));
-"""
 
 
 def module(path: Path):
@@ -66,25 +52,12 @@ def by_numpy(folder, query, q, items, k=K):
     return scores, np.array([[starts[name] + row for name, row in each] for each in found])
 
 
-def by_javascript(folder, query, q, items, k=K):
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("Node.js is not installed")
-    rows = {"items": [(name, x.tolist()) for name, x in items.items()], "queries": q.tolist(), "query": query, "k": k}
-    (folder / "rows.json").write_text(json.dumps(rows))
-    (folder / "run.mjs").write_text(NODE)
-    done = subprocess.run([node, "run.mjs"], cwd=folder, capture_output=True, text=True, timeout=250)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    return tuple(np.array([[hit[key] for hit in each] for each in found]) for key in ("score", "item"))
-
-
 def best(scores, k):
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     return np.take_along_axis(scores, order, axis=1), order
 
 
-SEARCHES = {"faiss": by_faiss, "onnx": by_onnx, "numpy": by_numpy, "javascript": by_javascript}
+SEARCHES = {"faiss": by_faiss, "onnx": by_onnx, "numpy": by_numpy}
 
 
 def assert_same_top(found, expected, scale):

@@ -40,7 +40,7 @@ def main() -> None:
         try:
             _run()
         finally:
-            Settings.verbose = Settings.resumes = False  # for who calls main() and goes on
+            Settings.verbose = False  # for who calls main() and goes on
             try:
                 sys.stdout.flush()  # before Python does so at exit, where an error could no longer be reported
             except OSError as error:
@@ -75,7 +75,7 @@ def _run() -> None:
     given = anywhere.intersection(sys.argv[1:])
     debug = "--debug" in given
     command = next((argument for argument in arguments if not argument.startswith("-")), "")
-    Settings.verbose, Settings.resumes = bool(given - {"--debug"}), command in ("embed", "run")
+    Settings.verbose = bool(given - {"--debug"})
     try:
         status = app(args=arguments, prog_name="clip-geometry", standalone_mode=False)
     except InputError as error:
@@ -107,7 +107,7 @@ def _run() -> None:
             _complain(f"{usage().rstrip('.')} (see {path} --help)")
         raise SystemExit(2) from None
     if status == INTERRUPTED:  # typer's way of Ctrl-C
-        resumes = f"; the same {command} command continues" if Settings.resumes else ""
+        resumes = f"; the same {command} command continues" if command in ("embed", "run") else ""
         _complain(f"interrupted{resumes}")
     raise SystemExit(status)  # None, as a command gives, is success
 

@@ -16,13 +16,12 @@ from clip_geometry.geometry._core.streamed import StreamedRows
 from clip_geometry.measuring.provenance import origin_of
 from clip_geometry.measuring.streaming import stream
 from clip_geometry.modalities import modality_name
-from clip_geometry.paths import existing_folder
 from clip_geometry.progress import note
 from clip_geometry.reading import read_safetensors
 from clip_geometry.registry import InputError, printable, shown
 from clip_geometry.repairs import InnerProduct, Repair
 from clip_geometry.repairs.repair_file import KEY as REPAIR
-from clip_geometry.shipping import SavedPipeline, Shipment, item_map, targets, write_shipment
+from clip_geometry.shipping import SavedPipeline, item_map, targets, write_shipment
 from clip_geometry.transforms import (
     ANY,
     FittedPipeline,
@@ -120,39 +119,35 @@ def ship_map(
     map_file: Path, sources: Sequence[Path], out: Path, to: str, modality: str | None, *, normalize: bool
 ) -> None:
     """Writes the map for the target `to` into the new folder `out`."""
-    takes, source = targets[to].takes, sources[0] if sources else None
-    if len(sources) > 1 and takes != "embeddings":
-        raise InputError(f"--to {to} takes {'one folder' if takes else 'none'}, but {len(sources)} paths were given")
-    if takes and source is None:
-        what = "embeddings of the index" if takes == "embeddings" else "a saved model"
-        raise InputError(f"--to {to} needs FOLDER, {what}: clip-geometry ship MAP FOLDER -o {shown(out)} --to {to}")
-    if source is not None and not takes:
-        raise InputError(f"{shown(source)} was given, but --to {to} writes the map alone; leave it out")
-    fitted = read_saved(map_file)
-    sets, model = {}, None
-    if takes == "embeddings" and source is not None:
-        sides = read_sides(source) if len(sources) == 1 else read_sets(*sources)
-        sets = named_sides(sides, source, fitted, modality)
-    elif takes == "model" and source is not None:
-        model, modality = existing_folder(source, "the folder of a model"), modality or "text"
-    elif modality is not None:
+    stores_rows = targets[to].stores_rows
+    if stores_rows and not sources:
+        raise InputError(
+            f"--to {to} needs FOLDER, embeddings of the index: clip-geometry ship MAP FOLDER -o {shown(out)} --to {to}"
+        )
+    if sources and not stores_rows:
+        raise InputError(f"{shown(sources[0])} was given, but --to {to} writes the map alone; leave it out")
+    if modality is not None and not stores_rows:
         raise InputError(f"--as {modality} was given, but --to {to} writes all modalities of the map; leave it out")
+    fitted, sets = read_saved(map_file), {}
+    if stores_rows:
+        sides = read_sides(sources[0]) if len(sources) == 1 else read_sets(*sources)
+        sets = named_sides(sides, sources[0], fitted, modality)
     if isinstance(fitted, Repair):
         if not normalize:
             note(f"--no-normalize is for maps; {fitted.name} gives its rows the lengths that its scores need")
         repair = fitted
     else:  # a map of every modality is one of those that are given
-        given = sets or ([modality] if modality else None) if ANY in fitted.chains else None
-        repair = SavedPipeline(fitted, given, normalize=normalize)
-    files = write_shipment(Shipment(repair, sets, model, modality or ""), to, out)
+        repair = SavedPipeline(fitted, sets or None if ANY in fitted.chains else None, normalize=normalize)
+    files = write_shipment(repair, to, out, sets)
     print(printable(f"repair: {repair.name}"))
     for name, says in files.items():
         print(printable(f"{name}: {says}"))
     print(printable(f"{to}: {out}"))
-    lacking = sorted({*getattr(repair, "modalities", ())} - sets.keys()) if takes == "embeddings" else []
+    lacking = sorted({*getattr(repair, "modalities", ())} - sets.keys()) if stores_rows else []
     if lacking:
         note(
-            f"{shown(source)} has no {' and no '.join(lacking)} rows, which the repair knows too; a folder may have all"
+            f"{shown(sources[0])} has no {' and no '.join(lacking)} rows, which the repair knows too; "
+            "a folder may have all"
         )
 
 

@@ -1,12 +1,11 @@
 """Fitted pipelines and repairs in the formats of other programs: a vector index, an inference runtime, a script."""
 
-from clip_geometry.shipping.base import Shipment, Target, targets, write_shipment
+from clip_geometry.shipping.base import Target, targets, write_shipment
 from clip_geometry.shipping.rows import RowMap, SavedPipeline, item_map, query_map
 
 __all__ = [
     "RowMap",
     "SavedPipeline",
-    "Shipment",
     "Target",
     "item_map",
     "query_map",

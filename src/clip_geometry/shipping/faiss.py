@@ -1,15 +1,18 @@
 """FAISS: an index of repaired rows, and the transforms that lead from a raw query to it."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from clip_geometry.embeddings import Embeddings
 from clip_geometry.formats.writers.base import blocks, item_table
 from clip_geometry.formats.writers.faiss import write_flat_index
 from clip_geometry.registry import library
-from clip_geometry.shipping.base import Shipment, Target, targets
+from clip_geometry.repairs import Repair
+from clip_geometry.shipping.base import Target, require_inner_product, targets
 from clip_geometry.shipping.layout import script
 from clip_geometry.shipping.rows import Step, groups_of, item_map, query_map, used_copies
 
@@ -17,14 +20,13 @@ from clip_geometry.shipping.rows import Step, groups_of, item_map, query_map, us
 class FaissIndex(Target):
     """Write one index for all items, or one per group of modalities where queries see them through different views."""
 
-    summary = "an index of repaired rows, and transforms of raw queries"
-    takes = "embeddings"
+    stores_rows = True
 
-    def write(self, shipment: Shipment, folder: Path) -> dict[str, str]:
+    def write(self, repair: Repair, sets: Mapping[str, Embeddings], folder: Path) -> dict[str, str]:
         import pyarrow.parquet as pq
 
         faiss = library("faiss", "faiss-cpu", "a FAISS index")
-        repair, sets = shipment.inner_product, shipment.sets
+        repair = require_inner_product(repair)
         files, parts, first = {}, {name: [] for name in repair.modalities}, 0
         groups = groups_of(repair, list(sets))
         for group in groups:

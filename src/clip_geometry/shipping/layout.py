@@ -67,11 +67,6 @@ def layout_of(repair: InnerProduct) -> tuple[dict[str, Any], dict[str, np.ndarra
     return layout, arrays.by_name
 
 
-def has_banks(layout: dict[str, Any]) -> bool:
-    """Whether some row of a layout is compared with a bank."""
-    return any(each["statistics"] for side in layout.values() for each in side.values())
-
-
 def script(template: str, repair: Repair, **values: Any) -> str:
     """Return a script from its template; the name of the repair, which a file may have said, cannot become code."""
     name = re.sub(r"[^\w ,.()\[\]=→-]", "", repair.name)

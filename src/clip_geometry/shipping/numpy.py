@@ -1,30 +1,30 @@
 """NumPy: a script of a few lines with its constants, for rows of an index or, where there are none, for its scores."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from clip_geometry.embeddings import Embeddings
 from clip_geometry.registry import InputError
 from clip_geometry.repairs import InnerProduct, Repair
 from clip_geometry.repairs.calibration import ORDER, Curved
 from clip_geometry.repairs.fusion import TIE, ReciprocalRank
 from clip_geometry.repairs.neighborhoods import QBNorm
-from clip_geometry.shipping.base import Shipment, Target, targets
-from clip_geometry.shipping.layout import Arrays, has_banks, layout_of, script
+from clip_geometry.shipping.base import Target, targets
+from clip_geometry.shipping.layout import Arrays, layout_of, script
 
 
 class NumpyScript(Target):
     """Write repair.py for an inner product and rerank.py for other repairs, with layout.json and arrays.npz."""
 
-    summary = "a script of a few lines for NumPy; for repairs that are no index, a reranker"
-
-    def write(self, shipment: Shipment, folder: Path) -> dict[str, str]:
-        repair = shipment.repair
+    def write(self, repair: Repair, sets: Mapping[str, Embeddings], folder: Path) -> dict[str, str]:
         if isinstance(repair, InnerProduct):
             layout, arrays = layout_of(repair)
-            name, text = "repair.py", script("repair.py.j2", repair, banks=has_banks(layout))
+            banks = any(each["statistics"] for side in layout.values() for each in side.values())
+            name, text = "repair.py", script("repair.py.j2", repair, banks=banks)
             says = "rows(role, modality, raw) and top(query, raw, index, k)"
         else:
             kind, layout, arrays = _reranker(repair)

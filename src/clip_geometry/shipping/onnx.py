@@ -1,14 +1,17 @@
 """ONNX: a model for the queries and one for the items of each modality, a raw row in and a repaired row out."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from clip_geometry.embeddings import Embeddings
 from clip_geometry.registry import library
+from clip_geometry.repairs import Repair
 from clip_geometry.repairs.neighborhoods import SAME
 from clip_geometry.shipping.banks import Statistic
-from clip_geometry.shipping.base import Shipment, Target, targets
+from clip_geometry.shipping.base import Target, require_inner_product, targets
 from clip_geometry.shipping.rows import RowMap, item_map, query_map
 from clip_geometry.transforms import Affine
 
@@ -18,11 +21,9 @@ OPSET, IR = 17, 8  # of 2022, which every runtime of since then reads
 class OnnxModels(Target):
     """Write MODALITY.query.onnx and MODALITY.item.onnx, with the input "raw" and the output "row" in float32."""
 
-    summary = "a model for queries and one for items of each modality"
-
-    def write(self, shipment: Shipment, folder: Path) -> dict[str, str]:
+    def write(self, repair: Repair, sets: Mapping[str, Embeddings], folder: Path) -> dict[str, str]:
         onnx = library("onnx", "onnx", "an ONNX model")
-        repair, files = shipment.inner_product, {}
+        repair, files = require_inner_product(repair), {}
         for role, make in (("query", query_map), ("item", item_map)):
             for name in repair.modalities:
                 mapped = make(repair, name)

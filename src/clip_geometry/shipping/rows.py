@@ -86,12 +86,12 @@ class RowMap:
         if self.statistics:
             raise InputError(
                 "the repair compares rows with a bank of known rows, which no chain of linear maps and normalizations "
-                "can express: ship it --to onnx, numpy or javascript"
+                "can express: ship it --to onnx or numpy"
             )
         if len(self.used) > 1:
             raise InputError(
                 "the repair uses two views of a row, each with a normalization, which one chain of linear maps and "
-                "normalizations cannot express: ship it --to faiss, onnx, numpy or javascript"
+                "normalizations cannot express: ship it --to faiss, onnx or numpy"
             )
         view = self.views[self.used[0]]
         steps: list[Step] = ["normalize"] if view.unit_rows_in else []

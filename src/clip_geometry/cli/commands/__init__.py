@@ -18,7 +18,6 @@ COMMANDS = {
     "apply": maps.apply,
     "ship": maps.ship,
     "export": stores.export,
-    "export-model": stores.export_model,
     "compare": measuring.compare,
     "diagnose": index.diagnose,
     "explore": index.explore,

@@ -66,16 +66,14 @@ def ship(
     map_file: Annotated[Path, typer.Argument(metavar="MAP", help="a map that fit wrote, or a saved repair")],
     sources: Annotated[
         list[Path] | None,
-        typer.Argument(
-            metavar="FOLDER | IMAGE TEXT", help="embeddings, for faiss; a saved model, for sentence-transformers"
-        ),
+        typer.Argument(metavar="FOLDER | IMAGE TEXT", help="embeddings of the index, for faiss"),
     ] = None,
     out: Annotated[Path, typer.Option("-o", "--out", help="the new folder to write")] = ...,  # pyright: ignore
     to: Annotated[
         str,
         typer.Option(
-            help="faiss, onnx, sentence-transformers, numpy or javascript",
-            autocompletion=completion.one_of("faiss", "onnx", "sentence-transformers", "numpy", "javascript"),
+            help="faiss, onnx or numpy",
+            autocompletion=completion.one_of("faiss", "onnx", "numpy"),
         ),
     ] = ...,  # pyright: ignore
     modality: Modality = None,
@@ -85,8 +83,8 @@ def ship(
 
     Other programs then need no clip-geometry.
 
-    faiss: an index of the rows given, and transforms of raw queries. onnx: models of raw rows. sentence-transformers: a
-    copy of the encoder in FOLDER that gives repaired rows. numpy, javascript: a short script with its constants.
+    faiss: an index of the rows given, and transforms of raw queries. onnx: models of raw rows. numpy: a short script
+    with its constants.
     """
     check_shipment(to, map_file, sources or (), out, modality)
 

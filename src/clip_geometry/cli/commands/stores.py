@@ -106,25 +106,3 @@ def export(
     for name, says in export_embeddings(source, out, to=to, normalize=normalize, **asked).items():
         print(printable(f"{name}: {says}"))
     print(printable(f"{to}: {out}"))
-
-
-def export_model(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL", help="a name, see list models, or the folder of a model", autocompletion=completion.model
-        ),
-    ],
-    out: Annotated[Path, typer.Option("-o", "--out", help="the new folder to write")] = ...,  # pyright: ignore
-    license: Annotated[str | None, typer.Option(help="of the weights, for the model card: mit, apache-2.0, …")] = None,
-) -> None:
-    """Writes a model as a folder that transformers loads.
-
-    It has a model card, and sentence-transformers loads it, too.
-
-    A CLIP of open_clip becomes a CLIPModel, or a VisionTextDualEncoderModel where timm has its image tower; a text
-    tower of Multilingual-CLIP a SentenceTransformer. Rows are compared with the model's own first.
-    """
-    from clip_geometry.shipping import models
-
-    print(printable(f"model: {models.export_model(model, out, license=license)}"))

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -19,7 +19,6 @@ from clip_geometry.embeddings import Embeddings
 from clip_geometry.encoders import encoder_revision, resolve_encoder
 from clip_geometry.encoders.base import EncoderConfig
 from clip_geometry.experiments.kit.stored import StoredConfig, StoredProbe, read_stored, stored_revision
-from clip_geometry.progress import progress
 from clip_geometry.registry import InputError, Registry, homes_in
 from clip_geometry.results import Results, Row
 from clip_geometry.transforms import parse_pipeline
@@ -148,8 +147,7 @@ class RunFolder:
         store = self.folder.parent / "embeddings" / name
         key = f"{store} {limit}"
         if key not in self._sets:
-            bar = partial(progress, shared=True)
-            embed(model, dataset, store, limit=limit, batch_size=batch_size, device=self.device, progress=bar)
+            embed(model, dataset, store, limit=limit, batch_size=batch_size, device=self.device)
             self._sets[key] = read_store(store, limit=limit)
         return self._sets[key]
 

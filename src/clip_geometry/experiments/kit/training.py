@@ -221,10 +221,7 @@ class Trainer(ABC):
                     before = time.monotonic()
                     for place, value in measure(self).items():
                         self.trajectory.setdefault(place, []).append(value)
-                    took = time.monotonic() - before
-                    measuring += took
-                    rest = sum(step > self.number for step in recorded)
-                    advance.beside(took, rest / max(self.steps - self.number, 1))
+                    measuring += time.monotonic() - before
                 if self.number == self.steps:
                     self.measuring_share = measuring / max(time.monotonic() - begin, 1e-9)
                     return self.trajectory

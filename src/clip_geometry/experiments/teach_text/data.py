@@ -135,7 +135,7 @@ class Sources:
         side = load_dataset(target).text
         assert side is not None  # of the same data set as the teacher's
         texts = []
-        with progress(f"preparing captions in {language}", total=len(side), shared=True) as advance:
+        with progress(f"preparing captions in {language}", total=len(side)) as advance:
             for k in range(len(side)):
                 texts.append(str(side.load(k)))
                 advance(1)

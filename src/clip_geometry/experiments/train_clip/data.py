@@ -104,7 +104,7 @@ def load_pairs(
         if not (place / "pixels.npy").exists():
             header = {"descr": "|u1", "fortran_order": False, "shape": (len(image), *_bytes(image, 0, transform).shape)}
             with (
-                progress("preparing images", total=len(image), shared=True) as advance,
+                progress("preparing images", total=len(image)) as advance,
                 writing(place / "pixels.npy") as file,
             ):
                 np.lib.format.write_array_header_1_0(file, header)
@@ -178,7 +178,7 @@ def require_apart(datasets: Mapping[str, Dataset]) -> None:
 def _tokens(text: Side, tokenize: Callable[[Sequence[str]], Tokens]) -> tuple[np.ndarray, int]:
     """(token ids of all captions, how many captions are cut)."""
     parts, truncated = [], 0
-    with progress("preparing captions", total=len(text), shared=True) as advance:
+    with progress("preparing captions", total=len(text)) as advance:
         for start in range(0, len(text), CHUNK):
             texts = [str(text.load(k)) for k in range(start, min(start + CHUNK, len(text)))]
             tokens = tokenize(texts)
