@@ -28,7 +28,7 @@ LAYERS = [
     {"formats"},
     {"embedding"},
     {"repairs", "index_map"},
-    {"evaluators", "references", "encoders", "data", "tasks", "initialization"},
+    {"evaluators", "references", "encoders", "data", "tasks"},
     {"embeddings", "results"},
     {"planes", "transforms", "losses", "files", "progress", "versions"},
     {"geometry"},

@@ -25,7 +25,6 @@ TOPICS = {
         "repairs",
         "index_map",
     ),
-    "Fresh networks": ("initialization",),
     "Transforms": ("transforms",),
     "Embed, read and export": (
         *("data", "encoders", "encoders.open_clip.inversion"),

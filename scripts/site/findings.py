@@ -11,17 +11,16 @@ docs/findings/records/ has rows of three runs, written by scripts/record_run.py 
   at.repair: [none, center, whiten, procrustes, zscore, posterior]}
 - configs/tyshchuk2023/initialization.yaml with the options that the rows name: {measure: average_cosine,
   model_options.zero_bias: false, at.operation: [embedding, attention residual, mlp residual, projection]}, and with
-  --label zero_bias {measure: average_cosine, model_options.zero_bias: true, at.operation: projection}
+  --label zero_bias {measure: average_cosine, model_options.zero_bias: true, at.operation: projection},
+  and with --label rn101 {measure: average_cosine, at.modality: image}
 - configs/rudman2024/stability.yaml: {measure: stability.bias, dataset: [Gaussian, heavy-tailed],
   at.estimator: [isoscore, "isoscore[unbiased]"]}, and with --label d16 and the options that the rows name
   {measure: stability.bias, at.estimator: [isoscore, "isoscore[unbiased]"], n: [8, 16, 32, 64, 128]}
-the whole table of configs/repairs.yaml (record_run.py --table), and the output of scripts/held_out_pairs.py,
-scripts/class_means.py and scripts/predicted_cone.py with --json. predicted_cone_outside.jsonl was typed from
-a report of the project's outside test.
+the whole table of configs/repairs.yaml (record_run.py --table), and the output of scripts/held_out_pairs.py
+and scripts/class_means.py with --json.
 """
 
 import argparse
-import json
 import math
 import re
 import textwrap
@@ -35,7 +34,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy.stats import binomtest, fisher_exact
+from scipy.stats import binomtest
 
 import clip_geometry as cg
 from clip_geometry.experiments.repair_table.figures import draw, short
@@ -337,106 +336,6 @@ def few_pairs_figure(numbers: Numbers) -> Figure:
     return figure
 
 
-# --- the predicted cone ---
-
-FAMILIES = {"convolutions": (IMAGE, "o"), "image transformers": (TEXT, "s"), "other token mixers": (SECOND, "D"),
-            "text towers": (MATCHING, "^")}  # fmt: skip
-TRANSFORMERS = (
-    "vit",
-    "deit",
-    "beit",
-    "eva",
-    "cait",
-    "xcit",
-    "swin",
-    "pit_",
-    "pvt",
-    "twins",
-    "levit",
-    "visformer",
-    "mobileclip",
-)
-MIXERS = ("mixer", "mlp", "poolformer")
-
-
-def family(row: Mapping[str, Any]) -> str:
-    name = row["architecture"].lower()
-    if row["modality"] == "text":
-        return "text towers"
-    if any(each in name for each in MIXERS):
-        return "other token mixers"
-    return "image transformers" if any(each in name for each in TRANSFORMERS) else "convolutions"
-
-
-def predicted_numbers() -> Numbers:
-    rows = [row for row, _ in rows_of("findings/records")["predicted_cone"]]
-
-    def within(row: Mapping[str, Any], errors: int = 0) -> bool:
-        """Whether the prediction is within 0.05, plus `errors` standard errors over seeds, of the measured mean."""
-        if row["predicted"] is None:
-            return False
-        return abs(row["predicted"] - row["measured"]) <= 0.05 + errors * row["deviation"] / row["seeds"] ** 0.5
-
-    def share(hits: int, n: int) -> str:
-        """`16 of 20 (95% interval 0.56 to 0.94)`, by Clopper and Pearson."""
-        interval = binomtest(hits, n).proportion_ci()
-        return f"{hits} of {n} (95% interval {fixed(interval.low, 2)} to {fixed(interval.high, 2)})"
-
-    ((outside, _),) = rows_of("findings/records")["predicted_cone_outside"]
-    names = {"held_out": "measured after the last change", "looked_at": "whose misses changed the rules",
-             "development": "that the rules were worked out on"}  # fmt: skip
-    groups = {group: [row for row in rows if row["group"] == group] for group in names}
-    measured = np.array([row["measured"] for row in rows])
-    constant = max((int((abs(measured - each) <= 0.05).sum()) for each in measured), default=0)
-    below = [row for row in rows if row["measured"] < 0.9]
-    return Numbers(
-        rows=sorted(rows, key=lambda row: row["measured"]), names=names, groups=groups,
-        within={group: sum(map(within, chosen)) for group, chosen in groups.items()},
-        settled={group: sum(within(row, 2) for row in chosen) for group, chosen in groups.items()},
-        constant=constant, below=len(below), low=sum(map(within, below)),
-        first=rows[0], families={row["architecture"]: family(row) for row in rows},
-        listed=json.loads((ROOT / "scripts" / "predicted_cone.json").read_text("utf-8")),
-        outside_test=outside,
-        shares=[share(sum(map(within, groups["held_out"])), len(groups["held_out"])),
-                share(outside["within"], outside["architectures"])],
-        differ=float(fisher_exact([[sum(map(within, groups["held_out"])), outside["within"]],
-                                   [sum(not within(row) for row in groups["held_out"]),
-                                    outside["architectures"] - outside["within"]]]).pvalue),
-        least=min(row["inputs"] for row in rows if row["predicted"] is not None),
-        most=max(row["inputs"] for row in rows if row["predicted"] is not None),
-        unruled=[row for row in rows if row["predicted"] is None],
-        outside=[row for row in rows if not within(row) and row["predicted"] is not None],
-        worst=max((row for row in rows if row["predicted"] is not None),
-                  key=lambda row: abs(row["predicted"] - row["measured"])),
-    )  # fmt: skip
-
-
-@styled
-def predicted_figure(numbers: Numbers) -> Figure:
-    figure, (axes,) = panels(height=4.6)
-    axes.fill_between([-0.2, 1.2], [-0.25, 1.15], [-0.15, 1.25], color=NEUTRAL, alpha=0.2, lw=0, label="within 0.05")
-    for name, (color, marker) in FAMILIES.items():
-        chosen = [row for row in numbers.rows if family(row) == name and row["predicted"] is not None]
-        axes.errorbar(
-            [row["measured"] for row in chosen], [row["predicted"] for row in chosen],
-            xerr=[row["deviation"] for row in chosen], yerr=[row["spread"] for row in chosen], fmt=marker,
-            color=color, markersize=4.5, elinewidth=0.8, label=name,
-        )  # fmt: skip
-    named: list[tuple[float, float]] = []
-    for row in sorted(numbers.outside, key=lambda row: row["predicted"]):
-        x, y = row["measured"], row["predicted"]
-        near = sum(abs(x - other) < 0.2 and abs(y - height) < 0.05 for other, height in named)
-        named.append((x, y))  # names stand away from the band, and on each other where points are near
-        above = y > x
-        axes.annotate(row["architecture"].removeprefix("open_clip:"), (x, y), (-4, 4 + 9 * near) if above else (4, -4),
-                      textcoords="offset points", fontsize=7, color=INK, ha="right" if above and x > 0.1 else "left",
-                      va="bottom" if above else "top")  # fmt: skip
-    axes.set(xlim=(-0.1, 1.05), ylim=(-0.1, 1.05), ylabel="predicted average cosine")
-    axes.set_xlabel("average cosine of fresh models; bars: deviation over initializations")
-    figure.legend(loc="outside upper left", ncols=3)
-    return figure
-
-
 # --- the gap and the temperature ---
 
 ARMS = {"clip": "CLIP's loss", "fixed_temperature": "CLIP's loss, temperature fixed", "istar": "CLIP's loss + I-STAR",
@@ -571,9 +470,9 @@ def cone_numbers() -> Numbers:
                                                   at__arm="clip", at__modality=side)]
         for side in COLORS
     }  # fmt: skip
-    (resnet,) = found("findings/records", "predicted_cone", architecture="open_clip:RN101:image")
+    resnet = [row["value"] for row in found("findings/records", run, model="open_clip:RN101/fresh")]
     return Numbers(
-        stream=stream, moved=moved, resnet=SimpleNamespace(**resnet),
+        stream=stream, moved=moved, resnet=over(resnet),
         ends={bias: {side: over(list(values.values())) for side, values in of.items()} for bias, of in each.items()},
         before={side: over([course[0] for course in courses]) for side, courses in trained.items()},
         after={side: over([course[-1] for course in courses]) for side, courses in trained.items()},
@@ -774,7 +673,6 @@ ARTICLES = {
     "centering-and-neighbors": Article(centering_numbers, centering_figure),
     "few-pairs": Article(few_pairs_numbers, few_pairs_figure),
     "cone-before-training": Article(cone_numbers, cone_figure),
-    "predicted-cone": Article(predicted_numbers, predicted_figure),
     "gap-and-temperature": Article(temperature_numbers, temperature_figure),
     "isoscore-of-few-rows": Article(isoscore_numbers, isoscore_figure),
     "procrustes-and-new-classes": Article(procrustes_numbers, procrustes_figure),

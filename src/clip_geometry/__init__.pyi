@@ -124,12 +124,6 @@ from clip_geometry.geometry.clusters.checked_silhouette import checked_silhouett
 from clip_geometry.geometry.clusters.sampled_silhouette import sampled_silhouette as sampled_silhouette
 from clip_geometry.index_map import IndexMap as IndexMap
 from clip_geometry.index_map import map_index as map_index
-from clip_geometry.initialization import ImageStatistics as ImageStatistics
-from clip_geometry.initialization import PredictedCone as PredictedCone
-from clip_geometry.initialization import TextStatistics as TextStatistics
-from clip_geometry.initialization import image_statistics as image_statistics
-from clip_geometry.initialization import predicted_cone as predicted_cone
-from clip_geometry.initialization import text_statistics as text_statistics
 from clip_geometry.losses import CosReg as CosReg
 from clip_geometry.losses import IStar as IStar
 from clip_geometry.losses import SIGReg as SIGReg

@@ -6,7 +6,6 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from scipy.stats import beta
 
 from clip_geometry.ledger import findings, papers
 from clip_geometry.repairs import repairs
@@ -52,7 +51,6 @@ SETTINGS = {  # decimals and percentages of a template that are chosen, not meas
     "clusters-of-random-labels": {"0.9"},  # "near −0.9"
     "isoscore-of-few-rows": {"0.2"},  # ζ of the authors' script
     "procrustes-and-new-classes": {"10"},  # chance with ten classes
-    "predicted-cone": {"0.05", "0.9"},  # the bands
     "repair-table": {"5", "95"},  # a level and an interval
 }
 
@@ -142,23 +140,6 @@ def test_numbers_agree_with_what_other_pages_say():
     assert all("precision" in cells[name][-1] for name in ("zscore[centered]", "rrf"))
     gaps = numbers_of("gap-and-temperature").gaps
     assert gaps["siglip"].value > 2 * gaps["clip"].value > 8 * gaps["fixed_temperature"].value
-
-
-def test_the_predicted_cone_is_reported_with_the_outside_test(pages):
-    """16 of 20 of our own choice never stands alone, and both shares have their intervals."""
-    cone = numbers_of("predicted-cone")
-    claim = " ".join(pages["predicted-cone.md"].split("\n\n")[1].split())
-    hits = [row for row in cone.groups["held_out"] if row["predicted"] is not None]
-    hits = sum(abs(row["predicted"] - row["measured"]) <= 0.05 for row in hits)
-    assert f"for {hits} of {len(cone.groups['held_out'])} architectures" in claim and "4 of 8 that an outside" in claim
-    low, high = (beta.ppf(q, 4 + k, 5 - k) for q, k in ((0.025, 0), (0.975, 1)))  # Clopper and Pearson
-    page = " ".join(pages["predicted-cone.md"].split())
-    assert f"4 of 8 (95% interval {low:.2f} to {high:.2f}) do not differ demonstrably" in page
-    assert "2 of 6 image towers" in page and "rejected" in page and "13 GB" in page
-    (held_out,) = (group for name, group in cone.listed.items() if name == "held_out")
-    assert f"of {len(held_out)} listed" in page
-    library = " ".join((DOCS / "library.md").read_text(encoding="utf-8").split())
-    assert "It missed 4 of 8 architectures in an outside test" in library
 
 
 def paired():

@@ -4,7 +4,7 @@ What comes out has the kind of what went in: rows that are tensors give differen
 rows; numpy arrays, lists and tables give floats, and arrays where there is a number for each row or direction.
 """
 
-from clip_geometry.geometry import objectives, random_network
+from clip_geometry.geometry import objectives
 from clip_geometry.geometry._core.moments import Moments
 from clip_geometry.geometry.agreement.calibration import NullCalibrated, null_calibrated
 from clip_geometry.geometry.agreement.imbalance import information_imbalance
@@ -116,7 +116,6 @@ __all__ = [
     "partition_over",
     "permutation_test",
     "random_cosine",
-    "random_network",
     "rayleigh_test",
     "relative_modality_gap",
     "rsa",

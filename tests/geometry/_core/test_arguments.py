@@ -12,7 +12,6 @@ from clip_geometry.geometry.clusters.lidar import pair_lidar
 from clip_geometry.geometry.clusters.silhouettes import silhouettes
 from clip_geometry.geometry.dimension.sampled import neighborhoods
 from clip_geometry.geometry.measure import measures
-from clip_geometry.geometry.random_network import kernel, layer_norm, linear
 from clip_geometry.registry import InputError
 from clip_geometry.transforms import transforms
 
@@ -133,8 +132,6 @@ CALLS = {
     "null_value": (cg.null_value, ("isoscore", 10, 3)),
     "standard_error": (cg.standard_error, ("isoscore", X)),
     "permutation_test": (cg.permutation_test, ("silhouette", X, LABELS)),
-    "linear": (linear, (kernel(X),)),
-    "layer_norm": (layer_norm, (kernel(X),)),
     "retrieval": (cg.retrieval, (X, Y)),
     "two_sided_retrieval": (cg.two_sided_retrieval, (X, Y)),
     "cosine_distributions": (cg.cosine_distributions, (X, Y)),
@@ -174,7 +171,6 @@ REQUIRED = {
     "isoclip": {"top": 1, "bottom": 1},
     "IStar": {"lambda_": 1.0},
     "SIGReg": {"lambda_": 1.0},
-    "linear": {"fan_in": 1, "weight": 1.0},
 }
 WRONG = (
     "nonsense",

@@ -17,8 +17,8 @@ from clip_geometry.encoders.hf.text import HFTextConfig
 from clip_geometry.encoders.open_clip import FreshConfig, find
 from clip_geometry.encoders.runtime import quiet_logging
 from clip_geometry.encoders.trace import Affine, Norm, Operation, Trace, tower_parameters, trace
+from clip_geometry.experiments.tyshchuk2023.initialization import random_network as theory
 from clip_geometry.geometry import average_cosine
-from clip_geometry.geometry import random_network as theory
 from clip_geometry.measuring.sets import MeasuredSets, named, rows_or_notes
 from clip_geometry.registry import InputError
 from clip_geometry.results import Row
@@ -233,23 +233,15 @@ def predicted_cosines(trace: Trace, *, from_start: bool = False) -> list[float |
             continue
         expected = after(operation, [states[k] for k in operation.sources])
         states.append(expected if from_start else measured)
-        cosines.append(average_cosine_of(expected))
+        cosines.append(theory.kernel_average_cosine(expected.kernel))
     return cosines
-
-
-def average_cosine_of(state: State) -> float | None:
-    """None if a row is zero."""
-    try:
-        return float(theory.kernel_average_cosine(state.kernel))
-    except InputError:
-        return None
 
 
 def after(operation: Operation, sources: list[State]) -> State:
     """The predicted state after an operation on the sum of its sources."""
     kernel, mean = sources[0]
     for source in sources[1:]:
-        kernel, mean = theory.residual(kernel, source.kernel), mean + source.mean
+        kernel, mean = kernel + source.kernel, mean + source.mean  # products of a fresh branch with it average out
     for step in operation.steps:
         if isinstance(step, Norm):
             kernel = theory.layer_norm(kernel, mean, eps=step.eps)

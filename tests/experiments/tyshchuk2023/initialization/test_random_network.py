@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+from clip_geometry.experiments.tyshchuk2023.initialization import random_network as theory
 from clip_geometry.geometry import average_cosine
-from clip_geometry.geometry import random_network as theory
-from clip_geometry.registry import InputError
 
 SEEDS = range(3)
 
@@ -36,8 +35,9 @@ def assert_close(found, expected, bound=1e-12):
 
 def test_the_kernel_has_the_average_cosine_of_its_rows():
     x = rows(0)
-    assert float(theory.kernel_average_cosine(theory.kernel(x))) == pytest.approx(float(average_cosine(x)), rel=1e-12)
-    assert theory.kernel(np.ones((2, 5), np.float32)).tolist() == [[1, 1], [1, 1]]
+    assert theory.kernel_average_cosine(theory.kernel(x)) == pytest.approx(float(average_cosine(x)), rel=1e-12)
+    assert theory.kernel(torch.ones(2, 5)).tolist() == [[1, 1], [1, 1]]
+    assert theory.kernel_average_cosine(torch.diag(torch.tensor([1.0, 0]).double())) is None
 
 
 # --- activations: closed forms of E φ(u) φ(v)
@@ -115,7 +115,7 @@ def test_networks_that_are_really_drawn_agree_on_average(function, bias):
             weight = torch.randn(width, drawn.shape[1], generator=generator, dtype=torch.float64)
             offset = bias * torch.randn(width, generator=generator, dtype=torch.float64)
             drawn = function(drawn @ weight.T * math.sqrt(1.5 / drawn.shape[1]) + offset)
-        errors.append(float(average_cosine(drawn) - theory.kernel_average_cosine(K)))
+        errors.append(float(average_cosine(drawn)) - theory.kernel_average_cosine(K))
         assert float(theory.kernel(drawn).trace() / K.trace()) == pytest.approx(1, abs=0.2)
     assert np.std(errors) < 0.03
     assert abs(np.mean(errors)) < 0.016
@@ -127,9 +127,9 @@ def test_a_residual_and_a_layer_norm_that_are_really_drawn_agree():
     norm = nn.LayerNorm(4000, eps=0.01, dtype=torch.float64)
     found = theory.kernel(norm(x).detach())
     assert_close(found, theory.layer_norm(theory.kernel(x), x.mean(1), eps=0.01))
-    assert float((found - theory.layer_norm(theory.kernel(x), eps=0.01)).abs().max()) > 0.05
+    assert float((found - theory.layer_norm(theory.kernel(x), torch.zeros(len(x)), eps=0.01)).abs().max()) > 0.05
     branch = x @ torch.randn(4000, 4000, generator=torch.Generator().manual_seed(2), dtype=torch.float64).T / 63
-    together = theory.residual(theory.kernel(x), theory.kernel(branch))
+    together = theory.kernel(x) + theory.kernel(branch)
     assert_close(theory.kernel(x + branch), together, 0.05)
 
 
@@ -140,46 +140,18 @@ def test_relu_without_biases_drives_every_cosine_to_one(K):
     """1 − ρ falls like 9π²/(2 k²) in depth k (Daniely et al. 2016)."""
     cosines = []
     for _ in range(400):
-        K = theory.relu(theory.linear(K, fan_in=10, weight=0.2))  # variance 2/fan_in keeps the lengths
-        cosines.append(float(theory.kernel_average_cosine(K)))
+        K = theory.relu(theory.linear(K, fan_in=10, weight=0.2, bias=0.0))  # variance 2/fan_in keeps the lengths
+        cosines.append(theory.kernel_average_cosine(K))
     assert all(later > earlier for earlier, later in itertools.pairwise(cosines))
     assert (1 - cosines[-1]) * 400**2 == pytest.approx(9 * math.pi**2 / 2, rel=0.1)
 
 
 def test_identity_without_biases_leaves_cosines_alone_and_a_bias_raises_them(K):
-    before = float(theory.kernel_average_cosine(K))
-    same = theory.activation(theory.linear(K, fan_in=64, weight=0.3), lambda u: u)
-    assert float(theory.kernel_average_cosine(same)) == pytest.approx(before, rel=1e-12)
-    assert float(theory.kernel_average_cosine(theory.linear(K, fan_in=64, weight=0.3, bias=5.0))) > before + 0.05
+    before = theory.kernel_average_cosine(K)
+    same = theory.activation(theory.linear(K, fan_in=64, weight=0.3, bias=0.0), lambda u: u)
+    assert theory.kernel_average_cosine(same) == pytest.approx(before, rel=1e-12)
+    assert theory.kernel_average_cosine(theory.linear(K, fan_in=64, weight=0.3, bias=5.0)) > before + 0.05
 
 
 def test_tanh_of_small_rows_is_the_identity(K):
     assert_close(theory.activation(1e-8 * K, torch.tanh), 1e-8 * K, 1e-7)
-
-
-# --- what is no kernel
-
-
-@pytest.mark.parametrize(
-    ("call", "says"),
-    [
-        (lambda: theory.relu(torch.ones(2, 2)), r"kernel is \(2, 2\) of torch.float32; expected \(n, n\) of float64"),
-        (lambda: theory.relu(torch.full((2, 2), math.nan, dtype=torch.float64)), "NaN, infinity or a negative"),
-        (lambda: theory.relu(-torch.eye(2, dtype=torch.float64)), "negative diagonal"),
-        (
-            lambda: theory.linear(torch.eye(2, dtype=torch.float64), fan_in=3, weight=-1.0),
-            "weight = -1.0; expected a mean square",
-        ),
-        (lambda: theory.relu(torch.eye(2, dtype=torch.float64).to_sparse()), "the kernel is a torch.sparse_coo tensor"),
-        (lambda: theory.layer_norm(torch.zeros(2, 2, dtype=torch.float64)), "no variance over its coordinates"),
-        (lambda: theory.kernel_average_cosine(torch.eye(1, dtype=torch.float64)), "of one row; .* at least 2"),
-        (lambda: theory.kernel_average_cosine(torch.diag(torch.tensor([1.0, 0]).double())), "a row is zero"),
-        (
-            lambda: theory.residual(torch.eye(2, dtype=torch.float64), torch.eye(3, dtype=torch.float64)),
-            "branch has 3 rows and the kernel 2",
-        ),
-    ],
-)
-def test_wrong_kernels_are_one_sentence(call, says):
-    with pytest.raises(InputError, match=says):
-        call()
